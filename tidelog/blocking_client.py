@@ -6,6 +6,7 @@ from collections.abc import Callable, Coroutine
 from types import TracebackType
 from typing import Any, Generic, Protocol, Self, TypeVar
 
+from tidelog import arguments
 from tidelog.io_thread import IoThread
 
 T = TypeVar("T")
@@ -58,7 +59,13 @@ class BlockingClient(Generic[C]):
         on_lost: Callable[[T], object] = lambda result: None,
     ) -> T:
         """The result of a call that ends by itself after `timeout_ms`; see `IoThread.run`."""
-        patience_ms = self._default_timeout_ms if timeout_ms is None else timeout_ms
+        patience_ms = self._default_timeout_ms
+        try:
+            if timeout_ms is not None:
+                patience_ms = arguments.timeout_ms("timeout_ms", timeout_ms)
+        except (TypeError, ValueError):
+            coroutine.close()
+            raise
         return self._io.run(coroutine, patience_ms / 1000, on_lost)
 
     def _now(self, function: Callable[[], T]) -> T:

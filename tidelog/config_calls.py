@@ -11,7 +11,6 @@ from tidelog.admin_messages import (
     ConfigAlteration,
     ConfigChange,
     ConfigEntry,
-    ConfigOp,
     ConfigQuery,
     ConfigResourceType,
     DescribeConfigsRequest,
@@ -22,7 +21,7 @@ from tidelog.admin_messages import (
 )
 from tidelog.broker_calls import ask_broker
 from tidelog.client import ClusterClient
-from tidelog.errors import BrokerError, InvalidConfigError, InvalidRequestError, error_for, raise_first
+from tidelog.errors import BrokerError, InvalidRequestError, error_for, raise_first
 from tidelog.messages import Request, Response
 
 #: Resources of one request; more are asked for one after the other.
@@ -80,13 +79,17 @@ async def describe_configs(
 
 
 async def alter_configs(
-    client: ClusterClient, wanted: Mapping[ConfigResource, Changes], deadline_ms: int, *, validate_only: bool
+    client: ClusterClient,
+    wanted: Mapping[ConfigResource, Iterable[ConfigChange]],
+    deadline_ms: int,
+    *,
+    validate_only: bool,
 ) -> None:
     """Returns when all is written. The first resource's refusal is raised; others may have taken effect."""
 
     async def ask(broker_id: int | None, asked: list[ConfigResource]) -> tuple[AlteredConfigs, ...]:
         alterations = tuple(
-            ConfigAlteration(resource.type, resource.name, tuple(_as_changes(wanted[resource]))) for resource in asked
+            ConfigAlteration(resource.type, resource.name, tuple(wanted[resource])) for resource in asked
         )
         answer = await _ask(client, broker_id, IncrementalAlterConfigsRequest(alterations, validate_only), deadline_ms)
         assert isinstance(answer, IncrementalAlterConfigsResponse)
@@ -111,22 +114,6 @@ def _batches(resources: Iterable[ConfigResource]) -> list[tuple[int | None, list
         for broker_id, group in groups.items()
         for start in range(0, len(group), _BATCH)
     ]
-
-
-def require_texts(settings: Mapping[str, str]) -> None:
-    """InvalidConfigError names a value that is none, which no checker has seen."""
-    for name, value in settings.items():
-        if not isinstance(value, str):
-            raise InvalidConfigError(f"{name}={value!r}: a setting's value is a str")
-
-
-def _as_changes(changes: Changes) -> Iterable[ConfigChange]:
-    if not isinstance(changes, Mapping):
-        return changes
-    require_texts({name: value for name, value in changes.items() if value is not None})
-    return (
-        ConfigChange(name, value, ConfigOp.DELETE if value is None else ConfigOp.SET) for name, value in changes.items()
-    )
 
 
 def _resource_of(told: DescribedConfigs) -> ConfigResource:

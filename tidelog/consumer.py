@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Literal, Self, Unpack, overload
 
+from tidelog import arguments
 from tidelog.aio.consumer import CLOSE_TIMEOUT_MS, ITERATION_POLL_MS
 from tidelog.aio.consumer import Consumer as AsyncConsumer
 from tidelog.blocking_client import BlockingClient
@@ -217,7 +218,7 @@ class Consumer(BlockingClient[AsyncConsumer]):
         With `partial` each partition has an outcome of its own, with the reason where nothing was found (`NoOffset`),
         and no partition's refusal or missing leader is raised.
         """
-        if partial:
+        if arguments.flag("partial", partial):
             return self._wait(self._core.offsets_for_times(times, timeout_ms, partial=True), timeout_ms)
         return self._wait(self._core.offsets_for_times(times, timeout_ms), timeout_ms)
 
@@ -256,6 +257,8 @@ class Consumer(BlockingClient[AsyncConsumer]):
 
     def close(self, *, autocommit: bool = True, timeout_ms: int = CLOSE_TIMEOUT_MS) -> None:
         """Commit (where that is automatic), leave the group within `timeout_ms`, let go of everything. Idempotent."""
+        arguments.flag("autocommit", autocommit)
+        arguments.timeout_ms("timeout_ms", timeout_ms)
         self._close(self._core.close(autocommit=autocommit, timeout_ms=timeout_ms), timeout_ms)
 
     def __iter__(self) -> Self:

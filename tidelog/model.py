@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple, TypeVar
 
-from tidelog.errors import InvalidRequestError, InvalidTopicError, TidelogError
+from tidelog.errors import InvalidTopicError, TidelogError
 
 T = TypeVar("T")
 
@@ -117,28 +116,6 @@ class Endpoint:
         if found is None or not 0 < int(found[3]) < 65536:
             raise ValueError(f"{text!r} is not host:port")
         return cls(found[1] or found[2], int(found[3]))
-
-
-def as_partition(value: object) -> TopicPartition:
-    """Of a (topic, number) pair; TypeError where it is none, InvalidTopicError, ValueError for a negative number."""
-    if not isinstance(value, tuple | list) or len(value) != 2:
-        raise TypeError(f"a partition is a TopicPartition(topic, number), not {value!r}")
-    topic, number = value
-    if not isinstance(topic, str) or type(number) is not int:
-        raise TypeError(f"a partition is a TopicPartition(topic, number), not {value!r}")
-    if number < 0:
-        raise ValueError(f"{topic}: a partition's number is not negative, as {number} is")
-    validate_topic(topic)
-    return value if isinstance(value, TopicPartition) else TopicPartition(topic, number)
-
-
-def only(kind: type[T], values: Iterable[T]) -> tuple[T, ...]:
-    """The values; InvalidRequestError names the first of another type, which no checker has seen."""
-    taken = tuple(values)
-    for each in taken:
-        if not isinstance(each, kind):
-            raise InvalidRequestError(f"{each!r} is not a {kind.__name__}")
-    return taken
 
 
 def validate_topic(name: str) -> str:

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
+from tidelog import arguments
 from tidelog.client import ClusterClient
 from tidelog.errors import BrokerError, InvalidRecordError, TidelogError, error_for
 from tidelog.leader_calls import Asked, LeaderQuestion
@@ -26,7 +27,6 @@ from tidelog.model import (
     OffsetAndTimestamp,
     OffsetOutcome,
     TopicPartition,
-    as_partition,
 )
 from tidelog.timestamps import LARGEST_TIMESTAMP_MS, Timestamp, looks_like_seconds, to_target_ms, warn_of_seconds
 
@@ -60,21 +60,19 @@ def to_targets(times: Mapping[TopicPartition, Timestamp]) -> dict[TopicPartition
     """The targets in milliseconds. ValueError and TypeError name the partition, or what is none; one
     SecondsForMillisecondsWarning for all.
     """
-    if not isinstance(times, Mapping):
-        raise TypeError(f"times must be a mapping of partitions to times, not {times!r}")
     targets: dict[TopicPartition, int] = {}
     in_seconds: dict[int, TopicPartition] = {}
-    for key, time in times.items():
-        tp = as_partition(key)
+    for key, time in arguments.mapping("times", times, "partitions").items():
+        tp = arguments.partition("times: a key", key)
         if type(time) is int and 0 <= time <= LARGEST_TIMESTAMP_MS:
             timestamp_ms = time  # as most are: the words for an error would take longer than all the rest
         else:
-            timestamp_ms = to_target_ms(time, f"the time for {tp}")
+            timestamp_ms = to_target_ms(time, f"times[{tp}]")
         targets[tp] = timestamp_ms
         if looks_like_seconds(timestamp_ms):
             in_seconds.setdefault(timestamp_ms, tp)
     for timestamp_ms, tp in in_seconds.items():
-        warn_of_seconds(f"the time for {tp}", timestamp_ms)
+        warn_of_seconds(f"times[{tp}]", timestamp_ms)
     return targets
 
 
@@ -112,7 +110,7 @@ async def end_of_each(
     client: ClusterClient, partitions: Iterable[TopicPartition], which: int, timeout_ms: int, isolation_level: int
 ) -> dict[TopicPartition, int]:
     """The first (`which` = EARLIEST_TIMESTAMP) or next (LATEST_TIMESTAMP) offset of each partition."""
-    targets = {as_partition(tp): which for tp in partitions}
+    targets = dict.fromkeys(partitions, which)
     answers = await list_offsets(isolation_level).ask(client, targets, timeout_ms)
     return {tp: answers[tp].offset for tp in targets}
 

@@ -8,6 +8,7 @@ from functools import partial
 from types import TracebackType
 from typing import Any, Self, TypeVar, Unpack
 
+from tidelog import arguments
 from tidelog.accumulator import TopicQueues
 from tidelog.aio.producer import INTERRUPTED_CLOSE_S, buffer_exhausted
 from tidelog.aio.producer import Producer as AsyncProducer
@@ -18,10 +19,10 @@ from tidelog.errors import BufferExhaustedError, ClosedError
 from tidelog.io_thread import IoThread
 from tidelog.model import Buffer
 from tidelog.record_future import RecordFuture, RecordRun
-from tidelog.records.encode import Header
+from tidelog.records.encode import Headers, to_record_timestamp
 from tidelog.records.ready_made import ReadyMadeBatch
 from tidelog.settings import BootstrapServers, ProducerOptions, ProducerSettings
-from tidelog.timestamps import Timestamp, to_timestamp_ms
+from tidelog.timestamps import Timestamp
 
 Sent = TypeVar("Sent", RecordFuture, RecordRun)
 
@@ -76,20 +77,34 @@ class Producer:
         value: bytes | None = None,
         *,
         key: bytes | None = None,
-        headers: Sequence[Header] | None = None,
+        headers: Headers | None = None,
         partition: int | None = None,
         timestamp_ms: Timestamp | None = None,
     ) -> RecordFuture:
         """Buffer one record and return its future; `.get()` waits for the acknowledgement.
 
-        `timestamp_ms` is by default now. Raises at once: ValueError (naive datetime, negative time), TypeError (not
-        bytes), MessageTooLargeError, InvalidTopicError; after up to `max_block_ms`: BufferExhaustedError,
-        UnknownTopicOrPartitionError, NoBrokersError, TimeoutError. What happens later is the future's.
+        `timestamp_ms` is by default now; `headers` are (name, bytes or None) pairs, or a dict.
+
+        Raises at once: TypeError and ValueError, which name the argument and its value, MessageTooLargeError,
+        InvalidTopicError; after up to `max_block_ms`: BufferExhaustedError, UnknownTopicOrPartitionError,
+        NoBrokersError, TimeoutError. What happens later is the future's.
         """
         if self._closed:
             raise self._io.closed_error()
-        stamp = self._now_ms() if timestamp_ms is None else to_timestamp_ms(timestamp_ms)
-        queues = self._topics.get(topic)
+        # What is None or of the usual type is not looked at twice, because each record comes past here.
+        if key is not None and type(key) is not bytes:
+            key = arguments.record_bytes("key", key)
+        if partition is not None and type(partition) is not int:
+            partition = arguments.partition_number("partition", partition)
+        if headers is None:
+            headers = ()
+        elif type(headers) is not list:  # a list's pairs are checked where they are encoded, in this very call
+            headers = arguments.headers("headers", headers)
+        stamp = self._now_ms() if timestamp_ms is None else to_record_timestamp(timestamp_ms)
+        try:
+            queues = self._topics.get(topic)
+        except TypeError:
+            queues = None  # of what cannot be a key, `_queues` says that it is no topic's name
         if (
             queues is None
             or topic not in self._client.view.topics  # forgotten: how many partitions it has now is not known
@@ -98,10 +113,10 @@ class Producer:
             queues, deadline_ms = self._queues(topic, partition)
         else:
             deadline_ms = None
-        future = self._append(queues, partition, stamp, key, value, headers or (), self._monotonic_ms)
+        future = self._append(queues, partition, stamp, key, value, headers, self._monotonic_ms)
         if future is not None:
             return future
-        fields = (stamp, key, value, headers or ())
+        fields = (stamp, key, value, headers)
         return self._append_later(lambda: self._append(queues, partition, *fields, self._monotonic_ms), deadline_ms)
 
     def send_values(
@@ -121,8 +136,11 @@ class Producer:
         """
         if self._closed:
             raise self._io.closed_error()
-        stamp = self._now_ms() if timestamp_ms is None else to_timestamp_ms(timestamp_ms)
-        queues = self._topics.get(topic)
+        start = arguments.values_from("values", values, start)
+        if partition is not None:
+            partition = arguments.partition_number("partition", partition)
+        stamp = self._now_ms() if timestamp_ms is None else to_record_timestamp(timestamp_ms)
+        queues = self._topics.get(arguments.text("topic", topic))
         if (
             queues is None
             or topic not in self._client.view.topics
@@ -149,7 +167,8 @@ class Producer:
         """
         if self._closed:
             raise self._io.closed_error()
-        ready_made = ReadyMadeBatch(batch)
+        topic, partition = arguments.topic("topic", topic), arguments.partition_number("partition", partition)
+        ready_made = ReadyMadeBatch(arguments.buffer("batch", batch))
         queues = self._topics.get(topic)
         if queues is None or topic not in self._client.view.topics or not 0 <= partition < len(queues.partitions):
             queues, deadline_ms = self._queues(topic, partition)
@@ -160,9 +179,10 @@ class Producer:
 
     def flush(self, timeout: float | None = None) -> None:
         """Waits until everything sent so far has an outcome (of either kind); TimeoutError after `timeout` seconds."""
+        patience_s = arguments.timeout_s("timeout", timeout)
         if self._closed:
             return
-        self._io.run(self._core.flush(timeout), timeout)
+        self._io.run(self._core.flush(patience_s), patience_s)
 
     def partitions_for(self, topic: str) -> set[int]:
         """The topic's partitions. UnknownTopicOrPartitionError, NoBrokersError, TimeoutError after `max_block_ms`."""
@@ -170,13 +190,14 @@ class Producer:
 
     def close(self, timeout: float | None = None) -> None:
         """Send what is buffered for up to `timeout` seconds, then fail the rest with ClosedError. Idempotent."""
+        patience_s = arguments.timeout_s("timeout", timeout)
         if self._closed:
             return
         if self._io.is_current:
             raise RuntimeError("a producer cannot be closed by its own callback, which it would wait for")
         self._closed = True
         try:
-            self._io.run(self._core.close(timeout), timeout)
+            self._io.run(self._core.close(patience_s), patience_s)
         finally:
             # An interrupted `close` of the core fails what is left on its own thread, so that comes first.
             try:
@@ -201,6 +222,9 @@ class Producer:
 
     def _queues(self, topic: str, partition: int | None) -> tuple[TopicQueues, int]:
         """The topic's, and how long the send that waited for them may still take (until then, ms)."""
+        arguments.topic("topic", topic)
+        if partition is not None:
+            arguments.partition_number("partition", partition)
         max_block_ms = self._core.settings.max_block_ms
         deadline_ms = self._monotonic_ms() + max_block_ms
         known = self._topics.get(topic)

@@ -14,6 +14,7 @@ from collections.abc import Callable, Generator, Iterator
 from operator import attrgetter
 from typing import Any, NamedTuple
 
+from tidelog import arguments
 from tidelog.clock import bearable_s
 from tidelog.errors import TidelogError, TimeoutError
 from tidelog.model import NO_TIMESTAMP, RecordMetadata, TopicPartition
@@ -172,11 +173,13 @@ class RecordFuture:
 
     def add_callback(self, function: Callable[..., Any], *args: Any) -> RecordFuture:
         """On success `function(*args, metadata)` is called."""
+        arguments.function("function", function)
         self._outcome.when_settled(self._index, lambda: self._error() is None and function(*args, self._place()))
         return self
 
     def add_errback(self, function: Callable[..., Any], *args: Any) -> RecordFuture:
         """On failure `function(*args, error)` is called."""
+        arguments.function("function", function)
         self._outcome.when_settled(self._index, lambda: self.failed() and function(*args, self._error()))
         return self
 
@@ -201,6 +204,7 @@ class RecordFuture:
         return self._place()
 
     def _wait(self, timeout: float | None) -> None:
+        patience_s = None if timeout is None else arguments.timeout_s("timeout", timeout)
         if self._index < self._outcome.settled_count:
             return
         # A bare lock: an Event costs three objects and as many more switches between the threads.
@@ -209,7 +213,7 @@ class RecordFuture:
         release, arrived = pending.release, False
         self._outcome.when_settled(self._index, release)
         try:
-            arrived = pending.acquire(timeout=bearable_s(timeout))
+            arrived = pending.acquire(timeout=bearable_s(patience_s))
         finally:
             if not arrived:
                 self._outcome.forget(release)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import Field, dataclass, field, fields
 from typing import Any, Literal, TypedDict, TypeVar
 
+from tidelog import arguments
 from tidelog.clock import SystemClock
 from tidelog.errors import ConfigError, InvalidGroupIdError
 from tidelog.model import READ_COMMITTED, READ_UNCOMMITTED, Endpoint
@@ -94,8 +95,7 @@ class ClientSettings:
     bootstrap_timeout_ms: int = 5_000
 
     def __post_init__(self) -> None:
-        if not isinstance(self.client_id, str):
-            raise ConfigError(f"client_id must be a string, not {self.client_id!r}")
+        _text(self, "client_id")
         _whole(self, "request_timeout_ms", 1)
         _whole(self, "retry_backoff_ms", 1)
         _whole(self, "retry_backoff_max_ms", 1)
@@ -126,10 +126,12 @@ class ProducerSettings(ClientSettings):
         if isinstance(self.acks, bool) or str(self.acks) not in ("all", "-1", "0", "1"):
             raise ConfigError(f"acks must be 'all', 1 or 0, not {self.acks!r}")
         acks = -1 if self.acks == "all" else int(self.acks)
-        object.__setattr__(self, "acks", acks)
+        if self.enable_idempotence is not None:
+            _flag(self, "enable_idempotence")
         if self.enable_idempotence and acks != -1:
-            raise ConfigError("enable_idempotence needs acks='all'")
-        idempotent = acks == -1 if self.enable_idempotence is None else bool(self.enable_idempotence)
+            raise ConfigError(f"enable_idempotence=True needs acks='all', not {self.acks!r}")
+        idempotent = acks == -1 if self.enable_idempotence is None else self.enable_idempotence
+        object.__setattr__(self, "acks", acks)
         object.__setattr__(self, "idempotent", idempotent)
         codec = Codec.NONE if self.compression_type is None else _CODECS.get(str(self.compression_type))
         if codec is None:
@@ -188,7 +190,7 @@ class ConsumerSettings(ClientSettings):
             raise ConfigError(str(error)) from None
         object.__setattr__(self, "reset_strategy", strategy)
         levels = {"read_uncommitted": READ_UNCOMMITTED, "read_committed": READ_COMMITTED}
-        if self.isolation_level not in levels:
+        if not isinstance(self.isolation_level, str) or self.isolation_level not in levels:
             raise ConfigError(f"isolation_level must be one of {', '.join(levels)}, not {self.isolation_level!r}")
         object.__setattr__(self, "isolation_level", levels[self.isolation_level])
         _whole(self, "fetch_min_bytes", 0)
@@ -201,19 +203,21 @@ class ConsumerSettings(ClientSettings):
             _whole(self, "consumer_timeout_ms", 0)
         _whole(self, "max_decompressed_batch_bytes", 1, MOST_DECOMPRESSED_BYTES)
         _whole(self, "default_api_timeout_ms", 1)
+        _flag(self, "check_crcs")
         self._check_group()
 
     def _check_group(self) -> None:
         if self.group_id == "":
-            raise InvalidGroupIdError("group_id must not be empty")
+            raise InvalidGroupIdError("group_id must be None or a group's name, not ''")
         for name in ("group_id", "group_instance_id"):
             value = getattr(self, name)
             if value is not None and (not isinstance(value, str) or not value):
                 raise ConfigError(f"{name} must be None or a name, not {value!r}")
+            if value is not None:
+                _text(self, name)
         if self.group_instance_id is not None and self.group_id is None:
             raise ConfigError("group_instance_id needs a group_id")
-        if not isinstance(self.enable_auto_commit, bool):
-            raise ConfigError(f"enable_auto_commit must be True or False, not {self.enable_auto_commit!r}")
+        _flag(self, "enable_auto_commit")
         _whole(self, "auto_commit_interval_ms", 0)
         _whole(self, "session_timeout_ms", 1, INT32_MAX)
         _whole(self, "heartbeat_interval_ms", 1, INT32_MAX)
@@ -227,7 +231,8 @@ class ConsumerSettings(ClientSettings):
 
         given = self.partition_assignment_strategy
         names = (given,) if isinstance(given, str) else tuple(given) if isinstance(given, Sequence) else ()
-        if not names or len(set(names)) != len(names) or not set(names) <= ASSIGNORS.keys():
+        are_known = all(isinstance(each, str) and each in ASSIGNORS for each in names)
+        if not names or not are_known or len(set(names)) != len(names):
             known = ", ".join(map(repr, ASSIGNORS))
             raise ConfigError(f"partition_assignment_strategy must be one or some of {known}, each once, not {given!r}")
         object.__setattr__(self, "partition_assignment_strategy", names)
@@ -275,14 +280,30 @@ def parse_bootstrap(servers: BootstrapServers | None) -> tuple[Endpoint, ...]:
     return tuple(dict.fromkeys(found))
 
 
-def _whole(settings: object, name: str, least: int, most: int = (1 << 63) - 1) -> None:
+def _whole(settings: object, name: str, least: int, most: int = arguments.INT64_MAX) -> None:
+    """Replace a setting by the `int` that it is; ConfigError if it is none, or out of range."""
     value = getattr(settings, name)
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise ConfigError(f"{name} must be a whole number, not {value!r}")
+    try:
+        object.__setattr__(settings, name, arguments.whole(name, value, -arguments.INT64_MAX))
+    except (TypeError, ValueError):
+        raise ConfigError(f"{name} must be a whole number, not {arguments.shown(value)}") from None
     if not least <= value <= most:
         raise ConfigError(
             f"{name} must be {least} or more" + (f" and at most {most}" if most < 1 << 62 else "") + f", not {value}"
         )
+
+
+def _flag(settings: object, name: str) -> None:
+    value = getattr(settings, name)
+    if not isinstance(value, bool):
+        raise ConfigError(f"{name} must be True or False, not {arguments.shown(value)}")
+
+
+def _text(settings: object, name: str) -> None:
+    try:
+        arguments.text(name, getattr(settings, name))
+    except (TypeError, ValueError) as error:
+        raise ConfigError(str(error)) from None
 
 
 def setting_fields(settings: Any) -> list[Field[Any]]:

@@ -17,12 +17,14 @@ _LOOKS_LIKE_SECONDS = range(10**9, 10**10)
 Timestamp = int | datetime
 
 
-def to_timestamp_ms(time: Timestamp, what: str = "timestamp_ms") -> int:
-    """Milliseconds, of a datetime those that have begun. ValueError for a naive datetime or a negative time, TypeError
-    for anything else.
+def to_timestamp_ms(time: Timestamp, what: str = "timestamp_ms", most_ms: int = LARGEST_TIMESTAMP_MS) -> int:
+    """Milliseconds, of a datetime those that have begun. ValueError for a naive datetime, a negative time or one after
+    `most_ms`, TypeError for anything else.
     """
+    if type(time) is int and 0 <= time <= most_ms:
+        return time
     whole = _since_epoch(time, what) // _MILLISECOND if isinstance(time, datetime) else _whole(time, what)
-    return _in_range(whole, what)
+    return _in_range(whole, what, time, most_ms)
 
 
 def to_target_ms(time: Timestamp, what: str) -> int:
@@ -30,7 +32,7 @@ def to_target_ms(time: Timestamp, what: str) -> int:
     is older than it, so that they are rounded up.
     """
     whole = -(-_since_epoch(time, what) // _MILLISECOND) if isinstance(time, datetime) else _whole(time, what)
-    return _in_range(whole, what)
+    return _in_range(whole, what, time, LARGEST_TIMESTAMP_MS)
 
 
 def looks_like_seconds(timestamp_ms: int) -> bool:
@@ -73,7 +75,8 @@ def _whole(time: int, what: str) -> int:
         raise TypeError(f"{what} must be whole milliseconds or an aware datetime, not {time!r}") from None
 
 
-def _in_range(milliseconds: int, what: str) -> int:
-    if not 0 <= milliseconds <= LARGEST_TIMESTAMP_MS:
-        raise ValueError(f"{what} must not be negative nor beyond 64 bits: {milliseconds}")
+def _in_range(milliseconds: int, what: str, time: Timestamp, most_ms: int) -> int:
+    if not 0 <= milliseconds <= most_ms:
+        given = time.isoformat() if isinstance(time, datetime) else time
+        raise ValueError(f"{what} must be from 0 to {most_ms} ms since 1970, not {given}")
     return milliseconds

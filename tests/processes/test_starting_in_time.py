@@ -94,8 +94,7 @@ def test_from_the_client_and_the_commands_every_partition_begins_somewhere_and_s
     assert len(warned) == 1 and "happened twice" in warned[0]
     _, warned = ask(shell, "offsets", "t", "--at", "1550804131")
     assert warned == [
-        "the time for t-0: 1550804131 ms is 1970-01-18T22:46:44.131Z; "
-        "if seconds were meant, give milliseconds: 1550804131000"
+        "times[t-0]: 1550804131 ms is 1970-01-18T22:46:44.131Z; if seconds were meant, give milliseconds: 1550804131000"
     ]
     refused = shell.run("consume", "t", "--from", "1550804131")
     assert refused.status == 1

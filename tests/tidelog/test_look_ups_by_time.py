@@ -151,7 +151,7 @@ async def test_a_refusal_that_blames_the_metadata_waits_for_newer_ones_and_anoth
 async def test_what_stands_for_an_end_elsewhere_is_no_time(earlier: int) -> None:
     async with a_consumer(FakeCluster()) as consumer:
         for partial in (False, True):
-            with pytest.raises(ValueError, match=f"time for t-0 must not be negative nor beyond 64 bits: {earlier}"):
+            with pytest.raises(ValueError, match=rf"times\[t-0\] must be from 0 to .*, not {earlier}"):
                 await consumer.offsets_for_times({P0: earlier}, partial=partial)  # type: ignore[call-overload]
 
 
@@ -167,15 +167,15 @@ async def test_a_datetime_between_two_milliseconds_means_the_later_one() -> None
 @pytest.mark.parametrize(
     ("times", "error", "told"),
     [
-        ({("t", "0"): 1}, TypeError, r"a partition is a TopicPartition\(topic, number\), not \('t', '0'\)"),
-        ({"t-0": 1}, TypeError, "a partition is a TopicPartition"),
-        ({("t", True): 1}, TypeError, "a partition is a TopicPartition"),
-        ({("t", -1): 1}, ValueError, "t: a partition's number is not negative, as -1 is"),
+        ({("t", "0"): 1}, TypeError, r"times: a key=\('t', '0'\): the number must be an integer, not '0'"),
+        ({"t-0": 1}, TypeError, r"times: a key must be a TopicPartition\(topic, number\), not 't-0'"),
+        ({("t", True): 1}, TypeError, "times: a key.* must be an integer, not True"),
+        ({("t", -1): 1}, ValueError, "times: a key.* must be from 0 to 2147483647, not -1"),
         ({("bad/name", 0): 1}, InvalidTopicError, "only ASCII letters"),
-        ({P0: "yesterday"}, TypeError, "the time for t-0 must be whole milliseconds or an aware datetime"),
-        ({P0: 1.5}, TypeError, "the time for t-0 must be whole milliseconds or an aware datetime"),
-        ({P0: True}, TypeError, "the time for t-0 must be milliseconds or an aware datetime"),
-        ([P0], TypeError, "times must be a mapping of partitions to times"),
+        ({P0: "yesterday"}, TypeError, r"times\[t-0\] must be whole milliseconds or an aware datetime"),
+        ({P0: 1.5}, TypeError, r"times\[t-0\] must be whole milliseconds or an aware datetime"),
+        ({P0: True}, TypeError, r"times\[t-0\] must be milliseconds or an aware datetime"),
+        ([P0], TypeError, "times must be a mapping by partitions, not "),
     ],
 )
 @on_virtual_time
@@ -206,7 +206,7 @@ async def test_seconds_for_milliseconds_are_answered_with_a_warning_that_says_wh
         with pytest.warns(SecondsForMillisecondsWarning) as warned:
             await consumer.offsets_for_times({P0: 1_550_804_131, P1: 1_550_804_131})
         assert [str(each.message) for each in warned] == [
-            "the time for t-0: 1550804131 ms is 1970-01-18T22:46:44.131Z; "
+            "times[t-0]: 1550804131 ms is 1970-01-18T22:46:44.131Z; "
             "if seconds were meant, give milliseconds: 1550804131000"
         ]
 

@@ -334,9 +334,9 @@ async def test_records_that_cannot_be_are_refused_at_once() -> None:
             await producer.send("t", b"x" * (2 << 20))
         with pytest.raises(ValueError, match="time zone"):
             await producer.send("t", b"v", timestamp_ms=datetime(2024, 1, 1))
-        with pytest.raises(ValueError, match="negative"):
+        with pytest.raises(ValueError, match="timestamp_ms must be from 0 to 9223372036854775806 ms"):
             await producer.send("t", b"v", timestamp_ms=-1)
-        with pytest.raises(TypeError):
+        with pytest.raises(TypeError, match="value must be bytes or None, not 'text'"):
             await producer.send("t", "text")  # type: ignore[arg-type]
         with pytest.raises(InvalidTopicError):
             await producer.send("no/name", b"v")

@@ -168,7 +168,7 @@ async def test_a_partition_that_some_broker_does_not_know_yet_is_waited_for_and_
         partitions.append(FakePartition("t", 1, 1))
         assert (await sending).partition == 1
         started = seconds()
-        with pytest.raises(UnknownTopicOrPartitionError, match="no partition -1"):
+        with pytest.raises(ValueError, match="partition must be from 0 to 2147483647, not -1"):
             await producer.send("t", b"v", partition=-1)
         assert seconds() == started
 

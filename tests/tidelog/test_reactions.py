@@ -152,7 +152,7 @@ async def test_an_offset_that_no_log_can_have_is_refused_before_it_is_sent() -> 
     cluster = with_a_record()
     async with a_consumer(cluster, group_id="g", enable_auto_commit=False) as consumer:
         await consumer.commit({TP: OffsetAndMetadata((1 << 63) - 1)})
-        with pytest.raises(InvalidRequestError, match="t-0: offset 9223372036854775808 has more than 63 bits"):
+        with pytest.raises(ValueError, match=r"offsets\[t-0\]\.offset must be .* not 9223372036854775808"):
             await consumer.commit({TP: OffsetAndMetadata(1 << 63)})
         assert len(cluster.sent(OffsetCommitRequest)) == 1
 

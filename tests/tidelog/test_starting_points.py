@@ -133,9 +133,9 @@ async def test_a_time_that_cannot_be_is_refused_and_one_in_seconds_is_warned_of(
     five_partitions(cluster)
     async with a_consumer(cluster) as consumer:
         consumer.assign([P0, P1])
-        with pytest.raises(ValueError, match="the time for t-0 must not be negative"):
+        with pytest.raises(ValueError, match=r"time must be from 0 to .* not -1"):
             await consumer.seek_to_time(-1)
-        with pytest.raises(ValueError, match=r"t-0: 2024-01-01T00:00:00 has no time zone"):
+        with pytest.raises(ValueError, match=r"time: 2024-01-01T00:00:00 has no time zone"):
             await consumer.seek_to_time(datetime(2024, 1, 1))
         with pytest.warns(SecondsForMillisecondsWarning, match="1550804131000"):
             await consumer.seek_to_time(1_550_804_131)
@@ -337,7 +337,7 @@ async def test_a_reader_whose_leader_is_away_begins_when_it_is_back() -> None:
         ("by_duration:P" + "9" * 400 + "D", "is longer than a calendar"),
         (timedelta(seconds=-1), "the duration -1 day, 23:59:59 is negative"),
         (datetime(2024, 1, 1), "auto_offset_reset: 2024-01-01T00:00:00 has no time zone"),
-        (datetime(1960, 1, 1, tzinfo=UTC), "auto_offset_reset must not be negative"),
+        (datetime(1960, 1, 1, tzinfo=UTC), "auto_offset_reset must be from 0 to"),
         ("@yesterday 12:00", "auto_offset_reset: yesterday 12:00 does not say which time zone"),
         ("@-5", "a timestamp must not be negative"),
         ("@soon", "'soon' is not a time"),

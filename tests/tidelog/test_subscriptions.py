@@ -13,7 +13,6 @@ from tests.virtual_time import on_virtual_time, until
 from tidelog.errors import (
     IllegalStateError,
     InvalidGroupIdError,
-    InvalidRequestError,
     InvalidTopicError,
 )
 from tidelog.group_messages import (
@@ -357,7 +356,7 @@ async def test_what_does_not_go_together_is_refused() -> None:
             with pytest.raises(InvalidGroupIdError, match="give the consumer a group_id"):
                 if (waiting := call()) is not None:
                     await waiting
-    with pytest.raises(InvalidGroupIdError, match="must not be empty"):
+    with pytest.raises(InvalidGroupIdError, match="group_id must be None or a group's name"):
         a_consumer(cluster, group_id="")
     async with a_consumer(cluster, group_id="g") as consumer:
         consumer.assign([P0])
@@ -378,9 +377,9 @@ async def test_what_does_not_go_together_is_refused() -> None:
         ):
             with pytest.raises(error):
                 consumer.subscribe(**arguments)  # type: ignore[arg-type]
-        with pytest.raises(TypeError, match="has a method on_partitions_revoked"):
+        with pytest.raises(TypeError, match="listener must have a method on_partitions_revoked"):
             consumer.subscribe(["t"], listener=print)  # type: ignore[arg-type]
         for offsets in ({P0: 7}, {P0: OffsetAndMetadata(-1)}, {P0: OffsetAndMetadata(1, None)}):
-            with pytest.raises(InvalidRequestError, match="t-0: "):
+            with pytest.raises((TypeError, ValueError), match=r"offsets\[t-0\]"):
                 await consumer.commit(offsets)  # type: ignore[arg-type]
     assert len(cluster.sent(OffsetFetchRequest)) == 0

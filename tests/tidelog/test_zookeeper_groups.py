@@ -12,7 +12,6 @@ from tests.virtual_time import on_virtual_time
 from tidelog.errors import (
     CoordinatorNotAvailableError,
     InvalidGroupIdError,
-    InvalidRequestError,
     InvalidTopicError,
     RequestTimedOutError,
     TimeoutError,
@@ -64,7 +63,7 @@ async def test_a_refused_commit_names_its_partition_and_the_others_are_made() ->
 @on_virtual_time
 async def test_what_is_no_offset_of_a_partition_is_refused_before_anybody_is_asked() -> None:
     async with an_admin(a_cluster()) as admin:
-        with pytest.raises(InvalidRequestError, match="t-0: offset -1 is negative"):
+        with pytest.raises(ValueError, match=r"offsets\[t-0\] must be from 0 to .* not -1"):
             await admin.alter_zookeeper_group_offsets("g", {T0: -1})
         with pytest.raises(InvalidTopicError):
             await admin.alter_zookeeper_group_offsets("g", {TopicPartition("..", 0): 1})
@@ -91,7 +90,7 @@ async def test_without_zookeeper_the_admin_gives_up_at_its_deadline() -> None:
             await admin.alter_zookeeper_group_offsets("g", {T0: 7}, timeout_ms=2000)
 
 
-@pytest.mark.parametrize("group_id", ["", "..", "a/b", "g\n", None])
+@pytest.mark.parametrize("group_id", ["..", "a/b", "g\n"])
 @on_virtual_time
 async def test_a_group_that_cannot_be_in_zookeeper_is_refused_before_anybody_is_asked(group_id: Any) -> None:
     async with an_admin(a_cluster()) as admin:

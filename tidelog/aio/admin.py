@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Literal, Self, Unpack, overload
 
-from tidelog import config_calls, log_dir_calls, record_deletion
+from tidelog import admin_arguments, arguments, config_calls, log_dir_calls, record_deletion
 from tidelog.admin_messages import ConfigEntry, LogDir
 from tidelog.aio.group_admin import GroupAdmin
 from tidelog.aio.group_migration import migrate_offsets
@@ -50,7 +50,7 @@ from tidelog.messages import (
     ReplicasDescription,
     Response,
 )
-from tidelog.model import OffsetAndMetadata, TopicPartition, only, validate_topic
+from tidelog.model import OffsetAndMetadata, TopicPartition
 from tidelog.partition_facts import ask_facts
 from tidelog.partition_messages import ElectionType, NewPartitions, PartitionReassignment
 from tidelog.settings import AdminOptions, AdminSettings, BootstrapServers, make_settings
@@ -82,11 +82,8 @@ class Admin:
         self, topics: Iterable[NewTopic], timeout_ms: int | None = None, validate_only: bool = False
     ) -> list[CreatedTopic]:
         """Returns when every partition has a leader that this client sees. The first topic's refusal is raised."""
-        wanted = only(NewTopic, topics)
-        for topic in wanted:
-            validate_topic(topic.name)
-            config_calls.require_texts(topic.configs or {})
-        deadline_ms = self._deadline_ms(timeout_ms)
+        wanted = admin_arguments.new_topics("topics", topics)
+        validate_only, deadline_ms = arguments.flag("validate_only", validate_only), self._deadline_ms(timeout_ms)
         self._client()
         answer = await self.controller.ask(
             lambda left_ms: CreateTopicsRequest(wanted, left_ms, validate_only),
@@ -109,7 +106,7 @@ class Admin:
 
     async def delete_topics(self, topics: Sequence[str], timeout_ms: int | None = None) -> None:
         """UnknownTopicOrPartitionError and other refusals are raised, the first topic's."""
-        names = (topics,) if isinstance(topics, str) else tuple(topics)
+        names = tuple(arguments.texts("topics", topics))
         deadline_ms = self._deadline_ms(timeout_ms)
         self._client()
         await self.controller.ask(
@@ -126,8 +123,10 @@ class Admin:
         self, topics: Iterable[NewPartitions], timeout_ms: int | None = None, validate_only: bool = False
     ) -> None:
         """Returns when every partition has a leader that this client sees. The first topic's refusal is raised."""
+        wanted = admin_arguments.new_partitions("topics", topics)
+        validate_only, deadline_ms = arguments.flag("validate_only", validate_only), self._deadline_ms(timeout_ms)
         self._client()
-        await self.partitions.create(topics, self._deadline_ms(timeout_ms), validate_only)
+        await self.partitions.create(wanted, deadline_ms, validate_only)
 
     async def elect_leaders(
         self,
@@ -136,22 +135,27 @@ class Admin:
         timeout_ms: int | None = None,
     ) -> dict[TopicPartition, TidelogError | None]:
         """What came of each; None: it has the leader that was wished for. Of all, those that needed it."""
+        election_type = arguments.choice("election_type", election_type, ElectionType)
+        wanted, deadline_ms = _optional_partitions(partitions), self._deadline_ms(timeout_ms)
         self._client()
-        return await self.partitions.elect(election_type, partitions, self._deadline_ms(timeout_ms))
+        return await self.partitions.elect(election_type, wanted, deadline_ms)
 
     async def alter_partition_reassignments(
         self, reassignments: Mapping[TopicPartition, Sequence[int] | None], timeout_ms: int | None = None
     ) -> None:
         """Begins to move replicas, or with None turns back. Returns at once; the first refusal is raised."""
+        wanted = admin_arguments.replicas_by_partition("reassignments", reassignments)
+        deadline_ms = self._deadline_ms(timeout_ms)
         self._client()
-        await self.partitions.reassign(reassignments, self._deadline_ms(timeout_ms))
+        await self.partitions.reassign(wanted, deadline_ms)
 
     async def list_partition_reassignments(
         self, partitions: Iterable[TopicPartition] | None = None, timeout_ms: int | None = None
     ) -> dict[TopicPartition, PartitionReassignment]:
         """The reassignments in progress, of these partitions or of all."""
+        wanted, deadline_ms = _optional_partitions(partitions), self._deadline_ms(timeout_ms)
         self._client()
-        return await self.partitions.reassignments(partitions, self._deadline_ms(timeout_ms))
+        return await self.partitions.reassignments(wanted, deadline_ms)
 
     async def list_topics(self, timeout_ms: int | None = None) -> list[str]:
         """All names in order, the cluster's own topics included."""
@@ -163,10 +167,10 @@ class Admin:
     ) -> list[TopicDescription]:
         """The named topics, or all. A partition without an answering leader has None where only a leader knows."""
         deadline_ms = self._deadline_ms(timeout_ms)
+        names = None if topics is None else arguments.topics("topics", topics)
         client = self._client()
-        if topics is None:
-            topics = await self.list_topics(timeout_ms)
-        names = [validate_topic(name) for name in ((topics,) if isinstance(topics, str) else topics)]
+        if names is None:
+            names = await self.list_topics(timeout_ms)
         client.track(*names)
         await client.bootstrapped(deadline_ms)
         await client.refresh(deadline_ms)
@@ -190,7 +194,8 @@ class Admin:
 
     async def describe_times(self, topic: str, timeout_ms: int | None = None) -> list[PartitionTimes]:
         """How much each partition holds and of which times; who has no answering leader has the error instead."""
-        return await describe_times(self._client(), validate_topic(topic), self._deadline_ms(timeout_ms))
+        name, deadline_ms = arguments.topic("topic", topic), self._deadline_ms(timeout_ms)
+        return await describe_times(self._client(), name, deadline_ms)
 
     async def describe_cluster(self, timeout_ms: int | None = None) -> ClusterDescription:
         """As the answering broker sees it now."""
@@ -210,37 +215,42 @@ class Admin:
         include_documentation: bool = False,
     ) -> dict[ConfigResource, dict[str, ConfigEntry]]:
         """Each resource's settings by name, with value and source. The first resource's refusal is raised."""
+        wanted, deadline_ms = admin_arguments.resources("resources", resources), self._deadline_ms(timeout_ms)
         return await config_calls.describe_configs(
             self._client(),
-            resources,
-            self._deadline_ms(timeout_ms),
-            include_synonyms=include_synonyms,
-            include_documentation=include_documentation,
+            wanted,
+            deadline_ms,
+            include_synonyms=arguments.flag("include_synonyms", include_synonyms),
+            include_documentation=arguments.flag("include_documentation", include_documentation),
         )
 
     async def alter_configs(
         self, configs: Mapping[ConfigResource, Changes], timeout_ms: int | None = None, *, validate_only: bool = False
     ) -> None:
         """Changes the named settings alone; brokers obey them a moment later. The first refusal is raised."""
-        deadline_ms = self._deadline_ms(timeout_ms)
-        await config_calls.alter_configs(self._client(), configs, deadline_ms, validate_only=validate_only)
+        wanted = admin_arguments.config_changes("configs", configs)
+        validate_only, deadline_ms = arguments.flag("validate_only", validate_only), self._deadline_ms(timeout_ms)
+        await config_calls.alter_configs(self._client(), wanted, deadline_ms, validate_only=validate_only)
 
     async def partition_facts(self, partition: TopicPartition, timeout_ms: int | None = None) -> PartitionFacts:
         """What each broker with a replica knows of the partition; `tidelog.explanation.explain` makes sense of it."""
-        return await ask_facts(self._client(), partition, self._deadline_ms(timeout_ms))
+        tp, deadline_ms = arguments.partition("partition", partition), self._deadline_ms(timeout_ms)
+        return await ask_facts(self._client(), tp, deadline_ms)
 
     async def delete_records(
         self, before: Mapping[TopicPartition, int], timeout_ms: int | None = None
     ) -> dict[TopicPartition, int]:
         """All records below each partition's offset (−1: all committed ones) go; where each begins then."""
-        patience_ms = self.settings.default_api_timeout_ms if timeout_ms is None else timeout_ms
-        return await record_deletion.delete_records(self._client(), before, patience_ms)
+        wanted = arguments.offsets_by_partition("before", before, least=-1)
+        return await record_deletion.delete_records(self._client(), wanted, self._timeout_ms(timeout_ms))
 
     async def describe_log_dirs(
         self, brokers: Iterable[int] | None = None, timeout_ms: int | None = None
     ) -> dict[int, tuple[LogDir, ...]]:
         """The log directories of these brokers, or of all that live, by broker id."""
-        return await log_dir_calls.describe_log_dirs(self._client(), brokers, self._deadline_ms(timeout_ms))
+        wanted = None if brokers is None else arguments.broker_ids("brokers", brokers)
+        deadline_ms = self._deadline_ms(timeout_ms)
+        return await log_dir_calls.describe_log_dirs(self._client(), wanted, deadline_ms)
 
     async def list_zookeeper_groups(self, timeout_ms: int | None = None) -> list[str]:
         """The groups that have offsets in ZooKeeper, where commits of version 0 lie."""
@@ -250,26 +260,31 @@ class Admin:
         self, group_id: str, timeout_ms: int | None = None
     ) -> dict[TopicPartition, ZooKeeperOffset]:
         """What a group has in ZooKeeper, also of partitions that are gone (with that error). InvalidGroupIdError."""
-        return await zookeeper_calls.group_offsets(self._client(), group_id, self._deadline_ms(timeout_ms))
+        name, deadline_ms = arguments.group_id("group_id", group_id), self._deadline_ms(timeout_ms)
+        return await zookeeper_calls.group_offsets(self._client(), name, deadline_ms)
 
     async def alter_zookeeper_group_offsets(
         self, group_id: str, offsets: Mapping[TopicPartition, int], timeout_ms: int | None = None
     ) -> None:
         """Commits into ZooKeeper, as consumers of version 0 do. The first partition's refusal is raised."""
-        await zookeeper_calls.commit_offsets(self._client(), group_id, offsets, self._deadline_ms(timeout_ms))
+        name, wanted = arguments.group_id("group_id", group_id), arguments.offsets_by_partition("offsets", offsets)
+        deadline_ms = self._deadline_ms(timeout_ms)
+        await zookeeper_calls.commit_offsets(self._client(), name, wanted, deadline_ms)
 
     async def migrate_zookeeper_group(
         self, group_id: str, timeout_ms: int | None = None, *, force: bool = False, execute: bool = False
     ) -> dict[TopicPartition, OffsetMigration]:
         """What a group without members would take over from ZooKeeper, and with `execute` takes over."""
-        deadline_ms, groups = self._deadline_ms(timeout_ms), self._groups()
-        return await migrate_offsets(self.client, groups, group_id, deadline_ms, force=force, execute=execute)
+        name, deadline_ms = arguments.group_id("group_id", group_id), self._deadline_ms(timeout_ms)
+        force, execute = arguments.flag("force", force), arguments.flag("execute", execute)
+        return await migrate_offsets(self.client, self._groups(), name, deadline_ms, force=force, execute=execute)
 
     async def list_consumer_groups(
         self, states: Iterable[str] = (), timeout_ms: int | None = None
     ) -> ConsumerGroupListings:
         """The groups of every broker, in these states or in any; who did not answer within 5 s is named."""
-        return await self._groups().list(states, self._deadline_ms(timeout_ms))
+        wanted, deadline_ms = arguments.texts("states", states), self._deadline_ms(timeout_ms)
+        return await self._groups().list(wanted, deadline_ms)
 
     @overload
     async def describe_consumer_groups(
@@ -285,7 +300,9 @@ class Admin:
         self, group_ids: Iterable[str], timeout_ms: int | None = None, *, partial: bool = False
     ) -> Mapping[str, ConsumerGroupDescription | TidelogError]:
         """State, assignor and members of each group. The first error is raised; with `partial` each is told."""
-        told = await self._groups().describe(group_ids, self._deadline_ms(timeout_ms))
+        names, deadline_ms = arguments.group_ids("group_ids", group_ids), self._deadline_ms(timeout_ms)
+        partial = arguments.flag("partial", partial)
+        told = await self._groups().describe(names, deadline_ms)
         if not partial:
             raise_first(each for each in told.values() if isinstance(each, TidelogError))
         return told
@@ -294,31 +311,40 @@ class Admin:
         self, group_id: str, partitions: Iterable[TopicPartition] | None = None, timeout_ms: int | None = None
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
         """What the group has committed, for these partitions (None where nothing is) or for all that have something."""
-        return await self._groups().offsets(group_id, partitions, self._deadline_ms(timeout_ms))
+        name, wanted = arguments.group_id("group_id", group_id), _optional_partitions(partitions)
+        deadline_ms = self._deadline_ms(timeout_ms)
+        return await self._groups().offsets(name, wanted, deadline_ms)
 
     async def alter_consumer_group_offsets(
         self, group_id: str, offsets: Mapping[TopicPartition, OffsetAndMetadata], timeout_ms: int | None = None
     ) -> dict[TopicPartition, TidelogError | None]:
         """Commits for a group without members; what came of each partition."""
-        return await self._groups().alter_offsets(group_id, offsets, self._deadline_ms(timeout_ms))
+        name, wanted = arguments.group_id("group_id", group_id), arguments.commits("offsets", offsets)
+        deadline_ms = self._deadline_ms(timeout_ms)
+        return await self._groups().alter_offsets(name, wanted, deadline_ms)
 
     async def delete_consumer_groups(
         self, group_ids: Iterable[str], timeout_ms: int | None = None
     ) -> dict[str, TidelogError | None]:
         """Groups without members go, and all that they have committed; what came of each."""
-        return await self._groups().delete(group_ids, self._deadline_ms(timeout_ms))
+        names, deadline_ms = arguments.group_ids("group_ids", group_ids), self._deadline_ms(timeout_ms)
+        return await self._groups().delete(names, deadline_ms)
 
     async def delete_consumer_group_offsets(
         self, group_id: str, partitions: Iterable[TopicPartition], timeout_ms: int | None = None
     ) -> dict[TopicPartition, TidelogError | None]:
         """What the group has committed for these goes; what came of each partition."""
-        return await self._groups().delete_offsets(group_id, partitions, self._deadline_ms(timeout_ms))
+        name, wanted = arguments.group_id("group_id", group_id), arguments.partitions("partitions", partitions)
+        deadline_ms = self._deadline_ms(timeout_ms)
+        return await self._groups().delete_offsets(name, wanted, deadline_ms)
 
     async def consumer_group_lag(
         self, group_id: str, partitions: Iterable[TopicPartition] | None = None, timeout_ms: int | None = None
     ) -> dict[TopicPartition, PartitionLag]:
         """How far behind the group is, in records and in time: in these, or in all that are its own."""
-        return await self._groups().lag(group_id, partitions, self._deadline_ms(timeout_ms))
+        name, wanted = arguments.group_id("group_id", group_id), _optional_partitions(partitions)
+        deadline_ms = self._deadline_ms(timeout_ms)
+        return await self._groups().lag(name, wanted, deadline_ms)
 
     async def reset_consumer_group_offsets(
         self,
@@ -330,8 +356,10 @@ class Admin:
         execute: bool = False,
     ) -> dict[TopicPartition, OffsetReset]:
         """Where a group without members would go on, and with `execute` will: in these, or in all it has committed."""
-        deadline_ms, groups = self._deadline_ms(timeout_ms), self._groups()
-        return await reset_offsets(self.client, groups, group_id, target, partitions, deadline_ms, execute=execute)
+        name, target = arguments.group_id("group_id", group_id), admin_arguments.reset_target("target", target)
+        wanted, deadline_ms = _optional_partitions(partitions), self._deadline_ms(timeout_ms)
+        execute, groups = arguments.flag("execute", execute), self._groups()
+        return await reset_offsets(self.client, groups, name, target, wanted, deadline_ms, execute=execute)
 
     async def close(self) -> None:
         """Idempotent."""
@@ -361,7 +389,16 @@ class Admin:
         return self.groups
 
     def _deadline_ms(self, timeout_ms: int | None) -> int:
-        return self.clock.monotonic_ms() + (self.settings.default_api_timeout_ms if timeout_ms is None else timeout_ms)
+        return self.clock.monotonic_ms() + self._timeout_ms(timeout_ms)
+
+    def _timeout_ms(self, timeout_ms: int | None) -> int:
+        if timeout_ms is None:
+            return self.settings.default_api_timeout_ms
+        return arguments.timeout_ms("timeout_ms", timeout_ms)
+
+
+def _optional_partitions(partitions: Iterable[TopicPartition] | None) -> list[TopicPartition] | None:
+    return None if partitions is None else arguments.partitions("partitions", partitions)
 
 
 def _error_in(told: CreatedTopic | DeletedTopic) -> TidelogError | None:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self, Unpack, overload
 
+from tidelog import arguments
 from tidelog.client import ClusterClient
 from tidelog.client_environment import ClientEnvironment
 from tidelog.client_help import assignment_repr, client_repr, shows_settings
@@ -31,14 +32,13 @@ from tidelog.model import (
     OffsetAndTimestamp,
     OffsetOutcome,
     TopicPartition,
-    validate_topic,
 )
 from tidelog.offsets import end_of_each, offsets_for_times, outcomes_for_times, to_targets
 from tidelog.records_in_hand import RecordsInHand
 from tidelog.segment_offsets import offsets_before
 from tidelog.settings import BootstrapServers, ConsumerOptions, ConsumerSettings, make_settings
 from tidelog.starting_points import StartingPoint, starting_points
-from tidelog.timestamps import Timestamp
+from tidelog.timestamps import Timestamp, to_target_ms
 
 if TYPE_CHECKING:  # imported where a consumer has a group: many have none, and need not wait for it
     from tidelog.groups.committed_offsets import CommittedOffsets
@@ -82,9 +82,7 @@ class Consumer:
 
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
         """Read exactly these; those that were assigned before keep their position."""
-        wanted = [TopicPartition(*tp) for tp in partitions]
-        for tp in wanted:
-            validate_topic(tp.topic)
+        wanted = arguments.partitions("partitions", partitions)
         fetcher = self._started()
         gone = self.assignment().difference(wanted)
         if self._group is not None:
@@ -123,7 +121,8 @@ class Consumer:
         self, offsets: Mapping[TopicPartition, OffsetAndMetadata] | None = None, timeout_ms: int | None = None
     ) -> None:
         """Have the group go on from here: where this reader stands in what is assigned, or these."""
-        await self._in_group("commit").commit(offsets, self._deadline_ms(timeout_ms))
+        wanted = None if offsets is None else arguments.commits("offsets", offsets)
+        await self._in_group("commit").commit(wanted, self._deadline_ms(timeout_ms))
 
     @overload
     async def committed(self, partitions: TopicPartition, timeout_ms: int | None = None) -> int | None: ...
@@ -138,6 +137,7 @@ class Consumer:
     ) -> int | dict[TopicPartition, OffsetAndMetadata | None] | None:
         """What the group has committed: of one partition its offset, of several all of each. None: nothing."""
         wanted = [partitions] if isinstance(partitions, TopicPartition) else partitions
+        wanted = arguments.partitions("partitions", wanted)
         found = await self._in_group("committed").committed(wanted, self._deadline_ms(timeout_ms))
         if not isinstance(partitions, TopicPartition):
             return found
@@ -154,10 +154,10 @@ class Consumer:
 
     def seek(self, partition: TopicPartition, offset: int) -> None:
         """Read from `offset` next."""
-        if offset < 0:
-            raise ValueError(f"{TopicPartition(*partition)}: offset {offset} is negative")
-        self._buffer(partition).seek(offset)
-        self._in_hand.moved.add(TopicPartition(*partition))
+        target = arguments.offset("offset", offset)
+        buffer = self._buffer("partition", partition)
+        buffer.seek(target)
+        self._in_hand.moved.add(buffer.topic_partition)
         self._started().wake()
 
     def seek_to_beginning(self, *partitions: TopicPartition) -> None:
@@ -172,11 +172,12 @@ class Consumer:
         self, time: Timestamp, *partitions: TopicPartition, timeout_ms: int | None = None
     ) -> dict[TopicPartition, StartingPoint]:
         """Read next from the first record with this time or a later one, in each partition (all that are assigned)."""
-        fetcher = self._started()
-        wanted = [self._buffer(tp).topic_partition for tp in partitions] or list(fetcher.buffers)
+        to_target_ms(time, "time")
+        patience_ms, fetcher = self._timeout_ms(timeout_ms), self._started()
+        wanted = [buffer.topic_partition for buffer in self._buffers(partitions)] or list(fetcher.buffers)
         targets = to_targets(dict.fromkeys(wanted, time))
         isolation_level = self.settings.isolation_level
-        points = await starting_points(self.client, targets, self._timeout_ms(timeout_ms), isolation_level)
+        points = await starting_points(self.client, targets, patience_ms, isolation_level)
         kept = {tp: point for tp, point in points.items() if tp in fetcher.buffers}  # others were taken away meanwhile
         for tp, point in kept.items():
             fetcher.buffers[tp].seek(point.offset, -1 if point.leader_epoch is None else point.leader_epoch)
@@ -186,13 +187,13 @@ class Consumer:
 
     def pause(self, *partitions: TopicPartition) -> None:
         """Return nothing of these until `resume`; they keep their position. ValueError where one is not assigned."""
-        for buffer in [self._buffer(tp) for tp in partitions]:
+        for buffer in self._buffers(partitions):
             buffer.paused = True
         self._started().wake()  # what was fetched of them may give way
 
     def resume(self, *partitions: TopicPartition) -> None:
         """Read these again."""
-        for buffer in [self._buffer(tp) for tp in partitions]:
+        for buffer in self._buffers(partitions):
             buffer.paused = False
         fetcher = self._started()
         fetcher.arrived.set()
@@ -206,9 +207,9 @@ class Consumer:
         self, timeout_ms: int = 0, max_records: int | None = None
     ) -> dict[TopicPartition, list[ConsumerRecord]]:
         """What there is, at once if there is anything; else what comes within `timeout_ms`, else nothing."""
-        limit = self.settings.max_poll_records if max_records is None else max_records
-        if limit < 1:
-            raise ValueError(f"max_records must be positive, not {limit}")
+        limit = self.settings.max_poll_records
+        if max_records is not None:
+            limit = arguments.whole("max_records", max_records, 1)
         found: dict[TopicPartition, list[ConsumerRecord]] = {}
 
         def take(fetcher: Fetcher) -> Collection[TopicPartition]:
@@ -257,7 +258,7 @@ class Consumer:
 
     async def position(self, partition: TopicPartition, timeout_ms: int | None = None) -> int:
         """The offset of the next record that `poll` returns; waits for its look-up."""
-        buffer = self._buffer(partition)
+        buffer = self._buffer("partition", partition)
         deadline_ms = self._deadline_ms(timeout_ms)
         while buffer.position is None:
             self._raise_errors(self._started(), only=buffer)
@@ -269,7 +270,7 @@ class Consumer:
 
     def highwater(self, partition: TopicPartition) -> int | None:
         """The high watermark that came with the last fetch; None before the first."""
-        mark = self._buffer(partition).high_watermark
+        mark = self._buffer("partition", partition).high_watermark
         return mark if mark >= 0 else None
 
     @overload
@@ -292,7 +293,7 @@ class Consumer:
         """For each partition the earliest offset with a timestamp at or after the target; None where there is none."""
         self._started()
         patience_ms, isolation_level = self._timeout_ms(timeout_ms), self.settings.isolation_level
-        if partial:
+        if arguments.flag("partial", partial):
             return await outcomes_for_times(self.client, times, patience_ms, isolation_level)
         return await offsets_for_times(self.client, times, patience_ms, isolation_level)
 
@@ -317,9 +318,10 @@ class Consumer:
 
     async def partitions_for_topic(self, topic: str, timeout_ms: int | None = None) -> set[int] | None:
         """The topic's partitions; None where no broker knows it."""
+        name, deadline_ms = arguments.topic("topic", topic), self._deadline_ms(timeout_ms)
         self._started()
         try:
-            return set((await self.client.topic(validate_topic(topic), self._deadline_ms(timeout_ms))).partitions)
+            return set((await self.client.topic(name, deadline_ms)).partitions)
         except UnknownTopicOrPartitionError:
             return None
 
@@ -349,12 +351,16 @@ class Consumer:
 
     async def close(self, *, autocommit: bool = True, timeout_ms: int = CLOSE_TIMEOUT_MS) -> None:
         """Commit (where that is automatic), leave the group, let go of everything. Idempotent."""
+        autocommit, patience_ms = (
+            arguments.flag("autocommit", autocommit),
+            arguments.timeout_ms("timeout_ms", timeout_ms),
+        )
         if self.closed or self._closing:
             return
         self._closing = True
         try:
             if self._group is not None:
-                await self._group.leave(self.clock.monotonic_ms() + timeout_ms, autocommit=autocommit)
+                await self._group.leave(self.clock.monotonic_ms() + patience_ms, autocommit=autocommit)
         finally:
             self.closed = True
             try:
@@ -413,31 +419,35 @@ class Consumer:
             raise InvalidGroupIdError(f"{what} needs a group: give the consumer a group_id")
         return self._group
 
-    def _buffer(self, partition: TopicPartition) -> PartitionBuffer:
-        buffer = self._started().buffers.get(TopicPartition(*partition))
+    def _buffer(self, name: str, partition: TopicPartition) -> PartitionBuffer:
+        tp = arguments.partition(name, partition)
+        buffer = self._started().buffers.get(tp)
         if buffer is None:
-            raise ValueError(f"{TopicPartition(*partition)} is not assigned")
+            raise ValueError(f"{name}: {tp} is not assigned")
         return buffer
 
+    def _buffers(self, partitions: Iterable[TopicPartition]) -> list[PartitionBuffer]:
+        return [self._buffer("partitions", tp) for tp in partitions]
+
     def _reset(self, partitions: Iterable[TopicPartition], to: int) -> None:
-        for tp in list(partitions) or list(self._started().buffers):
-            self._buffer(tp).reset(to)
-            self._in_hand.moved.add(TopicPartition(*tp))
+        for buffer in self._buffers(partitions) or list(self._started().buffers.values()):
+            buffer.reset(to)
+            self._in_hand.moved.add(buffer.topic_partition)
         self._started().wake()
 
     async def _ends(
         self, partitions: Iterable[TopicPartition], which: int, timeout_ms: int | None
     ) -> dict[TopicPartition, int]:
+        wanted, patience_ms = arguments.partitions("partitions", partitions), self._timeout_ms(timeout_ms)
         self._started()
-        timeout_ms = self._timeout_ms(timeout_ms)
-        return await end_of_each(self.client, partitions, which, timeout_ms, self.settings.isolation_level)
+        return await end_of_each(self.client, wanted, which, patience_ms, self.settings.isolation_level)
 
     async def _wait_for_data(self, timeout_ms: int, take: Callable[[Fetcher], Collection[TopicPartition]]) -> None:
         """Until `take` has found something in the buffers, or the time is over.
 
         Data comes before the errors of other partitions, but those wait for no more than one such call.
         """
-        deadline_ms = self.clock.monotonic_ms() + timeout_ms
+        deadline_ms = self.clock.monotonic_ms() + arguments.timeout_ms("timeout_ms", timeout_ms)
         self._started()
         if self._group is None:
             return await self._wait(deadline_ms, take)
@@ -492,7 +502,9 @@ class Consumer:
                 raise error
 
     def _timeout_ms(self, timeout_ms: int | None) -> int:
-        return self.settings.default_api_timeout_ms if timeout_ms is None else timeout_ms
+        if timeout_ms is None:
+            return self.settings.default_api_timeout_ms
+        return arguments.timeout_ms("timeout_ms", timeout_ms)
 
     def _deadline_ms(self, timeout_ms: int | None) -> int:
         return self.clock.monotonic_ms() + self._timeout_ms(timeout_ms)

@@ -14,7 +14,7 @@ from tidelog.errors import (
     error_for,
 )
 from tidelog.messages import DescribePartition
-from tidelog.model import TopicPartition, only, validate_topic
+from tidelog.model import TopicPartition
 from tidelog.partition_messages import (
     AlterPartitionReassignmentsRequest,
     AlterPartitionReassignmentsResponse,
@@ -42,9 +42,7 @@ class PartitionAdmin:
 
     async def create(self, topics: Iterable[NewPartitions], deadline_ms: int, validate_only: bool) -> None:
         """See `Admin.create_partitions`."""
-        wanted = only(NewPartitions, topics)
-        for topic in wanted:
-            validate_topic(topic.name)
+        wanted = tuple(topics)
         await self._controller.ask(
             lambda left_ms: CreatePartitionsRequest(wanted, left_ms, validate_only),
             CreatePartitionsResponse,

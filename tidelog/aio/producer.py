@@ -7,19 +7,20 @@ from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self, TypeVar, Unpack
 
+from tidelog import arguments
 from tidelog.accumulator import TopicQueues
 from tidelog.client import ClusterClient
 from tidelog.client_environment import ClientEnvironment
 from tidelog.client_help import client_repr, shows_settings
 from tidelog.errors import BufferExhaustedError, ClosedError, TimeoutError
-from tidelog.model import Buffer, RecordMetadata, TopicPartition, validate_topic
+from tidelog.model import Buffer, RecordMetadata, TopicPartition
 from tidelog.record_future import RecordFuture, RecordRun
-from tidelog.records.encode import Header
+from tidelog.records.encode import Headers, to_record_timestamp
 from tidelog.records.ready_made import ReadyMadeBatch
 from tidelog.sender import Sender
 from tidelog.settings import BootstrapServers, ProducerOptions, ProducerSettings, make_settings
 from tidelog.signals import Flag
-from tidelog.timestamps import Timestamp, to_timestamp_ms
+from tidelog.timestamps import Timestamp
 
 Sent = TypeVar("Sent", RecordFuture, RecordRun)
 
@@ -58,18 +59,25 @@ class Producer:
         value: bytes | None = None,
         *,
         key: bytes | None = None,
-        headers: Sequence[Header] | None = None,
+        headers: Headers | None = None,
         partition: int | None = None,
         timestamp_ms: Timestamp | None = None,
     ) -> RecordFuture:
         """Returns once the record is buffered; await the future for its place. Errors as of `tidelog.Producer.send`."""
         sender = self._started()
-        stamp = self.clock.now_ms() if timestamp_ms is None else to_timestamp_ms(timestamp_ms)
+        if type(topic) is not str:
+            topic = arguments.topic("topic", topic)
+        if partition is not None:
+            partition = arguments.partition_number("partition", partition)
+        key = arguments.record_bytes("key", key)
+        value = arguments.record_bytes("value", value)
+        pairs = arguments.headers("headers", headers)
+        stamp = self.clock.now_ms() if timestamp_ms is None else to_record_timestamp(timestamp_ms)
         accumulator, clock_ms = sender.accumulator, self.clock.monotonic_ms
         return await self._append(
             topic,
             partition,
-            lambda queues: accumulator.append(queues, partition, stamp, key, value, headers or (), clock_ms),
+            lambda queues: accumulator.append(queues, partition, stamp, key, value, pairs, clock_ms),
         )
 
     async def send_values(
@@ -83,7 +91,10 @@ class Producer:
     ) -> RecordRun:
         """Returns once the records that one batch takes are buffered; see `tidelog.Producer.send_values`."""
         accumulator, clock_ms = self._started().accumulator, self.clock.monotonic_ms
-        stamp = self.clock.now_ms() if timestamp_ms is None else to_timestamp_ms(timestamp_ms)
+        topic, start = arguments.text("topic", topic), arguments.values_from("values", values, start)
+        if partition is not None:
+            partition = arguments.partition_number("partition", partition)
+        stamp = self.clock.now_ms() if timestamp_ms is None else to_record_timestamp(timestamp_ms)
         return await self._append(
             topic,
             partition,
@@ -93,7 +104,8 @@ class Producer:
     async def send_batch(self, topic: str, batch: Buffer, *, partition: int) -> RecordFuture:
         """Returns once a ready-made batch is buffered; see `tidelog.Producer.send_batch`."""
         accumulator, clock_ms = self._started().accumulator, self.clock.monotonic_ms
-        ready_made = ReadyMadeBatch(batch)
+        topic, partition = arguments.topic("topic", topic), arguments.partition_number("partition", partition)
+        ready_made = ReadyMadeBatch(arguments.buffer("batch", batch))
         return await self._append(
             topic, partition, lambda queues: accumulator.append_batch(queues, partition, ready_made, clock_ms)
         )
@@ -104,6 +116,7 @@ class Producer:
 
     async def flush(self, timeout: float | None = None) -> None:  # noqa: ASYNC109
         """Waits until everything sent so far has an outcome (of either kind); TimeoutError after `timeout` seconds."""
+        patience_s = arguments.timeout_s("timeout", timeout)
         if self._sender is None:
             return
         unsettled = self._sender.accumulator.begin_flush(self.clock.monotonic_ms())
@@ -111,26 +124,27 @@ class Producer:
         if not waiting:
             return
         try:
-            _, open_ones = await asyncio.wait(waiting, timeout=timeout)
+            _, open_ones = await asyncio.wait(waiting, timeout=patience_s)
         finally:
             for each in waiting:
                 each.cancel()
         if open_ones:
-            raise TimeoutError(f"flush: {len(open_ones)} batches have no outcome after {timeout} s")
+            raise TimeoutError(f"flush: {len(open_ones)} batches have no outcome after {patience_s} s")
 
     async def partitions_for(self, topic: str) -> set[int]:
         """The topic's partitions. UnknownTopicOrPartitionError, TimeoutError after `max_block_ms`."""
         self._started()
         deadline_ms = self.clock.monotonic_ms() + self.settings.max_block_ms
-        return set((await self.client.topic(validate_topic(topic), deadline_ms)).partitions)
+        return set((await self.client.topic(arguments.topic("topic", topic), deadline_ms)).partitions)
 
     async def close(self, timeout: float | None = None) -> None:  # noqa: ASYNC109
         """Send what is buffered for up to `timeout` seconds, then fail the rest with ClosedError. Idempotent."""
+        patience_s = arguments.timeout_s("timeout", timeout)
         if self.closed:
             return
         self.closed = True
         try:
-            await self.flush(timeout)
+            await self.flush(patience_s)
         except TimeoutError:
             pass
         finally:
@@ -163,7 +177,7 @@ class Producer:
     async def queues_of(self, topic: str, partition: int | None, deadline_ms: int) -> TopicQueues:
         """The topic's queues, once its metadata has arrived (and shows `partition`)."""
         sender = self._started()
-        await self.client.topic(validate_topic(topic), deadline_ms)
+        await self.client.topic(arguments.topic("topic", topic), deadline_ms)
         if partition is not None:
             await self.client.partition(TopicPartition(topic, partition), deadline_ms)
         sender.add_topic(topic)

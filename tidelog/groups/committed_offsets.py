@@ -32,9 +32,7 @@ from tidelog.group_messages import (
 )
 from tidelog.groups.coordinator_calls import ask_coordinator
 from tidelog.messages import DescribePartition
-from tidelog.model import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition, as_partition
-
-_MOST_OFFSET = (1 << 63) - 1
+from tidelog.model import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
 
 COMMIT_FAILED = (
     "the group has gone on without this consumer, and its partitions may be others' by now. What was read since the "
@@ -44,22 +42,15 @@ COMMIT_FAILED = (
 COMMIT_LATER = "a rebalance is under way: poll until it is over, then commit what is still assigned"
 
 
-def commit_entry(tp: TopicPartition, wanted: object) -> OffsetCommitPartition:
-    """InvalidRequestError, OffsetMetadataTooLargeError for what cannot be committed."""
-    if not isinstance(wanted, OffsetAndMetadata):
-        raise InvalidRequestError(f"{tp}: {wanted!r} is not an OffsetAndMetadata")
-    if isinstance(wanted.offset, bool) or not isinstance(wanted.offset, int):
-        raise InvalidRequestError(f"{tp}: offset {wanted.offset!r} is not a whole number")
-    if wanted.offset < 0:
-        raise InvalidRequestError(f"{tp}: offset {wanted.offset} is negative")
-    if wanted.offset > _MOST_OFFSET:
-        raise InvalidRequestError(f"{tp}: offset {wanted.offset} has more than 63 bits")
-    if not isinstance(wanted.metadata, str):
-        raise InvalidRequestError(f"{tp}: the metadata is a str, not {wanted.metadata!r}")
-    if len(wanted.metadata) > MAX_STRING:
+def commit_entry(tp: TopicPartition, wanted: OffsetAndMetadata) -> OffsetCommitPartition:
+    """Return what a commit's message says of one partition. OffsetMetadataTooLargeError for a note that it cannot hold.
+
+    A user's values were checked by `arguments.commits` before.
+    """
+    if len(wanted.metadata.encode()) > MAX_STRING:
         raise OffsetMetadataTooLargeError(f"{tp}: metadata of {len(wanted.metadata)} characters cannot even be sent")
     epoch = -1 if wanted.leader_epoch is None else wanted.leader_epoch
-    return OffsetCommitPartition(*as_partition(tp), wanted.offset, epoch, wanted.metadata)
+    return OffsetCommitPartition(*tp, wanted.offset, epoch, wanted.metadata)
 
 
 def found_offset(entry: OffsetFetchPartition) -> OffsetAndMetadata | None:
@@ -158,7 +149,7 @@ class CommittedOffsets:
         self, partitions: Iterable[TopicPartition], deadline_ms: int
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
         """Of each partition; None: nothing is committed. It comes behind the commits that are under way."""
-        wanted = list(dict.fromkeys(as_partition(tp) for tp in partitions))
+        wanted = list(dict.fromkeys(partitions))
         if not wanted:
             return {}
         await self._take_turn(deadline_ms)

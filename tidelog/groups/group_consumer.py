@@ -99,7 +99,7 @@ class GroupConsumer:
         """From the next poll on. IllegalStateError where it does not go with what is assigned or chosen already."""
         for name in ("on_partitions_revoked", "on_partitions_assigned"):
             if listener is not None and not callable(getattr(listener, name, None)):
-                raise TypeError(f"a rebalance listener has a method {name}, which {listener!r} has not")
+                raise TypeError(f"listener must have a method {name}, which {listener!r} has not")
         before = self._watch.choice
         if before is None and self._fetcher.buffers:
             raise IllegalStateError("this consumer was assigned partitions by hand: unsubscribe before you subscribe")

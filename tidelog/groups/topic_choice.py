@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from tidelog.model import validate_topic
+from tidelog import arguments
 
 
 class TopicChoice:
@@ -15,7 +15,7 @@ class TopicChoice:
         """ValueError, InvalidTopicError: what cannot be subscribed to."""
         if isinstance(topics, str):
             raise ValueError(f"topics must be a list of names, as [{topics!r}], and not one name")
-        names = frozenset(validate_topic(topic) for topic in topics)
+        names = frozenset(arguments.topics("topics", topics))
         if bool(names) == (pattern is not None):
             raise ValueError("subscribe to topics or to a pattern: one of them, and not none (that is unsubscribe)")
         self.pattern = None if pattern is None else _compiled(pattern)
@@ -29,7 +29,9 @@ class TopicChoice:
 
 
 def _compiled(pattern: str | re.Pattern[str]) -> re.Pattern[str]:
+    if not isinstance(pattern.pattern if isinstance(pattern, re.Pattern) else pattern, str):
+        raise TypeError(f"pattern must be a regular expression of a str, not {pattern!r}")
     try:
         return re.compile(pattern)
-    except (re.error, TypeError) as error:
+    except re.error as error:
         raise ValueError(f"pattern {pattern!r} is not a regular expression: {error}") from None

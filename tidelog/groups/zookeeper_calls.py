@@ -8,7 +8,6 @@ from tidelog.client import ClusterClient
 from tidelog.errors import (
     BrokerError,
     CoordinatorNotAvailableError,
-    InvalidRequestError,
     RequestTimedOutError,
     TimeoutError,
     UnknownServerError,
@@ -28,7 +27,7 @@ from tidelog.group_messages import (
 )
 from tidelog.groups.zookeeper_names import group_in_path_or_raise
 from tidelog.messages import Request, Response
-from tidelog.model import TopicPartition, validate_topic
+from tidelog.model import TopicPartition
 
 #: What passes when ZooKeeper answers again, or another broker is asked.
 _PASSING = (RequestTimedOutError, CoordinatorNotAvailableError)
@@ -73,10 +72,6 @@ async def commit_offsets(
 ) -> None:
     """Writes them; the first refusal is raised, with those of the other partitions in `others`."""
     group_in_path_or_raise(group_id)
-    for tp, offset in offsets.items():
-        validate_topic(tp.topic)
-        if offset < 0:
-            raise InvalidRequestError(f"{tp}: offset {offset} is negative")
     partitions = tuple(OffsetCommitPartition(*tp, offset) for tp, offset in offsets.items())
     answer = await _settled(client, OffsetCommitRequest(group_id, partitions, in_zookeeper=True), deadline_ms)
     assert isinstance(answer, OffsetCommitResponse)

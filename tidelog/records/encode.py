@@ -7,17 +7,22 @@ record   length varint, attributes int8 (0), timestamp delta varlong, offset del
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from operator import index
 
+from tidelog import arguments
 from tidelog.errors import MessageTooLargeError
 from tidelog.model import NO_TIMESTAMP
 from tidelog.records.compression import compress
 from tidelog.records.header import HEADER, HEADER_BYTES, LENGTH_OVERHEAD, MAGIC, Codec, seal
 from tidelog.records.varint import INT32_MAX, INT64_MAX, TABLED, encode_varint, varint_table
+from tidelog.timestamps import Timestamp, to_timestamp_ms
 
 #: One header of a record: a name, and bytes or null.
 Header = tuple[str, bytes | None]
+
+#: A record's headers as a user gives them: a dict has each name once.
+Headers = Sequence[Header] | Mapping[str, bytes | None]
 
 #: The last ms that a record may bear: its distance to a batch that begins without a time (−1) still has 64 bits.
 MAX_TIMESTAMP = INT64_MAX - 1
@@ -86,13 +91,13 @@ class BatchBuilder:
             value, value_length = b"", -1
         else:
             if type(value) is not bytes:
-                value = _bytes_of(value)
+                value = _bytes_of("value", value)
             value_length = len(value)
         if key is None:
             head = _NULL_KEY[value_length] if value_length < TABLED else _NULL + encode_varint(value_length)
         else:
             if type(key) is not bytes:
-                key = _bytes_of(key)
+                key = _bytes_of("key", key)
             head = _varint(len(key)) + key + _varint(value_length)
         tail = _encode_headers(headers) if headers else _NO_HEADERS
         count = self.record_count
@@ -151,29 +156,35 @@ class BatchBuilder:
         return bytes(batch)
 
 
+def to_record_timestamp(time: Timestamp) -> int:
+    """The milliseconds of a record's timestamp; errors of `to_timestamp_ms`, also for what no record may bear."""
+    return to_timestamp_ms(time, "timestamp_ms", MAX_TIMESTAMP)
+
+
 def _varint(number: int) -> bytes:
     return _VARINT[number] if number < TABLED else encode_varint(number)
 
 
-def _bytes_of(field: object) -> bytes:
+def _bytes_of(name: str, field: object) -> bytes:
     """A copy of any buffer; the explicit check keeps `bytes(5)` from being five zeros."""
-    if not isinstance(field, bytes | bytearray | memoryview):
-        raise TypeError(f"a key or value is bytes or None, not {type(field).__name__}")
-    return bytes(field)
+    return bytes(arguments.buffer(name, field, "bytes or None"))
 
 
 def _encode_headers(headers: Sequence[Header]) -> bytes:
     parts = [_varint(len(headers))]
-    for name, value in headers:
-        if not isinstance(name, str):
-            raise TypeError(f"a header's name is a str, not {type(name).__name__}")
-        encoded = name.encode()
-        parts += (_varint(len(encoded)), encoded)
-        if value is None:
-            parts.append(_NULL)
-        else:
-            value = _bytes_of(value)
-            parts += (_varint(len(value)), value)
+    try:
+        for name, value in headers:
+            encoded = name.encode()
+            parts += (_varint(len(encoded)), encoded)
+            if value is None:
+                parts.append(_NULL)
+            else:
+                if type(value) is not bytes:
+                    value = _bytes_of("headers: a value", value)
+                parts += (_varint(len(value)), value)
+    except (AttributeError, TypeError, ValueError):
+        arguments.headers("headers", headers)  # says which one is wrong
+        raise
     return b"".join(parts)
 
 

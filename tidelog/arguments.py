@@ -1,0 +1,312 @@
+"""Checks the values that a user gives to the clients, where they are given.
+
+Each function takes the argument's name and its value, and returns the value as the client uses it. A value of a wrong
+type is a TypeError, and one that is out of range a ValueError; both name the argument and show the value.
+Integers of any kind (`operator.index`) become an `int`; a `bool` is no integer.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from enum import IntEnum
+from operator import index
+from typing import Any, NoReturn, TypeVar
+
+from tidelog.codec import MAX_STRING
+from tidelog.errors import InvalidGroupIdError, InvalidTopicError
+from tidelog.model import Buffer, OffsetAndMetadata, TopicPartition, validate_topic
+
+K = TypeVar("K")
+T = TypeVar("T")
+E = TypeVar("E", bound=IntEnum)
+
+INT16_MAX = (1 << 15) - 1
+INT32_MAX = (1 << 31) - 1
+INT64_MAX = (1 << 63) - 1
+
+#: So many characters of a value stand in a message.
+_MOST_SHOWN = 200
+_PAIR = "a TopicPartition(topic, number)"
+
+
+def shown(value: object) -> str:
+    """Return the value's `repr`, cut where it is long."""
+    text = repr(value)
+    return text if len(text) <= _MOST_SHOWN else f"{text[:_MOST_SHOWN]}…"
+
+
+def _refuse(name: str, value: object, wanted: str) -> NoReturn:
+    raise TypeError(f"{name} must be {wanted}, not {shown(value)}")
+
+
+# --- numbers -----------------------------------------------------------------------------------------
+
+
+def whole(name: str, value: Any, least: int, most: int = INT64_MAX) -> int:
+    """Return an integer from `least` to `most`."""
+    if type(value) is not int:
+        if isinstance(value, bool):
+            _refuse(name, value, "an integer")
+        try:
+            value = index(value)
+        except TypeError:
+            _refuse(name, value, "an integer")
+    if not least <= value <= most:
+        raise ValueError(f"{name} must be from {least} to {most}, not {shown(value)}")
+    return value  # type: ignore[no-any-return]
+
+
+def offset(name: str, value: Any) -> int:
+    """Return an offset: 0 to 2⁶³−1."""
+    return whole(name, value, 0)
+
+
+def partition_number(name: str, value: Any) -> int:
+    """Return a partition's number: 0 to 2³¹−1."""
+    return whole(name, value, 0, INT32_MAX)
+
+
+def int32(name: str, value: Any) -> int:
+    """Return an integer of 32 bits. Its range in the cluster is the broker's to judge."""
+    return whole(name, value, -INT32_MAX - 1, INT32_MAX)
+
+
+def timeout_ms(name: str, value: Any) -> int:
+    """Return a time to wait, in whole milliseconds."""
+    return whole(name, value, 0)
+
+
+def timeout_s(name: str, value: Any) -> float | None:
+    """Return a time to wait, in seconds; None and infinity stand for no limit."""
+    if value is None:
+        return None
+    if isinstance(value, bool | str | bytes):
+        _refuse(name, value, "a number of seconds or None")
+    try:
+        seconds = float(value)
+    except (TypeError, ValueError):
+        _refuse(name, value, "a number of seconds or None")
+    except OverflowError:
+        seconds = math.nan
+    if math.isnan(seconds) or seconds < 0:
+        raise ValueError(f"{name} must be a number of seconds, 0 or more, not {shown(value)}")
+    return None if math.isinf(seconds) else seconds
+
+
+def flag(name: str, value: Any) -> bool:
+    """Return True or False."""
+    return value if isinstance(value, bool) else _refuse(name, value, "True or False")
+
+
+def function(name: str, value: Any) -> Callable[..., Any]:
+    """Return what can be called."""
+    return value if callable(value) else _refuse(name, value, "a function")  # type: ignore[no-any-return]
+
+
+def choice(name: str, value: Any, kind: type[E]) -> E:
+    """Return the member of an IntEnum that is given, or whose number is."""
+    try:
+        return kind(whole(name, value, -INT64_MAX))
+    except ValueError:
+        raise ValueError(f"{name} must be one of {', '.join(map(str, kind))}, not {shown(value)}") from None
+
+
+# --- texts and bytes ---------------------------------------------------------------------------------
+
+
+def text(name: str, value: Any) -> str:
+    """Return a string that a message of the protocol can hold."""
+    if not isinstance(value, str):
+        _refuse(name, value, "a str")
+    if not _is_utf8(value):
+        raise ValueError(f"{name} must be text that UTF-8 can hold, not {shown(value)}")
+    if (length := len(value.encode())) > MAX_STRING:
+        raise ValueError(f"{name} must have at most {MAX_STRING} bytes, not {length}: {shown(value)}")
+    return value
+
+
+def _is_utf8(value: str) -> bool:
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def texts(name: str, value: Any) -> list[str]:
+    """Return the strings of an iterable; one string stands for itself alone."""
+    if isinstance(value, str):
+        return [text(name, value)]
+    return [text(f"{name}[{place}]", each) for place, each in enumerate(_iterable(name, value, "strings"))]
+
+
+def topic(name: str, value: Any) -> str:
+    """Return a topic's name. InvalidTopicError says which rule it breaks."""
+    if not isinstance(value, str):
+        _refuse(name, value, "a topic's name")
+    try:
+        return validate_topic(value)
+    except InvalidTopicError as error:
+        raise InvalidTopicError(f"{name}={shown(value)}: {error}") from None
+
+
+def topics(name: str, value: Any) -> list[str]:
+    """Return the topics' names; one string stands for itself alone."""
+    if isinstance(value, str):
+        return [topic(name, value)]
+    return [topic(f"{name}[{place}]", each) for place, each in enumerate(_iterable(name, value, "topics' names"))]
+
+
+def group_id(name: str, value: Any) -> str:
+    """Return a group's name. InvalidGroupIdError if it is empty."""
+    if text(name, value) == "":
+        raise InvalidGroupIdError(f"{name} must be a group's name, not ''")
+    return value  # type: ignore[no-any-return]
+
+
+def group_ids(name: str, value: Any) -> list[str]:
+    """Return the groups' names; one string stands for itself alone."""
+    if isinstance(value, str):
+        return [group_id(name, value)]
+    return [group_id(f"{name}[{place}]", each) for place, each in enumerate(_iterable(name, value, "groups' names"))]
+
+
+def record_bytes(name: str, value: Any) -> bytes | None:
+    """Return a record's key or value."""
+    if value is None or type(value) is bytes:
+        return value
+    return bytes(buffer(name, value, "bytes or None"))
+
+
+def buffer(name: str, value: Any, wanted: str = "bytes") -> Buffer:
+    """Return bytes, a bytearray or a memoryview, uncopied."""
+    return value if isinstance(value, bytes | bytearray | memoryview) else _refuse(name, value, wanted)
+
+
+def values_from(name: str, value: Any, start: Any) -> int:
+    """Return the index of the first value that is to be sent, which is looked at; a later one is when its turn comes."""
+    if not isinstance(value, Sequence) or isinstance(value, str | bytes | bytearray | memoryview):
+        _refuse(name, value, "a list of values")
+    if not value:
+        raise ValueError(f"{name} must have at least one value, not {shown(value)}")
+    first = whole("start", start, 0, len(value) - 1)
+    record_bytes(f"{name}[{first}]", value[first])
+    return first
+
+
+def headers(name: str, value: Any) -> Sequence[tuple[str, bytes | None]]:
+    """Return a record's headers as (name, bytes or None) pairs, from a dict or from an iterable of such pairs."""
+    if value is None:
+        return ()
+    pairs = value.items() if isinstance(value, Mapping) else _iterable(name, value, "(name, bytes) pairs, or a dict")
+    return [_header(f"{name}[{place}]", pair) for place, pair in enumerate(pairs)]
+
+
+def _header(name: str, pair: Any) -> tuple[str, bytes | None]:
+    if not isinstance(pair, tuple | list) or len(pair) != 2:
+        _refuse(name, pair, "a (name, bytes) pair")
+    key, value = pair
+    if not isinstance(key, str) or not _is_utf8(key):
+        _refuse(f"{name}: the header's name", key, "a str that UTF-8 can hold")
+    return key, record_bytes(f"{name}: the value of header {key!r}", value)
+
+
+# --- partitions --------------------------------------------------------------------------------------
+
+
+def partition(name: str, value: Any) -> TopicPartition:
+    """Return the partition that a TopicPartition, or a pair of a topic and a number, stands for."""
+    if not isinstance(value, tuple | list) or len(value) != 2:
+        _refuse(name, value, _PAIR)
+    topic_name, number = value
+    if not isinstance(topic_name, str):
+        _refuse(name, value, _PAIR)
+    if type(number) is not int or not 0 <= number <= INT32_MAX:
+        number = partition_number(f"{name}={shown(value)}: the number", number)
+    try:
+        validate_topic(topic_name)
+    except InvalidTopicError as error:
+        raise InvalidTopicError(f"{name}={shown(value)}: {error}") from None
+    if type(value) is TopicPartition and value.partition is number:
+        return value
+    return TopicPartition(topic_name, number)
+
+
+def partitions(name: str, value: Any) -> list[TopicPartition]:
+    """Return the partitions of an iterable, each once, in its order."""
+    if isinstance(value, TopicPartition):
+        _refuse(name, value, f"a list of partitions, as [{value!r}]")
+    each_one = _iterable(name, value, "a list of partitions")
+    return list(dict.fromkeys(partition(f"{name}[{place}]", each) for place, each in enumerate(each_one)))
+
+
+def by_partition(name: str, value: Any) -> dict[TopicPartition, Any]:
+    """Return a mapping by its partitions, whose values the caller checks."""
+    return {partition(f"{name}: a key", tp): each for tp, each in mapping(name, value, "partitions").items()}
+
+
+def offsets_by_partition(name: str, value: Any, least: int = 0) -> dict[TopicPartition, int]:
+    """Return a mapping of partitions to offsets, which are `least` or more."""
+    return {tp: whole(f"{name}[{tp}]", each, least) for tp, each in by_partition(name, value).items()}
+
+
+def commits(name: str, value: Any) -> dict[TopicPartition, OffsetAndMetadata]:
+    """Return a mapping of partitions to what a group commits for them."""
+    return {tp: _commit(f"{name}[{tp}]", each) for tp, each in by_partition(name, value).items()}
+
+
+def _commit(name: str, value: Any) -> OffsetAndMetadata:
+    if not isinstance(value, OffsetAndMetadata):
+        _refuse(name, value, "an OffsetAndMetadata")
+    if not isinstance(value.metadata, str) or not _is_utf8(value.metadata):
+        _refuse(f"{name}.metadata", value.metadata, "a str that UTF-8 can hold")
+    epoch = value.leader_epoch
+    return OffsetAndMetadata(
+        offset(f"{name}.offset", value.offset),
+        value.metadata,
+        None if epoch is None else whole(f"{name}.leader_epoch", epoch, -1, INT32_MAX),
+    )
+
+
+# --- several -----------------------------------------------------------------------------------------
+
+
+def mapping(name: str, value: Any, keys: str) -> Mapping[Any, Any]:
+    """Return a mapping, whose keys and values the caller checks."""
+    return value if isinstance(value, Mapping) else _refuse(name, value, f"a mapping by {keys}")
+
+
+def instances(name: str, value: Any, kind: type[T]) -> list[T]:
+    """Return the objects of an iterable, all of one class."""
+    if isinstance(value, kind):
+        _refuse(name, value, f"a list of {kind.__name__}")
+    for place, each in enumerate(found := list(_iterable(name, value, f"a list of {kind.__name__}"))):
+        if not isinstance(each, kind):
+            _refuse(f"{name}[{place}]", each, f"a {kind.__name__}")
+    return found
+
+
+def broker_ids(name: str, value: Any) -> list[int]:
+    """Return the brokers' ids of an iterable."""
+    return [int32(f"{name}[{place}]", each) for place, each in enumerate(_iterable(name, value, "brokers' ids"))]
+
+
+def assignment(name: str, value: Any) -> dict[int, tuple[int, ...]] | None:
+    """Return the replicas of partitions by their numbers, the preferred leader first."""
+    if value is None:
+        return None
+    given = mapping(name, value, "partitions' numbers")
+    return {
+        int32(f"{name}: a key", number): tuple(broker_ids(f"{name}[{number}]", ids)) for number, ids in given.items()
+    }
+
+
+def _iterable(name: str, value: Any, of: str) -> Iterable[Any]:
+    if isinstance(value, str | bytes | bytearray | memoryview):
+        _refuse(name, value, of)
+    try:
+        each_one: Iterable[Any] = iter(value)
+    except TypeError:
+        _refuse(name, value, of)
+    return each_one
