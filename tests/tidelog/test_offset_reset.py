@@ -177,7 +177,7 @@ async def test_a_time_may_be_an_aware_datetime_and_seconds_are_warned_of() -> No
         moment = datetime(1970, 1, 1, 0, 0, 1, 500, tzinfo=UTC)
         plan = await admin.reset_consumer_group_offsets("g", ToTime(moment), [TP])
         assert plan[TP].new_offset == 1
-        with pytest.raises(ValueError, match=r"the time to go to: .* has no time zone"):
+        with pytest.raises(ValueError, match=r"target\.time: .* has no time zone"):
             await admin.reset_consumer_group_offsets("g", ToTime(moment.replace(tzinfo=None)), [TP])
         with pytest.raises(ValueError, match="the time to go to must not be negative"):
             await admin.reset_consumer_group_offsets("g", ToTime(-1), [TP])
