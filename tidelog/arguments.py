@@ -185,7 +185,7 @@ def buffer(name: str, value: Any, wanted: str = "bytes") -> Buffer:
 
 
 def values_from(name: str, value: Any, start: Any) -> int:
-    """Return the index of the first value that is to be sent, which is looked at; a later one is when its turn comes."""
+    """Return the index of the first value to be sent. A later value is looked at when its turn comes."""
     if not isinstance(value, Sequence) or isinstance(value, str | bytes | bytearray | memoryview):
         _refuse(name, value, "a list of values")
     if not value:
