@@ -23,16 +23,19 @@ _QUIET_MS = 2_000
 
 
 @contextmanager
-def open_admin(bootstrap_servers: str | None, timeout: float) -> Iterator[Admin]:
-    """An admin of the cluster that the command means; its calls give up after `timeout` seconds."""
+def open_admin(
+    bootstrap_servers: str | None, timeout: float, *, shows_waiting: bool = True, client_id: str = "tidelog-cli"
+) -> Iterator[Admin]:
+    """Open an admin of the cluster that the command means. Its calls give up after `timeout` seconds."""
     servers = find_cluster(bootstrap_servers)
 
     from tidelog.admin import Admin
+    from tidelog.cli.command_admin import CommandAdmin
 
     timeout_ms = round(timeout * 1000)
-    with Admin(
+    with (CommandAdmin if shows_waiting else Admin)(
         servers,
-        client_id="tidelog-cli",
+        client_id=client_id,
         default_api_timeout_ms=timeout_ms,
         bootstrap_timeout_ms=min(timeout_ms, 5_000),
     ) as admin:

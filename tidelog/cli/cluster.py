@@ -14,6 +14,7 @@ from tidelog.cli.cluster_object import as_object
 from tidelog.cli.commands import Command
 from tidelog.cli.find import data_dir_option, find_data_dir, json_option
 from tidelog.cli.table import format_table
+from tidelog.cli.waiting import Waiting
 from tidelog.errors import LocalError
 from tidelog.local.broker import broker_command, broker_environment
 from tidelog.local.cluster import LocalCluster
@@ -31,7 +32,8 @@ def down(data_dir: Path | None, purge: bool, as_json: bool) -> None:
     cluster = LocalCluster(find_data_dir(data_dir))
     if cluster.state is None and not purge:
         cluster.known_state()
-    stopped, purged = cluster.purge() if purge else (cluster.stop(), False)
+    with Waiting("stopping the cluster"):
+        stopped, purged = cluster.purge() if purge else (cluster.stop(), False)
     if as_json:
         click.echo(json.dumps({"data_dir": str(cluster.data_dir), "stopped": stopped, "purged": purged}))
         return

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 
 import click
 
+from tidelog.cli.admins import open_admin
 from tidelog.cli.commands import Command
-from tidelog.cli.find import bootstrap_option, find_cluster, json_option, timeout_option
+from tidelog.cli.find import bootstrap_option, json_option, timeout_option
 from tidelog.cli.names import PARTITION
 from tidelog.errors import UnknownTopicOrPartitionError
 from tidelog.model import TopicPartition
@@ -30,18 +31,9 @@ def explain(partition: TopicPartition, as_json: bool, bootstrap_servers: str | N
 
     Ends with 0 where nothing is wrong, 1 otherwise.
     """
-    servers = find_cluster(bootstrap_servers)
+    with open_admin(bootstrap_servers, timeout, client_id="tidelog-explain") as admin:
+        from tidelog.explanation import explain as explained
 
-    from tidelog.admin import Admin
-    from tidelog.explanation import explain as explained
-
-    timeout_ms = round(timeout * 1000)
-    with Admin(
-        servers,
-        client_id="tidelog-explain",
-        default_api_timeout_ms=timeout_ms,
-        bootstrap_timeout_ms=min(timeout_ms, 5_000),
-    ) as admin:
         try:
             facts = admin.partition_facts(partition)
         except UnknownTopicOrPartitionError as error:
@@ -76,11 +68,12 @@ def _show(facts: PartitionFacts, findings: list[Finding], wrong: bool) -> None:
 
 def _headline(facts: PartitionFacts) -> str:
     replicas = ", ".join(map(str, facts.metadata.replicas))
+    where = f"{facts.tp.topic}/{facts.tp.partition}"
     if facts.leader is None:
-        return f"{facts.tp}: no leader, replicas {replicas}"
+        return f"{where}: no leader, replicas {replicas}"
     leader_id, told = facts.leader
     return (
-        f"{facts.tp}: broker {leader_id} leads in epoch {told.leader_epoch}, replicas {replicas}, in sync"
+        f"{where}: broker {leader_id} leads in epoch {told.leader_epoch}, replicas {replicas}, in sync"
         f" {', '.join(map(str, told.isr))}; offsets {told.log_start_offset} to {told.log_end_offset},"
         f" high watermark {told.high_watermark}"
     )

@@ -43,8 +43,9 @@ group.add_command(migrate)
     "--state",
     "states",
     type=click.Choice(_STATES, case_sensitive=False),
+    metavar="STATE",
     multiple=True,
-    help="Only groups in this state; may be repeated.",
+    help=f"Only groups in this state: {', '.join(_STATES)}; may be repeated.",
 )
 @json_option
 @bootstrap_option
@@ -80,6 +81,8 @@ def list_(states: tuple[str, ...], as_json: bool, bootstrap_servers: str | None,
     else:
         for line in format_table(("group", "state", "type", "members", "coordinator"), rows):
             click.echo(line)
+        if not rows and not states:
+            click.echo("there is no group yet: tidelog consume TOPIC --group GROUP makes one", err=True)
     _refuse_silence(listings)
 
 

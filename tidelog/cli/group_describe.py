@@ -15,6 +15,7 @@ from tidelog.cli.commands import Command
 from tidelog.cli.find import Seconds, bootstrap_option, json_option, timeout_option
 from tidelog.cli.names import GROUP
 from tidelog.cli.table import format_table
+from tidelog.cli.waiting import Waiting
 from tidelog.clock import SystemClock
 from tidelog.model import TopicPartition
 from tidelog.quantities import count_of
@@ -91,7 +92,8 @@ class _Rate:
 def _rates(admin: Admin, name: str, wait_s: float) -> dict[TopicPartition, _Rate]:
     clock = SystemClock()
     began_ms, before = clock.monotonic_ms(), admin.consumer_group_lag(name)
-    time.sleep(wait_s)
+    with Waiting("watching the group"):
+        time.sleep(wait_s)
     ended_ms, after = clock.monotonic_ms(), admin.consumer_group_lag(name)
     seconds = (ended_ms - began_ms) / 1000
 

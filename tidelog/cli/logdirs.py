@@ -25,7 +25,9 @@ Lags = dict[tuple[int, TopicPartition], int]
 
 
 @click.command(cls=Command)
-@click.option("--broker", "brokers", type=BROKER_ID, multiple=True, metavar="ID", help="Only this one.")
+@click.option(
+    "--broker", "brokers", type=BROKER_ID, multiple=True, metavar="ID", help="Only this one; may be repeated."
+)
 @click.option(
     "--topic", "topics", type=TOPIC, multiple=True, metavar="TOPIC", help="Each log of this topic; may be repeated."
 )

@@ -23,7 +23,14 @@ _BYTES_PER_LINE = 512
 @click.command(cls=Command)
 @click.argument("process", metavar="[BROKER|zookeeper]", required=False)
 @data_dir_option
-@click.option("--lines", type=click.IntRange(min=0), default=20, show_default=True, help="Of each log, its last lines.")
+@click.option(
+    "--lines",
+    type=click.IntRange(min=0),
+    metavar="N",
+    default=20,
+    show_default=True,
+    help="Of each log, its last lines.",
+)
 @click.option("--follow", is_flag=True, help="Go on with what is written from now on, until Ctrl-C.")
 @click.option("--json", "as_json", is_flag=True, help="Each line as a JSON object of its own.")
 def logs(process: str | None, data_dir: Path | None, lines: int, follow: bool, as_json: bool) -> None:

@@ -125,7 +125,7 @@ TOPIC_CHOICE, GROUP, ZOOKEEPER_GROUP = _TopicChoice(), _Group(), _ZooKeeperGroup
 
 def _complete(ctx: click.Context, incomplete: str, ask: Callable[[Admin], Iterable[str]]) -> list[CompletionItem]:
     try:
-        with open_admin(ctx.params.get("bootstrap_servers"), _COMPLETION_TIMEOUT_S) as admin:
+        with open_admin(ctx.params.get("bootstrap_servers"), _COMPLETION_TIMEOUT_S, shows_waiting=False) as admin:
             return [CompletionItem(name) for name in ask(admin) if name.startswith(incomplete)]
     except TidelogError:
         return []  # a shell has no place for an error

@@ -14,6 +14,7 @@ from tidelog.cli.names import TOPIC
 from tidelog.cli.offsets_before import show_offsets_before, target_of
 from tidelog.cli.partition_notes import format_partitions
 from tidelog.cli.times import TIME_HELP, time_or_misused, timezone_option
+from tidelog.cli.waiting import Waiting
 from tidelog.model import NoOffset, OffsetAndTimestamp, OffsetOutcome, TopicPartition
 from tidelog.timestamps import format_time
 
@@ -40,6 +41,7 @@ _FIRST_OFFSET = 0
     "--max",
     "most",
     type=click.IntRange(1, 1_000_000),
+    metavar="N",
     default=1,
     show_default=True,
     help="With --before: so many offsets of a partition, the newest first.",
@@ -80,16 +82,18 @@ def offsets(
         default_api_timeout_ms=timeout_ms,
         bootstrap_timeout_ms=min(timeout_ms, 5_000),
     ) as consumer:
-        numbers = consumer.partitions_for_topic(topic)
+        with Waiting():
+            numbers = consumer.partitions_for_topic(topic)
         if numbers is None:
             raise unknown_topic(topic)
         partitions = [TopicPartition(topic, number) for number in sorted(numbers)]
         if before is not None:
             show_offsets_before(consumer, topic, partitions, timestamp_ms, most, as_json=as_json)
             return
-        outcomes = consumer.offsets_for_times(dict.fromkeys(partitions, timestamp_ms), partial=True)
-        found = [tp for tp in partitions if outcomes[tp].found]
-        oldest = consumer.offsets_for_times(dict.fromkeys(found, 0), partial=True)
+        with Waiting():
+            outcomes = consumer.offsets_for_times(dict.fromkeys(partitions, timestamp_ms), partial=True)
+            found = [tp for tp in partitions if outcomes[tp].found]
+            oldest = consumer.offsets_for_times(dict.fromkeys(found, 0), partial=True)
     first = {tp for tp in found if outcomes[tp].found == oldest[tp].found}
     too_young = {tp for tp in first if (answer := outcomes[tp].found) and answer.timestamp > timestamp_ms}
     if as_json:

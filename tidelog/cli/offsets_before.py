@@ -11,6 +11,7 @@ import click
 
 from tidelog.cli.table import format_table
 from tidelog.cli.times import time_or_misused
+from tidelog.cli.waiting import Waiting
 from tidelog.model import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, TopicPartition
 
 if TYPE_CHECKING:
@@ -28,7 +29,8 @@ def show_offsets_before(
     consumer: Consumer, topic: str, partitions: Sequence[TopicPartition], target: int, most: int, *, as_json: bool
 ) -> None:
     """A line for each partition."""
-    offsets = consumer.offsets_before(dict.fromkeys(partitions, target), most)
+    with Waiting():
+        offsets = consumer.offsets_before(dict.fromkeys(partitions, target), most)
     if as_json:
         answers = [{"partition": tp.partition, "offsets": offsets[tp]} for tp in partitions]
         click.echo(json.dumps({"topic": topic, "before": target, "partitions": answers}))

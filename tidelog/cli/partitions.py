@@ -25,7 +25,9 @@ if TYPE_CHECKING:
 
 @click.command(cls=Command)
 @click.argument("name", metavar="TOPIC", type=TOPIC)
-@click.option("--partition", "numbers", type=click.IntRange(0), multiple=True, metavar="P", help="Only this one.")
+@click.option(
+    "--partition", "numbers", type=click.IntRange(0), multiple=True, metavar="P", help="Only this one; may be repeated."
+)
 @click.option(
     "--unclean", is_flag=True, help="Where nobody leads, elect whoever lives: records that it does not have are LOST."
 )

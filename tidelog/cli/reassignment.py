@@ -62,10 +62,10 @@ def reassign(
     bootstrap_servers: str | None,
     timeout: float,
 ) -> None:
-    """Move partitions to other brokers: begins it, and shows what was begun and what is in progress.
+    """Move partitions to other brokers.
 
-    A replica that comes copies the records first; one that goes is removed when all that come are in sync. Fewer
-    replicas than a partition has want --yes.
+    Shows what was begun, and what is in progress then. A replica that comes copies the records first; one that goes is
+    removed when all that come are in sync. Fewer replicas than a partition has want --yes.
     """
     if sum((bool(moves), bool(drained), cancel, status)) != 1:
         raise click.UsageError("say one of --replicas, --drain-broker, --cancel and --status")
@@ -76,7 +76,7 @@ def reassign(
         described = describe_partitions(admin, name)
         tps = {each.partition: TopicPartition(name, each.partition) for each in described}
         moving = {tp.partition: each for tp, each in admin.list_partition_reassignments(tps.values()).items()}
-        assignment = {each.partition: _target(each, moving.get(each.partition)) for each in described}
+        assignment = {each.partition: replicas_in_the_end(each, moving.get(each.partition)) for each in described}
         changes: dict[int, Sequence[int] | None] = {}
         if cancel:
             changes.update(dict.fromkeys(moving))
@@ -88,7 +88,7 @@ def reassign(
         elif wanted:
             require_partitions(name, assignment, wanted)
             if not yes:
-                refuse_losses(_lost_replicas(name, assignment, wanted))
+                refuse_losses(lost_replicas(name, assignment, wanted))
             changes.update(wanted)
         if changes:
             admin.alter_partition_reassignments({tps[number]: replicas for number, replicas in changes.items()})
@@ -112,13 +112,13 @@ def reassign(
         click.echo(_nothing(name, drained))
 
 
-def _target(described: PartitionDescription, moving: PartitionReassignment | None) -> tuple[int, ...]:
+def replicas_in_the_end(described: PartitionDescription, moving: PartitionReassignment | None) -> tuple[int, ...]:
     """Return the replicas that the partition has when nothing of it is in progress any more."""
     removing = moving.removing_replicas if moving else ()
     return tuple(replica for replica in described.replicas if replica not in removing)
 
 
-def _lost_replicas(name: str, before: Mapping[int, Sequence[int]], wanted: Mapping[int, Sequence[int]]) -> list[str]:
+def lost_replicas(name: str, before: Mapping[int, Sequence[int]], wanted: Mapping[int, Sequence[int]]) -> list[str]:
     """Return a clause for each number of replicas that some partitions would no longer have."""
     fewer: dict[tuple[int, int], list[int]] = {}
     for number, replicas in sorted(wanted.items()):

@@ -66,7 +66,7 @@ def delete_records(
         told = {"topic": name, "executed": execute, "partitions": [each.as_json() for each in plan]}
         click.echo(json.dumps(told))
         return
-    for line in format_table(Deletion.HEADINGS, [each.as_row() for each in plan]):
+    for line in format_table(Deletion.DONE if execute else Deletion.PLANNED, [each.as_row() for each in plan]):
         click.echo(line)
     if not execute:
         tell_of_dry_run()
@@ -88,7 +88,8 @@ def _require_deletable(admin: Admin, name: str) -> None:
 class Deletion:
     """What goes of one partition: the records from `old_start` (inclusive) to `new_start` (exclusive)."""
 
-    HEADINGS = ("partition", "begins at", "will begin at", "records that go")
+    PLANNED = ("partition", "begins at", "will begin at", "records that go")
+    DONE = ("partition", "began at", "begins at", "records gone")
 
     partition: int
     old_start: int

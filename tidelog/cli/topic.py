@@ -90,6 +90,8 @@ def list_(as_json: bool, bootstrap_servers: str | None, timeout: float) -> None:
         return
     for name in names:
         click.echo(name)
+    if not names:
+        click.echo("there is no topic yet: tidelog topic create TOPIC makes one", err=True)
 
 
 @topic.command()

@@ -1,0 +1,57 @@
+"""What `tidelog topic reassign` begins, and what is lost by it."""
+
+from __future__ import annotations
+
+import pytest
+
+from tidelog.cli.reassignment import Begun, Progress, lost_replicas, replicas_in_the_end
+from tidelog.descriptions import PartitionDescription
+from tidelog.partition_messages import PartitionReassignment
+
+#: Partition 0 moves from 1, 2, 3 to 1, 2, 4.
+MOVING = PartitionReassignment("t", 0, (1, 2, 4, 3), (4,), (3,))
+DESCRIBED = PartitionDescription(0, 1, 5, (1, 2, 4, 3), (1, 2, 3), lag={2: 0, 3: 0, 4: 70})
+IN_PROGRESS = {0: Progress.of(MOVING, DESCRIBED)}
+
+
+def test_replicas_that_are_removed_do_not_count_during_a_move() -> None:
+    assert replicas_in_the_end(DESCRIBED, MOVING) == (1, 2, 4)
+    assert lost_replicas("t", {0: replicas_in_the_end(DESCRIBED, MOVING)}, {0: (1, 2, 4)}) == []
+
+
+def test_all_replicas_count_without_a_move() -> None:
+    assert replicas_in_the_end(DESCRIBED, None) == (1, 2, 4, 3)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "told"),
+    [
+        ({0: (1, 2, 3), 1: (4, 2, 3)}, []),
+        ({0: (1, 2, 3, 4)}, []),
+        ({1: (2, 3)}, ["partition 1 of t would have 2 replicas instead of 3"]),
+        ({0: (1,), 1: (2, 3), 2: (4,)}, [
+            "partitions 0, 2 of t would have 1 replica instead of 3",
+            "partition 1 of t would have 2 replicas instead of 3",
+        ]),
+    ],
+)  # fmt: skip
+def test_fewer_replicas_are_told_partition_by_partition(wanted: dict[int, tuple[int, ...]], told: list[str]) -> None:
+    assert lost_replicas("t", dict.fromkeys(range(3), (1, 2, 3)), wanted) == told
+
+
+@pytest.mark.parametrize(
+    ("begun", "state", "sentence"),
+    [
+        (Begun(0, (1, 2, 3), (1, 2, 4)), "in progress", "replicas 1,2,3 → 1,2,4, in progress"),
+        (Begun(1, (1, 2, 3), (3, 2, 1)), "done", "replicas 1,2,3 → 3,2,1, done"),
+        (Begun(1, (1, 2, 3), (1, 2, 3)), "done", "has the replicas 1,2,3 already"),
+        (Begun(0, (1, 2, 4), None), "cancelled", "its reassignment is turned back"),
+    ],
+)
+def test_each_change_says_what_came_of_it(begun: Begun, state: str, sentence: str) -> None:
+    assert (begun.state(IN_PROGRESS), begun.sentence(IN_PROGRESS)) == (state, sentence)
+    assert begun.as_json(IN_PROGRESS)["state"] == state
+
+
+def test_a_move_says_what_is_still_to_copy() -> None:
+    assert IN_PROGRESS[0].as_row() == (0, "1,2,3", "4", "3", "4:70")

@@ -1,0 +1,24 @@
+"""The admin of a command."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
+
+from tidelog.admin import Admin
+from tidelog.cli.waiting import Waiting
+
+T = TypeVar("T")
+
+
+class CommandAdmin(Admin):
+    """An Admin that shows on a terminal how long a call has been waiting for the cluster."""
+
+    def _wait(
+        self,
+        coroutine: Coroutine[Any, Any, T],
+        timeout_ms: int | None = None,
+        on_lost: Callable[[T], object] = lambda result: None,
+    ) -> T:
+        with Waiting():
+            return super()._wait(coroutine, timeout_ms, on_lost)

@@ -1,0 +1,55 @@
+"""Shows on a terminal that a command waits; writes nothing where standard error is none."""
+
+from __future__ import annotations
+
+import sys
+from threading import Event, Thread
+from types import TracebackType
+from typing import Self
+
+from tidelog.cli.progress import is_terminal, terminal_width
+from tidelog.clock import SystemClock
+from tidelog.quantities import format_duration
+
+EVERY_S = 1.0
+
+
+class Waiting:
+    """Writes one line over and over while its block waits: `what`, and for how long. The line is erased at the end.
+
+    A wait that is shorter than `every_s` shows nothing. The block must write nothing itself.
+    """
+
+    def __init__(self, what: str = "waiting for the cluster", *, every_s: float = EVERY_S) -> None:
+        self._what = what
+        self._every_s = every_s
+        self._over = Event()
+        self._thread = Thread(target=self._show, name="tidelog-waiting", daemon=True) if is_terminal() else None
+
+    def __enter__(self) -> Self:
+        if self._thread is not None:
+            self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._over.set()
+        if self._thread is not None:
+            self._thread.join()
+
+    def _show(self) -> None:
+        clock = SystemClock()
+        began_ms = clock.monotonic_ms()
+        is_shown = False
+        while not self._over.wait(self._every_s):
+            line = f"{self._what}, {format_duration(clock.monotonic_ms() - began_ms)} …"
+            _write("\r\x1b[K" + line[: terminal_width() - 1])  # a line that wraps could not be erased
+            is_shown = True
+        if is_shown:
+            _write("\r\x1b[K")
+
+
+def _write(text: str) -> None:
+    sys.stderr.write(text)
+    sys.stderr.flush()
