@@ -314,6 +314,11 @@ class Accumulator:
         self._return_sequences(queue, self._close_first(queue))
         self._leave(queue, error).announce()
 
+    def fail_waiting(self, queue: PartitionQueue, error: TidelogError) -> None:
+        """All batches of a partition that has nothing in flight are given up."""
+        while queue.batches:
+            self.fail(queue, error)
+
     def split(self, queue: PartitionQueue) -> None:
         """The batch in flight, of several records, is too large for the broker: two take its place and stay first."""
         batch = queue.batches[0]

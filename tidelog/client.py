@@ -218,6 +218,10 @@ class ClusterClient:
         self._missing_since_ms.pop(topic, None)
         self.view = self.view.without(topic)
 
+    def drop(self, topic: str) -> None:
+        """Show the topic no more, because `refusal` is certain. Refreshes go on asking whether it was made anew."""
+        self.view = self.view.without(topic)
+
     def refusal(self, topic: str) -> BrokerError | None:
         """Why there is no such topic for this client, once that is certain: it was denied again after some seconds."""
         error = error_for(self.view.refused.get(topic, 0), f"topic {topic!r}")

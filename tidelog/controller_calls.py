@@ -103,10 +103,15 @@ class ControllerCalls:
         """Returns when this client sees so many partitions of the topic, and a leader of each."""
         client = self._client
         attempt = 0
+        was_seen = False
         while True:
             client.track(topic)
             await client.refresh_or_not(deadline_ms)
+            # Before it was seen, a denial says only that brokers have not heard of it yet.
+            if was_seen and (gone := client.refusal(topic)):
+                raise gone
             count = client.view.partition_count(topic)
+            was_seen = was_seen or count > 0
             missing = [number for number in range(count) if client.view.leader_of(topic, number) is None]
             if count >= partitions and not missing:
                 return

@@ -96,9 +96,9 @@ class ClusterView:
         )
 
     def without(self, topic: str) -> ClusterView:
-        """The view after the topic is known to be gone."""
+        """The view after the topic is known to be gone, or not to be told to this client."""
         topics = {name: view for name, view in self.topics.items() if name != topic}
-        refused = {**self.refused, topic: UnknownTopicOrPartitionError.code}
+        refused = {topic: UnknownTopicOrPartitionError.code, **self.refused}
         return replace(self, topics=topics, refused=refused)
 
 

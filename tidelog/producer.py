@@ -67,6 +67,7 @@ class Producer:
             self._io.stop()
             raise
         self._client = self._core.client
+        self._background = self._client.background
         self._accumulator = self._core.sender.accumulator
         self._topics = self._accumulator.topics
         self._append = self._accumulator.append
@@ -91,6 +92,8 @@ class Producer:
         """
         if self._closed:
             raise self._io.closed_error()
+        if self._background.has_failed:
+            self._background.raise_failure()
         # What is None or of the usual type is not looked at twice, because each record comes past here.
         if key is not None and type(key) is not bytes:
             key = arguments.record_bytes("key", key)
@@ -136,6 +139,8 @@ class Producer:
         """
         if self._closed:
             raise self._io.closed_error()
+        if self._background.has_failed:
+            self._background.raise_failure()
         start = arguments.values_from("values", values, start)
         if partition is not None:
             partition = arguments.partition_number("partition", partition)
@@ -167,6 +172,8 @@ class Producer:
         """
         if self._closed:
             raise self._io.closed_error()
+        if self._background.has_failed:
+            self._background.raise_failure()
         topic, partition = arguments.topic("topic", topic), arguments.partition_number("partition", partition)
         ready_made = ReadyMadeBatch(arguments.buffer("batch", batch))
         queues = self._topics.get(topic)

@@ -15,11 +15,20 @@ import logging
 import random
 from collections import defaultdict
 from functools import partial
-from typing import Any, TypeGuard
+from typing import Any, TypeGuard, TypeVar
 
 from tidelog.accumulator import Accumulator, PartitionQueue
 from tidelog.client import ClusterClient, Peer, is_retriable
-from tidelog.errors import BrokerError, NetworkError, TidelogError, TimeoutError, UnknownServerError, error_for
+from tidelog.errors import (
+    BrokerError,
+    DisconnectedError,
+    InternalError,
+    NetworkError,
+    TidelogError,
+    TimeoutError,
+    UnknownServerError,
+    error_for,
+)
 from tidelog.leader_search import LeaderSearch
 from tidelog.messages import (
     InitProducerIdRequest,
@@ -47,6 +56,8 @@ _ANSWER_MARGIN = 0.9
 #: As many sequences again are left before the first that wraps.
 _FIRST_SEQUENCE_BITS = 30
 
+T = TypeVar("T")
+
 _Load = list[tuple[PartitionQueue, Batch]]
 
 
@@ -68,6 +79,8 @@ class Sender:
         self._in_flight: defaultdict[int, set[asyncio.Future[Any]]] = defaultdict(set)
         self._identity: ProducerIdentity | None = None if settings.idempotent else ANONYMOUS
         self._identifying: asyncio.Task[None] | None = None
+        self._identify_attempts = 0
+        self._failed_turns = 0
         self._search = LeaderSearch(client, self._turn)
         self._stopped = False
         client.listeners.append(self._on_view)
@@ -109,9 +122,11 @@ class Sender:
         now_ms = self._client.clock.monotonic_ms()
         try:
             next_ms = self._send_what_may_go(now_ms)
-        except Exception:
-            _log.exception("the producer's sender stumbled")
-            next_ms = now_ms + self._settings.retry_backoff_ms
+            self._failed_turns = 0
+        except Exception as error:
+            self._client.background.report("the producer's sender", error)
+            next_ms = now_ms + self._client.backoff_ms(self._failed_turns)
+            self._failed_turns += 1
         if next_ms is not None:
             self._next_turn = self._loop.call_later(max(1, next_ms - now_ms) / 1000, self._turn)
 
@@ -127,7 +142,9 @@ class Sender:
             leader = self._client.view.leader_of(*queue.topic_partition)
             head = queue.batches[0]
             at_ms = accumulator.ready_at_ms(queue)
-            if at_ms > now_ms and not (head.attempts and leader and leader.epoch > head.sent_epoch):
+            if (head.attempts or leader is None) and (gone := self._client.partition_refusal(queue.topic_partition)):
+                self._give_up(queue, gone)
+            elif at_ms > now_ms and not (head.attempts and leader and leader.epoch > head.sent_epoch):
                 later_ms = at_ms if later_ms is None else min(later_ms, at_ms)
             elif leader is None:
                 leaderless = True
@@ -146,6 +163,14 @@ class Sender:
         # Of those that are still here: what has just left comes back by itself, and needs no timer.
         deadline_ms = accumulator.next_deadline_ms()
         return min((at_ms for at_ms in (later_ms, deadline_ms) if at_ms is not None), default=None)
+
+    def _give_up(self, queue: PartitionQueue, gone: TidelogError) -> None:
+        """Fail all records of a partition that will not be served; the next send asks whether it is there again."""
+        topic = queue.topic_partition.topic
+        _log.info("%s: %s; the records that wait for it fail", queue.topic_partition, gone)
+        self.accumulator.fail_waiting(queue, gone)
+        if self._client.refusal(topic):
+            self._client.drop(topic)
 
     def _dispatch(self, broker_id: int, queues: list[tuple[PartitionQueue, Leader]]) -> None:
         load: _Load = []
@@ -174,20 +199,24 @@ class Sender:
             return None
 
     def _deliver(self, broker_id: int, load: _Load) -> None:
-        peer = self._client.live_peer(broker_id)
-        if peer is not None:
-            self._send(peer, broker_id, load)
-            return
-        connecting = self._loop.create_task(self._client.peer(broker_id, self._timeout_ms(load)))
-        self._in_flight[broker_id].add(connecting)
-        connecting.add_done_callback(partial(self._on_connected, broker_id, load))
+        try:
+            peer = self._client.live_peer(broker_id)
+            if peer is not None:
+                self._send(peer, broker_id, load)
+                return
+            connecting = self._loop.create_task(self._client.peer(broker_id, self._timeout_ms(load)))
+            self._in_flight[broker_id].add(connecting)
+            connecting.add_done_callback(partial(self._on_connected, broker_id, load))
+        except Exception as error:
+            self._all_failed(load, error, sent=True)
+            self._loop.call_soon(self._turn)
 
     def _on_connected(self, broker_id: int, load: _Load, connecting: asyncio.Future[Peer]) -> None:
         self._in_flight[broker_id].discard(connecting)
-        if connecting.cancelled():
+        if self._stopped:
             return
         try:
-            peer = connecting.result()
+            peer = _result_of(connecting)
         except Exception as error:
             self._all_failed(load, error, sent=False)
             self._turn()
@@ -239,10 +268,10 @@ class Sender:
 
     def _on_answer(self, broker_id: int, load: _Load, answer: asyncio.Future[Response]) -> None:
         self._in_flight[broker_id].discard(answer)
-        if answer.cancelled():
+        if self._stopped:
             return
         try:
-            response = answer.result()
+            response = _result_of(answer)
             assert isinstance(response, ProduceResponse)
         except Exception as error:
             self._all_failed(load, error, sent=True)
@@ -274,7 +303,11 @@ class Sender:
             error, sent = _unforeseen(error), True
         for queue, batch in load:
             if queue.in_flight and queue.batches and queue.batches[0] is batch:
-                self._failed(queue, batch, error, sent=sent)
+                try:
+                    self._failed(queue, batch, error, sent=sent)
+                except Exception as unforeseen:  # so that no batch stays in flight for ever
+                    batch.outcome_unknown |= sent
+                    self.accumulator.fail(queue, _unforeseen(unforeseen))
         if error.stale_metadata or isinstance(error, TimeoutError):
             self._client.refresh_soon()
 
@@ -323,23 +356,40 @@ class Sender:
     def _have_identity_for(self, queue: PartitionQueue) -> bool:
         if self._identity is not None and self._identity != queue.refused:
             return True
-        if self._identifying is None:
-            self._identifying = asyncio.create_task(self._identify())
+        if self._identifying is None or self._identifying.done():
+            self._identifying = self._client.background.run("the request for a producer id", self._identify())
+            self._identifying.add_done_callback(self._on_identified)
         return False
 
     async def _identify(self) -> None:
+        attempt, self._identify_attempts = self._identify_attempts, self._identify_attempts + 1
+        deadline_ms = self._client.clock.monotonic_ms() + self._settings.request_timeout_ms
+        if attempt:
+            await self._client.backoff(attempt - 1, deadline_ms)
         try:
-            deadline_ms = self._client.clock.monotonic_ms() + self._settings.request_timeout_ms
             answer = await self._client.call_any(InitProducerIdRequest(), deadline_ms)
-            assert isinstance(answer, InitProducerIdResponse)
-            self._identity = ProducerIdentity(answer.producer_id, answer.producer_epoch)
         except TidelogError as error:
-            for queue in self.accumulator.waiting_queues():
-                if queue.identity is None and queue.batches[0].last_error is None:
-                    queue.batches[0].last_error = error
-            await asyncio.sleep(self._client.backoff_ms(0) / 1000)
-        finally:
-            self._identifying = None
+            self._tell_why_unidentified(error)
+            return
+        assert isinstance(answer, InitProducerIdResponse)
+        self._identity = ProducerIdentity(answer.producer_id, answer.producer_epoch)
+        self._identify_attempts = 0
+
+    def _tell_why_unidentified(self, error: TidelogError) -> None:
+        """Fail the records that wait for a producer id if it is refused for good, else note why they wait."""
+        final = isinstance(error, BrokerError) and not isinstance(error, UnknownServerError) and not error.retriable
+        for queue in self.accumulator.waiting_queues():
+            if queue.identity is not None:
+                continue
+            if final:
+                self.accumulator.fail_waiting(queue, error)
+            elif queue.batches[0].last_error is None:
+                queue.batches[0].last_error = error
+
+    def _on_identified(self, task: asyncio.Task[None]) -> None:
+        if task.cancelled():  # from outside; if the loop is about to close, nothing may start now
+            self._loop.call_later(self._client.backoff_ms(0) / 1000, self._turn)
+        else:
             self._turn()
 
     def _on_view(self, view: ClusterView) -> None:
@@ -369,6 +419,15 @@ def _blames_records(error: TidelogError, batch: Batch) -> TypeGuard[BrokerError]
     return isinstance(error, BrokerError) and bool(error.record_errors) and batch.names_its_records(error.record_errors)
 
 
-def _unforeseen(error: Exception) -> TidelogError:
+def _result_of(future: asyncio.Future[T]) -> T:
+    """Return the result; DisconnectedError if somebody other than the sender cancelled what was to bring it."""
+    if future.cancelled():
+        raise DisconnectedError("what waited for the broker was cancelled from outside")
+    return future.result()
+
+
+def _unforeseen(error: Exception) -> InternalError:
     _log.error("a produce failed in a way that was not foreseen", exc_info=error)
-    return UnknownServerError(repr(error))
+    failure = InternalError(f"the producer failed unexpectedly: {error!r}")
+    failure.__cause__ = error
+    return failure

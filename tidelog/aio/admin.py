@@ -382,6 +382,7 @@ class Admin:
     def _client(self) -> ClusterClient:
         if self.closed:
             raise ClosedError("the admin is closed")
+        self.client.background.raise_failure()
         return self.client
 
     def _groups(self) -> GroupAdmin:

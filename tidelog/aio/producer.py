@@ -117,6 +117,10 @@ class Producer:
     async def flush(self, timeout: float | None = None) -> None:  # noqa: ASYNC109
         """Waits until everything sent so far has an outcome (of either kind); TimeoutError after `timeout` seconds."""
         patience_s = arguments.timeout_s("timeout", timeout)
+        self.client.background.raise_failure()
+        await self._flush(patience_s)
+
+    async def _flush(self, patience_s: float | None) -> None:
         if self._sender is None:
             return
         unsettled = self._sender.accumulator.begin_flush(self.clock.monotonic_ms())
@@ -144,7 +148,7 @@ class Producer:
             return
         self.closed = True
         try:
-            await self.flush(patience_s)
+            await self._flush(patience_s)
         except TimeoutError:
             pass
         finally:
@@ -186,6 +190,7 @@ class Producer:
     def _started(self) -> Sender:
         if self.closed:
             raise ClosedError("the producer is closed")
+        self.client.background.raise_failure()
         if self._sender is None:
             self._sender = Sender(self.client, self.settings, asyncio.get_running_loop(), self._rng)
             self._sender.start()

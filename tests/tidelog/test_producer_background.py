@@ -1,0 +1,156 @@
+"""The producer's work beside the user's calls: it may fail or be cancelled, and every record still gets an outcome."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from itertools import pairwise
+from typing import Any
+
+import pytest
+
+from tests.tidelog.clients import a_producer, an_admin, seconds
+from tests.tidelog.fake_cluster import FakeCluster
+from tests.virtual_time import on_virtual_time
+from tidelog.errors import InternalError
+from tidelog.messages import InitProducerIdRequest, MetadataRequest
+from tidelog.model import Endpoint
+
+#: Long enough that the steps below reach from the first call into the second attempt of each request.
+STEPS = range(1, 60)
+
+
+async def cancel_all_but(spared: set[asyncio.Task[Any]]) -> None:
+    """As test frameworks do, except that the test itself goes on: the tasks of the client and of the brokers."""
+    for task in asyncio.all_tasks() - spared:
+        task.cancel()
+    await asyncio.sleep(0)
+
+
+@pytest.mark.parametrize("led", [True, False], ids=["led", "leaderless"])
+@pytest.mark.parametrize("idempotent", [True, False], ids=["idempotent", "plain"])
+@on_virtual_time
+async def test_records_end_by_their_deadline_whichever_tasks_are_cancelled_and_when(
+    idempotent: bool, led: bool
+) -> None:
+    story = asyncio.all_tasks()
+    for steps in STEPS:
+        cluster = FakeCluster()
+        partitions = cluster.create("t", 3)
+        producer = a_producer(cluster, delivery_timeout_ms=3000, request_timeout_ms=1000, enable_idempotence=idempotent)
+        async with producer:
+            await producer.partitions_for("t")
+            if not led:
+                partitions[0].leader = -1
+            started = seconds()
+            futures = [await producer.send("t", b"%d" % number, partition=number % 3) for number in range(6)]
+            for _ in range(steps):
+                await asyncio.sleep(0)
+            await cancel_all_but(story)
+            futures.append(await producer.send("t", b"later", partition=2))
+            await asyncio.sleep(3.1)
+            assert all(future.done() for future in futures), f"cancelled after {steps} steps"
+            assert seconds() - started < 3.3
+            if led:
+                assert (await producer.send_and_wait("t", b"last", partition=0)).offset >= 0
+        for partition in partitions:
+            values = partition.values()
+            assert [value for value in dict.fromkeys(values)] == values or not idempotent
+
+
+@on_virtual_time
+async def test_a_cancelled_request_for_a_producer_id_is_made_again() -> None:
+    story = asyncio.all_tasks()
+    cluster = FakeCluster()
+    cluster.create("t")
+    async with a_producer(cluster) as producer:
+        await producer.partitions_for("t")
+        waiting = await producer.send("t", b"v")
+        await cancel_all_but(story)
+        started = seconds()
+        assert (await waiting).offset == 0
+        assert seconds() - started < 1.5
+
+
+@on_virtual_time
+async def test_a_failure_while_connecting_to_one_leader_fails_its_records_and_delays_no_others(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    cluster = FakeCluster()
+    _, second, third = cluster.create("t", 3)
+    opened = 0
+    open_connection = cluster.open
+
+    async def fail_for_the_first(endpoint: Endpoint, **rest: Any) -> Any:
+        nonlocal opened
+        if endpoint.port == 1001:
+            opened += 1
+            raise KeyError("a defect")
+        return await open_connection(endpoint, **rest)
+
+    cluster.open = fail_for_the_first  # type: ignore[method-assign]
+    async with a_producer(cluster, bootstrap_servers="fake:1002,fake:1003") as producer:
+        with caplog.at_level(logging.ERROR):
+            futures = [await producer.send("t", b"v", partition=number) for number in range(3)]
+            await asyncio.gather(*(future.wait_done() for future in futures))
+        error = futures[0].exception(0)
+        assert isinstance(error, InternalError) and "KeyError" in str(error)
+        assert futures[1].succeeded() and futures[2].succeeded()
+        assert second.values() == third.values() == [b"v"]
+        assert opened == 1
+        assert [record for record in caplog.records if "never retrieved" in record.getMessage()] == []
+
+
+@on_virtual_time
+async def test_a_failure_to_get_a_producer_id_is_raised_by_the_next_call_and_is_tried_again_after_pauses() -> None:
+    cluster = FakeCluster()
+    cluster.create("t")
+    handle = cluster.handle
+    asked_s: list[float] = []
+
+    async def no_answer_of_that_kind(broker: int, request: Any) -> Any:
+        if isinstance(request, InitProducerIdRequest) and len(asked_s) < 8:
+            asked_s.append(seconds())
+            return None
+        return await handle(broker, request)
+
+    cluster.handle = no_answer_of_that_kind  # type: ignore[method-assign]
+    async with a_producer(cluster, retry_backoff_ms=100) as producer:
+        waiting = await producer.send("t", b"v")
+        await asyncio.sleep(0.05)
+        with pytest.raises(InternalError, match="the request for a producer id failed unexpectedly"):
+            await producer.send("t", b"w")
+        assert (await waiting).offset == 0
+        pauses = [after - before for before, after in pairwise(asked_s)]
+        assert min(pauses) > 0.07 and pauses[-1] > pauses[0]
+
+
+@on_virtual_time
+async def test_a_sender_that_fails_for_one_leader_serves_the_others_and_tells_the_user() -> None:
+    cluster = FakeCluster()
+    cluster.create("t", 3)
+    async with a_producer(cluster, delivery_timeout_ms=2000, request_timeout_ms=1000) as producer:
+        for number in range(3):
+            await producer.send_and_wait("t", b"before", partition=number)
+        for connection in cluster.connections[1]:
+            connection.send = None  # type: ignore[assignment,method-assign]  # calling it is a defect
+        futures = [await producer.send("t", b"v", partition=number) for number in range(3)]
+        await asyncio.gather(*(future.wait_done() for future in futures))
+        assert isinstance(futures[0].exception(0), InternalError)
+        assert futures[1].succeeded() and futures[2].succeeded()
+
+
+@on_virtual_time
+async def test_a_failed_refresh_of_an_admin_is_raised_by_its_next_call() -> None:
+    cluster = FakeCluster()
+    cluster.create("t")
+    async with an_admin(cluster) as admin:
+        await admin.list_topics()
+        metadata = cluster.metadata
+        cluster.metadata = lambda broker, request: None  # type: ignore[method-assign,assignment,return-value]
+        await asyncio.gather(admin.client.refresh_soon(), return_exceptions=True)
+        cluster.metadata = metadata  # type: ignore[method-assign]
+        with pytest.raises(InternalError, match="a metadata refresh failed unexpectedly"):
+            await admin.describe_cluster()
+        assert (await admin.describe_cluster()).cluster_id
+    assert cluster.sent(MetadataRequest)
