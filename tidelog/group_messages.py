@@ -61,11 +61,12 @@ class OffsetCommitPartition(Message):
 
 @frozen
 class CommittedPartition(Message):
-    """The outcome for one partition."""
+    """The outcome for one partition; `error_message` says why it was refused."""
 
     topic: str
     partition: int
     error_code: int
+    error_message: str | None = field(default=None, metadata=since(1))
 
 
 @frozen
@@ -88,6 +89,7 @@ class OffsetCommitRequest(Request):
 
     api = ApiKey.OFFSET_COMMIT
     response = OffsetCommitResponse
+    versions = (0, 1)
 
 
 @frozen
@@ -139,6 +141,7 @@ class OffsetDeleteRequest(Request):
 
     api = ApiKey.OFFSET_DELETE
     response = OffsetDeleteResponse
+    versions = (0, 1)
 
 
 # --- membership --------------------------------------------------------------------------------------

@@ -57,20 +57,20 @@ class OffsetManager:
         """
         coordinator = self._coordinator
         shard, hosted = self._admit(request)
-        codes: dict[TopicPartition, int] = {}
+        refused: dict[TopicPartition, BrokerError] = {}
         commits: dict[TopicPartition, Commit] = {}
         now_ms = coordinator.clock.now_ms()
         for part in request.partitions:
             tp = TopicPartition(part.topic, part.partition)
             error = self._refusal(part)
             if error is not None:
-                codes[tp] = error.code
+                refused[tp] = error
                 continue
             metadata = part.committed_metadata
             commits[tp] = Commit(part.committed_offset, part.committed_leader_epoch, metadata, now_ms)
         if not commits:
             coordinator.drop_if_nothing(shard, hosted)
-            done(_outcomes(request, codes))
+            done(_outcomes(request, refused))
             return
         records = [
             (encode_key(CommitKey(request.group_id, *tp)), encode_commit(commit)) for tp, commit in commits.items()
@@ -83,9 +83,10 @@ class OffsetManager:
             else:
                 hosted.offsets.failed(commits)
                 coordinator.drop_if_nothing(shard, hosted)
-                code = InvalidCommitOffsetSizeError.code if isinstance(error, TOO_LARGE) else error.code
-                codes.update(dict.fromkeys(commits, code))
-            done(_outcomes(request, codes))
+                if isinstance(error, TOO_LARGE):
+                    error = InvalidCommitOffsetSizeError(str(error))
+                refused.update(dict.fromkeys(commits, error))
+            done(_outcomes(request, refused))
 
         coordinator.writes.write(shard, records, written)
 
@@ -145,19 +146,19 @@ class OffsetManager:
         if group.members and group.protocol_type != PROTOCOL_TYPE:
             raise NonEmptyGroupError(f"group {request.group_id!r} has members of type {group.protocol_type!r}")
         subscribed = hosted.subscribed
-        codes: dict[TopicPartition, int] = {}
+        refused: dict[TopicPartition, BrokerError] = {}
         doomed: dict[TopicPartition, None] = {}
         for part in request.partitions:
             tp = TopicPartition(part.topic, part.partition)
             if subscribed is None or part.topic in subscribed:
-                codes[tp] = GroupSubscribedToTopicError.code
+                refused[tp] = GroupSubscribedToTopicError()
             elif not self._coordinator.metadata.exists(*tp) and hosted.offsets.get(tp) is None:
-                codes[tp] = UnknownTopicOrPartitionError.code
+                refused[tp] = UnknownTopicOrPartitionError()
             else:
                 doomed[tp] = None
 
         def deleted(failed: Mapping[TopicPartition, BrokerError]) -> None:
-            done(_outcomes(request, codes | {tp: error.code for tp, error in failed.items()}))
+            done(_outcomes(request, {**refused, **failed}))
 
         self.write_tombstones(shard, hosted, list(doomed), deleted)
 
@@ -204,10 +205,12 @@ def _fetched(tp: TopicPartition, commit: Commit | None) -> OffsetFetchPartition:
 
 
 def _outcomes(
-    request: OffsetCommitRequest | OffsetDeleteRequest, codes: Mapping[TopicPartition, int]
+    request: OffsetCommitRequest | OffsetDeleteRequest, refused: Mapping[TopicPartition, BrokerError]
 ) -> tuple[CommittedPartition, ...]:
     parts: tuple[OffsetCommitPartition, ...] | tuple[DescribePartition, ...] = request.partitions
-    return tuple(
-        CommittedPartition(part.topic, part.partition, codes.get(TopicPartition(part.topic, part.partition), 0))
-        for part in parts
-    )
+
+    def outcome(tp: TopicPartition) -> CommittedPartition:
+        error = refused.get(tp)
+        return CommittedPartition(*tp, 0) if error is None else CommittedPartition(*tp, error.code, str(error) or None)
+
+    return tuple(outcome(TopicPartition(part.topic, part.partition)) for part in parts)

@@ -162,7 +162,9 @@ class OffsetHandlers:
 
 
 def _all_refused(request: OffsetCommitRequest, error: BrokerError) -> tuple[CommittedPartition, ...]:
-    return tuple(CommittedPartition(part.topic, part.partition, error.code) for part in request.partitions)
+    return tuple(
+        CommittedPartition(part.topic, part.partition, error.code, str(error) or None) for part in request.partitions
+    )
 
 
 # --- membership --------------------------------------------------------------------------------------

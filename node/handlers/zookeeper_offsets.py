@@ -71,8 +71,9 @@ class ZooKeeperOffsetHandlers:
         partitions = []
         for part in request.partitions:
             outcome = outcomes[TopicPartition(part.topic, part.partition)]
-            code = outcome.code if isinstance(outcome, BrokerError) else 0
-            partitions.append(CommittedPartition(part.topic, part.partition, code))
+            error = outcome if isinstance(outcome, BrokerError) else None
+            code, message = (0, None) if error is None else (error.code, str(error) or None)
+            partitions.append(CommittedPartition(part.topic, part.partition, code, message))
         return OffsetCommitResponse(tuple(partitions))
 
     async def fetch(self, request: OffsetFetchRequest, context: RequestContext) -> OffsetFetchResponse:

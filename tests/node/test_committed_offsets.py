@@ -228,7 +228,13 @@ async def test_a_commit_that_too_few_replicas_have_is_none_and_is_to_be_tried_ag
         await asyncio.sleep(3)
         assert cluster.coordinator.replica(OFFSETS).partition.in_sync_count == 1
         end = cluster.coordinator.log(OFFSETS).log_end_offset
-        assert await cluster.commit(3) == CoordinatorNotAvailableError.code
+        [refused] = (
+            await cluster.coordinator.ask(OffsetCommitRequest(GROUP, (OffsetCommitPartition("t", 0, 3),)))
+        ).partitions
+        assert refused.error_code == CoordinatorNotAvailableError.code
+        assert refused.error_message == (
+            "__consumer_offsets-0: in-sync replicas: 1 of 3; acks=all needs 2 (min.insync.replicas=2)"
+        )
         assert cluster.coordinator.log(OFFSETS).log_end_offset == end, "it was not even written"
         cluster.heal()
         await asyncio.sleep(2)

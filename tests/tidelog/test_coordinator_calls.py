@@ -220,7 +220,7 @@ async def test_the_deadline_holds_and_tells_the_last_reason() -> None:
         ):
             cause.add("g")
             began = seconds()
-            with pytest.raises(TimeoutError, match=f"group 'g': no coordinator answered in 2 s .last: {reason}"):
+            with pytest.raises(TimeoutError, match=f"group 'g': no coordinator answered in 20.. ms .last: {reason}"):
                 await commit(client, a_commit(), timeout_ms=2000)
             assert seconds() - began < 2.1
             cause.clear()
@@ -258,3 +258,19 @@ async def test_where_no_broker_was_ever_reached_that_is_what_is_said() -> None:
     async with a_client(cluster) as client:
         with pytest.raises(NoBrokersError, match="fake:1001"):
             await commit(client, a_commit())
+
+
+@on_virtual_time
+async def test_the_deadline_tells_why_the_coordinator_could_not_write(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = FakeCluster()
+    why = "in-sync replicas: 1 of 3; acks=all needs 2"
+    refused = OffsetCommitResponse((CommittedPartition("t", 0, CoordinatorNotAvailableError.code, why),))
+    handle = cluster.coordinator.handle
+
+    async def too_few_in_sync(broker: int, code: int, request: Request) -> Response:
+        return refused if isinstance(request, OffsetCommitRequest) else await handle(broker, code, request)
+
+    monkeypatch.setattr(cluster.coordinator, "handle", too_few_in_sync)
+    async with a_client(cluster) as client:
+        with pytest.raises(TimeoutError, match=f"last: {why}"):
+            await commit(client, a_commit(), timeout_ms=2000)

@@ -221,7 +221,7 @@ def _named(partitions: Iterable[TopicPartition]) -> tuple[DescribePartition, ...
 def _outcomes(group_id: str, partitions: Iterable[CommittedPartition]) -> dict[TopicPartition, TidelogError | None]:
     return {
         TopicPartition(each.topic, each.partition): _refusal(
-            group_id, each.error_code, f"{each.topic}-{each.partition}"
+            group_id, each.error_code, f"{each.topic}-{each.partition}", each.error_message
         )
         for each in partitions
     }
@@ -232,9 +232,9 @@ def _raise(group_id: str, code: int) -> None:
         raise refusal
 
 
-def _refusal(group_id: str, code: int, partition: str = "") -> BrokerError | None:
+def _refusal(group_id: str, code: int, partition: str = "", message: str | None = None) -> BrokerError | None:
     """With the name of what it is about; for who is no member, in words that fit."""
-    error = error_for(code)
+    error = error_for(code, message or "")
     where = f"group {group_id!r}" + (f", {partition}" if partition else "")
     if isinstance(error, UnknownMemberIdError):
         return UnknownMemberIdError(f"{where}: it has members now, and only they may commit")

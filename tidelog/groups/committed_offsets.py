@@ -111,9 +111,10 @@ class CommittedOffsets:
             request = OffsetCommitRequest(self._group_id, entries, *who[1:])
             answer = await ask_coordinator(client, self._group_id, request, deadline_ms)
             assert isinstance(answer, OffsetCommitResponse)
-            told = {(each.topic, each.partition): each.error_code for each in answer.partitions}
-            left_out = InvalidRequestError.code
-            refusals |= {each: error_for(told.get((each.topic, each.partition), left_out)) for each in entries}
+            told = {(each.topic, each.partition): (each.error_code, each.error_message) for each in answer.partitions}
+            for each in entries:
+                code, message = told.get((each.topic, each.partition), (InvalidRequestError.code, None))
+                refusals[each] = error_for(code, message or "")
             unheard = [each for each in entries if isinstance(refusals[each], UnknownTopicOrPartitionError)]
             if unheard:
                 client.track(*{each.topic for each in unheard})

@@ -27,7 +27,6 @@ from tidelog.group_messages import FindCoordinatorRequest, FindCoordinatorRespon
 from tidelog.groups.offsets_topic import OFFSETS_TOPIC, partition_for
 from tidelog.messages import Request, Response
 from tidelog.metadata import ClusterView
-from tidelog.quantities import format_duration
 
 _PASSING = (
     NotCoordinatorError,
@@ -85,7 +84,7 @@ async def find_coordinator(client: ClusterClient, group_id: str, deadline_ms: in
 
 
 def _no_answer(group_id: str, waited_ms: int, last: TidelogError) -> TimeoutError:
-    return TimeoutError(f"group {group_id!r}: no coordinator answered in {format_duration(waited_ms)} (last: {last})")
+    return TimeoutError(f"group {group_id!r}: no coordinator answered in {waited_ms} ms (last: {last})")
 
 
 async def _find(client: ClusterClient, group_id: str, deadline_ms: int) -> int:
@@ -122,7 +121,8 @@ async def _ask(
 def _passing_refusals(answer: Response) -> Iterator[BrokerError]:
     """Those that say nothing of the group, but of who coordinates it."""
     entries = getattr(answer, "partitions", ()) or getattr(answer, "members", ()) or getattr(answer, "groups", ())
-    codes = {getattr(each, "error_code", 0) for each in (answer, *entries)}
-    for error in map(error_for, codes):
+    refusals = {getattr(each, "error_code", 0): getattr(each, "error_message", None) for each in (answer, *entries)}
+    for code, message in refusals.items():
+        error = error_for(code, message or "")
         if isinstance(error, _PASSING):
             yield error
