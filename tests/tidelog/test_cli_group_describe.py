@@ -84,7 +84,7 @@ class SlowCoordinator:
     def describe_consumer_groups(self, group_ids: Sequence[str], timeout_ms: int) -> dict[str, str]:
         self.timeouts_ms.append(timeout_ms)
         if len(self.timeouts_ms) <= self.failures:
-            raise TimeoutError("group 'g': no coordinator answered in 2000 ms (last: no leader)")
+            raise TimeoutError("group 'g': no coordinator answered in 2 s (last: no leader)")
         return {"g": "described"}
 
 
@@ -93,7 +93,7 @@ def test_command_says_after_two_seconds_what_it_waits_for(capsys: pytest.Capture
     described: object = describe_group_patiently(cast("Admin", slow), "g", 30)
     assert (described, slow.timeouts_ms) == ("described", [2_000, 28_000])
     said = capsys.readouterr().err
-    assert said == "group 'g': no coordinator answered in 2000 ms (last: no leader); waiting up to 28 s more\n"
+    assert said == "group 'g': no coordinator answered in 2 s (last: no leader); waiting up to 28 s more\n"
 
 
 def test_command_says_nothing_about_a_quick_coordinator(capsys: pytest.CaptureFixture[str]) -> None:

@@ -220,7 +220,7 @@ async def test_the_deadline_holds_and_tells_the_last_reason() -> None:
         ):
             cause.add("g")
             began = seconds()
-            with pytest.raises(TimeoutError, match=f"group 'g': no coordinator answered in 20.. ms .last: {reason}"):
+            with pytest.raises(TimeoutError, match=f"group 'g': no coordinator answered in 2 s .last: {reason}"):
                 await commit(client, a_commit(), timeout_ms=2000)
             assert seconds() - began < 2.1
             cause.clear()

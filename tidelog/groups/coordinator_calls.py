@@ -27,6 +27,7 @@ from tidelog.group_messages import FindCoordinatorRequest, FindCoordinatorRespon
 from tidelog.groups.offsets_topic import OFFSETS_TOPIC, partition_for
 from tidelog.messages import Request, Response
 from tidelog.metadata import ClusterView
+from tidelog.quantities import format_duration
 
 _PASSING = (
     NotCoordinatorError,
@@ -84,7 +85,7 @@ async def find_coordinator(client: ClusterClient, group_id: str, deadline_ms: in
 
 
 def _no_answer(group_id: str, waited_ms: int, last: TidelogError) -> TimeoutError:
-    return TimeoutError(f"group {group_id!r}: no coordinator answered in {waited_ms} ms (last: {last})")
+    return TimeoutError(f"group {group_id!r}: no coordinator answered in {format_duration(waited_ms)} (last: {last})")
 
 
 async def _find(client: ClusterClient, group_id: str, deadline_ms: int) -> int:
