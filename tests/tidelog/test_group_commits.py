@@ -84,7 +84,7 @@ async def test_a_committed_position_that_cannot_be_asked_for_is_an_error_of_poll
     cluster.coordinator.missing.add("g")
     async with a_consumer(cluster, group_id="g", default_api_timeout_ms=2000) as consumer:
         consumer.assign([P0])
-        with pytest.raises(TimeoutError, match=r"group 'g': no coordinator answered in 20\d\d ms"):
+        with pytest.raises(TimeoutError, match=r"group 'g': no coordinator answered in 2 s"):
             await consumer.poll(5000)
         cluster.coordinator.missing.clear()
         assert len(await read(consumer, 1)) == 1
