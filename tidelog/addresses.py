@@ -33,7 +33,7 @@ class Resolver:
     async def resolve(self, host: str) -> tuple[str, ...]:
         """Never empty. OSError where the name is unknown, now and before."""
         task = self._under_way.get(host)
-        if task is None:
+        if task is None or task.done():
             task = self._under_way[host] = asyncio.create_task(self._refresh(host), name=f"look-up of {host}")
             task.add_done_callback(lambda done: done.cancelled() or done.exception())  # whoever asked may have gone
         known = self._known.get(host)
@@ -46,10 +46,7 @@ class Resolver:
             return known
 
     async def _refresh(self, host: str) -> tuple[str, ...]:
-        try:
-            self._known[host] = found = await self._look_up(host)
-        finally:
-            del self._under_way[host]
+        self._known[host] = found = await self._look_up(host)
         return found
 
 

@@ -1,7 +1,7 @@
 """Runs the work that a client does beside its user's calls, and tells the user when that work fails.
 
 A task handles the errors that it foresees. Any other exception is a defect of this client. `Background` then
-    logs the exception once, with its traceback, as long as the same work fails in the same way
+    logs the exception once, with its traceback, as long as the same work fails with the same type of exception
     raises an InternalError, whose cause is the exception, from the next call of the user that asks for failures
 The work starts again only after a pause, which grows from `retry_backoff_ms` to `retry_backoff_max_ms`.
 
@@ -36,7 +36,7 @@ class Background:
         self.on_failure: list[Callable[[], object]] = []
         self.backoff_ms = backoff_ms
         self._failure: InternalError | None = None
-        self._logged: dict[str, str] = {}
+        self._logged: dict[str, type[BaseException]] = {}
         self._tasks: set[asyncio.Task[Any]] = set()
 
     @property
@@ -52,8 +52,8 @@ class Background:
 
     def report(self, what: str, error: BaseException) -> InternalError:
         """Log the unforeseen error of `what`, keep it for the next call of the user, return what that raises."""
-        if self._logged.get(what) != repr(error):
-            self._logged[what] = repr(error)
+        if self._logged.get(what) is not type(error):
+            self._logged[what] = type(error)
             _log.error("%s failed unexpectedly; it is tried again", what, exc_info=error)
         failure = InternalError(f"{what} failed unexpectedly: {error!r}")
         failure.__cause__ = error
@@ -61,6 +61,10 @@ class Background:
         for wake in self.on_failure:
             wake()
         return failure
+
+    def is_failing(self, what: str) -> bool:
+        """Return whether the last attempt at `what` failed unexpectedly."""
+        return what in self._logged
 
     def recovered(self, what: str) -> None:
         """Note that `what` has worked again, so that its next failure is logged."""
@@ -80,7 +84,7 @@ class Background:
             error = task.exception()
             if error is None:
                 self.recovered(what)
-            elif not isinstance(error, (ClosedError, *foreseen)):
+            elif not isinstance(error, (ClosedError, InternalError, *foreseen)):
                 self.report(what, error)
 
         task.add_done_callback(ended)
@@ -148,7 +152,9 @@ class KeptTask:
         if loop.time() - self._began_s > _RECOVERED_S:
             self._attempts = 0
             self._background.recovered(self._what)
-        if error is not None:
+        if isinstance(error, InternalError):
+            pass  # of another task, which has reported it
+        elif error is not None:
             self._background.report(self._what, error)
         elif task.cancelled():
             _log.info("%s was cancelled from outside; it starts again", self._what)

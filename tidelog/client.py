@@ -45,8 +45,13 @@ AVOID_MS = 2_000
 WATCH_MS = 1_000
 #: Brokers learn of a new topic or partition one after the other; one that is denied for longer does not exist.
 UNKNOWN_TOPIC_GRACE_MS = 3_000
+#: The pauses between attempts grow to this while an error lasts that no election ends, such as a topic that is missing.
+LASTING_BACKOFF_MS = 1_000
 #: A topic that nobody needs or has asked for in so long is forgotten.
 TOPIC_IDLE_MS = 300_000
+
+#: The task that asks for metadata, as its failures name it.
+REFRESH = "a metadata refresh"
 
 
 class Peer(Protocol):
@@ -105,7 +110,7 @@ class ClusterClient:
         self.listeners: list[Callable[[ClusterView], None]] = []
         self.needs: list[Callable[[], Iterable[str]]] = []
         self.coordinators: dict[str, int] = {}
-        self.background = Background(self.backoff_ms)
+        self.background = Background(self.lasting_backoff_ms)
         self._opener = opener
         self._rng = rng or random.Random()
         self._tracked: dict[str, int] = {}
@@ -310,7 +315,7 @@ class ClusterClient:
     def refresh_soon(self) -> asyncio.Task[None]:
         """The refresh that is under way, or a new one: however many ask, one request is in flight."""
         if self._refreshing is None or self._refreshing.done():
-            self._refreshing = self.background.run("a metadata refresh", self._refresh(), foreseen=(TidelogError,))
+            self._refreshing = self.background.run(REFRESH, self._refresh(), foreseen=(TidelogError,))
         return self._refreshing
 
     async def refresh(self, deadline_ms: int) -> None:
@@ -338,9 +343,13 @@ class ClusterClient:
         self._merge(answer)
         return answer
 
-    def backoff_ms(self, attempt: int) -> int:
+    def lasting_backoff_ms(self, attempt: int) -> int:
+        """Like `backoff_ms`, for what has failed in a way that may last: the pauses grow to `LASTING_BACKOFF_MS`."""
+        return self.backoff_ms(attempt, LASTING_BACKOFF_MS)
+
+    def backoff_ms(self, attempt: int, most_ms: int = 0) -> int:
         """How long to wait before attempt number `attempt` + 1, with some jitter."""
-        first_ms, most_ms = self.settings.retry_backoff_ms, self.settings.retry_backoff_max_ms
+        first_ms, most_ms = self.settings.retry_backoff_ms, max(most_ms, self.settings.retry_backoff_max_ms)
         # Beyond a hundred attempts a power would only overflow.
         base = min(first_ms * 1.25 ** min(attempt, 100), max(first_ms, most_ms))
         return max(1, round(base * self._rng.uniform(0.8, 1.2)))

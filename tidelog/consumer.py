@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Literal, Self, Unpack, overload
 
 from tidelog import arguments
-from tidelog.aio.consumer import CLOSE_TIMEOUT_MS, ITERATION_POLL_MS
+from tidelog.aio.consumer import CLOSE_TIMEOUT_MS
 from tidelog.aio.consumer import Consumer as AsyncConsumer
 from tidelog.blocking_client import BlockingClient
 from tidelog.client_environment import ClientEnvironment
@@ -66,7 +66,6 @@ class Consumer(BlockingClient[AsyncConsumer]):
         core = environment.create(AsyncConsumer, bootstrap_servers, **options)
         super().__init__(core, "tidelog-consumer", core.settings.default_api_timeout_ms)
         core.listener_caller = self._io.in_caller
-        self._unread: Iterator[ConsumerRecord] = iter(())
 
     def __repr__(self) -> str:
         return client_repr(self, self._core.settings, *self._core._facts(), closed=self._io.stopped)
@@ -267,14 +266,10 @@ class Consumer(BlockingClient[AsyncConsumer]):
     def __next__(self) -> ConsumerRecord:
         """The next record of the assigned partitions; the iteration ends once none came for `consumer_timeout_ms`.
 
-        It takes whole polls, which `position` and `poll` do not see again; a partition that is sought or left meanwhile
-        gives no more of what was taken.
+        It shares one position with `poll`: records that it has fetched and not yielded are returned by the next poll,
+        and a commit covers exactly the records that were yielded.
         """
-        limit_ms = self._core.settings.consumer_timeout_ms
-        while True:
-            for record in self._unread:
-                return record
-            polled = self.poll(ITERATION_POLL_MS if limit_ms is None else limit_ms)
-            if not polled and limit_ms is not None:
+        while (record := self._core.in_hand.next()) is None:
+            if not self._wait(self._core.fill_hand(), self._core.settings.consumer_timeout_ms):
                 raise StopIteration
-            self._unread = self._core.one_by_one(polled)
+        return record

@@ -9,6 +9,11 @@ topic_id       of the topic to which the position belongs, empty until the leade
 paused         the reader wants nothing of it for now; what was fetched ahead is kept while there is room
 withheld       the reader is about to lose it to another member of its group, and gets nothing more of it
 awaits_commit  whether its group has committed a position is to be asked, before anything else is
+work           the task that fetches or asks for this generation; the partition is busy until the task is done
+trouble        why its reader gets nothing more; stands until data comes or the position moves
+is_unreadable  the next batch cannot be decoded, so that only a move of the position leads on
+retry_at_ms    when to ask `retry_leader` again after `attempts` failures in a row; another leader is asked at once
+is_alone       a request that held other partitions too has failed as a whole: this one is asked about alone
 generation     counts the jumps; an answer to a question of an earlier generation is of no use
 moves          counts those that lead elsewhere, and not back where logs part; a record that was read before one says
                nothing of the position after it
@@ -20,14 +25,20 @@ from collections import deque
 from collections.abc import Callable
 from functools import partial
 from itertools import repeat
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tidelog.errors import BrokerError, CorruptMessageError, MessageTooLargeError, TidelogError
+from tidelog.errors import BrokerError, CorruptMessageError, InternalError, MessageTooLargeError, TidelogError
 from tidelog.model import TopicPartition
 from tidelog.records.compression import MAX_DECOMPRESSED_BYTES
 from tidelog.records.decode import decode_columns
 from tidelog.records.encode import Header
 from tidelog.records.header import iter_headers, read_header, validate_batch
+from tidelog.standing_error import StandingError
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from tidelog.metadata import Leader
 
 #: Answers held for one partition: one that is being read, one that waits behind it.
 MAX_CHUNKS = 2
@@ -85,12 +96,12 @@ class PartitionBuffer:
         "attempts_elsewhere",
         "awaits_commit",
         "checked_epoch",
-        "error",
         "fetch_epoch",
         "fetch_offset",
         "generation",
         "high_watermark",
-        "in_flight",
+        "is_alone",
+        "is_unreadable",
         "log_start_offset",
         "moves",
         "paused",
@@ -98,9 +109,12 @@ class PartitionBuffer:
         "position_epoch",
         "reset_to",
         "retry_at_ms",
+        "retry_leader",
         "topic_id",
         "topic_partition",
+        "trouble",
         "withheld",
+        "work",
     )
 
     def __init__(
@@ -119,14 +133,16 @@ class PartitionBuffer:
         self.topic_id = ""
         self.reset_to = reset_to
         self.generation = self.moves = 0
-        self.in_flight = False
+        self.work: asyncio.Task[Any] | None = None
         self.paused = self.withheld = False
         self.awaits_commit = awaits_commit
-        self.error: TidelogError | None = None
+        self.trouble = StandingError()
+        self.is_unreadable = self.is_alone = False
         self.attempts = 0
         #: Of these the last ones, which were all answered by a leader of another topic of the name.
         self.attempts_elsewhere = 0
         self.retry_at_ms = 0
+        self.retry_leader: Leader | None = None
         self.high_watermark = -1
         self.log_start_offset = -1
         self._chunks: deque[FetchedBatches] = deque()
@@ -167,9 +183,9 @@ class PartitionBuffer:
 
     def _jump(self) -> None:
         self.generation += 1
-        self.in_flight = False  # what is on its way does not count any more, and nobody waits for it
-        self.awaits_commit = False
-        self.error = None
+        self.work = None  # what is on its way does not count any more, and nobody waits for it
+        self.awaits_commit = self.is_unreadable = self.is_alone = False
+        self.trouble.clear()
         self.ahead_since_ms = None
         self.attempts = self.attempts_elsewhere = self.retry_at_ms = self._cursor = 0
         self._chunks.clear()
@@ -187,12 +203,22 @@ class PartitionBuffer:
     def wants_data(self) -> bool:
         """Whether a fetch of it would find room."""
         return (
-            self.position is not None
-            and not self.in_flight
-            and not self.paused
-            and self.error is None
-            and len(self._chunks) < MAX_CHUNKS
+            self.position is not None and not self.paused and not self.is_unreadable and len(self._chunks) < MAX_CHUNKS
         )
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a task fetches it, or asks about it."""
+        return self.work is not None and not self.work.done()
+
+    def back_off(self, leader: Leader | None, until_ms: int) -> None:
+        """Note one more failure: this leader is not asked again before `until_ms`."""
+        self.attempts += 1
+        self.retry_at_ms, self.retry_leader = until_ms, leader
+
+    def must_wait(self, leader: Leader | None, now_ms: int) -> bool:
+        """Whether it is too early to ask this leader again."""
+        return self.retry_at_ms > now_ms and leader == self.retry_leader
 
     @property
     def is_shown(self) -> bool:
@@ -253,20 +279,26 @@ class PartitionBuffer:
 
     def take_batches(self) -> FetchedBatches | None:
         """The oldest answer (what `take_records` left of it); the position moves behind it."""
-        if not self._chunks or self.position is None:
+        if self.position is None or not self.has_data:
+            return None
+        if not self._chunks or self._chunks[0].fetch_offset > self.position:
+            self.drop()  # its reader has given back records whose batches are here no more
             return None
         chunk = self._chunks.popleft()
         cursor, self._cursor = self._cursor, 0
         if self._decoded:
             cursor = self._back_to_partly_read(chunk)
             self._decoded.clear()
+        if self.is_unreadable:
+            self.is_unreadable = False
+            self.trouble.clear()
         start, self.position, self.position_epoch = self.position, chunk.next_offset, chunk.leader_epoch
         return chunk._replace(records=chunk.records[cursor:], fetch_offset=start)
 
     def take_records(self, limit: int) -> list[ConsumerRecord]:
         """Up to `limit` records in offset order; the position moves behind the last.
 
-        A batch that cannot be decoded ends them: it stays where it is, and `error` says why.
+        A batch that cannot be decoded ends them: it stays where it is, and `trouble` says why.
         """
         taken: list[ConsumerRecord] = []
         while len(taken) < limit and (self._decoded or self._decode_next()):
@@ -280,12 +312,21 @@ class PartitionBuffer:
                 self.position, self.position_epoch = taken[-1].offset + 1, taken[-1].leader_epoch
         if not self._decoded:
             self._drop_read_chunks()
+            if not self._chunks and self.position is not None:
+                self.position, self.position_epoch = self.fetch_offset, self.fetch_epoch
         return taken
+
+    def take_back(self, records: list[ConsumerRecord]) -> None:
+        """Put the last records that `take_records` took before all others, because their reader did not get them."""
+        self._decoded.extendleft(reversed(records))
+        self.position = records[0].offset
+        before = [each.epoch for each in self._epochs_read if each.first_offset < self.position]
+        self.position_epoch = before[-1] if before else -1
 
     def _decode_next(self) -> bool:
         """Decode one more batch; True also where it holds nothing for the reader. False: the buffer is empty."""
         self._drop_read_chunks()
-        if not self._chunks:
+        if not self._chunks or self.is_unreadable:
             return False
         records = self._chunks[0].records
         header = read_header(records, self._cursor)
@@ -295,10 +336,14 @@ class PartitionBuffer:
             return True
         try:
             columns = decode_columns(records, at, limit=self._max_decompressed_bytes)
-        except BrokerError as error:
+        except Exception as error:
+            kind: type[TidelogError] = type(error) if isinstance(error, BrokerError) else InternalError
             span = f"offsets {header.base_offset} to {header.last_offset}"
             hint = " (max_decompressed_batch_bytes)" if isinstance(error, MessageTooLargeError) else ""
-            self.error = type(error)(f"{self.topic_partition}: the batch of {span} cannot be read: {error}{hint}")
+            refusal = kind(f"{self.topic_partition}: the batch of {span} cannot be read: {error}{hint}")
+            refusal.__cause__ = error
+            self.trouble.set(refusal)
+            self.is_unreadable = True
             return False
         self._cursor = behind
         topic, number = self.topic_partition

@@ -7,11 +7,13 @@ several: a partition that has just been read must not wait until the long poll o
 from __future__ import annotations
 
 import asyncio
-import logging
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Callable, Coroutine, Iterable
+from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from tidelog.background import KeptTask
 from tidelog.client import ClusterClient, is_retriable
 from tidelog.errors import (
     CorruptMessageError,
@@ -33,50 +35,78 @@ from tidelog.model import CONSUMER_REPLICA_ID, TopicPartition
 from tidelog.positions import Led, Positions
 from tidelog.settings import ConsumerSettings
 from tidelog.signals import Signal
+from tidelog.standing_error import StandingError
 
 if TYPE_CHECKING:
     from tidelog.groups.committed_offsets import CommittedOffsets
-
-_log = logging.getLogger(__name__)
 
 #: Long polls held at one leader; but for jumps, their partitions differ.
 MAX_FETCHES_PER_BROKER = 16
 #: A batch that stays corrupt for so many attempts is the reader's to know.
 MAX_CORRUPT_ATTEMPTS = 5
 
+#: A broker, and the partition if it is asked about alone.
+_Addressee = tuple[int, TopicPartition | None]
+
+
+@dataclass(slots=True)
+class _Plan:
+    """What one turn begins.
+
+    later_ms     when to look again at the latest
+    leaderless   whether some partition waits for a leader
+    missing      whether some partition does not exist, as far as is known
+    """
+
+    uncommitted: defaultdict[TopicPartition | None, list[PartitionBuffer]] = field(
+        default_factory=lambda: defaultdict(list)
+    )
+    at_ends: defaultdict[_Addressee, Led] = field(default_factory=lambda: defaultdict(list))
+    at_times: defaultdict[_Addressee, Led] = field(default_factory=lambda: defaultdict(list))
+    unchecked: defaultdict[_Addressee, Led] = field(default_factory=lambda: defaultdict(list))
+    fetches: defaultdict[_Addressee, Led] = field(default_factory=lambda: defaultdict(list))
+    later_ms: int | None = None
+    leaderless: bool = False
+    missing: bool = False
+
+    def look_again(self, at_ms: int) -> None:
+        self.later_ms = at_ms if self.later_ms is None else min(self.later_ms, at_ms)
+
 
 class Fetcher:
-    """One task on the event loop, which owns all of its state."""
+    """One task on the event loop, which owns all of its state.
+
+    cluster_trouble   no broker has answered yet
+    given_up          the error of a partition that its group has given up before any call raised it
+    """
 
     def __init__(
         self, client: ClusterClient, settings: ConsumerSettings, committed: CommittedOffsets | None = None
     ) -> None:
         self.buffers: dict[TopicPartition, PartitionBuffer] = {}
-        self.error: TidelogError | None = None
+        self.cluster_trouble = StandingError()
+        self.given_up: TidelogError | None = None
         self.arrived = asyncio.Event()
         self._client = client
         self._settings = settings
         self._woken = Signal()
-        self._in_flight: Counter[int] = Counter()
-        self._tasks: set[asyncio.Task[None]] = set()
-        self._positions = Positions(client, settings, self._report, committed)
+        self._fetches: defaultdict[int, set[asyncio.Task[None]]] = defaultdict(set)
+        self._seen_version = 0
+        self._positions = Positions(client, settings, self._report, self._ask, committed)
         self._search = LeaderSearch(client, self._woken.set)
-        self._running: asyncio.Task[None] | None = None
+        self._running = KeptTask(client.background, "the consumer's fetcher", self._run)
         client.listeners.append(self._woken.set)
         client.needs.append(self._topics)
+        client.background.on_failure.append(self.arrived.set)
 
     def start(self) -> None:
         """Needs the running loop."""
-        if self._running is None:
-            self._running = asyncio.create_task(self._run())
+        self._running.start()
 
     async def stop(self) -> None:
-        """Give up what is in flight."""
-        tasks = [task for task in (self._running, *self._tasks) if task]
-        for task in tasks:
-            task.cancel()
+        """Begin nothing more; the client ends what is in flight when it closes."""
         try:
-            await asyncio.gather(*tasks, return_exceptions=True)
+            await self._running.stop()
         finally:
             await self._search.stop()
 
@@ -96,8 +126,9 @@ class Fetcher:
             if tp not in self.buffers:
                 buffer.generation += 1
                 # A group gives up what is deleted; whoever reads is told of it all the same.
-                if in_group and isinstance(buffer.error, UnknownTopicOrPartitionError):
-                    self.error = self.error or buffer.error
+                is_gone = isinstance(buffer.trouble.error, UnknownTopicOrPartitionError)
+                if in_group and is_gone and buffer.trouble.is_new():
+                    self.given_up = self.given_up or buffer.trouble.error
         self._client.track(*self._topics())
         self.wake()
 
@@ -108,81 +139,95 @@ class Fetcher:
 
     async def _run(self) -> None:
         while True:
-            next_ms: int | None = None
-            try:
-                if self.buffers and not self._client.view.version:
-                    await self._find_cluster()
-                next_ms = self._turn(self._client.clock.monotonic_ms())
-            except Exception:
-                _log.exception("the consumer's fetcher stumbled")
-                next_ms = self._client.clock.monotonic_ms() + self._settings.retry_backoff_ms
+            if self.buffers and not self._client.view.version:
+                await self._find_cluster()
+            next_ms = self._turn(self._client.clock.monotonic_ms())
             await self._woken.wait(None if next_ms is None else max(1, next_ms - self._client.clock.monotonic_ms()))
 
     async def _find_cluster(self) -> None:
         try:
             await self._client.bootstrapped(self._client.clock.monotonic_ms() + self._settings.bootstrap_timeout_ms)
         except NoBrokersError as error:
-            self.error = error
+            self.cluster_trouble.set(error)
             self.arrived.set()
+        else:
+            self.cluster_trouble.clear()
 
     def _turn(self, now_ms: int) -> int | None:
-        fetches: dict[int, Led] = {}
-        unknown: dict[int, Led] = {}
-        unchecked: dict[int, Led] = {}
-        new: list[PartitionBuffer] = []
-        later_ms: int | None = None
-        leaderless = False
-        room_bytes = self._room_bytes()
-        for tp, buffer in self.buffers.items():
-            starting = buffer.position is None and buffer.error is None
-            if not starting and (room_bytes <= 0 or not buffer.wants_data):
-                continue
-            if starting and buffer.awaits_commit:
-                if not self._positions.is_asked(buffer):
-                    new.append(buffer)
-                continue
-            leader = self._client.view.leader_of(*tp)
-            is_of_topic = leader is None or buffer.is_of_topic(leader.topic_id)
-            if leader is None:
-                leaderless = True
-                self._is_refused(buffer)
-            elif buffer.attempts and self._is_refused(buffer):
-                leaderless = True
-            elif starting and not is_of_topic:
-                self._positions.made_anew(buffer)
-                later_ms = now_ms
-            elif starting and buffer.reset_to is None:
-                self._positions.nowhere(buffer)
-            elif buffer.retry_at_ms > now_ms:
-                later_ms = buffer.retry_at_ms if later_ms is None else min(later_ms, buffer.retry_at_ms)
-            elif not starting and is_of_topic and self._positions.is_ahead(buffer, leader):
-                self._client.doubt()
-                leaderless = True
-            elif not starting and not (is_of_topic and buffer.is_unchecked_in(leader.epoch)):
-                # Of another topic of the name, the broker that told of it may be behind; the leader says which it is.
-                fetches.setdefault(leader.broker_id, []).append((buffer, buffer.generation, leader))
-            elif not self._positions.is_asked(buffer):
-                questions = unknown if starting else unchecked
-                questions.setdefault(leader.broker_id, []).append((buffer, buffer.generation, leader))
-        if new:
-            self._positions.begin_asking(new)
-            asked = {(buffer.topic_partition, buffer.generation): buffer for buffer in new}
-            self._spawn(self._positions.find_committed(asked)).add_done_callback(self._on_change)
-        for led in unknown.values():
-            self._ask(self._positions.find, led)
-        for led in unchecked.values():
+        plan, room_bytes = _Plan(), self._room_bytes()
+        for buffer in self.buffers.values():
+            try:
+                self._consider(buffer, plan, now_ms, has_room=room_bytes > 0)
+            except Exception as error:
+                self._failed_unexpectedly(buffer, error)
+                plan.look_again(buffer.retry_at_ms)
+        self._seen_version = self._client.view.version
+        for buffers in plan.uncommitted.values():
+            asked = {(buffer.topic_partition, buffer.generation): buffer for buffer in buffers}
+            work = self._positions.find_committed(asked)
+            self._begin("the look-up of committed offsets", work, buffers).add_done_callback(self._on_change)
+        for led in plan.at_ends.values():
+            self._ask(self._positions.find_ends, led)
+        for led in plan.at_times.values():
+            self._ask(self._positions.find_times, led)
+        for led in plan.unchecked.values():
             self._ask(self._positions.check, led)
-        for broker_id, load in fetches.items():
-            if self._in_flight[broker_id] < MAX_FETCHES_PER_BROKER:
-                self._in_flight[broker_id] += 1
-                for buffer, _, _ in load:
-                    buffer.in_flight = True
-                self._spawn(self._fetch(broker_id, load, min(room_bytes, self._settings.fetch_max_bytes)))
-        if leaderless:
-            self._search.go_on()
+        for (broker_id, _), led in plan.fetches.items():
+            under_way = self._fetches[broker_id]
+            if len(under_way) < MAX_FETCHES_PER_BROKER:
+                work = self._fetch(broker_id, led, min(room_bytes, self._settings.fetch_max_bytes))
+                task = self._begin(f"the fetch from broker {broker_id}", work, [buffer for buffer, _, _ in led])
+                under_way.add(task)
+                task.add_done_callback(under_way.discard)
+        if plan.leaderless or plan.missing:
+            self._search.go_on(patiently=not plan.leaderless)
         else:
             self._search.rest()
-        return later_ms
+        return plan.later_ms
+
+    def _consider(self, buffer: PartitionBuffer, plan: _Plan, now_ms: int, *, has_room: bool) -> None:
+        """Decide what this partition needs next."""
+        starting = buffer.position is None
+        if buffer.is_busy or (not starting and not (has_room and buffer.wants_data)):
+            return
+        leader = self._client.view.leader_of(*buffer.topic_partition)
+        if starting and buffer.awaits_commit:
+            if buffer.must_wait(None, now_ms):
+                plan.look_again(buffer.retry_at_ms)
+            else:
+                plan.uncommitted[buffer.topic_partition if buffer.is_alone else None].append(buffer)
+            return
+        is_of_topic = leader is None or buffer.is_of_topic(leader.topic_id)
+        may_be_gone = leader is None or buffer.attempts or buffer.trouble.error is not None
+        if may_be_gone and self._is_refused(buffer):
+            plan.missing = True
+            return
+        if leader is None:
+            plan.missing |= buffer.trouble.error is not None
+            plan.leaderless |= buffer.trouble.error is None
+            return
+        if isinstance(buffer.trouble.error, UnknownTopicOrPartitionError):
+            buffer.trouble.clear()  # the partition is there now
+        addressee = leader.broker_id, buffer.topic_partition if buffer.is_alone else None
+        led = buffer, buffer.generation, leader
+        if buffer.must_wait(leader, now_ms):
+            plan.look_again(buffer.retry_at_ms)
+        elif starting and not is_of_topic:
+            self._positions.made_anew(buffer)
+            plan.look_again(buffer.retry_at_ms)
+        elif starting and buffer.reset_to is None:
+            self._positions.nowhere(buffer)
+            plan.look_again(buffer.retry_at_ms)
+        elif starting and buffer.reset_to is not None:
+            (plan.at_ends if buffer.reset_to < 0 else plan.at_times)[addressee].append(led)
+        elif is_of_topic and self._positions.is_ahead(buffer, leader):
+            self._client.doubt()
+            plan.leaderless = True
+        elif is_of_topic and buffer.is_unchecked_in(leader.epoch):
+            plan.unchecked[addressee].append(led)
+        else:
+            # Of another topic of the name, the broker that told of it may be behind; the leader says which it is.
+            plan.fetches[addressee].append(led)
 
     def _room_bytes(self) -> int:
         """How much more may be fetched ahead. What nobody reads for now gives way to what somebody does."""
@@ -193,72 +238,94 @@ class Fetcher:
                     buffer.drop()
         return limit - sum(buffer.held_bytes for buffer in self.buffers.values())
 
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        task = asyncio.create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+    def _begin(
+        self, what: str, work: Coroutine[Any, Any, None], buffers: Iterable[PartitionBuffer]
+    ) -> asyncio.Task[None]:
+        """Start the work of these partitions. They are busy until its task is done, whatever ends it."""
+        task = self._client.background.run(what, work)
+        asked = [(buffer, buffer.generation) for buffer in buffers]
+        for buffer, _ in asked:
+            buffer.work = task
+        task.add_done_callback(partial(self._ended, asked))
         return task
+
+    def _ended(self, asked: list[tuple[PartitionBuffer, int]], task: asyncio.Task[None]) -> None:
+        if task.cancelled() or task.exception() is not None:
+            for buffer, generation in asked:
+                if buffer.generation == generation:
+                    buffer.is_alone = True
+                    self._back_off(buffer, may_last=True)
+        self._woken.set()
 
     def _ask(self, question: Callable[[Led], Coroutine[Any, Any, None]], led: Led) -> None:
         """What comes of it is seen in the next turn."""
-        self._positions.begin_asking(buffer for buffer, _, _ in led)
-        self._spawn(question(led)).add_done_callback(self._on_change)
+        buffers = [buffer for buffer, _, _ in led]
+        self._begin("the look-up of positions", question(led), buffers).add_done_callback(self._on_change)
 
     def _on_change(self, _: object) -> None:
-        self._woken.set()
         self.arrived.set()
 
     def _is_refused(self, buffer: PartitionBuffer) -> bool:
         """Whether the partition does not exist, as far as can be known; its reader is told."""
         refusal = self._client.partition_refusal(buffer.topic_partition)
-        if refusal is not None:
+        is_news = buffer.trouble.error is None or self._client.view.version != self._seen_version
+        if refusal is not None and is_news:
             self._report(buffer, refusal)
         return refusal is not None
 
     def _report(self, buffer: PartitionBuffer, error: TidelogError) -> None:
-        buffer.error = error
+        """Tell the reader of the partition, which is tried again later."""
+        buffer.trouble.set(error)
+        if buffer.retry_at_ms <= self._client.clock.monotonic_ms():
+            self._back_off(buffer, may_last=True)
         self.arrived.set()
+
+    def _back_off(self, buffer: PartitionBuffer, leader: Leader | None = None, *, may_last: bool) -> None:
+        """Ask this leader again later (the known one unless given); another leader is asked at once."""
+        if leader is None and not buffer.awaits_commit:
+            leader = self._client.view.leader_of(*buffer.topic_partition)
+        backoff_ms = self._client.lasting_backoff_ms if may_last else self._client.backoff_ms
+        buffer.back_off(leader, self._client.clock.monotonic_ms() + backoff_ms(buffer.attempts))
+
+    def _failed_unexpectedly(self, buffer: PartitionBuffer, error: Exception) -> None:
+        """Tell the user, and go on with the other partitions."""
+        self._client.background.report(f"reading {buffer.topic_partition}", error)
+        self._back_off(buffer, may_last=True)
 
     # --- fetches ----------------------------------------------------------------------------------
 
-    async def _fetch(self, broker_id: int, load: Led, max_bytes: int) -> None:
-        settings, clock = self._settings, self._client.clock
-        request = self._request(load, max_bytes)
+    async def _fetch(self, broker_id: int, led: Led, max_bytes: int) -> None:
+        settings = self._settings
+        request = self._request(led, max_bytes)
 
         def moved(view: ClusterView) -> bool:
-            return any(view.has_newer_leader(*buffer.topic_partition, leader.epoch) for buffer, _, leader in load)
+            return any(view.has_newer_leader(*buffer.topic_partition, leader.epoch) for buffer, _, leader in led)
 
+        answers: dict[tuple[str, int], FetchPartitionResponse] = {}
+        failure: TidelogError | None = None
         try:
             peer = await self._client.peer(broker_id, settings.request_timeout_ms)
             timeout_ms = settings.fetch_max_wait_ms + settings.request_timeout_ms
             response = await self._client.call_leader(peer, request, timeout_ms, moved)
             assert isinstance(response, FetchResponse)
-            told = {(each.topic, each.partition): each for each in response.partitions}
-            failure: TidelogError | None = None
+            answers = {(each.topic, each.partition): each for each in response.partitions}
         except TidelogError as error:
-            told, failure = {}, error
-        finally:
-            self._in_flight[broker_id] -= 1
-            for buffer, generation, _ in load:
-                if buffer.generation == generation:
-                    buffer.in_flight = False
-            self._woken.set()
+            failure = error
         stale = isinstance(failure, TimeoutError)
-        for buffer, generation, leader in load:
+        for buffer, generation, leader in led:
             if buffer.generation != generation:
                 continue
-            answer = told.get(buffer.topic_partition)
-            problem = failure or self._accept(buffer, leader, answer)
-            if problem is not None:
-                stale |= problem.stale_metadata
-                self._failed(buffer, leader, problem, answer)
+            answer = answers.get(buffer.topic_partition)
+            try:
+                problem = failure or self._accept(buffer, leader, answer)
+                if problem is not None:
+                    stale |= problem.stale_metadata
+                    buffer.is_alone |= failure is not None and not is_retriable(failure)
+                    self._failed(buffer, leader, problem, answer)
+            except Exception as error:
+                self._failed_unexpectedly(buffer, error)
         if stale:
-            await self._client.refresh_or_not(clock.monotonic_ms() + settings.request_timeout_ms)
-            for buffer, generation, leader in load:
-                now = self._client.view.leader_of(*buffer.topic_partition)
-                if buffer.generation == generation and now is not None and now != leader:
-                    buffer.retry_at_ms = 0
-            self._woken.set()
+            self._client.refresh_soon()
 
     def _request(self, load: Led, max_bytes: int) -> FetchRequest:
         settings = self._settings
@@ -298,8 +365,13 @@ class Fetcher:
             )
         except TidelogError as error:
             return error
+        if buffer.attempts:
+            self._client.background.recovered(f"reading {buffer.topic_partition}")
         buffer.attempts = buffer.attempts_elsewhere = 0
+        buffer.is_alone = False
         buffer.checked_epoch = leader.epoch
+        if not buffer.is_unreadable:
+            buffer.trouble.clear()
         if filled:
             tp = buffer.topic_partition
             # Whoever got something goes to the end, so that `fetch_max_bytes` starves nobody.
@@ -311,8 +383,7 @@ class Fetcher:
     def _failed(
         self, buffer: PartitionBuffer, leader: Leader, error: TidelogError, answer: FetchPartitionResponse | None
     ) -> None:
-        buffer.retry_at_ms = self._client.clock.monotonic_ms() + self._client.backoff_ms(buffer.attempts)
-        buffer.attempts += 1
+        self._back_off(buffer, leader, may_last=buffer.trouble.error is not None)
         is_elsewhere = isinstance(error, InconsistentTopicIdError) and not buffer.is_of_topic(leader.topic_id)
         buffer.attempts_elsewhere = buffer.attempts_elsewhere + 1 if is_elsewhere else 0
         if isinstance(error, OffsetOutOfRangeError):
@@ -322,7 +393,6 @@ class Fetcher:
             if buffer.attempts_elsewhere > 1:
                 self._positions.made_anew(buffer)
         elif isinstance(error, CorruptMessageError) and buffer.attempts >= MAX_CORRUPT_ATTEMPTS:
-            buffer.attempts = 0
             self._report(buffer, CorruptMessageError(f"{buffer.topic_partition} at {buffer.fetch_offset}: {error}"))
         elif not is_retriable(error):
             self._report(buffer, type(error)(f"{buffer.topic_partition}: {error}"))

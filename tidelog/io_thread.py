@@ -19,7 +19,7 @@ from typing import Any, Generic, TypeVar
 import uvloop
 
 from tidelog.clock import bearable_s
-from tidelog.errors import ClosedError, TimeoutError
+from tidelog.errors import ClosedError, InternalError, TimeoutError
 
 T = TypeVar("T")
 
@@ -83,7 +83,9 @@ class IoThread:
                 self._give_up()  # it may not have seen this one
             return errand.await_result(future, None if timeout_s is None else timeout_s + GRACE_S)
         except concurrent.futures.CancelledError:
-            raise _closed_meanwhile() from None
+            if self._stopped:
+                raise _closed_meanwhile() from None
+            raise InternalError("the call was cancelled on the I/O thread of the client: repeat it") from None
         except BaseException as error:
             self.call(errand.give_up)
             if future is not None and not future.done():

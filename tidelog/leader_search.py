@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from tidelog.client import ClusterClient
+from tidelog.client import REFRESH, ClusterClient
+from tidelog.signals import Flag
 
 
 class LeaderSearch:
@@ -18,12 +19,19 @@ class LeaderSearch:
         self._client = client
         self._on_look = on_look
         self._attempt = 0
+        self._hurry = Flag()
         self._looking: asyncio.Task[None] | None = None
 
-    def go_on(self) -> None:
-        """Somebody waits for a leader: look for it, unless that is being done."""
+    def go_on(self, *, patiently: bool = False) -> None:
+        """Somebody waits for a leader: look for it, unless that is being done.
+
+        A patient search is for partitions that are known not to exist: its pauses grow to `LASTING_BACKOFF_MS`.
+        """
+        if not patiently:
+            self._hurry.set()
         if self._looking is None or self._looking.done():
-            self._looking = self._client.background.run("the search for leaders", self._look())
+            self._hurry.clear()
+            self._looking = self._client.background.run("the search for leaders", self._look(patiently))
             self._looking.add_done_callback(self._looked)
 
     def rest(self) -> None:
@@ -37,12 +45,16 @@ class LeaderSearch:
             looking.cancel()
             await asyncio.gather(looking, return_exceptions=True)
 
-    async def _look(self) -> None:
-        limit_ms = self._client.clock.monotonic_ms() + self._client.settings.request_timeout_ms
+    async def _look(self, patiently: bool) -> None:
+        client = self._client
         attempt, self._attempt = self._attempt, self._attempt + 1
-        if attempt:
-            await self._client.backoff(attempt - 1, limit_ms)
-        await self._client.refresh_or_not(limit_ms)
+        if attempt and patiently:
+            await self._hurry.wait(client.lasting_backoff_ms(attempt - 1) / 1000)
+        elif attempt and client.background.is_failing(REFRESH):
+            await asyncio.sleep(client.lasting_backoff_ms(attempt - 1) / 1000)
+        elif attempt:
+            await asyncio.sleep(client.backoff_ms(attempt - 1) / 1000)
+        await client.refresh_or_not(client.clock.monotonic_ms() + client.settings.request_timeout_ms)
 
     def _looked(self, task: asyncio.Task[None]) -> None:
         if task is not self._looking:

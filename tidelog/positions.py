@@ -13,11 +13,10 @@ another one, or it is gone, and then nobody can tell.
 
 from __future__ import annotations
 
-import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from tidelog.client import ClusterClient
 from tidelog.errors import BrokerError, LogTruncationError, OffsetOutOfRangeError, TidelogError, error_for
@@ -67,6 +66,7 @@ class Positions:
     """Of one fetcher's partitions.
 
     tell        how the reader of a partition is told of an error
+    ask         how a further question about partitions begins, as a task of its own
     committed   where its group left off; None: it is in none
     """
 
@@ -75,25 +75,22 @@ class Positions:
         client: ClusterClient,
         settings: ConsumerSettings,
         tell: Callable[[PartitionBuffer, TidelogError], None],
+        ask: Callable[[Callable[[Led], Coroutine[Any, Any, None]], Led], None],
         committed: CommittedOffsets | None = None,
     ) -> None:
         self.committed = committed
         self._client = client
         self._settings = settings
         self._tell = tell
-        self._asked: set[tuple[TopicPartition, int]] = set()
+        self._begin = ask
 
     @property
     def policy(self) -> int | None:
         """The timestamp to look up where a position is of no use now; None: the reader is told."""
         return self._settings.reset_strategy.target_ms(self._client.clock.now_ms())
 
-    def is_asked(self, buffer: PartitionBuffer) -> bool:
-        """Whether a leader is being asked about the partition."""
-        return (buffer.topic_partition, buffer.generation) in self._asked
-
     async def find_committed(self, asked: Mapping[tuple[TopicPartition, int], PartitionBuffer]) -> None:
-        """Begin where the group left off; who has nothing committed begins as `find` says."""
+        """Begin where the group left off; who has nothing committed begins as its policy says."""
         assert self.committed is not None
         deadline_ms = self._client.clock.monotonic_ms() + self._settings.default_api_timeout_ms
         try:
@@ -103,29 +100,20 @@ class Positions:
                 if buffer.generation == generation:
                     self._tell(buffer, error)
             return
-        finally:
-            self._asked.difference_update(asked)
         for (tp, generation), buffer in asked.items():
             if buffer.generation == generation:
                 buffer.awaits_commit = False
                 if (at := found[tp]) is not None:
                     buffer.seek(at.offset, -1 if at.leader_epoch is None else at.leader_epoch)
 
-    async def find(self, led: Led) -> None:
-        """Look up where to begin: at an end, or at a time."""
-        at_ends: Led = []
-        at_times: Led = []
-        for each in led:
-            target = each[0].reset_to
-            (at_ends if target is None or target < 0 else at_times).append(each)
-        await asyncio.gather(self._find_ends(at_ends), self._find_times(at_times))
-
-    async def _find_ends(self, led: Led) -> None:
+    async def find_ends(self, led: Led) -> None:
+        """Look up where to begin: at an end of the log."""
         ask = list_offsets(self._settings.isolation_level).try_ask
         for buffer, leader, found in await self._ask(ask, _targets(led), led):
             self._begin_at(found.offset, found.leader_epoch, buffer, leader)
 
-    async def _find_times(self, led: Led) -> None:
+    async def find_times(self, led: Led) -> None:
+        """Look up where to begin: at a time."""
         ask = partial(try_starting_points, isolation_level=self._settings.isolation_level)
         targets = _targets(led)
         for buffer, leader, found in await self._ask(ask, targets, led):
@@ -154,7 +142,6 @@ class Positions:
     async def check(self, led: Led) -> None:
         """Ask a leader whether it has what was read."""
         epochs = {buffer.topic_partition: buffer.fetch_epoch for buffer, _, _ in led}
-        doubtful: list[tuple[PartitionBuffer, Leader, EpochEndOffset]] = []
         answers = await self._ask(_ENDS_OF_EPOCHS.try_ask, epochs, led)
         answered = {buffer.topic_partition for buffer, _, _ in answers}
         for buffer, _, _ in led:
@@ -166,31 +153,26 @@ class Positions:
             if end.leader_epoch < 0 or end.end_offset < buffer.fetch_offset:
                 self._lost(buffer, leader, end)
             elif end.leader_epoch < buffer.fetch_epoch and buffer.epoch_read_from is not None:
-                doubtful.append((buffer, leader, end))
+                question = partial(self._check_record_before, end=end)
+                self._begin(question, [(buffer, buffer.generation, leader)])
             else:
                 buffer.checked_epoch = leader.epoch
-        self.begin_asking(buffer for buffer, _, _ in doubtful)
-        await asyncio.gather(*(self._check_record_before(*each) for each in doubtful))
 
-    async def _check_record_before(self, buffer: PartitionBuffer, leader: Leader, end: EpochEndOffset) -> None:
+    async def _check_record_before(self, led: Led, end: EpochEndOffset) -> None:
         """Ask a leader that knows nothing of the epoch whether the last record that was read is another one there."""
+        ((buffer, _, leader),) = led
         offset = buffer.fetch_offset - 1
-        led: Led = [(buffer, buffer.generation, leader)]
         answers = await self._ask(_BATCHES.try_ask, {buffer.topic_partition: offset}, led)
         if not answers or not self._still_leads(leader, buffer):
             return
         ((_, _, answer),) = answers
         found = _epoch_of(offset, answer)
         if found is None and not answer.error_code and answer.high_watermark <= offset:
-            buffer.retry_at_ms = self._client.clock.monotonic_ms() + self._settings.retry_backoff_ms
+            buffer.back_off(leader, self._client.clock.monotonic_ms() + self._client.backoff_ms(buffer.attempts))
         elif found is None or found == buffer.fetch_epoch:
             buffer.checked_epoch = leader.epoch
         else:
             self._lost(buffer, leader, end)
-
-    def begin_asking(self, buffers: Iterable[PartitionBuffer]) -> None:
-        """From here on, until the question about them is over, they are `is_asked`."""
-        self._asked.update((buffer.topic_partition, buffer.generation) for buffer in buffers)
 
     def _still_leads(self, leader: Leader, buffer: PartitionBuffer) -> bool:
         return self._client.view.leader_of(*buffer.topic_partition) == leader
@@ -265,8 +247,6 @@ class Positions:
             answers, refused = outcomes.answers, outcomes.refused
         except TidelogError as error:
             answers, refused = {}, dict.fromkeys(subjects, error)
-        finally:
-            self._asked.difference_update((buffer.topic_partition, generation) for buffer, generation, _ in led)
         waiting = [(buffer, leader) for buffer, generation, leader in led if buffer.generation == generation]
         for buffer, _ in waiting:
             if (refusal := refused.get(buffer.topic_partition)) is not None:

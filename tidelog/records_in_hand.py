@@ -1,52 +1,61 @@
-"""Records that a poll took for an iteration, and how far that has come."""
+"""The records that an iteration has taken from the buffers and not yielded yet.
+
+An iteration and `poll` share one position. The position stands behind the records in hand, because the iteration takes
+many at a time. So every other call of the consumer first gives the records in hand back to their buffers, and finds the
+position behind the last record that was yielded.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections import deque
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
 
-from tidelog.fetch_buffer import ConsumerRecord
-from tidelog.model import TopicPartition
+from tidelog.fetch_buffer import ConsumerRecord, PartitionBuffer
+
+
+class _Piece(NamedTuple):
+    """The records of one buffer that are left, and the buffer's `generation` and `moves` when they were taken."""
+
+    buffer: PartitionBuffer
+    left: Iterator[ConsumerRecord]
+    generation: int
+    moves: int
 
 
 class RecordsInHand:
-    """Records of a partition whose position is moved elsewhere meanwhile say nothing of where its reader stands.
-
-    moved    partitions that the reader has left or moved meanwhile; it gets no more of theirs
-    polled   `PartitionBuffer.moves` of those of the last poll, as they were when it took their records
-    """
+    """See the module's first lines."""
 
     def __init__(self) -> None:
-        self.moved: set[TopicPartition] = set()
-        self.polled: Mapping[TopicPartition, int] = {}
-        self._moves: Mapping[TopicPartition, int] = {}
-        self._firsts: dict[TopicPartition, int] = {}
-        self._last: ConsumerRecord | None = None
+        self._pieces: deque[_Piece] = deque()
+        self._left: Iterator[ConsumerRecord] = iter(())
 
-    def take(self, polled: Mapping[TopicPartition, Sequence[ConsumerRecord]]) -> Iterator[ConsumerRecord]:
-        """Hands them out one by one, in place of what was in hand before."""
-        self.moved = moved = set[TopicPartition]()
-        self._moves = self.polled
-        self._firsts = firsts = {tp: records[0].offset for tp, records in polled.items()}
-        self._last = None
+    def take(self, taken: Mapping[PartitionBuffer, list[ConsumerRecord]]) -> None:
+        """Hold what was just taken from these buffers. Nothing else may be in hand."""
+        self._pieces.extend(
+            _Piece(buffer, iter(records), buffer.generation, buffer.moves) for buffer, records in taken.items()
+        )
+        self._left = self._pieces[0].left if self._pieces else iter(())
 
-        def records() -> Iterator[ConsumerRecord]:
-            for tp, each in polled.items():
-                for record in each:
-                    if tp in moved:
-                        break
-                    self._last = record
-                    yield record
-                self._last = None
-                del firsts[tp]
+    def next(self) -> ConsumerRecord | None:
+        """Return the next record; None if nothing is in hand."""
+        while True:
+            for record in self._left:
+                return record
+            if not self._pieces:
+                return None
+            self._pieces.popleft()
+            self._left = self._pieces[0].left if self._pieces else iter(())
 
-        return records()
-
-    def unread(self, moves: Mapping[TopicPartition, int]) -> dict[TopicPartition, tuple[int, int]]:
-        """Of partitions with records that were not handed out: the first such offset, and the epoch before it.
-
-        `moves` says how often their positions have been moved by now. One that only went back may lie before that.
-        """
-        found = {tp: (first, -1) for tp, first in self._firsts.items()}
-        if (last := self._last) is not None:
-            found[TopicPartition(last.topic, last.partition)] = (last.offset + 1, last.leader_epoch)
-        return {tp: at for tp, at in found.items() if tp not in self.moved and self._moves.get(tp) == moves.get(tp)}
+    def give_back(self) -> None:
+        """Give all that is left back, except to buffers whose position was moved elsewhere meanwhile."""
+        while self._pieces:
+            buffer, left, generation, moves = self._pieces.popleft()
+            records = list(left)
+            if not records:
+                continue
+            if buffer.generation == generation:
+                buffer.take_back(records)
+            elif buffer.moves == moves and buffer.position is not None and records[0].offset < buffer.position:
+                buffer.go_back_to(records[0].offset)  # what was fetched was dropped: fetch it again
+        self._left = iter(())

@@ -232,7 +232,10 @@ class FakePartition:
 
 
 class FakeCluster:
-    """The brokers have ids from 1 and addresses fake:1001, fake:1002, …"""
+    """The brokers have ids from 1 and addresses fake:1001, fake:1002, …
+
+    on_send   called before a client sends a request; an exception that it raises is a defect of that client
+    """
 
     def __init__(self, brokers: int = 3) -> None:
         self.live = dict.fromkeys(range(1, brokers + 1), True)
@@ -241,6 +244,7 @@ class FakeCluster:
         self.partitions: dict[str, list[FakePartition]] = {}
         self.topic_ids: dict[str, str] = {}
         self.fault_of: Callable[[int, Request], Fault | None] = lambda broker, request: None
+        self.on_send: Callable[[int, Request], None] = lambda broker, request: None
         self.refusals: dict[type[Request], deque[int]] = defaultdict(deque)
         self.verdicts: deque[Verdict] = deque()
         self.requests: list[tuple[int, Request]] = []
@@ -547,6 +551,7 @@ class FakeConnection:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def send(self, request: Request, *, timeout_ms: int) -> asyncio.Future[Response]:
+        self._cluster.on_send(self._broker, request)
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[Response] = loop.create_future()
         if self.closed:

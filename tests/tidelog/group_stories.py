@@ -95,9 +95,8 @@ class Reading:
         group = self.consumer._group
         assert group is not None
         await group._watch.stop()
-        for task in (group._rebalancing, group._member._beating):
-            if task is not None:
-                task.cancel()
+        await group._rebalancing.stop()
+        await group._member._beating.stop()
         await self.consumer.client.close()
 
     async def owns(self, *numbers: int, timeout_s: float = 60) -> None:

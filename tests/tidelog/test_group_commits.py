@@ -221,9 +221,6 @@ async def test_records_in_hand_of_a_topic_that_was_made_anew_are_not_committed_t
         await asyncio.sleep(1)  # it has begun anew, with two of the old records in hand
         await consumer.commit()
         assert committed(cluster) == {P0: 0}
-        assert [(await anext(consumer)).value for _ in range(2)] == [b"old 1", b"old 2"]
-        await consumer.commit()
-        assert committed(cluster) == {P0: 0}
         assert (await anext(consumer)).value == b"new 0"
         await consumer.commit()
         assert committed(cluster) == {P0: 1}
@@ -286,11 +283,10 @@ async def test_records_in_hand_that_are_in_the_log_still_are_not_committed_befor
             await anext(consumer)
         partition.elect_uncleanly(2, keeping=1)
         await asyncio.sleep(1)
-        assert await consumer.position(P0) == 8, "it has gone back to where the logs part"
+        assert await consumer.position(P0) == 3, "the logs part at 8, behind what was yielded"
         await consumer.commit()
         assert (await consumer.committed([P0]))[P0] == OffsetAndMetadata(3, "", 0)
-        for _ in range(7):
-            await anext(consumer)
+        assert [(await anext(consumer)).offset for _ in range(5)] == [3, 4, 5, 6, 7]
         await consumer.commit()
         assert committed(cluster) == {P0: 8}
 
@@ -324,9 +320,9 @@ async def test_a_partition_that_an_iteration_has_not_come_to_yet_is_committed_wh
         await asyncio.sleep(1)  # so that the next poll takes both
         first = await anext(consumer)
         await consumer.commit()
-        assert await consumer.position(P0) == await consumer.position(P1) == 10, "they were polled to their ends"
         ends = {P0: 2, P1: 3}
         ends[TopicPartition("t", first.partition)] += 1
+        assert {tp: await consumer.position(tp) for tp in ends} == ends
         assert committed(cluster) == ends
 
 

@@ -6,7 +6,8 @@ import asyncio
 import builtins
 import contextlib
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping
+from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self, Unpack, overload
 
@@ -37,6 +38,7 @@ from tidelog.offsets import end_of_each, offsets_for_times, outcomes_for_times, 
 from tidelog.records_in_hand import RecordsInHand
 from tidelog.segment_offsets import offsets_before
 from tidelog.settings import BootstrapServers, ConsumerOptions, ConsumerSettings, make_settings
+from tidelog.standing_error import StandingError
 from tidelog.starting_points import StartingPoint, starting_points
 from tidelog.timestamps import Timestamp, to_target_ms
 
@@ -72,8 +74,7 @@ class Consumer:
         self._closing = False
         self._offsets: CommittedOffsets | None = None
         self._group: GroupConsumer | None = None
-        self._in_hand = RecordsInHand()
-        self._unread: Iterator[ConsumerRecord] = iter(())
+        self.in_hand = RecordsInHand()
 
     async def start(self) -> Self:
         """Begin; `async with` and every call do it by themselves."""
@@ -84,10 +85,9 @@ class Consumer:
         """Read exactly these; those that were assigned before keep their position."""
         wanted = arguments.partitions("partitions", partitions)
         fetcher = self._started()
-        gone = self.assignment().difference(wanted)
+        gone = set(fetcher.buffers).difference(wanted)
         if self._group is not None:
             self._group.give_up(gone)
-        self._in_hand.moved |= gone
         fetcher.assign(dict.fromkeys(wanted))
 
     def subscribe(
@@ -114,7 +114,6 @@ class Consumer:
         finally:
             if self._group is not None:
                 self._group = self._new_group(fetcher)
-            self._in_hand.moved.update(fetcher.buffers)
             fetcher.assign(())
 
     async def commit(
@@ -157,7 +156,6 @@ class Consumer:
         target = arguments.offset("offset", offset)
         buffer = self._buffer("partition", partition)
         buffer.seek(target)
-        self._in_hand.moved.add(buffer.topic_partition)
         self._started().wake()
 
     def seek_to_beginning(self, *partitions: TopicPartition) -> None:
@@ -181,7 +179,6 @@ class Consumer:
         kept = {tp: point for tp, point in points.items() if tp in fetcher.buffers}  # others were taken away meanwhile
         for tp, point in kept.items():
             fetcher.buffers[tp].seek(point.offset, -1 if point.leader_epoch is None else point.leader_epoch)
-            self._in_hand.moved.add(tp)
         fetcher.wake()
         return kept
 
@@ -227,7 +224,6 @@ class Consumer:
                 # Who had their turn stand behind those who may have been left out.
                 for tp in found:
                     fetcher.buffers[tp] = fetcher.buffers.pop(tp)
-            self._in_hand.polled = {tp: fetcher.buffers[tp].moves for tp in found}
             return found.keys()
 
         await self._wait_for_data(timeout_ms, take)
@@ -260,12 +256,17 @@ class Consumer:
         """The offset of the next record that `poll` returns; waits for its look-up."""
         buffer = self._buffer("partition", partition)
         deadline_ms = self._deadline_ms(timeout_ms)
+        known = buffer.trouble.failures
         while buffer.position is None:
-            self._raise_errors(self._started(), only=buffer)
-            await self._arrival(self._started(), deadline_ms)
-            if buffer.position is None and self.clock.monotonic_ms() >= deadline_ms:
-                self._raise_errors(self._started(), only=buffer)
+            fetcher = self._started()
+            self.client.background.raise_failure()
+            is_over = self.clock.monotonic_ms() >= deadline_ms
+            for trouble in (fetcher.cluster_trouble, buffer.trouble):
+                if is_over or trouble.is_new() or buffer.trouble.failures > known:
+                    trouble.raise_it()
+            if is_over:
                 raise TimeoutError(f"{buffer.topic_partition}: the start was not found in time")
+            await self._arrival(fetcher, deadline_ms)
         return buffer.position
 
     def highwater(self, partition: TopicPartition) -> int | None:
@@ -331,23 +332,23 @@ class Consumer:
         answer = await self.client.fetch_all(self._deadline_ms(timeout_ms))
         return {topic.name for topic in answer.topics if not topic.is_internal}
 
-    def one_by_one(self, polled: Mapping[TopicPartition, Sequence[ConsumerRecord]]) -> Iterator[ConsumerRecord]:
-        """Record after record of a poll, without those of a partition that the reader leaves or moves meanwhile."""
-        return self._in_hand.take(polled)
-
     def __aiter__(self) -> Self:
         return self
 
     async def __anext__(self) -> ConsumerRecord:
         """The next record of the assigned partitions; the iteration ends once none came for `consumer_timeout_ms`."""
-        limit_ms = self.settings.consumer_timeout_ms
-        while True:
-            for record in self._unread:
-                return record
-            polled = await self.poll(ITERATION_POLL_MS if limit_ms is None else limit_ms)
-            if not polled and limit_ms is not None:
+        while (record := self.in_hand.next()) is None:
+            if not await self.fill_hand():
                 raise StopAsyncIteration
-            self._unread = self.one_by_one(polled)
+        return record
+
+    async def fill_hand(self) -> bool:
+        """Poll for an iteration; False if none came for `consumer_timeout_ms`."""
+        limit_ms = self.settings.consumer_timeout_ms
+        polled = await self.poll(ITERATION_POLL_MS if limit_ms is None else limit_ms)
+        buffers = self._started().buffers
+        self.in_hand.take({buffers[tp]: records for tp, records in polled.items()})
+        return bool(polled) or limit_ms is None
 
     async def close(self, *, autocommit: bool = True, timeout_ms: int = CLOSE_TIMEOUT_MS) -> None:
         """Commit (where that is automatic), leave the group, let go of everything. Idempotent."""
@@ -358,6 +359,7 @@ class Consumer:
         if self.closed or self._closing:
             return
         self._closing = True
+        self.in_hand.give_back()
         try:
             if self._group is not None:
                 await self._group.leave(self.clock.monotonic_ms() + patience_ms, autocommit=autocommit)
@@ -389,8 +391,10 @@ class Consumer:
     # --- below ------------------------------------------------------------------------------------
 
     def _started(self) -> Fetcher:
+        """Begin every call: what an iteration has in hand goes back, so that the call finds its reader's position."""
         if self.closed:
             raise ClosedError("the consumer is closed")
+        self.in_hand.give_back()
         if self._fetcher is None:
             if self.settings.group_id is not None:
                 from tidelog.groups.committed_offsets import CommittedOffsets
@@ -411,7 +415,7 @@ class Consumer:
         async def call(method: Callable[[], object]) -> None:
             await self.listener_caller(method)
 
-        return GroupConsumer(self.client, self.settings, fetcher, self._offsets, self._in_hand, call)
+        return GroupConsumer(self.client, self.settings, fetcher, self._offsets, call)
 
     def _in_group(self, what: str) -> GroupConsumer:
         self._started()
@@ -432,7 +436,6 @@ class Consumer:
     def _reset(self, partitions: Iterable[TopicPartition], to: int) -> None:
         for buffer in self._buffers(partitions) or list(self._started().buffers.values()):
             buffer.reset(to)
-            self._in_hand.moved.add(buffer.topic_partition)
         self._started().wake()
 
     async def _ends(
@@ -445,20 +448,24 @@ class Consumer:
     async def _wait_for_data(self, timeout_ms: int, take: Callable[[Fetcher], Collection[TopicPartition]]) -> None:
         """Until `take` has found something in the buffers, or the time is over.
 
-        Data comes before the errors of other partitions, but those wait for no more than one such call.
+        Data comes before errors. A new error waits for no more than one call that returns data. While an error that was
+        raised lasts, a call raises it again only when its own time is over.
         """
-        deadline_ms = self.clock.monotonic_ms() + arguments.timeout_ms("timeout_ms", timeout_ms)
+        timeout_ms = arguments.timeout_ms("timeout_ms", timeout_ms)
+        begun_ms = self.clock.monotonic_ms()
         self._started()
         if self._group is None:
-            return await self._wait(deadline_ms, take)
+            return await self._wait(begun_ms, timeout_ms, take)
         self._group.begin_poll()
         try:
-            await self._wait(deadline_ms, take)
+            await self._wait(begun_ms, timeout_ms, take)
         finally:
             if self._group is not None:
                 self._group.end_poll()
 
-    async def _wait(self, deadline_ms: int, take: Callable[[Fetcher], Collection[TopicPartition]]) -> None:
+    async def _wait(
+        self, begun_ms: int, timeout_ms: int, take: Callable[[Fetcher], Collection[TopicPartition]]
+    ) -> None:
         while True:
             fetcher = self._started()
             fetcher.arrived.clear()
@@ -468,19 +475,21 @@ class Consumer:
                 await self._group.run_errands()
             if self._owes_error:
                 self._owes_error = False
-                self._raise_errors(fetcher)
+                self._raise_errors(fetcher, StandingError.is_new)
             if found := take(fetcher):
-                self._owes_error = any(
-                    buffer.error is not None and tp not in found for tp, buffer in fetcher.buffers.items()
+                self._owes_error = self.client.background.has_failed or any(
+                    buffer.trouble.is_new() and tp not in found for tp, buffer in fetcher.buffers.items()
                 )
                 fetcher.wake()
                 return
-            self._raise_errors(fetcher)
-            if self.clock.monotonic_ms() >= deadline_ms:
+            waited_ms = self.clock.monotonic_ms() - begun_ms
+            is_over = waited_ms >= timeout_ms
+            self._raise_errors(fetcher, partial(StandingError.is_due, waited_ms=waited_ms, is_over=is_over))
+            if is_over:
                 # A poll without patience must still let answers in that have arrived meanwhile.
                 await asyncio.sleep(0)
                 return
-            await self._arrival(fetcher, deadline_ms)
+            await self._arrival(fetcher, begun_ms + timeout_ms)
 
     async def _arrival(self, fetcher: Fetcher, deadline_ms: int) -> None:
         fetcher.arrived.clear()
@@ -489,17 +498,15 @@ class Consumer:
             async with asyncio.timeout(max(0, left_ms) / 1000):
                 await fetcher.arrived.wait()
 
-    def _raise_errors(self, fetcher: Fetcher, only: PartitionBuffer | None = None) -> None:
-        """What went wrong for good is told once; the next call tries again."""
-        if fetcher.error is not None:
-            error, fetcher.error = fetcher.error, None
-            fetcher.wake()
+    def _raise_errors(self, fetcher: Fetcher, is_due: Callable[[StandingError], bool]) -> None:
+        """Raise the first error that its reader must know now. Those of partitions stand until their cause is over."""
+        self.client.background.raise_failure()
+        if (error := fetcher.given_up) is not None:
+            fetcher.given_up = None
             raise error
-        for buffer in [only] if only else fetcher.buffers.values():
-            if buffer.error is not None:
-                error, buffer.error = buffer.error, None
-                fetcher.wake()
-                raise error
+        for trouble in (fetcher.cluster_trouble, *(buffer.trouble for buffer in fetcher.buffers.values())):
+            if is_due(trouble):
+                trouble.raise_it()
 
     def _timeout_ms(self, timeout_ms: int | None) -> int:
         if timeout_ms is None:

@@ -17,8 +17,8 @@ import contextlib
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
-from operator import itemgetter
 
+from tidelog.background import KeptTask
 from tidelog.client import ClusterClient
 from tidelog.errors import (
     CommitFailedError,
@@ -26,7 +26,6 @@ from tidelog.errors import (
     IllegalStateError,
     RebalanceInProgressError,
     TidelogError,
-    UnknownServerError,
 )
 from tidelog.fetch_buffer import PartitionBuffer
 from tidelog.fetcher import Fetcher
@@ -40,7 +39,6 @@ from tidelog.groups.rebalance_listener import Caller, ConsumerRebalanceListener,
 from tidelog.groups.topic_choice import TopicChoice
 from tidelog.groups.topic_watch import TopicWatch
 from tidelog.model import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
-from tidelog.records_in_hand import RecordsInHand
 from tidelog.settings import ConsumerSettings
 from tidelog.signals import Signal
 
@@ -50,8 +48,7 @@ _log = logging.getLogger(__name__)
 class GroupConsumer:
     """Subscribed, or with partitions that its user has assigned, which needs no membership.
 
-    in_hand   what the reader was not given yet, though polls have returned it
-    call      how the listener is called, in its user's thread or task
+    call   how the listener is called, in its user's thread or task
     """
 
     def __init__(
@@ -60,14 +57,12 @@ class GroupConsumer:
         settings: ConsumerSettings,
         fetcher: Fetcher,
         offsets: CommittedOffsets,
-        in_hand: RecordsInHand,
         call: Caller,
     ) -> None:
         assert settings.group_id is not None
         self._client = client
         self._settings = settings
         self._fetcher = fetcher
-        self._in_hand = in_hand
         self._call = call
         self._membership = Membership(
             MemberSettings(
@@ -85,11 +80,13 @@ class GroupConsumer:
         self._member = Member(client, settings, self._membership, lambda: self._reader.overdue_ms, self._woken.set)
         self._watch = TopicWatch(client, self._woken.set)
         self._listener: RebalanceListener = ConsumerRebalanceListener()
+        #: Those of the last rebalance that came to its end; None while another one is under way.
         self._joined_topics: frozenset[str] | None = None
         self._generation = -1
         self._had = MemberData(())
         self._in_listener = False
-        self._rebalancing: asyncio.Task[None] | None = None
+        what = f"the rebalances of group {settings.group_id!r}"
+        self._rebalancing = KeptTask(client.background, what, self._rebalances)
         self._next_commit_ms = client.clock.monotonic_ms() + settings.auto_commit_interval_ms
         self._committing: set[asyncio.Task[None]] = set()
 
@@ -108,10 +105,10 @@ class GroupConsumer:
         self._listener = listener or ConsumerRebalanceListener()
         self._watch.begin(choice)
         self._woken.set()
-        if self._rebalancing is None:
+        if before is None:
             self._client.listeners.append(self._woken.set)
             self._client.needs.append(self._needed_topics)
-            self._rebalancing = asyncio.create_task(self._rebalances())
+        self._rebalancing.start()
 
     def give_up(self, partitions: Collection[TopicPartition]) -> None:
         """Its user has assigned others by hand. IllegalStateError for a subscriber."""
@@ -168,14 +165,12 @@ class GroupConsumer:
     def _consumed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, OffsetAndMetadata]:
         """Where the reader stands: behind the last record that it was given, or where it has gone back to."""
         buffers = self._fetcher.buffers
-        unread = self._in_hand.unread({tp: buffer.moves for tp, buffer in buffers.items()})
         read = {}
         for tp in partitions:
             buffer = buffers.get(tp)
             if buffer is not None and buffer.position is not None and not self._is_of_another_topic(buffer):
-                position = (buffer.position, buffer.position_epoch)
-                offset, epoch = min(position, unread.get(tp, position), key=itemgetter(0))
-                read[tp] = OffsetAndMetadata(offset, "", epoch if epoch >= 0 else None)
+                epoch = buffer.position_epoch
+                read[tp] = OffsetAndMetadata(buffer.position, "", epoch if epoch >= 0 else None)
         return read
 
     def _is_of_another_topic(self, buffer: PartitionBuffer) -> bool:
@@ -225,7 +220,7 @@ class GroupConsumer:
         self._reader.go()
 
     def _commit_beside(self, read: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
-        task = asyncio.create_task(self._auto_commit(read))
+        task = self._client.background.run("an automatic commit", self._auto_commit(read))
         self._committing.add(task)
         task.add_done_callback(self._committing.discard)
 
@@ -240,13 +235,8 @@ class GroupConsumer:
                 attempt = 0
             except TidelogError as error:
                 await self._tell(error)
-                await self._client.backoff(
-                    attempt, self._client.clock.monotonic_ms() + self._settings.session_timeout_ms
-                )
+                await asyncio.sleep(self._client.lasting_backoff_ms(attempt) / 1000)
                 attempt += 1
-            except Exception as error:
-                _log.exception("group %r: a rebalance stumbled", self._settings.group_id)
-                await self._tell(UnknownServerError(f"group {self._settings.group_id!r}: {error!r}"))
 
     async def _until_needed(self) -> None:
         """A."""
@@ -273,13 +263,13 @@ class GroupConsumer:
             await self._reader.have(self._lose)
         if membership.fenced is not None:
             raise membership.fenced
+        self._joined_topics = None
         topics, owned = self.topics, set(self._fetcher.buffers)
         leaving = {tp for tp in owned if tp.topic not in topics} if membership.settings.cooperative else owned
         await self._give_up(leaving)
         if membership.lost:
             return
         had = MemberData(tuple(sorted(self._fetcher.buffers)), self._generation)
-        self._joined_topics = topics
         assigned = await self._member.join(topics, had if membership.settings.cooperative else self._had)
         if assigned is None:
             return
@@ -291,6 +281,7 @@ class GroupConsumer:
         if taken:
             await self._give_up(taken)
         await self._reader.have(partial(self._take_on, generation, assigned))
+        self._joined_topics = topics
         if taken:
             membership.rejoins = True
 
@@ -348,10 +339,11 @@ class GroupConsumer:
         added = set(assigned).difference(self._fetcher.buffers)
         self._generation, self._had = generation, MemberData(tuple(sorted(assigned)), generation)
         self._fetcher.assign(sorted(assigned))
+        for buffer in self._fetcher.buffers.values():
+            buffer.withheld = False  # a rebalance that was cut short may have left some withheld
         await self._tell_listener(self._listener.on_partitions_assigned, added)
 
     def _drop(self, gone: Collection[TopicPartition]) -> None:
-        self._in_hand.moved.update(gone)
         self._fetcher.assign([tp for tp in self._fetcher.buffers if tp not in gone])
 
     async def _tell_listener(
@@ -391,11 +383,9 @@ class GroupConsumer:
 
     async def _stand_still(self) -> None:
         """No rebalance goes on and none begins, also where this is cancelled before it is over."""
-        rebalancing, self._rebalancing = self._rebalancing, None
-        if rebalancing is not None:
-            rebalancing.cancel()
+        rebalancing = self._rebalancing.cancel()
+        if self._woken.set in self._client.listeners:
             self._client.listeners.remove(self._woken.set)
             self._client.needs.remove(self._needed_topics)
         await self._watch.stop()
-        if rebalancing is not None:
-            await asyncio.gather(rebalancing, return_exceptions=True)
+        await asyncio.gather(*rebalancing, return_exceptions=True)

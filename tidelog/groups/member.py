@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Collection
 
+from tidelog.background import KeptTask
 from tidelog.client import ClusterClient
 from tidelog.errors import TidelogError
 from tidelog.group_messages import (
@@ -52,7 +53,7 @@ class Member:
         self._group_id = membership.settings.group_id
         self._overdue_ms = overdue_ms
         self._on_change = on_change
-        self._beating: asyncio.Task[None] | None = None
+        self._beating = KeptTask(client.background, f"the heartbeats of group {self._group_id!r}", self._beat)
         self._leaving: set[asyncio.Task[None]] = set()
         self._led: dict[str, int] = {}
 
@@ -73,7 +74,7 @@ class Member:
                 assert isinstance(synced, SyncGroupResponse)
                 assigned = membership.synced(synced)
                 if assigned is not None:
-                    self._live()
+                    self._beating.start()
                     return assigned
             if membership.lost:
                 return None
@@ -113,10 +114,6 @@ class Member:
 
     # --- living --------------------------------------------------------------------------------------
 
-    def _live(self) -> None:
-        if self._beating is None:
-            self._beating = asyncio.create_task(self._beat())
-
     async def _beat(self) -> None:
         while True:
             await asyncio.sleep(self._pause_ms() / 1000)
@@ -138,8 +135,6 @@ class Member:
                 if self._overdue_ms() <= 0:
                     _log.warning("a heartbeat was not answered: %s", error)
                 self._on_change()
-            except Exception:
-                _log.exception("group %r: a heartbeat stumbled", self._group_id)
 
     def _pause_ms(self) -> int:
         """A reader that is overdue between two heartbeats need not be waited for until the next."""
@@ -181,7 +176,7 @@ class Member:
         self.membership.left()
         if request is not None:
             deadline_ms = self._client.clock.monotonic_ms() + self._settings.session_timeout_ms
-            leaving = asyncio.create_task(self._tell(request, deadline_ms))
+            leaving = self._client.background.run("the leaving of a group", self._tell(request, deadline_ms))
             self._leaving.add(leaving)
             leaving.add_done_callback(self._leaving.discard)
 
@@ -193,8 +188,7 @@ class Member:
 
     async def stop(self) -> None:
         """No more heartbeats."""
-        tasks = [*self._leaving, *filter(None, [self._beating])]
-        self._beating = None
+        tasks = [*self._leaving, *self._beating.cancel()]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)

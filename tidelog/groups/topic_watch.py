@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Callable, Iterable
 
+from tidelog.background import KeptTask
 from tidelog.client import ClusterClient
 from tidelog.errors import TidelogError
 from tidelog.groups.topic_choice import TopicChoice
@@ -25,7 +25,7 @@ class TopicWatch:
         self._client = client
         self._on_change = on_change
         self._chosen = Flag()
-        self._task: asyncio.Task[None] | None = None
+        self._watching = KeptTask(client.background, "the watch for subscribed topics", self._run)
         self._others: frozenset[str] = frozenset()
         self._warned: set[str] = set()
 
@@ -34,8 +34,7 @@ class TopicWatch:
         self.choice = choice
         self._client.track(*choice.topics or ())
         self._chosen.set()
-        if self._task is None:
-            self._task = asyncio.create_task(self._run())
+        self._watching.start()
 
     @property
     def topics(self) -> frozenset[str]:
@@ -51,10 +50,7 @@ class TopicWatch:
 
     async def stop(self) -> None:
         """Nobody is subscribed any more."""
-        task, self._task = self._task, None
-        if task is not None:
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
+        await self._watching.stop()
 
     async def _run(self) -> None:
         attempt = 0
@@ -70,7 +66,7 @@ class TopicWatch:
                 attempt = 0
             except TidelogError as error:
                 _log.warning("the topics that a consumer is subscribed to cannot be listed: %s", error)
-                pause_ms = self._client.backoff_ms(attempt)
+                pause_ms = self._client.lasting_backoff_ms(attempt)
                 attempt += 1
             await self._chosen.wait(pause_ms / 1000)
 
