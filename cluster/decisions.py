@@ -202,7 +202,7 @@ class Decisions(Picture):
         """Under whoever reaches farthest of those that live, alone, and be it without records."""
         online, holders = self.online(tp), self.holders(tp)
         present = [replica for replica in holders if replica in online]
-        if not present or not self.arriving.keys().isdisjoint(holders):
+        if not present or self._any_registering(holders):
             return None
         poll = self._poll(tp)
         if len(present) > 1:
@@ -227,10 +227,21 @@ class Decisions(Picture):
         doubt, online = self.doubts.get(tp), self.online(tp)
         if doubt is None or online.isdisjoint(state.isr):
             return None
+        candidates = self._candidates(tp, state)
+        if self._any_registering(candidates):
+            return None
         poll = self._poll(tp)
-        verdict = judge(state.isr, self._candidates(tp, state), poll, online, overdue=doubt.overdue)
+        verdict = judge(state.isr, candidates, poll, online, overdue=doubt.overdue)
         self._ask(tp, poll, verdict.ask)
         return None if verdict.leader is None else self._chosen(tp, state, verdict.leader)
+
+    def _any_registering(self, replicas: Collection[int]) -> bool:
+        """Returns whether one of these has registered and is not let in yet.
+
+        An election waits for such a replica, also if it was waited long enough for those that are away: the replica may
+        reach farther than all that are there, and it is let in within moments.
+        """
+        return not self.arriving.keys().isdisjoint(replicas)
 
     def _poll(self, tp: TopicPartition) -> Poll:
         """What has been told so far, and still holds."""

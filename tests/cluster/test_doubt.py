@@ -346,3 +346,41 @@ def test_what_is_doubtful_about_a_topic_is_so_no_more_once_the_topic_is_gone() -
     assert 3 in cluster.controller.brokers
     cluster.play(cluster.controller.topic_removed("t"))
     assert cluster.absolved == [3]
+
+
+def test_wait_for_a_whole_member_begins_anew_after_it_was_registered() -> None:
+    cluster = both_replicas_went_down()
+    cluster.come(short(1, 98))
+    cluster.settle()
+    cluster.play(cluster.controller.time_passed(0))
+    cluster.silent.add(2)
+    cluster.come(broker(2, 99))
+    cluster.settle()
+    cluster.play(cluster.controller.time_passed(299_000))
+    cluster.die(2)
+    cluster.settle()
+    for now_ms in (299_500, 300_000, 599_499):
+        cluster.play(cluster.controller.time_passed(now_ms))
+    assert cluster.asked == [], "broker 2 was there until a moment ago"
+    cluster.play(cluster.controller.time_passed(599_500))
+    assert cluster.asked == [(1, [TP])]
+
+
+def test_election_in_doubt_waits_for_a_member_that_is_registering_however_long_it_was_away() -> None:
+    cluster = Cluster(1, 2, 3)
+    cluster.create("t", (1, 2), (3, 2))
+    cluster.settle()
+    cluster.die(1, 2)
+    cluster.settle()
+    cluster.come(short(1, 98))
+    cluster.settle()
+    for now_ms in (0, 300_000):
+        cluster.play(cluster.controller.time_passed(now_ms))
+    cluster.come(short(2, 99))  # it waits until the state of its other partition is written
+    assert [write.tp.partition for write in cluster.waiting] == [1]
+    cluster.tell_end(1, 5)
+    assert [write.tp.partition for write in cluster.waiting] == [1]
+    cluster.settle()
+    cluster.tell_ends({1: 5, 2: 6})
+    cluster.settle()
+    assert cluster.state() == PartitionState(2, 2, (2,), 1)

@@ -172,3 +172,42 @@ def test_one_whose_log_may_be_short_is_no_hope_once_it_is_out_of_sync() -> None:
     cluster.die(1, 3)
     cluster.settle()
     assert cluster.state().leader == 2
+
+
+# --- replicas that register while others answer ------------------------------------------------------------
+
+
+def test_unclean_election_waits_for_a_replica_that_is_registering() -> None:
+    cluster = Cluster(1, 2, 3, 4)
+    cluster.create("t", (1, 2, 3), (3, 4), **UNCLEAN)
+    cluster.settle()
+    cluster.leader_tells_isr(TP, 1)
+    cluster.die(1)
+    cluster.settle()
+    cluster.come(broker(3, 60))
+    assert [write.tp.partition for write in cluster.waiting] == [1], "broker 3 waits until its former self is dealt with"
+    cluster.tell_end(2, 5)
+    assert [write.tp.partition for write in cluster.waiting] == [1]
+    cluster.settle()
+    cluster.tell_ends({2: 5, 3: 6})
+    cluster.settle()
+    assert cluster.state() == PartitionState(3, 2, (3,), 1)
+
+
+def test_time_to_answer_begins_anew_with_every_question() -> None:
+    cluster = Cluster(1, 2, 3, 4)
+    cluster.create("t", (1, 2, 3, 4), **UNCLEAN)
+    cluster.settle()
+    cluster.leader_tells_isr(TP, 1)
+    cluster.die(1)
+    cluster.settle()
+    cluster.tell_end(2, 5)
+    cluster.play(cluster.controller.time_passed(0))
+    cluster.play(cluster.controller.time_passed(299_000))
+    cluster.die(4)  # whoever has answered before is asked again
+    cluster.tell_end(2, 5)
+    for now_ms in (299_500, 300_000, 599_499):
+        cluster.play(cluster.controller.time_passed(now_ms))
+    assert cluster.waiting == [], "broker 3 was asked a moment ago"
+    cluster.play(cluster.controller.time_passed(599_500))
+    assert [write.state.leader for write in cluster.waiting] == [2]

@@ -1,0 +1,34 @@
+"""Brokers that register while others answer: who wins an election reaches as far as anyone who is registered.
+
+`tests.cluster.arrivals_stage` draws the stories and compares each election with a twin that knows every log.
+"""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from tests.cluster.arrivals_stage import World
+
+SEEDS = range(300)
+STEPS_OF_A_STORY = 90
+
+
+def tell_story(seed: int, *, unclean: bool) -> World:
+    world = World(random.Random(seed), unclean=unclean)
+    try:
+        world.part_the_logs()
+        for _ in range(STEPS_OF_A_STORY):
+            world.step()
+        world.recover()
+    except AssertionError as error:
+        story = "; ".join(world.log)
+        raise AssertionError(f"seed {seed}: {error}\n{story}") from error
+    return world
+
+
+@pytest.mark.parametrize("unclean", [True, False], ids=["unclean elections", "clean elections"])
+def test_elected_leader_reaches_as_far_as_any_replica_that_is_registered(unclean: bool) -> None:
+    elections = sum(tell_story(seed, unclean=unclean).elections for seed in SEEDS)
+    assert elections > len(SEEDS), "the stories have few elections that the twin judges"
