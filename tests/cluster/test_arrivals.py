@@ -11,7 +11,7 @@ import pytest
 
 from tests.cluster.arrivals_stage import World
 
-SEEDS = range(300)
+SEEDS = range(1000)
 STEPS_OF_A_STORY = 90
 
 
