@@ -185,7 +185,9 @@ def test_unclean_election_waits_for_a_replica_that_is_registering() -> None:
     cluster.die(1)
     cluster.settle()
     cluster.come(broker(3, 60))
-    assert [write.tp.partition for write in cluster.waiting] == [1], "broker 3 waits until its former self is dealt with"
+    assert [write.tp.partition for write in cluster.waiting] == [1], (
+        "broker 3 waits until its former self is dealt with"
+    )
     cluster.tell_end(2, 5)
     assert [write.tp.partition for write in cluster.waiting] == [1]
     cluster.settle()
