@@ -42,8 +42,8 @@ class Consumer(BlockingClient[AsyncConsumer]):
     default_api_timeout_ms      of every call that has a `timeout_ms` of its own and is given none (1 min)
     isolation_level             "read_uncommitted" (default) or "read_committed"
     check_crcs                  verify each batch (default)
-    group_id                    of its group; subscribe, commit and committed need it. What is assigned begins where the
-                                group left off, else as auto_offset_reset says
+    group_id                    of its group; commit and committed need it. What is assigned begins where the group left
+                                off, else as auto_offset_reset says. Without one, subscribe reads all partitions
     group_instance_id           a static member's: it keeps its partitions while it is away for less than its session
     enable_auto_commit, auto_commit_interval_ms     polls commit what earlier ones returned (True, every 5 s); so do a
                                 rebalance, unsubscribe and close
@@ -78,6 +78,9 @@ class Consumer(BlockingClient[AsyncConsumer]):
         listener: RebalanceListener | None = None,
     ) -> None:
         """Share these topics, or all whose names match the pattern, with the other members of the group.
+
+        Without a group_id this consumer reads every partition of the topics, from where auto_offset_reset says, and
+        commits nothing; polls notice new partitions and topics.
 
         Polls join the group and take part in its rebalances; heartbeats go on beside them. A topic need not exist yet.
         A pattern matches from a name's beginning on (`re.match`) and follows topics that are made later, within

@@ -17,6 +17,7 @@ from tidelog.client_environment import ClientEnvironment
 from tidelog.client_help import assignment_repr, client_repr, shows_settings
 from tidelog.errors import (
     ClosedError,
+    IllegalStateError,
     InvalidGroupIdError,
     TimeoutError,
     UnknownTopicOrPartitionError,
@@ -24,7 +25,7 @@ from tidelog.errors import (
 from tidelog.fetch_buffer import ConsumerRecord, FetchedBatches, PartitionBuffer
 from tidelog.fetcher import Fetcher
 from tidelog.groups.rebalance_listener import Caller, RebalanceListener, call_here
-from tidelog.groups.topic_choice import TopicChoice
+from tidelog.groups.topic_choice import ASSIGNED, TopicChoice
 from tidelog.model import (
     EARLIEST_TIMESTAMP,
     LATEST_TIMESTAMP,
@@ -45,6 +46,7 @@ from tidelog.timestamps import Timestamp, to_target_ms
 if TYPE_CHECKING:  # imported where a consumer has a group: many have none, and need not wait for it
     from tidelog.groups.committed_offsets import CommittedOffsets
     from tidelog.groups.group_consumer import GroupConsumer
+    from tidelog.topic_subscription import TopicSubscription
 
 #: How long an iteration waits at a time.
 ITERATION_POLL_MS = 1_000
@@ -74,6 +76,7 @@ class Consumer:
         self._closing = False
         self._offsets: CommittedOffsets | None = None
         self._group: GroupConsumer | None = None
+        self._alone: TopicSubscription | None = None
         self.in_hand = RecordsInHand()
 
     async def start(self) -> Self:
@@ -86,8 +89,8 @@ class Consumer:
         wanted = arguments.partitions("partitions", partitions)
         fetcher = self._started()
         gone = set(fetcher.buffers).difference(wanted)
-        if self._group is not None:
-            self._group.give_up(gone)
+        if self._subscriber is not None:
+            self._subscriber.give_up(gone)
         fetcher.assign(dict.fromkeys(wanted))
 
     def subscribe(
@@ -97,21 +100,35 @@ class Consumer:
         pattern: str | re.Pattern[str] | None = None,
         listener: RebalanceListener | None = None,
     ) -> None:
-        """Share these topics, or all whose names match the pattern, with the other members of the group."""
-        self._in_group("subscribe").subscribe(TopicChoice(topics, pattern), listener)
+        """Share these topics, or all whose names match the pattern, with the other members of the group.
+
+        Without a group read all their partitions, from where `auto_offset_reset` says.
+        """
+        choice = TopicChoice(topics, pattern)
+        fetcher = self._started()
+        subscriber = self._subscriber
+        if subscriber is not None:
+            subscriber.subscribe(choice, listener)
+            return
+        if fetcher.buffers:
+            raise IllegalStateError(ASSIGNED)
+        alone = self._new_topic_subscription(fetcher)
+        alone.subscribe(choice, listener)
+        self._alone = alone
 
     def subscription(self) -> set[str]:
         """The topics that this consumer is subscribed to; of a pattern those that match it."""
         self._started()
-        return set(self._group.topics) if self._group is not None else set()
+        return set(self._subscriber.topics) if self._subscriber is not None else set()
 
     async def unsubscribe(self) -> None:
         """Leave the group, and give up what is assigned, also by hand."""
         fetcher = self._started()
         try:
-            if self._group is not None:
-                await self._group.leave(self.clock.monotonic_ms() + CLOSE_TIMEOUT_MS)
+            if self._subscriber is not None:
+                await self._subscriber.leave(self.clock.monotonic_ms() + CLOSE_TIMEOUT_MS)
         finally:
+            self._alone = None
             if self._group is not None:
                 self._group = self._new_group(fetcher)
             fetcher.assign(())
@@ -361,8 +378,8 @@ class Consumer:
         self._closing = True
         self.in_hand.give_back()
         try:
-            if self._group is not None:
-                await self._group.leave(self.clock.monotonic_ms() + patience_ms, autocommit=autocommit)
+            if self._subscriber is not None:
+                await self._subscriber.leave(self.clock.monotonic_ms() + patience_ms, autocommit=autocommit)
         finally:
             self.closed = True
             try:
@@ -411,11 +428,20 @@ class Consumer:
         from tidelog.groups.group_consumer import GroupConsumer
 
         assert self._offsets is not None
+        return GroupConsumer(self.client, self.settings, fetcher, self._offsets, self._call_listener)
 
-        async def call(method: Callable[[], object]) -> None:
-            await self.listener_caller(method)
+    def _new_topic_subscription(self, fetcher: Fetcher) -> TopicSubscription:
+        from tidelog.topic_subscription import TopicSubscription
 
-        return GroupConsumer(self.client, self.settings, fetcher, self._offsets, call)
+        return TopicSubscription(self.client, fetcher, self._call_listener)
+
+    async def _call_listener(self, method: Callable[[], object]) -> None:
+        await self.listener_caller(method)
+
+    @property
+    def _subscriber(self) -> GroupConsumer | TopicSubscription | None:
+        """What decides the assignment: the group, or a subscription without one; None: only `assign` does."""
+        return self._group or self._alone
 
     def _in_group(self, what: str) -> GroupConsumer:
         self._started()
@@ -454,14 +480,14 @@ class Consumer:
         timeout_ms = arguments.timeout_ms("timeout_ms", timeout_ms)
         begun_ms = self.clock.monotonic_ms()
         self._started()
-        if self._group is None:
+        if self._subscriber is None:
             return await self._wait(begun_ms, timeout_ms, take)
-        self._group.begin_poll()
+        self._subscriber.begin_poll()
         try:
             await self._wait(begun_ms, timeout_ms, take)
         finally:
-            if self._group is not None:
-                self._group.end_poll()
+            if self._subscriber is not None:
+                self._subscriber.end_poll()
 
     async def _wait(
         self, begun_ms: int, timeout_ms: int, take: Callable[[Fetcher], Collection[TopicPartition]]
@@ -471,8 +497,8 @@ class Consumer:
             fetcher.arrived.clear()
             if self._closing:
                 raise ClosedError("the consumer is being closed")
-            if self._group is not None:
-                await self._group.run_errands()
+            if self._subscriber is not None:
+                await self._subscriber.run_errands()
             if self._owes_error:
                 self._owes_error = False
                 self._raise_errors(fetcher, StandingError.is_new)

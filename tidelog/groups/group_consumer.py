@@ -35,8 +35,13 @@ from tidelog.groups.member_data import MemberData
 from tidelog.groups.membership import MemberSettings, Membership, MemberState
 from tidelog.groups.offsets_topic import OFFSETS_TOPIC
 from tidelog.groups.reader import Reader
-from tidelog.groups.rebalance_listener import Caller, ConsumerRebalanceListener, RebalanceListener
-from tidelog.groups.topic_choice import TopicChoice
+from tidelog.groups.rebalance_listener import (
+    Caller,
+    ConsumerRebalanceListener,
+    RebalanceListener,
+    require_listener,
+)
+from tidelog.groups.topic_choice import ASSIGNED, SUBSCRIBED, TopicChoice
 from tidelog.groups.topic_watch import TopicWatch
 from tidelog.model import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
 from tidelog.settings import ConsumerSettings
@@ -94,14 +99,11 @@ class GroupConsumer:
 
     def subscribe(self, choice: TopicChoice, listener: RebalanceListener | None) -> None:
         """From the next poll on. IllegalStateError where it does not go with what is assigned or chosen already."""
-        for name in ("on_partitions_revoked", "on_partitions_assigned"):
-            if listener is not None and not callable(getattr(listener, name, None)):
-                raise TypeError(f"listener must have a method {name}, which {listener!r} has not")
+        require_listener("listener", listener)
         before = self._watch.choice
         if before is None and self._fetcher.buffers:
-            raise IllegalStateError("this consumer was assigned partitions by hand: unsubscribe before you subscribe")
-        if before is not None and (before.pattern is None) != (choice.pattern is None):
-            raise IllegalStateError("topics and a pattern exclude each other: unsubscribe before you change over")
+            raise IllegalStateError(ASSIGNED)
+        choice.require_can_follow(before)
         self._listener = listener or ConsumerRebalanceListener()
         self._watch.begin(choice)
         self._woken.set()
@@ -113,7 +115,7 @@ class GroupConsumer:
     def give_up(self, partitions: Collection[TopicPartition]) -> None:
         """Its user has assigned others by hand. IllegalStateError for a subscriber."""
         if self.is_subscribed:
-            raise IllegalStateError("this consumer is subscribed: unsubscribe before you assign partitions")
+            raise IllegalStateError(SUBSCRIBED)
         if partitions and self._settings.enable_auto_commit:
             self._commit_beside(self._consumed(partitions))
 

@@ -38,6 +38,13 @@ class ConsumerRebalanceListener:
         return self.on_partitions_revoked(lost)
 
 
+def require_listener(name: str, listener: object) -> None:
+    """Raise TypeError, which names the argument, if it is neither None nor has a listener's methods."""
+    for method in ("on_partitions_revoked", "on_partitions_assigned"):
+        if listener is not None and not callable(getattr(listener, method, None)):
+            raise TypeError(f"{name} must have a method {method}, which {listener!r} has not")
+
+
 async def call_here(method: Callable[[], object]) -> None:
     """In the task that polls."""
     result = method()

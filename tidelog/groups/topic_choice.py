@@ -6,6 +6,11 @@ import re
 from collections.abc import Iterable
 
 from tidelog import arguments
+from tidelog.errors import IllegalStateError
+
+#: Why a subscriber cannot be assigned partitions, and a reader of assigned ones cannot subscribe.
+SUBSCRIBED = "this consumer is subscribed: unsubscribe before you assign partitions"
+ASSIGNED = "this consumer was assigned partitions by hand: unsubscribe before you subscribe"
 
 
 class TopicChoice:
@@ -20,6 +25,11 @@ class TopicChoice:
             raise ValueError("subscribe to topics or to a pattern: one of them, and not none (that is unsubscribe)")
         self.pattern = None if pattern is None else _compiled(pattern)
         self.topics: frozenset[str] | None = names or None
+
+    def require_can_follow(self, before: TopicChoice | None) -> None:
+        """Raise IllegalStateError if one of the two is by topics and the other by pattern."""
+        if before is not None and (before.pattern is None) != (self.pattern is None):
+            raise IllegalStateError("topics and a pattern exclude each other: unsubscribe before you change over")
 
     def matches(self, names: Iterable[str]) -> bool:
         """Held against these: whether the choice is another one now."""

@@ -18,12 +18,22 @@ MISSING_TOPICS_MS = 3_000
 
 
 class TopicWatch:
-    """On behalf of one subscription at a time. `on_change`: told when a pattern matches other topics than before."""
+    """On behalf of one subscription at a time.
 
-    def __init__(self, client: ClusterClient, on_change: Callable[[], object]) -> None:
+    on_change   called when a pattern matches other topics than before
+    on_error    called with what keeps the topics from being listed, each time it does
+    """
+
+    def __init__(
+        self,
+        client: ClusterClient,
+        on_change: Callable[[], object],
+        on_error: Callable[[TidelogError], object] = lambda error: None,
+    ) -> None:
         self.choice: TopicChoice | None = None
         self._client = client
         self._on_change = on_change
+        self._on_error = on_error
         self._chosen = Flag()
         self._watching = KeptTask(client.background, "the watch for subscribed topics", self._run)
         self._others: frozenset[str] = frozenset()
@@ -59,6 +69,7 @@ class TopicWatch:
             choice, pause_ms = self.choice, self._client.settings.metadata_max_age_ms
             assert choice is not None
             try:
+                await self._client.bootstrapped(self._deadline_ms())
                 if choice.pattern is not None:
                     await self._match(choice)
                 if await self._are_missing():
@@ -68,6 +79,7 @@ class TopicWatch:
                 _log.warning("the topics that a consumer is subscribed to cannot be listed: %s", error)
                 pause_ms = self._client.lasting_backoff_ms(attempt)
                 attempt += 1
+                self._on_error(error)
             await self._chosen.wait(pause_ms / 1000)
 
     async def _match(self, choice: TopicChoice) -> None:
