@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine
+from functools import partial
 from types import TracebackType
 from typing import Any, Generic, Protocol, Self, TypeVar
 
 from tidelog import arguments
+from tidelog.client import ClusterClient
 from tidelog.io_thread import IoThread
+from tidelog.lifecycle import free_dropped
 
 T = TypeVar("T")
 
@@ -17,7 +20,10 @@ class Core(Protocol):
 
     @property
     def closed(self) -> bool: ...
+    @property
+    def client(self) -> ClusterClient: ...
     async def close(self) -> None: ...
+    def be_core(self) -> None: ...
 
 
 C = TypeVar("C", bound=Core)
@@ -28,6 +34,7 @@ class BlockingClient(Generic[C]):
 
     def __init__(self, core: C, thread_name: str, default_timeout_ms: int) -> None:
         self._core = core
+        core.be_core()
         self._default_timeout_ms = default_timeout_ms
         self._io = IoThread(thread_name)
 
@@ -51,6 +58,11 @@ class BlockingClient(Generic[C]):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+    def __del__(self) -> None:
+        io: IoThread | None = getattr(self, "_io", None)
+        if io is not None and not io.stopped:
+            free_dropped(self, partial(io.abandon, self._core.client.shut_down))
 
     def _wait(
         self,

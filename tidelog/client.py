@@ -93,6 +93,7 @@ class ClusterClient:
     listeners      called with each new view
     needs          name the topics that are tracked however long ago somebody has asked for them
     coordinators   of groups, as far as they were asked for and not found wrong
+    closers        end what uses the connections, the latest first, if the client is dropped without being closed
     background     runs what the client does beside the calls of its user, and keeps its failures for them
     """
 
@@ -110,6 +111,7 @@ class ClusterClient:
         self.listeners: list[Callable[[ClusterView], None]] = []
         self.needs: list[Callable[[], Iterable[str]]] = []
         self.coordinators: dict[str, int] = {}
+        self.closers: list[Callable[[], Awaitable[None]]] = []
         self.background = Background(self.lasting_backoff_ms)
         self._opener = opener
         self._rng = rng or random.Random()
@@ -370,9 +372,20 @@ class ClusterClient:
         try:
             await asyncio.gather(*tasks, return_exceptions=True)
         finally:
-            for peer in self._peers.values():
-                peer.close()
-            self._peers.clear()
+            self.drop_connections()
+
+    async def shut_down(self) -> None:
+        """End what uses the connections, and close."""
+        async with contextlib.AsyncExitStack() as stack:
+            stack.push_async_callback(self.close)
+            for closer in self.closers:
+                stack.push_async_callback(closer)
+
+    def drop_connections(self) -> None:
+        """Close every connection, also on a loop that is closed."""
+        for peer in self._peers.values():
+            peer.close()
+        self._peers.clear()
 
     # --- below ------------------------------------------------------------------------------------
 

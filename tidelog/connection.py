@@ -174,8 +174,10 @@ class Connection:
         """Give up the socket; what is in flight fails with DisconnectedError. Idempotent."""
         if self._closed.done():
             return
-        self._closed.set_result(None)
         self._line.close()
+        if self._loop.is_closed():
+            return  # nothing waits on such a loop any more
+        self._closed.set_result(None)
         in_flight, self._in_flight = self._in_flight, {}
         for _, _, future, timer in in_flight.values():
             timer.cancel()

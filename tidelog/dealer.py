@@ -71,8 +71,9 @@ class Dealer:
         if not self._open:
             return
         self._open = False
-        self._loop.remove_reader(descriptor_of(self._monitor))
-        self._loop.remove_reader(descriptor_of(self._socket))
+        if not self._loop.is_closed():
+            self._loop.remove_reader(descriptor_of(self._monitor))
+            self._loop.remove_reader(descriptor_of(self._socket))
         self._socket.disable_monitor()
         self._monitor.close(linger=0)
         self._socket.close(linger=0)

@@ -12,6 +12,7 @@ import os
 import queue
 import threading
 import time
+import weakref
 from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Any, Generic, TypeVar
@@ -29,11 +30,16 @@ _STOP_S = 5.0
 
 
 class IoThread:
-    """Belongs to the process that made it; a fork's child, which is told by `on_fork`, has to make its own."""
+    """Belongs to the process that made it; a fork's child, which is told by `on_fork`, has to make its own.
 
-    def __init__(self, name: str = "tidelog-io", on_fork: Callable[[], None] = lambda: None) -> None:
+    The thread lives as long as its client. It must not refer to the client, which could not be dropped then: `on_fork`
+    is kept weakly if it is a method.
+    """
+
+    def __init__(self, name: str = "tidelog-io", on_fork: Callable[[], None] | None = None) -> None:
         self._stopped = self._forked = False
-        self._on_fork = on_fork
+        self._on_fork = None if on_fork is None else weakref.WeakMethod(on_fork)
+        self._freeing: asyncio.Task[None] | None = None
         self._awaited: set[concurrent.futures.Future[Any]] = set()
         self.loop: asyncio.AbstractEventLoop = uvloop.new_event_loop()
         self._thread = threading.Thread(target=self._turn, name=name, daemon=True)
@@ -153,6 +159,25 @@ class IoThread:
         self.loop.call_soon_threadsafe(self.loop.stop)
         self._thread.join(_STOP_S)
 
+    def abandon(self, shut_down: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """End the thread of a client that was dropped, once `shut_down` has freed what the client owns.
+
+        This does not wait for that end, because any thread may run it, the thread itself too.
+        """
+        if self._stopped:
+            return
+        self._stopped = True
+        _threads.discard(self)
+        atexit.register(self._thread.join, _STOP_S)
+        atexit.unregister(self.stop)
+
+        def begin() -> None:
+            self._freeing = self.loop.create_task(shut_down())
+            self._freeing.add_done_callback(lambda _: self.loop.stop())
+
+        with contextlib.suppress(RuntimeError):  # the loop was closed this very moment
+            self.loop.call_soon_threadsafe(begin)
+
     def _turn(self) -> None:
         asyncio.set_event_loop(self.loop)
         try:
@@ -167,12 +192,15 @@ class IoThread:
             self._stopped = True  # even where a callback ended the thread: nobody may wait for it any more
             self.loop.close()
             self._give_up()
+            atexit.unregister(self._thread.join)
 
     def forked(self) -> None:
         """This is the child of a fork, where the thread does not exist."""
         self._stopped = self._forked = True
         atexit.unregister(self.stop)
-        self._on_fork()
+        on_fork = self._on_fork and self._on_fork()
+        if on_fork is not None:
+            on_fork()
 
     def _give_up(self) -> None:
         """No wait outlives the loop that would end it."""

@@ -17,6 +17,7 @@ from tidelog.client_help import client_repr, shows_settings
 from tidelog.clock import bearable_s
 from tidelog.errors import BufferExhaustedError, ClosedError
 from tidelog.io_thread import IoThread
+from tidelog.lifecycle import free_dropped
 from tidelog.model import Buffer
 from tidelog.record_future import RecordFuture, RecordRun
 from tidelog.records.encode import Headers, to_record_timestamp
@@ -60,6 +61,7 @@ class Producer:
         self._now_ms = self._core.clock.now_ms
         self._monotonic_ms = self._core.clock.monotonic_ms
         self._closed = False
+        self._core.be_core()
         self._io = IoThread("tidelog-producer", on_fork=self._forked)
         try:
             self._io.run(self._core.start())
@@ -223,6 +225,11 @@ class Producer:
 
     def __repr__(self) -> str:
         return client_repr(self, self._core.settings, closed=self._closed)
+
+    def __del__(self) -> None:
+        io: IoThread | None = getattr(self, "_io", None)
+        if io is not None and not io.stopped:
+            free_dropped(self, partial(io.abandon, self._core.client.shut_down))
 
     def _forked(self) -> None:
         self._closed = True  # nobody here would send what is buffered

@@ -122,7 +122,9 @@ class Sender:
         now_ms = self._client.clock.monotonic_ms()
         try:
             next_ms = self._send_what_may_go(now_ms)
-            self._failed_turns = 0
+            if self._failed_turns:
+                self._failed_turns = 0
+                self._client.background.recovered("the producer's sender")
         except Exception as error:
             self._client.background.report("the producer's sender", error)
             next_ms = now_ms + self._client.backoff_ms(self._failed_turns)

@@ -91,6 +91,10 @@ class TopicSubscription:
         finally:
             self._drop(set(self._fetcher.buffers))
 
+    async def abandon(self) -> None:
+        """End the subscription of a consumer that its user dropped: its listener is not called."""
+        await self._watch.stop()
+
     # --- below -------------------------------------------------------------------------------------------
 
     def _count(self, topic: str) -> int:

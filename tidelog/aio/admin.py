@@ -36,6 +36,7 @@ from tidelog.groups.migration import OffsetMigration
 from tidelog.groups.reset import OffsetReset, ResetTarget
 from tidelog.groups.zookeeper_calls import ZooKeeperOffset
 from tidelog.leader_calls import Asked, LeaderQuestion
+from tidelog.lifecycle import LoopBound
 from tidelog.messages import (
     CreatedTopic,
     CreateTopicsRequest,
@@ -61,7 +62,7 @@ DESCRIBE_PATIENCE_MS = 2_000
 
 
 @shows_settings(AdminSettings, AdminOptions)
-class Admin:
+class Admin(LoopBound):
     """Creates, deletes and describes; see `tidelog.Admin`."""
 
     def __init__(self, bootstrap_servers: BootstrapServers | None = None, **options: Unpack[AdminOptions]) -> None:
@@ -363,10 +364,14 @@ class Admin:
 
     async def close(self) -> None:
         """Idempotent."""
+        if self.closed:
+            return
+        self._enter_loop()
         self.closed = True
         await self.client.close()
 
     async def __aenter__(self) -> Self:
+        self._client()
         return self
 
     async def __aexit__(
@@ -382,6 +387,7 @@ class Admin:
     def _client(self) -> ClusterClient:
         if self.closed:
             raise ClosedError("the admin is closed")
+        self._enter_loop()
         self.client.background.raise_failure()
         return self.client
 

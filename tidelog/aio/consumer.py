@@ -26,6 +26,7 @@ from tidelog.fetch_buffer import ConsumerRecord, FetchedBatches, PartitionBuffer
 from tidelog.fetcher import Fetcher
 from tidelog.groups.rebalance_listener import Caller, RebalanceListener, call_here
 from tidelog.groups.topic_choice import ASSIGNED, TopicChoice
+from tidelog.lifecycle import LoopBound
 from tidelog.model import (
     EARLIEST_TIMESTAMP,
     LATEST_TIMESTAMP,
@@ -57,7 +58,7 @@ _FAIR_SHARE = 100
 
 
 @shows_settings(ConsumerSettings, ConsumerOptions)
-class Consumer:
+class Consumer(LoopBound):
     """Reads partitions from their leaders; see `tidelog.Consumer` for the settings and the calls."""
 
     def __init__(self, bootstrap_servers: BootstrapServers | None = None, **options: Unpack[ConsumerOptions]) -> None:
@@ -128,6 +129,8 @@ class Consumer:
             if self._subscriber is not None:
                 await self._subscriber.leave(self.clock.monotonic_ms() + CLOSE_TIMEOUT_MS)
         finally:
+            if self._subscriber is not None:
+                self.client.closers.remove(self._subscriber.abandon)
             self._alone = None
             if self._group is not None:
                 self._group = self._new_group(fetcher)
@@ -375,6 +378,7 @@ class Consumer:
         )
         if self.closed or self._closing:
             return
+        self._enter_loop()
         self._closing = True
         self.in_hand.give_back()
         try:
@@ -411,6 +415,7 @@ class Consumer:
         """Begin every call: what an iteration has in hand goes back, so that the call finds its reader's position."""
         if self.closed:
             raise ClosedError("the consumer is closed")
+        self._enter_loop()
         self.in_hand.give_back()
         if self._fetcher is None:
             if self.settings.group_id is not None:
@@ -418,6 +423,7 @@ class Consumer:
 
                 self._offsets = CommittedOffsets(self.client, self.settings.group_id)
             self._fetcher = Fetcher(self.client, self.settings, self._offsets)
+            self.client.closers.append(self._fetcher.stop)
             if self._offsets is not None:
                 self._group = self._new_group(self._fetcher)
             self._fetcher.start()
@@ -428,15 +434,16 @@ class Consumer:
         from tidelog.groups.group_consumer import GroupConsumer
 
         assert self._offsets is not None
-        return GroupConsumer(self.client, self.settings, fetcher, self._offsets, self._call_listener)
+        group = GroupConsumer(self.client, self.settings, fetcher, self._offsets, self.listener_caller)
+        self.client.closers.append(group.abandon)
+        return group
 
     def _new_topic_subscription(self, fetcher: Fetcher) -> TopicSubscription:
         from tidelog.topic_subscription import TopicSubscription
 
-        return TopicSubscription(self.client, fetcher, self._call_listener)
-
-    async def _call_listener(self, method: Callable[[], object]) -> None:
-        await self.listener_caller(method)
+        alone = TopicSubscription(self.client, fetcher, self.listener_caller)
+        self.client.closers.append(alone.abandon)
+        return alone
 
     @property
     def _subscriber(self) -> GroupConsumer | TopicSubscription | None:

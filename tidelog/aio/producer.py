@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from types import TracebackType
 from typing import Any, Self, TypeVar, Unpack
 
@@ -13,6 +14,7 @@ from tidelog.client import ClusterClient
 from tidelog.client_environment import ClientEnvironment
 from tidelog.client_help import client_repr, shows_settings
 from tidelog.errors import BufferExhaustedError, ClosedError, TimeoutError
+from tidelog.lifecycle import LoopBound
 from tidelog.model import Buffer, RecordMetadata, TopicPartition
 from tidelog.record_future import RecordFuture, RecordRun
 from tidelog.records.encode import Headers, to_record_timestamp
@@ -29,7 +31,7 @@ INTERRUPTED_CLOSE_S = 1.0
 
 
 @shows_settings(ProducerSettings, ProducerOptions)
-class Producer:
+class Producer(LoopBound):
     """Sends records to the leaders of their partitions; see `tidelog.Producer` for the settings.
 
     `async with Producer(...) as producer: await (await producer.send("topic", b"value"))`
@@ -117,6 +119,7 @@ class Producer:
     async def flush(self, timeout: float | None = None) -> None:  # noqa: ASYNC109
         """Waits until everything sent so far has an outcome (of either kind); TimeoutError after `timeout` seconds."""
         patience_s = arguments.timeout_s("timeout", timeout)
+        self._enter_loop()
         self.client.background.raise_failure()
         await self._flush(patience_s)
 
@@ -146,6 +149,7 @@ class Producer:
         patience_s = arguments.timeout_s("timeout", timeout)
         if self.closed:
             return
+        self._enter_loop()
         self.closed = True
         try:
             await self._flush(patience_s)
@@ -154,7 +158,7 @@ class Producer:
         finally:
             try:
                 if self._sender is not None:
-                    await self._sender.stop(ClosedError("the producer was closed before the record was acknowledged"))
+                    await self._sender.stop(_closed_early())
             finally:
                 await self.client.close()
 
@@ -190,9 +194,11 @@ class Producer:
     def _started(self) -> Sender:
         if self.closed:
             raise ClosedError("the producer is closed")
+        self._enter_loop()
         self.client.background.raise_failure()
         if self._sender is None:
             self._sender = Sender(self.client, self.settings, asyncio.get_running_loop(), self._rng)
+            self.client.closers.append(partial(self._sender.stop, _closed_early()))
             self._sender.start()
             self.client.start()
         return self._sender
@@ -227,6 +233,10 @@ class Producer:
                 raise buffer_exhausted(self.settings)
         finally:
             sender.accumulator.no_space(wake)
+
+
+def _closed_early() -> ClosedError:
+    return ClosedError("the producer was closed before the record was acknowledged")
 
 
 def buffer_exhausted(settings: ProducerSettings) -> BufferExhaustedError:

@@ -49,6 +49,9 @@ from tidelog.signals import Signal
 
 _log = logging.getLogger(__name__)
 
+#: How long a consumer that was dropped tries to tell its group.
+_ABANDON_MS = 1_000
+
 
 class GroupConsumer:
     """Subscribed, or with partitions that its user has assigned, which needs no membership.
@@ -378,10 +381,20 @@ class GroupConsumer:
                     await self._auto_commit(self._consumed(owned), deadline_ms)
                 await self._revoke(owned)
         finally:
-            for commit in self._committing:
-                commit.cancel()
-            await self._member.stop()
-            await self._member.leave(deadline_ms)
+            await self._end(deadline_ms)
+
+    async def abandon(self) -> None:
+        """Leave the group of a consumer that its user dropped: it commits nothing, and its listener is not called."""
+        try:
+            await self._stand_still()
+        finally:
+            await self._end(self._client.clock.monotonic_ms() + _ABANDON_MS)
+
+    async def _end(self, deadline_ms: int) -> None:
+        for commit in self._committing:
+            commit.cancel()
+        await self._member.stop()
+        await self._member.leave(deadline_ms)
 
     async def _stand_still(self) -> None:
         """No rebalance goes on and none begins, also where this is cancelled before it is over."""
