@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from tidelog.cli.find import find_cluster
+from tidelog.cli.progress import is_terminal
 from tidelog.quantities import count_of, format_duration
 
 if TYPE_CHECKING:
@@ -64,7 +65,8 @@ def describe_group_patiently(admin: Admin, name: str, timeout: float) -> Consume
 @contextmanager
 def saying_if_slow(what: str, timeout: float) -> Iterator[None]:
     """Say on standard error what is waited for, and for how long at most, if the block takes more than two seconds."""
-    told = f"waiting for {what}, up to {format_duration(timeout * 1000)} in all"
+    erased = "\r\x1b[K" if is_terminal() else ""  # the line that shows for how long the command has waited
+    told = f"{erased}waiting for {what}, up to {format_duration(timeout * 1000)} in all"
     timer = threading.Timer(_QUIET_MS / 1000, click.echo, (told,), {"err": True})
     timer.daemon = True
     timer.start()
