@@ -176,9 +176,12 @@ class Consumer(BlockingClient[AsyncConsumer]):
         """What there is, at once if there is anything; else what comes within `timeout_ms`, else nothing.
 
         OffsetOutOfRangeError (auto_offset_reset="none") has the partition, the offset and the valid range. An error of
-        one partition keeps nothing back of the others; it is told once, then tried again. A subscriber's poll also
-        raises what keeps it out of its group, and what its listener raises; it joins again with the next poll, unless
-        another consumer has its group_instance_id (FencedInstanceIdError).
+        one partition keeps nothing back of the others. A poll raises a new error at once, but tells of a missing topic
+        only after 3 s, because the topic may be created meanwhile. While an error lasts, each later poll raises it when
+        its own time is over. A subscriber's poll also raises what keeps it out of its group, and what its listener
+        raises; it joins again with the next poll, unless another consumer has its group_instance_id
+        (FencedInstanceIdError). InternalError: background work of this consumer failed unexpectedly; the cause is
+        chained, and the consumer tries again.
         """
         return self._wait(self._core.poll(timeout_ms, max_records), timeout_ms, self._core.give_back)
 
