@@ -287,3 +287,15 @@ async def test_poll_whose_committed_offsets_are_refused_waits_after_the_first_er
         assert told[0][0] < 1
         assert set(told[1:]) == {(1.0, TopicAuthorizationFailedError)}
         assert len(cluster.sent(OffsetFetchRequest)) < 50
+
+
+@on_virtual_time
+async def test_paused_partition_raises_no_error_until_it_is_resumed() -> None:
+    cluster = FakeCluster()
+    cluster.create("t")
+    async with a_consumer(cluster) as consumer:
+        consumer.assign([P3])
+        consumer.pause(P3)
+        assert {raised for _, raised in await outcomes(consumer, 6)} == {None}
+        consumer.resume(P3)
+        assert (await outcomes(consumer, 3))[-1] == (1.0, UnknownTopicOrPartitionError)

@@ -511,7 +511,8 @@ class Consumer(LoopBound):
                 self._raise_errors(fetcher, StandingError.is_new)
             if found := take(fetcher):
                 self._owes_error = self.client.background.has_failed or any(
-                    buffer.trouble.is_new() and tp not in found for tp, buffer in fetcher.buffers.items()
+                    buffer.trouble.is_new() and buffer.is_shown and tp not in found
+                    for tp, buffer in fetcher.buffers.items()
                 )
                 fetcher.wake()
                 return
@@ -532,12 +533,16 @@ class Consumer(LoopBound):
                 await fetcher.arrived.wait()
 
     def _raise_errors(self, fetcher: Fetcher, is_due: Callable[[StandingError], bool]) -> None:
-        """Raise the first error that its reader must know now. Those of partitions stand until their cause is over."""
+        """Raise the first error that its reader must know now; a paused partition has none.
+
+        The errors of partitions stand until their cause is over.
+        """
         self.client.background.raise_failure()
         if (error := fetcher.given_up) is not None:
             fetcher.given_up = None
             raise error
-        for trouble in (fetcher.cluster_trouble, *(buffer.trouble for buffer in fetcher.buffers.values())):
+        shown = [buffer.trouble for buffer in fetcher.buffers.values() if buffer.is_shown]
+        for trouble in (fetcher.cluster_trouble, *shown):
             if is_due(trouble):
                 trouble.raise_it()
 
