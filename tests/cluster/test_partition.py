@@ -410,3 +410,115 @@ def test_whatever_happens_committed_means_held_by_the_whole_maximal_isr(
         assert partition.high_watermark <= (synced if waits_for_disk else end)
         for replica in set(znode.state.isr) - {1}:
             assert held[replica] >= partition.high_watermark
+
+
+# --- what a fetch session says at once for many fetches --------------------------------------------------------
+
+
+def resting_follower(*, offset: int) -> Partition:
+    """Broker 2 has asked for `offset` at time 0, when the log ended at 10, and goes on asking until time 5000."""
+    partition = leader(isr=[1, 2], end=10)
+    fetch(partition, 2, offset, 10, now_ms=0)
+    partition.follower_rested(2, LIVE[2], until_ms=5000)
+    return partition
+
+
+def test_resting_follower_with_the_whole_log_stays_in_sync_when_the_log_grows() -> None:
+    partition = resting_follower(offset=10)
+    assert partition.tick(12, now_ms=5000 + MAX_LAG_MS).proposal is None
+    late = partition.tick(12, now_ms=5000 + MAX_LAG_MS + 1).proposal
+    assert late is not None and late.state.isr == (1,)
+
+
+def test_resting_follower_behind_the_log_end_leaves_the_isr() -> None:
+    partition = resting_follower(offset=9)
+    late = partition.tick(10, now_ms=MAX_LAG_MS + 1).proposal
+    assert late is not None and late.state.isr == (1,)
+
+
+def test_rest_of_an_earlier_registration_says_nothing() -> None:
+    partition = leader(isr=[1, 2], end=10)
+    fetch(partition, 2, 10, 10, now_ms=0)
+    partition.follower_rested(2, LIVE[2] - 1, until_ms=5000)
+    partition.follower_rested(9, 109, until_ms=5000)
+    late = partition.tick(12, now_ms=MAX_LAG_MS + 1).proposal
+    assert late is not None and late.state.isr == (1,)
+
+
+def test_rest_that_ended_before_the_last_fetch_says_nothing() -> None:
+    partition = leader(isr=[1, 2], end=10)
+    fetch(partition, 2, 10, 10, now_ms=500)
+    partition.follower_rested(2, LIVE[2], until_ms=400)
+    assert partition.tick(12, now_ms=500 + MAX_LAG_MS).proposal is None
+
+
+# --- where live replicas begin ---------------------------------------------------------------------------------
+
+
+def test_low_watermark_is_the_least_log_start_of_all_live_replicas() -> None:
+    partition = leader(end=10)
+    assert partition.low_watermark(7) == -1, "no follower has told where its log begins"
+    partition.follower_fetched(2, 10, LIVE[2], 10, 0, log_start_offset=5)
+    assert partition.low_watermark(7) == -1, "broker 3 is live, and has not told"
+    assert partition.follower_fetched(3, 10, LIVE[3], 10, 0, log_start_offset=6).log_start_rose
+    assert (partition.low_watermark(7), partition.low_watermark(4)) == (5, 4)
+    partition.brokers_changed({1: 101, 3: 103}, 10, 0)
+    assert partition.low_watermark(7) == 6, "broker 2 is dead"
+    partition.brokers_changed({1: 101, 2: 202, 3: 103}, 10, 0)
+    assert partition.low_watermark(7) == -1, "broker 2 is back, and has not told"
+
+
+def test_only_a_later_log_start_is_told() -> None:
+    partition = leader(end=10)
+    assert partition.follower_fetched(2, 10, LIVE[2], 10, 0, log_start_offset=5).log_start_rose
+    assert not partition.follower_fetched(2, 10, LIVE[2], 10, 0, log_start_offset=5).log_start_rose
+    assert partition.follower_fetched(2, 10, LIVE[2], 10, 0, log_start_offset=6).log_start_rose
+
+
+# --- branches of other rules -------------------------------------------------------------------------------------
+
+
+def test_conflict_with_another_leader_of_the_own_epoch_makes_earlier_versions_stale() -> None:
+    """Somebody has put ZooKeeper back to an earlier state."""
+    partition = leader(isr=[1], end=10)
+    proposal = fetch(partition, 2, 10, 10).proposal
+    assert proposal is not None
+    assert partition.isr_conflict(proposal, state(leader=2, version=9), 10, now_ms=0).resigned
+    assert partition.is_stale(state(leader=2, version=8))
+    assert not partition.is_stale(state(leader=2, version=9))
+
+
+def test_follower_and_stopped_replica_take_no_event_of_a_leader() -> None:
+    partition = leader(end=10)
+    fetch(partition, 2, 10, 10)
+    for become in (lambda: partition.make_follower(state(leader=2, epoch=6), REPLICAS), partition.stop):
+        become()
+        assert partition.tick(12, now_ms=9000) == Facts()
+        assert partition.brokers_changed({1: 101}, 12, 9000) == Facts()
+        assert fetch(partition, 2, 12, 12) == Facts()
+        assert not partition.appended(12, now_ms=9000)
+
+
+def test_same_version_of_the_own_epoch_brings_other_replicas() -> None:
+    partition = leader(isr=[1, 2], end=10)
+    partition.make_leader(state(isr=[1, 2]), (1, 2, 4), {**LIVE, 4: 104}, 10, now_ms=0)
+    joins = partition.follower_fetched(4, 10, 104, 10, 0).proposal
+    assert joins is not None and joins.state.isr == (1, 2, 4)
+    assert fetch(partition, 3, 10, 10).proposal is None, "broker 3 is no replica any more"
+
+
+def test_cut_below_the_high_watermark_lowers_it_and_a_log_start_above_it_raises_it() -> None:
+    partition = leader(isr=[1], end=10)
+    assert partition.high_watermark == 10
+    assert not partition.truncated(log_start_offset=0, log_end_offset=10)
+    assert partition.truncated(log_start_offset=0, log_end_offset=8) and partition.high_watermark == 8
+    assert not partition.truncated(log_start_offset=9, log_end_offset=9)
+    assert partition.high_watermark == 9, "nothing below the log start is uncommitted"
+
+
+def test_new_epoch_forgets_a_proposal_of_the_old_one() -> None:
+    partition = leader(isr=[1], end=10)
+    proposal = fetch(partition, 2, 10, 10).proposal
+    assert proposal is not None
+    partition.make_leader(state(epoch=6, isr=[1], version=8), REPLICAS, LIVE, 12, now_ms=0)
+    assert (partition.pending, partition.high_watermark) == (None, 12)
