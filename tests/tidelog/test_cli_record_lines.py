@@ -40,6 +40,37 @@ def test_lines_written_plainly_give_back_the_input(content: bytes) -> None:
     assert written == content + (b"\n" if content and not content.endswith(b"\n") else b"")
 
 
+class Pieces:
+    """A pipe in which these have arrived one after the other."""
+
+    def __init__(self, *pieces: bytes) -> None:
+        self._pieces = list(pieces)
+
+    def read1(self, size: int) -> bytes:
+        return self._pieces.pop(0) if self._pieces else b""
+
+
+@given(st.lists(st.binary(min_size=1, max_size=8).map(lambda each: each.replace(b"a", b"\n")), max_size=10))
+def test_lines_are_the_same_however_their_bytes_arrive(pieces: list[bytes]) -> None:
+    arrived = [line for lines in read_lines(Pieces(*pieces), MOST) for line in lines]
+    assert arrived == lines_of(b"".join(pieces))
+
+
+def test_a_line_is_there_as_soon_as_its_newline_is() -> None:
+    pipe = Pieces(b"one\ntw", b"o\n", b"three")
+    lines = read_lines(pipe, MOST)
+    assert (next(lines), len(pipe._pieces)) == ([b"one"], 2)
+    assert (next(lines), len(pipe._pieces)) == ([b"two"], 1)
+    assert next(lines) == [b"three"]
+
+
+def test_lines_before_one_that_is_too_long_are_given_and_many_short_ones_are_not_one() -> None:
+    lines = read_lines(Pieces(b"a\nb\nc", b"c" * 9 + b"\nd\n" + b"x" * 11 + b"\n"), 10)
+    assert [next(lines), next(lines)] == [[b"a", b"b"], [b"c" * 10, b"d"]]
+    with pytest.raises(ValueError, match="longer than 10 B"):
+        next(lines)
+
+
 def test_a_line_may_be_as_long_as_allowed_and_no_longer() -> None:
     assert lines_of(b"x" * MOST + b"\ny") == [b"x" * MOST, b"y"]
     with pytest.raises(ValueError, match="longer than 1,000 B"):
