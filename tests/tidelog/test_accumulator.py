@@ -524,7 +524,7 @@ def test_a_value_that_is_refused_ends_the_run_before_it() -> None:
     append = partial(story.accumulator.append_values, story.topic, 0, 0, values)
     run = append(0, lambda: 0)
     assert run is not None and run.record_count == 2
-    with pytest.raises(TypeError, match="bytes or None, not str"):
+    with pytest.raises(TypeError, match="value must be bytes or None, not 'text'"):
         append(2, lambda: 0)
     run = append(3, lambda: 0)
     assert run is not None and run.record_count == 1
