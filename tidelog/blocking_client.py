@@ -23,7 +23,7 @@ class Core(Protocol):
     @property
     def client(self) -> ClusterClient: ...
     async def close(self) -> None: ...
-    def be_core(self) -> None: ...
+    def _leave_to_owner(self) -> None: ...
 
 
 C = TypeVar("C", bound=Core)
@@ -34,7 +34,7 @@ class BlockingClient(Generic[C]):
 
     def __init__(self, core: C, thread_name: str, default_timeout_ms: int) -> None:
         self._core = core
-        core.be_core()
+        core._leave_to_owner()
         self._default_timeout_ms = default_timeout_ms
         self._io = IoThread(thread_name)
 

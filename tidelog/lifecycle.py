@@ -26,13 +26,13 @@ class LoopBound:
     """The base of the asyncio clients. Each public method of a client calls `_enter_loop`.
 
     _loop      that of the first call; None before it
-    _is_core   a synchronous client owns this one, and frees it
+    _is_owned  a synchronous client owns this one, and frees it
     """
 
     client: ClusterClient
     closed: bool
     _loop: asyncio.AbstractEventLoop | None = None
-    _is_core = False
+    _is_owned = False
 
     def _enter_loop(self) -> None:
         """Bind the client to the running loop. RuntimeError if an earlier call has bound it to another one."""
@@ -46,12 +46,12 @@ class LoopBound:
                 "make and close a client within one asyncio.run"
             )
 
-    def be_core(self) -> None:
+    def _leave_to_owner(self) -> None:
         """Leave it to the synchronous client that owns this one to free it."""
-        self._is_core = True
+        self._is_owned = True
 
     def __del__(self) -> None:
-        if self._loop is None or self._is_core or self.closed:
+        if self._loop is None or self._is_owned or self.closed:
             return
         free_dropped(self, partial(_shut_down_soon, self.client, self._loop))
 

@@ -61,7 +61,7 @@ class Producer:
         self._now_ms = self._core.clock.now_ms
         self._monotonic_ms = self._core.clock.monotonic_ms
         self._closed = False
-        self._core.be_core()
+        self._core._leave_to_owner()
         self._io = IoThread("tidelog-producer", on_fork=self._forked)
         try:
             self._io.run(self._core.start())

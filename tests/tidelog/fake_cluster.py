@@ -150,7 +150,7 @@ class FakePartition:
     produces: int = 0
     max_batch_bytes: int = 1 << 20
     too_large: type[BrokerError] = MessageTooLargeError
-    fault_of: Callable[[Record], str | None] = lambda record: None
+    fault_of: Callable[[Record], str | None] | None = None
     excluded: type[BrokerError] = InvalidRecordError
     crowded: bool = False
     high_watermark: int | None = None
@@ -173,13 +173,19 @@ class FakePartition:
     def append(self, batch: bytes) -> int:
         if len(batch) > self.max_batch_bytes:
             raise self.too_large(f"a batch of {len(batch)} bytes; max.message.bytes is {self.max_batch_bytes}")
-        faults = {index: fault for index, each in enumerate(decode_records(batch)) if (fault := self.fault_of(each))}
+        faults = self._faults(batch)
         if faults and self.place_of_repeated(batch) is None:
             raise self.excluded(f"record {min(faults)} is excluded", record_errors=faults)
         base_offset = self._append_alone(batch)
         if self.crowded:
             self._append_alone(encode_batch([(0, OTHER_PRODUCER, None, ())]))
         return base_offset
+
+    def _faults(self, batch: bytes) -> dict[int, str]:
+        """Return what is wrong with single records, by their index; a batch may hold none that can be decoded."""
+        if self.fault_of is None:
+            return {}
+        return {index: fault for index, each in enumerate(decode_records(batch)) if (fault := self.fault_of(each))}
 
     def place_of_repeated(self, batch: bytes) -> int | None:
         """The base offset of an earlier batch with the same producer id and sequences."""

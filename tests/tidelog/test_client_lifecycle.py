@@ -76,7 +76,7 @@ NAMED: Mapping[str, Mapping[str, Any]] = {
     "send_batch": {"topic": "t", "batch": encode_batch([(1, None, b"v", ())]), "partition": 0},
 }
 #: For the synchronous client that owns the asyncio one.
-LEFT_OUT = {"be_core"}
+LEFT_OUT = {"_leave_to_owner"}
 
 
 def public_methods(kind: type[Any]) -> list[str]:
@@ -150,7 +150,7 @@ def resource_warnings() -> Iterator[list[str]]:
 @pytest.mark.parametrize(("kind", "name"), EVERY_CALL, ids=lambda value: getattr(value, "__name__", value))
 def test_each_call_of_an_asyncio_client_refuses_a_second_loop(kind: type[Any], name: str, cluster: FakeCluster) -> None:
     client = in_memory(kind, cluster, **options_of(kind))
-    client.be_core()  # nothing is told of it when the test drops it
+    client._leave_to_owner()  # nothing is told of it when the test drops it
     asyncio.run(begin(client))
 
     async def call() -> None:
