@@ -160,7 +160,10 @@ def test_a_time_in_the_future_is_told_before_the_rest() -> None:
 
 def test_the_ends_of_a_group_are_those_that_there_are_now() -> None:
     with a_topic(3, 9) as (consumer, tps):
-        assert list(resolve_ends(consumer, tps, 5).values()) == [3, 5]
+        ends, notes = resolve_ends(consumer, tps, 5)
+        assert (list(ends.values()), notes) == ([3, 5], ())
+        ends, notes = resolve_ends(consumer, tps, 10)
+        assert (list(ends.values()), notes) == ([3, 9], ("--until 10 is past the end of all 2 partitions, at 9",))
 
 
 # --- tables ---------------------------------------------------------------------------------------

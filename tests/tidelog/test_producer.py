@@ -514,3 +514,19 @@ async def test_a_record_is_stored_though_its_producer_s_id_was_another_s_before(
         async with a_producer(cluster, rng=random.Random(dice)) as producer:
             await producer.send_and_wait("t", b"%d" % dice)
     assert partition.values() == [b"1", b"2"]
+
+
+@on_virtual_time
+async def test_values_that_are_sent_together_arrive_once_each_and_in_order() -> None:
+    cluster = FakeCluster()
+    (partition,) = cluster.create("t")
+    values = [b"%d" % number for number in range(1000)]
+    runs, start = [], 0
+    async with a_producer(cluster, batch_size=2000, buffer_memory=4000) as producer:
+        while start < len(values):
+            runs.append(await producer.send_values("t", values, start, partition=0, timestamp_ms=7))
+            start += runs[-1].record_count
+        await producer.flush()
+    assert partition.values() == values
+    assert {record.timestamp for record in partition.records()} == {7}
+    assert [part.base_offset for run in runs for part in run.parts()][:2] == [0, runs[0].record_count]

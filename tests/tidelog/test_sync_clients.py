@@ -74,6 +74,18 @@ def test_many_threads_share_a_producer_and_each_keeps_its_order() -> None:
         assert [number for who, number in seen if who == name] == list(range(300))
 
 
+def test_values_that_are_sent_together_wait_for_room_in_the_buffer() -> None:
+    cluster = FakeCluster()
+    (partition,) = cluster.create("t")
+    values = [b"%d" % number for number in range(5000)]
+    with in_memory(Producer, cluster, batch_size=1000, buffer_memory=2000) as producer:
+        start = 0
+        while start < len(values):
+            start += producer.send_values("t", values, start).record_count
+        producer.flush(timeout=30)
+    assert partition.values() == values
+
+
 def test_a_closed_client_says_so() -> None:
     cluster = FakeCluster()
     cluster.create("t")

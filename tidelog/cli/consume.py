@@ -130,7 +130,9 @@ def consume(
         partitions = _partitions(consumer, topic, only)
         sink = Sink(sys.stdout.buffer, form, progress)
         if group is not None:
-            ends = None if follow else resolve_ends(consumer, partitions, last)
+            ends, notes = (None, ()) if follow else resolve_ends(consumer, partitions, last)
+            for note in notes:
+                click.echo(f"tidelog: {note}", err=True)
             with Share(consumer, topic, ends) as share:
                 copy(consumer, share, sink, count, timeout_ms, max_decompressed_batch_bytes)
             if ends is not None and not progress.records:

@@ -88,8 +88,7 @@ def resolve_span(
     if follow:
         return Span(starts, None, tuple(notes))
     wanted_ends = _resolve(consumer, partitions, End() if end is None else end, begins, present_ends)
-    if isinstance(end, int) and end > (farthest := max(present_ends.values())):
-        notes.append(f"--until {end} is past the end of {_every(partitions)}, at {farthest}")
+    notes += _end_notes(end, present_ends)
     ends = {tp: min(wanted_ends[tp], present_ends[tp]) for tp in partitions}
     span = Span(starts, ends, tuple(notes))
     if not span.unread and not notes:
@@ -97,11 +96,18 @@ def resolve_span(
     return span
 
 
-def resolve_ends(consumer: Consumer, partitions: list[TopicPartition], end: Position | None) -> Offsets:
-    """The ends of a span that begins wherever a group has committed."""
+def resolve_ends(
+    consumer: Consumer, partitions: list[TopicPartition], end: Position | None
+) -> tuple[Offsets, tuple[str, ...]]:
+    """Return the ends of a span that begins wherever a group has committed, and the notes about them."""
     begins, present_ends = consumer.beginning_offsets(partitions), consumer.end_offsets(partitions)
     ends = _resolve(consumer, partitions, End() if end is None else end, begins, present_ends)
-    return {tp: min(ends[tp], present_ends[tp]) for tp in partitions}
+    return {tp: min(ends[tp], present_ends[tp]) for tp in partitions}, tuple(_end_notes(end, present_ends))
+
+
+def _end_notes(end: Position | None, present_ends: Offsets) -> Iterator[str]:
+    if isinstance(end, int) and end > (farthest := max(present_ends.values())):
+        yield f"--until {end} is past the end of {_every(list(present_ends))}, at {farthest}"
 
 
 def _offset_notes(
