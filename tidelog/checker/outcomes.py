@@ -103,7 +103,7 @@ def _documented(cls: type[TidelogError]) -> Iterable[str]:
         yield from _documented(each)
 
 
-#: What an operation may end with: everything that `tidelog.errors` has, but that a broker did not foresee.
+#: What an operation may end with: everything that `tidelog.errors` has, but what a broker or a client did not foresee.
 DOCUMENTED: Final = frozenset(_documented(TidelogError)) - _names(
-    errors.BrokerError, errors.ClientError, errors.UnknownServerError
+    errors.BrokerError, errors.ClientError, errors.InternalError, errors.UnknownServerError
 )
