@@ -50,13 +50,18 @@ class Background:
             self._failure = None
             raise failure
 
-    def report(self, what: str, error: BaseException) -> InternalError:
-        """Log the unforeseen error of `what`, keep it for the next call of the user, return what that raises."""
+    def log(self, what: str, error: BaseException) -> InternalError:
+        """Log the unforeseen error of `what`, unless it is the last one again, and return what tells the user."""
         if self._logged.get(what) is not type(error):
             self._logged[what] = type(error)
             _log.error("%s failed unexpectedly; it is tried again", what, exc_info=error)
         failure = InternalError(f"{what} failed unexpectedly: {error!r}")
         failure.__cause__ = error
+        return failure
+
+    def report(self, what: str, error: BaseException) -> InternalError:
+        """Log the unforeseen error of `what`, keep it for the next call of the user, return what that raises."""
+        failure = self.log(what, error)
         self._failure = self._failure or failure
         for wake in self.on_failure:
             wake()

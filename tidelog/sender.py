@@ -196,7 +196,7 @@ class Sender:
         try:
             return self.accumulator.take(queue, queue.identity or self._identity or ANONYMOUS, leader.epoch)
         except Exception as error:
-            self.accumulator.fail(queue, error if isinstance(error, TidelogError) else _unforeseen(error))
+            self.accumulator.fail(queue, error if isinstance(error, TidelogError) else self._unforeseen(error))
             self._loop.call_soon(self._turn)  # what stands behind it may go
             return None
 
@@ -302,14 +302,14 @@ class Sender:
 
     def _all_failed(self, load: _Load, error: Exception, *, sent: bool) -> None:
         if not isinstance(error, TidelogError):
-            error, sent = _unforeseen(error), True
+            error, sent = self._unforeseen(error), True
         for queue, batch in load:
             if queue.in_flight and queue.batches and queue.batches[0] is batch:
                 try:
                     self._failed(queue, batch, error, sent=sent)
                 except Exception as unforeseen:  # so that no batch stays in flight for ever
                     batch.outcome_unknown |= sent
-                    self.accumulator.fail(queue, _unforeseen(unforeseen))
+                    self.accumulator.fail(queue, self._unforeseen(unforeseen))
         if error.stale_metadata or isinstance(error, TimeoutError):
             self._client.refresh_soon()
 
@@ -352,6 +352,10 @@ class Sender:
         faults = refusal.record_errors
         _log.info("%s: %s; its other records are sent again", queue.topic_partition, refusal)
         self.accumulator.drop_refused(queue, {index: type(refusal)(fault) for index, fault in faults.items()})
+
+    def _unforeseen(self, error: Exception) -> InternalError:
+        """Return the error of records whose sending failed because of a defect; they tell the user of it."""
+        return self._client.background.log("the producer", error)
 
     # --- what sending waits for -------------------------------------------------------------------
 
@@ -426,10 +430,3 @@ def _result_of(future: asyncio.Future[T]) -> T:
     if future.cancelled():
         raise DisconnectedError("what waited for the broker was cancelled from outside")
     return future.result()
-
-
-def _unforeseen(error: Exception) -> InternalError:
-    _log.error("a produce failed in a way that was not foreseen", exc_info=error)
-    failure = InternalError(f"the producer failed unexpectedly: {error!r}")
-    failure.__cause__ = error
-    return failure
