@@ -1,12 +1,13 @@
 """Tidelog: a replicated, partitioned, durable log with Kafka's semantics.
 
-    with Producer("localhost:9092") as producer:
+    with Producer() as producer:
         place = producer.send("events", b"value", key=b"key").get(timeout=10)
 
-    with Consumer("localhost:9092") as consumer:
+    with Consumer() as consumer:
         partition = TopicPartition("events", 0)
         found = consumer.offsets_for_times({partition: datetime(2024, 5, 1, tzinfo=UTC)})[partition]
 
+Without bootstrap servers clients use TIDELOG_BOOTSTRAP_SERVERS, else the cluster of this user's last `tidelog up`.
 `tidelog.aio` has the same clients for asyncio, `tidelog.errors` everything that they raise.
 
 Names are imported when they are first used: a command that only looks at processes needs no client, and no ZeroMQ.

@@ -59,7 +59,7 @@ ELSEWHERE = {
     "tidelog/    records": "the folders",
     "from datetime": "Python: tests/processes/test_readme.py",
     "from tidelog": "Python: tests/processes/test_readme.py",
-    "lines = (": "needs a Spark session: tests/spark/test_real_cluster.py reads a topic from a time",
+    "from pyspark": "Python: tests/processes/test_readme.py",
 }
 
 
