@@ -390,6 +390,7 @@ class Log:
             self.truncate_fully_and_start_at(offset)
         else:
             self._settle_after_cut(self._producers_after_cut())
+            self._keep_producers(self._segments.base_offsets[0])
 
     def _producers_after_cut(self) -> ProducerState:
         """Read from the log only where they must be: many batches may lie behind its last snapshot."""
@@ -476,7 +477,9 @@ class Log:
             return ()
         if count == len(self._segments):
             self.roll(now_ms)
-        self.raise_log_start(self._segments.base_offsets[count])
+        begin = self._segments.base_offsets[count]
+        self._keep_producers(begin)
+        self.raise_log_start(begin)
         self._reader.forget()
         with self._changing_names():
             retired = self._segments.retire_oldest(count)
@@ -501,6 +504,17 @@ class Log:
         self._segments.replace(old, cleaned)
         self._sweep_snapshots_if_possible()
         return True
+
+    def _keep_producers(self, begin: int) -> None:
+        """Write a snapshot if none is left that tells of producers whose batches lie before `begin`.
+
+        A crash may have damaged those that rolls have written, and a truncation removes those past its cut.
+        """
+        producers = self._appender.producers
+        if begin and producers.producers:
+            latest = self._snapshots.latest(self.log_end_offset)
+            if latest is None or latest[0] < begin:
+                self._snapshots.write(self.log_end_offset, producers)
 
     def _sweep_snapshots_if_possible(self) -> None:
         """With the next one otherwise: who changed the log must hear what went from it."""

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import pytest
 from simulation.crashable_files import CrashableFiles
 from simulation.failing_files import FailingFiles, Fault
-from simulation.page_cache import FORGOTTEN
+from simulation.page_cache import FORGOTTEN, KEPT
 
 from storage import leader_epochs, lost_logs, meta_properties, partition_metadata
 from storage.checkpoints import CLEANER_OFFSETS, HIGH_WATERMARKS, LOG_STARTS, RECOVERY_POINTS, read_offsets
@@ -373,3 +373,22 @@ def test_log_whose_sync_failed_is_not_synced_again_and_vouches_for_nothing(tmp_p
         assert read_offsets(broker.files, broker.path(RECOVERY_POINTS)).get(TP, 0) == 0
         assert not broker.files.exists(broker.path(BOOT_ID)), "the next process writes all anew"
         assert not broker.files.exists(broker.path(CLEAN_SHUTDOWN))
+
+
+@pytest.mark.parametrize("cut", [False, True], ids=["only deleted", "truncated after that"])
+def test_retention_keeps_producers_whose_snapshot_a_crash_has_damaged(disk: Disk, cut: bool) -> None:
+    """The batches made up for the snapshot; what a kill leaves without them is a snapshot again."""
+    broker = Broker(disk)
+    broker.append(3, producer_id=7)
+    broker.log.roll(NOW)
+    broker.append(20)
+    broker.log.flush()
+    again = Broker(disk, disk.after())  # no snapshot was synced
+    assert last_batches(again.log) == {7: 2}
+    drop_oldest(again)
+    assert again.log.segment_base_offsets[0] > 3
+    if cut:
+        again.log.truncate_to(again.log.log_end_offset - 1)
+    killed = again.files
+    assert isinstance(killed, CrashableFiles)
+    assert last_batches(Broker(disk, killed.crash(KEPT)).log) == {7: 2}
