@@ -90,7 +90,10 @@ class Producer:
 
         Raises at once: TypeError and ValueError, which name the argument and its value, MessageTooLargeError,
         InvalidTopicError; after up to `max_block_ms`: BufferExhaustedError, UnknownTopicOrPartitionError,
-        NoBrokersError, TimeoutError. What happens later is the future's.
+        NoBrokersError, TimeoutError; after a defect in the background, InternalError. What happens later is the
+        future's: a record that its topic excludes (InvalidTimestampError, InvalidRecordError) fails alone, and the
+        others of its batch are stored. Records of a topic that is deleted fail with UnknownTopicOrPartitionError as
+        soon as that is certain, after about 3 s.
         """
         if self._closed:
             raise self._io.closed_error()
