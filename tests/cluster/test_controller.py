@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -20,6 +21,11 @@ from cluster.effects import (
 from cluster.state import PartitionState, TopicAssignment, VersionedState
 from tests.cluster.controller_stage import TP, Cluster, broker, short
 from tidelog.control_messages import ANY_EPOCH
+from tidelog.errors import (
+    ElectionNotNeededError,
+    EligibleLeadersNotAvailableError,
+    PreferredLeaderNotAvailableError,
+)
 from tidelog.model import NO_LEADER, TopicPartition
 
 
@@ -662,3 +668,159 @@ def test_a_topic_is_deleted_in_any_epoch_and_what_was_moved_in_that_of_the_move(
     assert [stop.leader_epoch for stop in stops] == [ANY_EPOCH, ANY_EPOCH]
     moved = cluster.controller.stop_replicas(2, [TP])
     assert [stop.leader_epoch for each in moved if isinstance(each, SendStopReplica) for stop in each.partitions] == [0]
+
+
+# --- topics that go, and the brokers that come meanwhile --------------------------------------------------------
+
+
+def test_deletion_waits_for_a_broker_that_registers_after_it_has_begun() -> None:
+    cluster = Cluster(1, 2)
+    cluster.create("t", (1, 2))
+    cluster.settle()
+    cluster.die(2)
+    cluster.settle()
+    cluster.play(cluster.controller.deletions_wanted(["t"]))
+    cluster.come(broker(2, 99))
+    cluster.news()
+    cluster.play(cluster.controller.replicas_stopped(1, [TP]))
+    assert cluster.news() == [], "broker 2 still has its replica"
+    cluster.play(cluster.controller.replicas_stopped(2, [TP]))
+    assert cluster.news() == ["remove t"]
+
+
+def test_deletion_that_is_wanted_twice_begins_once() -> None:
+    cluster = Cluster(1)
+    cluster.create("t", (1,))
+    cluster.settle()
+    cluster.play(cluster.controller.deletions_wanted(["t"]))
+    cluster.play(cluster.controller.replicas_stopped(1, [TP]))
+    cluster.news()
+    cluster.play(cluster.controller.deletions_wanted(["t"]))
+    assert cluster.news() == []
+
+
+@pytest.mark.parametrize("lost", ["disk", "records"])
+def test_new_topic_of_the_name_does_not_inherit_what_a_broker_has_lost(lost: str) -> None:
+    cluster = Cluster(1, 2)
+    cluster.create("t", (1, 2))
+    cluster.settle()
+    failed = {"offline": [TP]} if lost == "disk" else {"offline": [], "lacking": [TP]}
+    cluster.play(cluster.controller.replicas_answered(1, [], **failed))
+    cluster.settle()
+    assert cluster.state().isr == (2,)
+    cluster.play(cluster.controller.deletions_wanted(["t"]))
+    for broker_id in (1, 2):
+        cluster.play(cluster.controller.replicas_stopped(broker_id, [TP]))
+    cluster.states.clear()
+    cluster.play(cluster.controller.topic_removed("t"))
+    cluster.create("t", (1, 2))
+    cluster.settle()
+    cluster.play(cluster.controller.rebalance_wanted(0))
+    cluster.settle()
+    assert (cluster.state().leader, cluster.state().isr) == (1, (1, 2))
+
+
+def test_topic_that_another_tool_has_deleted_is_forgotten() -> None:
+    cluster = Cluster(1, 2)
+    cluster.create("t", (1, 2))
+    cluster.create("u", (1, 2))
+    cluster.settle()
+    del cluster.topics["t"]
+    cluster.play(cluster.controller.topics_changed(cluster.topics, {}))
+    assert cluster.controller.every_topic() == {"u": "id-u"}
+    cluster.die(1)
+    assert [write.tp.topic for write in cluster.waiting] == ["u"]
+
+
+def test_deleted_topic_whose_znodes_go_is_forgotten_when_its_removal_is_done() -> None:
+    cluster = Cluster(1)
+    cluster.create("t", (1,))
+    cluster.settle()
+    cluster.play(cluster.controller.deletions_wanted(["t"]))
+    cluster.play(cluster.controller.replicas_stopped(1, [TP]))
+    cluster.play(cluster.controller.topics_changed({}, {}))
+    assert cluster.controller.topic_ids == {"t": "id-t"}, "the next topic of the name must wait"
+    cluster.play(cluster.controller.topic_removed("t"))
+    assert cluster.controller.topic_ids == {}
+
+
+# --- events that come late --------------------------------------------------------------------------------------
+
+
+def test_topic_that_is_told_as_created_twice_is_written_once() -> None:
+    cluster = Cluster(1)
+    cluster.create("t", (1,))
+    cluster.play(cluster.controller.topics_created([cluster.topics["t"]]))
+    assert len(cluster.waiting) == 1
+
+
+def test_assignment_and_outcome_of_a_forgotten_topic_change_nothing() -> None:
+    cluster = Cluster(1)
+    cluster.create("t", (1,))
+    (write,) = cluster.waiting
+    cluster.play(cluster.controller.topics_changed({}, {}))
+    assert cluster.controller.states_written([cluster.answer(write)]) == []
+    assert cluster.controller.assignment_written(cluster.topics["t"]) == []
+    assert cluster.controller.states == {}
+
+
+# --- why an election has no effect ------------------------------------------------------------------------------
+
+
+def refusal(cluster: Cluster, *, unclean: bool = False) -> type | None:
+    error = cluster.controller.election_refusal(TP, unclean=unclean)
+    return None if error is None else type(error)
+
+
+def test_preferred_election_is_refused_for_a_broker_that_cannot_lead() -> None:
+    cluster = Cluster(1, 2)
+    cluster.create("t", (1, 2))
+    cluster.settle()
+    assert refusal(cluster) is ElectionNotNeededError
+    cluster.play(cluster.controller.shutdown_wanted(1))
+    cluster.settle()
+    assert cluster.state().leader == 2
+    cluster.leader_tells_isr(TP, 2, 1)
+    assert refusal(cluster) is PreferredLeaderNotAvailableError, "broker 1 is in sync, and is leaving"
+    cluster.come(broker(1, 50))
+    cluster.settle()
+    cluster.leader_tells_isr(TP, 2)
+    assert refusal(cluster) is PreferredLeaderNotAvailableError, "broker 1 is not in sync"
+    cluster.leader_tells_isr(TP, 2, 1)
+    assert refusal(cluster) is None
+    cluster.play(cluster.controller.replicas_answered(1, [], [TP]))
+    assert refusal(cluster) is PreferredLeaderNotAvailableError, "broker 1's disk has failed"
+
+
+def test_unclean_election_is_refused_if_a_leader_or_no_replica_lives() -> None:
+    cluster = Cluster(1, 2)
+    cluster.create("t", (1, 2))
+    cluster.settle()
+    assert refusal(cluster, unclean=True) is ElectionNotNeededError
+    cluster.leader_tells_isr(TP, 1)
+    cluster.die(1)
+    cluster.settle()
+    assert refusal(cluster, unclean=True) is None
+    cluster.die(2)
+    assert refusal(cluster, unclean=True) is EligibleLeadersNotAvailableError
+
+
+def test_preferred_election_does_not_give_leadership_to_a_broker_that_leaves() -> None:
+    cluster = Cluster(1, 2)
+    cluster.create("t", (1, 2))
+    cluster.settle()
+    cluster.play(cluster.controller.shutdown_wanted(1))
+    cluster.settle()
+    cluster.leader_tells_isr(TP, 2, 1)
+    cluster.play(cluster.controller.elections_wanted([TP]))
+    cluster.settle()
+    assert cluster.state().leader == 2
+    assert not cluster.controller.undecided(TP)
+
+
+def test_new_topic_has_no_leaving_broker_in_its_isr() -> None:
+    cluster = Cluster(1, 2)
+    cluster.play(cluster.controller.shutdown_wanted(1))
+    cluster.create("t", (1, 2))
+    cluster.settle()
+    assert (cluster.state().leader, cluster.state().isr) == (2, (2,))

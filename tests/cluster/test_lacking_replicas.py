@@ -127,3 +127,17 @@ def test_one_out_of_sync_is_rather_elected_than_one_whose_log_may_be_gone() -> N
     cluster.tell_end(2, 0, -1)
     cluster.settle()
     assert (cluster.state().leader, cluster.state().isr) == (2, (2,))
+
+
+def test_lacking_replica_that_restarts_is_trusted_until_it_refuses_again() -> None:
+    cluster = Cluster(1, 2)
+    cluster.create("t", (1, 2))
+    cluster.settle()
+    cluster.leader_tells_isr(TP, 1)
+    refuse(cluster, 1)
+    assert cluster.state().leader == NO_LEADER
+    cluster.come(broker(1, 99))
+    cluster.settle()
+    assert cluster.state().leader == 1, "its lost disk may be back"
+    refuse(cluster, 1)
+    assert cluster.state().leader == NO_LEADER

@@ -53,6 +53,13 @@ def test_who_goes_is_shed_when_enough_of_the_others_have_everything(
     assert state == (None if expected is None else PartitionState(expected[0], 6, expected, 7))
 
 
+def test_shedding_waits_while_all_who_stay_are_dead() -> None:
+    assigned = ReplicaAssignment((1, 2)).toward((3, 2))
+    state = PartitionState(1, 5, (1, 2, 3), 1)
+    assert shed_state(state, assigned, {1}, (), 1, 7) is None
+    assert shed_state(state, assigned, {1, 3}, (), 1, 7) == PartitionState(3, 6, (2, 3), 7)
+
+
 def test_a_leader_that_stays_leads_on_and_one_that_leaves_does_not_inherit() -> None:
     assigned = ReplicaAssignment((1, 2, 3)).toward((2, 3))
     assert shed_state(PartitionState(3, 0, (1, 2, 3), 1), assigned, {1, 2, 3}, (), 1, 1) == PartitionState(

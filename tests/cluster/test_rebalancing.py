@@ -55,3 +55,17 @@ def test_an_election_that_is_asked_for_during_a_write_comes_after_it() -> None:
     assert cluster.controller.undecided(tp)
     cluster.settle()
     assert cluster.state(tp).leader == 1
+
+
+def test_partition_that_is_being_reassigned_is_left_alone() -> None:
+    cluster = Cluster(1, 2, 3)
+    cluster.create("t", (1, 2))
+    cluster.settle()
+    tp = TopicPartition("t", 0)
+    cluster.silent.add(1)
+    cluster.reassign(tp, 3, 2)
+    cluster.settle()
+    assert cluster.assigned(tp).moving and cluster.state(tp).leader == 1
+    cluster.leader_tells_isr(tp, 1, 2, 3)
+    cluster.play(cluster.controller.rebalance_wanted(0))
+    assert not cluster.controller.undecided(tp), "broker 3 gets it when the reassignment has come so far"
