@@ -79,6 +79,7 @@ class Row:
     also       outcomes that are right only if a rival acts in the middle of the operation
     most       how often the effect may take place at most; more than 1 only if a repetition does no harm
     unguarded  nodes that the operation may write without having seen them, each with its reason
+    owner      a node without which the effect must not take place
     holds      asserts what must be true after a success
     """
 
@@ -99,6 +100,7 @@ class Row:
     also: tuple[Outcome, ...] = ()
     most: int = 1
     unguarded: dict[str, str] = field(default_factory=dict)
+    owner: str = ""
     holds: Callable[[Stage, Any], Awaitable[None]] | None = None
 
     @property
@@ -323,6 +325,17 @@ async def settings_stand(stage: Stage, result: dict[str, str] | None) -> None:
 
 def with_segment_bytes(configs: Any) -> dict[str, str]:
     return {**configs, "segment.bytes": "7"}
+
+
+async def made_by_another_tool(stage: Stage) -> None:
+    """The topic has no settings, and no state yet."""
+    await parents_missing(stage)
+    await no_settings(stage)
+
+
+async def gone_by_another_tool(stage: Stage) -> None:
+    """Another tool deletes the topic, and counts no removal."""
+    await stage.delete(znodes.topic_path("t"))
 
 
 OFFSET_PATH = znodes.consumer_offset_path(GROUP, TP)
@@ -750,6 +763,7 @@ WRITES = [
         operation="TopicConfigs.change",
         call=lambda stage: stage.tested.topic_configs.change("t", with_segment_bytes),
         effect=znodes.topic_config_path("t"),
+        owner=znodes.topic_path("t"),
         fair=done({"retention.ms": "5", "segment.bytes": "7"}),
         request_lost=done({"retention.ms": "5", "segment.bytes": "7"}),
         answer_lost=done({"retention.ms": "5", "segment.bytes": "7"}),
@@ -767,6 +781,7 @@ WRITES = [
         case="against a rival of the same setting",
         call=lambda stage: stage.tested.topic_configs.change("t", with_segment_bytes),
         effect=znodes.topic_config_path("t"),
+        owner=znodes.topic_path("t"),
         fair=done({"retention.ms": "5", "segment.bytes": "7"}),
         request_lost=done({"retention.ms": "5", "segment.bytes": "7"}),
         answer_lost=done({"retention.ms": "5", "segment.bytes": "7"}),
@@ -777,6 +792,23 @@ WRITES = [
         vanished=Cell(no_settings, done({"segment.bytes": "7"})),
         most=2,
         holds=last_writer_is_not_taken_back,
+    ),
+    Row(
+        operation="TopicConfigs.change",
+        case="of a topic of another tool",
+        arrange=made_by_another_tool,
+        call=lambda stage: stage.tested.topic_configs.change("t", with_segment_bytes),
+        effect=znodes.topic_config_path("t"),
+        owner=znodes.topic_path("t"),
+        fair=done({"segment.bytes": "7"}),
+        request_lost=done({"segment.bytes": "7"}),
+        answer_lost=done({"segment.bytes": "7"}),
+        changed=Cell(other_setting, done({"segment.bytes": "7", "flush.ms": "9"})),
+        anew=Cell(no_settings, done({"segment.bytes": "7"})),
+        deposed=Cell(Stage.depose, done({"segment.bytes": "7"})),
+        expired=expired(done({"segment.bytes": "7"})),
+        vanished=Cell(gone_by_another_tool, not_done(None)),
+        most=2,  # once more if somebody has deleted the settings
     ),
     Row(
         operation="ZooKeeperOffsets.commit",

@@ -57,6 +57,8 @@ class FaultyStore:
     sent     the number of requests so far
     applied  the writes that the server has made, in order, each transaction as its operations
     blind    those of them that stood on nothing that the operation had seen
+    owner    a node without which nothing may be written, "" for none
+    orphans  the writes that were made although that node did not exist
     """
 
     def __init__(self, inner: Store, look: Look | None = None) -> None:
@@ -65,6 +67,8 @@ class FaultyStore:
         self.sent = 0
         self.applied: list[Sequence[Operation]] = []
         self.blind: list[BlindWrite] = []
+        self.owner = ""
+        self.orphans: list[Sequence[Operation]] = []
         self._inner = inner
         self._look = look
         self._seen: dict[str, set[Incarnation]] = {}
@@ -153,7 +157,10 @@ class FaultyStore:
 
     async def _write(self, operations: Sequence[Operation], write: Callable[[], Awaitable[T]]) -> T:
         found = {each.path: self._look(each.path) for each in operations} if self._look else {}
+        has_owner = not self.owner or self._look is None or self._look(self.owner) is not None
         answer = await write()
+        if not has_owner:
+            self.orphans.append(tuple(operations))
         self.applied.append(tuple(operations))
         for operation in operations:
             stat = found.get(operation.path)

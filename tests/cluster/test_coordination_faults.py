@@ -45,6 +45,7 @@ async def ready(row: Row | ReadRow) -> Stage:
 async def run(row: Row | ReadRow, stage: Stage) -> Any:
     """Returns what the operation returns or raises."""
     stage.store.watch_writes(stage.known())
+    stage.store.owner = getattr(row, "owner", "")
     try:
         return await row.call(stage)
     except TidelogError as error:
@@ -58,6 +59,7 @@ def written(row: Row, stage: Stage) -> int:
 def assert_nothing_was_written_blindly(row: Row, stage: Stage) -> None:
     blind = [each for each in stage.store.blind if each.operation.path not in row.unguarded]
     assert not blind, f"written over what nobody has looked at: {blind}"
+    assert not stage.store.orphans, f"written although {row.owner} is gone: {stage.store.orphans}"
 
 
 async def check(row: Row, stage: Stage, result: Any, allowed: Outcome) -> None:

@@ -284,6 +284,25 @@ def test_who_is_to_be_left_alone_with_the_records_lives_still_when_the_leader_ha
     assert cluster.state().isr == (2, 3, 4)
 
 
+def test_heirs_are_asked_again_if_the_leader_gets_a_new_epoch_meanwhile() -> None:
+    cluster = moved_from_a_silent_leader()
+    cluster.silent = {2, 3, 4}
+    cluster.hear(1)  # the heirs are asked
+    cluster.silent.add(1)
+    cluster.play(cluster.controller.leadership_over(1, {TP: cluster.state().leader_epoch}))
+    cluster.settle()
+    cluster.hear(2, 3, 4)
+    cluster.settle()
+    assert cluster.state().leader == 1, "it has not been heard in this epoch"
+    cluster.silent = {2, 3, 4}
+    cluster.hear(1)
+    cluster.settle()
+    assert cluster.state().leader == 1, "the heirs answered before the leader did"
+    cluster.hear(3)
+    cluster.settle()
+    assert cluster.state().isr == (2, 3, 4)
+
+
 # --- unclean elections -------------------------------------------------------------------------------------
 
 

@@ -213,3 +213,18 @@ def test_time_to_answer_begins_anew_with_every_question() -> None:
     assert cluster.waiting == [], "broker 3 was asked a moment ago"
     cluster.play(cluster.controller.time_passed(599_500))
     assert [write.state.leader for write in cluster.waiting] == [2]
+
+
+def test_unclean_election_gives_up_everybody_else_for_good() -> None:
+    """Who was eligible may come back, and has no claim any more."""
+    cluster = Cluster(1, 2, 3)
+    cluster.create("t", (1, 2, 3))
+    cluster.settle()
+    cluster.leader_tells_isr(TP, 1, 2)
+    for broker_id in (2, 1):
+        cluster.die(broker_id)
+        cluster.settle()
+    assert (cluster.state().isr, cluster.state().eligible) == ((1,), (2,))
+    cluster.play(cluster.controller.elections_wanted([TP], unclean=True))
+    cluster.settle()
+    assert (cluster.state().leader, cluster.state().isr, cluster.state().eligible) == (3, (3,), ())
