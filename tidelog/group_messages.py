@@ -292,13 +292,13 @@ class LeaveGroupRequest(Request):
 
 
 class MemberStage(StrEnum):
-    """Where a member stands in the rebalance, as far as the coordinator knows."""
+    """How far a member is in the rebalance, as far as the coordinator knows."""
 
-    #: It has heard of its partitions.
+    #: The member has received its partitions.
     ASSIGNED = "Assigned"
-    #: It has done its part, and waits for other members.
+    #: The member has sent its request, and waits for other members.
     WAITING = "Waiting"
-    #: The coordinator waits for its next request: JoinGroup or SyncGroup.
+    #: The coordinator waits for this member's next request: JoinGroup or SyncGroup.
     AWAITED = "Awaited"
 
 
@@ -319,7 +319,7 @@ class DescribedMember(Message):
 class DescribedGroup(Message):
     """A group; `state` is Dead where there is none of this name.
 
-    `invited` has the member ids that were given out and with which nobody has joined yet (KIP-394).
+    `pending_member_ids` are those that the coordinator gave to consumers which have not joined with them yet (KIP-394).
     """
 
     group_id: str
@@ -328,7 +328,7 @@ class DescribedGroup(Message):
     protocol_type: str = ""
     protocol: str = ""
     members: tuple[DescribedMember, ...] = ()
-    invited: tuple[str, ...] = field(default=(), metadata=since(1))
+    pending_member_ids: tuple[str, ...] = field(default=(), metadata=since(1))
 
 
 @frozen

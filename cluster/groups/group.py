@@ -91,7 +91,7 @@ class Group:
         return self._roster.leader
 
     def stage_of(self, member: Member) -> MemberStage:
-        """Return where a member of the group stands in the rebalance."""
+        """Return how far a member of the group is in the rebalance."""
         if self.state is GroupState.PREPARING:
             return MemberStage.AWAITED if member.joining is None else MemberStage.WAITING
         if member.member_id in self._unsynced:
@@ -99,8 +99,8 @@ class Group:
         return MemberStage.WAITING if self.state is GroupState.COMPLETING else MemberStage.ASSIGNED
 
     @property
-    def invited(self) -> tuple[str, ...]:
-        """The member ids that were given out and with which nobody has joined yet."""
+    def pending_member_ids(self) -> tuple[str, ...]:
+        """Return the member ids with which no consumer has joined since the coordinator gave them out (KIP-394)."""
         return tuple(sorted(self._roster.expected))
 
     # --- its record in the offsets topic -------------------------------------------------------------

@@ -279,8 +279,8 @@ class GroupHandlers:
             for member in group.members.values()
         )
         protocol = group.protocol if settled else ""
-        state, invited = group.state.value, group.invited
-        return DescribedGroup(group_id, 0, state, group.protocol_type, protocol, members, invited)
+        state, pending = group.state.value, group.pending_member_ids
+        return DescribedGroup(group_id, 0, state, group.protocol_type, protocol, members, pending)
 
     def list(self, request: ListGroupsRequest, context: RequestContext) -> Outcome:
         """The groups of this broker; what is being loaded is not among them, and the answer says that."""

@@ -574,10 +574,10 @@ def test_stage_says_which_members_have_heard_of_their_partitions() -> None:
     assert stages(coordinator) == {leader: "Assigned", others[0]: "Assigned", others[1]: "Awaited"}
 
 
-def test_invited_ids_are_those_that_nobody_has_joined_with() -> None:
+def test_pending_ids_are_those_with_which_no_consumer_has_joined() -> None:
     coordinator = Coordinator()
     with pytest.raises(MemberIdRequiredError):
         coordinator.join("newcomer", needs_id=True)
-    assert coordinator.group.invited == ("newcomer",)
+    assert coordinator.group.pending_member_ids == ("newcomer",)
     coordinator.join("newcomer", member_id="newcomer")
-    assert coordinator.group.invited == ()
+    assert coordinator.group.pending_member_ids == ()

@@ -24,8 +24,8 @@ def a_member(name: str, *assignment: TopicPartition, stage: MemberStage | None =
     return MemberDescription(name, None, f"client-{name}", "10.0.0.9", ("orders",), assignment, stage)
 
 
-def a_group(state: ConsumerGroupState, *members: MemberDescription, invited: tuple[str, ...] = ()) -> Any:
-    return ConsumerGroupDescription("billing", "consumer", "range", state, members, 2, invited)
+def a_group(state: ConsumerGroupState, *members: MemberDescription, pending: tuple[str, ...] = ()) -> Any:
+    return ConsumerGroupDescription("billing", "consumer", "range", state, members, 2, pending)
 
 
 def shown(capsys: pytest.CaptureFixture[str], group: ConsumerGroupDescription) -> list[str]:
@@ -65,7 +65,7 @@ def test_member_without_partitions_has_a_line_that_says_why(
 
 
 def test_id_that_nobody_joined_with_is_shown_as_such(capsys: pytest.CaptureFixture[str]) -> None:
-    group = a_group(ConsumerGroupState.EMPTY, invited=("client-7",))
+    group = a_group(ConsumerGroupState.EMPTY, pending=("client-7",))
     [line] = [line for line in shown(capsys, group) if "client-7" in line]
     assert "has never joined" in line
     _show_members(group, as_json=True)

@@ -128,7 +128,7 @@ def _show_partitions(
             "lag_seconds": max(late, default=None),
             "partitions": [_as_json(tp, each, owners.get(tp), rates) for tp, each in lags.items()],
             "members_without_partitions": [_member_as_json(each, described) for each in idle],
-            "never_joined": list(described.invited),
+            "never_joined": list(described.pending_member_ids),
         }
         click.echo(json.dumps(told))
     else:
@@ -140,7 +140,7 @@ def _show_partitions(
         rows = [_row(tp, each, owners.get(tp), rates) for tp, each in lags.items()]
         nowhere = (None,) * (len(at) + len(speeds))
         rows += [(*nowhere, each.member_id, each.host, _standing(each, described)) for each in idle]
-        rows += [(*nowhere, member_id, None, _NEVER_JOINED) for member_id in described.invited]
+        rows += [(*nowhere, member_id, None, _NEVER_JOINED) for member_id in described.pending_member_ids]
         for line in format_table((*at, *speeds, "member", "host", "note"), rows):
             click.echo(line)
     refuse_silence({tp: each.error for tp, each in lags.items()}, len(lags))
@@ -211,7 +211,7 @@ def _show_members(described: ConsumerGroupDescription, as_json: bool) -> None:
             "group": described.group_id,
             "state": described.state.value,
             "members": [_member_as_json(each, described) for each in described.members],
-            "never_joined": list(described.invited),
+            "never_joined": list(described.pending_member_ids),
         }
         click.echo(json.dumps(told))
         return
@@ -227,7 +227,7 @@ def _show_members(described: ConsumerGroupDescription, as_json: bool) -> None:
         )
         for each in described.members
     ]
-    rows += [(member_id, None, None, None, None, None, _NEVER_JOINED) for member_id in described.invited]
+    rows += [(member_id, None, None, None, None, None, _NEVER_JOINED) for member_id in described.pending_member_ids]
     for line in format_table(("member", "instance", "client", "host", "partitions", "assignment", "note"), rows):
         click.echo(line)
 

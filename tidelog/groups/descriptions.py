@@ -85,7 +85,7 @@ class MemberDescription:
 class ConsumerGroupDescription:
     """One group: `partition_assignor` is what its members are assigned by, `coordinator` a broker's id.
 
-    `invited` has the member ids that the coordinator gave to consumers which have not joined with them yet.
+    `pending_member_ids` are those that the coordinator gave to consumers which have not joined with them yet.
     """
 
     group_id: str
@@ -94,7 +94,7 @@ class ConsumerGroupDescription:
     state: ConsumerGroupState
     members: tuple[MemberDescription, ...]
     coordinator: int
-    invited: tuple[str, ...] = ()
+    pending_member_ids: tuple[str, ...] = ()
 
     @property
     def is_simple_consumer_group(self) -> bool:
@@ -116,7 +116,7 @@ def describe_group(told: DescribedGroup, coordinator: int) -> ConsumerGroupDescr
         ConsumerGroupState.parse(told.state),
         tuple(_describe_member(each, told.protocol_type) for each in told.members),
         coordinator,
-        told.invited,
+        told.pending_member_ids,
     )
 
 
