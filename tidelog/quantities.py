@@ -1,4 +1,4 @@
-"""Prints quantities for people: counts with their nouns, sizes, durations and rates.
+"""Prints quantities for people: counts with their nouns, sizes, durations, rates and lists that must stay short.
 
 Every command uses these functions, so that the same quantity looks the same everywhere. `--json` prints raw numbers
 instead, with the unit in the field's name. `tidelog.timestamps.format_time` prints points in time.
@@ -8,6 +8,8 @@ A size, a duration and a rate have three significant digits, groups of thousands
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 #: (unit, its length, the least number of it that is shown): 90 min says more than 1.5 h.
 _DURATIONS_MS = (
@@ -54,6 +56,12 @@ def format_count(number: int) -> str:
 def count_of(number: int, one: str, many: str = "") -> str:
     """Return the number with its noun: 1 record, 2,000 records."""
     return f"{format_count(number)} {plural(number, one, many)}"
+
+
+def first_of(names: Sequence[str], most: int) -> str:
+    """Return the first `most` names, and how many others there are: a, b and 3 more."""
+    more = len(names) - most
+    return ", ".join(names[:most]) + (f" and {format_count(more)} more" if more > 0 else "")
 
 
 def format_size(size_bytes: float) -> str:

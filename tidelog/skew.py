@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from tidelog.quantities import format_duration, format_size, plural
+from tidelog.quantities import first_of, format_duration, format_size, plural
 from tidelog.records import RecordTime
 from tidelog.timestamps import format_time
 from tidelog.topic_times import PartitionTimes
@@ -128,6 +128,4 @@ def _uneven(partitions: Iterable[PartitionTimes]) -> Iterator[Skew]:
 
 
 def _named(found: Sequence[tuple[int, int]]) -> str:
-    names = ", ".join(str(number) for _, number in found[:_MOST_NAMED])
-    left = len(found) - _MOST_NAMED
-    return f"{plural(len(found), 'partition')} {names}" + (f" and {left} more" if left > 0 else "")
+    return f"{plural(len(found), 'partition')} {first_of([str(number) for _, number in found], _MOST_NAMED)}"

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping
 from contextlib import asynccontextmanager
 
@@ -47,7 +48,7 @@ from tidelog.errors import (
     UnknownTopicIdError,
 )
 from tidelog.model import NO_LEADER, TopicPartition
-from tidelog.quantities import count_of
+from tidelog.quantities import count_of, first_of
 
 log = logging.getLogger(__name__)
 
@@ -55,8 +56,9 @@ log = logging.getLogger(__name__)
 _TURN = 64
 #: Epochs of a log that the controller is told of: the last ones, in which it may differ from others.
 _EPOCHS_TOLD = 32
-#: Every partition begins with this epoch when its topic is created. A later one means that something happened.
+#: The leader epoch of a partition whose topic was just created. A later epoch means that leadership has changed.
 _FIRST_EPOCH = 0
+#: A log line names at most this many partitions.
 _MOST_NAMED = 5
 
 
@@ -407,22 +409,15 @@ class ControlRequests:
 
 
 def _log_role_changes(broker_id: int, states: Collection[PartitionStateMessage]) -> None:
-    """Log one line for all partitions that this broker begins to lead, and one for those that it begins to follow."""
-    led = [
-        f"{state.topic}-{state.partition} (epoch {state.leader_epoch})" for state in states if state.leader == broker_id
-    ]
-    followed = [
-        f"{state.topic}-{state.partition} (broker {state.leader}, epoch {state.leader_epoch})"
-        for state in states
-        if state.leader not in (broker_id, NO_LEADER)
-    ]
-    unled = [f"{state.topic}-{state.partition}" for state in states if state.leader == NO_LEADER]
-    for level, what, named in (
-        (logging.INFO, "begins to lead %s: %s", led),
-        (logging.INFO, "begins to follow %s: %s", followed),
-        (logging.INFO, "hears of %s without a leader: %s", unled),
-    ):
-        if named:
-            more = len(named) - _MOST_NAMED
-            which = ", ".join(named[:_MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
-            log.log(level, what, count_of(len(named), "partition"), which)
+    """Log one line for each kind of change: this broker begins to lead, begins to follow, or knows no leader."""
+    by_change: defaultdict[str, list[str]] = defaultdict(list)
+    for state in states:
+        tp, epoch = f"{state.topic}-{state.partition}", state.leader_epoch
+        if state.leader == broker_id:
+            by_change["begins to lead %s: %s"].append(f"{tp} (epoch {epoch})")
+        elif state.leader == NO_LEADER:
+            by_change["has replicas of %s without a leader: %s"].append(tp)
+        else:
+            by_change["begins to follow %s: %s"].append(f"{tp} (broker {state.leader}, epoch {epoch})")
+    for change, partitions in by_change.items():
+        log.info(change, count_of(len(partitions), "partition"), first_of(partitions, _MOST_NAMED))

@@ -71,7 +71,7 @@ def test_the_summary_names_eight_partitions_and_counts_the_rest() -> None:
         lines = [b'{"partition": %d}' % number for number in range(11)]
         delivery.send_parsed(FIRST, lines, parse_json)
         delivery.finish()
-    assert delivery.produced.summary().endswith("t/6 offset 0, t/7 offset 0, and 3 more")
+    assert delivery.produced.summary().endswith("t/6 offset 0, t/7 offset 0 and 3 more")
 
 
 def test_without_lines_the_summary_says_so() -> None:

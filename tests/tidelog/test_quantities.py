@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 import tidelog.cli
 from tidelog.quantities import (
     count_of,
+    first_of,
     format_count,
     format_duration,
     format_rate,
@@ -96,6 +97,13 @@ def test_a_duration_has_the_largest_unit_that_fits(duration_ms: float, shown: st
 )
 def test_a_count_agrees_with_its_noun(number: int, one: str, many: str, shown: str) -> None:
     assert count_of(number, one, many) == shown
+
+
+def test_a_list_that_is_too_long_ends_with_the_number_of_the_others() -> None:
+    assert first_of(["a", "b"], 2) == "a, b"
+    assert first_of(["a", "b", "c"], 2) == "a, b and 1 more"
+    assert first_of([str(number) for number in range(2_002)], 2) == "0, 1 and 2,000 more"
+    assert first_of([], 2) == ""
 
 
 def test_a_verb_agrees_with_its_number() -> None:

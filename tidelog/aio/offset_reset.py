@@ -13,6 +13,7 @@ from tidelog.groups.descriptions import ConsumerGroupDescription, ConsumerGroupS
 from tidelog.groups.reset import OffsetReset, ResetTarget, ToTime, resolve
 from tidelog.model import READ_UNCOMMITTED, OffsetAndMetadata, TopicPartition
 from tidelog.offsets import Ends, find_ends
+from tidelog.quantities import first_of
 from tidelog.record_times import record_times
 from tidelog.starting_points import StartingPoint, try_starting_points
 from tidelog.timestamps import to_target_ms, warn_of_seconds
@@ -59,9 +60,7 @@ def require_no_members(group: ConsumerGroupDescription) -> None:
     """NonEmptyGroupError that names the members."""
     if not group.members and group.state in (ConsumerGroupState.EMPTY, ConsumerGroupState.DEAD):
         return
-    who = ", ".join(map(_name, group.members[:_MOST_NAMED]))
-    more = len(group.members) - _MOST_NAMED
-    who += f" and {more} more" if more > 0 else ""
+    who = first_of(list(map(_name, group.members)), _MOST_NAMED)
     members = f"has members ({who})" if who else f"is not empty ({group.state})"
     raise NonEmptyGroupError(f"group {group.group_id!r} {members}: stop them first")
 

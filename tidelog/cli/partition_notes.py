@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from tidelog.cli.table import format_table
-from tidelog.quantities import count_of, format_count
+from tidelog.quantities import count_of, first_of, format_count
 
 #: A line with more of them would not be read.
 _MOST_NUMBERS = 8
@@ -19,8 +19,7 @@ def some_of(numbers: Sequence[int], total: int) -> str:
         return f"all {count_of(total, 'partition')}"
     if len(numbers) == 1:
         return f"partition {numbers[0]}"
-    more = len(numbers) - _MOST_NUMBERS
-    named = ", ".join(map(str, numbers[:_MOST_NUMBERS])) + (f" and {format_count(more)} more" if more > 0 else "")
+    named = first_of(list(map(str, numbers)), _MOST_NUMBERS)
     return f"{format_count(len(numbers))} of {count_of(total, 'partition')} ({named})"
 
 

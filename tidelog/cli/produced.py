@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tidelog.quantities import count_of, format_size
+from tidelog.quantities import count_of, first_of, format_size
 
 if TYPE_CHECKING:
     from tidelog.record_future import RunPart
@@ -81,11 +81,7 @@ class Produced:
             for number, each in sorted(self._partitions.items())
             if (text := each.offsets_text())
         ]
-        if not named:
-            return ""
-        more = len(named) - _MOST_PARTITIONS_NAMED
-        rest = [f"and {more} more"] if more > 0 else []
-        return f": {', '.join(named[:_MOST_PARTITIONS_NAMED] + rest)}"
+        return f": {first_of(named, _MOST_PARTITIONS_NAMED)}" if named else ""
 
     def as_json(self) -> dict[str, object]:
         """The same for programs."""
