@@ -109,7 +109,8 @@ class Coordination(TopicNodes):
     async def register_broker(self, registration: BrokerRegistration, previous_session: int = 0) -> int:
         """Makes `/brokers/ids/N` and returns its czxid, the broker epoch.
 
-        The version of `/brokers/ids` counts all registrations (see `_change_registration`).
+        The same transaction raises the version of `/brokers/ids`, which counts all registrations (see
+        `_change_registration`).
         An own old registration (of `previous_session` or of this session) is removed first. Somebody else's is
         waited for as long as its session may need to end; then BrokerIdTaken.
         """
@@ -169,9 +170,10 @@ class Coordination(TopicNodes):
         return {broker.broker_id: broker for broker in found if broker is not None}
 
     async def fence_broker(self, broker_id: int, broker_epoch: int, epoch_version: int) -> bool:
-        """Removes a dead broker's registration as its controller, if it is still that one.
+        """Removes a dead broker's registration on behalf of the controller, if its epoch is still `broker_epoch`.
 
-        Returns whether it did; also True if the answer was lost and the registration is gone. ControllerFenced.
+        Returns True if the registration was removed, or if the answer was lost and the registration is gone.
+        ControllerFenced.
         """
         path = znodes.broker_path(broker_id)
         return await self._change_registration(
@@ -203,10 +205,12 @@ class Coordination(TopicNodes):
         change: Callable[[Node], Operation | None],
         commit: Callable[[Sequence[Operation]], Awaitable[object]],
     ) -> bool:
-        """Commits what `change` makes of the registration with this epoch. Returns whether it did, or may have done.
+        """Commits the operation that `change` returns for the registration with this epoch.
 
-        A later registration of the broker has the same versions as this one, and ZooKeeper checks no czxid. Therefore
-        the change stands on the version of `/brokers/ids`, which counts the registrations of all brokers.
+        Returns True if the operation was committed, or may have been: an answer was lost, and the registration has
+        another epoch now, or `change` returns None. ZooKeeper does not compare czxids, and a later registration of the
+        broker has the same version as this one. So the commit also checks the version of `/brokers/ids`, which counts
+        the registrations of all brokers.
         """
         path, tried = znodes.broker_path(broker_id), False
         async with self._patient.patience():
@@ -392,7 +396,7 @@ class Coordination(TopicNodes):
                     await self._patient.pause()
                 actual = await self.read_state(tp)
                 found = NO_VERSION if actual is None else actual.partition_epoch
-                # Compared as it is written: two states are equal also if only one of them names eligible replicas.
+                # The encoded states are compared, because `==` ignores `eligible`.
                 if actual is not None and (found, znodes.encode_state(actual.state)) == (expected + 1, data):
                     return expected + 1
                 if unknown is None or found != expected:

@@ -236,10 +236,10 @@ class Decisions(Picture):
         return None if verdict.leader is None else self._chosen(tp, state, verdict.leader)
 
     def _any_registering(self, replicas: Collection[int]) -> bool:
-        """Returns whether one of these has registered and is not let in yet.
+        """Returns whether one of these replicas is on a broker that has registered and is not online yet.
 
-        An election waits for such a replica, also if it was waited long enough for those that are away: the replica may
-        reach farther than all that are there, and it is let in within moments.
+        An election waits for such a replica, even if the wait for absent replicas is over: its log may reach farther
+        than all others, and its broker is online within moments.
         """
         return not self.arriving.keys().isdisjoint(replicas)
 

@@ -191,11 +191,11 @@ class Partition:
     @property
     def has_enough_in_sync(self) -> bool:
         """An acknowledgement of the whole ISR means as many copies as `min.insync.replicas` asks for."""
-        return self.in_sync_count >= self.least_in_sync
+        return self.in_sync_count >= self.effective_min_isr
 
     @property
-    def least_in_sync(self) -> int:
-        """Return how many in-sync replicas acks=all needs: the topic's setting, but at most all replicas."""
+    def effective_min_isr(self) -> int:
+        """Return how many in-sync replicas acks=all needs: `min.insync.replicas`, or all replicas if they are fewer."""
         return min(self.min_insync_replicas, len(self.replicas))
 
     @property

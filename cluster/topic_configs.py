@@ -62,10 +62,10 @@ class TopicConfigs:
         """Writes what `change` makes of the topic's settings, and the notification; returns it.
 
         `change` is asked again where somebody else was faster; what it raises ends the attempt. None: there is no such
-        topic. Settings that stay as they are are not written. OutcomeUnknownError also if others have written since a
-        write without an answer: to repeat that write could take back what they have written.
+        topic. Settings that stay as they are are not written. OutcomeUnknownError if a write got no answer and other
+        clients have written since, because a second write could undo their changes.
         """
-        unanswered: _Unanswered | None = None
+        unanswered: _UnansweredWrite | None = None
         async with self._patient.patience():
             while True:
                 removals = await self._patient.until_answered(lambda: self._store.get(znodes.CONFIG_TOPICS))
@@ -77,13 +77,16 @@ class TopicConfigs:
                 if after == before:
                     return after
                 if unanswered is not None and unanswered.may_be_overwritten(node):
-                    raise OutcomeUnknownError(f"topic {topic!r}: others have changed its settings meanwhile")
+                    raise OutcomeUnknownError(
+                        f"topic {topic!r}: the settings may or may not be changed: a write got no answer, and another "
+                        "client has changed them since"
+                    )
                 try:
                     await self._write(topic, after, node, removals)
                 except TransactionFailedError:
-                    await self._patient.pause()  # another client has written or removed: what stands there decides
+                    await self._patient.pause()  # another client has written or removed the node: read it again
                 except OutcomeUnknownError:
-                    unanswered = _Unanswered(node)
+                    unanswered = _UnansweredWrite(node)
                     await self._patient.pause()
                 else:
                     return after
@@ -108,15 +111,16 @@ class TopicConfigs:
 
 
 @dataclass(frozen=True, slots=True)
-class _Unanswered:
-    """A write upon `before` whose outcome is unknown."""
+class _UnansweredWrite:
+    """A write over the node `before` whose outcome is unknown."""
 
     before: Node | None
 
     def may_be_overwritten(self, found: Node | None) -> bool:
-        """Returns whether the write may have been made, and another one after it.
+        """Returns whether another client may have written `found` after this write.
 
-        It made the version after that of `before`, if it was made. A node of another czxid belongs to another topic.
+        If this write was made, its node has the version after that of `before`, so a later version means another
+        write. A node with another czxid belongs to a later topic of this name.
         """
         if found is None or (self.before is not None and self.before.stat.czxid != found.stat.czxid):
             return False

@@ -35,7 +35,7 @@ log = logging.getLogger(__name__)
 #: Partitions of one multi, which has to stay well below ZooKeeper's 1 MB.
 _REMOVAL_BATCH = 250
 
-#: The index of the settings in the multi that creates a topic; the check of the fence comes first.
+#: The index of the settings in the multi that creates a topic; index 0 is the check of the controller's epoch.
 _CONFIG_OPERATION = 1
 
 
@@ -78,7 +78,7 @@ class TopicNodes:
     async def create_topic(self, assignment: TopicAssignment, epoch_version: int) -> bool:
         """Writes assignment and settings in one multi. Returns False if the topic exists already.
 
-        Settings that an earlier topic has left, or another tool has made, are overwritten.
+        Settings under this name that an earlier topic or another tool has left are overwritten.
         """
         topic = assignment.topic
         path, config = znodes.topic_config_path(topic), znodes.encode_topic_config(assignment.configs)

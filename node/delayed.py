@@ -41,10 +41,10 @@ class PendingAppend:
 
 
 def too_few_in_sync(partition: Partition) -> str:
-    """Return what a producer is told that asked for more in-sync replicas than the partition has."""
+    """Return the error message for a produce with acks=all to a partition with fewer in-sync replicas than it needs."""
     return (
         f"{partition.topic_partition}: in-sync replicas: {partition.in_sync_count} of {len(partition.replicas)}; "
-        f"acks=all needs {partition.least_in_sync} (min.insync.replicas={partition.min_insync_replicas})"
+        f"acks=all needs {partition.effective_min_isr} (min.insync.replicas={partition.min_insync_replicas})"
     )
 
 

@@ -18,8 +18,8 @@ from tidelog.messages import EpochEndOffset, EpochPartition, FetchPartition, Fet
 
 log = logging.getLogger(__name__)
 
-#: Refusals of a leader that has heard of the new epoch later than this follower, or earlier. A moment later both agree.
-_PASSING: tuple[type[BrokerError], ...] = (
+#: Refusals in normal operation: the leader has learned of the new epoch later than this follower, or earlier.
+_TRANSIENT: tuple[type[BrokerError], ...] = (
     FencedLeaderEpochError,
     NotLeaderOrFollowerError,
     UnknownLeaderEpochError,
@@ -104,7 +104,7 @@ class Followed:
         following, replica = self.following, self.replica
         self.ask = None
         if error := error_for(answer.error_code):
-            level = logging.DEBUG if isinstance(error, _PASSING) else logging.WARNING
+            level = logging.DEBUG if isinstance(error, _TRANSIENT) else logging.WARNING
             log.log(level, "%s: broker %d: %s", replica.topic_partition, replica.partition.leader, error)
             restart = following.failed(error, answer.log_start_offset, replica.log, now_ms)
             if restart is not None:

@@ -78,7 +78,7 @@ class KeptJournal(Journal):
                 [replica for replica in pending if replica not in partition.isr],
                 leos,
                 partition.replicas,
-                partition.least_in_sync,
+                partition.effective_min_isr,
             )
         )
 

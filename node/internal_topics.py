@@ -1,8 +1,8 @@
 """Rules that protect the internal topics from clients.
 
 `__consumer_offsets` is the only internal topic. Group coordinators keep committed offsets and group members there. A
-request that would destroy these records, or stop a coordinator from writing more, is refused whichever client sends it.
-No request overrides a rule. Every limit comes from the settings file of the broker that judges the request.
+broker refuses every request that would destroy these records, or stop a coordinator from writing more, whichever client
+sends it. No request overrides a rule. Every limit comes from the settings file of the broker that judges the request.
 """
 
 from __future__ import annotations
@@ -103,8 +103,8 @@ class InternalTopicRules:
     def check_configs(self, topic: str, configs: Mapping[str, str], replicas: int | None) -> None:
         """Raise PolicyViolationError if the topic's own settings `configs` endanger committed offsets.
 
-        The broker's defaults fill the settings that are left out. `replicas` is the number of replicas that each
-        partition has at least, or None if it is unknown.
+        The broker's defaults stand for settings that are left out. `replicas` is the smallest number of replicas of any
+        partition, or None if it is unknown.
         """
         if is_internal(topic):
             for violation in self._violations(LogConfig.from_topic_configs(configs, self.defaults), replicas):
@@ -113,9 +113,9 @@ class InternalTopicRules:
     def check_reassignment(
         self, tp: TopicPartition, configs: Mapping[str, str], current: Sequence[int], wanted: Sequence[int]
     ) -> None:
-        """Raise PolicyViolationError if the partition would get fewer replicas than it has and than it needs.
+        """Raise PolicyViolationError if the partition would have fewer replicas than now, and fewer than the minimum.
 
-        A partition that has too few already may move to as many other brokers.
+        A partition that already has too few replicas may move to the same number of other brokers.
         """
         if not is_internal(tp.topic) or len(wanted) >= len(current):
             return
@@ -125,10 +125,10 @@ class InternalTopicRules:
             (min_insync, "min.insync.replicas of the topic"),
         )
         if len(wanted) < least:
-            raise PolicyViolationError(f"{tp}: {len(wanted)} of {least} replicas: must be at least {least} ({setting})")
+            raise PolicyViolationError(f"{tp}: replication factor {len(wanted)}: must be at least {least} ({setting})")
 
     def _violations(self, config: LogConfig, replicas: int | None) -> Iterator[str]:
-        """Yield what is wrong with each setting, and why a coordinator depends on it."""
+        """Yield, for each setting that endangers committed offsets, its value, the allowed values, and the reason."""
         defaults, texts = self.defaults, config.to_topic_configs()
 
         def violation(setting: str, must: str) -> str:

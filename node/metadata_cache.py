@@ -147,8 +147,8 @@ class MetadataCache:
         cached = self._topics.get(topic)
         return cached is not None and (partition in cached.partitions or 0 <= partition < cached.partition_count)
 
-    def least_replicas(self, topic: str) -> int | None:
-        """Return how many replicas each partition of the topic has at least; None if no partition is known."""
+    def fewest_replicas(self, topic: str) -> int | None:
+        """Return the smallest number of replicas of any partition of the topic; None if no partition is known."""
         cached = self._topics.get(topic)
         states = () if cached is None else cached.partitions.values()
         return min((len(state.replicas) for state in states), default=None)

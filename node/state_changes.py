@@ -120,7 +120,7 @@ class StateChanges:
                 await asyncio.sleep(backoff.next_ms() / 1000)
             else:
                 shrinks = len(proposal.state.isr) < len(partition.isr)
-                # Replicas that come back are normal after each restart; one that leaves is worth a look.
+                # Each restart brings replicas back to the ISR. An operator must see only those that leave.
                 level = logging.INFO if shrinks else logging.DEBUG
                 log.log(level, "%s: ISR is %s now (version %d)", tp, proposal.state.isr, partition_epoch)
                 self._journal.isr_cas(tp, proposal, partition_epoch)

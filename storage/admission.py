@@ -4,13 +4,13 @@ Kafka 3.9 decides most cases, with its codes: what cannot get better by being se
 clients retry. Three things it lets through are refused, since nobody could use them: a codec that nothing defines, a
 delete horizon (which is compaction's to set), and bytes after the batch.
 
-Records are looked at, though never at their headers, only where the topic asks for something that the batch's header
-does not tell: a key in each record (`cleanup.policy=compact`), or timestamps that are not too old; and where the header
-tells of a timestamp that is too late, to find the records that have one. A refusal for single records names them
-(KIP-467), so that a producer can send the others again. Records are compressed anew where the topic asks for another
-codec (`compression.type`). A few kilobytes may stand for half a million records or for very many bytes, and a slow
-codec takes half a second for a MiB. So a broker's loop admits only what is short (`admit_if_quick`); nothing but the
-batch and the topic's settings decides, so that the rest runs on any thread. What would take long even there is
+Records are decoded (without their headers) in two cases only. The topic may require what the batch's header does not
+show: a key in each record (`cleanup.policy=compact`), or timestamps that are not too old. Or the header shows a
+timestamp that is too late, so that the records with such a timestamp must be found. A refusal for single records names
+them (KIP-467), so that a producer can send the others again. Records are compressed anew where the topic asks for
+another codec (`compression.type`). A few kilobytes may stand for half a million records or for very many bytes, and a
+slow codec takes half a second for a MiB. So a broker's loop admits only what is short (`admit_if_quick`); nothing but
+the batch and the topic's settings decides, so that the rest runs on any thread. What would take long even there is
 refused as too large: clients then send less at once.
 """
 
@@ -138,12 +138,12 @@ def _checked_header(batch: Buffer, config: LogConfig) -> BatchHeader:
 
 
 def _is_late(timestamp: int, config: LogConfig, now_ms: int) -> bool:
-    """Whether a record's timestamp lies too far after the broker's clock."""
+    """Returns whether the topic refuses a timestamp because it lies too far after the broker's clock."""
     return not config.log_append_time and timestamp - now_ms > config.latest_lead_ms
 
 
 def _concerns_records(header: BatchHeader, config: LogConfig, now_ms: int) -> bool:
-    """Whether the topic asks more of the batch than its header tells, or the header tells of a record to refuse."""
+    """Returns whether the records must be decoded: to check or recompress them, or to find those that are too late."""
     codec = config.codec
     return (
         config.inspects_records
@@ -188,7 +188,7 @@ def _with_records(batch: Buffer, header: BatchHeader, config: LogConfig, now_ms:
 
 
 def _check_records(batch: Buffer, header: BatchHeader, config: LogConfig, now_ms: int, limit: int) -> None:
-    """Raise the refusal that names every record, up to `MAX_NAMED_RECORDS`, which the topic's settings exclude."""
+    """Raise the error that names the records which the topic's settings forbid, at most `MAX_NAMED_RECORDS` of them."""
     outline = outline_batch(batch, header, limit=limit)
     timestamps = outline.timestamps()  # which no reader could read where one leaves 64 bits
     keyless: dict[int, str] = {}
@@ -201,7 +201,7 @@ def _check_records(batch: Buffer, header: BatchHeader, config: LogConfig, now_ms
             if fault := _fault_of_time(timestamp, config, now_ms):
                 mistimed[index] = fault
         if not mistimed and (fault := _fault_of_time(header.max_timestamp, config, now_ms)):
-            raise InvalidTimestampError(fault)  # none of the records has what the header says
+            raise InvalidTimestampError(fault)  # only the header has this timestamp, and none of the records
     if mistimed:
         raise _refusal(InvalidTimestampError, {**keyless, **mistimed}, header.record_count)
     if keyless:
@@ -220,7 +220,7 @@ def _fault_of_time(timestamp: int, config: LogConfig, now_ms: int) -> str:
 
 
 def _refusal(kind: type[BrokerError], faults: Mapping[int, str], record_count: int) -> BrokerError:
-    """Return the error of a batch that is refused for the faults of single records, by their index in the batch."""
+    """Return the error for a batch whose records at these indexes have these faults."""
     named = sorted(faults)[:MAX_NAMED_RECORDS]
     text = faults[named[0]]
     if record_count > 1:

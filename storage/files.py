@@ -22,7 +22,7 @@ from storage.descriptors import NO_RESERVE, NONE_LEFT, DescriptorReserve, OutOfD
 from tidelog.errors import StorageError
 from tidelog.model import Buffer
 
-#: Of one write; the kernel refuses more.
+#: The most parts of one write. The kernel refuses a system call with more.
 _MOST_PARTS = os.sysconf("SC_IOV_MAX")
 
 
@@ -300,9 +300,9 @@ def _open_draft(path: Path) -> tuple[int, Path]:
 
 
 def read_at(fd: int, count: int, position: int) -> bytes:
-    """Return up to `count` bytes from `position` on; fewer only at the end of the file. OSError.
+    """Return `count` bytes from `position` on, or fewer if the file ends before. OSError.
 
-    The kernel may return a part of what there is. Only an empty answer means the end.
+    One system call may return a part of the bytes that are there. Only an empty result means the end of the file.
     """
     data = os.pread(fd, count, position)
     while 0 < len(data) < count:
@@ -314,9 +314,10 @@ def read_at(fd: int, count: int, position: int) -> bytes:
 
 
 def _write_rest(fd: int, position: int, data: bytes, written: int) -> None:
-    """Write what is missing of `data`, which begins at `position`, in as many calls as the kernel needs. OSError.
+    """Write `data[written:]`, in as many system calls as are needed; `data` begins at `position`. OSError.
 
-    The kernel may take a part of the bytes without an error. The next call then tells the cause, for example ENOSPC.
+    One system call may write a part of the bytes without an error. The next one then fails with the cause, for example
+    ENOSPC.
     """
     while written < len(data):
         count = os.pwrite(fd, memoryview(data)[written:], position + written)

@@ -158,7 +158,10 @@ class LeaderEpochs:
                     raise
 
     def rewrite(self) -> None:
-        """Write the file once more, as it is, so that the next sync brings it to the disk. StorageError."""
+        """Write the same entries again, because a sync writes nothing that an earlier, failed sync dropped.
+
+        StorageError.
+        """
         self._store(self._entries)
 
     def sync(self) -> None:

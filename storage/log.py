@@ -586,7 +586,7 @@ class Log:
                 raise
 
     def _fail_sync(self, error: StorageError) -> None:
-        """Refuse all that follows, here and for the next process; but not if no sync was tried."""
+        """Refuse all later appends and syncs, and have the next process know of it; unless no sync was attempted."""
         if not isinstance(error, OutOfDescriptorsError):
             self._failure = error
             if self._on_sync_failed is not None:
@@ -620,7 +620,7 @@ class Log:
             self._segments.active.seal()
             self.flush()
             try:
-                # If all batches had been synced before, the flush did nothing for the entry that `seal` has added.
+                # The flush skips the index entry that `seal` has added if all batches were synced before.
                 self._segments.active.sync_indexes()
                 self._sync_producers()
             except StorageError as error:
@@ -630,7 +630,7 @@ class Log:
         self.abandon()
 
     def _sync_producers(self) -> None:
-        """Sync the snapshot at the log end. After a clean shutdown no batch is read again to find what it lacks."""
+        """Write or sync the snapshot at the log end, because no batch is read again after a clean shutdown."""
         producers, end_offset = self._appender.producers, self.log_end_offset
         if self._snapshots.offsets()[-1:] != [end_offset]:
             self._snapshots.write(end_offset, producers, sync=bool(producers.producers))

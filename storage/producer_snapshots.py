@@ -93,7 +93,7 @@ class Snapshots:
         self._files.sync_directory(self._directory)
 
     def rewrite(self) -> None:
-        """Write each once more, as it is, so that the next sync brings it to the disk."""
+        """Write each file again, unchanged, because a sync writes nothing that an earlier, failed sync dropped."""
         for offset in self.offsets():
             data = self._files.read(self._path(offset))
             if data is not None:

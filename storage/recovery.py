@@ -80,7 +80,7 @@ class Recovery:
                           that the log is `cleaned_to`. Elsewhere a hole means that a file is missing, or that its end
                           never reached the disk: what a cleaner of ours has written ends where the next one begins
     rewrite               what is read beyond the recovery point may be in the page cache alone, and counted as written
-                          there; so may snapshots and the epoch cache
+                          there; so may producer snapshots and the leader-epoch file. All of them are written again
     on_loss               is called before any batch, or part of one, is taken away: the log may lack then what was
                           acknowledged
     opened                closes the segments, where it is closed itself

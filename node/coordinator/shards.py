@@ -119,7 +119,7 @@ class Shards:
         if shard.leads:
             took_ms = self._replicas.clock.monotonic_ms() - begun_ms
             self.load_times.add(took_ms * 1_000_000)
-            # A partition without groups is read at once, and nobody has waited for it.
+            # A partition without groups is read at once, so that no client has waited for it.
             level = logging.INFO if shard.groups else logging.DEBUG
             log.log(level, "%s: coordinates %s, loaded in %d ms", tp, count_of(len(shard.groups), "group"), took_ms)
             self.on_ready(shard)

@@ -155,7 +155,7 @@ class Configs:
 
         def change(before: Mapping[str, str]) -> Mapping[str, str]:
             after = changed(before, alteration.changes, defaults)
-            self._internal.check_configs(topic, after, self._metadata.least_replicas(topic))
+            self._internal.check_configs(topic, after, self._metadata.fewest_replicas(topic))
             return after
 
         async with turn(self._turns, self._clock, deadline_ms):

@@ -1,7 +1,7 @@
-"""Tells how an interpreter was built: one without profile-guided optimisation (PGO) is a tenth to a fifth slower.
+"""Finds out how an interpreter was built: one without profile-guided optimisation (PGO) is 10 to 20 % slower.
 
-`python interpreter.py` exits with 0 if the Python that runs it was built with PGO, else with 1. It needs no package,
-because `scripts/bench` asks it of interpreters that have none of ours.
+`python interpreter.py` exits with 0 if the Python that runs it was built with PGO, else with 1. This file imports only
+the standard library, because `scripts/bench` runs it in interpreters that have no other packages.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ import sys
 import sysconfig
 
 _REQUESTED = "--enable-optimizations"
-#: Debian and its descendants build `profile-opt` without that option. This one stands only in their builds.
-_DEBIANS = "--with-wheel-pkg-dir=/usr/share/python-wheels"
+#: Debian and its derivatives build with PGO without that option. Only their builds have this option.
+_DEBIAN_OPTION = "--with-wheel-pkg-dir=/usr/share/python-wheels"
 
 
 def is_optimised(configure_arguments: str) -> bool:
     """Return whether an interpreter that was configured with these arguments was built with PGO."""
-    return _REQUESTED in configure_arguments or _DEBIANS in configure_arguments
+    return _REQUESTED in configure_arguments or _DEBIAN_OPTION in configure_arguments
 
 
 def this_is_optimised() -> bool:

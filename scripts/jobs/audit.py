@@ -65,7 +65,9 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespac
     parser.add_argument("--starting-offsets", default="earliest", metavar="JSON", help='earliest, or {"t": {"0": 5}}')
     parser.add_argument("--ending-offsets", default="latest", metavar="JSON", help='latest, or {"t": {"0": 9}}')
     parser.add_argument("--json", metavar="FILE", help="also write the result there")
-    parser.add_argument("--progress", metavar="FILE", help="write there, as JSON lines, how far Spark's stages are")
+    parser.add_argument(
+        "--progress", metavar="FILE", help="also write the progress of Spark's stages there, as JSON lines"
+    )
     parser.add_argument("--examples", type=int, default=5, metavar="N", help="of each kind (default 5)")
     parser.add_argument("--master", default="local[2,4]", help="Spark's master (default local[2,4])")
     parser.add_argument("--driver-memory", default="1g", help="the JVM's heap (default 1g)")

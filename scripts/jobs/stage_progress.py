@@ -1,4 +1,4 @@
-"""Writes to a file of JSON lines how far the stages of a Spark job are, so that the process that waits can show it."""
+"""Writes the progress of a Spark job's stages to a file of JSON lines, so that a process that waits can show it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _PERIOD_S = 0.5
 
 
 class StageProgress:
-    """Samples Spark's status on a thread of its own while the `with` block runs. One line for each change:
+    """Samples Spark's status on a thread of its own while the `with` block runs, and writes a line for each change:
 
     {"started": true}                       Spark runs, and no stage has been seen yet
     {"stage": 4, "tasks": 12, "done": 5}    the stage that runs, how many tasks it has, and how many have ended
@@ -42,7 +42,7 @@ class StageProgress:
     def _sample(self) -> None:
         while not self._ended.wait(_PERIOD_S):
             for stage in sorted(self._tracker.getActiveStageIds())[:1]:
-                # A stage may end between the two calls; then there is nothing to tell of it.
+                # A stage that ends between the two calls has no info any more.
                 if (info := self._tracker.getStageInfo(stage)) is not None:
                     self._write({"stage": stage + 1, "tasks": info.numTasks, "done": info.numCompletedTasks})
 

@@ -22,7 +22,7 @@ _PLOT_COLUMNS = 64
 _PLOT_ROWS = 6
 _BLOCKS = " ▁▂▃▄▅▆▇█"
 _QUIET_S = 8.0
-#: A state that has not changed is printed again only after this time, so that a log stays short and shows life.
+#: An unchanged state is printed again after this time, so that a log stays short and still shows progress.
 _UNCHANGED_S = 30.0
 _SOURCES_SHOWN = 6
 

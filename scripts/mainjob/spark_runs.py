@@ -73,7 +73,7 @@ class EventFile:
         self._read_bytes = 0
 
     def new_events(self) -> list[dict[str, Any]]:
-        """Return the whole lines that were not returned before; none while the file does not exist."""
+        """Return the events of the complete lines that no earlier call has returned; none if there is no file yet."""
         try:
             with self.path.open("rb") as file:
                 file.seek(self._read_bytes)

@@ -312,8 +312,9 @@ class Story:
         given.too_long_places = [str(place) for reader in readers for place in reader.too_long]
 
     def _until(self, doing: str | Callable[[], str], condition: Callable[[], bool], timeout_s: float | None) -> bool:
-        """Return whether the condition came true within the time. Meanwhile show `doing` (a text: with the counts of
-        lines), and raise what went wrong.
+        """Return whether the condition came true within the time; StoryError if a part of the demo fails meanwhile.
+
+        The wait shows what `doing` returns, or the text `doing` with the counts of lines.
         """
         self._state = doing if callable(doing) else lambda: f"{doing}: {self._counts()}"
         deadline = None if timeout_s is None else time.monotonic() + timeout_s

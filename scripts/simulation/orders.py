@@ -68,7 +68,7 @@ class Operator:
         return self._give(partial(self._move, count))
 
     def move_offsets(self, count: int) -> Order:
-        """The same of the offsets of groups, with three replicas at least, because brokers refuse fewer."""
+        """Moves a partition of `__consumer_offsets` to at least three replicas, because brokers refuse fewer."""
         return self._give(lambda: self._reassign(self._client.dice.choice(OFFSETS_TPS), max(3, count)))
 
     def alter(self) -> Order:

@@ -302,7 +302,7 @@ class Segment:
         self.sync_indexes()
 
     def sync_indexes(self) -> None:
-        """Sync the entries that no sync has covered yet; without any, nothing is done."""
+        """Sync the index entries that no sync has covered yet. Do nothing if there are none."""
         self.offset_index.sync()
         self.time_index.sync()
 

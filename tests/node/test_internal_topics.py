@@ -147,8 +147,8 @@ def test_min_insync_above_the_replicas_is_judged_only_if_their_number_is_known()
 @pytest.mark.parametrize(
     ("current", "wanted", "min_insync", "refusal"),
     [
-        ((1, 2, 3), (1, 2), "2", "2 of 3 replicas: must be at least 3 .offsets_topic_replication_factor"),
-        ((1, 2, 3, 4, 5), (1, 2, 3), "4", "3 of 4 replicas: must be at least 4 .min.insync.replicas"),
+        ((1, 2, 3), (1, 2), "2", "replication factor 2: must be at least 3 .offsets_topic_replication_factor"),
+        ((1, 2, 3, 4, 5), (1, 2, 3), "4", "replication factor 3: must be at least 4 .min.insync.replicas"),
         ((1, 2, 3, 4), (1, 2, 3), "2", ""),
         ((1, 2, 3), (4, 5, 6), "2", ""),
         ((1, 2), (3, 4), "2", ""),  # it has too few already
