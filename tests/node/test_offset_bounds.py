@@ -1,0 +1,195 @@
+"""Each bound that a broker tells its storage, in a log of which no two offsets are the same.
+
+    log start 2 < recovery point 4 < high watermark 7 < log end 11, in segments from 0, 3, 6, 8 and 10
+
+Where two of them are equal, a call with the wrong one is answered rightly: so it was with compaction, which once was
+told the log end. Each test here names the only offset that its answer may depend on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from node.handlers.examination import Examinations
+from node.handlers.fetch import DelayedFetch, Wanted
+from node.handlers.reading import read_partition
+from node.handlers.replicas import describe_replicas
+from storage.checkpoints import HIGH_WATERMARKS, LOG_STARTS, RECOVERY_POINTS, read_offsets
+from storage.files import RealFiles
+from tests.node.client_requests import TP, fetch_request, values_of
+from tests.node.test_housekeeping import Home, home
+from tests.node.test_segment_offsets import before
+from tests.storage.cleaning import keyed
+from tests.storage.logs import records_of
+from tidelog.admin_messages import DeleteRecordsPartition, DeleteRecordsRequest
+from tidelog.clock import SystemClock
+from tidelog.errors import OffsetOutOfRangeError
+from tidelog.messages import DescribePartition, DescribeReplicasRequest, EpochPartition, OffsetForLeaderEpochRequest
+from tidelog.model import (
+    CONSUMER_REPLICA_ID,
+    DEBUGGING_REPLICA_ID,
+    EARLIEST_TIMESTAMP,
+    LATEST_TIMESTAMP,
+    MAX_TIMESTAMP,
+)
+from tidelog.operator_messages import ExamineReplicaRequest
+
+LOG_START, RECOVERY_POINT, HIGH_WATERMARK, LOG_END = 2, 4, 7, 11
+SEGMENTS = (0, 3, 6, 8, 10)
+#: Of the records by offset: `a` is replaced below the high watermark, `b` and `c` above it only.
+KEYS = (b"x", b"y", b"c", b"a", b"b", b"a", b"e", b"f", b"b", b"c", b"g")
+LATER = 1 << 60
+
+
+@asynccontextmanager
+async def unequal(path: Path, **configs: str) -> AsyncIterator[Home]:
+    """A broker that leads a partition in which all offsets differ; too few are in sync for more to be committed."""
+    async with home(path, min_insync_replicas="2", **configs) as here:
+        begin_ms = SystemClock().now_ms() - 1_000
+        for offset, key in enumerate(KEYS):
+            if offset in SEGMENTS[1:]:
+                here.log.roll(begin_ms)
+            here.log.append_as_leader(keyed((key, b"%d" % offset), timestamp=begin_ms + offset), 0, begin_ms)
+            if offset + 1 == RECOVERY_POINT:
+                here.log.flush()
+        here.log.raise_log_start(LOG_START)
+        here.node.replica().partition.high_watermark = HIGH_WATERMARK
+        assert here.log.segment_base_offsets == SEGMENTS
+        assert (here.log.log_start_offset, here.log.recovery_point, here.log.log_end_offset) == (
+            LOG_START,
+            RECOVERY_POINT,
+            LOG_END,
+        )
+        yield here
+
+
+async def test_compaction_is_told_the_high_watermark(tmp_path: Path) -> None:
+    async with unequal(tmp_path, cleanup_policy="compact", min_cleanable_dirty_ratio="0") as here:
+        keeping = here.keeping()
+        assert await keeping.clean()
+        kept = [record.offset for record, _ in records_of(here.log)]
+        assert kept == [2, 4, 5, 6, 7, 8, 9, 10], "only what a committed record replaces is gone"
+        here.log.truncate_to(HIGH_WATERMARK)
+        assert {record.key for record, _ in records_of(here.log)} == {b"a", b"b", b"c", b"e"}, (
+            "each key has its last value"
+        )
+        await keeping.stop()
+
+
+async def test_retention_is_told_the_high_watermark(tmp_path: Path) -> None:
+    async with unequal(tmp_path, retention_bytes="0") as here:
+        keeping = here.keeping()
+        await keeping.delete_old_segments()
+        assert here.log.segment_base_offsets == (6, 8, 10)
+        await keeping.stop()
+
+
+@pytest.mark.parametrize("before_offset", [-1, HIGH_WATERMARK, HIGH_WATERMARK + 1, LOG_END])
+async def test_deletion_of_records_is_told_the_high_watermark(tmp_path: Path, before_offset: int) -> None:
+    async with unequal(tmp_path) as here:
+        part = DeleteRecordsPartition(TP.topic, TP.partition, before_offset)
+        (answer,) = (await here.node.ask(DeleteRecordsRequest((part,), 1_000))).partitions
+        if before_offset > HIGH_WATERMARK:
+            assert answer.error_code == OffsetOutOfRangeError.code
+            assert here.log.log_start_offset == LOG_START
+        else:
+            assert (answer.error_code, answer.low_watermark) == (0, HIGH_WATERMARK)
+            assert here.log.log_start_offset == HIGH_WATERMARK
+
+
+@pytest.mark.parametrize(("for_follower", "end"), [(False, HIGH_WATERMARK), (True, LOG_END)])
+async def test_fetch_ends_at_the_bound_of_who_asks(tmp_path: Path, for_follower: bool, end: int) -> None:
+    async with unequal(tmp_path) as here:
+        found: list[bytes] = []
+        at = LOG_START
+        while at < LOG_END:  # a read ends with a segment
+            (asked,) = fetch_request(at).partitions
+            answer, _ = read_partition(
+                here.node.replicas, asked, here.node.replica(), 0, 1 << 20, for_follower=for_follower, first=True
+            )
+            bounds = (answer.high_watermark, answer.last_stable_offset, answer.log_start_offset)
+            assert bounds == (HIGH_WATERMARK, HIGH_WATERMARK, LOG_START)
+            if answer.records is None:
+                break
+            found += values_of(answer.records, at)
+            at = LOG_START + len(found)
+        assert found == [b"%d" % offset for offset in range(LOG_START, end)]
+
+
+async def test_fetch_out_of_range_names_the_bounds_of_what_may_be_read(tmp_path: Path) -> None:
+    async with unequal(tmp_path) as here:
+        for at in (LOG_START - 1, LOG_END + 1):
+            (answer,) = (await here.node.ask(fetch_request(at))).partitions
+            bounds = (answer.high_watermark, answer.last_stable_offset, answer.log_start_offset)
+            assert (answer.error_code, *bounds) == (
+                OffsetOutOfRangeError.code,
+                HIGH_WATERMARK,
+                HIGH_WATERMARK,
+                LOG_START,
+            )
+
+
+async def test_waiting_fetch_counts_committed_bytes_alone(tmp_path: Path) -> None:
+    async with unequal(tmp_path) as here:
+        record_bytes = here.log.bytes_between(6, 7)
+        assert record_bytes
+        for records, satisfied in ((1, True), (2, False)):
+            request = fetch_request(6, min_bytes=records * record_bytes)
+            wanted = Wanted(request.partitions[0], here.node.replica(), 0)
+            assert DelayedFetch(1_000, here.node.replicas, request, [wanted]).is_satisfied() == satisfied
+
+
+@pytest.mark.parametrize(
+    ("replica_id", "end", "last"),
+    [(CONSUMER_REPLICA_ID, HIGH_WATERMARK, HIGH_WATERMARK - 1), (DEBUGGING_REPLICA_ID, LOG_END, LOG_END - 1)],
+)
+async def test_look_up_ends_at_the_bound_of_who_asks(tmp_path: Path, replica_id: int, end: int, last: int) -> None:
+    async with unequal(tmp_path) as here:
+        times = {record.offset: record.timestamp for record, _ in records_of(here.log)}
+
+        async def offset_of(timestamp: int) -> int:
+            return (await here.node.look_up(timestamp, replica_id=replica_id))[1]
+
+        assert await offset_of(LATEST_TIMESTAMP) == end
+        assert await offset_of(EARLIEST_TIMESTAMP) == LOG_START
+        assert await offset_of(MAX_TIMESTAMP) == last
+        assert await offset_of(0) == LOG_START
+        assert await offset_of(times[last]) == last
+        assert await offset_of(times[last] + 1) == -1
+        bases = tuple(base for base in reversed(SEGMENTS) if LOG_START < base < end)
+        assert await before(here.node, LATER, replica_id=replica_id) == (0, (end, *bases, LOG_START))
+
+
+async def test_checkpoints_note_each_offset_in_its_own_file(tmp_path: Path) -> None:
+    async with unequal(tmp_path) as here:
+        await here.node.replicas.checkpoint_high_watermarks()
+        here.manager.checkpoint_recovery_points()
+        here.manager.checkpoint_log_starts()
+        noted = [read_offsets(RealFiles(), tmp_path / name) for name in (HIGH_WATERMARKS, RECOVERY_POINTS, LOG_STARTS)]
+        assert noted == [{TP: HIGH_WATERMARK}, {TP: RECOVERY_POINT}, {TP: LOG_START}]
+
+
+async def test_descriptions_tell_each_offset_by_its_name(tmp_path: Path) -> None:
+    async with unequal(tmp_path, retention_bytes="0") as here:
+        request = DescribeReplicasRequest((DescribePartition(TP.topic, TP.partition),))
+        (told,) = describe_replicas(here.node.replicas, request).partitions
+        assert (told.log_start_offset, told.high_watermark, told.log_end_offset) == (LOG_START, HIGH_WATERMARK, LOG_END)
+        report = (await Examinations(here.node.replicas).examine(ExamineReplicaRequest(TP.topic, TP.partition))).replica
+        assert report is not None and report.retention is not None
+        assert (report.log_start_offset, report.high_watermark, report.log_end_offset) == (
+            LOG_START,
+            HIGH_WATERMARK,
+            LOG_END,
+        )
+        assert report.retention.deletable == 2, "those that end at or below the high watermark"
+
+
+async def test_open_epoch_ends_at_the_log_end(tmp_path: Path) -> None:
+    async with unequal(tmp_path) as here:
+        asked = EpochPartition(TP.topic, TP.partition, 0, 0)
+        (answer,) = (await here.node.ask(OffsetForLeaderEpochRequest((asked,), CONSUMER_REPLICA_ID))).partitions
+        assert (answer.leader_epoch, answer.end_offset) == (0, LOG_END)
