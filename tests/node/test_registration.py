@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 
@@ -23,19 +24,22 @@ BROKER = BrokerRegistration(1, LISTENERS)
 class Node:
     """A broker reduced to its registration; remembers what it is told."""
 
-    def __init__(self, zookeeper: MemoryZooKeeper, previous_session: int = 0) -> None:
+    def __init__(
+        self, zookeeper: MemoryZooKeeper, previous_session: int = 0, registration: BrokerRegistration = BROKER
+    ) -> None:
         self.store: MemoryStore = zookeeper.connect()
         self.coordination = Coordination(self.store, VirtualClock(), patience_ms=1000)
         self.story: list[str] = []
         self.sessions: list[int] = []
         self.registration = Registration(
             self.coordination,
-            BROKER,
+            registration,
             previous_session=previous_session,
             save_session=self.sessions.append,
             on_lost=lambda: self.story.append("lost"),
             on_registered=lambda epoch: self.story.append("registered"),
             on_taken=lambda error: self.story.append(type(error).__name__),
+            on_absolved=lambda: self.story.append("absolved"),
         )
 
     async def start(self) -> int:
@@ -198,3 +202,54 @@ async def test_who_loses_its_id_to_another_process_is_told_so(zookeeper: MemoryZ
     first.store.way.heal()
     await first.until("lost", "BrokerIdTaken")
     await second.registration.stop()
+
+
+# --- the mark of a possibly short log --------------------------------------------------------------------------
+
+
+async def possibly_short(zookeeper: MemoryZooKeeper) -> tuple[Node, int]:
+    node = Node(zookeeper, registration=replace(BROKER, possibly_short=True))
+    return node, await node.start()
+
+
+async def controller(zookeeper: MemoryZooKeeper) -> tuple[Coordination, int]:
+    coordination = Coordination(zookeeper.connect(), VirtualClock())
+    seat = await coordination.take_seat(2, await coordination.read_seat())
+    assert seat is not None
+    return coordination, seat.epoch_version
+
+
+@on_virtual_time
+async def test_broker_hears_once_that_the_controller_has_taken_its_mark(zookeeper: MemoryZooKeeper) -> None:
+    node, epoch = await possibly_short(zookeeper)
+    others, fence = await controller(zookeeper)
+    await others.absolve_broker(1, epoch, fence)
+    await node.until("absolved")
+    await zookeeper.connect().set(znodes.broker_path(1), zookeeper.node(znodes.broker_path(1)).data)
+    await asyncio.sleep(1)
+    assert node.story == ["absolved"]
+    await node.registration.stop()
+
+
+@on_virtual_time
+async def test_mark_that_a_later_registration_lacks_is_not_taken_from_the_one_before(
+    zookeeper: MemoryZooKeeper, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node, _ = await possibly_short(zookeeper)
+    await asyncio.sleep(0.01)
+    rival = Coordination(zookeeper.connect(), VirtualClock())
+    look = node.coordination.read_broker
+
+    async def look_late(broker_id: int) -> BrokerRegistration | None:
+        """Between the two looks another registration takes the place of the one that is marked."""
+        monkeypatch.setattr(node.coordination, "read_broker", look)
+        await rival.store.delete(znodes.broker_path(1))
+        await rival.register_broker(BROKER)
+        return await look(broker_id)
+
+    monkeypatch.setattr(node.coordination, "read_broker", look_late)
+    await rival.store.set(znodes.broker_path(1), zookeeper.node(znodes.broker_path(1)).data)
+    await until(lambda: len(node.story) > 0)
+    assert node.story[0] == "lost"
+    await rival.store.close()
+    await node.registration.stop()
