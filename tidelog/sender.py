@@ -231,13 +231,13 @@ class Sender:
             # Without idempotence a repetition may double records, so only what is certainly lost is repeated.
             return any(newer) if self._settings.idempotent else all(newer)
 
-        timeout_ms = self._timeout_ms(load)
-        request = ProduceRequest(
-            self._settings.acks,
-            max(1, int(timeout_ms * _ANSWER_MARGIN)),
-            tuple(ProducePartition(*batch.topic_partition, batch.payload) for _, batch in load),
-        )
         try:
+            timeout_ms = self._timeout_ms(load)
+            request = ProduceRequest(
+                self._settings.acks,
+                max(1, int(timeout_ms * _ANSWER_MARGIN)),
+                tuple(ProducePartition(*batch.topic_partition, batch.payload) for _, batch in load),
+            )
             if self._settings.acks == 0:
                 peer.send_no_reply(request, timeout_ms=timeout_ms)
                 for queue, _ in load:

@@ -12,6 +12,7 @@ import pytest
 from tests.tidelog.clients import a_producer, an_admin, seconds
 from tests.tidelog.fake_cluster import FakeCluster
 from tests.virtual_time import on_virtual_time
+from tidelog import sender
 from tidelog.errors import InternalError
 from tidelog.messages import InitProducerIdRequest, MetadataRequest
 from tidelog.model import Endpoint
@@ -144,6 +145,23 @@ async def test_a_sender_that_fails_for_one_leader_serves_the_others_and_tells_th
     assert [record.getMessage() for record in caplog.records if record.levelno >= logging.ERROR] == [
         "the producer failed unexpectedly; it is tried again"
     ]
+
+
+@on_virtual_time
+async def test_a_defect_after_connecting_fails_the_records_and_frees_their_partition(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    cluster = FakeCluster()
+    cluster.create("t", 3)
+    async with a_producer(
+        cluster, bootstrap_servers="fake:1001", delivery_timeout_ms=2000, request_timeout_ms=1000
+    ) as producer:
+        with monkeypatch.context() as defect:
+            defect.setattr(sender, "ProduceRequest", None)
+            lost = await producer.send("t", b"lost", partition=2)
+            await asyncio.wait_for(lost.wait_done(), 3)
+        assert isinstance(lost.exception(0), InternalError)
+        assert (await producer.send_and_wait("t", b"later", partition=2)).offset == 0
 
 
 @on_virtual_time
