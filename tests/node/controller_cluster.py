@@ -20,6 +20,9 @@ from tidelog.clock import SystemClock
 from tidelog.control_messages import (
     LeaderAndIsrRequest,
     LeaderAndIsrResponse,
+    LogEndAnswer,
+    LogEndsRequest,
+    LogEndsResponse,
     PartitionOutcome,
     PartitionStateMessage,
     StopReplicaRequest,
@@ -27,9 +30,7 @@ from tidelog.control_messages import (
     UpdateMetadataRequest,
     UpdateMetadataResponse,
 )
-from tidelog.errors import (
-    StorageError,
-)
+from tidelog.errors import IneligibleReplicaError, StorageError
 from tidelog.listeners import BROKERS, CLIENTS
 from tidelog.messages import CreateTopicsRequest, NewTopic, Request, Response
 from tidelog.model import Endpoint, TopicPartition
@@ -64,6 +65,8 @@ class Broker:
         self.requests: list[Request] = []
         self.deaf = False
         self.offline: set[TopicPartition] = set()
+        self.lacking: set[TopicPartition] = set()
+        self.log_ends: dict[TopicPartition, LogEndAnswer] = {}
         self.settings = BrokerSettings(
             broker_id=broker_id,
             log_dirs=("unused",),
@@ -137,11 +140,16 @@ class Broker:
                     self.metadata[TopicPartition(message.topic, message.partition)] = message
                 self.metadata = {tp: message for tp, message in self.metadata.items() if tp.topic not in deleted}
                 return UpdateMetadataResponse(0)
+            case LogEndsRequest(_, _, asked):
+                return LogEndsResponse(0, tuple(self.log_ends[TopicPartition(p.topic, p.partition)] for p in asked))
         raise AssertionError(request)
 
     def _outcome(self, message: PartitionStateMessage) -> PartitionOutcome:
-        lost = TopicPartition(message.topic, message.partition) in self.offline
-        return PartitionOutcome(message.topic, message.partition, StorageError.code if lost else 0)
+        tp = TopicPartition(message.topic, message.partition)
+        code = StorageError.code if tp in self.offline else 0
+        if tp in self.lacking and self.broker_id in message.isr and not message.unclean:
+            code = IneligibleReplicaError.code
+        return PartitionOutcome(message.topic, message.partition, code)
 
 
 class Cluster:

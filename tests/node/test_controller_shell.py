@@ -22,10 +22,13 @@ from tests.virtual_time import VirtualClock, on_virtual_time
 from tidelog.clock import SystemClock
 from tidelog.control_messages import (
     ControlledShutdownRequest,
+    EpochBegin,
     LeaderAndIsrRequest,
+    LogEndAnswer,
     UpdateMetadataRequest,
 )
 from tidelog.errors import (
+    IneligibleReplicaError,
     NotControllerError,
     RequestTimedOutError,
     StaleBrokerEpochError,
@@ -185,6 +188,34 @@ def test_partitions_on_a_failed_disk_find_other_leaders_at_once() -> None:
         assert await owner.coordination.read_log_dir_failures() == {}
 
     run(story)
+
+
+def test_partition_whose_leader_lacks_committed_records_finds_another() -> None:
+    async def story(cluster: Cluster) -> None:
+        await cluster.create(assignment={0: (2, 3, 1)})
+        owner = cluster.brokers[2]
+        owner.lacking = {TP}
+        await owner.coordination.notify_log_dir_failure(2)  # it is asked what it can take its part in
+        await cluster.until(lambda: all(b.metadata[TP].leader == 3 for b in cluster.brokers.values()))
+        assert (await cluster.state()).isr == (3, 1)
+
+    run(story)
+
+
+@pytest.mark.parametrize("lacks", [2, 3])
+def test_unclean_election_hears_from_each_replica_what_it_lacks(lacks: int) -> None:
+    async def story(cluster: Cluster) -> None:
+        await cluster.create(assignment={0: (4, 2, 3)}, configs={"unclean.leader.election.enable": "true"})
+        for broker_id in (2, 3):
+            code = IneligibleReplicaError.code if broker_id == lacks else 0
+            cluster.brokers[broker_id].log_ends[TP] = LogEndAnswer("t", 0, code, 0, 5, (EpochBegin(0, 0),))
+        state = await cluster.state()
+        await cluster.brokers[4].coordination.change_isr(TP, replace(state, isr=(4,)), 0)
+        await cluster.brokers[4].kill()
+        await cluster.until(lambda: cluster.brokers[1].metadata[TP].leader in (2, 3))
+        assert (await cluster.state()).leader == 5 - lacks
+
+    run(story, brokers=4)
 
 
 def test_an_election_starts_from_the_isr_in_zookeeper_not_from_the_one_remembered() -> None:
