@@ -9,7 +9,6 @@ from pathlib import Path
 
 import click
 
-from tidelog.bootstrap import up_command
 from tidelog.cli.cluster_object import as_object
 from tidelog.cli.commands import Command
 from tidelog.cli.find import data_dir_option, find_data_dir, json_option
@@ -18,6 +17,7 @@ from tidelog.cli.waiting import Waiting
 from tidelog.errors import LocalError
 from tidelog.local.broker import broker_command, broker_environment
 from tidelog.local.cluster import LocalCluster
+from tidelog.local.home import up_command
 from tidelog.local.process import Condition
 from tidelog.local.readiness import reasons
 from tidelog.local.state import BrokerState, ProcessState

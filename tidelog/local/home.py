@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -68,3 +69,17 @@ def forget_last_up(data_dir: Path, home: Path) -> None:
     """After a purge nothing is left to find."""
     if last_up(home) == data_dir:
         (home / _LAST_UP).unlink(missing_ok=True)
+
+
+def up_command(data_dir: Path, home: Path) -> str:
+    """Return the command that starts the cluster in `data_dir`."""
+    return "tidelog up" + _data_dir_option(data_dir, home)
+
+
+def down_command(data_dir: Path, home: Path) -> str:
+    """Return the command that stops the cluster in `data_dir`."""
+    return "tidelog down" + _data_dir_option(data_dir, home)
+
+
+def _data_dir_option(data_dir: Path, home: Path) -> str:
+    return "" if data_dir == home else f" --data-dir {shlex.quote(str(data_dir))}"
