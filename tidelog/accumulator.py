@@ -1,14 +1,14 @@
 """Records waiting to be sent, and the rules of what may be sent next. No I/O; the time is passed in.
 
     append (any thread)      a record joins its partition's open batch
-    append_values            so do records without key, as many as one batch takes
+    append_values            records without key join it, as many as one batch takes
     append_batch             a ready-made batch goes behind it
     waiting_queues (loop)    partitions with nothing in flight; `ready_at_ms` says when their first batch may go
     take                     that batch leaves, with a sequence that it keeps for good
     succeed | fail | retry   and comes back with its outcome
     give_up                  which its records do not wait for beyond their deadline
     split                    or comes back in halves, which the broker may take
-    drop_refused             or without the records that the broker refused by themselves
+    drop_refused             or without the single records that the broker refused
 
 Per partition at most one batch is in flight and a batch that must be repeated stays first, so that order is kept
 by construction. A sequence that may or may not have been used up by the broker is never used for other records:
@@ -62,7 +62,7 @@ class TopicQueues:
     """A topic's queues; keyless records stay with the `sticky` partition until its batch is closed.
 
     known         as many as the topic ever had; a topic made anew may have fewer `partitions`
-    sticky_bytes  the limits of all batches that keyless records have begun, added up
+    sticky_bytes  the sum of the size limits of all batches that keyless records have begun
     """
 
     __slots__ = ("available", "known", "partitions", "sticky", "sticky_bytes")
@@ -89,11 +89,12 @@ class TopicQueues:
         return self.sticky
 
     def sticky_batch_bytes(self, batch_size: int) -> int:
-        """Return the limit of the next batch that keyless records begin, `batch_size` at most.
+        """Return the size limit of the next batch that keyless records begin, at most `batch_size`.
 
-        The limit grows with what came before it: 512 bytes at first, then an eighth of all earlier limits. So a few
-        hundred short records already reach several partitions, and full batches begin after eight of them. Kafka's
-        partitioner stays for a whole batch from the beginning (KIP-480), so that its first records share a partition.
+        The limit is 512 bytes at first, and later an eighth of the sum of all earlier limits. So a few hundred short
+        records already reach several partitions, and batches have their full size once that sum is eight times
+        `batch_size`. Kafka's partitioner fills a whole batch from the beginning (KIP-480), so that the first records
+        of a producer share one partition.
         """
         if len(self.available or self.partitions) < 2:
             return batch_size  # no other partition could take the rest
@@ -194,9 +195,10 @@ class Accumulator:
         start: int,
         clock_ms: Callable[[], int],
     ) -> RecordRun | None:
-        """The records of `values[start:]` that one batch took, at least one, or None while the buffer is full.
+        """Append records with the values `values[start:]`, as many as one batch takes, and return them.
 
-        Errors as of `append`, and only about the first of them: a later value that is refused ends the run before it.
+        At least one record is appended, or None is returned because the buffer is full. Raises what `append` raises,
+        about the first value only: a later value that is refused ends the run before it.
         """
         with self._lock:
             first = self.append(topic, partition, timestamp_ms, None, values[start], (), clock_ms)
@@ -217,7 +219,7 @@ class Accumulator:
     def append_batch(
         self, topic: TopicQueues, partition: int, ready_made: ReadyMadeBatch, clock_ms: Callable[[], int]
     ) -> RecordFuture | None:
-        """The future of all its records, or None while the buffer is full. Errors as of `append`."""
+        """Return one future for all records of the batch; None if the buffer is full. Errors as of `append`."""
         if ready_made.size_bytes > self._settings.max_request_size:
             raise MessageTooLargeError(
                 f"a batch of {ready_made.size_bytes} bytes: max_request_size is {self._settings.max_request_size}"
@@ -315,7 +317,7 @@ class Accumulator:
         self._leave(queue, error).announce()
 
     def fail_waiting(self, queue: PartitionQueue, error: TidelogError) -> None:
-        """All batches of a partition that has nothing in flight are given up."""
+        """Fail all batches of a partition that has nothing in flight."""
         while queue.batches:
             self.fail(queue, error)
 
@@ -331,9 +333,9 @@ class Accumulator:
         queue.in_flight = False
 
     def drop_refused(self, queue: PartitionQueue, errors: Mapping[int, TidelogError]) -> None:
-        """The batch in flight was refused for the records at these positions: the others stay first, to be sent again.
+        """Take the records at these positions out of the batch in flight, because the broker refused it for them.
 
-        If no other is left, the batch leaves.
+        The other records stay first, to be sent again. Without any other record, the batch is done.
         """
         batch = queue.batches[0]
         rest = batch.without(errors)

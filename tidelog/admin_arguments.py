@@ -18,7 +18,7 @@ _TARGETS = get_args(ResetTarget)
 
 
 def new_topics(name: str, value: Any) -> tuple[NewTopic, ...]:
-    """Return topics to be made. The broker judges the numbers' ranges and what the settings say."""
+    """Return the topics to create. The broker checks the settings, and the ranges of the numbers."""
     return tuple(
         NewTopic(
             arguments.topic(f"{name}[{place}].name", each.name),
@@ -32,7 +32,7 @@ def new_topics(name: str, value: Any) -> tuple[NewTopic, ...]:
 
 
 def new_partitions(name: str, value: Any) -> tuple[NewPartitions, ...]:
-    """Return topics that are to have more partitions."""
+    """Return the topics to which partitions are added."""
     return tuple(
         NewPartitions(
             arguments.topic(f"{name}[{place}].name", each.name),
@@ -44,7 +44,7 @@ def new_partitions(name: str, value: Any) -> tuple[NewPartitions, ...]:
 
 
 def replicas_by_partition(name: str, value: Any) -> dict[TopicPartition, tuple[int, ...] | None]:
-    """Return the replicas that partitions are to have, or None for what is to be taken back."""
+    """Return the wanted replicas of each partition; None cancels its reassignment."""
     return {
         tp: None if ids is None else tuple(arguments.broker_ids(f"{name}[{tp}]", ids))
         for tp, ids in arguments.by_partition(name, value).items()
@@ -52,13 +52,13 @@ def replicas_by_partition(name: str, value: Any) -> dict[TopicPartition, tuple[i
 
 
 def resources(name: str, value: Any) -> list[ConfigResource]:
-    """Return the topics or brokers whose settings are meant."""
+    """Return the topics or brokers whose settings are to be described."""
     found = arguments.instances(name, value, ConfigResource)
     return [_resource(f"{name}[{place}]", each) for place, each in enumerate(found)]
 
 
 def config_changes(name: str, value: Any) -> dict[ConfigResource, list[ConfigChange]]:
-    """Return what is to change in each resource, from mappings of settings to values or from ConfigChange objects."""
+    """Return the changes of each resource, from mappings of settings to values or from ConfigChange objects."""
     changed: dict[ConfigResource, list[ConfigChange]] = {}
     for key, changes in arguments.mapping(name, value, "ConfigResource").items():
         (resource,) = resources(f"{name}: a key", [key])
@@ -67,7 +67,7 @@ def config_changes(name: str, value: Any) -> dict[ConfigResource, list[ConfigCha
 
 
 def reset_target(name: str, value: Any) -> ResetTarget:
-    """Return where a group is to go on."""
+    """Return the target of an offset reset."""
     if not isinstance(value, _TARGETS):
         kinds = ", ".join(each.__name__ for each in _TARGETS)
         raise TypeError(f"{name} must be one of {kinds}, not {arguments.shown(value)}")

@@ -1,7 +1,7 @@
-"""Checks the values that a user gives to the clients, where they are given.
+"""Checks the arguments of the clients' public calls.
 
 Each function takes the argument's name and its value, and returns the value as the client uses it. A value of a wrong
-type is a TypeError, and one that is out of range a ValueError; both name the argument and show the value.
+type raises TypeError, and a value out of range raises ValueError; both name the argument and show the value.
 Integers of any kind (`operator.index`) become an `int`; a `bool` is no integer.
 """
 
@@ -25,13 +25,13 @@ INT16_MAX = (1 << 15) - 1
 INT32_MAX = (1 << 31) - 1
 INT64_MAX = (1 << 63) - 1
 
-#: So many characters of a value stand in a message.
+#: An error shows at most this many characters of a value.
 _MOST_SHOWN = 200
 _PAIR = "a TopicPartition(topic, number)"
 
 
 def shown(value: object) -> str:
-    """Return the value's `repr`, cut where it is long."""
+    """Return the value's `repr`, cut if it is long."""
     text = repr(value)
     return text if len(text) <= _MOST_SHOWN else f"{text[:_MOST_SHOWN]}…"
 
@@ -68,7 +68,7 @@ def partition_number(name: str, value: Any) -> int:
 
 
 def int32(name: str, value: Any) -> int:
-    """Return an integer of 32 bits. Its range in the cluster is the broker's to judge."""
+    """Return an integer of 32 bits. The broker checks whether the cluster accepts the value."""
     return whole(name, value, -INT32_MAX - 1, INT32_MAX)
 
 
@@ -100,12 +100,12 @@ def flag(name: str, value: Any) -> bool:
 
 
 def function(name: str, value: Any) -> Callable[..., Any]:
-    """Return what can be called."""
+    """Return the callable."""
     return value if callable(value) else _refuse(name, value, "a function")  # type: ignore[no-any-return]
 
 
 def choice(name: str, value: Any, kind: type[E]) -> E:
-    """Return the member of an IntEnum that is given, or whose number is."""
+    """Return the member of the IntEnum, given as a member or as its number."""
     try:
         return kind(whole(name, value, -INT64_MAX))
     except ValueError:
@@ -185,7 +185,7 @@ def buffer(name: str, value: Any, wanted: str = "bytes") -> Buffer:
 
 
 def values_from(name: str, value: Any, start: Any) -> int:
-    """Return the index of the first value to be sent. A later value is looked at when its turn comes."""
+    """Return the index of the first value to send, and check that value. Each later one is checked when it is sent."""
     if not isinstance(value, Sequence) or isinstance(value, str | bytes | bytearray | memoryview):
         _refuse(name, value, "a list of values")
     if not value:
@@ -242,12 +242,12 @@ def partitions(name: str, value: Any) -> list[TopicPartition]:
 
 
 def by_partition(name: str, value: Any) -> dict[TopicPartition, Any]:
-    """Return a mapping by its partitions, whose values the caller checks."""
+    """Return a mapping by partitions, with checked keys. The caller checks the values."""
     return {partition(f"{name}: a key", tp): each for tp, each in mapping(name, value, "partitions").items()}
 
 
 def offsets_by_partition(name: str, value: Any, least: int = 0) -> dict[TopicPartition, int]:
-    """Return a mapping of partitions to offsets, which are `least` or more."""
+    """Return a mapping of partitions to offsets from `least` on."""
     return {tp: whole(f"{name}[{tp}]", each, least) for tp, each in by_partition(name, value).items()}
 
 
@@ -273,7 +273,7 @@ def _commit(name: str, value: Any) -> OffsetAndMetadata:
 
 
 def mapping(name: str, value: Any, keys: str) -> Mapping[Any, Any]:
-    """Return a mapping, whose keys and values the caller checks."""
+    """Return a mapping. The caller checks its keys and values."""
     return value if isinstance(value, Mapping) else _refuse(name, value, f"a mapping by {keys}")
 
 
@@ -293,7 +293,7 @@ def broker_ids(name: str, value: Any) -> list[int]:
 
 
 def assignment(name: str, value: Any) -> dict[int, tuple[int, ...]] | None:
-    """Return the replicas of partitions by their numbers, the preferred leader first."""
+    """Return the replicas of each partition by its number, with the preferred leader first."""
     if value is None:
         return None
     given = mapping(name, value, "partitions' numbers")

@@ -1,12 +1,14 @@
-"""Runs the work that a client does beside its user's calls, and tells the user when that work fails.
+"""Runs the background tasks of a client, and reports their failures to its user.
 
-A task handles the errors that it foresees. Any other exception is a defect of this client. `Background` then
-    logs the exception once, with its traceback, as long as the same work fails with the same type of exception
-    raises an InternalError, whose cause is the exception, from the next call of the user that asks for failures
-The work starts again only after a pause, which grows from `retry_backoff_ms` to `retry_backoff_max_ms`.
+A task handles the errors that it expects. Any other exception is a defect of this client, with these consequences:
 
-Whether work is running is read from its task (`task.done()`). No flag says so, because a task that is cancelled from
-outside may end before it resets a flag.
+-   The exception is logged with its traceback, once for each series of failures with the same type of exception.
+-   The next call of the user that asks for failures raises an InternalError, whose cause is the exception.
+-   The work starts again only after a pause. The pauses grow from `retry_backoff_ms` to a second, or to
+    `retry_backoff_max_ms` if that is longer.
+
+The task itself (`task.done()`) shows whether work is running. A flag could not, because a task that is cancelled from
+outside may end before it resets the flag.
 """
 
 from __future__ import annotations
@@ -22,14 +24,14 @@ T = TypeVar("T")
 
 _log = logging.getLogger(__name__)
 
-#: A kept task that ran for longer has recovered: its next failure is logged again, and its pause is short again.
+#: A supervised task that ran for longer has recovered: its next failure is logged again, after a short pause.
 _RECOVERED_S = 5.0
 
 
 class Background:
-    """The background tasks of one client.
+    """The background tasks of one client, and the first failure that no call has raised yet.
 
-    on_failure   called when a failure is to be raised; wakes the calls of the user that wait
+    on_failure   functions that are called after a failure, so that waiting calls of the user wake up and raise it
     """
 
     def __init__(self, backoff_ms: Callable[[int], int]) -> None:
@@ -51,7 +53,7 @@ class Background:
             raise failure
 
     def log(self, what: str, error: BaseException) -> InternalError:
-        """Log the unforeseen error of `what`, unless it is the last one again, and return what tells the user."""
+        """Log the unexpected error of `what`, unless its type was just logged, and return an InternalError for it."""
         if self._logged.get(what) is not type(error):
             self._logged[what] = type(error)
             _log.error("%s failed unexpectedly; it is tried again", what, exc_info=error)
@@ -60,7 +62,7 @@ class Background:
         return failure
 
     def report(self, what: str, error: BaseException) -> InternalError:
-        """Log the unforeseen error of `what`, keep it for the next call of the user, return what that raises."""
+        """Log the unexpected error of `what`, and return the InternalError that the user's next call raises."""
         failure = self.log(what, error)
         self._failure = self._failure or failure
         for wake in self.on_failure:
@@ -72,13 +74,13 @@ class Background:
         return what in self._logged
 
     def recovered(self, what: str) -> None:
-        """Note that `what` has worked again, so that its next failure is logged."""
+        """Note that `what` works again, so that its next failure is logged."""
         self._logged.pop(what, None)
 
     def run(
         self, what: str, work: Coroutine[Any, Any, T], foreseen: tuple[type[BaseException], ...] = ()
     ) -> asyncio.Task[T]:
-        """Start `work` once and return its task; `foreseen` errors concern only those who wait for its result."""
+        """Start `work` once and return its task; `foreseen` errors are left to the code that waits for its result."""
         task = asyncio.create_task(work, name=what)
         self._tasks.add(task)
 
@@ -103,10 +105,10 @@ class Background:
         return tasks
 
 
-class KeptTask:
-    """Work that runs from `start` until `cancel`, and starts again if it fails or is cancelled from outside.
+class SupervisedTask:
+    """Runs `work` as a task from `start` until `cancel`, and starts it again if it fails or is cancelled from outside.
 
-    A timer starts it again. So nothing starts while `asyncio.run` cancels all tasks at its end.
+    A timer starts the work again, so that nothing starts while `asyncio.run` cancels all tasks at its end.
     """
 
     def __init__(self, background: Background, what: str, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
@@ -120,7 +122,7 @@ class KeptTask:
 
     @property
     def is_running(self) -> bool:
-        """Return whether its task is alive."""
+        """Return whether the task is alive."""
         return self._task is not None and not self._task.done()
 
     def start(self) -> None:

@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator
 from functools import partial
 from typing import Protocol, TypeVar
 
-from tidelog.background import Background, KeptTask
+from tidelog.background import Background, SupervisedTask
 from tidelog.clock import Clock, SystemClock
 from tidelog.connection import Connection
 from tidelog.errors import (
@@ -45,12 +45,12 @@ AVOID_MS = 2_000
 WATCH_MS = 1_000
 #: Brokers learn of a new topic or partition one after the other; one that is denied for longer does not exist.
 UNKNOWN_TOPIC_GRACE_MS = 3_000
-#: The pauses between attempts grow to this while an error lasts that no election ends, such as a topic that is missing.
+#: Pauses between attempts grow to this length if no election can end the error, for example if a topic is missing.
 LASTING_BACKOFF_MS = 1_000
 #: A topic that nobody needs or has asked for in so long is forgotten.
 TOPIC_IDLE_MS = 300_000
 
-#: The task that asks for metadata, as its failures name it.
+#: The name of the task that asks for metadata, in the messages of its failures.
 REFRESH = "a metadata refresh"
 
 
@@ -93,8 +93,8 @@ class ClusterClient:
     listeners      called with each new view
     needs          name the topics that are tracked however long ago somebody has asked for them
     coordinators   of groups, as far as they were asked for and not found wrong
-    closers        end what uses the connections, the latest first, if the client is dropped without being closed
-    background     runs what the client does beside the calls of its user, and keeps its failures for them
+    closers        stop the users of the connections; `shut_down` calls the latest first
+    background     the background tasks of the client, and their failures
     """
 
     def __init__(
@@ -129,7 +129,7 @@ class ClusterClient:
         self._teller: Endpoint | None = None
         self._refreshing: asyncio.Task[None] | None = None
         self._failed_rounds = 0
-        self._ageing = KeptTask(self.background, "the periodic metadata refresh", self._keep_fresh)
+        self._ageing = SupervisedTask(self.background, "the periodic metadata refresh", self._keep_fresh)
         self._closed = False
 
     # --- one broker -------------------------------------------------------------------------------
@@ -175,7 +175,7 @@ class ClusterClient:
         return answer
 
     def _begin_to_watch(self, answer: asyncio.Future[Response], moved: Callable[[ClusterView], bool]) -> None:
-        watch = KeptTask(self.background, "the watch for another leader", partial(self._watch, answer, moved))
+        watch = SupervisedTask(self.background, "the watch for another leader", partial(self._watch, answer, moved))
         watch.start()
         answer.add_done_callback(lambda _: watch.cancel())
 
@@ -225,8 +225,8 @@ class ClusterClient:
         self._missing_since_ms.pop(topic, None)
         self.view = self.view.without(topic)
 
-    def drop(self, topic: str) -> None:
-        """Show the topic no more, because `refusal` is certain. Refreshes go on asking whether it was made anew."""
+    def drop_topic(self, topic: str) -> None:
+        """Remove a topic that certainly does not exist from the view. Refreshes still ask whether it exists again."""
         self.view = self.view.without(topic)
 
     def refusal(self, topic: str) -> BrokerError | None:
@@ -346,7 +346,7 @@ class ClusterClient:
         return answer
 
     def lasting_backoff_ms(self, attempt: int) -> int:
-        """Like `backoff_ms`, for what has failed in a way that may last: the pauses grow to `LASTING_BACKOFF_MS`."""
+        """Like `backoff_ms`, for errors that may last: the pauses grow to `LASTING_BACKOFF_MS`."""
         return self.backoff_ms(attempt, LASTING_BACKOFF_MS)
 
     def backoff_ms(self, attempt: int, most_ms: int = 0) -> int:
@@ -375,7 +375,7 @@ class ClusterClient:
             self.drop_connections()
 
     async def shut_down(self) -> None:
-        """End what uses the connections, and close."""
+        """Call the `closers`, the latest first, and close."""
         async with contextlib.AsyncExitStack() as stack:
             stack.push_async_callback(self.close)
             for closer in self.closers:
@@ -393,7 +393,7 @@ class ClusterClient:
     def _result(task: asyncio.Task[_T]) -> _T:
         """Return the result of a task that is done, or raise its error as one of ours.
 
-        A task that `close` cancelled raises ClosedError, so that those who wait for it are not cancelled themselves.
+        A task that `close` has cancelled raises ClosedError, so that the tasks that wait for it are not cancelled.
         """
         if task.cancelled():
             raise ClosedError("the client was closed meanwhile")

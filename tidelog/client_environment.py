@@ -1,4 +1,4 @@
-"""What a client takes from outside: its clock, its network and its random numbers."""
+"""Holds the outside world of a client: its clock, its network and its random numbers."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ C = TypeVar("C", bound=_Client)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientEnvironment:
-    """The machine's own, or what tests, the simulator and chaos put in its place."""
+    """The clock, network and random numbers of the machine, or those of a test, the simulator or chaos."""
 
     clock: Clock = field(default_factory=SystemClock)
     opener: Opener = open_connection
     rng: random.Random = field(default_factory=random.Random)
 
     def create(self, cls: type[C], bootstrap_servers: BootstrapServers | None = None, **options: Any) -> C:
-        """Return a client of this class in this environment; the other arguments are those of the class."""
+        """Return a client of this class in this environment; the other arguments are those of its constructor."""
         client = cls.__new__(cls)
         client._set_up(bootstrap_servers, options, self)
         return client

@@ -1,4 +1,4 @@
-"""How a client shows itself: its settings to `help` and to editors, its state in `repr`."""
+"""Shows the settings of a client in `help` and in editors, and its state in `repr`."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from tidelog.settings import BootstrapServers, ClientSettings, setting_fields
 
 C = TypeVar("C", bound=type)
 
-#: So many assigned partitions stand in a `repr`; of more it says how many.
+#: A `repr` names at most this many assigned partitions.
 _MOST_SHOWN = 5
 
 
 def shows_settings(settings: type, options: type) -> Callable[[C], C]:
     """Return a decorator that makes `help` and `inspect.signature` of a client show each setting with its default.
 
-    `options` is the TypedDict behind the client's `**options`, from which editors and type checkers know the same.
+    `options` is the TypedDict of the client's `**options`, from which editors and type checkers take the settings.
     """
     hints = get_type_hints(options)
     common = {each.name for each in setting_fields(ClientSettings)}
@@ -56,6 +56,6 @@ def client_repr(client: object, settings: ClientSettings, *facts: str, closed: b
 
 
 def assignment_repr(partitions: Collection[TopicPartition]) -> str:
-    """Return `{t-0, t-1}`, or of many partitions the first ones and their number."""
+    """Return `{t-0, t-1}`, or the first partitions and the number of all."""
     shown = ", ".join(map(str, sorted(partitions)[:_MOST_SHOWN]))
     return "{" + shown + (f", … ({len(partitions)} partitions)" if len(partitions) > _MOST_SHOWN else "") + "}"

@@ -176,10 +176,10 @@ class Consumer(BlockingClient[AsyncConsumer]):
         """What there is, at once if there is anything; else what comes within `timeout_ms`, else nothing.
 
         OffsetOutOfRangeError (auto_offset_reset="none") has the partition, the offset and the valid range. An error of
-        one partition keeps nothing back of the others. A poll raises a new error at once, but tells of a missing topic
-        only after 3 s, because the topic may be created meanwhile. While an error lasts, each later poll raises it when
-        its own time is over. A subscriber's poll also raises what keeps it out of its group, and what its listener
-        raises; it joins again with the next poll, unless another consumer has its group_instance_id
+        one partition keeps nothing back of the others. A poll raises a new error at once, but the error of a missing
+        topic only after 3 s, because the topic may be created meanwhile. While an error lasts, each later poll raises
+        it when its own time is over. A subscriber's poll also raises what keeps it out of its group, and what its
+        listener raises; it joins again with the next poll, unless another consumer has its group_instance_id
         (FencedInstanceIdError). InternalError: background work of this consumer failed unexpectedly; the cause is
         chained, and the consumer tries again.
         """
@@ -272,8 +272,8 @@ class Consumer(BlockingClient[AsyncConsumer]):
     def __next__(self) -> ConsumerRecord:
         """The next record of the assigned partitions; the iteration ends once none came for `consumer_timeout_ms`.
 
-        It shares one position with `poll`: records that it has fetched and not yielded are returned by the next poll,
-        and a commit covers exactly the records that were yielded.
+        The iteration shares one position with `poll`. The next poll returns the records that were fetched and not
+        yielded, and a commit covers exactly the records that were yielded.
         """
         while (record := self._core.in_hand.next()) is None:
             if not self._wait(self._core.fill_hand(), self._core.settings.consumer_timeout_ms):

@@ -107,7 +107,7 @@ class ControllerCalls:
         while True:
             client.track(topic)
             await client.refresh_or_not(deadline_ms)
-            # Before it was seen, a denial says only that brokers have not heard of it yet.
+            # Before this client has seen the topic, a refusal only means that a broker does not know it yet.
             if was_seen and (gone := client.refusal(topic)):
                 raise gone
             count = client.view.partition_count(topic)
@@ -123,7 +123,7 @@ class ControllerCalls:
 
 
 def about_topic(name: str, message: str) -> str:
-    """Return the controller's message, with the topic's name in front if the message does not say it."""
+    """Return the controller's message, with the topic's name in front unless the message contains the name."""
     return message if repr(name) in message else f"topic {name!r}: {message}"
 
 

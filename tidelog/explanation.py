@@ -170,7 +170,7 @@ def _why_missing(facts: PartitionFacts, broker: int, leader: ReplicaReport | Non
 
 
 def _lag_of(follower: FollowerReport, leader: ReplicaReport) -> str:
-    """Return how far the follower is, as a clause about it. The clause differs for members of the ISR and others."""
+    """Return a clause about how far the follower has come, and whether it is in sync or about to be."""
     if not follower.registered:
         return "the leader has not heard that it is registered"
     if follower.log_end_offset < 0:

@@ -10,10 +10,10 @@ paused         the reader wants nothing of it for now; what was fetched ahead is
 withheld       the reader is about to lose it to another member of its group, and gets nothing more of it
 awaits_commit  whether its group has committed a position is to be asked, before anything else is
 work           the task that fetches or asks for this generation; the partition is busy until the task is done
-trouble        why its reader gets nothing more; stands until data comes or the position moves
-is_unreadable  the next batch cannot be decoded, so that only a move of the position leads on
+trouble        the error because of which its reader gets nothing more, until data comes or the position moves
+is_unreadable  the next batch cannot be decoded, so that reading goes on only after the position was moved
 retry_at_ms    when to ask `retry_leader` again after `attempts` failures in a row; another leader is asked at once
-is_alone       a request that held other partitions too has failed as a whole: this one is asked about alone
+is_alone       requests for this partition name no other one, because a request for several has failed as a whole
 generation     counts the jumps; an answer to a question of an earlier generation is of no use
 moves          counts those that lead elsewhere, and not back where logs part; a record that was read before one says
                nothing of the position after it
@@ -208,16 +208,16 @@ class PartitionBuffer:
 
     @property
     def is_busy(self) -> bool:
-        """Whether a task fetches it, or asks about it."""
+        """Return whether a task fetches this partition, or looks up its position."""
         return self.work is not None and not self.work.done()
 
     def back_off(self, leader: Leader | None, until_ms: int) -> None:
-        """Note one more failure: this leader is not asked again before `until_ms`."""
+        """Count one more failure, and do not ask this leader again before `until_ms`."""
         self.attempts += 1
         self.retry_at_ms, self.retry_leader = until_ms, leader
 
     def must_wait(self, leader: Leader | None, now_ms: int) -> bool:
-        """Whether it is too early to ask this leader again."""
+        """Return whether it is too early to ask this leader again."""
         return self.retry_at_ms > now_ms and leader == self.retry_leader
 
     @property
@@ -282,7 +282,7 @@ class PartitionBuffer:
         if self.position is None or not self.has_data:
             return None
         if not self._chunks or self._chunks[0].fetch_offset > self.position:
-            self.drop()  # its reader has given back records whose batches are here no more
+            self.drop()  # the reader has given back records, and their batches are no longer in the buffer
             return None
         chunk = self._chunks.popleft()
         cursor, self._cursor = self._cursor, 0
@@ -298,7 +298,7 @@ class PartitionBuffer:
     def take_records(self, limit: int) -> list[ConsumerRecord]:
         """Up to `limit` records in offset order; the position moves behind the last.
 
-        A batch that cannot be decoded ends them: it stays where it is, and `trouble` says why.
+        A batch that cannot be decoded ends them: it stays where it is, and `trouble` has the error.
         """
         taken: list[ConsumerRecord] = []
         while len(taken) < limit and (self._decoded or self._decode_next()):
@@ -317,7 +317,7 @@ class PartitionBuffer:
         return taken
 
     def take_back(self, records: list[ConsumerRecord]) -> None:
-        """Put the last records that `take_records` took before all others, because their reader did not get them."""
+        """Put back the last records that `take_records` returned, because the user did not get them."""
         self._decoded.extendleft(reversed(records))
         self.position = records[0].offset
         before = [each.epoch for each in self._epochs_read if each.first_offset < self.position]

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from tidelog.background import KeptTask
+from tidelog.background import SupervisedTask
 from tidelog.client import ClusterClient, is_retriable
 from tidelog.errors import (
     CorruptMessageError,
@@ -45,17 +45,22 @@ MAX_FETCHES_PER_BROKER = 16
 #: A batch that stays corrupt for so many attempts is the reader's to know.
 MAX_CORRUPT_ATTEMPTS = 5
 
-#: A broker, and the partition if it is asked about alone.
+#: A broker, and the partition if the request must name no other one (`PartitionBuffer.is_alone`).
 _Addressee = tuple[int, TopicPartition | None]
 
 
 @dataclass(slots=True)
 class _Plan:
-    """What one turn begins.
+    """The requests that one turn of the fetcher sends, by kind and addressee.
 
-    later_ms     when to look again at the latest
-    leaderless   whether some partition waits for a leader
-    missing      whether some partition does not exist, as far as is known
+    uncommitted   partitions whose committed offset is to be looked up
+    at_ends       partitions that begin at the log's start or end
+    at_times      partitions that begin at a time
+    unchecked     partitions whose leader is to be asked whether it has what was read
+    fetches       partitions that are to be fetched
+    later_ms      when the next turn is due, if nothing happens before
+    leaderless    whether a partition waits for a leader
+    missing       whether a partition does not exist, as far as this client knows
     """
 
     uncommitted: defaultdict[TopicPartition | None, list[PartitionBuffer]] = field(
@@ -76,8 +81,8 @@ class _Plan:
 class Fetcher:
     """One task on the event loop, which owns all of its state.
 
-    cluster_trouble   no broker has answered yet
-    given_up          the error of a partition that its group has given up before any call raised it
+    cluster_trouble   the error as long as no broker has answered yet
+    given_up          the error of a partition that was unassigned before a call has raised it
     """
 
     def __init__(
@@ -94,7 +99,7 @@ class Fetcher:
         self._seen_version = 0
         self._positions = Positions(client, settings, self._report, self._ask, committed)
         self._search = LeaderSearch(client, self._woken.set)
-        self._running = KeptTask(client.background, "the consumer's fetcher", self._run)
+        self._running = SupervisedTask(client.background, "the consumer's fetcher", self._run)
         client.listeners.append(self._woken.set)
         client.needs.append(self._topics)
         client.background.on_failure.append(self.arrived.set)
@@ -186,7 +191,7 @@ class Fetcher:
         return plan.later_ms
 
     def _consider(self, buffer: PartitionBuffer, plan: _Plan, now_ms: int, *, has_room: bool) -> None:
-        """Decide what this partition needs next."""
+        """Add to the plan the request that this partition needs next, if it needs one now."""
         starting = buffer.position is None
         if buffer.is_busy or (not starting and not (has_room and buffer.wants_data)):
             return
@@ -226,7 +231,7 @@ class Fetcher:
         elif is_of_topic and buffer.is_unchecked_in(leader.epoch):
             plan.unchecked[addressee].append(led)
         else:
-            # Of another topic of the name, the broker that told of it may be behind; the leader says which it is.
+            # If the view shows another topic of this name, the view may be old. The answer to a fetch decides.
             plan.fetches[addressee].append(led)
 
     def _room_bytes(self) -> int:
@@ -241,7 +246,7 @@ class Fetcher:
     def _begin(
         self, what: str, work: Coroutine[Any, Any, None], buffers: Iterable[PartitionBuffer]
     ) -> asyncio.Task[None]:
-        """Start the work of these partitions. They are busy until its task is done, whatever ends it."""
+        """Start work for these partitions. They are busy until its task is done, however it ends."""
         task = self._client.background.run(what, work)
         asked = [(buffer, buffer.generation) for buffer in buffers]
         for buffer, _ in asked:
@@ -266,7 +271,7 @@ class Fetcher:
         self.arrived.set()
 
     def _is_refused(self, buffer: PartitionBuffer) -> bool:
-        """Whether the partition does not exist, as far as can be known; its reader is told."""
+        """Return whether the partition certainly does not exist. Report that to its reader, once for each new view."""
         refusal = self._client.partition_refusal(buffer.topic_partition)
         is_news = buffer.trouble.error is None or self._client.view.version != self._seen_version
         if refusal is not None and is_news:
@@ -274,21 +279,21 @@ class Fetcher:
         return refusal is not None
 
     def _report(self, buffer: PartitionBuffer, error: TidelogError) -> None:
-        """Tell the reader of the partition, which is tried again later."""
+        """Report an error to the reader of the partition. The fetcher tries the partition again later."""
         buffer.trouble.set(error)
         if buffer.retry_at_ms <= self._client.clock.monotonic_ms():
             self._back_off(buffer, may_last=True)
         self.arrived.set()
 
     def _back_off(self, buffer: PartitionBuffer, leader: Leader | None = None, *, may_last: bool) -> None:
-        """Ask this leader again later (the known one unless given); another leader is asked at once."""
+        """Do not ask this leader, by default the known one, before a pause. Another leader is asked at once."""
         if leader is None and not buffer.awaits_commit:
             leader = self._client.view.leader_of(*buffer.topic_partition)
         backoff_ms = self._client.lasting_backoff_ms if may_last else self._client.backoff_ms
         buffer.back_off(leader, self._client.clock.monotonic_ms() + backoff_ms(buffer.attempts))
 
     def _failed_unexpectedly(self, buffer: PartitionBuffer, error: Exception) -> None:
-        """Tell the user, and go on with the other partitions."""
+        """Report an unexpected error to the user, and go on with the other partitions."""
         self._client.background.report(f"reading {buffer.topic_partition}", error)
         self._back_off(buffer, may_last=True)
 

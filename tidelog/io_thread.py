@@ -32,8 +32,8 @@ _STOP_S = 5.0
 class IoThread:
     """Belongs to the process that made it; a fork's child, which is told by `on_fork`, has to make its own.
 
-    The thread lives as long as its client. It must not refer to the client, which could not be dropped then: `on_fork`
-    is kept weakly if it is a method.
+    The thread must not refer to its client, because the client could never be dropped then. So the thread keeps only a
+    weak reference to `on_fork`, which is a method.
     """
 
     def __init__(self, name: str = "tidelog-io", on_fork: Callable[[], None] | None = None) -> None:
@@ -160,9 +160,9 @@ class IoThread:
         self._thread.join(_STOP_S)
 
     def abandon(self, shut_down: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """End the thread of a client that was dropped, once `shut_down` has freed what the client owns.
+        """End the thread of a client that was dropped, after `shut_down` has freed what the client owns.
 
-        This does not wait for that end, because any thread may run it, the thread itself too.
+        This call does not wait for the end of the thread, because any thread may make it, even that thread itself.
         """
         if self._stopped:
             return
@@ -175,7 +175,7 @@ class IoThread:
             self._freeing = self.loop.create_task(shut_down())
             self._freeing.add_done_callback(lambda _: self.loop.stop())
 
-        with contextlib.suppress(RuntimeError):  # the loop was closed this very moment
+        with contextlib.suppress(RuntimeError):  # another thread has just closed the loop
             self.loop.call_soon_threadsafe(begin)
 
     def _turn(self) -> None:

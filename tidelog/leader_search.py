@@ -25,7 +25,7 @@ class LeaderSearch:
     def go_on(self, *, patiently: bool = False) -> None:
         """Somebody waits for a leader: look for it, unless that is being done.
 
-        A patient search is for partitions that are known not to exist: its pauses grow to `LASTING_BACKOFF_MS`.
+        A patient search is for partitions that do not exist: its pauses grow to `LASTING_BACKOFF_MS`.
         """
         if not patiently:
             self._hurry.set()
@@ -59,7 +59,7 @@ class LeaderSearch:
     def _looked(self, task: asyncio.Task[None]) -> None:
         if task is not self._looking:
             return
-        if task.cancelled():  # from outside; if the loop is about to close, nothing may start now
+        if task.cancelled():  # by another task: a timer, because nothing may start while a loop is being closed
             pause_ms = self._client.backoff_ms(self._attempt)
             task.get_loop().call_later(pause_ms / 1000, self._on_look)
         else:

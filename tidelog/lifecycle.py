@@ -1,9 +1,9 @@
 """Ties an asyncio client to one event loop, and frees what a client owns if its user drops it without closing it.
 
-A client is dropped when its last reference goes. So nothing that outlives the calls of the user may refer to it:
-neither its tasks, nor its I/O thread, nor what is called at the exit of the interpreter or after a fork. They refer to
-what the client owns: its ClusterClient, and what that one lists in `closers`. Only a listener or a callback of the user
-that refers to the client keeps it alive.
+A client is dropped when its last reference goes. So nothing that outlives the calls of the user may refer to a client:
+its tasks, its I/O thread, and the handlers of exit and fork. These refer only to objects that the client owns: its
+ClusterClient, and the `closers` of that one. A listener or callback of the user that refers to the client keeps it
+alive.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ _freeing: set[asyncio.Task[None]] = set()
 class LoopBound:
     """The base of the asyncio clients. Each public method of a client calls `_enter_loop`.
 
-    _loop      that of the first call; None before it
-    _is_owned  a synchronous client owns this one, and frees it
+    _loop      the loop of the first call; None before that call
+    _is_owned  whether a synchronous client owns this one, and frees it
     """
 
     client: ClusterClient
@@ -57,15 +57,15 @@ class LoopBound:
 
 
 def free_dropped(client: object, free: Callable[[], object]) -> None:
-    """Have `free` release what the client owns, and warn as Python does for files and sockets."""
+    """Have `free` release what the client owns, and issue a ResourceWarning, as Python does for files and sockets."""
     shown = repr(client)
     free()
-    told = f"{shown} was dropped and not closed: close it, or use it in a `with` block"
-    warnings.warn(told, ResourceWarning, stacklevel=3, source=client)
+    message = f"{shown} was dropped and not closed: close it, or use it in a `with` block"
+    warnings.warn(message, ResourceWarning, stacklevel=3, source=client)
 
 
 def _shut_down_soon(client: ClusterClient, loop: asyncio.AbstractEventLoop) -> None:
-    """Shut the client down on its loop, from any thread. On a closed loop only its connections are left."""
+    """Shut the client down on its loop, from any thread. If the loop is closed, only close the connections."""
 
     def begin() -> None:
         task = loop.create_task(client.shut_down())
@@ -75,5 +75,5 @@ def _shut_down_soon(client: ClusterClient, loop: asyncio.AbstractEventLoop) -> N
     if loop.is_closed():
         client.drop_connections()
     else:
-        with contextlib.suppress(RuntimeError):  # the loop was closed this very moment
+        with contextlib.suppress(RuntimeError):  # another thread has just closed the loop
             loop.call_soon_threadsafe(begin)

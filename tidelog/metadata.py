@@ -96,7 +96,7 @@ class ClusterView:
         )
 
     def without(self, topic: str) -> ClusterView:
-        """The view after the topic is known to be gone, or not to be told to this client."""
+        """Return the view without a topic that does not exist, or that this client may not see."""
         topics = {name: view for name, view in self.topics.items() if name != topic}
         refused = {topic: UnknownTopicOrPartitionError.code, **self.refused}
         return replace(self, topics=topics, refused=refused)

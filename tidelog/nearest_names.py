@@ -1,4 +1,4 @@
-"""Says which names come nearest to one that does not exist."""
+"""Suggests the known names that are most similar to an unknown one."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ import re
 from collections.abc import Iterable
 from difflib import get_close_matches
 
-#: At most so many characters of the unknown name are compared, because a broker gets names of any length.
+#: At most this many characters of the unknown name are compared, because a client may send a name of any length.
 _MOST_COMPARED = 64
-#: So many names are listed when none is close.
+#: If no name is close, this many are listed.
 _LISTED = 3
 
 
 def nearest_names(name: str, known: Iterable[str]) -> str:
     """Return "did you mean X?" if one of the known names is close, else "the nearest are X, Y and Z".
 
-    Upper case, dots, dashes and underscores make no difference. The phrase is empty if no name is known.
+    Upper and lower case count as equal, as do dots, dashes and underscores. The phrase is empty if no name is known.
     """
     spelled = {_folded(each): each for each in known}
     wanted = _folded(name[:_MOST_COMPARED])

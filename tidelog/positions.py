@@ -66,7 +66,7 @@ class Positions:
     """Of one fetcher's partitions.
 
     tell        how the reader of a partition is told of an error
-    ask         how a further question about partitions begins, as a task of its own
+    ask         starts a further request about partitions, as a task of its own
     committed   where its group left off; None: it is in none
     """
 
@@ -90,7 +90,7 @@ class Positions:
         return self._settings.reset_strategy.target_ms(self._client.clock.now_ms())
 
     async def find_committed(self, asked: Mapping[tuple[TopicPartition, int], PartitionBuffer]) -> None:
-        """Begin where the group left off; who has nothing committed begins as its policy says."""
+        """Begin where the group left off. A partition without a committed offset begins as `reset_to` says."""
         assert self.committed is not None
         deadline_ms = self._client.clock.monotonic_ms() + self._settings.default_api_timeout_ms
         try:
@@ -107,13 +107,13 @@ class Positions:
                     buffer.seek(at.offset, -1 if at.leader_epoch is None else at.leader_epoch)
 
     async def find_ends(self, led: Led) -> None:
-        """Look up where to begin: at an end of the log."""
+        """Look up the first or the next offset of each log, and begin there."""
         ask = list_offsets(self._settings.isolation_level).try_ask
         for buffer, leader, found in await self._ask(ask, _targets(led), led):
             self._begin_at(found.offset, found.leader_epoch, buffer, leader)
 
     async def find_times(self, led: Led) -> None:
-        """Look up where to begin: at a time."""
+        """Look up the first offset at or after a time in each log, and begin there."""
         ask = partial(try_starting_points, isolation_level=self._settings.isolation_level)
         targets = _targets(led)
         for buffer, leader, found in await self._ask(ask, targets, led):

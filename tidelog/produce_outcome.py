@@ -43,7 +43,7 @@ from tidelog.errors import (
 
 
 class ProduceOutcome(Enum):
-    """The meaning of one attempt's end; the module's table explains each."""
+    """The meaning of the end of one attempt; see the table of the module."""
 
     ACKNOWLEDGED = auto()
     REFUSED = auto()

@@ -25,8 +25,8 @@ class ProducerIdentity(NamedTuple):
 ANONYMOUS = ProducerIdentity(-1, -1)
 
 
-class Refused(NamedTuple):
-    """A record that the leader refused by itself: the fault, and whether an earlier attempt may have stored it."""
+class RefusedRecord(NamedTuple):
+    """A single record that the leader refused: the fault, and whether an earlier attempt may have stored the record."""
 
     error: TidelogError
     may_be_stored: bool
@@ -38,7 +38,7 @@ class Batch:
     builder           of its records; what was made elsewhere takes its place
     outcome           what their futures look at; shared with the other parts where it was split
     first_index       of its first record, among those of the outcome
-    refused           records that are sent no more, by their index in the outcome; they settle when the batch does
+    refused           records that are no longer sent, by their index in the outcome; they settle with the batch
     deadline_ms       when the user is told that it failed, whatever happens then
     retry_at_ms       not sent before
     sequence          of its first record; −1 until it is first sent under `identity`
@@ -81,7 +81,7 @@ class Batch:
         self.builder = builder
         self.payload = b""
         self.first_index = first_index
-        self.refused: Mapping[int, Refused] = {}
+        self.refused: Mapping[int, RefusedRecord] = {}
         self.created_ms = created_ms
         self.deadline_ms = deadline_ms
         self.retry_at_ms = created_ms
@@ -121,22 +121,22 @@ class Batch:
         after = {index: refused for index, refused in self.refused.items() if index > kept[cut]}
         return self._part(records[:cut], self.first_index, before), self._part(records[cut:], kept[cut], after)
 
-    def names_its_records(self, positions: Mapping[int, object]) -> bool:
-        """Whether the positions, counted from 0, are those of records that can be taken out of the batch."""
+    def can_drop(self, positions: Mapping[int, object]) -> bool:
+        """Return whether `without` can remove the records at these positions, which count from 0."""
         count = self.builder.record_count
         return isinstance(self.builder, BatchBuilder) and all(0 <= each < count for each in positions)
 
     def without(self, errors: Mapping[int, TidelogError]) -> Batch:
-        """The batch without the records at these positions, which fail with these errors when the batch settles."""
+        """Return the batch without the records at these positions, which fail with these errors when it settles."""
         records, kept = decode_records(self.builder.build()), self._kept()
-        refused = {kept[each]: Refused(error, self.outcome_unknown) for each, error in errors.items()}
+        refused = {kept[each]: RefusedRecord(error, self.outcome_unknown) for each, error in errors.items()}
         others = [record for position, record in enumerate(records) if position not in errors]
         return self._part(others, self.first_index, {**self.refused, **refused})
 
     def settle(
         self, base_offset: int, log_append_time_ms: int, error: TidelogError | None, *, may_be_stored: bool
     ) -> None:
-        """Settle the refused records by their own errors, and all others as the batch ended."""
+        """Settle the refused records with their own errors, and all others with the outcome of the batch."""
         index = self.first_index
         for refused_index in sorted(self.refused):
             if index < refused_index:
@@ -151,11 +151,11 @@ class Batch:
             self.outcome.settle(self.last_index, base_offset, log_append_time_ms, error, may_be_stored=may_be_stored)
 
     def _kept(self) -> Sequence[int]:
-        """The index in the outcome of each record that is still sent."""
+        """Return the index in the outcome of each record that is still sent."""
         every = range(self.first_index, self.last_index + 1)
         return [index for index in every if index not in self.refused] if self.refused else every
 
-    def _part(self, records: Sequence[Record], first_index: int, refused: Mapping[int, Refused]) -> Batch:
+    def _part(self, records: Sequence[Record], first_index: int, refused: Mapping[int, RefusedRecord]) -> Batch:
         builder = BatchBuilder(INT32_MAX)
         for record in records:
             _append(builder, record)

@@ -99,7 +99,7 @@ class Producer:
             raise self._io.closed_error()
         if self._background.has_failed:
             self._background.raise_failure()
-        # What is None or of the usual type is not looked at twice, because each record comes past here.
+        # Only values of unusual types are checked, because this code runs for each record.
         if key is not None and type(key) is not bytes:
             key = arguments.record_bytes("key", key)
         if partition is not None and type(partition) is not int:
@@ -112,13 +112,13 @@ class Producer:
         try:
             queues = self._topics.get(topic)
         except TypeError:
-            queues = None  # of what cannot be a key, `_queues` says that it is no topic's name
+            queues = None  # the topic is not hashable, and `_wait_for_queues` raises the error that says so
         if (
             queues is None
             or topic not in self._client.view.topics  # forgotten: how many partitions it has now is not known
             or (partition is not None and not 0 <= partition < len(queues.partitions))
         ):
-            queues, deadline_ms = self._queues(topic, partition)
+            queues, deadline_ms = self._wait_for_queues(topic, partition)
         else:
             deadline_ms = None
         future = self._append(queues, partition, stamp, key, value, headers, self._monotonic_ms)
@@ -138,27 +138,16 @@ class Producer:
     ) -> RecordRun:
         """Buffer a record without key for each of `values[start:]`, as many as one batch takes, and return them.
 
-        It takes at least one and, as `socket.send` does, perhaps fewer than all: send the rest by another call, from
-        `start + run.record_count` on. The records share one partition and one timestamp, by default now. Very many
-        short records cost less than half of what `send` takes. Errors as of `send`, always about `values[start]`.
+        Like `socket.send`, one call may take fewer than all, but at least one: send the rest by another call, from
+        `start + run.record_count` on. The records share one partition and one timestamp, by default now. Many short
+        records take less than half the time that `send` needs for them. Errors as of `send`, about `values[start]`.
         """
-        if self._closed:
-            raise self._io.closed_error()
-        if self._background.has_failed:
-            self._background.raise_failure()
+        self._raise_if_unusable()
         start = arguments.values_from("values", values, start)
         if partition is not None:
             partition = arguments.partition_number("partition", partition)
         stamp = self._now_ms() if timestamp_ms is None else to_record_timestamp(timestamp_ms)
-        queues = self._topics.get(arguments.text("topic", topic))
-        if (
-            queues is None
-            or topic not in self._client.view.topics
-            or (partition is not None and not 0 <= partition < len(queues.partitions))
-        ):
-            queues, deadline_ms = self._queues(topic, partition)
-        else:
-            deadline_ms = None
+        queues, deadline_ms = self._queues(arguments.text("topic", topic), partition)
         append = partial(self._accumulator.append_values, queues, partition, stamp, values, start, self._monotonic_ms)
         return append() or self._append_later(append, deadline_ms)
 
@@ -175,17 +164,10 @@ class Producer:
         Raises at once, besides what `send` raises: CorruptMessageError, InvalidRecordError (no records, gaps between
         their offsets, the broker's timestamps, a transaction's), MessageTooLargeError (above `max_request_size`).
         """
-        if self._closed:
-            raise self._io.closed_error()
-        if self._background.has_failed:
-            self._background.raise_failure()
+        self._raise_if_unusable()
         topic, partition = arguments.topic("topic", topic), arguments.partition_number("partition", partition)
         ready_made = ReadyMadeBatch(arguments.buffer("batch", batch))
-        queues = self._topics.get(topic)
-        if queues is None or topic not in self._client.view.topics or not 0 <= partition < len(queues.partitions):
-            queues, deadline_ms = self._queues(topic, partition)
-        else:
-            deadline_ms = None
+        queues, deadline_ms = self._queues(topic, partition)
         append = partial(self._accumulator.append_batch, queues, partition, ready_made, self._monotonic_ms)
         return append() or self._append_later(append, deadline_ms)
 
@@ -237,8 +219,28 @@ class Producer:
     def _forked(self) -> None:
         self._closed = True  # nobody here would send what is buffered
 
-    def _queues(self, topic: str, partition: int | None) -> tuple[TopicQueues, int]:
-        """The topic's, and how long the send that waited for them may still take (until then, ms)."""
+    def _raise_if_unusable(self) -> None:
+        """Raise ClosedError, or the failure of a background task; `send` has these lines inlined for speed."""
+        if self._closed:
+            raise self._io.closed_error()
+        self._background.raise_failure()
+
+    def _queues(self, topic: str, partition: int | None) -> tuple[TopicQueues, int | None]:
+        """Return the topic's queues, and the deadline (ms) of a call that had to wait for them, else None.
+
+        `send` has these lines inlined for speed.
+        """
+        queues = self._topics.get(topic)
+        if (
+            queues is None
+            or topic not in self._client.view.topics
+            or (partition is not None and not 0 <= partition < len(queues.partitions))
+        ):
+            return self._wait_for_queues(topic, partition)
+        return queues, None
+
+    def _wait_for_queues(self, topic: str, partition: int | None) -> tuple[TopicQueues, int]:
+        """Return the topic's queues once its metadata has arrived, and the deadline (ms) of the call that waited."""
         arguments.topic("topic", topic)
         if partition is not None:
             arguments.partition_number("partition", partition)

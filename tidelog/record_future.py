@@ -64,11 +64,11 @@ class BatchOutcome:
         return self._settlements[bisect_right(self._settlements, index, key=_first_index) - 1]
 
     def first_failure(self) -> Settlement | None:
-        """How the first record that failed ended, if one did."""
+        """Return the outcome of the first record that failed; None if all are stored."""
         return next((each for each in self._settlements if each.error is not None), None)
 
     def settlements(self, first_index: int, count: int) -> Iterator[tuple[int, Settlement]]:
-        """How these records, which are settled, ended: each settlement with the number of them that it is about."""
+        """Yield the outcomes of these settled records, each with the number of records that share it."""
         at = bisect_right(self._settlements, first_index, key=_first_index)
         end = first_index + count
         while first_index < end:
@@ -129,7 +129,7 @@ class RecordFuture:
 
     @property
     def partition(self) -> int:
-        """The number of its partition, which is known from the beginning."""
+        """The partition's number, which is known before the outcome."""
         return self._outcome.topic_partition.partition
 
     def done(self) -> bool:
@@ -161,11 +161,11 @@ class RecordFuture:
         return self.failed() and self._settlement().may_be_stored
 
     def as_run(self) -> RecordRun:
-        """The record as a run of one, which others may join."""
+        """Return a run that holds this record alone, and that later records may join."""
         return RecordRun(self._outcome, self._index, 1)
 
     def join(self, run: RecordRun) -> bool:
-        """Add the record to a run that ends right before it in the same batch; whether it does."""
+        """Add the record to a run that ends right before it in the same batch. Return False if the run does not."""
         if run._outcome is not self._outcome or run._first_index + run.record_count != self._index:
             return False
         run.record_count += 1
@@ -236,7 +236,7 @@ class RecordFuture:
 
 
 class BatchFuture(RecordFuture):
-    """All records of a ready-made batch: the place of the last one, or the error of the first one that failed."""
+    """The future of a whole ready-made batch: the place of its last record, or the error of the first that failed."""
 
     __slots__ = ()
 
@@ -245,7 +245,7 @@ class BatchFuture(RecordFuture):
 
 
 class RunPart(NamedTuple):
-    """Records of a run that ended alike: all stored from `base_offset` on (−1 if unknown), or all failed by `error`."""
+    """Consecutive records with one outcome: stored from `base_offset` on (−1 if unknown), or failed with `error`."""
 
     record_count: int
     base_offset: int
@@ -253,7 +253,7 @@ class RunPart(NamedTuple):
 
 
 class RecordRun:
-    """Records on their way that stand next to each other in one batch. `Producer.flush` waits for them."""
+    """Consecutive records of one batch that were sent together. `Producer.flush` waits for their outcomes."""
 
     __slots__ = ("_first_index", "_outcome", "record_count")
 
@@ -264,15 +264,15 @@ class RecordRun:
 
     @property
     def partition(self) -> int:
-        """The number of their partition."""
+        """The number of the partition of all these records."""
         return self._outcome.topic_partition.partition
 
     def done(self) -> bool:
-        """Whether the outcome of each is known."""
+        """Return whether the outcome of every record is known."""
         return self._first_index + self.record_count <= self._outcome.settled_count
 
     def parts(self) -> list[RunPart]:
-        """How the records ended whose outcome is known, in their order."""
+        """Return the outcomes that are known, in the order of the records."""
         parts: list[RunPart] = []
         index = self._first_index
         settled = min(self.record_count, self._outcome.settled_count - index)

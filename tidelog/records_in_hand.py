@@ -1,8 +1,8 @@
-"""The records that an iteration has taken from the buffers and not yielded yet.
+"""Holds the records that an iteration has taken from the buffers and not yielded yet.
 
-An iteration and `poll` share one position. The position stands behind the records in hand, because the iteration takes
-many at a time. So every other call of the consumer first gives the records in hand back to their buffers, and finds the
-position behind the last record that was yielded.
+An iteration and `poll` share one position. The position is behind the records in hand, because the iteration takes many
+records at a time. So every other call of the consumer first gives the records in hand back to their buffers. The
+position is then behind the last record that was yielded.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from tidelog.fetch_buffer import ConsumerRecord, PartitionBuffer
 
 
 class _Piece(NamedTuple):
-    """The records of one buffer that are left, and the buffer's `generation` and `moves` when they were taken."""
+    """The remaining records of one buffer, with the buffer's `generation` and `moves` when the records were taken."""
 
     buffer: PartitionBuffer
     left: Iterator[ConsumerRecord]
@@ -24,14 +24,14 @@ class _Piece(NamedTuple):
 
 
 class RecordsInHand:
-    """See the module's first lines."""
+    """The records in hand, in the order in which they are yielded."""
 
     def __init__(self) -> None:
         self._pieces: deque[_Piece] = deque()
         self._left: Iterator[ConsumerRecord] = iter(())
 
     def take(self, taken: Mapping[PartitionBuffer, list[ConsumerRecord]]) -> None:
-        """Hold what was just taken from these buffers. Nothing else may be in hand."""
+        """Hold the records that were just taken from these buffers. Nothing else may be in hand."""
         self._pieces.extend(
             _Piece(buffer, iter(records), buffer.generation, buffer.moves) for buffer, records in taken.items()
         )
@@ -48,7 +48,7 @@ class RecordsInHand:
             self._left = self._pieces[0].left if self._pieces else iter(())
 
     def give_back(self) -> None:
-        """Give all that is left back, except to buffers whose position was moved elsewhere meanwhile."""
+        """Give the remaining records back to their buffers, except to buffers whose position was moved meanwhile."""
         while self._pieces:
             buffer, left, generation, moves = self._pieces.popleft()
             records = list(left)
@@ -57,5 +57,5 @@ class RecordsInHand:
             if buffer.generation == generation:
                 buffer.take_back(records)
             elif buffer.moves == moves and buffer.position is not None and records[0].offset < buffer.position:
-                buffer.go_back_to(records[0].offset)  # what was fetched was dropped: fetch it again
+                buffer.go_back_to(records[0].offset)  # the buffer has dropped its data: fetch it again
         self._left = iter(())

@@ -167,12 +167,12 @@ class Sender:
         return min((at_ms for at_ms in (later_ms, deadline_ms) if at_ms is not None), default=None)
 
     def _give_up(self, queue: PartitionQueue, gone: TidelogError) -> None:
-        """Fail all records of a partition that will not be served; the next send asks whether it is there again."""
+        """Fail all records of a partition that does not exist. The next send asks whether it exists again."""
         topic = queue.topic_partition.topic
         _log.info("%s: %s; the records that wait for it fail", queue.topic_partition, gone)
         self.accumulator.fail_waiting(queue, gone)
         if self._client.refusal(topic):
-            self._client.drop(topic)
+            self._client.drop_topic(topic)
 
     def _dispatch(self, broker_id: int, queues: list[tuple[PartitionQueue, Leader]]) -> None:
         load: _Load = []
@@ -307,7 +307,7 @@ class Sender:
             if queue.in_flight and queue.batches and queue.batches[0] is batch:
                 try:
                     self._failed(queue, batch, error, sent=sent)
-                except Exception as unforeseen:  # so that no batch stays in flight for ever
+                except Exception as unforeseen:  # a batch that stayed in flight would block its partition for ever
                     batch.outcome_unknown |= sent
                     self.accumulator.fail(queue, self._unforeseen(unforeseen))
         if error.stale_metadata or isinstance(error, TimeoutError):
@@ -331,7 +331,7 @@ class Sender:
             self.accumulator.renounce_identity(queue)
         elif outcome is ProduceOutcome.TOO_LARGE and batch.builder.record_count > 1 and not batch.given_up:
             self._split(queue, batch, error)
-        elif outcome is ProduceOutcome.REFUSED and _blames_records(error, batch) and not batch.given_up:
+        elif outcome is ProduceOutcome.REFUSED and _refuses_single_records(error, batch) and not batch.given_up:
             self._drop_refused(queue, error)
         elif is_retriable(error) and may_repeat:
             self.accumulator.retry(queue, error, at_ms, outcome_unknown=unknown)
@@ -354,7 +354,7 @@ class Sender:
         self.accumulator.drop_refused(queue, {index: type(refusal)(fault) for index, fault in faults.items()})
 
     def _unforeseen(self, error: Exception) -> InternalError:
-        """Return the error of records whose sending failed because of a defect; they tell the user of it."""
+        """Return the error of records that could not be sent because of a defect of the client."""
         return self._client.background.log("the producer", error)
 
     # --- what sending waits for -------------------------------------------------------------------
@@ -375,14 +375,14 @@ class Sender:
         try:
             answer = await self._client.call_any(InitProducerIdRequest(), deadline_ms)
         except TidelogError as error:
-            self._tell_why_unidentified(error)
+            self._report_missing_identity(error)
             return
         assert isinstance(answer, InitProducerIdResponse)
         self._identity = ProducerIdentity(answer.producer_id, answer.producer_epoch)
         self._identify_attempts = 0
 
-    def _tell_why_unidentified(self, error: TidelogError) -> None:
-        """Fail the records that wait for a producer id if it is refused for good, else note why they wait."""
+    def _report_missing_identity(self, error: TidelogError) -> None:
+        """Fail the records that wait for a producer id if it is finally refused, else note why they wait."""
         final = isinstance(error, BrokerError) and not isinstance(error, UnknownServerError) and not error.retriable
         for queue in self.accumulator.waiting_queues():
             if queue.identity is not None:
@@ -393,7 +393,7 @@ class Sender:
                 queue.batches[0].last_error = error
 
     def _on_identified(self, task: asyncio.Task[None]) -> None:
-        if task.cancelled():  # from outside; if the loop is about to close, nothing may start now
+        if task.cancelled():  # by another task: a timer, because nothing may start while a loop is being closed
             self._loop.call_later(self._client.backoff_ms(0) / 1000, self._turn)
         else:
             self._turn()
@@ -420,13 +420,13 @@ def _refusal(answer: ProducePartitionResponse | None) -> TidelogError | None:
     return error_for(answer.error_code, message, faults)
 
 
-def _blames_records(error: TidelogError, batch: Batch) -> TypeGuard[BrokerError]:
-    """Return whether the broker refused the batch for single records, which can be taken out of it."""
-    return isinstance(error, BrokerError) and bool(error.record_errors) and batch.names_its_records(error.record_errors)
+def _refuses_single_records(error: TidelogError, batch: Batch) -> TypeGuard[BrokerError]:
+    """Return whether the broker refused the batch because of single records that can be dropped from it."""
+    return isinstance(error, BrokerError) and bool(error.record_errors) and batch.can_drop(error.record_errors)
 
 
 def _result_of(future: asyncio.Future[T]) -> T:
-    """Return the result; DisconnectedError if somebody other than the sender cancelled what was to bring it."""
+    """Return the result; DisconnectedError if another task has cancelled the future."""
     if future.cancelled():
-        raise DisconnectedError("what waited for the broker was cancelled from outside")
+        raise DisconnectedError("the request to the broker was cancelled from outside")
     return future.result()

@@ -1,18 +1,18 @@
-"""An error that stands until its cause is over. Raising it does not end it, so that it makes nothing start again."""
+"""Keeps an error until its cause is over. Raising the error does not clear it, and so starts no work again."""
 
 from __future__ import annotations
 
 from tidelog.errors import TidelogError, UnknownTopicOrPartitionError
 
-#: A call that waits for longer is told as soon as it is certain that a topic does not exist.
+#: A call that has waited for so long raises the error of a missing topic without waiting for its own end.
 PATIENCE_WITH_MISSING_TOPICS_MS = 3_000
 
 
 class StandingError:
-    """Why a reader gets nothing, and whether a call has raised it.
+    """The error because of which a reader gets nothing, and whether a call has raised it.
 
-    error       None while all is well
-    failures    counts how often the cause was found again
+    error       None if there is none
+    failures    how often the error was set
     """
 
     __slots__ = ("_is_raised", "error", "failures")
@@ -23,7 +23,7 @@ class StandingError:
         self._is_raised = False
 
     def set(self, error: TidelogError) -> None:
-        """Stand for `error`; an error of the same type counts as the same one, and its newest words are raised."""
+        """Keep `error`. An error of the same type counts as the same one, and replaces its message."""
         self._is_raised = self._is_raised and type(error) is type(self.error)
         self.error = error
         self.failures += 1
@@ -38,10 +38,10 @@ class StandingError:
         return self.error is not None and not self._is_raised
 
     def is_due(self, waited_ms: int, *, is_over: bool) -> bool:
-        """Return whether a call that has waited for so long raises it; `is_over`: the time of the call is over.
+        """Return whether a call that has waited for `waited_ms` raises the error; `is_over`: its own time is over.
 
-        A new error is raised at once. A missing topic may be created while a call waits, so only a long call is ended
-        by it. An error that a call has raised is raised again only when the time of another call is over.
+        A new error is raised at once, except that of a missing topic, because the topic may be created during the
+        first seconds of the call. An error that a call has raised is raised again only at the end of a later call.
         """
         is_missing = isinstance(self.error, UnknownTopicOrPartitionError)
         return is_over or (self.is_new() and (not is_missing or waited_ms >= PATIENCE_WITH_MISSING_TOPICS_MS))

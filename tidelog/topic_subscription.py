@@ -1,7 +1,7 @@
 """A subscription without a group: one consumer reads every partition of its topics.
 
-The assignment follows the metadata. It changes while the reader is in `poll`, so never between two records that the
-reader works on, and a rebalance listener is told in the reader's own task or thread.
+The assignment follows the metadata. It changes only during a `poll`, never between two records that the user works on.
+The rebalance listener is called in the user's own task or thread.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from tidelog.model import TopicPartition
 
 
 class TopicSubscription:
-    """Assigns to the fetcher what the topics have; a consumer makes one at `subscribe`, and drops it after `leave`.
+    """Assigns every partition of the subscribed topics to the fetcher, from `subscribe` until `leave`.
 
-    call   calls the listener in the reader's thread or task
+    call   calls the listener in the user's thread or task
     """
 
     def __init__(self, client: ClusterClient, fetcher: Fetcher, call: Caller) -> None:
@@ -64,7 +64,7 @@ class TopicSubscription:
             )
 
     async def run_errands(self) -> None:
-        """Assign what the topics have by now, and tell the listener. What the listener raises is raised here."""
+        """Assign the partitions that the topics have now, and call the listener, whose exceptions are raised."""
         choice = self._watch.choice
         wanted = [TopicPartition(topic, each) for topic in sorted(self.topics) for each in range(self._count(topic))]
         gone, added = set(self._fetcher.buffers).difference(wanted), set(wanted).difference(self._fetcher.buffers)
@@ -78,10 +78,10 @@ class TopicSubscription:
             await self._tell(self._listener.on_partitions_assigned, added)
 
     def end_poll(self) -> None:
-        """Do nothing: without a group nobody waits for polls."""
+        """Do nothing, because no group waits for the next poll."""
 
     async def leave(self, deadline_ms: int, *, autocommit: bool = True) -> None:
-        """End the subscription and tell the listener. What the listener raises is raised when all is done."""
+        """End the subscription and call the listener. An exception of the listener is raised at the end."""
         self._client.listeners.remove(self._on_view)
         self._client.needs.remove(self._needed_topics)
         try:
@@ -92,7 +92,7 @@ class TopicSubscription:
             self._drop(set(self._fetcher.buffers))
 
     async def abandon(self) -> None:
-        """End the subscription of a consumer that its user dropped: its listener is not called."""
+        """End the subscription of a consumer that its user dropped. The listener is not called."""
         await self._watch.stop()
 
     # --- below -------------------------------------------------------------------------------------------
@@ -106,7 +106,7 @@ class TopicSubscription:
         for tp in gone & buffers.keys():
             trouble = buffers[tp].trouble
             refusal = self._client.refusal(tp.topic) if tp.topic in self.topics else None
-            if trouble.error is None or trouble.is_new():  # so that the reader of a deleted topic is told once
+            if trouble.error is None or trouble.is_new():  # so that one poll raises the error of a deleted topic
                 self._fetcher.given_up = self._fetcher.given_up or refusal
         self._fetcher.assign([tp for tp in buffers if tp not in gone])
 
@@ -127,7 +127,7 @@ class TopicSubscription:
         self._fetcher.arrived.set()
 
     def _on_error(self, error: TidelogError) -> None:
-        """Tell the reader that no broker was ever reached. A later outage is the fetcher's to tell."""
+        """Report to the reader that no broker was ever reached. The fetcher reports later outages."""
         if isinstance(error, NoBrokersError) and not self._client.view.version:
             self._fetcher.cluster_trouble.set(error)
             self._fetcher.arrived.set()

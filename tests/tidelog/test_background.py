@@ -10,7 +10,7 @@ import pytest
 
 from tests.tidelog.clients import seconds
 from tests.virtual_time import on_virtual_time
-from tidelog.background import Background, KeptTask
+from tidelog.background import Background, SupervisedTask
 from tidelog.errors import InternalError, NoBrokersError
 
 
@@ -80,7 +80,7 @@ async def test_failure_wakes_the_calls_that_wait() -> None:
 async def test_kept_task_that_fails_starts_again_after_growing_pauses(caplog: pytest.LogCaptureFixture) -> None:
     background, work = a_background(), Work()
     work.failure = ValueError("x")
-    kept = KeptTask(background, "the heartbeats", work)
+    kept = SupervisedTask(background, "the heartbeats", work)
     with caplog.at_level(logging.INFO):
         kept.start()
         await asyncio.sleep(4)
@@ -98,7 +98,7 @@ async def test_kept_task_that_ran_for_long_is_restarted_soon_and_logged_again(
 ) -> None:
     background, work = a_background(), Work()
     work.failure, work.lasts_s = ValueError("x"), 60
-    kept = KeptTask(background, "the heartbeats", work)
+    kept = SupervisedTask(background, "the heartbeats", work)
     kept.start()
     await asyncio.sleep(200)
     assert work.pauses_s == [0.1, 0.1, 0.1]
@@ -109,7 +109,7 @@ async def test_kept_task_that_ran_for_long_is_restarted_soon_and_logged_again(
 @on_virtual_time
 async def test_kept_task_that_is_cancelled_from_outside_runs_again() -> None:
     background, work, before = a_background(), Work(), asyncio.all_tasks()
-    kept = KeptTask(background, "the heartbeats", work)
+    kept = SupervisedTask(background, "the heartbeats", work)
     kept.start()
     await asyncio.sleep(1)
     for task in asyncio.all_tasks() - before:
@@ -127,7 +127,7 @@ async def test_kept_task_that_is_cancelled_from_outside_runs_again() -> None:
 async def test_kept_task_that_was_stopped_does_not_start_again(after_s: float) -> None:
     background, work = a_background(), Work()
     work.failure, work.lasts_s = ValueError("x"), 0.1
-    kept = KeptTask(background, "the heartbeats", work)
+    kept = SupervisedTask(background, "the heartbeats", work)
     kept.start()
     await asyncio.sleep(after_s)
     await kept.stop()
@@ -139,7 +139,7 @@ async def test_kept_task_that_was_stopped_does_not_start_again(after_s: float) -
 @on_virtual_time
 async def test_kept_task_that_starts_twice_runs_once() -> None:
     background, work = a_background(), Work()
-    kept = KeptTask(background, "the heartbeats", work)
+    kept = SupervisedTask(background, "the heartbeats", work)
     kept.start()
     kept.start()
     await asyncio.sleep(1)
@@ -151,7 +151,7 @@ def test_end_of_asyncio_run_starts_no_kept_task_again() -> None:
     work = Work()
 
     async def program() -> None:
-        KeptTask(a_background(), "the heartbeats", work).start()
+        SupervisedTask(a_background(), "the heartbeats", work).start()
         await asyncio.sleep(0)
 
     asyncio.run(program())

@@ -1,8 +1,8 @@
 """The clients for asyncio programs; names and settings as in `tidelog`, and imported as late: who produces needs no
 consumer.
 
-A client belongs to the event loop of its first call: in another one each call raises RuntimeError. So make and close it
-within one `asyncio.run`.
+A client belongs to the event loop of its first call. Each call in another loop raises RuntimeError, so a client must be
+made and closed within one `asyncio.run`.
 """
 
 from __future__ import annotations

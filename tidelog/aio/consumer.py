@@ -77,7 +77,7 @@ class Consumer(LoopBound):
         self._closing = False
         self._offsets: CommittedOffsets | None = None
         self._group: GroupConsumer | None = None
-        self._alone: TopicSubscription | None = None
+        self._ungrouped: TopicSubscription | None = None
         self.in_hand = RecordsInHand()
 
     async def start(self) -> Self:
@@ -113,9 +113,9 @@ class Consumer(LoopBound):
             return
         if fetcher.buffers:
             raise IllegalStateError(ASSIGNED)
-        alone = self._new_topic_subscription(fetcher)
-        alone.subscribe(choice, listener)
-        self._alone = alone
+        ungrouped = self._new_topic_subscription(fetcher)
+        ungrouped.subscribe(choice, listener)
+        self._ungrouped = ungrouped
 
     def subscription(self) -> set[str]:
         """The topics that this consumer is subscribed to; of a pattern those that match it."""
@@ -131,7 +131,7 @@ class Consumer(LoopBound):
         finally:
             if self._subscriber is not None:
                 self.client.closers.remove(self._subscriber.abandon)
-            self._alone = None
+            self._ungrouped = None
             if self._group is not None:
                 self._group = self._new_group(fetcher)
             fetcher.assign(())
@@ -372,10 +372,8 @@ class Consumer(LoopBound):
 
     async def close(self, *, autocommit: bool = True, timeout_ms: int = CLOSE_TIMEOUT_MS) -> None:
         """Commit (where that is automatic), leave the group, let go of everything. Idempotent."""
-        autocommit, patience_ms = (
-            arguments.flag("autocommit", autocommit),
-            arguments.timeout_ms("timeout_ms", timeout_ms),
-        )
+        autocommit = arguments.flag("autocommit", autocommit)
+        patience_ms = arguments.timeout_ms("timeout_ms", timeout_ms)
         if self.closed or self._closing:
             return
         self._enter_loop()
@@ -405,14 +403,18 @@ class Consumer(LoopBound):
         return client_repr(self, self.settings, *self._facts(), closed=self.closed)
 
     def _facts(self) -> tuple[str, str]:
-        """Return what its `repr` says of its group and its assignment."""
+        """Return the group and the assignment, as `repr` shows them."""
         assigned = list(self._fetcher.buffers) if self._fetcher is not None and not self.closed else []
         return f"group_id={self.settings.group_id!r}", f"assignment={assignment_repr(assigned)}"
 
     # --- below ------------------------------------------------------------------------------------
 
     def _started(self) -> Fetcher:
-        """Begin every call: what an iteration has in hand goes back, so that the call finds its reader's position."""
+        """Begin a call, and return the fetcher, which the first call starts.
+
+        Records that an iteration has taken and not yielded go back to their buffers, so that each call sees the
+        position of the user.
+        """
         if self.closed:
             raise ClosedError("the consumer is closed")
         self._enter_loop()
@@ -441,14 +443,14 @@ class Consumer(LoopBound):
     def _new_topic_subscription(self, fetcher: Fetcher) -> TopicSubscription:
         from tidelog.topic_subscription import TopicSubscription
 
-        alone = TopicSubscription(self.client, fetcher, self.listener_caller)
-        self.client.closers.append(alone.abandon)
-        return alone
+        subscription = TopicSubscription(self.client, fetcher, self.listener_caller)
+        self.client.closers.append(subscription.abandon)
+        return subscription
 
     @property
     def _subscriber(self) -> GroupConsumer | TopicSubscription | None:
-        """What decides the assignment: the group, or a subscription without one; None: only `assign` does."""
-        return self._group or self._alone
+        """Return the group, or the subscription without a group, that decides the assignment; None if `assign` does."""
+        return self._group or self._ungrouped
 
     def _in_group(self, what: str) -> GroupConsumer:
         self._started()
@@ -533,10 +535,7 @@ class Consumer(LoopBound):
                 await fetcher.arrived.wait()
 
     def _raise_errors(self, fetcher: Fetcher, is_due: Callable[[StandingError], bool]) -> None:
-        """Raise the first error that its reader must know now; a paused partition has none.
-
-        The errors of partitions stand until their cause is over.
-        """
+        """Raise the first error that `is_due` selects. Errors of paused partitions are not raised."""
         self.client.background.raise_failure()
         if (error := fetcher.given_up) is not None:
             fetcher.given_up = None

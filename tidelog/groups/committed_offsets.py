@@ -43,12 +43,12 @@ COMMIT_LATER = "a rebalance is under way: poll until it is over, then commit wha
 
 
 def commit_entry(tp: TopicPartition, wanted: OffsetAndMetadata) -> OffsetCommitPartition:
-    """Return what a commit's message says of one partition. OffsetMetadataTooLargeError for a note that it cannot hold.
+    """Return the entry of a commit request for one partition, from values that `arguments.commits` has checked.
 
-    A user's values were checked by `arguments.commits` before.
+    OffsetMetadataTooLargeError if the metadata is longer than a message can hold.
     """
-    if len(wanted.metadata.encode()) > MAX_STRING:
-        raise OffsetMetadataTooLargeError(f"{tp}: metadata of {len(wanted.metadata)} characters cannot even be sent")
+    if (size_bytes := len(wanted.metadata.encode())) > MAX_STRING:
+        raise OffsetMetadataTooLargeError(f"{tp}: metadata of {size_bytes} bytes: must be at most {MAX_STRING}")
     epoch = -1 if wanted.leader_epoch is None else wanted.leader_epoch
     return OffsetCommitPartition(*tp, wanted.offset, epoch, wanted.metadata)
 

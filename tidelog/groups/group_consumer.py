@@ -18,7 +18,7 @@ import logging
 from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
 
-from tidelog.background import KeptTask
+from tidelog.background import SupervisedTask
 from tidelog.client import ClusterClient
 from tidelog.errors import (
     CommitFailedError,
@@ -49,7 +49,7 @@ from tidelog.signals import Signal
 
 _log = logging.getLogger(__name__)
 
-#: How long a consumer that was dropped tries to tell its group.
+#: How long a consumer that was dropped tries to leave its group.
 _ABANDON_MS = 1_000
 
 
@@ -88,13 +88,13 @@ class GroupConsumer:
         self._member = Member(client, settings, self._membership, lambda: self._reader.overdue_ms, self._woken.set)
         self._watch = TopicWatch(client, self._woken.set)
         self._listener: RebalanceListener = ConsumerRebalanceListener()
-        #: Those of the last rebalance that came to its end; None while another one is under way.
+        #: The topics of the last completed rebalance; None while another one is in progress.
         self._joined_topics: frozenset[str] | None = None
         self._generation = -1
         self._had = MemberData(())
         self._in_listener = False
         what = f"the rebalances of group {settings.group_id!r}"
-        self._rebalancing = KeptTask(client.background, what, self._rebalances)
+        self._rebalancing = SupervisedTask(client.background, what, self._rebalances)
         self._next_commit_ms = client.clock.monotonic_ms() + settings.auto_commit_interval_ms
         self._committing: set[asyncio.Task[None]] = set()
 
@@ -345,7 +345,7 @@ class GroupConsumer:
         self._generation, self._had = generation, MemberData(tuple(sorted(assigned)), generation)
         self._fetcher.assign(sorted(assigned))
         for buffer in self._fetcher.buffers.values():
-            buffer.withheld = False  # a rebalance that was cut short may have left some withheld
+            buffer.withheld = False  # an interrupted rebalance may have withheld some
         await self._tell_listener(self._listener.on_partitions_assigned, added)
 
     def _drop(self, gone: Collection[TopicPartition]) -> None:
@@ -384,7 +384,7 @@ class GroupConsumer:
             await self._end(deadline_ms)
 
     async def abandon(self) -> None:
-        """Leave the group of a consumer that its user dropped: it commits nothing, and its listener is not called."""
+        """Leave the group of a consumer that its user dropped, without a commit and without calling the listener."""
         try:
             await self._stand_still()
         finally:

@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Collection
 
-from tidelog.background import KeptTask
+from tidelog.background import SupervisedTask
 from tidelog.client import ClusterClient
 from tidelog.errors import TidelogError
 from tidelog.group_messages import (
@@ -53,7 +53,7 @@ class Member:
         self._group_id = membership.settings.group_id
         self._overdue_ms = overdue_ms
         self._on_change = on_change
-        self._beating = KeptTask(client.background, f"the heartbeats of group {self._group_id!r}", self._beat)
+        self._beating = SupervisedTask(client.background, f"the heartbeats of group {self._group_id!r}", self._beat)
         self._leaving: set[asyncio.Task[None]] = set()
         self._led: dict[str, int] = {}
 

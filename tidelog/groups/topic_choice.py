@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from tidelog import arguments
 from tidelog.errors import IllegalStateError
 
-#: Why a subscriber cannot be assigned partitions, and a reader of assigned ones cannot subscribe.
+#: Messages of IllegalStateError: a consumer either subscribes, or is assigned partitions.
 SUBSCRIBED = "this consumer is subscribed: unsubscribe before you assign partitions"
 ASSIGNED = "this consumer was assigned partitions by hand: unsubscribe before you subscribe"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable
 
-from tidelog.background import KeptTask
+from tidelog.background import SupervisedTask
 from tidelog.client import ClusterClient
 from tidelog.errors import TidelogError
 from tidelog.groups.topic_choice import TopicChoice
@@ -21,7 +21,7 @@ class TopicWatch:
     """On behalf of one subscription at a time.
 
     on_change   called when a pattern matches other topics than before
-    on_error    called with what keeps the topics from being listed, each time it does
+    on_error    called with each error because of which the topics could not be listed
     """
 
     def __init__(
@@ -35,7 +35,7 @@ class TopicWatch:
         self._on_change = on_change
         self._on_error = on_error
         self._chosen = Flag()
-        self._watching = KeptTask(client.background, "the watch for subscribed topics", self._run)
+        self._watching = SupervisedTask(client.background, "the watch for subscribed topics", self._run)
         self._others: frozenset[str] = frozenset()
         self._warned: set[str] = set()
 

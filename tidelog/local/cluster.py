@@ -21,11 +21,10 @@ from pathlib import Path
 from signal import SIGCONT, SIGKILL, SIGTERM
 from typing import TypeVar
 
-from tidelog.bootstrap import down_command
 from tidelog.clock import Clock, SystemClock
 from tidelog.errors import LocalError
 from tidelog.local.broker import launch_broker
-from tidelog.local.home import data_home, forget_last_up, prepare_directory, remember_last_up
+from tidelog.local.home import data_home, down_command, forget_last_up, prepare_directory, remember_last_up
 from tidelog.local.place import HERE, ZOOKEEPER, Place
 from tidelog.local.ports import choose_port
 from tidelog.local.process import Condition, Process
@@ -42,13 +41,13 @@ DEFAULT_BROKERS = 3
 START_TIMEOUT_MS = 60_000
 #: A broker hands its leadership over before it ends; see its `controlled_shutdown_timeout_ms`.
 STOP_TIMEOUT_MS = 20_000
-#: How often a start that still waits says for what.
+#: How often `start` reports the processes that it still waits for.
 WAIT_REPORT_MS = 3_000
 _LOCK_FILE = "cluster.lock"
 
 #: Told (what, where) as each process becomes ready: ("ZooKeeper", "127.0.0.1:20181"), ("broker 1", "127.0.0.1:20182").
 OnReady = Callable[[str, str], None]
-#: Told (what, why, how long so far in ms) while a process is waited for: ("broker 1 (pid 4711)", "not ready: …", 3000).
+#: Called with (process, reason, ms so far) while `start` waits: ("broker 1 (pid 4711)", "not ready: …", 3000).
 OnWait = Callable[[str, str, int], None]
 #: Told of each of the `lost_directories` before its broker starts.
 OnLost = Callable[[Path], None]
@@ -126,7 +125,7 @@ class LocalCluster:
     ) -> ClusterState:
         """Starts whatever of the cluster does not run, and returns when every broker knows every other.
 
-        LocalError if a process of the cluster is suspended: it has its ports, and nobody else could take its place.
+        LocalError if a process of the cluster is suspended, because it keeps its ports and answers no request.
 
         `brokers` and `zookeeper` count at the first start (more brokers may be added later); afterwards they must
         agree with what is there. `config` is a file of settings for every broker, kept until another is given;
@@ -442,7 +441,7 @@ class LocalCluster:
 
 
 def _why_late(broker: BrokerState, unknown: Collection[int]) -> str:
-    """Return why the start still waits for this broker, which does not know the brokers `unknown`."""
+    """Return why `start` still waits for this broker, which does not know the brokers `unknown` yet."""
     if reason := why_not_ready(broker):
         return f"not ready: {reason}"
     return f"it does not know broker {', '.join(map(str, sorted(unknown)))} yet"
@@ -463,7 +462,7 @@ def _stop(processes: list[Process]) -> None:
     for process in processes:
         process.signal(SIGTERM)
         if process.condition is Condition.SUSPENDED:
-            process.signal(SIGCONT)  # else it could not obey
+            process.signal(SIGCONT)  # a suspended process does not handle SIGTERM
     deadline_ms = clock.monotonic_ms() + STOP_TIMEOUT_MS
     for process in processes:
         if not process.wait(max(0, deadline_ms - clock.monotonic_ms())):

@@ -75,7 +75,7 @@ def _ports(state: ClusterState) -> Check:
 
 
 def _processes(state: ClusterState) -> Iterator[Check]:
-    """Yield a check for each process that runs and yet may not answer."""
+    """Yield a check for each process that runs and may not answer."""
     for name, pid in state.suspended.items():
         sentence = f"pid {pid} is suspended by a signal (state T)"
         yield Check(f"{name}, process", State.FAILURE, sentence, f"kill -CONT {pid} resumes it; tidelog down stops it")

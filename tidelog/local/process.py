@@ -14,10 +14,10 @@ _STATE, _THREADS, _START_TIME = 0, 17, 19  # fields of /proc/PID/stat, counted f
 
 
 class Condition(StrEnum):
-    """What a process does, by the state that the kernel shows for its first thread (proc(5), ps(1))."""
+    """The state of a process, as the kernel shows it for the first thread (proc(5), ps(1))."""
 
     RUNNING = "running"
-    #: State T or t: a signal or a debugger stopped it. It keeps its ports and answers nobody.
+    #: State T or t: a signal or a debugger stopped the process. It keeps its ports and answers no request.
     SUSPENDED = "suspended"
     #: State D: a system call waits for a device, such as a disk, and no signal ends the wait.
     BLOCKED = "blocked"
@@ -29,7 +29,7 @@ _CONDITIONS = {"T": Condition.SUSPENDED, "t": Condition.SUSPENDED, "D": Conditio
 
 
 def read_stat(stat: str) -> tuple[str, Condition]:
-    """Return the tick of the start and the condition that the text of /proc/PID/stat tells.
+    """Return the tick of the start and the condition from the text of /proc/PID/stat.
 
     A killed process runs until its last thread has ended: until then its ports and its locks are taken.
     """
@@ -96,7 +96,7 @@ class Process:
 
     @property
     def condition(self) -> Condition:
-        """What the process does now."""
+        """The state of the process now."""
         birth, condition = _look_up(self.pid)
         return condition if birth == self.birth else Condition.ENDED
 

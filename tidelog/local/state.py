@@ -46,7 +46,7 @@ class ProcessState:
 
     @property
     def condition(self) -> Condition | None:
-        """What the process of the last start does; None once it was stopped, and before the first start."""
+        """The condition of the process of the last start; None after it was stopped, and before the first start."""
         process = self.process
         return None if process is None else process.condition
 

@@ -157,7 +157,7 @@ class BatchBuilder:
 
 
 def to_record_timestamp(time: Timestamp) -> int:
-    """The milliseconds of a record's timestamp; errors of `to_timestamp_ms`, also for what no record may bear."""
+    """Return a record's timestamp in milliseconds. Errors as of `to_timestamp_ms`, with MAX_TIMESTAMP as the limit."""
     return to_timestamp_ms(time, "timestamp_ms", MAX_TIMESTAMP)
 
 
