@@ -19,7 +19,7 @@ _READERS = 3
 _READ = Figure("checker.read", "bound: read the same bytes from the page cache, and find the ends of lines", "s")
 _CHECK = Figure(
     "checker.check",
-    f"judge {_WRITES:,} writes and {_READERS * _WRITES:,} reads against four final logs, I1–I22 (a core's time)",
+    f"judge {_WRITES:,} writes and {_READERS * _WRITES:,} reads against four final logs, I1–I23 (a core's time)",
     "s",
     "≤ 10",
     bound=_READ.key,

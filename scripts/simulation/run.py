@@ -40,7 +40,7 @@ from tidelog.model import NO_LEADER, TopicPartition
 T = TypeVar("T")
 
 #: I19 is judged of the end alone, since a story does not say what its faults may cost: all is whole again in time.
-JUDGED = tuple(f"I{number}" for number in range(1, 23))
+JUDGED = tuple(f"I{number}" for number in range(1, 24))
 #: After an unclean election nothing is promised of what was acknowledged; logs and their lineage must be right.
 #: A replica goes back to where it agrees with such a leader epoch by epoch, its high watermark too, step by step (I11).
 LINEAGE = ("I4", "I10", "I12", "I14", "I15", "I16", "I17", "I19", "I20", "I21", "I22")

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import random
 from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from tidelog.checker.broker_events import (
@@ -42,6 +43,8 @@ from tidelog.checker.verdict import Verdict
 from tidelog.model import TopicPartition
 
 TPS = [TopicPartition("t", 0), TopicPartition("t", 1)]
+#: Of a topic in which records have keys, and only the last of each key is sure to stay.
+COMPACTED_TP = TopicPartition("latest", 0)
 BROKERS = (1, 2, 3)
 MS = 1_000_000
 TIMEOUT_MS = 200
@@ -55,6 +58,11 @@ class Story:
     headers: dict[str, Header]
     told: list[tuple[str, Event]]
     ending: Ending
+
+    @property
+    def logs(self) -> dict[TopicPartition, Sequence[FinalLog]]:
+        """Those that are not compacted."""
+        return {tp: logs for tp, logs in self.ending.logs.items() if tp != COMPACTED_TP}
 
     def verdict(self) -> Verdict:
         checker, sources = self._begun()
@@ -72,7 +80,7 @@ class Story:
         return found
 
     def _begun(self) -> tuple[Checker, dict[str, Source]]:
-        checker = Checker()
+        checker = Checker(self.ending.compacted)
         return checker, {name: checker.begin(header) for name, header in self.headers.items()}
 
 
@@ -243,7 +251,51 @@ class _Run:
         self.say(self.now, broker, Processed(self.now, "Produce", self.now + MS, 1, 1))
         self.say(self.now, broker, Reject(self.now, "Fetch", "its deadline has passed"))
 
+    def compact(self) -> list[FinalLog]:
+        """A life of a compacted topic, in which each replica and reader finds other records gone.
+
+        Returns its logs: of each key the last record is there, and others by chance.
+        """
+        producer, name = 3, "producer-3"
+        records: list[tuple[int, int, int, bool]] = []  # id, key, timestamp, tombstone
+        for number in range(self.dice.randrange(8, 20)):
+            t0, t1 = self.around()
+            # The first keys end with a value and with a tombstone, so that both can be spoiled.
+            key = number % 3 if number < 6 else self.dice.randrange(3, 6)
+            tombstone = number == 4 or (number > 6 and self.dice.random() < 0.2)
+            record_id, stamp = producer << 40 | number, T0_MS + self.now // MS
+            tombstones = [1] if tombstone else None
+            self.say(t0, name, ProduceInvoked(COMPACTED_TP, [record_id], [stamp], [t0], [key], tombstones))
+            if number < 6 or self.dice.random() < 0.8:
+                self.say(t1, name, ProduceOk(COMPACTED_TP, [record_id], [number], [t1], [1]))
+            else:
+                self.say(t1, name, ProduceUnknown(COMPACTED_TP, [record_id], ["REQUEST_TIMED_OUT"], [t1]))
+            records.append((record_id, key, stamp, tombstone))
+        logs = [self._compacted(records, broker) for broker in (*map(str, BROKERS), READ)]
+        t0, t1 = self.around()
+        shown = logs[-1]
+        self.say(t1, "reader-2", Read(COMPACTED_TP, 0, -1, t0, t1, shown.offsets, shown.ids, shown.ts))
+        return logs
+
+    def _compacted(self, records: list[tuple[int, int, int, bool]], broker: str) -> FinalLog:
+        last = {key: offset for offset, (_, key, _, _) in enumerate(records)}
+        gone = {
+            offset for offset, record in enumerate(records) if offset < last[record[1]] and self.dice.random() < 0.5
+        }
+        for key, offset in last.items():
+            earlier = [at for at, record in enumerate(records) if record[1] == key and at < offset]
+            if records[offset][3] and gone.issuperset(earlier) and offset + 1 < len(records) and broker != "3":
+                gone.add(offset)
+        if broker == "3":
+            gone -= {1}  # which the tombstone of its key deletes
+        offsets = [offset for offset in range(len(records)) if offset not in gone]
+        ids, stamps = [records[at][0] for at in offsets], [records[at][2] for at in offsets]
+        checkpoint = None if broker == READ else [EpochStart(1, 0)]
+        end = len(records)
+        return FinalLog(broker, COMPACTED_TP, 0, end, end, checkpoint, offsets, ids, stamps, [1] * len(ids))
+
     def end(self) -> Story:
+        compacted = self.compact()
         self.now += 3000 * MS
         for name in ("producer-1", "producer-2", "reader-1", "reader-2"):
             for part in self.partitions.values():
@@ -255,13 +307,14 @@ class _Run:
             self.say(self.now, str(broker), Resources(self.now, "healed", 100, 10, 1 << 28, 0))
         headers: dict[str, Header] = {
             name: Client(name, request_timeout_ms=TIMEOUT_MS)
-            for name in ("producer-1", "producer-2", "reader-1", "reader-2", "member", "member-2")
+            for name in ("producer-1", "producer-2", "producer-3", "reader-1", "reader-2", "member", "member-2")
         }
         headers |= {str(broker): Broker(str(broker)) for broker in BROKERS}
         told = [(name, event) for _, name, event in sorted(self.told, key=lambda each: each[0])]
         window = Window("F1", 1000 * MS, self.now, self.now + MS, most_gap_ns=3600 * 1000 * MS, least_operations=5)
         logs = {tp: [_final(part, broker) for broker in (*map(str, BROKERS), READ)] for tp, part in self._parts()}
-        return Story(headers, told, Ending(logs, [window]))
+        logs[COMPACTED_TP] = compacted
+        return Story(headers, told, Ending(logs, [window], frozenset({COMPACTED_TP.topic})))
 
     def _parts(self) -> list[tuple[TopicPartition, _Partition]]:
         return list(self.partitions.items())

@@ -175,7 +175,7 @@ def test_where_nothing_was_seen_nothing_has_passed() -> None:
     checker = Checker()
     checker.begin(Broker("1"))
     verdict = checker.conclude(Ending())
-    assert len(verdict.without_data) == 22
+    assert len(verdict.without_data) == 23
     assert verdict.exit_code == 3
 
 

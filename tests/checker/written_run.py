@@ -7,7 +7,7 @@ from pathlib import Path
 from tests.checker.little_log import Story
 from tidelog.checker.history import HistoryWriter, history_path
 from tidelog.checker.logs import write_final_log
-from tidelog.checker.run_directory import write_windows
+from tidelog.checker.run_directory import write_compacted, write_windows
 
 
 def write_run(directory: Path, story: Story) -> None:
@@ -20,3 +20,4 @@ def write_run(directory: Path, story: Story) -> None:
         for log in logs:
             write_final_log(directory, log)
     write_windows(directory, story.ending.windows)
+    write_compacted(directory, sorted(story.ending.compacted))

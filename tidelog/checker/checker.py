@@ -20,6 +20,7 @@ from tidelog.checker.honesty import Honesty
 from tidelog.checker.hygiene import Hygiene
 from tidelog.checker.in_sync import InSyncReplicas
 from tidelog.checker.invariant import Ending, Handler, Invariant
+from tidelog.checker.last_values import LastValues
 from tidelog.checker.leadership import Leadership
 from tidelog.checker.operations import (
     LatestOk,
@@ -61,6 +62,7 @@ INVARIANTS: Final[Sequence[type[Invariant]]] = (
     NoReplays,
     Hygiene,
     Honesty,
+    LastValues,
 )
 
 

@@ -73,7 +73,7 @@ class Ending:
 
 
 class Invariant(ABC):
-    """One of I1–I22. It takes events as they come and judges them at the next question.
+    """One of I1–I23. It takes events as they come and judges them at the next question.
 
     Events may come in any order as long as nothing is asked before they are all there; who asks in between tells
     events in the order in which they ended.

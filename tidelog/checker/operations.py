@@ -34,14 +34,18 @@ class Client:
 class ProduceInvoked:
     """Records that are about to be sent; it must be written before they are.
 
-    ts   each record's timestamp, in ms
-    t    when the producer was given each
+    ts           each record's timestamp, in ms
+    t            when the producer was given each
+    keys         the number of each record's key; None if the records have no keys, or nobody tells
+    tombstones   1 for each record that has a key and no value, else 0; None if all have values
     """
 
     tp: TopicPartition
     ids: Column
     ts: Column
     t: Column
+    keys: Column | None = None
+    tombstones: Column | None = None
 
 
 @frozen

@@ -8,34 +8,33 @@ from dataclasses import replace
 from tests.checker.little_log import MS, TIMEOUT_MS, Story
 from tests.checker.mutations.mutation import mutation
 from tests.checker.mutations.spoiling import one_of, put
-from tidelog.checker.invariant import Ending
 from tidelog.checker.operations import ProduceFailed, ProduceUnknown
 
 
 @mutation("I19")
 def gap_without_produces(story: Story, dice: random.Random) -> Story:
     (window,) = story.ending.windows
-    return replace(story, ending=Ending(story.ending.logs, [replace(window, most_gap_ns=MS)]))
+    return replace(story, ending=replace(story.ending, windows=[replace(window, most_gap_ns=MS)]))
 
 
 @mutation("I19")
 def fault_that_nothing_works_under(story: Story, dice: random.Random) -> Story:
     (window,) = story.ending.windows
-    return replace(story, ending=Ending(story.ending.logs, [replace(window, least_operations=10_000)]))
+    return replace(story, ending=replace(story.ending, windows=[replace(window, least_operations=10_000)]))
 
 
 @mutation("I19")
 def replicas_that_take_too_long_to_come_back(story: Story, dice: random.Random) -> Story:
     (window,) = story.ending.windows
     late = replace(window, whole=window.healed + 11 * MS, most_healing_ns=10 * MS)
-    return replace(story, ending=Ending(story.ending.logs, [late]))
+    return replace(story, ending=replace(story.ending, windows=[late]))
 
 
 @mutation("I19")
 def fault_that_broke_a_bound_of_its_own(story: Story, dice: random.Random) -> Story:
     (window,) = story.ending.windows
     late = replace(window, broke="broker 2 ended 12.0 s after SIGTERM; allowed are 10 s")
-    return replace(story, ending=Ending(story.ending.logs, [late]))
+    return replace(story, ending=replace(story.ending, windows=[late]))
 
 
 @mutation("I22")

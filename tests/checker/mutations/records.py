@@ -98,7 +98,7 @@ def reordered_against_time(story: Story, dice: random.Random) -> Story:
     invoked = {each: event.t[0] for _, _, event in all_of(story, ProduceInvoked) for each in event.ids}
     pairs = [
         (tp, one, other)
-        for tp in story.ending.logs
+        for tp in story.logs
         for one in acknowledged(story, tp)
         for other in acknowledged(story, tp)
         if one[2] < invoked[other[1]]
@@ -110,7 +110,7 @@ def reordered_against_time(story: Story, dice: random.Random) -> Story:
 def reordered_records_of_one_producer(story: Story, dice: random.Random) -> Story:
     pairs = [
         (tp, one, other)
-        for tp in story.ending.logs
+        for tp in story.logs
         for one in acknowledged(story, tp)
         for other in acknowledged(story, tp)
         if one[1] >> 40 == other[1] >> 40 and one[1] < other[1]
@@ -126,7 +126,7 @@ def phantom_record(story: Story, dice: random.Random) -> Story:
 
 @mutation("I4")
 def phantom_in_the_log(story: Story, dice: random.Random) -> Story:
-    return logs(story, lambda log: longer(log, STRANGER), dice.choice(list(story.ending.logs)))
+    return logs(story, lambda log: longer(log, STRANGER), dice.choice(list(story.logs)))
 
 
 @mutation("I4", on_the_way=True)

@@ -15,14 +15,14 @@ from tidelog.checker.operations import ProduceOk, ProduceUnknown
 
 @mutation("I13")
 def lost_what_a_deposed_leader_acknowledged(story: Story, dice: random.Random) -> Story:
-    last = {tp: max(log.leader_epochs) for tp, (log, *_) in story.ending.logs.items()}
+    last = {tp: max(log.leader_epochs) for tp, (log, *_) in story.logs.items()}
     _, _, event = one_of(story, dice, Ack, lambda each: each.epoch < last[each.tp])
     return logs(story, lambda log: cut(log, event.last), event.tp)
 
 
 @mutation("I13")
 def replaced_what_a_deposed_leader_acknowledged(story: Story, dice: random.Random) -> Story:
-    last = {tp: max(log.leader_epochs) for tp, (log, *_) in story.ending.logs.items()}
+    last = {tp: max(log.leader_epochs) for tp, (log, *_) in story.logs.items()}
     _, _, event = one_of(story, dice, ProduceOk, lambda each: each.epochs[0] < last[each.tp])
     offset = event.offsets[-1]
 
@@ -35,7 +35,7 @@ def replaced_what_a_deposed_leader_acknowledged(story: Story, dice: random.Rando
 
 @mutation("I15")
 def replica_that_differs(story: Story, dice: random.Random) -> Story:
-    tp = dice.choice([tp for tp, (log, *_) in story.ending.logs.items() if log.batches])
+    tp = dice.choice([tp for tp, (log, *_) in story.logs.items() if log.batches])
 
     def change(log: FinalLog) -> FinalLog:
         place = dice.randrange(len(log.batches)) if log.broker == "2" else -1
@@ -54,7 +54,7 @@ def replica_that_is_longer(story: Story, dice: random.Random) -> Story:
 @mutation("I15")
 def log_start_that_nobody_asked_for(story: Story, dice: random.Random) -> Story:
     """All replicas have lost the same records, so that what is left is the same."""
-    tp = dice.choice([tp for tp, (log, *_) in story.ending.logs.items() if log.leo > 1])
+    tp = dice.choice([tp for tp, (log, *_) in story.logs.items() if log.leo > 1])
     start = dice.randrange(1, story.ending.logs[tp][0].leo)
     return logs(story, lambda log: beheaded(log, start), tp)
 
@@ -64,7 +64,7 @@ def epochs_that_fall_in_a_log(story: Story, dice: random.Random) -> Story:
     def change(log: FinalLog) -> FinalLog:
         return replace(log, leader_epochs=[*log.leader_epochs[:-1], 0]) if log.broker in ("1", READ) else log
 
-    return logs(story, change, dice.choice([tp for tp, (log, *_) in story.ending.logs.items() if log.leo > 1]))
+    return logs(story, change, dice.choice([tp for tp, (log, *_) in story.logs.items() if log.leo > 1]))
 
 
 @mutation("I16")
@@ -74,4 +74,4 @@ def checkpoint_that_its_log_contradicts(story: Story, dice: random.Random) -> St
             return log
         return replace(log, epochs=[EpochStart(0, 0), *log.epochs[1:]])
 
-    return logs(story, change, dice.choice(list(story.ending.logs)))
+    return logs(story, change, dice.choice(list(story.logs)))

@@ -7,10 +7,9 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TypeVar
 
-from tests.checker.little_log import Story
+from tests.checker.little_log import COMPACTED_TP, Story
 from tests.checker.mutations.mutation import NothingToSpoil
 from tidelog.checker.events import Event
-from tidelog.checker.invariant import Ending
 from tidelog.checker.logs import FinalLog
 from tidelog.checker.operations import Read
 from tidelog.model import TopicPartition
@@ -18,12 +17,19 @@ from tidelog.model import TopicPartition
 E = TypeVar("E")
 
 
-def all_of(story: Story, kind: type[E], fits: Callable[[E], bool] = lambda _: True) -> list[tuple[int, str, E]]:
-    """(place, who, event)"""
+def all_of(
+    story: Story, kind: type[E], fits: Callable[[E], bool] = lambda _: True, tp: TopicPartition | None = None
+) -> list[tuple[int, str, E]]:
+    """(place, who, event), of this partition; without one, of all that are not compacted."""
+
+    def is_there(event: Event) -> bool:
+        there = getattr(event, "tp", None)
+        return there == tp if tp is not None else there != COMPACTED_TP
+
     return [
         (place, name, event)
         for place, (name, event) in enumerate(story.told)
-        if isinstance(event, kind) and fits(event)
+        if isinstance(event, kind) and is_there(event) and fits(event)
     ]
 
 
@@ -50,7 +56,7 @@ def end(story: Story) -> int:
 
 def logs(story: Story, change: Callable[[FinalLog], FinalLog], tp: TopicPartition) -> Story:
     changed = {**story.ending.logs, tp: [change(log) for log in story.ending.logs[tp]]}
-    return replace(story, ending=Ending(changed, story.ending.windows))
+    return replace(story, ending=replace(story.ending, logs=changed))
 
 
 def cut(log: FinalLog, leo: int) -> FinalLog:

@@ -142,7 +142,8 @@ class ProducingClient:
             by_partition[draft.tp].append(draft)
         for tp, here in by_partition.items():
             ids, ts, now = [each.record_id for each in here], [each.timestamp for each in here], around.now_ns()
-            self._history.write(ProduceInvoked(tp, ids, ts, [now] * len(here)))
+            keys = None if here[0].key is None else [int(each.key or b"") for each in here]
+            self._history.write(ProduceInvoked(tp, ids, ts, [now] * len(here), keys))
         for place, draft in enumerate(drafts):
             size = _LARGE_BYTES if dice.randrange(_LARGE_ONE_IN) == 0 else dice.randint(*self._value_bytes)
             try:

@@ -28,6 +28,7 @@ PROMISES: Final[Mapping[str, str]] = {
     "I20": "No request is acted upon after its deadline or from an epoch that is over.",
     "I21": "Nothing is left behind: no traceback, no open file, no thread, no memory.",
     "I22": "Every operation ends in time, with success or an error that is documented.",
+    "I23": "Compaction keeps the last committed value of each key, and a tombstone goes after what it deletes.",
 }
 
 

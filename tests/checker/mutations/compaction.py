@@ -1,0 +1,103 @@
+"""What compaction takes though it may not."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import replace
+
+from tests.checker.little_log import COMPACTED_TP, Story
+from tests.checker.mutations.mutation import NothingToSpoil, mutation
+from tests.checker.mutations.spoiling import all_of
+from tidelog.checker.logs import READ, FinalLog
+from tidelog.checker.operations import ProduceInvoked, ProduceOk
+
+
+def _keys(story: Story) -> dict[int, int]:
+    """By id, the number of its key."""
+    found: dict[int, int] = {}
+    for _, _, event in all_of(story, ProduceInvoked, tp=COMPACTED_TP):
+        found.update(zip(event.ids, event.keys or (), strict=True))
+    return found
+
+
+def _tombstones(story: Story) -> set[int]:
+    events = all_of(story, ProduceInvoked, tp=COMPACTED_TP)
+    return {each for _, _, event in events for each in event.ids if event.tombstones}
+
+
+def _last_acknowledged(story: Story) -> dict[int, tuple[int, int]]:
+    """(offset, id) of each key's last."""
+    keys, last = _keys(story), dict[int, tuple[int, int]]()
+    for _, _, event in all_of(story, ProduceOk, tp=COMPACTED_TP):
+        for offset, record_id in zip(event.offsets, event.ids, strict=True):
+            last[keys[record_id]] = max(last.get(keys[record_id], (-1, -1)), (offset, record_id))
+    return last
+
+
+def _without(story: Story, broker: str, gone: Callable[[int, int], bool]) -> Story:
+    """The story in which a broker's log lacks the records, by offset and id, that are `gone`."""
+
+    def change(log: FinalLog) -> FinalLog:
+        if log.broker != broker:
+            return log
+        kept = [place for place, pair in enumerate(zip(log.offsets, log.ids, strict=True)) if not gone(*pair)]
+        offsets, ids, ts, epochs = (
+            [column[place] for place in kept] for column in (log.offsets, log.ids, log.ts, log.leader_epochs)
+        )
+        return replace(log, offsets=offsets, ids=ids, ts=ts, leader_epochs=epochs)
+
+    logs = {**story.ending.logs, COMPACTED_TP: [change(log) for log in story.ending.logs[COMPACTED_TP]]}
+    return replace(story, ending=replace(story.ending, logs=logs))
+
+
+def _one_key(story: Story, dice: random.Random, *, tombstone: bool) -> tuple[int, int, int]:
+    """(key, offset, id) of a key's last acknowledged record, which is a tombstone or none, and is not followed."""
+    keys, tombstones = _keys(story), _tombstones(story)
+    may_be_deleted = {keys[each] for each in tombstones}
+    stored = {
+        (keys[record_id], offset)
+        for log in story.ending.logs[COMPACTED_TP]
+        for offset, record_id in zip(log.offsets, log.ids, strict=True)
+    }
+    last = _last_acknowledged(story).items()
+    fitting = [each for each in last if (each[1][1] in tombstones if tombstone else each[0] not in may_be_deleted)]
+    found = [(key, *at) for key, at in fitting if not any(k == key and o > at[0] for k, o in stored)]
+    if not found:
+        raise NothingToSpoil
+    return dice.choice(found)
+
+
+@mutation("I23")
+def last_value_taken_by_compaction(story: Story, dice: random.Random) -> Story:
+    """In one replica an earlier record of the key is the last."""
+    _, _, record_id = _one_key(story, dice, tombstone=False)
+    return _without(story, dice.choice(["1", "2", "3", READ]), lambda _, each: each == record_id)
+
+
+@mutation("I23")
+def key_replaced_by_what_was_truncated(story: Story, dice: random.Random) -> Story:
+    """Compaction ran up to the log end, and the record that replaced all others of the key was then truncated."""
+    keys = _keys(story)
+    key, _, _ = _one_key(story, dice, tombstone=False)
+    return _without(story, dice.choice(["1", "2", "3"]), lambda _, each: keys[each] == key)
+
+
+@mutation("I23")
+def key_gone_from_all_replicas(story: Story, dice: random.Random) -> Story:
+    keys = _keys(story)
+    key, _, _ = _one_key(story, dice, tombstone=False)
+    for broker in ("1", "2", "3", READ):
+        story = _without(story, broker, lambda _, each: keys[each] == key)
+    return story
+
+
+@mutation("I23")
+def tombstone_gone_before_what_it_deletes(story: Story, dice: random.Random) -> Story:
+    """The deleted key is back for who reads this replica."""
+    keys = _keys(story)
+    key, offset, record_id = _one_key(story, dice, tombstone=True)
+    (log,) = [log for log in story.ending.logs[COMPACTED_TP] if log.broker == "3"]
+    if not any(keys[each] == key and at < offset for at, each in zip(log.offsets, log.ids, strict=True)):
+        raise NothingToSpoil
+    return _without(story, "3", lambda _, each: each == record_id)
