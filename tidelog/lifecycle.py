@@ -2,8 +2,8 @@
 
 A client is dropped when its last reference goes. So nothing that outlives the calls of the user may refer to a client:
 its tasks, its I/O thread, and the handlers of exit and fork. These refer only to objects that the client owns: its
-ClusterClient, and the `closers` of that one. A listener or callback of the user that refers to the client keeps it
-alive.
+ClusterClient, and the `closers` of that one. A callback of a record without an outcome keeps
+alive a client that it refers to.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from functools import partial
 from tidelog.client import ClusterClient
 from tidelog.errors import IllegalStateError, NoBrokersError, TidelogError
 from tidelog.fetcher import Fetcher
-from tidelog.groups.rebalance_listener import Caller, ConsumerRebalanceListener, RebalanceListener, require_listener
+from tidelog.groups.rebalance_listener import Caller, ConsumerRebalanceListener
 from tidelog.groups.topic_choice import SUBSCRIBED, TopicChoice
 from tidelog.groups.topic_watch import TopicWatch
 from tidelog.metadata import ClusterView
@@ -30,17 +30,16 @@ class TopicSubscription:
         self._fetcher = fetcher
         self._call = call
         self._watch = TopicWatch(client, fetcher.arrived.set, self._on_error)
-        self._listener: RebalanceListener = ConsumerRebalanceListener()
+        self._listener = ConsumerRebalanceListener()
         self._in_listener = False
 
-    def subscribe(self, choice: TopicChoice, listener: RebalanceListener | None) -> None:
+    def subscribe(self, choice: TopicChoice, listener: ConsumerRebalanceListener) -> None:
         """Read these topics from the next poll on. IllegalStateError if the choice does not go with the earlier one."""
-        require_listener("listener", listener)
         choice.require_can_follow(self._watch.choice)
         if self._watch.choice is None:
             self._client.listeners.append(self._on_view)
             self._client.needs.append(self._needed_topics)
-        self._listener = listener or ConsumerRebalanceListener()
+        self._listener = listener
         self._watch.begin(choice)
         self._fetcher.arrived.set()
 

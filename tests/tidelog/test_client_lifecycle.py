@@ -21,6 +21,7 @@ from tidelog import aio
 from tidelog.config_calls import ConfigResource
 from tidelog.errors import ClosedError
 from tidelog.group_messages import HeartbeatRequest
+from tidelog.groups.rebalance_listener import ConsumerRebalanceListener
 from tidelog.groups.reset import ToEarliest
 from tidelog.messages import NewTopic, ProduceRequest
 from tidelog.model import OffsetAndMetadata, TopicPartition
@@ -229,6 +230,26 @@ def test_a_dropped_consumer_that_subscribed_without_a_group_frees_what_it_owns(c
     with resource_warnings() as told:
         consumer = in_memory(tidelog.Consumer, cluster, auto_offset_reset="earliest")
         begin_sync(consumer)
+        del consumer
+        gc.collect()
+        eventually(lambda: set(threading.enumerate()) <= before)
+    assert len(told) == 1 and not any(cluster.connections.values())
+
+
+@pytest.mark.parametrize("group_id", ["g", None])
+def test_a_dropped_consumer_is_freed_though_its_listener_refers_to_it(
+    group_id: str | None, cluster: FakeCluster
+) -> None:
+    class Committing(ConsumerRebalanceListener):
+        def __init__(self, consumer: tidelog.Consumer) -> None:
+            self.consumer = consumer
+
+    before = set(threading.enumerate())
+    with resource_warnings() as told:
+        consumer = in_memory(tidelog.Consumer, cluster, group_id=group_id, auto_offset_reset="earliest")
+        consumer.subscribe(["t"], listener=Committing(consumer))
+        while not consumer.poll(100):
+            pass
         del consumer
         gc.collect()
         eventually(lambda: set(threading.enumerate()) <= before)

@@ -6,6 +6,7 @@ import asyncio
 import builtins
 import contextlib
 import re
+import weakref
 from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
 from types import TracebackType
@@ -24,7 +25,7 @@ from tidelog.errors import (
 )
 from tidelog.fetch_buffer import ConsumerRecord, FetchedBatches, PartitionBuffer
 from tidelog.fetcher import Fetcher
-from tidelog.groups.rebalance_listener import Caller, RebalanceListener, call_here
+from tidelog.groups.rebalance_listener import Caller, HeldListener, RebalanceListener, call_here
 from tidelog.groups.topic_choice import ASSIGNED, TopicChoice
 from tidelog.lifecycle import LoopBound
 from tidelog.model import (
@@ -72,6 +73,7 @@ class Consumer(LoopBound):
         self.client = ClusterClient(self.settings, clock=self.clock, opener=environment.opener, rng=environment.rng)
         self.closed = False
         self.listener_caller: Caller = call_here
+        self._listener: HeldListener | None = None
         self._fetcher: Fetcher | None = None
         self._owes_error = False
         self._closing = False
@@ -105,17 +107,15 @@ class Consumer(LoopBound):
 
         Without a group read all their partitions, from where `auto_offset_reset` says.
         """
-        choice = TopicChoice(topics, pattern)
+        choice, held = TopicChoice(topics, pattern), HeldListener("listener", listener)
         fetcher = self._started()
         subscriber = self._subscriber
-        if subscriber is not None:
-            subscriber.subscribe(choice, listener)
-            return
-        if fetcher.buffers:
-            raise IllegalStateError(ASSIGNED)
-        ungrouped = self._new_topic_subscription(fetcher)
-        ungrouped.subscribe(choice, listener)
-        self._ungrouped = ungrouped
+        if subscriber is None:
+            if fetcher.buffers:
+                raise IllegalStateError(ASSIGNED)
+            subscriber = self._ungrouped = self._new_topic_subscription(fetcher)
+        subscriber.subscribe(choice, weakref.proxy(held))
+        self._listener = held
 
     def subscription(self) -> set[str]:
         """The topics that this consumer is subscribed to; of a pattern those that match it."""

@@ -38,8 +38,6 @@ from tidelog.groups.reader import Reader
 from tidelog.groups.rebalance_listener import (
     Caller,
     ConsumerRebalanceListener,
-    RebalanceListener,
-    require_listener,
 )
 from tidelog.groups.topic_choice import ASSIGNED, SUBSCRIBED, TopicChoice
 from tidelog.groups.topic_watch import TopicWatch
@@ -87,7 +85,7 @@ class GroupConsumer:
         self._woken = Signal()
         self._member = Member(client, settings, self._membership, lambda: self._reader.overdue_ms, self._woken.set)
         self._watch = TopicWatch(client, self._woken.set)
-        self._listener: RebalanceListener = ConsumerRebalanceListener()
+        self._listener = ConsumerRebalanceListener()
         #: The topics of the last completed rebalance; None while another one is in progress.
         self._joined_topics: frozenset[str] | None = None
         self._generation = -1
@@ -100,14 +98,13 @@ class GroupConsumer:
 
     # --- what it is subscribed to ----------------------------------------------------------------------
 
-    def subscribe(self, choice: TopicChoice, listener: RebalanceListener | None) -> None:
+    def subscribe(self, choice: TopicChoice, listener: ConsumerRebalanceListener) -> None:
         """From the next poll on. IllegalStateError where it does not go with what is assigned or chosen already."""
-        require_listener("listener", listener)
         before = self._watch.choice
         if before is None and self._fetcher.buffers:
             raise IllegalStateError(ASSIGNED)
         choice.require_can_follow(before)
-        self._listener = listener or ConsumerRebalanceListener()
+        self._listener = listener
         self._watch.begin(choice)
         self._woken.set()
         if before is None:
@@ -330,9 +327,7 @@ class GroupConsumer:
         membership.lost = False
         try:
             if lost:
-                listener = self._listener
-                tell = getattr(listener, "on_partitions_lost", listener.on_partitions_revoked)
-                await self._tell_listener(tell, lost)
+                await self._tell_listener(self._listener.on_partitions_lost, lost)
         finally:
             self._drop(lost)
 

@@ -38,11 +38,28 @@ class ConsumerRebalanceListener:
         return self.on_partitions_revoked(lost)
 
 
-def require_listener(name: str, listener: object) -> None:
-    """Raise TypeError, which names the argument, if it is neither None nor has a listener's methods."""
-    for method in ("on_partitions_revoked", "on_partitions_assigned"):
-        if listener is not None and not callable(getattr(listener, method, None)):
-            raise TypeError(f"{name} must have a method {method}, which {listener!r} has not")
+class HeldListener(ConsumerRebalanceListener):
+    """Passes each call on to the listener of a consumer's user. Only the consumer holds it.
+
+    A listener often refers to its consumer. What manages the subscription lives until the consumer is freed, so it
+    refers to this object weakly; else no consumer with such a listener could be dropped.
+    """
+
+    def __init__(self, name: str, listener: RebalanceListener | None) -> None:
+        """Raise TypeError, which names the argument, if it is neither None nor has a listener's methods."""
+        for method in ("on_partitions_revoked", "on_partitions_assigned"):
+            if listener is not None and not callable(getattr(listener, method, None)):
+                raise TypeError(f"{name} must have a method {method}, which {listener!r} has not")
+        self._listener = ConsumerRebalanceListener() if listener is None else listener
+
+    def on_partitions_revoked(self, revoked: Collection[TopicPartition]) -> object:
+        return self._listener.on_partitions_revoked(revoked)
+
+    def on_partitions_assigned(self, assigned: Collection[TopicPartition]) -> object:
+        return self._listener.on_partitions_assigned(assigned)
+
+    def on_partitions_lost(self, lost: Collection[TopicPartition]) -> object:
+        return getattr(self._listener, "on_partitions_lost", self._listener.on_partitions_revoked)(lost)
 
 
 async def call_here(method: Callable[[], object]) -> None:
