@@ -40,7 +40,7 @@ class _Repeating:
 
     def send(self, request: Request, *, timeout_ms: int) -> asyncio.Future[Response]:
         if isinstance(request, ProduceRequest) and self._dice.randrange(_ONE_IN) == 0:
-            return asyncio.ensure_future(self._send_twice(request, timeout_ms))
+            return _answer_of(asyncio.ensure_future(self._send_twice(request, timeout_ms)))
         return self._peer.send(request, timeout_ms=timeout_ms)
 
     async def _send_twice(self, request: ProduceRequest, timeout_ms: int) -> Response:
@@ -61,6 +61,25 @@ class _Repeating:
 
     def close(self) -> None:
         self._peer.close()
+
+
+def _answer_of(task: asyncio.Task[Response]) -> asyncio.Future[Response]:
+    """Return a future with the task's outcome, which the client may also fail itself, as it may not a task."""
+    answer: asyncio.Future[Response] = task.get_loop().create_future()
+
+    def pass_on(ended: asyncio.Task[Response]) -> None:
+        if answer.done():
+            return
+        if ended.cancelled():
+            answer.cancel()
+        elif (error := ended.exception()) is not None:
+            answer.set_exception(error)
+        else:
+            answer.set_result(ended.result())
+
+    task.add_done_callback(pass_on)
+    answer.add_done_callback(lambda _: task.cancel())
+    return answer
 
 
 def _acknowledges(answer: Response) -> bool:
