@@ -21,7 +21,16 @@ from simulation.page_cache import FORGOTTEN, KEPT
 from storage import leader_epochs, lost_logs, meta_properties, partition_metadata
 from storage.checkpoints import CLEANER_OFFSETS, HIGH_WATERMARKS, LOG_STARTS, RECOVERY_POINTS, read_offsets
 from storage.directory_checkpoints import Committed
-from storage.file_names import BOOT_ID, CLEAN_SHUTDOWN, FOUND_EMPTY, LOG_SUFFIX, SESSION_ID, SNAPSHOT_SUFFIX, file_name
+from storage.file_names import (
+    BOOT_ID,
+    CLEAN_SHUTDOWN,
+    FOUND_EMPTY,
+    LOG_SUFFIX,
+    SESSION_ID,
+    SNAPSHOT_SUFFIX,
+    STRAY_SUFFIX,
+    file_name,
+)
 from storage.files import Files
 from storage.log import Log
 from storage.log_manager import LogManager
@@ -322,6 +331,23 @@ def test_recovery_point_on_the_disk_never_passes_the_bytes_on_the_disk(disk: Dis
     for picture in (*taken, disk.after(FORGOTTEN)):
         noted = read_offsets(picture, broker.path(RECOVERY_POINTS)).get(TP, 0)
         assert Broker(disk, picture).log.log_end_offset >= noted
+
+
+def test_damaged_tail_is_set_aside_on_the_disk_before_it_is_cut(disk: Disk) -> None:
+    broker = Broker(disk)
+    flushed(broker)
+    broker.manager.close(clean=False)
+    path = broker.log.segments[-1].log.path
+    whole = disk.files.read(path)
+    assert whole is not None
+    broker.files.open(path).write(80, (b"damage",))
+    broker.files.open(path).sync()
+    damaged = disk.files.read(path)
+    assert damaged is not None
+    for picture in disk.pictures(lambda: Broker(disk)):
+        strays = [name for name in picture.names(path.parent) if name.endswith(STRAY_SUFFIX)]
+        kept = [picture.read(path), *(picture.read(path.parent / name) for name in strays)]
+        assert damaged in kept, "the bytes from the damage on are in the log, or set aside"
 
 
 # --- syncs that fail ---------------------------------------------------------------------------------

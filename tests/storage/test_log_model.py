@@ -94,6 +94,8 @@ class LogMachine(RuleBasedStateMachine):
         self.entries: list[Entry] = []
         self.sent: dict[int, list[Sent]] = {}
         self.largest_stamp = -1
+        #: The log start that outlasts every end: it is checkpointed, or the segments before it are gone for good.
+        self.durable_start = 0
         self.values = 0
         self.files = CrashableFiles()
         self.open()
@@ -211,6 +213,7 @@ class LogMachine(RuleBasedStateMachine):
     @rule(rolled_only=st.booleans())
     def flush(self, rolled_only: bool) -> None:
         self.log.flush(rolled_only=rolled_only)
+        self.durable_start = max(self.durable_start, self.log.segment_base_offsets[0])
         assert self.log.recovery_point == (
             self.log.segment_base_offsets[-1] if rolled_only else self.log.log_end_offset
         ) or (rolled_only and self.log.recovery_point > self.log.segment_base_offsets[-1])
@@ -219,6 +222,7 @@ class LogMachine(RuleBasedStateMachine):
     def checkpoint(self) -> None:
         self.manager.checkpoint_recovery_points()
         self.manager.checkpoint_log_starts()
+        self.durable_start = self.log.log_start_offset
         self.manager.checkpoint_high_watermarks({TP: Committed.of(self.log, self.log.log_start_offset)})
 
     @rule(back=st.integers(0, 9), refill=st.sampled_from((None, *PRODUCERS)))
@@ -355,6 +359,7 @@ class LogMachine(RuleBasedStateMachine):
         """What is read is all that was appended from some offset on, at least up to `least_end`."""
         start_offset, end_offset = self.log.log_start_offset, self.log.log_end_offset
         assert end_offset >= least_end
+        assert start_offset >= self.durable_start or end_offset < self.durable_start
         read = self._read()
         appended = {entry.offset: entry for entry in self.entries}
         strangers = [entry for entry in read if appended.get(entry.offset, entry) != entry]
@@ -363,6 +368,7 @@ class LogMachine(RuleBasedStateMachine):
         assert not missing, "appended, and neither compacted nor past the end"
 
     def _cut(self, end_offset: int) -> None:
+        self.durable_start = min(self.durable_start, self.log.log_start_offset)
         self.entries = [entry for entry in self.entries if entry.offset < end_offset]
         self.sent = {
             producer: kept
