@@ -8,6 +8,7 @@ from typing import Any, get_args
 from tidelog import arguments
 from tidelog.admin_messages import ConfigChange, ConfigOp, ConfigResourceType
 from tidelog.config_calls import ConfigResource
+from tidelog.errors import ArgumentTypeError
 from tidelog.groups.reset import ResetTarget, ShiftBy, ToOffset, ToTime
 from tidelog.messages import NewTopic
 from tidelog.model import TopicPartition
@@ -70,7 +71,7 @@ def reset_target(name: str, value: Any) -> ResetTarget:
     """Return the target of an offset reset."""
     if not isinstance(value, _TARGETS):
         kinds = ", ".join(each.__name__ for each in _TARGETS)
-        raise TypeError(f"{name} must be one of {kinds}, not {arguments.shown(value)}")
+        raise ArgumentTypeError(f"{name} must be one of {kinds}, not {arguments.shown(value)}")
     match value:
         case ToOffset(at):
             return ToOffset(arguments.offset(f"{name}.offset", at))

@@ -1,7 +1,8 @@
 """Checks the arguments of the clients' public calls.
 
 Each function takes the argument's name and its value, and returns the value as the client uses it. A value of a wrong
-type raises TypeError, and a value out of range raises ValueError; both name the argument and show the value.
+type raises ArgumentTypeError (a TypeError), a value out of range ArgumentValueError (a ValueError). Both name the
+argument and show the value.
 Integers of any kind (`operator.index`) become an `int`; a `bool` is no integer.
 """
 
@@ -14,7 +15,7 @@ from operator import index
 from typing import Any, NoReturn, TypeVar
 
 from tidelog.codec import MAX_STRING
-from tidelog.errors import InvalidGroupIdError, InvalidTopicError
+from tidelog.errors import ArgumentTypeError, ArgumentValueError, InvalidGroupIdError, InvalidTopicError
 from tidelog.model import Buffer, OffsetAndMetadata, TopicPartition, validate_topic
 
 K = TypeVar("K")
@@ -37,7 +38,7 @@ def shown(value: object) -> str:
 
 
 def _refuse(name: str, value: object, wanted: str) -> NoReturn:
-    raise TypeError(f"{name} must be {wanted}, not {shown(value)}")
+    raise ArgumentTypeError(f"{name} must be {wanted}, not {shown(value)}")
 
 
 # --- numbers -----------------------------------------------------------------------------------------
@@ -53,7 +54,7 @@ def whole(name: str, value: Any, least: int, most: int = INT64_MAX) -> int:
         except TypeError:
             _refuse(name, value, "an integer")
     if not least <= value <= most:
-        raise ValueError(f"{name} must be from {least} to {most}, not {shown(value)}")
+        raise ArgumentValueError(f"{name} must be from {least} to {most}, not {shown(value)}")
     return value  # type: ignore[no-any-return]
 
 
@@ -90,7 +91,7 @@ def timeout_s(name: str, value: Any) -> float | None:
     except OverflowError:
         seconds = math.nan
     if math.isnan(seconds) or seconds < 0:
-        raise ValueError(f"{name} must be a number of seconds, 0 or more, not {shown(value)}")
+        raise ArgumentValueError(f"{name} must be a number of seconds, 0 or more, not {shown(value)}")
     return None if math.isinf(seconds) else seconds
 
 
@@ -109,7 +110,7 @@ def choice(name: str, value: Any, kind: type[E]) -> E:
     try:
         return kind(whole(name, value, -INT64_MAX))
     except ValueError:
-        raise ValueError(f"{name} must be one of {', '.join(map(str, kind))}, not {shown(value)}") from None
+        raise ArgumentValueError(f"{name} must be one of {', '.join(map(str, kind))}, not {shown(value)}") from None
 
 
 # --- texts and bytes ---------------------------------------------------------------------------------
@@ -120,9 +121,9 @@ def text(name: str, value: Any) -> str:
     if not isinstance(value, str):
         _refuse(name, value, "a str")
     if not _is_utf8(value):
-        raise ValueError(f"{name} must be text that UTF-8 can hold, not {shown(value)}")
+        raise ArgumentValueError(f"{name} must be text that UTF-8 can hold, not {shown(value)}")
     if (length := len(value.encode())) > MAX_STRING:
-        raise ValueError(f"{name} must have at most {MAX_STRING} bytes, not {length}: {shown(value)}")
+        raise ArgumentValueError(f"{name} must have at most {MAX_STRING} bytes, not {length}: {shown(value)}")
     return value
 
 
@@ -189,7 +190,7 @@ def values_from(name: str, value: Any, start: Any) -> int:
     if not isinstance(value, Sequence) or isinstance(value, str | bytes | bytearray | memoryview):
         _refuse(name, value, "a list of values")
     if not value:
-        raise ValueError(f"{name} must have at least one value, not {shown(value)}")
+        raise ArgumentValueError(f"{name} must have at least one value, not {shown(value)}")
     first = whole("start", start, 0, len(value) - 1)
     record_bytes(f"{name}[{first}]", value[first])
     return first

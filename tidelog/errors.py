@@ -11,6 +11,7 @@
         ├── BufferExhaustedError, ClosedError, ConfigError, LocalError, NoBrokersError, DataLossError
         ├── InternalError       a defect of this client made its background work fail; the cause is chained
         ├── CommitFailedError, IllegalStateError
+        ├── ArgumentTypeError (also a TypeError), ArgumentValueError (also a ValueError): what a user gave a call
         ├── HistoryError        what the checker was given is not a history
     and of a broker with itself: DataDirectoryError, UncleanableLogError, CleaningAbortedError
     TidelogWarning (UserWarning)    what is allowed and seldom meant: SecondsForMillisecondsWarning, ClockChangeWarning
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
     from tidelog.model import TopicPartition
 
 __all__ = [
+    "ArgumentTypeError",
+    "ArgumentValueError",
     "BrokerError",
     "BrokerNotAvailableError",
     "BufferExhaustedError",
@@ -729,6 +732,14 @@ class CommitFailedError(ClientError):
 
 class IllegalStateError(ClientError):
     """A call that does not go with what the client is doing: its message says with what."""
+
+
+class ArgumentTypeError(ClientError, TypeError):
+    """A value that a user gave a call has a type that the call does not take; the message begins with its argument."""
+
+
+class ArgumentValueError(ClientError, ValueError):
+    """A value that a user gave a call is out of range; the message begins with its argument."""
 
 
 class ConfigError(ClientError, ValueError):

@@ -6,7 +6,7 @@ import warnings
 from datetime import UTC, datetime, timedelta
 from operator import index
 
-from tidelog.errors import SecondsForMillisecondsWarning
+from tidelog.errors import ArgumentTypeError, ArgumentValueError, SecondsForMillisecondsWarning
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 LARGEST_TIMESTAMP_MS = (1 << 63) - 1
@@ -62,21 +62,21 @@ def format_time(timestamp_ms: int) -> str:
 
 def _since_epoch(time: datetime, what: str) -> timedelta:
     if time.tzinfo is None or time.utcoffset() is None:
-        raise ValueError(f"{what}: {time.isoformat()} has no time zone; give an aware datetime or milliseconds")
+        raise ArgumentValueError(f"{what}: {time.isoformat()} has no time zone; give an aware datetime or milliseconds")
     return time - EPOCH
 
 
 def _whole(time: int, what: str) -> int:
     if isinstance(time, bool):
-        raise TypeError(f"{what} must be milliseconds or an aware datetime, not {time!r}")
+        raise ArgumentTypeError(f"{what} must be milliseconds or an aware datetime, not {time!r}")
     try:
         return index(time)
     except TypeError:
-        raise TypeError(f"{what} must be whole milliseconds or an aware datetime, not {time!r}") from None
+        raise ArgumentTypeError(f"{what} must be whole milliseconds or an aware datetime, not {time!r}") from None
 
 
 def _in_range(milliseconds: int, what: str, time: Timestamp, most_ms: int) -> int:
     if not 0 <= milliseconds <= most_ms:
         given = time.isoformat() if isinstance(time, datetime) else time
-        raise ValueError(f"{what} must be from 0 to {most_ms} ms since 1970, not {given}")
+        raise ArgumentValueError(f"{what} must be from 0 to {most_ms} ms since 1970, not {given}")
     return milliseconds

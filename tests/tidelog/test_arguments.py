@@ -1,7 +1,8 @@
 """Each public call of the clients refuses wrong values at the call: by a table over the public signatures.
 
 For each method and parameter a list of wrong values is tried, with right values for the other parameters. The error is
-a TypeError, a ValueError or one of Tidelog's; it names the parameter and shows the value, and nothing is sent.
+one of Tidelog's, most often also a TypeError or a ValueError. It names the parameter and shows the value. Nothing is
+sent.
 """
 
 from __future__ import annotations
@@ -298,7 +299,7 @@ def complain(parameter: str, value: Any, error: BaseException | None, raised: bo
     shown = repr(value)[:80]
     if not raised:
         return f"{parameter}={shown} was accepted"
-    if not isinstance(error, TypeError | ValueError | TidelogError):
+    if not isinstance(error, TidelogError):
         return f"{parameter}={shown}: {error!r}"
     text = str(error)
     if not text.startswith(parameter):

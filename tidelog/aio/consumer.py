@@ -17,6 +17,7 @@ from tidelog.client import ClusterClient
 from tidelog.client_environment import ClientEnvironment
 from tidelog.client_help import assignment_repr, client_repr, shows_settings
 from tidelog.errors import (
+    ArgumentValueError,
     ClosedError,
     IllegalStateError,
     InvalidGroupIdError,
@@ -462,7 +463,7 @@ class Consumer(LoopBound):
         tp = arguments.partition(name, partition)
         buffer = self._started().buffers.get(tp)
         if buffer is None:
-            raise ValueError(f"{name}: {tp} is not assigned")
+            raise ArgumentValueError(f"{name}: {tp} is not assigned")
         return buffer
 
     def _buffers(self, partitions: Iterable[TopicPartition]) -> list[PartitionBuffer]:

@@ -6,6 +6,7 @@ import inspect
 from collections.abc import Awaitable, Callable, Collection
 from typing import Protocol
 
+from tidelog.errors import ArgumentTypeError
 from tidelog.model import TopicPartition
 
 #: Runs a listener's method where its consumer's user is, and waits for it.
@@ -46,10 +47,10 @@ class HeldListener(ConsumerRebalanceListener):
     """
 
     def __init__(self, name: str, listener: RebalanceListener | None) -> None:
-        """Raise TypeError, which names the argument, if it is neither None nor has a listener's methods."""
+        """Raise ArgumentTypeError, which names the argument, if it is neither None nor has a listener's methods."""
         for method in ("on_partitions_revoked", "on_partitions_assigned"):
             if listener is not None and not callable(getattr(listener, method, None)):
-                raise TypeError(f"{name} must have a method {method}, which {listener!r} has not")
+                raise ArgumentTypeError(f"{name} must have a method {method}, which {listener!r} has not")
         self._listener = ConsumerRebalanceListener() if listener is None else listener
 
     def on_partitions_revoked(self, revoked: Collection[TopicPartition]) -> object:

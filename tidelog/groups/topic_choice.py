@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable
 
 from tidelog import arguments
-from tidelog.errors import IllegalStateError
+from tidelog.errors import ArgumentTypeError, ArgumentValueError, IllegalStateError
 
 #: Messages of IllegalStateError: a consumer either subscribes, or is assigned partitions.
 SUBSCRIBED = "this consumer is subscribed: unsubscribe before you assign partitions"
@@ -19,10 +19,10 @@ class TopicChoice:
     def __init__(self, topics: Iterable[str] = (), pattern: str | re.Pattern[str] | None = None) -> None:
         """ValueError, InvalidTopicError: what cannot be subscribed to."""
         if isinstance(topics, str):
-            raise ValueError(f"topics must be a list of names, as [{topics!r}], and not one name")
+            raise ArgumentValueError(f"topics must be a list of names, as [{topics!r}], and not one name")
         names = frozenset(arguments.topics("topics", topics))
         if bool(names) == (pattern is not None):
-            raise ValueError("subscribe to topics or to a pattern: one of them, and not none (that is unsubscribe)")
+            raise ArgumentValueError("subscribe to either topics or a pattern; unsubscribe ends a subscription")
         self.pattern = None if pattern is None else _compiled(pattern)
         self.topics: frozenset[str] | None = names or None
 
@@ -40,8 +40,8 @@ class TopicChoice:
 
 def _compiled(pattern: str | re.Pattern[str]) -> re.Pattern[str]:
     if not isinstance(pattern.pattern if isinstance(pattern, re.Pattern) else pattern, str):
-        raise TypeError(f"pattern must be a regular expression of a str, not {pattern!r}")
+        raise ArgumentTypeError(f"pattern must be a regular expression of a str, not {pattern!r}")
     try:
         return re.compile(pattern)
     except re.error as error:
-        raise ValueError(f"pattern {pattern!r} is not a regular expression: {error}") from None
+        raise ArgumentValueError(f"pattern {pattern!r} is not a regular expression: {error}") from None
