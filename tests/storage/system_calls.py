@@ -17,6 +17,7 @@ Calls outside the directory are made and not recorded.
 from __future__ import annotations
 
 import errno
+import fcntl
 import io
 import os
 import threading
@@ -88,6 +89,7 @@ class SystemCalls:
             self.disk.sync_directory(each)
         self._opened: dict[int, _Opened] = {}
         self._real = {name: getattr(os, name) for name in (*_BY_PATH, *_BY_DESCRIPTOR)}
+        self._flock = fcntl.flock
         self._io_open = io.open
         self._one_at_a_time = threading.RLock()
 
@@ -95,7 +97,8 @@ class SystemCalls:
         for name in _BY_PATH:
             setattr(os, name, self._by_path(name))
         for name in _BY_DESCRIPTOR:
-            setattr(os, name, self._by_descriptor(name))
+            setattr(os, name, self._by_descriptor(name, self._real[name]))
+        fcntl.flock = self._by_descriptor("flock", self._flock)
         io.open = self._whole_file  # type: ignore[assignment]
         return self
 
@@ -104,6 +107,7 @@ class SystemCalls:
     ) -> None:
         for name, real in self._real.items():
             setattr(os, name, real)
+        fcntl.flock = self._flock
         io.open = self._io_open  # type: ignore[assignment]
 
     @property
@@ -143,8 +147,8 @@ class SystemCalls:
 
         return call
 
-    def _by_descriptor(self, name: str) -> Callable[..., Any]:
-        real, follow = self._real[name], getattr(self, f"_follow_{name}", None)
+    def _by_descriptor(self, name: str, real: Callable[..., Any]) -> Callable[..., Any]:
+        follow = getattr(self, f"_follow_{name}", None)
 
         def call(descriptor: int, *arguments: Any) -> Any:
             with self._one_at_a_time:

@@ -302,7 +302,7 @@ OPERATIONS = {
     "names": Operation(lambda files, root: files.names(root), "listdir data"),
     "exists": Operation(lambda files, root: files.exists(root / "a"), "stat a"),
     "is directory": Operation(lambda files, root: files.is_directory(root), "stat data"),
-    "lock": Operation(lambda files, root: files.try_lock(root / ".lock"), "open .lock"),
+    "lock": Operation(lambda files, root: files.try_lock(root / ".lock"), "open .lock, flock .lock"),
 }
 ERRORS = (errno.EIO, errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EINTR)
 
