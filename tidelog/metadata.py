@@ -113,6 +113,5 @@ def _merged_topic(old: TopicView | None, told: TopicMetadata) -> TopicView:
 
 def no_such_partition(tp: TopicPartition, count: int) -> UnknownTopicOrPartitionError:
     """The error of who names a partition beyond the `count` that its topic has."""
-    return UnknownTopicOrPartitionError(
-        f"topic {tp.topic!r} has no partition {tp.partition}: its partitions are 0 to {count - 1}"
-    )
+    known = "its only partition is 0" if count == 1 else f"its partitions are 0 to {count - 1}"
+    return UnknownTopicOrPartitionError(f"topic {tp.topic!r} has no partition {tp.partition}: {known}")

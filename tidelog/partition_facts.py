@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 
 from tidelog.client import ClusterClient
-from tidelog.errors import TidelogError, UnknownTopicOrPartitionError, error_for
+from tidelog.errors import TidelogError, error_for
 from tidelog.explanation import PartitionFacts
+from tidelog.metadata import no_such_partition
 from tidelog.model import TopicPartition
 from tidelog.operator_messages import ExamineReplicaRequest, ExamineReplicaResponse
 from tidelog.quantities import format_duration
@@ -23,8 +24,7 @@ async def ask_facts(client: ClusterClient, tp: TopicPartition, deadline_ms: int)
     topic = await client.topic(tp.topic, deadline_ms)
     known = topic.partitions.get(tp.partition)
     if known is None:
-        last = max(topic.partitions, default=-1)
-        raise UnknownTopicOrPartitionError(f"topic {tp.topic!r} has partitions 0 to {last}, not {tp.partition}")
+        raise no_such_partition(tp, len(topic.partitions))
     view = client.view
     asked = [broker for broker in known.replicas if broker in view.brokers]
     answers = await asyncio.gather(*(_examine(client, broker, tp, deadline_ms) for broker in asked))

@@ -284,13 +284,13 @@ def _whole(settings: object, name: str, least: int, most: int = arguments.INT64_
     """Replace a setting by the `int` that it is; ConfigError if it is none, or out of range."""
     value = getattr(settings, name)
     try:
-        object.__setattr__(settings, name, arguments.whole(name, value, -arguments.INT64_MAX))
-    except (TypeError, ValueError):
+        object.__setattr__(settings, name, arguments.whole(name, value, least, most))
+    except TypeError:
         raise ConfigError(f"{name} must be a whole number, not {arguments.shown(value)}") from None
-    if not least <= value <= most:
-        raise ConfigError(
-            f"{name} must be {least} or more" + (f" and at most {most}" if most < 1 << 62 else "") + f", not {value}"
-        )
+    except ValueError:
+        is_bounded = most < arguments.INT64_MAX or value > most
+        allowed = f"{least} or more{f' and at most {most}' if is_bounded else ''}"
+        raise ConfigError(f"{name} must be {allowed}, not {arguments.shown(value)}") from None
 
 
 def _flag(settings: object, name: str) -> None:

@@ -51,12 +51,12 @@ CASES = [
     Case("unknown topic, describe", "topic describe nope --json", "no topic 'nope'"),
     Case("unknown topic, delete", "topic delete nope", "no topic 'nope'"),
     Case("unknown topic, explain", "explain nope/0", "topic 'nope' does not exist"),
-    Case("unknown partition, explain", "explain t/5 --json", "topic 't' has partitions 0 to 0, not 5"),
+    Case("unknown partition, explain", "explain t/5 --json", "topic 't' has no partition 5: its only partition is 0"),
     Case("no partition, explain", "explain t", "'t' is not TOPIC/PARTITION, such as lines/0", 2),
     Case("malformed address, doctor", "doctor --bootstrap-servers nope", "'nope' is not host:port", 2),
     Case("impossible topic", "topic create bad/name", "only ASCII letters, digits"),
     Case("topic that exists", "topic create t", "exists already: see tidelog topic describe t"),
-    Case("unknown partition", "consume t --partition 5", "has no partition 5: its partitions are 0 to 0"),
+    Case("unknown partition", "consume t --partition 5", "has no partition 5: its only partition is 0"),
     Case("unknown partition, produce", "produce t --partition 5", "has no partition 5", given=b"x\n"),
     Case("unknown topic setting", "topic create new --config nope=1", "no topic setting 'nope'"),
     Case("malformed topic setting", "topic create new --config nope", "'nope' is not KEY=VALUE", 2),
@@ -95,7 +95,7 @@ CASES = [
         "past the end of partition 0 of 't', which ends at 1; .*; a time is written as .*@1550804131000 if",
     ),
     Case("unknown topic, times", "topic describe nope --times --json", "no topic 'nope'"),
-    Case("unknown partition, times", "consume t --from -1h --partition 5", "its partitions are 0 to 0"),
+    Case("unknown partition, times", "consume t --from -1h --partition 5", "its only partition is 0"),
     Case("cluster down, times", "topic describe t --times --timeout 0.5", "tidelog up starts it", environment=NOWHERE),
     Case("cluster down, a time", "consume t --from -1h --timeout 0.5", "tidelog up starts it", environment=NOWHERE),
     Case(
@@ -157,7 +157,7 @@ CASES = [
     Case(
         "unknown partition in a line",
         "produce t --format json",
-        "line 1: .*partitions are 0 to 0",
+        "line 1: .*only partition is 0",
         given=b'{"partition": 9}\n',
     ),
     Case("cluster down, consume", "consume t --timeout 0.5", "no broker answered at 127.0.0.1:1", environment=NOWHERE),
@@ -325,7 +325,7 @@ def by_place(json_lines: bytes) -> dict[tuple[int, int], dict[str, object]]:
 def test_what_stands_before_a_bad_line_is_delivered_and_counted(shell: Shell) -> None:
     shell.succeed("topic", "create", "partly")
     outcome = shell.run("produce", "partly", "--format", "json", given=b'{"value": "good"}\n{"valeu": "bad"}\n{}\n')
-    assert_one_line(outcome, "line 2: no such field: valeu; .* 1 of the 1 records sent were acknowledged")
+    assert_one_line(outcome, "line 2: no such field: valeu; .* 1 of 1 record sent was acknowledged")
     assert drain(shell, "partly") == b"good\n"
 
 
@@ -381,7 +381,7 @@ def test_ctrl_c_tells_what_became_of_the_lines(shell: Shell) -> None:
         wait_for("both lines", lambda: drain(shell, "interrupted") == b"one\ntwo\n")
         process.send_signal(signal.SIGINT)
         assert process.wait(10) == 130
-        told = b"tidelog: interrupted: 2 of the 2 records sent were acknowledged: interrupted/0 offsets 0 to 1\n"
+        told = b"tidelog: interrupted: 2 of 2 records sent were acknowledged: interrupted/0 offsets 0 to 1\n"
         assert process.stderr.read() == told
 
 
@@ -498,7 +498,7 @@ def test_brokers_that_stop_in_the_middle_end_the_commands_in_time(newcomer: Shel
     for complaint in told:
         assert len(complaint.splitlines()) == 1, complaint
         assert "tidelog status shows" in complaint
-    assert "1 of the 2 records sent were acknowledged" in told[1]
+    assert "1 of 2 records sent were acknowledged" in told[1]
     newcomer.succeed("up", "--detach")
     assert drain(newcomer, "t").startswith(b"before\n")
 

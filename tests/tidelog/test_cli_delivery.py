@@ -106,18 +106,28 @@ def test_the_line_whose_record_the_broker_refuses_is_named_and_the_others_are_co
             delivery.finish()
         explained = delivery.explain(refused.value)
     assert isinstance(explained, click.ClickException)
-    assert explained.message.endswith("; 2 of the 3 records sent were acknowledged: t/0 offsets 0 to 1")
+    assert explained.message.endswith("; 2 of 3 records sent were acknowledged: t/0 offsets 0 to 1")
 
 
 def test_a_line_that_no_partition_takes_is_named_and_those_before_it_are_delivered() -> None:
     cluster = FakeCluster()
     (partition,) = cluster.create("t")
     with a_delivery(cluster) as delivery:
-        with pytest.raises(Unsent, match=r"^standard input, line 2: .*its partitions are 0 to 0"):
+        with pytest.raises(Unsent, match=r"^standard input, line 2: .*its only partition is 0"):
             delivery.send_parsed(FIRST, [b'{"value": "a"}', b'{"partition": 9}', b"{}"], parse_json)
         explained = delivery.explain(Unsent(FIRST, "…"))
-    assert str(explained).endswith("; 1 of the 1 records sent were acknowledged: t/0 offset 0")
+    assert str(explained).endswith("; 1 of 1 record sent was acknowledged: t/0 offset 0")
     assert partition.values() == [b"a"]
+
+
+def test_an_error_before_the_first_record_says_that_none_was_sent() -> None:
+    cluster = FakeCluster()
+    cluster.create("t")
+    with a_delivery(cluster) as delivery:
+        with pytest.raises(Unsent) as unsent:
+            delivery.send_parsed(FIRST, [b"hello"], parse_json)
+        explained = delivery.explain(unsent.value)
+    assert str(explained).endswith("; no record was sent")
 
 
 def test_an_interrupt_tells_what_was_acknowledged() -> None:
@@ -126,4 +136,4 @@ def test_an_interrupt_tells_what_was_acknowledged() -> None:
     with a_delivery(cluster) as delivery:
         delivery.send_values(FIRST, [b"one", b"two"])
         interrupted = delivery.explain(KeyboardInterrupt())
-    assert str(interrupted) == "interrupted: 2 of the 2 records sent were acknowledged: t/0 offsets 0 to 1"
+    assert str(interrupted) == "interrupted: 2 of 2 records sent were acknowledged: t/0 offsets 0 to 1"

@@ -130,6 +130,7 @@ def test_a_short_json_line_is_enough() -> None:
 @pytest.mark.parametrize(
     ("line", "told"),
     [
+        (b"hello", r"not JSON \(plain lines need --format lines\): Expecting value at character 1$"),
         (b"{", "not JSON"),
         (b"\xff", "not JSON"),
         (b"[" * 100_000, "not JSON"),

@@ -251,7 +251,9 @@ async def test_a_corrupt_batch_is_refused_with_its_place() -> None:
     [
         ({"auto_offset_reset": "now"}, "auto_offset_reset"),
         ({"isolation_level": 1}, "isolation_level"),
-        ({"max_poll_records": 0}, "max_poll_records"),
+        ({"max_poll_records": 0}, "max_poll_records must be 1 or more, not 0"),
+        ({"max_poll_records": 1 << 80}, "max_poll_records must be 1 or more and at most 9223372036854775807"),
+        ({"max_poll_records": 1.5}, "max_poll_records must be a whole number, not 1.5"),
         ({"max_decompressed_batch_bytes": 0}, "max_decompressed_batch_bytes"),
         ({"max_decompressed_batch_bytes": (1 << 30) + 1}, "max_decompressed_batch_bytes"),
         ({"group": "g"}, "did you mean group_id"),

@@ -16,6 +16,7 @@ from tidelog.client_help import client_repr, shows_settings
 from tidelog.errors import BufferExhaustedError, ClosedError, TimeoutError
 from tidelog.lifecycle import LoopBound
 from tidelog.model import Buffer, RecordMetadata, TopicPartition
+from tidelog.quantities import count_of, plural
 from tidelog.record_future import RecordFuture, RecordRun
 from tidelog.records.encode import Headers, to_record_timestamp
 from tidelog.records.ready_made import ReadyMadeBatch
@@ -136,7 +137,9 @@ class Producer(LoopBound):
             for each in waiting:
                 each.cancel()
         if open_ones:
-            raise TimeoutError(f"flush: {len(open_ones)} batches have no outcome after {patience_s} s")
+            number = len(open_ones)
+            what = f"{count_of(number, 'batch')} {plural(number, 'has', 'have')}"
+            raise TimeoutError(f"flush: {what} no outcome after {patience_s:g} s")
 
     async def partitions_for(self, topic: str) -> set[int]:
         """The topic's partitions. UnknownTopicOrPartitionError, TimeoutError after `max_block_ms`."""

@@ -83,7 +83,10 @@ def unknown_topic(name: str) -> click.ClickException:
 
 def unknown_partition(topic: str, number: int, known: Collection[int]) -> click.ClickException:
     """What to answer to somebody who means a partition that the topic does not have."""
-    return click.ClickException(f"topic {topic!r} has no partition {number}: its partitions are 0 to {max(known)}")
+    from tidelog.metadata import no_such_partition
+    from tidelog.model import TopicPartition
+
+    return click.ClickException(str(no_such_partition(TopicPartition(topic, number), len(known))))
 
 
 def unknown_group(name: str) -> click.ClickException:

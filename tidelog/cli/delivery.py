@@ -12,6 +12,7 @@ from tidelog.cli.advice import next_step
 from tidelog.cli.produced import Produced
 from tidelog.cli.record_lines import OutgoingRecord
 from tidelog.errors import MessageTooLargeError, TidelogError, UnknownTopicOrPartitionError
+from tidelog.quantities import count_of, format_count, plural
 
 if TYPE_CHECKING:
     from tidelog.producer import Producer
@@ -116,9 +117,10 @@ class Delivery:
             self._producer.flush()
         while self._under_way:
             self._note_outcome(self._under_way.popleft())
-        tally = (
-            f"{self.produced.records} of the {self._sent} records sent were acknowledged{self.produced.offsets_text()}"
-        )
+        tally = "no record was sent"
+        if self._sent:
+            sent = f"{count_of(self._sent, 'record')} sent {plural(self._sent, 'was', 'were')}"
+            tally = f"{format_count(self.produced.records)} of {sent} acknowledged{self.produced.offsets_text()}"
         if isinstance(error, KeyboardInterrupt):
             return KeyboardInterrupt(f"interrupted: {tally}")
         hint = next_step(error) if isinstance(error, TidelogError) else ""

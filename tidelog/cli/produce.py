@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, BinaryIO, Literal, cast
 
 import click
 
+from tidelog.cli.admins import unknown_partition
 from tidelog.cli.commands import Command
 from tidelog.cli.delivery import Delivery, Place, Unsent
 from tidelog.cli.find import bootstrap_option, find_cluster, timeout_option
@@ -130,8 +131,7 @@ def _require_topic(producer: Producer, topic: str, partition: int | None) -> Non
     except UnknownTopicOrPartitionError:
         raise click.ClickException(f"no topic {topic!r}: create it with tidelog topic create {topic}") from None
     if partition is not None and partition not in partitions:
-        last = max(partitions)
-        raise click.ClickException(f"topic {topic!r} has no partition {partition}: its partitions are 0 to {last}")
+        raise unknown_partition(topic, partition, partitions)
 
 
 def _read(files: tuple[BinaryIO, ...], most_bytes: int) -> Iterator[tuple[Place, list[bytes]]]:

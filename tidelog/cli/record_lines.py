@@ -93,7 +93,9 @@ def parse_json(line: bytes) -> OutgoingRecord:
     try:
         fields = json.loads(line)
     except (ValueError, RecursionError) as error:
-        raise ValueError(f"not JSON: {error}") from None
+        # The place that a JSONDecodeError names is one within the line, and would be taken for that of the line.
+        why = f"{error.msg} at character {error.pos + 1}" if isinstance(error, json.JSONDecodeError) else error
+        raise ValueError(f"not JSON (plain lines need --format lines): {why}") from None
     if not isinstance(fields, dict):
         raise ValueError("a JSON line must be an object, such as {\"value\": \"text\"}")  # fmt: skip
     if unknown := sorted(fields.keys() - _USED - _UNUSED):
