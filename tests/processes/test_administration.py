@@ -320,7 +320,11 @@ def test_log_directories_are_shown_with_sizes_lag_and_free_space(cluster: Runnin
             1,
             "cannot delete records of wrong/0 before offset 9: its committed records end at 0",
         ),
-        (("topic", "delete-records", "compact", "--before", "0:0"), 1, "records of 'compact' go by compaction alone"),
+        (
+            ("topic", "delete-records", "compact", "--before", "0:0"),
+            1,
+            "cannot delete records of 'compact', because it is only compacted",
+        ),
         (("topic", "delete-records", "wrong", "--before", "7:0"), 1, "has no partition 7"),
         (("topic", "delete-records", "nowhere", "--before", "0:0"), 1, "no topic 'nowhere'"),
         (("topic", "delete-records", "wrong", "--before", "0:-1"), 2, "is not PARTITION:OFFSET"),

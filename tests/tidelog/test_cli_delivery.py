@@ -11,7 +11,7 @@ import pytest
 from tests.tidelog.clients import in_memory
 from tests.tidelog.fake_cluster import FakeCluster
 from tidelog import Producer
-from tidelog.cli.delivery import Delivery, Place, Unsent
+from tidelog.cli.delivery import Delivery, Place, UndeliveredLine
 from tidelog.cli.record_lines import OutgoingRecord, parse_json, parse_plain
 
 FIRST = Place("standard input", 1)
@@ -35,8 +35,8 @@ def test_the_summary_tells_records_bytes_partitions_and_offsets() -> None:
         delivery.finish()
         delivery.send_values(FIRST.after(3), [b"f"])
         delivery.finish()
-    assert delivery.produced.summary() == "wrote 4 records, 6 B, to 1 partition of t: t/1 offsets 0 to 3"
-    assert delivery.produced.as_json() == {
+    assert delivery.summary.as_text() == "wrote 4 records, 6 B, to 1 partition of t: t/1 offsets 0 to 3"
+    assert delivery.summary.as_json() == {
         "topic": "t",
         "records": 4,
         "bytes": 6,
@@ -50,7 +50,7 @@ def test_keys_count_among_the_bytes_and_each_partition_has_its_own_offsets() -> 
     with a_delivery(cluster) as delivery:
         delivery.send_parsed(FIRST, [b"%d:v" % number for number in range(100)], keyed)
         delivery.finish()
-    told = delivery.produced.as_json()["partitions"]
+    told = delivery.summary.as_json()["partitions"]
     expected = [
         {
             "partition": each.number,
@@ -71,7 +71,7 @@ def test_the_summary_names_eight_partitions_and_counts_the_rest() -> None:
         lines = [b'{"partition": %d}' % number for number in range(11)]
         delivery.send_parsed(FIRST, lines, parse_json)
         delivery.finish()
-    assert delivery.produced.summary().endswith("t/6 offset 0, t/7 offset 0 and 3 more")
+    assert delivery.summary.as_text().endswith("t/6 offset 0, t/7 offset 0 and 3 more")
 
 
 def test_without_lines_the_summary_says_so() -> None:
@@ -79,7 +79,7 @@ def test_without_lines_the_summary_says_so() -> None:
     cluster.create("t")
     with a_delivery(cluster) as delivery:
         delivery.finish()
-    assert delivery.produced.summary() == "wrote no records to t: the input has no lines"
+    assert delivery.summary.as_text() == "wrote no records to t: the input has no lines"
 
 
 Send = Callable[[Delivery, Place, list[bytes]], None]
@@ -101,7 +101,7 @@ def test_the_line_whose_record_the_broker_refuses_is_named_and_the_others_are_co
     with a_delivery(cluster) as delivery:
         send(delivery, Place("a.txt", 7), [b"fine", b"x" * 400, b"fine, too"])
         with pytest.raises(
-            Unsent, match=r"^a.txt, line 8: .*max.message.bytes is 300.*tidelog topic create"
+            UndeliveredLine, match=r"^a.txt, line 8: .*max.message.bytes is 300.*tidelog topic create"
         ) as refused:
             delivery.finish()
         explained = delivery.explain(refused.value)
@@ -113,9 +113,9 @@ def test_a_line_that_no_partition_takes_is_named_and_those_before_it_are_deliver
     cluster = FakeCluster()
     (partition,) = cluster.create("t")
     with a_delivery(cluster) as delivery:
-        with pytest.raises(Unsent, match=r"^standard input, line 2: .*its only partition is 0"):
+        with pytest.raises(UndeliveredLine, match=r"^standard input, line 2: .*its only partition is 0"):
             delivery.send_parsed(FIRST, [b'{"value": "a"}', b'{"partition": 9}', b"{}"], parse_json)
-        explained = delivery.explain(Unsent(FIRST, "…"))
+        explained = delivery.explain(UndeliveredLine(FIRST, "…"))
     assert str(explained).endswith("; 1 of 1 record sent was acknowledged: t/0 offset 0")
     assert partition.values() == [b"a"]
 
@@ -124,7 +124,7 @@ def test_an_error_before_the_first_record_says_that_none_was_sent() -> None:
     cluster = FakeCluster()
     cluster.create("t")
     with a_delivery(cluster) as delivery:
-        with pytest.raises(Unsent) as unsent:
+        with pytest.raises(UndeliveredLine) as unsent:
             delivery.send_parsed(FIRST, [b"hello"], parse_json)
         explained = delivery.explain(unsent.value)
     assert str(explained).endswith("; no record was sent")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tidelog.cli.reassignment import Begun, Progress, lost_replicas, replicas_in_the_end
+from tidelog.cli.reassignment import Progress, StartedChange, lost_replicas, target_replicas
 from tidelog.descriptions import PartitionDescription
 from tidelog.partition_messages import PartitionReassignment
 
@@ -15,12 +15,12 @@ IN_PROGRESS = {0: Progress.of(MOVING, DESCRIBED)}
 
 
 def test_replicas_that_are_removed_do_not_count_during_a_move() -> None:
-    assert replicas_in_the_end(DESCRIBED, MOVING) == (1, 2, 4)
-    assert lost_replicas("t", {0: replicas_in_the_end(DESCRIBED, MOVING)}, {0: (1, 2, 4)}) == []
+    assert target_replicas(DESCRIBED, MOVING) == (1, 2, 4)
+    assert lost_replicas("t", {0: target_replicas(DESCRIBED, MOVING)}, {0: (1, 2, 4)}) == []
 
 
 def test_all_replicas_count_without_a_move() -> None:
-    assert replicas_in_the_end(DESCRIBED, None) == (1, 2, 4, 3)
+    assert target_replicas(DESCRIBED, None) == (1, 2, 4, 3)
 
 
 @pytest.mark.parametrize(
@@ -40,17 +40,17 @@ def test_fewer_replicas_are_told_partition_by_partition(wanted: dict[int, tuple[
 
 
 @pytest.mark.parametrize(
-    ("begun", "state", "sentence"),
+    ("started", "state", "sentence"),
     [
-        (Begun(0, (1, 2, 3), (1, 2, 4)), "in progress", "replicas 1,2,3 → 1,2,4, in progress"),
-        (Begun(1, (1, 2, 3), (3, 2, 1)), "done", "replicas 1,2,3 → 3,2,1, done"),
-        (Begun(1, (1, 2, 3), (1, 2, 3)), "done", "has the replicas 1,2,3 already"),
-        (Begun(0, (1, 2, 4), None), "cancelled", "its reassignment is turned back"),
+        (StartedChange(0, (1, 2, 3), (1, 2, 4)), "in progress", "replicas 1,2,3 → 1,2,4, in progress"),
+        (StartedChange(1, (1, 2, 3), (3, 2, 1)), "done", "replicas 1,2,3 → 3,2,1, done"),
+        (StartedChange(1, (1, 2, 3), (1, 2, 3)), "done", "has the replicas 1,2,3 already"),
+        (StartedChange(0, (1, 2, 4), None), "cancelled", "its reassignment is cancelled"),
     ],
 )
-def test_each_change_says_what_came_of_it(begun: Begun, state: str, sentence: str) -> None:
-    assert (begun.state(IN_PROGRESS), begun.sentence(IN_PROGRESS)) == (state, sentence)
-    assert begun.as_json(IN_PROGRESS)["state"] == state
+def test_each_change_says_what_came_of_it(started: StartedChange, state: str, sentence: str) -> None:
+    assert (started.state(IN_PROGRESS), started.sentence(IN_PROGRESS)) == (state, sentence)
+    assert started.as_json(IN_PROGRESS)["state"] == state
 
 
 def test_a_move_says_what_is_still_to_copy() -> None:

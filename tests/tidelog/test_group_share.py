@@ -165,10 +165,10 @@ def test_who_stands_behind_the_end_already_does_not_go_back() -> None:
 @pytest.mark.parametrize(
     ("committed", "told"),
     [
-        (9, "the group committed offset 9, but the log starts at 10: it starts where --from says"),
+        (9, "the group committed offset 9, but the log starts at 10: reading starts where --from says"),
         (10, None),
         (20, None),
-        (21, "the group committed offset 21, but the log ends at 20: it starts where --from says"),
+        (21, "the group committed offset 21, but the log ends at 20: reading starts where --from says"),
     ],
 )
 def test_a_committed_offset_that_the_log_lacks_is_told_once(

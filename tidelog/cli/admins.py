@@ -27,7 +27,7 @@ _QUIET_MS = 2_000
 def open_admin(
     bootstrap_servers: str | None, timeout: float, *, shows_waiting: bool = True, client_id: str = "tidelog-cli"
 ) -> Iterator[Admin]:
-    """Open an admin of the cluster that the command means. Its calls give up after `timeout` seconds."""
+    """Open an admin client of the command's cluster. Its calls give up after `timeout` seconds."""
     servers = find_cluster(bootstrap_servers)
 
     from tidelog.admin import Admin
@@ -44,7 +44,7 @@ def open_admin(
 
 
 def describe_group_patiently(admin: Admin, name: str, timeout: float) -> ConsumerGroupDescription:
-    """Return the group's description; say on standard error what is waited for, if its coordinator is slow.
+    """Return the group's description. If the coordinator does not answer at once, say why on standard error.
 
     TimeoutError after `timeout` seconds.
     """
@@ -64,10 +64,10 @@ def describe_group_patiently(admin: Admin, name: str, timeout: float) -> Consume
 
 @contextmanager
 def saying_if_slow(what: str, timeout: float) -> Iterator[None]:
-    """Say on standard error what is waited for, and for how long at most, if the block takes more than two seconds."""
-    erased = "\r\x1b[K" if is_terminal() else ""  # the line that shows for how long the command has waited
-    told = f"{erased}waiting for {what}, up to {format_duration(timeout * 1000)} in all"
-    timer = threading.Timer(_QUIET_MS / 1000, click.echo, (told,), {"err": True})
+    """Print on standard error that the command waits for `what`, if the block takes more than two seconds."""
+    erase = "\r\x1b[K" if is_terminal() else ""  # the line of `Waiting`
+    line = f"{erase}waiting for {what}, up to {format_duration(timeout * 1000)} in all"
+    timer = threading.Timer(_QUIET_MS / 1000, click.echo, (line,), {"err": True})
     timer.daemon = True
     timer.start()
     try:

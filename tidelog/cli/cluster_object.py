@@ -12,7 +12,7 @@ from tidelog.local.state import BrokerState, ClusterState
 def as_object(cluster: LocalCluster, state: ClusterState, not_ready: Mapping[int, str]) -> dict[str, Any]:
     """`not_ready` has the reason of each running broker that is not; one that does not run has `ready` null.
 
-    A process that is alive may be suspended, which its `condition` says; the condition of one that was stopped is null.
+    The `condition` of a process shows whether it is suspended; the condition of a process that was stopped is null.
     """
     return {
         "bootstrap_servers": state.bootstrap_servers,

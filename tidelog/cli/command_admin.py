@@ -1,4 +1,4 @@
-"""The admin of a command."""
+"""The admin client of the commands."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 
 class CommandAdmin(Admin):
-    """An Admin that shows on a terminal how long a call has been waiting for the cluster."""
+    """An Admin that shows on a terminal how long a call has waited for the cluster."""
 
     def _wait(
         self,

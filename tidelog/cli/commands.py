@@ -1,6 +1,6 @@
-"""The click classes of every command: an option that may stand once is refused the second time.
+"""The click classes of all commands. They refuse an option that is given twice, unless it may be repeated.
 
-click itself takes the last value without a word, so that a command would do something else than what was typed.
+click itself silently takes the last value, so that a command would ignore a part of what the user typed.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import click
 
 
 class Command(click.Command):
-    """A command that refuses a repeated option before it converts, looks up or does anything."""
+    """A command that refuses repeated options before it does anything else."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         _refuse_repeated_options(self, ctx, args)
@@ -19,7 +19,7 @@ class Command(click.Command):
 
 
 class Group(click.Group):
-    """A group of such commands, with the same rule for its own options."""
+    """A group of such commands, which also refuses repeated options of its own."""
 
     command_class = Command
     group_class = type
@@ -30,11 +30,8 @@ class Group(click.Group):
 
 
 def _refuse_repeated_options(command: click.Command, ctx: click.Context, args: Sequence[str]) -> None:
-    """Raise UsageError if options that set one value are given more than once.
-
-    Such options are the same option twice, or two that write to the same parameter, as `--format` and `--json` do.
-    """
-    if ctx.resilient_parsing:  # a shell completes a line that is not finished yet
+    """Raise UsageError if one parameter is set more than once, by the same option or by two options."""
+    if ctx.resilient_parsing:  # a shell completes an unfinished line
         return
     _, _, in_order = command.make_parser(ctx).parse_args(list(args))
     given: dict[str | None, list[click.Option]] = {}

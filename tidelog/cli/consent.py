@@ -1,10 +1,11 @@
-"""Asks for consent before something is lost. One rule holds for every command:
+"""Asks for consent before data is lost. There are three kinds of commands:
 
-named       `topic delete`, `group delete`, `topic elect --unclean` and `down --purge` name what is lost. They do it.
-computed    `topic delete-records`, `group reset` and `group migrate` compute from the cluster's state what changes.
-            They show it and change nothing; `--execute` does it.
-by the way  `topic reassign` may lower the replication factor; `topic alter` may delete records or lower a promise.
-            They refuse it and say what would be lost; `--yes` does it.
+named        `topic delete`, `group delete`, `topic elect --unclean` and `down --purge`: the arguments name the data
+             that is lost, so these commands act at once.
+computed     `topic delete-records`, `group reset` and `group migrate` compute changes from the state of the cluster.
+             They only show the changes; with `--execute` they make them.
+side effect  `topic reassign` may lower the replication factor, and `topic alter` may delete records or weaken a
+             guarantee. They refuse such a change and say what would be lost; with `--yes` they make it.
 """
 
 from __future__ import annotations
@@ -18,22 +19,22 @@ F = TypeVar("F", bound=Callable[..., object])
 
 
 def execute_option(function: F) -> F:
-    """Add `--execute/--dry-run`, handed on as `execute` (bool)."""
-    told = "Do it; without this, only show what would change."
-    return click.option("--execute/--dry-run", default=False, help=told)(function)
+    """Add `--execute/--dry-run`, which becomes the parameter `execute` (bool)."""
+    text = "Make the changes; without this, only show them."
+    return click.option("--execute/--dry-run", default=False, help=text)(function)
 
 
 def yes_option(function: F) -> F:
-    """Add `--yes`, handed on as `yes` (bool)."""
-    return click.option("--yes", is_flag=True, help="Do it although something is lost by it.")(function)
+    """Add `--yes`, which becomes the parameter `yes` (bool)."""
+    return click.option("--yes", is_flag=True, help="Make the change even if data or a guarantee is lost.")(function)
 
 
-def tell_of_dry_run() -> None:
-    """Print on standard error that nothing is changed yet, and how to change it."""
+def note_dry_run() -> None:
+    """Print on standard error that nothing was changed, and which option makes the changes."""
     click.echo("nothing is changed yet: the same with --execute does it", err=True)
 
 
 def refuse_losses(losses: Sequence[str]) -> None:
-    """Raise UsageError if there is a loss, for a command without `--yes`. Each loss is a clause."""
+    """Raise UsageError that lists the losses, if there are any. Each loss is a clause."""
     if losses:
         raise click.UsageError(f"{'; '.join(losses)}: pass --yes if you want that", click.get_current_context())

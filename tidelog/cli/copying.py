@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from tidelog.consumer import Consumer
     from tidelog.fetch_buffer import FetchedBatches
 
-#: Behind the last record of each partition that a poll brought and that was written; None: nothing of it was.
+#: The position behind the last written record of each partition of a poll; None if no record of it was written.
 Written = Mapping[TopicPartition, OffsetAndMetadata | None]
 
 _POLL_MS = 500
@@ -117,7 +117,7 @@ def copy(
                 left -= wanted.record_count
                 if not left:
                     break
-        finally:  # of a batch that cannot be read, and of Ctrl-C, too: what was written before counts
+        finally:  # an unreadable batch or Ctrl-C ends the loop, and the records before count as written
             sink.flush()
             reading.written(written)
 

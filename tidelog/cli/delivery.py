@@ -1,4 +1,4 @@
-"""Sends the records of `tidelog produce` and keeps account of what became of each."""
+"""Sends the records of `tidelog produce`, and knows the outcome of each line."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import click
 
 from tidelog.cli.advice import next_step
-from tidelog.cli.produced import Produced
+from tidelog.cli.produce_summary import ProduceSummary
 from tidelog.cli.record_lines import OutgoingRecord
 from tidelog.errors import MessageTooLargeError, TidelogError, UnknownTopicOrPartitionError
 from tidelog.quantities import count_of, format_count, plural
@@ -29,22 +29,22 @@ class Place(NamedTuple):
     line: int
 
     def after(self, lines: int) -> Place:
-        """The line that stands so many lines further down."""
+        """Return the place of the line that comes so many lines later."""
         return Place(self.file, self.line + lines)
 
     def __str__(self) -> str:
         return f"{self.file}, line {self.line}"
 
 
-class Unsent(Exception):
-    """A line that could not be read or sent, or whose record was given up, and why."""
+class UndeliveredLine(Exception):
+    """A line that could not be read or sent, or whose record failed, and the reason."""
 
     def __init__(self, place: Place, reason: str) -> None:
         super().__init__(f"{place}: {reason}")
 
 
 class _Sent(NamedTuple):
-    """Records under way in one batch, with the line and the bytes of each."""
+    """Records of one batch that were sent, with the line number and the size of each."""
 
     run: RecordRun
     file: str
@@ -55,27 +55,27 @@ class _Sent(NamedTuple):
 class Delivery:
     """Sends lines in order and stops at the first that cannot be delivered.
 
-    produced   what was acknowledged so far
+    summary   counts and offsets of the records that were acknowledged so far
     """
 
     def __init__(self, producer: Producer, topic: str, partition: int | None) -> None:
-        self.produced = Produced(topic)
+        self.summary = ProduceSummary(topic)
         self._producer = producer
         self._topic = topic
         self._partition = partition
         self._under_way: deque[_Sent] = deque()
         self._sent = 0
-        self._first_failure: Unsent | None = None
+        self._first_failure: UndeliveredLine | None = None
 
     def send_values(self, place: Place, values: Sequence[bytes]) -> None:
-        """Buffer the lines from `place` on, each as the value of a record. Unsent about the first that fails."""
+        """Buffer the lines from `place` on, each as the value of a record. UndeliveredLine for the first that fails."""
         start = 0
         while start < len(values):
             line = place.line + start
             try:
                 run = self._producer.send_values(self._topic, values, start, partition=self._partition)
             except (ValueError, MessageTooLargeError) as error:
-                raise Unsent(Place(place.file, line), _reason(error)) from None
+                raise UndeliveredLine(Place(place.file, line), _reason(error)) from None
             count = run.record_count
             sizes_bytes = list(map(len, values[start : start + count]))
             self._under_way.append(_Sent(run, place.file, list(range(line, line + count)), sizes_bytes))
@@ -84,7 +84,7 @@ class Delivery:
         self._settle()
 
     def send_parsed(self, place: Place, lines: Sequence[bytes], parse: Callable[[bytes], OutgoingRecord]) -> None:
-        """Buffer what the lines from `place` on ask to be sent. Unsent about the first that fails."""
+        """Buffer the records that the lines from `place` on describe. UndeliveredLine for the first that fails."""
         send, topic = self._producer.send, self._topic
         last: dict[int, _Sent] = {}  # of each partition
         for number, line in enumerate(lines, place.line):
@@ -94,7 +94,7 @@ class Delivery:
                     partition = self._partition
                 future = send(topic, value, key=key, headers=headers, partition=partition, timestamp_ms=timestamp_ms)
             except (ValueError, MessageTooLargeError, UnknownTopicOrPartitionError) as error:
-                raise Unsent(Place(place.file, number), _reason(error)) from None
+                raise UndeliveredLine(Place(place.file, number), _reason(error)) from None
             self._sent += 1
             sent = last.get(future.partition)
             if sent is None or not future.join(sent.run):
@@ -105,12 +105,12 @@ class Delivery:
         self._settle()
 
     def finish(self) -> None:
-        """Wait for every outcome. Unsent about the first record that failed."""
+        """Wait for every outcome. UndeliveredLine for the first record that failed."""
         self._producer.flush()
         self._settle()
 
     def explain(self, error: BaseException) -> BaseException:
-        """Return the error with what was and was not delivered, once what is under way has had its chance."""
+        """Wait for the records in flight, and return the error with the number of acknowledged records added."""
         if isinstance(error, KeyboardInterrupt):
             self._producer.close(_INTERRUPTED_CLOSE_S)
         else:
@@ -120,14 +120,14 @@ class Delivery:
         tally = "no record was sent"
         if self._sent:
             sent = f"{count_of(self._sent, 'record')} sent {plural(self._sent, 'was', 'were')}"
-            tally = f"{format_count(self.produced.records)} of {sent} acknowledged{self.produced.offsets_text()}"
+            tally = f"{format_count(self.summary.records)} of {sent} acknowledged{self.summary.offsets_text()}"
         if isinstance(error, KeyboardInterrupt):
             return KeyboardInterrupt(f"interrupted: {tally}")
         hint = next_step(error) if isinstance(error, TidelogError) else ""
         return click.ClickException(f"{str(error) or type(error).__name__}{hint}; {tally}")
 
     def _settle(self) -> None:
-        """Take note of what has an outcome, in the order of the input. Unsent about the first record that failed."""
+        """Note the known outcomes, in the order of the input. UndeliveredLine for the first record that failed."""
         while self._under_way and self._under_way[0].run.done():
             self._note_outcome(self._under_way.popleft())
         if self._first_failure is not None:
@@ -138,9 +138,9 @@ class Delivery:
         for part in sent.run.parts():
             if part.error is None:
                 size_bytes = sum(sent.sizes_bytes[at : at + part.record_count])
-                self.produced.add(sent.run.partition, part, size_bytes)
+                self.summary.add(sent.run.partition, part, size_bytes)
             elif self._first_failure is None:
-                self._first_failure = Unsent(Place(sent.file, sent.lines[at]), _reason(part.error))
+                self._first_failure = UndeliveredLine(Place(sent.file, sent.lines[at]), _reason(part.error))
             at += part.record_count
 
 

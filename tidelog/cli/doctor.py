@@ -70,7 +70,7 @@ def _checks(servers: str | None, data_dir: Path | None) -> list[Check]:
         expected = {broker.broker_id: broker.endpoint for broker in brokers}
         bootstrap = [broker.endpoint for broker in brokers if broker.running]
         facts = asyncio.run(ask_cluster(bootstrap, expected, SystemClock(), _TIMEOUT_MS))
-        # That a suspended broker does not answer says no more than its check above.
+        # A suspended broker has a check already, which explains why it does not answer.
         checks += [check for check in examine_cluster(facts) if check.name not in suspended]
     return checks
 

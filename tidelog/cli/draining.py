@@ -1,4 +1,4 @@
-"""Which brokers take over the replicas of those that are drained. Pure."""
+"""Chooses the brokers that take over the replicas of drained brokers. Pure."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from tidelog.quantities import count_of, plural
 def drain(
     assignment: Mapping[int, Sequence[int]], leaving: Collection[int], alive: Collection[int]
 ) -> dict[int, tuple[int, ...]]:
-    """Return the new replicas of each partition that has one on a leaving broker.
+    """Return the new replicas of each partition that has a replica on a leaving broker.
 
     `assignment` has the replicas of each partition of a topic. A replica of a leaving broker moves to the live broker
-    with the fewest replicas of the topic, to the lowest id among equals, and keeps its place in the list. A partition
-    keeps as many replicas as it has. ValueError: a partition needs more brokers than stay, or a leaving broker is
-    neither alive nor the holder of a replica.
+    with the fewest replicas of the topic, to the lowest id among equals, and keeps its place in the list. The number of
+    replicas stays the same. ValueError if fewer brokers remain than a partition needs, or if a leaving broker is not
+    alive and has no replica.
     """
     held = {broker for replicas in assignment.values() for broker in replicas}
     strangers = sorted(set(leaving) - set(alive) - held)

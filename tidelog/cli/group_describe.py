@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 _LONGEST_RATE_S = 3600.0
 _STATE_HEADINGS = ("group", "state", "coordinator", "assignor", "members")
-_NEVER_JOINED = "has never joined: it was given this id, and has not come back with it"
+_NEVER_JOINED = "has never joined: the coordinator gave out this id, and no consumer has joined with it yet"
 
 
 @click.command(cls=Command)
@@ -246,7 +246,7 @@ def _member_as_json(member: MemberDescription, group: ConsumerGroupDescription) 
 
 
 def _standing(member: MemberDescription, group: ConsumerGroupDescription) -> str:
-    """Return why a member has no partitions, as far as its coordinator knows."""
+    """Return the reason for which a member has no partitions, as far as its coordinator knows."""
     from tidelog.group_messages import MemberStage
     from tidelog.groups.descriptions import ConsumerGroupState
 

@@ -10,7 +10,7 @@ import click
 
 from tidelog.cli.admins import open_admin, saying_if_slow
 from tidelog.cli.commands import Command
-from tidelog.cli.consent import execute_option, tell_of_dry_run
+from tidelog.cli.consent import execute_option, note_dry_run
 from tidelog.cli.find import bootstrap_option, json_option, timeout_option
 from tidelog.cli.names import ZOOKEEPER_GROUP
 from tidelog.cli.table import format_table
@@ -77,7 +77,7 @@ def migrate(
         elif not told:
             click.echo("no group has offsets in ZooKeeper", err=True)
         if rows and not execute:
-            tell_of_dry_run()
+            note_dry_run()
     for problem in _problems(told):
         raise click.ClickException(problem)
 

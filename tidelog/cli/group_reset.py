@@ -12,10 +12,10 @@ import click
 
 from tidelog.cli.admins import describe_group_patiently, open_admin, unknown_group, unknown_partition, unknown_topic
 from tidelog.cli.commands import Command
-from tidelog.cli.consent import execute_option, tell_of_dry_run
+from tidelog.cli.consent import execute_option, note_dry_run
 from tidelog.cli.find import bootstrap_option, json_option, timeout_option
 from tidelog.cli.names import GROUP, TOPIC_CHOICE, TopicChoice
-from tidelog.cli.partition_notes import WORTH_SUMMING_UP, empty_ones
+from tidelog.cli.partition_notes import SUMMED_UP_FROM, empty_text
 from tidelog.cli.table import format_table
 from tidelog.cli.times import TIME_HELP, time_or_misused, timezone_option
 from tidelog.clock import SystemClock
@@ -84,7 +84,7 @@ def reset(
         raise click.UsageError("say where: --topic TOPIC[:0,1], or --all-topics")
     with open_admin(bootstrap_servers, timeout) as admin:
         partitions = None if all_topics else _partitions(admin, topics)
-        describe_group_patiently(admin, name, timeout)  # says what it waits for, which a reset does not
+        describe_group_patiently(admin, name, timeout)  # prints what it waits for; the reset itself prints nothing
         try:
             plan = admin.reset_consumer_group_offsets(name, target, partitions, execute=execute)
         except GroupIdNotFoundError:
@@ -98,7 +98,7 @@ def reset(
         _show(plan)
     _refuse_errors(plan)
     if not execute and not as_json:
-        tell_of_dry_run()
+        note_dry_run()
 
 
 def _target(
@@ -159,15 +159,15 @@ def _partitions(admin: Admin, topics: tuple[TopicChoice, ...]) -> list[TopicPart
 
 
 def _show(plan: Plan) -> None:
-    """Print a row for each partition, but one line for those of a topic that are empty and keep their offset."""
+    """Print a row for each partition, but one line for all empty partitions of a topic whose offset stays the same."""
     rows, lines = [], []
     for topic, resets in groupby(sorted(plan.items()), key=lambda each: each[0].topic):
         in_topic = list(resets)
         still = [tp.partition for tp, each in in_topic if _stays_in_an_empty_log(each)]
-        if len(still) < WORTH_SUMMING_UP:
+        if len(still) < SUMMED_UP_FROM:
             still = []
         else:
-            lines.append(f"{topic}: {empty_ones(still, len(in_topic))}, and the group stays at their end")
+            lines.append(f"{topic}: {empty_text(still, len(in_topic))}, and the group stays at their end")
         rows += [_row(tp, each) for tp, each in in_topic if tp.partition not in still]
     for line in (
         format_table(("topic", "partition", "old", "new", "change", "time there", "note"), rows) if rows else ()

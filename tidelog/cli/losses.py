@@ -1,4 +1,4 @@
-"""Says what a change of a topic's settings loses: records that are there now, or a promise. Pure."""
+"""Finds out what a change of a topic's settings would lose: existing records, or a guarantee. Pure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 RETENTION_MS, RETENTION_BYTES, POLICY = "retention.ms", "retention.bytes", "cleanup.policy"
 MIN_IN_SYNC, UNCLEAN = "min.insync.replicas", "unclean.leader.election.enable"
-#: A change of one of these may delete records; to know whether it does, `held` is needed.
+#: A change of one of these may delete records. Only what the partitions hold shows whether it does.
 DELETES = frozenset({RETENTION_MS, RETENTION_BYTES, POLICY})
 #: A change of any other setting loses nothing.
 MAY_LOSE = DELETES | {MIN_IN_SYNC, UNCLEAN}
@@ -26,8 +26,8 @@ def losses(
 ) -> list[str]:
     """Return a clause for each loss.
 
-    `before` and `after` are the effective settings, `held` is what the partitions hold now. A value that is no number
-    loses nothing, because the broker refuses it.
+    `before` and `after` are the effective settings, and `held` is what the partitions hold now. A value that is not a
+    number loses nothing, because the broker refuses it.
     """
     return [
         *_promises(before, after),
@@ -78,14 +78,14 @@ def _compacted(before: Mapping[str, str], after: Mapping[str, str], held: Sequen
 
 
 def _may_begin_before(each: PartitionTimes, cutoff_ms: int) -> bool:
-    """Return whether a record is older than that. A leader that did not tell may have one."""
+    """Return whether the partition may hold a record older than that. A partition without an answer may."""
     if each.records == 0:
         return False
     return each.oldest is None or each.oldest.timestamp < cutoff_ms
 
 
 def _limit(settings: Mapping[str, str], name: str) -> int:
-    """Return what retention keeps: without `delete` in the policy, and at −1, everything."""
+    """Return the limit of retention: infinite at −1, and if the cleanup policy does not delete."""
     number = _number(settings, name)
     return _FOR_EVER if number is None or number < 0 or "delete" not in _policies(settings) else number
 

@@ -1,4 +1,4 @@
-"""Sums up what many partitions have in common, so that a topic of a thousand gets one line."""
+"""Puts partitions of a topic into one line, so that the output for a thousand partitions stays short."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from tidelog.cli.table import format_table
 from tidelog.quantities import count_of, first_of, format_count
 
-#: A line with more of them would not be read.
+#: A line names at most this many partitions.
 _MOST_NUMBERS = 8
-#: So many partitions that have the same note are summed up; fewer keep a line of their own.
-WORTH_SUMMING_UP = 2
+#: This many partitions with the same note, or more, share a line.
+SUMMED_UP_FROM = 2
 
 
-def some_of(numbers: Sequence[int], total: int) -> str:
-    """Return which partitions of a topic with so many: partition 3, all 6 partitions, 2 of 6 partitions (0, 4)."""
+def partitions_text(numbers: Sequence[int], total: int) -> str:
+    """Return these of a topic's `total` partitions as text: partition 3, all 6 partitions, 2 of 6 partitions (0, 4)."""
     if len(numbers) == total > 1:
         return f"all {count_of(total, 'partition')}"
     if len(numbers) == 1:
@@ -27,14 +27,14 @@ def format_partitions(
     headings: Sequence[str], rows: Mapping[int, Sequence[object]], empty: Collection[int]
 ) -> Iterator[str]:
     """Yield a table with a row for each partition of a topic, and one line for the empty ones if they are several."""
-    left_out = set(empty) if len(empty) >= WORTH_SUMMING_UP else set()
+    left_out = set(empty) if len(empty) >= SUMMED_UP_FROM else set()
     shown = [row for number, row in rows.items() if number not in left_out]
     if shown:
         yield from format_table(headings, shown)
     if left_out:
-        yield empty_ones(sorted(left_out), len(rows))
+        yield empty_text(sorted(left_out), len(rows))
 
 
-def empty_ones(numbers: Sequence[int], total: int) -> str:
+def empty_text(numbers: Sequence[int], total: int) -> str:
     """Return the sentence that these partitions are empty."""
-    return f"{some_of(numbers, total)} {'is' if len(numbers) == 1 else 'are'} empty"
+    return f"{partitions_text(numbers, total)} {'is' if len(numbers) == 1 else 'are'} empty"

@@ -62,7 +62,7 @@ def elect(
 
 
 def describe_partitions(admin: Admin, name: str) -> tuple[PartitionDescription, ...]:
-    """Return the topic's partitions. ClickException says that there is no such topic."""
+    """Return the topic's partitions. ClickException if there is no such topic."""
     try:
         return admin.describe_topics([name])[0].partitions
     except UnknownTopicOrPartitionError:
@@ -70,7 +70,7 @@ def describe_partitions(admin: Admin, name: str) -> tuple[PartitionDescription, 
 
 
 def require_partitions(name: str, described: Collection[int], numbers: Iterable[int]) -> None:
-    """Raise ClickException that names the first of the numbers that is not a partition of the topic."""
+    """Raise ClickException if one of the numbers is not a partition of the topic."""
     if unknown := sorted(set(numbers) - set(described)):
         raise unknown_partition(name, unknown[0], described)
 

@@ -11,7 +11,7 @@ import click
 
 from tidelog.cli.admins import unknown_partition
 from tidelog.cli.commands import Command
-from tidelog.cli.delivery import Delivery, Place, Unsent
+from tidelog.cli.delivery import Delivery, Place, UndeliveredLine
 from tidelog.cli.find import bootstrap_option, find_cluster, timeout_option
 from tidelog.cli.names import TOPIC
 from tidelog.cli.progress import Progress
@@ -68,8 +68,8 @@ def produce(
 ) -> None:
     """Write each line of the FILEs, or of standard input, to TOPIC as one record.
 
-    Succeeds once every record was acknowledged, and says on standard error how many there were and at which offsets.
-    A line keeps its bytes, except for the newline at its end.
+    Succeeds once every record was acknowledged, and prints a summary on standard error: records, bytes and offsets. A
+    line keeps its bytes, except for the newline at its end.
     """
     form = form or ("json" if as_json else "lines")
     if key_separator == "":
@@ -104,19 +104,19 @@ def produce(
                         delivery.send_parsed(place, lines, parse)
                     progress.advance(len(lines), sum(map(len, lines)))
             delivery.finish()
-        except (TidelogError, ValueError, Unsent, KeyboardInterrupt) as error:
+        except (TidelogError, ValueError, UndeliveredLine, KeyboardInterrupt) as error:
             explained = delivery.explain(error)
             if as_json:
-                click.echo(json.dumps(delivery.produced.as_json()))
+                click.echo(json.dumps(delivery.summary.as_json()))
             raise explained from None
     if as_json:
-        click.echo(json.dumps(delivery.produced.as_json()))
+        click.echo(json.dumps(delivery.summary.as_json()))
     elif not quiet:
-        click.echo(delivery.produced.summary(acknowledged=acks != "0"), err=True)
+        click.echo(delivery.summary.as_text(acknowledged=acks != "0"), err=True)
 
 
 def _parser(form: str, key_separator: str | None) -> Callable[[bytes], OutgoingRecord] | None:
-    """What makes a record of a line; None if the line is the record's value."""
+    """Return the function that makes a record of a line; None if the line is the record's value."""
     if form == "json":
         return parse_json
     if key_separator is None:
@@ -135,7 +135,7 @@ def _require_topic(producer: Producer, topic: str, partition: int | None) -> Non
 
 
 def _read(files: tuple[BinaryIO, ...], most_bytes: int) -> Iterator[tuple[Place, list[bytes]]]:
-    """Yield the lines that each read brings with the place of the first. Unsent about a line that cannot be read."""
+    """Yield the lines of each read with the place of the first. UndeliveredLine for a line that cannot be read."""
     for file in files or (_standard_input(),):
         place = Place(_name(file), 1)
         try:
@@ -143,9 +143,9 @@ def _read(files: tuple[BinaryIO, ...], most_bytes: int) -> Iterator[tuple[Place,
                 yield place, lines
                 place = place.after(len(lines))
         except ValueError as error:
-            raise Unsent(place, str(error)) from None
+            raise UndeliveredLine(place, str(error)) from None
         except OSError as error:
-            raise Unsent(place, error.strerror or str(error)) from None
+            raise UndeliveredLine(place, error.strerror or str(error)) from None
 
 
 def _standard_input() -> BinaryIO:

@@ -35,7 +35,7 @@ _MOVE = re.compile(r"[0-9]{1,9}:[0-9]{1,9}(,[0-9]{1,9})*", re.ASCII)
     "moves",
     multiple=True,
     metavar="P:ID,ID…",
-    help="Who is to have partition P, the preferred leader first; may be repeated.",
+    help="The new replicas of partition P, the preferred leader first; may be repeated.",
 )
 @click.option(
     "--drain-broker",
@@ -43,10 +43,10 @@ _MOVE = re.compile(r"[0-9]{1,9}:[0-9]{1,9}(,[0-9]{1,9})*", re.ASCII)
     type=BROKER_ID,
     multiple=True,
     metavar="ID",
-    help="Move everything away from this broker; may be repeated.",
+    help="Move all replicas away from this broker; may be repeated.",
 )
-@click.option("--cancel", is_flag=True, help="Turn back what is in progress.")
-@click.option("--status", is_flag=True, help="Only show what is in progress.")
+@click.option("--cancel", is_flag=True, help="Cancel the reassignments in progress.")
+@click.option("--status", is_flag=True, help="Only show the reassignments in progress.")
 @yes_option
 @json_option
 @bootstrap_option
@@ -64,8 +64,8 @@ def reassign(
 ) -> None:
     """Move partitions to other brokers.
 
-    Shows what was begun, and what is in progress then. A replica that comes copies the records first; one that goes is
-    removed when all that come are in sync. Fewer replicas than a partition has want --yes.
+    Shows the changes and the reassignments in progress. A new replica copies the records first; an old one is removed
+    when all new ones are in sync. A partition gets fewer replicas than it has only with --yes.
     """
     if sum((bool(moves), bool(drained), cancel, status)) != 1:
         raise click.UsageError("say one of --replicas, --drain-broker, --cancel and --status")
@@ -76,7 +76,7 @@ def reassign(
         described = describe_partitions(admin, name)
         tps = {each.partition: TopicPartition(name, each.partition) for each in described}
         moving = {tp.partition: each for tp, each in admin.list_partition_reassignments(tps.values()).items()}
-        assignment = {each.partition: replicas_in_the_end(each, moving.get(each.partition)) for each in described}
+        assignment = {each.partition: target_replicas(each, moving.get(each.partition)) for each in described}
         changes: dict[int, Sequence[int] | None] = {}
         if cancel:
             changes.update(dict.fromkeys(moving))
@@ -95,31 +95,31 @@ def reassign(
         going_on = admin.list_partition_reassignments(tps.values())
         now = {each.partition: each for each in describe_partitions(admin, name)}
     progress = {tp.partition: Progress.of(each, now[tp.partition]) for tp, each in sorted(going_on.items())}
-    begun = [Begun(number, assignment[number], replicas) for number, replicas in sorted(changes.items())]
+    started = [StartedChange(number, assignment[number], replicas) for number, replicas in sorted(changes.items())]
     if as_json:
         told = {
             "topic": name,
-            "changes": [each.as_json(progress) for each in begun],
+            "changes": [each.as_json(progress) for each in started],
             "reassignments": [each.as_json() for each in progress.values()],
         }
         click.echo(json.dumps(told))
         return
-    for each in begun:
+    for each in started:
         click.echo(f"{name}/{each.partition}: {each.sentence(progress)}")
     for line in format_table(Progress.HEADINGS, [each.as_row() for each in progress.values()]) if progress else ():
         click.echo(line)
-    if not begun and not progress:
+    if not started and not progress:
         click.echo(_nothing(name, drained))
 
 
-def replicas_in_the_end(described: PartitionDescription, moving: PartitionReassignment | None) -> tuple[int, ...]:
-    """Return the replicas that the partition has when nothing of it is in progress any more."""
+def target_replicas(described: PartitionDescription, moving: PartitionReassignment | None) -> tuple[int, ...]:
+    """Return the replicas that the partition has after its reassignment, or now if there is none."""
     removing = moving.removing_replicas if moving else ()
     return tuple(replica for replica in described.replicas if replica not in removing)
 
 
 def lost_replicas(name: str, before: Mapping[int, Sequence[int]], wanted: Mapping[int, Sequence[int]]) -> list[str]:
-    """Return a clause for each number of replicas that some partitions would no longer have."""
+    """Return a clause for each group of partitions whose number of replicas would fall alike."""
     fewer: dict[tuple[int, int], list[int]] = {}
     for number, replicas in sorted(wanted.items()):
         if len(replicas) < len(before[number]):
@@ -147,8 +147,8 @@ def _move(text: str) -> tuple[int, tuple[int, ...]]:
 
 
 @dataclass(frozen=True, slots=True)
-class Begun:
-    """What this command has changed of one partition; `replicas` None: its reassignment was turned back."""
+class StartedChange:
+    """A change that this command has started for one partition; `replicas` is None if it cancels a reassignment."""
 
     partition: int
     before: Sequence[int]
@@ -161,15 +161,15 @@ class Begun:
         return "in progress" if self.partition in progress else "done"
 
     def sentence(self, progress: Mapping[int, Progress]) -> str:
-        """Return what was changed, for people."""
+        """Return the change as text."""
         if self.replicas is None:
-            return "its reassignment is turned back"
+            return "its reassignment is cancelled"
         if tuple(self.replicas) == tuple(self.before):
             return f"has the replicas {_ids(self.replicas)} already"
         return f"replicas {_ids(self.before)} → {_ids(self.replicas)}, {self.state(progress)}"
 
     def as_json(self, progress: Mapping[int, Progress]) -> dict[str, object]:
-        """Return what was changed, for programs."""
+        """Return the change as a JSON object."""
         return {
             "partition": self.partition,
             "old_replicas": list(self.before),

@@ -1,4 +1,4 @@
-"""`tidelog topic delete-records`: a partition's oldest records go for good, once `--execute` says so."""
+"""`tidelog topic delete-records`: shows which of a partition's oldest records would be deleted, or deletes them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import click
 
 from tidelog.cli.admins import open_admin
 from tidelog.cli.commands import Command
-from tidelog.cli.consent import execute_option, tell_of_dry_run
+from tidelog.cli.consent import execute_option, note_dry_run
 from tidelog.cli.find import bootstrap_option, json_option, timeout_option
 from tidelog.cli.names import TOPIC
 from tidelog.cli.partitions import describe_partitions, require_partitions
@@ -45,8 +45,9 @@ def delete_records(
 ) -> None:
     """Delete a topic's oldest records, for good.
 
-    Shows where each partition begins, where it would begin, and how many records go (fewer where compaction has removed
-    some); nothing is deleted without --execute. With it, returns when every live replica begins at the offset.
+    Shows where each partition begins now, where it would begin, and how many offsets lie between; a compacted topic may
+    have fewer records there. Deletes the records only with --execute, and then returns when every live replica begins
+    at the new offset.
     """
     before: dict[int, int] = {}
     for text in bounds:
@@ -69,7 +70,7 @@ def delete_records(
     for line in format_table(Deletion.DONE if execute else Deletion.PLANNED, [each.as_row() for each in plan]):
         click.echo(line)
     if not execute:
-        tell_of_dry_run()
+        note_dry_run()
 
 
 def _require_deletable(admin: Admin, name: str) -> None:
@@ -80,13 +81,14 @@ def _require_deletable(admin: Admin, name: str) -> None:
     policy = admin.describe_configs([resource])[resource]["cleanup.policy"].value or ""
     if "delete" not in policy:
         raise click.ClickException(
-            f"records of {name!r} go by compaction alone (cleanup.policy={policy}): a tombstone deletes those of a key"
+            f"cannot delete records of {name!r}, because it is only compacted (cleanup.policy={policy}): send a "
+            "tombstone to delete the records of a key"
         )
 
 
 @dataclass(frozen=True, slots=True)
 class Deletion:
-    """What goes of one partition: the records from `old_start` (inclusive) to `new_start` (exclusive)."""
+    """A deletion of the records of one partition from `old_start` (inclusive) to `new_start` (exclusive)."""
 
     PLANNED = ("partition", "begins at", "will begin at", "records that go")
     DONE = ("partition", "began at", "begins at", "records gone")
@@ -97,7 +99,7 @@ class Deletion:
 
     @classmethod
     def of(cls, topic: str, described: PartitionDescription, before: int) -> Deletion:
-        """Return the plan for one partition. ClickException: nobody knows its offsets, or it ends before `before`."""
+        """Return the plan for one partition. ClickException if no leader answers, or if `before` is past the end."""
         start, end = described.log_start_offset, described.high_watermark
         where = f"{topic}/{described.partition}"
         if start is None or end is None:
@@ -110,15 +112,15 @@ class Deletion:
 
     @property
     def records(self) -> int:
-        """How many offsets go. A replica that was ahead may already begin further on."""
+        """The number of offsets that are deleted."""
         return max(0, self.new_start - self.old_start)
 
     def as_row(self) -> tuple[int, ...]:
-        """Return the cells of a line."""
+        """Return the cells of a table row."""
         return self.partition, self.old_start, self.new_start, self.records
 
     def as_json(self) -> dict[str, int]:
-        """Return the same for programs; `log_start_offset` is where the partition begins once it is done."""
+        """Return the deletion as a JSON object; `log_start_offset` is the first offset afterwards."""
         return {
             "partition": self.partition,
             "old_log_start_offset": self.old_start,

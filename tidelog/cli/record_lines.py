@@ -23,16 +23,15 @@ from tidelog.records.encode import Header
 
 _USED = frozenset(("value", "key", "headers", "partition", "timestamp"))
 _UNUSED = frozenset(("topic", "offset", "timestamp_type", "leader_epoch"))
-#: One for all lines: `json.dumps` makes one for each call that departs from its defaults.
+#: One encoder serves all lines, because `json.dumps` makes a new one for each call with options.
 _encode_json = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
-
-#: As much as one read may bring. What a person or a pipe has written by then is less, and comes at once.
+#: The most bytes of one read. A read returns what a terminal or a pipe has so far, without waiting for more.
 _READ_BYTES = 1 << 17
 
 
 class LineSource(Protocol):
-    """A binary file that tells what is there already, without waiting for more of it."""
+    """A binary file that can return the bytes that are there, without waiting for more."""
 
     def read1(self, size: int, /) -> bytes: ...
 
@@ -50,9 +49,9 @@ class OutgoingRecord(NamedTuple):
 def read_lines(source: LineSource, most_bytes: int) -> Iterator[list[bytes]]:
     """Yield the lines that each read completes, without their newlines, as soon as they are there.
 
-    ValueError for a line longer than `most_bytes`, once the lines before it were taken.
+    ValueError for a line longer than `most_bytes`, after the lines before it were yielded.
     """
-    begun: list[bytes] = []  # parts of a line whose end has not come yet
+    begun: list[bytes] = []  # parts of a line whose newline was not read yet
     begun_bytes = 0
     while block := source.read1(_READ_BYTES):
         lines = block.split(b"\n")
@@ -110,7 +109,7 @@ def parse_json(line: bytes) -> OutgoingRecord:
 
 
 def format_plain(values: Sequence[bytes | None]) -> bytes:
-    """Each value with a newline behind it; a record without a value is an empty line."""
+    """Return the values with a newline after each; a record without a value is an empty line."""
     return b"\n".join([value or b"" for value in values]) + b"\n" if values else b""
 
 

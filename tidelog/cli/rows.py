@@ -1,4 +1,4 @@
-"""Decodes what one poll of `tidelog consume` fetched, batch by batch, so that one batch at a time is in memory."""
+"""Decodes the batches that a poll of `tidelog consume` fetched, one at a time, so that one is in memory at a time."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 
 
 class Rows(NamedTuple):
-    """Records of one batch by column, in the order of their offsets; at least one.
+    """At least one record of a batch, by column, in the order of the offsets.
 
-    timestamp_type   of all of them: 0 for the producer's (CreateTime), 1 for the broker's
+    timestamp_type   0 if the producer set the timestamps (CreateTime), 1 if the broker did (LogAppendTime)
     """
 
     topic_partition: TopicPartition
@@ -28,18 +28,18 @@ class Rows(NamedTuple):
 
     @property
     def record_count(self) -> int:
-        """How many records there are."""
+        """The number of records."""
         return len(self.columns.offsets)
 
     @property
     def next_position(self) -> OffsetAndMetadata:
-        """What a reader commits that has read all of them."""
+        """The position behind the last record, as a reader commits it."""
         return OffsetAndMetadata(
             self.columns.offsets[-1] + 1, "", self.leader_epoch if self.leader_epoch >= 0 else None
         )
 
     def between(self, low: int, high: int) -> Rows:
-        """The rows from index `low` up to `high`."""
+        """Return the rows from index `low` up to `high`."""
         if low == 0 and high >= self.record_count:
             return self
         offsets, timestamps, keys, values, headers = self.columns
@@ -50,7 +50,7 @@ class Rows(NamedTuple):
 
 
 def read_rows(tp: TopicPartition, fetched: FetchedBatches, end: int, max_decompressed_bytes: int) -> Iterator[Rows]:
-    """Yield the records from where the fetch began up to the offset `end`, without the markers of transactions.
+    """Yield the records from the fetch's offset up to the offset `end`, without the markers of transactions.
 
     CorruptMessageError and MessageTooLargeError name the partition and the offsets of the batch.
     """

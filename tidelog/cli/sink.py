@@ -24,7 +24,7 @@ class Sink:
         self._progress.advance(rows.record_count, len(lines))
 
     def flush(self) -> None:
-        """Hand on what was written. OSError if the reader does not take it."""
+        """Pass the written lines to the operating system. OSError if the reader does not take them."""
         self._stream.flush()
 
 

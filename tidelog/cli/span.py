@@ -1,7 +1,7 @@
-"""From where to where `tidelog consume` reads each partition, and what is worth telling about that.
+"""Resolves the start and the end of `tidelog consume` in each partition, and notes where these differ from the request.
 
-A start that no partition has is an error. One that only some of them lack is a note on standard error, because the
-others are read. So is an end that none of them has, and a span without records.
+A start that no partition has is an error. A start that only some partitions lack is a note on standard error, because
+the others are read. An end that no partition has, and a span without records, are notes too.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tidelog.cli.partition_notes import WORTH_SUMMING_UP, empty_ones, some_of
+from tidelog.cli.partition_notes import SUMMED_UP_FROM, empty_text, partitions_text
 from tidelog.cli.times import SMALLEST_BARE_TIME_MS, At, Beginning, End, Position, future_text
 from tidelog.model import TopicPartition
 from tidelog.quantities import plural
@@ -29,7 +29,7 @@ Offsets = dict[TopicPartition, int]
 class Span:
     """First offset (inclusive) and last (exclusive) of each partition; without `ends` there is no last.
 
-    notes   what the user did not ask for: partitions that begin elsewhere or end earlier, or have nothing to read
+    notes   sentences about partitions that start elsewhere or end earlier than requested, or have nothing to read
     """
 
     starts: Offsets
@@ -45,13 +45,14 @@ class Span:
 
 
 def refuse_reversed(start: Position, end: Position | None) -> None:
-    """UsageError if the end can be seen to come before the start, whatever the partitions hold."""
+    """Raise UsageError if the end comes before the start, whatever the partitions hold."""
     match start, end:
         case (int(first), int(last)) if last < first:
             raise click.UsageError(f"--until {last} comes before --from {first}: nothing lies between them")
         case (At(first), At(last)) if last < first:
-            said = f"--until {format_time(last)} comes before --from {format_time(first)}"
-            raise click.UsageError(f"{said}: nothing lies between them")
+            raise click.UsageError(
+                f"--until {format_time(last)} comes before --from {format_time(first)}: nothing lies between them"
+            )
         case (End(), Beginning()):
             raise click.UsageError("--until beginning comes before --from end: nothing lies between them")
 
@@ -66,11 +67,11 @@ def resolve_span(
     exact: bool,
     now_ms: int,
 ) -> Span:
-    """Ask the leaders where each partition starts and ends; the partitions are assigned then.
+    """Return the span, which the leaders know, and assign the partitions to the consumer.
 
-    exact   the user named the partitions, so that each of them must have the start
+    exact   whether each partition must have the start, because the user has named the partitions
 
-    ClickException for an offset that no partition has, or one of those that must have it.
+    ClickException if no partition has the offset, or one that must have it has not.
     """
     present_ends = consumer.end_offsets(partitions)
     begins = consumer.beginning_offsets(partitions)
@@ -83,8 +84,8 @@ def resolve_span(
     else:
         starts = _resolve(consumer, partitions, start, begins, present_ends)
         if isinstance(start, int):
-            must_have = partitions if exact or follow else []
-            notes += _offset_notes(start, begins, present_ends, must_have)
+            _refuse_missing_offset(start, begins, present_ends, each_must_have_it=exact or follow)
+            notes += _offset_notes(start, present_ends)
     if follow:
         return Span(starts, None, tuple(notes))
     wanted_ends = _resolve(consumer, partitions, End() if end is None else end, begins, present_ends)
@@ -110,69 +111,69 @@ def _end_notes(end: Position | None, present_ends: Offsets) -> Iterator[str]:
         yield f"--until {end} is past the end of {_every(list(present_ends))}, at {farthest}"
 
 
-def _offset_notes(
-    start: int, begins: Offsets, present_ends: Offsets, must_have: Sequence[TopicPartition]
-) -> Iterator[str]:
-    """The partitions that end before the offset; ClickException if it is deleted in one, or if too many end before."""
+def _refuse_missing_offset(start: int, begins: Offsets, present_ends: Offsets, *, each_must_have_it: bool) -> None:
+    """Raise ClickException if a partition has deleted the offset, or if all (or one that must have it) end before."""
     topic = next(iter(begins)).topic
-    deleted = [tp for tp in begins if start < begins[tp]]
     beyond = [tp for tp in begins if start > present_ends[tp]]
-    meant = _if_a_time_was_meant(start)
+    next_step = f"{_NEXT_STEP}{_if_a_time_was_meant(start)}"
     if len(beyond) == len(begins) > 1:
         farthest = max(present_ends.values())
         raise click.ClickException(
             f"offset {start} is past the end of all {len(begins)} partitions of {topic!r}, the farthest of which ends "
-            f"at {farthest}{_NEXT_STEP}{meant}"
+            f"at {farthest}{next_step}"
         )
-    refused = [tp for tp in beyond if tp in must_have or len(begins) == 1]
-    if refused:
-        first = refused[0]
+    if beyond and (each_must_have_it or len(begins) == 1):
+        first = beyond[0]
         raise click.ClickException(
             f"offset {start} is past the end of partition {first.partition} of {topic!r}, which ends at "
-            f"{present_ends[first]}{_NEXT_STEP}{meant}"
+            f"{present_ends[first]}{next_step}"
         )
-    if deleted:
+    if deleted := [tp for tp in begins if start < begins[tp]]:
         first = deleted[0]
         raise click.ClickException(
             f"offset {start} is no longer in partition {first.partition} of {topic!r}, which starts at {begins[first]}"
             "; --from beginning reads what is left"
         )
-    if beyond:
-        those = some_of([tp.partition for tp in beyond], len(begins))
-        farthest = max(present_ends[tp] for tp in beyond)
-        ends = f"which ends at {farthest}" if len(beyond) == 1 else f"the farthest of which ends at {farthest}"
-        yield f"offset {start} is past the end of {those}, {ends}"
 
 
 _NEXT_STEP = "; --from beginning reads what there is, --from end --follow waits for more"
 
 
+def _offset_notes(start: int, present_ends: Offsets) -> Iterator[str]:
+    """Yield a note about the partitions that end before the offset."""
+    if beyond := [tp for tp in present_ends if start > present_ends[tp]]:
+        which = partitions_text([tp.partition for tp in beyond], len(present_ends))
+        farthest = max(present_ends[tp] for tp in beyond)
+        ends = f"which ends at {farthest}" if len(beyond) == 1 else f"the farthest of which ends at {farthest}"
+        yield f"offset {start} is past the end of {which}, {ends}"
+
+
 def _time_notes(points: Mapping[TopicPartition, StartingPoint], target_ms: int, now_ms: int) -> Iterator[str]:
-    """A line for each partition that begins elsewhere than the time says, or for all that do so for one reason."""
+    """Yield a note for each partition that starts elsewhere than at the time, or one for all with the same reason."""
     if future := future_text(target_ms, now_ms):
         yield f"--from {future}"
     for reason in (StartReason.BEFORE_LOG_START, StartReason.PAST_END, StartReason.EMPTY):
         those = {tp: point for tp, point in sorted(points.items()) if point.reason is reason}
-        if len(those) >= WORTH_SUMMING_UP:
-            yield f"{reason}: {_summed_up(reason, those, len(points), target_ms)}"
+        if len(those) >= SUMMED_UP_FROM:
+            yield f"{reason}: {_summed_up(reason, those, len(points))}"
         else:
             for tp, point in those.items():
                 yield f"{tp}: {reason}: {_in_detail(point, target_ms)}"
 
 
-def _summed_up(reason: StartReason, those: Mapping[TopicPartition, StartingPoint], total: int, target_ms: int) -> str:
+def _summed_up(reason: StartReason, those: Mapping[TopicPartition, StartingPoint], total: int) -> str:
     numbers = [tp.partition for tp in those]
     gone = [tp.partition for tp, point in those.items() if point.older is OlderRecords.GONE]
-    which = "" if len(gone) == len(those) else f" of {some_of(gone, total)}"
+    which = "" if len(gone) == len(those) else f" of {partitions_text(gone, total)}"
     match reason:
         case StartReason.BEFORE_LOG_START:
             before = f"older ones{which} are gone" if gone else "there was never an older one"
-            return f"{some_of(numbers, total)} start with their oldest record, which is younger; {before}"
+            return f"{partitions_text(numbers, total)} start with their oldest record, which is younger; {before}"
         case StartReason.PAST_END:
-            return f"{some_of(numbers, total)} start at their end, because every record is older"
+            return f"{partitions_text(numbers, total)} start at their end, because every record is older"
         case _:
             before = f"all records{which} are gone" if gone else "nothing was ever written"
-            return f"{empty_ones(numbers, total)}; {before}"
+            return f"{empty_text(numbers, total)}; {before}"
 
 
 def _in_detail(point: StartingPoint, target_ms: int) -> str:
@@ -189,11 +190,11 @@ def _in_detail(point: StartingPoint, target_ms: int) -> str:
 
 
 def _why_nothing(span: Span, start: Position, end: Position | None, begins: Offsets, present_ends: Offsets) -> str:
-    """Why a span is empty that has no other note."""
+    """Return why there is nothing to read, for a span without any other note."""
     partitions = list(span.starts)
     topic = partitions[0].topic
     if all(begins[tp] == present_ends[tp] for tp in partitions):
-        return f"nothing to read: {empty_ones([tp.partition for tp in partitions], len(partitions))}"
+        return f"nothing to read: {empty_text([tp.partition for tp in partitions], len(partitions))}"
     if isinstance(start, End) and not isinstance(end, Beginning):
         return "nothing to read: --from end is where the records end now; --follow waits for more"
     if isinstance(start, int) and end is None:
@@ -208,7 +209,7 @@ def _why_nothing(span: Span, start: Position, end: Position | None, begins: Offs
 
 
 def _every(partitions: Sequence[TopicPartition]) -> str:
-    return some_of([tp.partition for tp in partitions], len(partitions))
+    return partitions_text([tp.partition for tp in partitions], len(partitions))
 
 
 def _if_a_time_was_meant(offset: int) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 
 class Quantity(str):
-    """Holds a number with its unit, as `tidelog.quantities` prints it, in one word and set to the right."""
+    """A number with its unit as one word, which a table aligns to the right; see `tidelog.quantities`."""
 
     __slots__ = ()
 
@@ -15,7 +15,7 @@ class Quantity(str):
 
 
 def format_table(headings: Sequence[str], rows: Sequence[Sequence[object]]) -> Iterator[str]:
-    """Return the lines. A column of numbers, quantities and absent cells is set to the right; None is shown as `-`."""
+    """Return the lines. A column of numbers, quantities and None is aligned to the right; None is shown as `-`."""
     cells = [["-" if cell is None else _shown(str(cell)) for cell in row] for row in rows]
     widths = [max(map(len, column)) for column in zip(headings, *cells, strict=True)]
     right = [all(isinstance(cell, int | Quantity | None) for cell in column) for column in zip(*rows, strict=True)]

@@ -69,9 +69,9 @@ def timezone_option(function: F) -> F:
 
 
 def time_or_misused(text: str, option: str, zone: tzinfo | None) -> int:
-    """The time (ms) that an option names; click.BadParameter says what is wrong with it.
+    """Return the time (ms) that an option names; click.BadParameter says what is wrong with it.
 
-    A time in the future is told on standard error, because records rarely have one.
+    A line on standard error points out a time in the future, because records rarely have one.
     """
     now_ms = SystemClock().now_ms()
     try:
@@ -84,7 +84,7 @@ def time_or_misused(text: str, option: str, zone: tzinfo | None) -> int:
 
 
 def future_text(timestamp_ms: int, now_ms: int) -> str:
-    """Return how far in the future the time lies, empty if it does not."""
+    """Return a clause about how far in the future the time lies; empty if the time has come."""
     ahead_ms = timestamp_ms - now_ms
     return f"{format_time(timestamp_ms)} is {format_duration(ahead_ms)} in the future" if ahead_ms > 0 else ""
 

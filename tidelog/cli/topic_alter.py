@@ -58,8 +58,8 @@ def alter(
     """Change a topic while it lives.
 
     Settings take effect on every broker within a moment; `tidelog config describe TOPIC` shows them. With more
-    partitions, records with a key may go to another one than those before them. A change that deletes records which are
-    there now, or lets acknowledged ones be lost, wants --yes: it says what it would do.
+    partitions, records with a key may go to another one than those before them. A change that deletes existing records,
+    or after which acknowledged records may be lost, is refused with a line that says so, unless --yes is given.
     """
     settings = _changes(configs, deleted)
     if not settings and partitions is None:
@@ -112,7 +112,7 @@ def _changes(configs: tuple[str, ...], deleted: tuple[str, ...]) -> dict[str, st
 
 
 def _losses(admin: Admin, name: str, changes: Mapping[str, str | None]) -> list[str]:
-    """Return what the changes lose, as clauses. The cluster is asked only if a change may lose something."""
+    """Return a clause for each loss by the changes. The cluster is asked only if a change may lose something."""
     from tidelog.config_calls import ConfigResource
 
     if MAY_LOSE.isdisjoint(changes):
@@ -126,7 +126,7 @@ def _losses(admin: Admin, name: str, changes: Mapping[str, str | None]) -> list[
 
 
 def _value_after(entry: ConfigEntry, changes: Mapping[str, str | None]) -> str | None:
-    """Return the value that holds after the changes; of a setting that is deleted, that of the brokers."""
+    """Return the value of the setting after the changes; a deleted setting gets the value of the brokers."""
     from tidelog.admin_messages import ConfigSource
 
     if entry.name not in changes:

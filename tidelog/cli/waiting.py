@@ -1,4 +1,4 @@
-"""Shows on a terminal that a command waits; writes nothing where standard error is none."""
+"""Shows on a terminal that a command waits. Writes nothing if standard error is not a terminal."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ EVERY_S = 1.0
 
 
 class Waiting:
-    """Writes one line over and over while its block waits: `what`, and for how long. The line is erased at the end.
+    """Shows `what` and the time so far in one line, which is updated while the block runs and erased at the end.
 
-    A wait that is shorter than `every_s` shows nothing. The block must write nothing itself.
+    A wait that is shorter than `every_s` shows nothing. The block itself must not write to the terminal.
     """
 
     def __init__(self, what: str = "waiting for the cluster", *, every_s: float = EVERY_S) -> None:

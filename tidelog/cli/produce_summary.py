@@ -1,4 +1,4 @@
-"""Sums up what `tidelog produce` wrote: records, bytes, partitions and offsets, for people and for programs."""
+"""Sums up what `tidelog produce` wrote: records, bytes, partitions and offsets, as text or as JSON."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from tidelog.quantities import count_of, first_of, format_size
 if TYPE_CHECKING:
     from tidelog.record_future import RunPart
 
-#: A line with more of them would not be read.
+#: The summary names the offsets of at most this many partitions.
 _MOST_PARTITIONS_NAMED = 8
 
 
 @dataclass(slots=True)
-class PartitionProduced:
-    """The records that one partition took.
+class PartitionSummary:
+    """The records that one partition stored.
 
-    size_bytes     of their keys and values
-    first_offset   of the first one; None if no broker told an offset (acks=0)
-    last_offset    of the last one; records of other producers may stand between the two
+    size_bytes     the bytes of keys and values
+    first_offset   the offset of the first record; None if no broker returned an offset (acks=0)
+    last_offset    the offset of the last record; records of other producers may lie between the two
     """
 
     records: int = 0
@@ -29,7 +29,7 @@ class PartitionProduced:
     last_offset: int | None = None
 
     def add(self, part: RunPart, size_bytes: int) -> None:
-        """Add records that were stored one behind the other."""
+        """Add records that were stored at consecutive offsets."""
         self.records += part.record_count
         self.size_bytes += size_bytes
         if part.base_offset >= 0:
@@ -38,35 +38,35 @@ class PartitionProduced:
             self.last_offset = part.base_offset + part.record_count - 1
 
     def offsets_text(self) -> str:
-        """The offsets as people write them, empty if no broker told one."""
+        """Return the offsets as text; empty if no broker returned one."""
         if self.first_offset == self.last_offset:
             return "" if self.first_offset is None else f"offset {self.first_offset}"
         return f"offsets {self.first_offset} to {self.last_offset}"
 
 
-class Produced:
-    """The records that a topic took, by partition."""
+class ProduceSummary:
+    """The records that the partitions of a topic stored."""
 
     def __init__(self, topic: str) -> None:
         self._topic = topic
-        self._partitions: dict[int, PartitionProduced] = {}
+        self._partitions: dict[int, PartitionSummary] = {}
 
     @property
     def records(self) -> int:
-        """How many there are in all partitions."""
+        """The number of records in all partitions."""
         return sum(each.records for each in self._partitions.values())
 
     @property
     def size_bytes(self) -> int:
-        """The bytes of their keys and values."""
+        """The bytes of all keys and values."""
         return sum(each.size_bytes for each in self._partitions.values())
 
     def add(self, partition: int, part: RunPart, size_bytes: int) -> None:
-        """Add records that the partition stored one behind the other."""
-        self._partitions.setdefault(partition, PartitionProduced()).add(part, size_bytes)
+        """Add records that the partition stored at consecutive offsets."""
+        self._partitions.setdefault(partition, PartitionSummary()).add(part, size_bytes)
 
-    def summary(self, *, acknowledged: bool = True) -> str:
-        """One line for people. `acknowledged`: brokers said so, otherwise the records were only sent."""
+    def as_text(self, *, acknowledged: bool = True) -> str:
+        """Return the summary in one line. Without `acknowledged` it says that the records were only sent."""
         if not self._partitions:
             return f"wrote no records to {self._topic}: the input has no lines"
         verb = "wrote" if acknowledged else "sent, without acknowledgement,"
@@ -75,7 +75,7 @@ class Produced:
         return f"{verb} {what} to {where}{self.offsets_text()}"
 
     def offsets_text(self) -> str:
-        """The offsets in each partition, to be put behind a sentence; empty if none is known."""
+        """Return the offsets in each partition, for the end of a sentence; empty if none is known."""
         named = [
             f"{self._topic}/{number} {text}"
             for number, each in sorted(self._partitions.items())
@@ -84,7 +84,7 @@ class Produced:
         return f": {first_of(named, _MOST_PARTITIONS_NAMED)}" if named else ""
 
     def as_json(self) -> dict[str, object]:
-        """The same for programs."""
+        """Return the summary as a JSON object."""
         return {
             "topic": self._topic,
             "records": self.records,
