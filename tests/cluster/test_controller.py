@@ -732,7 +732,7 @@ def test_topic_that_another_tool_has_deleted_is_forgotten() -> None:
     assert [write.tp.topic for write in cluster.waiting] == ["u"]
 
 
-def test_deleted_topic_whose_znodes_go_is_forgotten_when_its_removal_is_done() -> None:
+def test_deleted_topic_without_znodes_is_forgotten_after_its_removal() -> None:
     cluster = Cluster(1)
     cluster.create("t", (1,))
     cluster.settle()
@@ -747,7 +747,7 @@ def test_deleted_topic_whose_znodes_go_is_forgotten_when_its_removal_is_done() -
 # --- events that come late --------------------------------------------------------------------------------------
 
 
-def test_topic_that_is_told_as_created_twice_is_written_once() -> None:
+def test_topic_whose_creation_is_reported_twice_is_written_once() -> None:
     cluster = Cluster(1)
     cluster.create("t", (1,))
     cluster.play(cluster.controller.topics_created([cluster.topics["t"]]))
@@ -805,7 +805,7 @@ def test_unclean_election_is_refused_if_a_leader_or_no_replica_lives() -> None:
     assert refusal(cluster, unclean=True) is EligibleLeadersNotAvailableError
 
 
-def test_preferred_election_does_not_give_leadership_to_a_broker_that_leaves() -> None:
+def test_preferred_election_never_elects_a_broker_that_is_shutting_down() -> None:
     cluster = Cluster(1, 2)
     cluster.create("t", (1, 2))
     cluster.settle()

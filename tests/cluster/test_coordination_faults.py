@@ -121,7 +121,7 @@ def test_every_write_says_why_a_column_does_not_apply() -> None:
 
 @every_write
 @on_virtual_time
-async def test_operation_has_its_effect_once_in_fair_weather(row: Row) -> None:
+async def test_operation_without_faults_has_its_effect_once(row: Row) -> None:
     stage = await ready(row)
     await check(row, stage, await run(row, stage), row.fair)
 
@@ -219,7 +219,7 @@ def rival_of(cell: Cell, stage: Stage) -> Any:
 
 @every_write
 @on_virtual_time
-async def test_operation_without_zookeeper_ends_in_time_and_tells_that_it_does_not_know(row: Row) -> None:
+async def test_operation_without_zookeeper_ends_in_time_with_unknown_outcome(row: Row) -> None:
     stage = await ready(row)
     stage.store.losses = dict.fromkeys(range(1000), Loss.REQUEST)
     result = await run(row, stage)
@@ -248,7 +248,7 @@ def reads(stage: Stage, expected: Any, result: Any) -> bool:
 
 @every_read
 @on_virtual_time
-async def test_read_tells_what_stands_whatever_answer_is_lost(row: ReadRow) -> None:
+async def test_read_returns_the_current_state_even_if_any_answer_is_lost(row: ReadRow) -> None:
     stage = await ready(row)
     assert reads(stage, row.before, await run(row, stage))
     for number in range(stage.store.sent + 1):
@@ -263,7 +263,7 @@ async def test_read_tells_what_stands_whatever_answer_is_lost(row: ReadRow) -> N
     [pytest.param(row, column, id=f"{row.operation}: {column}") for row in READS for column in row.rivals],
 )
 @on_virtual_time
-async def test_read_beside_a_rival_tells_what_stood_before_or_after(row: ReadRow, column: str) -> None:
+async def test_read_beside_a_rival_returns_the_state_before_or_after(row: ReadRow, column: str) -> None:
     rival, after = row.rivals[column]
     stage = await ready(row)
     await run(row, stage)

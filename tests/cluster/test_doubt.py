@@ -348,7 +348,7 @@ def test_what_is_doubtful_about_a_topic_is_so_no_more_once_the_topic_is_gone() -
     assert cluster.absolved == [3]
 
 
-def test_wait_for_a_whole_member_begins_anew_after_it_was_registered() -> None:
+def test_wait_for_a_whole_member_starts_again_after_it_was_registered() -> None:
     cluster = both_replicas_went_down()
     cluster.come(short(1, 98))
     cluster.settle()
@@ -366,7 +366,7 @@ def test_wait_for_a_whole_member_begins_anew_after_it_was_registered() -> None:
     assert cluster.asked == [(1, [TP])]
 
 
-def test_election_in_doubt_waits_for_a_member_that_is_registering_however_long_it_was_away() -> None:
+def test_election_in_doubt_waits_for_a_registering_member_however_long_away() -> None:
     cluster = Cluster(1, 2, 3)
     cluster.create("t", (1, 2), (3, 2))
     cluster.settle()

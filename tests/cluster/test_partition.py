@@ -423,7 +423,7 @@ def resting_follower(*, offset: int) -> Partition:
     return partition
 
 
-def test_resting_follower_with_the_whole_log_stays_in_sync_when_the_log_grows() -> None:
+def test_resting_follower_with_the_whole_log_stays_in_sync_as_the_log_grows() -> None:
     partition = resting_follower(offset=10)
     assert partition.tick(12, now_ms=5000 + MAX_LAG_MS).proposal is None
     late = partition.tick(12, now_ms=5000 + MAX_LAG_MS + 1).proposal
@@ -468,7 +468,7 @@ def test_low_watermark_is_the_least_log_start_of_all_live_replicas() -> None:
     assert partition.low_watermark(7) == -1, "broker 2 is back, and has not told"
 
 
-def test_only_a_later_log_start_is_told() -> None:
+def test_only_a_later_log_start_is_reported() -> None:
     partition = leader(end=10)
     assert partition.follower_fetched(2, 10, LIVE[2], 10, 0, log_start_offset=5).log_start_rose
     assert not partition.follower_fetched(2, 10, LIVE[2], 10, 0, log_start_offset=5).log_start_rose
@@ -478,7 +478,7 @@ def test_only_a_later_log_start_is_told() -> None:
 # --- branches of other rules -------------------------------------------------------------------------------------
 
 
-def test_conflict_with_another_leader_of_the_own_epoch_makes_earlier_versions_stale() -> None:
+def test_conflict_with_another_leader_of_the_epoch_makes_old_versions_stale() -> None:
     """Somebody has put ZooKeeper back to an earlier state."""
     partition = leader(isr=[1], end=10)
     proposal = fetch(partition, 2, 10, 10).proposal
@@ -507,7 +507,7 @@ def test_same_version_of_the_own_epoch_brings_other_replicas() -> None:
     assert fetch(partition, 3, 10, 10).proposal is None, "broker 3 is no replica any more"
 
 
-def test_cut_below_the_high_watermark_lowers_it_and_a_log_start_above_it_raises_it() -> None:
+def test_high_watermark_follows_a_truncation_down_and_a_log_start_up() -> None:
     partition = leader(isr=[1], end=10)
     assert partition.high_watermark == 10
     assert not partition.truncated(log_start_offset=0, log_end_offset=10)

@@ -53,7 +53,7 @@ def test_who_goes_is_shed_when_enough_of_the_others_have_everything(
     assert state == (None if expected is None else PartitionState(expected[0], 6, expected, 7))
 
 
-def test_shedding_waits_while_all_who_stay_are_dead() -> None:
+def test_removal_of_old_replicas_waits_while_all_new_ones_are_dead() -> None:
     assigned = ReplicaAssignment((1, 2)).toward((3, 2))
     state = PartitionState(1, 5, (1, 2, 3), 1)
     assert shed_state(state, assigned, {1}, (), 1, 7) is None

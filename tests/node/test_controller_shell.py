@@ -203,7 +203,7 @@ def test_partition_whose_leader_lacks_committed_records_finds_another() -> None:
 
 
 @pytest.mark.parametrize("lacks", [2, 3])
-def test_unclean_election_hears_from_each_replica_what_it_lacks(lacks: int) -> None:
+def test_unclean_election_learns_which_replicas_lack_committed_records(lacks: int) -> None:
     async def story(cluster: Cluster) -> None:
         await cluster.create(assignment={0: (4, 2, 3)}, configs={"unclean.leader.election.enable": "true"})
         for broker_id in (2, 3):

@@ -237,7 +237,7 @@ async def test_a_group_goes_on_under_a_new_coordinator() -> None:
 
 
 @on_virtual_time
-async def test_a_description_tells_for_whom_a_rebalance_waits() -> None:
+async def test_description_shows_the_members_for_which_a_rebalance_waits() -> None:
     async with GroupCluster() as cluster:
         await cluster.coordinate(1)
         member, another = cluster.client(), cluster.client()

@@ -86,7 +86,7 @@ def test_each_destructive_request_is_refused_with_its_own_error(
         check(OFFSETS_TOPIC)
 
 
-def test_rules_accept_the_settings_with_which_coordinators_create_the_topic() -> None:
+def test_rules_accept_the_settings_that_coordinators_create_the_topic_with() -> None:
     RULES.check_configs(OFFSETS_TOPIC, SAFE, replicas=3)
     small = InternalTopicRules(replication_factor=1, segment_bytes=1024, defaults=LogConfig(min_insync_replicas=3))
     small.check_creation(OFFSETS_TOPIC, small.creation_configs(), {0: (1,)})
@@ -140,7 +140,7 @@ def test_limits_follow_the_brokers_own_settings() -> None:
         rules.check_configs(OFFSETS_TOPIC, SAFE | {"segment.bytes": "1023"}, replicas=1)
 
 
-def test_min_insync_above_the_replicas_is_judged_only_if_their_number_is_known() -> None:
+def test_min_insync_is_compared_with_the_replicas_only_if_they_are_known() -> None:
     RULES.check_configs(OFFSETS_TOPIC, SAFE | {"min.insync.replicas": "9"}, replicas=None)
 
 
@@ -218,7 +218,7 @@ def test_a_cancelled_reassignment_returns_to_the_replicas_before_it() -> None:
 
 
 @on_virtual_time
-async def test_a_leader_refuses_produces_and_record_deletions_of_the_offsets_topic() -> None:
+async def test_leader_refuses_produces_and_record_deletions_of_the_offsets_topic() -> None:
     async with MemoryCluster() as cluster:
         await cluster.elect(1)
         await cluster.elect(1, tp=OFFSETS)

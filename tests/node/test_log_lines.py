@@ -88,7 +88,7 @@ async def test_a_broker_without_groups_logs_nothing_as_it_begins_to_coordinate(
     ],
 )
 @on_virtual_time
-async def test_a_refused_fetch_is_logged_unless_both_brokers_agree_a_moment_later(
+async def test_refused_fetch_is_logged_unless_both_brokers_agree_a_moment_later(
     error: type[BrokerError], level: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)

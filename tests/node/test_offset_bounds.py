@@ -67,7 +67,7 @@ async def unequal(path: Path, **configs: str) -> AsyncIterator[Home]:
         yield here
 
 
-async def test_compaction_is_told_the_high_watermark(tmp_path: Path) -> None:
+async def test_compaction_is_bounded_by_the_high_watermark(tmp_path: Path) -> None:
     async with unequal(tmp_path, cleanup_policy="compact", min_cleanable_dirty_ratio="0") as here:
         keeping = here.keeping()
         assert await keeping.clean()
@@ -80,7 +80,7 @@ async def test_compaction_is_told_the_high_watermark(tmp_path: Path) -> None:
         await keeping.stop()
 
 
-async def test_retention_is_told_the_high_watermark(tmp_path: Path) -> None:
+async def test_retention_is_bounded_by_the_high_watermark(tmp_path: Path) -> None:
     async with unequal(tmp_path, retention_bytes="0") as here:
         keeping = here.keeping()
         await keeping.delete_old_segments()
@@ -89,7 +89,7 @@ async def test_retention_is_told_the_high_watermark(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("before_offset", [-1, HIGH_WATERMARK, HIGH_WATERMARK + 1, LOG_END])
-async def test_deletion_of_records_is_told_the_high_watermark(tmp_path: Path, before_offset: int) -> None:
+async def test_deletion_of_records_is_bounded_by_the_high_watermark(tmp_path: Path, before_offset: int) -> None:
     async with unequal(tmp_path) as here:
         part = DeleteRecordsPartition(TP.topic, TP.partition, before_offset)
         (answer,) = (await here.node.ask(DeleteRecordsRequest((part,), 1_000))).partitions
@@ -102,7 +102,7 @@ async def test_deletion_of_records_is_told_the_high_watermark(tmp_path: Path, be
 
 
 @pytest.mark.parametrize(("for_follower", "end"), [(False, HIGH_WATERMARK), (True, LOG_END)])
-async def test_fetch_ends_at_the_bound_of_who_asks(tmp_path: Path, for_follower: bool, end: int) -> None:
+async def test_fetch_ends_at_the_bound_of_its_reader(tmp_path: Path, for_follower: bool, end: int) -> None:
     async with unequal(tmp_path) as here:
         found: list[bytes] = []
         at = LOG_START
@@ -120,7 +120,7 @@ async def test_fetch_ends_at_the_bound_of_who_asks(tmp_path: Path, for_follower:
         assert found == [b"%d" % offset for offset in range(LOG_START, end)]
 
 
-async def test_fetch_out_of_range_names_the_bounds_of_what_may_be_read(tmp_path: Path) -> None:
+async def test_fetch_out_of_range_names_the_readable_offsets(tmp_path: Path) -> None:
     async with unequal(tmp_path) as here:
         for at in (LOG_START - 1, LOG_END + 1):
             (answer,) = (await here.node.ask(fetch_request(at))).partitions
@@ -147,7 +147,7 @@ async def test_waiting_fetch_counts_committed_bytes_alone(tmp_path: Path) -> Non
     ("replica_id", "end", "last"),
     [(CONSUMER_REPLICA_ID, HIGH_WATERMARK, HIGH_WATERMARK - 1), (DEBUGGING_REPLICA_ID, LOG_END, LOG_END - 1)],
 )
-async def test_look_up_ends_at_the_bound_of_who_asks(tmp_path: Path, replica_id: int, end: int, last: int) -> None:
+async def test_look_up_ends_at_the_bound_of_its_reader(tmp_path: Path, replica_id: int, end: int, last: int) -> None:
     async with unequal(tmp_path) as here:
         times = {record.offset: record.timestamp for record, _ in records_of(here.log)}
 
@@ -173,7 +173,7 @@ async def test_checkpoints_note_each_offset_in_its_own_file(tmp_path: Path) -> N
         assert noted == [{TP: HIGH_WATERMARK}, {TP: RECOVERY_POINT}, {TP: LOG_START}]
 
 
-async def test_descriptions_tell_each_offset_by_its_name(tmp_path: Path) -> None:
+async def test_descriptions_show_each_offset_under_its_name(tmp_path: Path) -> None:
     async with unequal(tmp_path, retention_bytes="0") as here:
         request = DescribeReplicasRequest((DescribePartition(TP.topic, TP.partition),))
         (told,) = describe_replicas(here.node.replicas, request).partitions

@@ -102,7 +102,7 @@ async def test_a_repeated_batch_is_not_refused_by_settings_that_came_after_it(si
 
 
 @on_virtual_time
-async def test_a_produce_with_a_bad_record_answers_which_record_and_appends_nothing() -> None:
+async def test_answer_to_a_produce_names_the_bad_record_and_nothing_is_appended() -> None:
     async with MemoryCluster() as cluster:
         await cluster.elect(1)
         cluster.leader.log().config = LogConfig(cleanup_policy="compact")

@@ -232,7 +232,7 @@ async def test_broker_hears_once_that_the_controller_has_taken_its_mark(zookeepe
 
 
 @on_virtual_time
-async def test_mark_that_a_later_registration_lacks_is_not_taken_from_the_one_before(
+async def test_mark_that_a_later_registration_lacks_stays_on_the_earlier_one(
     zookeeper: MemoryZooKeeper, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     node, _ = await possibly_short(zookeeper)

@@ -37,7 +37,7 @@ async def never(*_: object) -> None:
 
 
 @on_virtual_time
-async def test_failed_directory_is_told_until_zookeeper_answers() -> None:
+async def test_failed_directory_is_reported_until_zookeeper_answers() -> None:
     store, waiting, clock = SilentStore(failures=2), Waiting(lambda callback: None), VirtualClock()
     changes = StateChanges(1, store, waiting, clock, lambda replica, facts: None, never)
     changes.replicas_failed()

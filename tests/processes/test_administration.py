@@ -197,7 +197,7 @@ def test_fewer_replicas_want_yes(cluster: RunningCluster, shell: Shell) -> None:
     shell.succeed("topic", "reassign", "fewer", "--replicas", "1:3,1")  # more want nothing
 
 
-def test_a_move_prints_what_was_done_also_if_it_is_over_at_once(cluster: RunningCluster, shell: Shell) -> None:
+def test_reassignment_is_printed_even_if_it_is_complete_at_once(cluster: RunningCluster, shell: Shell) -> None:
     shell.succeed("topic", "create", "turned", "--partitions", "1")
     (old,) = replicas_of(cluster, "turned")
     new = old[::-1]

@@ -217,7 +217,7 @@ def drain(shell: Shell, topic: str, *options: str) -> bytes:
 
 
 @pytest.mark.parametrize("case", ODD_CASES, ids=lambda case: case.name)
-def test_a_bound_outside_the_log_is_told_in_one_line_and_the_rest_is_done(shell: Shell, case: Case) -> None:
+def test_bound_outside_the_log_prints_one_line_and_the_rest_is_read(shell: Shell, case: Case) -> None:
     outcome = shell.run(*case.arguments.split())
     assert_one_line(outcome, case.told)
     assert (outcome.status, outcome.output != b"") == (case.status, True)

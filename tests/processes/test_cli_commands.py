@@ -77,7 +77,7 @@ def test_produce_sums_up_what_it_wrote_unless_it_is_quiet(shell: Shell) -> None:
     assert told.complaint == "sent, without acknowledgement, 1 record, 1 B, to 1 partition of summed\n"
 
 
-def test_the_summary_for_programs_goes_to_standard_output_for_lines_and_json_alike(shell: Shell) -> None:
+def test_json_summary_goes_to_standard_output_for_lines_and_json_alike(shell: Shell) -> None:
     shell.succeed("topic", "create", "counted")
     for given, options in ((b"ab\n", ("--format", "lines")), (b'{"value": "cd"}\n', ())):
         told = shell.run("produce", "counted", "--json", *options, given=given)

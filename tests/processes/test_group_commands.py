@@ -234,7 +234,9 @@ def test_topic_delete_words_the_brokers_refusal_of_the_offsets_topic(shell: Shel
     assert committed(shell, "lasting") == {("lasting", 0): 1}
 
 
-def test_admin_is_refused_what_would_destroy_the_offsets_topic(cluster: RunningCluster, shell: Shell) -> None:
+def test_brokers_refuse_requests_of_an_admin_that_destroy_the_offsets_topic(
+    cluster: RunningCluster, shell: Shell
+) -> None:
     a_topic(shell, "shielded", 1)
     shell.succeed("group", "reset", "shielded", "--topic", "shielded", "--to-latest", "--execute")
     partition = TopicPartition(OFFSETS_TOPIC, 0)

@@ -110,7 +110,7 @@ def test_every_block_of_the_readme_is_typed_here_or_elsewhere() -> None:
     assert list(SHOWS) == quick_start()
 
 
-def test_every_command_of_the_readme_works_as_typed_and_shows_something_of_use(shell: Shell) -> None:
+def test_every_command_of_the_readme_works_as_typed_and_prints_something(shell: Shell) -> None:
     for typed in quick_start()[:-1]:
         status, shown = run(shell, typed)
         assert status == (130 if typed.endswith("--follow") else 0), f"{typed}: {status}\n{shown}"

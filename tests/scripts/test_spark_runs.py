@@ -109,7 +109,7 @@ def test_an_audit_without_a_result_is_an_error(jobs: Path, tmp_path: Path) -> No
         job.figures()
 
 
-def test_an_audit_tells_which_stage_spark_is_in(jobs: Path, tmp_path: Path) -> None:
+def test_audit_shows_which_stage_spark_runs(jobs: Path, tmp_path: Path) -> None:
     (jobs / "audit.py").write_text("import time; time.sleep(600)")
     job = AuditJob(tmp_path / "audit", "localhost:1", "lines", tmp_path / "journal.jsonl")
     try:

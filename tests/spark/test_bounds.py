@@ -64,7 +64,7 @@ def test_offsets_past_the_end_are_a_mistake_even_if_loss_is_allowed(cluster: Fil
         ranges(cluster, endingOffsets=offsets(15, 8), failOnDataLoss="false")
 
 
-def test_an_empty_log_is_described_by_where_it_begins(cluster: FileCluster) -> None:
+def test_empty_log_is_described_by_its_first_offset(cluster: FileCluster) -> None:
     cluster.create_topic("empty", 1)
     with pytest.raises(ConfigError, match="empty-0: 1 lies past the end of the log, which is empty and begins at 0"):
         ranges(cluster, subscribe="empty", endingOffsets=shaped({"empty": {0: 1}}))
@@ -92,7 +92,7 @@ def test_an_ending_offset_before_the_log_is_refused(cluster: FileCluster) -> Non
         ranges(cluster, endingOffsets=offsets(3, 7))
 
 
-def test_an_end_before_the_log_reads_the_other_partitions_if_loss_is_allowed(
+def test_end_before_the_log_reads_the_other_partitions_if_loss_is_allowed(
     cluster: FileCluster, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.WARNING):

@@ -307,7 +307,7 @@ def test_a_refusal_names_a_thousand_records_at_most() -> None:
     assert list(caught.value.record_errors) == list(range(MAX_NAMED_RECORDS))
 
 
-def test_a_header_that_claims_a_late_timestamp_is_refused_without_naming_a_record() -> None:
+def test_header_with_a_false_late_timestamp_is_refused_and_names_no_record() -> None:
     with pytest.raises(InvalidTimestampError, match=r"message\.timestamp\.after") as caught:
         admit(changed(TWO, max_timestamp=LATE), config(), NOW)
     assert caught.value.record_errors == {}

@@ -173,7 +173,7 @@ def test_unsynced_bytes_and_names_may_be_lost(disk: Disk) -> None:
     assert disk.after(KEPT).names(disk.root) == ["named", "unnamed"]
 
 
-def test_sync_brings_every_byte_to_the_disk_whichever_handle_wrote_it(disk: Disk) -> None:
+def test_sync_brings_the_bytes_of_every_handle_to_the_disk(disk: Disk) -> None:
     one, other = disk.files.open(disk.root / "a"), disk.files.open(disk.root / "a", create=False)
     one.write(0, (b"one", b"two"))
     disk.files.sync_directory(disk.root)

@@ -499,7 +499,7 @@ def test_records_with_a_partition_fill_whole_batches_from_the_beginning(availabl
     assert (run.partition, run.record_count, len(story.queue(1).batches)) == (1, 500, 1)
 
 
-def test_the_only_partition_with_a_leader_gets_whole_batches_of_keyless_records() -> None:
+def test_only_partition_with_a_leader_gets_whole_batches_of_keyless_records() -> None:
     story = Story(partitions=3)
     story.accumulator.add_partitions("t", 3, [1])
     (run,) = send_values(story, [b"x" * 100] * 500)

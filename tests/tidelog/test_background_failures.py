@@ -102,7 +102,7 @@ READING = [FetchRequest, ListOffsetsRequest, MetadataRequest]
 
 @pytest.mark.parametrize("kind", READING)
 @on_virtual_time
-async def test_poll_raises_what_a_task_did_not_foresee_with_its_cause(kind: type[Request]) -> None:
+async def test_poll_raises_the_unexpected_error_of_a_task_with_its_cause(kind: type[Request]) -> None:
     cluster = FakeCluster()
     (partition,) = cluster.create("t")
     put(partition, b"x")
@@ -178,7 +178,7 @@ async def test_partition_that_fails_a_fetch_of_many_is_asked_for_alone() -> None
 
 
 @on_virtual_time
-async def test_failing_check_of_a_position_is_told_and_others_go_on() -> None:
+async def test_failing_check_of_a_position_is_raised_and_other_partitions_go_on() -> None:
     cluster = FakeCluster(brokers=2)
     partitions = cluster.create("t", 3)
     for partition in partitions:
@@ -214,7 +214,7 @@ GROUP = [
 
 @pytest.mark.parametrize("kind", GROUP)
 @on_virtual_time
-async def test_member_of_a_group_is_told_and_recovers(kind: type[Request]) -> None:
+async def test_member_of_a_group_raises_the_error_and_recovers(kind: type[Request]) -> None:
     cluster = FakeCluster()
     (partition,) = cluster.create("t")
     put(partition, b"x")
@@ -252,7 +252,7 @@ async def test_data_of_others_comes_before_a_failure_and_the_failure_next() -> N
 
 
 @on_virtual_time
-async def test_position_raises_what_its_look_up_did_not_foresee() -> None:
+async def test_position_raises_the_unexpected_error_of_its_look_up() -> None:
     cluster = FakeCluster()
     cluster.create("t")
     defects = Defects(cluster, ListOffsetsRequest)

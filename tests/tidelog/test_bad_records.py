@@ -107,7 +107,7 @@ async def test_a_refusal_that_names_no_record_of_the_batch_fails_the_whole_batch
 
 
 @on_virtual_time
-async def test_a_ready_made_batch_with_a_bad_record_fails_whole_and_says_which_record() -> None:
+async def test_ready_made_batch_with_a_bad_record_fails_whole_and_names_the_record() -> None:
     cluster, partition = a_topic_of_records_below(1000)
     async with a_producer(cluster) as producer:
         batch = encode_batch([(1, None, b"a", ()), (2000, None, b"b", ()), (1, None, b"c", ())])
@@ -138,7 +138,7 @@ async def test_a_ready_made_batch_that_is_split_fails_if_any_of_its_records_does
     faults=st.lists(st.none() | st.sampled_from([f for f in Fault if f is not Fault.FORGET_PRODUCERS]), max_size=8),
 )
 @on_virtual_time
-async def test_good_records_are_stored_once_in_order_and_bad_ones_fail_alone_under_faults(
+async def test_good_records_are_stored_once_and_bad_ones_fail_alone_under_faults(
     bad: list[bool], limit: int, faults: list[Fault | None]
 ) -> None:
     cluster, partition = a_topic_of_records_below(1000)

@@ -184,7 +184,7 @@ async def test_look_up_of_an_address_that_was_cancelled_is_made_again() -> None:
     assert await resolver.resolve("h") == ("10.0.0.1",)
 
 
-def test_synchronous_consumer_of_a_group_reads_on_and_says_what_was_cancelled() -> None:
+def test_synchronous_group_consumer_reads_on_and_names_the_cancelled_task() -> None:
     cluster = FakeCluster()
     (partition,) = cluster.create("t")
     put(partition, b"x")

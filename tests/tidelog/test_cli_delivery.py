@@ -27,7 +27,7 @@ def keyed(line: bytes) -> OutgoingRecord:
     return parse_plain(line, b":")
 
 
-def test_the_summary_tells_records_bytes_partitions_and_offsets() -> None:
+def test_summary_has_records_bytes_partitions_and_offsets() -> None:
     cluster = FakeCluster()
     cluster.create("t", 2)
     with a_delivery(cluster, partition=1) as delivery:
@@ -94,7 +94,7 @@ def as_keyed_lines(delivery: Delivery, place: Place, lines: list[bytes]) -> None
 
 
 @pytest.mark.parametrize("send", [as_values, as_keyed_lines])
-def test_the_line_whose_record_the_broker_refuses_is_named_and_the_others_are_counted(send: Send) -> None:
+def test_error_names_the_line_of_a_refused_record_and_counts_the_others(send: Send) -> None:
     cluster = FakeCluster()
     (partition,) = cluster.create("t")
     partition.max_batch_bytes = 300
@@ -109,7 +109,7 @@ def test_the_line_whose_record_the_broker_refuses_is_named_and_the_others_are_co
     assert explained.message.endswith("; 2 of 3 records sent were acknowledged: t/0 offsets 0 to 1")
 
 
-def test_a_line_that_no_partition_takes_is_named_and_those_before_it_are_delivered() -> None:
+def test_line_for_a_missing_partition_is_named_and_lines_before_it_delivered() -> None:
     cluster = FakeCluster()
     (partition,) = cluster.create("t")
     with a_delivery(cluster) as delivery:
@@ -130,7 +130,7 @@ def test_an_error_before_the_first_record_says_that_none_was_sent() -> None:
     assert str(explained).endswith("; no record was sent")
 
 
-def test_an_interrupt_tells_what_was_acknowledged() -> None:
+def test_interrupt_reports_the_acknowledged_records() -> None:
     cluster = FakeCluster()
     cluster.create("t")
     with a_delivery(cluster) as delivery:

@@ -28,11 +28,11 @@ def test_drain_keeps_a_drained_leader_in_its_place() -> None:
     assert drain({0: (1, 2)}, [1], [1, 2, 3]) == {0: (3, 2)}
 
 
-def test_drain_moves_what_a_dead_broker_has() -> None:
+def test_drain_moves_the_replicas_of_a_dead_broker() -> None:
     assert drain({0: (9, 2)}, [9], [1, 2]) == {0: (1, 2)}
 
 
-def test_drain_changes_nothing_where_the_broker_has_no_replica() -> None:
+def test_drain_changes_nothing_if_the_broker_has_no_replica() -> None:
     assert drain({0: (1, 2)}, [3], [1, 2, 3]) == {}
 
 
@@ -45,7 +45,7 @@ def test_drain_changes_nothing_where_the_broker_has_no_replica() -> None:
         ([1, 9], [1, 2, 3, 4], "broker 9 is not in the cluster now"),
     ],
 )
-def test_drain_refuses_what_cannot_be(leaving: list[int], alive: list[int], told: str) -> None:
+def test_drain_refuses_impossible_requests(leaving: list[int], alive: list[int], told: str) -> None:
     with pytest.raises(ValueError) as refused:
         drain({0: (1, 2, 3)}, leaving, alive)
     assert told in str(refused.value)

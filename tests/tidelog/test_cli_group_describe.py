@@ -64,7 +64,7 @@ def test_member_without_partitions_has_a_line_that_says_why(
     assert member["stage"] == stage and note in member["note"]
 
 
-def test_id_that_nobody_joined_with_is_shown_as_such(capsys: pytest.CaptureFixture[str]) -> None:
+def test_pending_member_id_is_shown_as_never_joined(capsys: pytest.CaptureFixture[str]) -> None:
     group = a_group(ConsumerGroupState.EMPTY, pending=("client-7",))
     [line] = [line for line in shown(capsys, group) if "client-7" in line]
     assert "has never joined" in line

@@ -99,11 +99,11 @@ def test_deletion_by_age_that_begins_with_the_policy_is_a_loss() -> None:
     assert told.startswith("retention.ms=1000 deletes")
 
 
-def test_a_partition_that_does_not_tell_may_lose_records() -> None:
+def test_partition_without_an_answer_may_lose_records() -> None:
     assert "in 2 partitions" in lost_by(FILLED, SILENT, retention_ms="1000")[0]
     assert lost_by(SILENT, retention_ms="1000") == ["retention.ms=1000 deletes what is older than 1 s, in 1 partition"]
     assert "in 1 partition" in lost_by(SILENT, retention_bytes="1")[0]
 
 
-def test_several_losses_are_all_told() -> None:
+def test_several_losses_are_all_listed() -> None:
     assert len(lost_by(FILLED, retention_ms="1000", retention_bytes="1", min_insync_replicas="1")) == 3

@@ -35,7 +35,7 @@ def test_all_replicas_count_without_a_move() -> None:
         ]),
     ],
 )  # fmt: skip
-def test_fewer_replicas_are_told_partition_by_partition(wanted: dict[int, tuple[int, ...]], told: list[str]) -> None:
+def test_fewer_replicas_are_listed_by_partition(wanted: dict[int, tuple[int, ...]], told: list[str]) -> None:
     assert lost_replicas("t", dict.fromkeys(range(3), (1, 2, 3)), wanted) == told
 
 
@@ -48,7 +48,7 @@ def test_fewer_replicas_are_told_partition_by_partition(wanted: dict[int, tuple[
         (StartedChange(0, (1, 2, 4), None), "cancelled", "its reassignment is cancelled"),
     ],
 )
-def test_each_change_says_what_came_of_it(started: StartedChange, state: str, sentence: str) -> None:
+def test_each_change_shows_its_state(started: StartedChange, state: str, sentence: str) -> None:
     assert (started.state(IN_PROGRESS), started.sentence(IN_PROGRESS)) == (state, sentence)
     assert started.as_json(IN_PROGRESS)["state"] == state
 

@@ -64,7 +64,7 @@ def test_a_line_is_there_as_soon_as_its_newline_is() -> None:
     assert next(lines) == [b"three"]
 
 
-def test_lines_before_one_that_is_too_long_are_given_and_many_short_ones_are_not_one() -> None:
+def test_lines_before_a_too_long_one_are_yielded_and_short_ones_never_add_up() -> None:
     lines = read_lines(Pieces(b"a\nb\nc", b"c" * 9 + b"\nd\n" + b"x" * 11 + b"\n"), 10)
     assert [next(lines), next(lines)] == [[b"a", b"b"], [b"c" * 10, b"d"]]
     with pytest.raises(ValueError, match="longer than 10 B"):

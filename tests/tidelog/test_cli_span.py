@@ -58,7 +58,7 @@ def test_an_offset_that_no_partition_has_is_refused(sizes: tuple[int, ...], told
         span_of(*sizes, start=11, follow=follow)
 
 
-def test_an_offset_that_some_partitions_lack_is_told_and_the_others_are_read() -> None:
+def test_offset_that_some_partitions_lack_is_noted_and_the_others_are_read() -> None:
     span = span_of(10, 3, 0, start=5)
     assert span.unread == {("t", 0): 5}
     assert span.notes == ("offset 5 is past the end of 2 of 3 partitions (1, 2), the farthest of which ends at 3",)
@@ -84,14 +84,14 @@ def test_the_end_is_an_offset_to_start_at_with_nothing_to_read() -> None:
     assert span_of(10, start=10, follow=True) == Span({TopicPartition("t", 0): 10}, None)
 
 
-def test_an_offset_that_looks_like_seconds_is_told_as_a_time() -> None:
+def test_offset_that_looks_like_seconds_gets_a_hint_about_times() -> None:
     with pytest.raises(
         click.ClickException, match="; a time is written as @1550804131 in milliseconds or @15508041310"
     ):
         span_of(10, start=1_550_804_131)
 
 
-def test_an_end_past_the_end_of_every_partition_is_told() -> None:
+def test_end_past_the_end_of_every_partition_is_noted() -> None:
     assert span_of(10, 3, start=8, end=100).notes[1:] == ("--until 100 is past the end of all 2 partitions, at 10",)
     assert span_of(10, 3, start=Beginning(), end=4).notes == ()
 
@@ -147,12 +147,12 @@ def test_partitions_that_start_elsewhere_for_one_reason_share_a_line(time_ms: in
     assert second == "empty: 2 of 4 partitions (2, 3) are empty; nothing was ever written"
 
 
-def test_older_records_that_are_gone_are_told_for_all_partitions_at_once() -> None:
+def test_deleted_older_records_are_noted_for_all_partitions_at_once() -> None:
     (note,) = span_of(1, 1, start=At(1), first_offset=5).notes
     assert note.endswith("all 2 partitions start with their oldest record, which is younger; older ones are gone")
 
 
-def test_a_time_in_the_future_is_told_before_the_rest() -> None:
+def test_time_in_the_future_is_noted_first() -> None:
     future, _ = span_of(3, start=At(NOW_MS + 60_000)).notes
     assert future == "--from 1970-01-01T00:01:10.000Z is 60 s in the future"
     assert "future" not in span_of(3, start=At(NOW_MS)).notes[0]

@@ -53,7 +53,7 @@ def test_a_short_wait_shows_nothing() -> None:
             os.read(terminal, 1)
 
 
-def test_nothing_is_written_where_standard_error_is_no_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+def test_nothing_is_written_if_standard_error_is_not_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
     before = threading.active_count()
     with Waiting(every_s=0.001):
         assert threading.active_count() == before

@@ -37,21 +37,21 @@ def test_help_shows_settings_and_nothing_private(client: Any) -> None:
     assert " _" not in text.replace(" __", "")
 
 
-def test_repr_of_a_producer_says_its_brokers_its_client_id_and_that_it_is_closed() -> None:
+def test_repr_of_a_producer_shows_brokers_client_id_and_closed() -> None:
     producer = in_memory(tidelog.Producer, FakeCluster(), bootstrap_servers=["a:1", "b:2"], client_id="bills")
     assert repr(producer) == "<tidelog.Producer bootstrap_servers='a:1,b:2' client_id='bills'>"
     producer.close()
     assert repr(producer) == "<tidelog.Producer bootstrap_servers='a:1,b:2' client_id='bills' closed>"
 
 
-def test_repr_of_an_admin_says_its_brokers_and_that_it_is_closed() -> None:
+def test_repr_of_an_admin_shows_brokers_and_closed() -> None:
     admin = in_memory(tidelog.Admin, FakeCluster(), bootstrap_servers="a:1")
     assert repr(admin) == "<tidelog.Admin bootstrap_servers='a:1' client_id='tidelog'>"
     admin.close()
     assert repr(admin).endswith(" closed>")
 
 
-async def test_repr_of_a_consumer_says_its_group_and_its_assignment() -> None:
+async def test_repr_of_a_consumer_shows_group_and_assignment() -> None:
     async with in_memory(tidelog.aio.Consumer, FakeCluster(), bootstrap_servers="a:1", group_id="g") as consumer:
         begin = "<tidelog.aio.Consumer bootstrap_servers='a:1' client_id='tidelog' group_id='g' assignment="
         assert repr(consumer) == begin + "{}>"

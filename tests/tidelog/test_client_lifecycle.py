@@ -184,7 +184,7 @@ def test_a_client_that_was_closed_in_its_loop_says_so_in_another(kind: type[Any]
         asyncio.run(begin_without_group(client))
 
 
-def test_a_client_that_is_made_outside_of_any_loop_belongs_to_that_of_its_first_call(cluster: FakeCluster) -> None:
+def test_client_made_outside_of_a_loop_belongs_to_that_of_its_first_call(cluster: FakeCluster) -> None:
     producer = in_memory(aio.Producer, cluster)
 
     async def story() -> None:
@@ -212,7 +212,7 @@ def test_a_dropped_client_warns_and_frees_its_thread_and_connections(kind: type[
     assert not any(cluster.connections.values())
 
 
-def test_a_dropped_member_of_a_group_leaves_it_and_beats_no_more(cluster: FakeCluster) -> None:
+def test_dropped_member_of_a_group_leaves_and_sends_no_more_heartbeats(cluster: FakeCluster) -> None:
     with resource_warnings():
         consumer = in_memory(tidelog.Consumer, cluster, **options_of(tidelog.Consumer))
         begin_sync(consumer)
@@ -225,7 +225,7 @@ def test_a_dropped_member_of_a_group_leaves_it_and_beats_no_more(cluster: FakeCl
         assert len(cluster.sent(HeartbeatRequest)) == beats
 
 
-def test_a_dropped_consumer_that_subscribed_without_a_group_frees_what_it_owns(cluster: FakeCluster) -> None:
+def test_dropped_subscriber_without_a_group_frees_its_resources(cluster: FakeCluster) -> None:
     before = set(threading.enumerate())
     with resource_warnings() as told:
         consumer = in_memory(tidelog.Consumer, cluster, auto_offset_reset="earliest")
@@ -268,7 +268,7 @@ def test_records_that_a_dropped_producer_has_not_sent_fail_and_say_why(cluster: 
 
 
 @pytest.mark.parametrize("kind", SYNC_KINDS, ids=lambda kind: kind.__name__)
-def test_a_closed_client_is_dropped_in_silence(kind: type[Any], cluster: FakeCluster) -> None:
+def test_closed_client_is_dropped_without_a_warning(kind: type[Any], cluster: FakeCluster) -> None:
     with resource_warnings() as told:
         with in_memory(kind, cluster, **options_of(kind)) as client:
             begin_sync(client)
@@ -277,7 +277,7 @@ def test_a_closed_client_is_dropped_in_silence(kind: type[Any], cluster: FakeClu
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
-def test_a_dropped_asyncio_client_warns_and_frees_its_tasks_and_connections(
+def test_dropped_asyncio_client_warns_and_frees_its_tasks_and_connections(
     kind: type[Any], cluster: FakeCluster
 ) -> None:
     async def story() -> None:
@@ -300,9 +300,7 @@ def test_a_dropped_asyncio_client_warns_and_frees_its_tasks_and_connections(
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
-def test_an_asyncio_client_that_is_dropped_after_its_loop_frees_its_connections(
-    kind: type[Any], cluster: FakeCluster
-) -> None:
+def test_asyncio_client_dropped_after_its_loop_frees_its_connections(kind: type[Any], cluster: FakeCluster) -> None:
     client = in_memory(kind, cluster, **options_of(kind))
     asyncio.run(begin(client))
     assert any(cluster.connections.values())

@@ -261,7 +261,7 @@ async def test_where_no_broker_was_ever_reached_that_is_what_is_said() -> None:
 
 
 @on_virtual_time
-async def test_the_deadline_tells_why_the_coordinator_could_not_write(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_timeout_names_the_reason_why_the_coordinator_could_not_write(monkeypatch: pytest.MonkeyPatch) -> None:
     cluster = FakeCluster()
     why = "in-sync replicas: 1 of 3; acks=all needs 2"
     refused = OffsetCommitResponse((CommittedPartition("t", 0, CoordinatorNotAvailableError.code, why),))

@@ -64,7 +64,7 @@ async def test_records_fail_when_the_deletion_of_their_topic_is_certain(led: boo
 
 
 @on_virtual_time
-async def test_a_send_to_a_deleted_topic_is_refused_at_once_and_one_that_is_made_anew_takes_records() -> None:
+async def test_send_to_a_deleted_topic_fails_at_once_until_the_topic_exists_again() -> None:
     cluster = FakeCluster()
     cluster.create("t")
     async with a_producer(cluster) as producer:
@@ -112,7 +112,7 @@ async def test_records_of_a_partition_that_its_topic_has_no_more_fail_alone() ->
 
 
 @on_virtual_time
-async def test_records_of_a_topic_that_the_client_may_not_see_any_more_fail_with_that_refusal() -> None:
+async def test_records_of_a_topic_that_became_forbidden_fail_with_that_refusal() -> None:
     cluster = FakeCluster()
     (partition,) = cluster.create("t")
     async with a_producer(cluster) as producer:
@@ -140,7 +140,7 @@ async def test_records_do_not_wait_for_a_producer_id_that_is_refused_for_good(re
 
 
 @on_virtual_time
-async def test_a_creation_does_not_wait_for_leaders_of_a_topic_that_is_deleted_meanwhile() -> None:
+async def test_creation_does_not_wait_for_leaders_of_a_topic_deleted_meanwhile() -> None:
     cluster = FakeCluster()
     create = cluster.create
 

@@ -171,7 +171,7 @@ def test_who_stands_behind_the_end_already_does_not_go_back() -> None:
         (21, "the group committed offset 21, but the log ends at 20: reading starts where --from says"),
     ],
 )
-def test_a_committed_offset_that_the_log_lacks_is_told_once(
+def test_committed_offset_that_the_log_lacks_is_reported_once(
     committed: int, told: str | None, capsys: pytest.CaptureFixture[str]
 ) -> None:
     consumer = Scripted("assigned", "revoked", "assigned", KeyboardInterrupt())
@@ -181,7 +181,7 @@ def test_a_committed_offset_that_the_log_lacks_is_told_once(
     assert capsys.readouterr().err == ("" if told is None else f"tidelog: t-1: {told}\n")
 
 
-def test_what_stands_before_a_batch_that_cannot_be_read_is_written_and_committed() -> None:
+def test_records_before_an_unreadable_batch_are_written_and_committed() -> None:
     polled = {**records(TP, 0, 1), **records(OTHER, 5)}
     damaged = bytearray(polled[OTHER].records)
     damaged[-1] ^= 1

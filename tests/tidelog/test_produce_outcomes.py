@@ -145,7 +145,7 @@ class Story:
 @pytest.mark.parametrize("idempotent", [True, False], ids=["idempotent", "plain"])
 @pytest.mark.parametrize("end", ENDS, ids=_name)
 @on_virtual_time
-async def test_an_attempt_that_ends_so_and_is_given_up_at_once_breaks_no_promise(end: End, idempotent: bool) -> None:
+async def test_attempt_with_any_end_that_is_given_up_at_once_breaks_no_promise(end: End, idempotent: bool) -> None:
     story = Story(idempotent=idempotent)
     await story.tell([end], retries=0)
     story.judge()
@@ -154,7 +154,7 @@ async def test_an_attempt_that_ends_so_and_is_given_up_at_once_breaks_no_promise
 @pytest.mark.parametrize("idempotent", [True, False], ids=["idempotent", "plain"])
 @pytest.mark.parametrize("end", ENDS, ids=_name)
 @on_virtual_time
-async def test_an_attempt_that_ends_so_and_may_be_repeated_breaks_no_promise(end: End, idempotent: bool) -> None:
+async def test_attempt_with_any_end_that_may_be_repeated_breaks_no_promise(end: End, idempotent: bool) -> None:
     story = Story(idempotent=idempotent)
     await story.tell([end])
     story.judge()
@@ -163,7 +163,7 @@ async def test_an_attempt_that_ends_so_and_may_be_repeated_breaks_no_promise(end
 @pytest.mark.parametrize("idempotent", [True, False], ids=["idempotent", "plain"])
 @pytest.mark.parametrize("end", ENDS, ids=_name)
 @on_virtual_time
-async def test_attempts_that_end_so_until_the_deadline_break_no_promise(end: End, idempotent: bool) -> None:
+async def test_attempts_with_any_end_until_the_deadline_break_no_promise(end: End, idempotent: bool) -> None:
     story = Story(idempotent=idempotent)
     # The records share a deadline, so that all are given up; the last one comes when the fault is over.
     await story.tell([end] * 6, delivery_timeout_ms=520, retry_backoff_ms=100)
@@ -173,7 +173,7 @@ async def test_attempts_that_end_so_until_the_deadline_break_no_promise(end: End
 @pytest.mark.parametrize("last", [each for each in ENDS if not each.stored], ids=_name)
 @pytest.mark.parametrize("first", [End(SILENCE, stored=True), End(errors.StorageError.code, stored=True)], ids=_name)
 @on_virtual_time
-async def test_a_later_refusal_does_not_hide_that_an_earlier_attempt_may_be_stored(first: End, last: End) -> None:
+async def test_later_refusal_does_not_hide_that_an_earlier_attempt_may_be_stored(first: End, last: End) -> None:
     between = End(errors.NotEnoughReplicasError.code, stored=False)
     for ends in ([first, last], [first, between, last]):
         for idempotent in (True, False):

@@ -31,9 +31,7 @@ async def cancel_all_but(spared: set[asyncio.Task[Any]]) -> None:
 @pytest.mark.parametrize("led", [True, False], ids=["led", "leaderless"])
 @pytest.mark.parametrize("idempotent", [True, False], ids=["idempotent", "plain"])
 @on_virtual_time
-async def test_records_end_by_their_deadline_whichever_tasks_are_cancelled_and_when(
-    idempotent: bool, led: bool
-) -> None:
+async def test_records_end_by_their_deadline_even_if_any_task_is_cancelled(idempotent: bool, led: bool) -> None:
     story = asyncio.all_tasks()
     for steps in STEPS:
         cluster = FakeCluster()
@@ -74,7 +72,7 @@ async def test_a_cancelled_request_for_a_producer_id_is_made_again() -> None:
 
 
 @on_virtual_time
-async def test_a_failure_while_connecting_to_one_leader_fails_its_records_and_delays_no_others(
+async def test_failed_connection_to_one_leader_fails_only_the_records_for_it(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     cluster = FakeCluster()
@@ -103,7 +101,7 @@ async def test_a_failure_while_connecting_to_one_leader_fails_its_records_and_de
 
 
 @on_virtual_time
-async def test_a_failure_to_get_a_producer_id_is_raised_by_the_next_call_and_is_tried_again_after_pauses() -> None:
+async def test_failed_producer_id_request_is_raised_and_repeated_after_pauses() -> None:
     cluster = FakeCluster()
     cluster.create("t")
     handle = cluster.handle
@@ -127,7 +125,7 @@ async def test_a_failure_to_get_a_producer_id_is_raised_by_the_next_call_and_is_
 
 
 @on_virtual_time
-async def test_a_sender_that_fails_for_one_leader_serves_the_others_and_tells_the_user(
+async def test_sender_that_fails_for_one_leader_serves_the_others_and_raises(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     cluster = FakeCluster()
@@ -148,7 +146,7 @@ async def test_a_sender_that_fails_for_one_leader_serves_the_others_and_tells_th
 
 
 @on_virtual_time
-async def test_a_defect_after_connecting_fails_the_records_and_frees_their_partition(
+async def test_defect_after_connecting_fails_the_records_and_frees_the_partition(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     cluster = FakeCluster()

@@ -94,7 +94,7 @@ async def test_commit_at_each_record_of_an_iteration_fetches_nothing_twice() -> 
 
 
 @on_virtual_time
-async def test_poll_batches_after_a_broken_iteration_begins_behind_the_last_record() -> None:
+async def test_poll_batches_after_a_broken_iteration_starts_after_the_last_record() -> None:
     cluster = FakeCluster()
     (partition,) = cluster.create("t")
     fill(partition, 30)

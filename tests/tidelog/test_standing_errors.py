@@ -100,7 +100,7 @@ async def test_poll_of_a_deleted_topic_waits_and_finds_the_topic_when_it_is_back
 
 
 @on_virtual_time
-async def test_missing_partition_is_told_once_while_others_have_data() -> None:
+async def test_missing_partition_is_raised_once_while_others_have_data() -> None:
     cluster = FakeCluster()
     (partition,) = cluster.create("t")
     put(partition, *[b"x"] * 1000)
@@ -151,7 +151,7 @@ async def test_iteration_over_a_missing_topic_raises_once_a_second() -> None:
 
 
 @on_virtual_time
-async def test_position_in_a_missing_topic_is_looked_up_again_before_it_raises_again() -> None:
+async def test_position_in_a_missing_topic_looks_again_before_it_raises_again() -> None:
     cluster = FakeCluster()
     async with a_consumer(cluster) as consumer:
         consumer.assign([P0])
@@ -235,7 +235,7 @@ async def test_poll_of_a_corrupt_batch_waits_its_time_after_the_first_error() ->
 
 
 @on_virtual_time
-async def test_poll_that_may_not_read_a_topic_waits_its_time_after_the_first_error() -> None:
+async def test_poll_of_a_forbidden_topic_waits_its_time_after_the_first_error() -> None:
     cluster = FakeCluster()
     cluster.create("t")
     cluster.refusals[FetchRequest].extend([TopicAuthorizationFailedError.code] * 1000)
@@ -261,7 +261,7 @@ async def test_poll_without_brokers_waits_its_time_after_the_first_error() -> No
 
 
 @on_virtual_time
-async def test_poll_raises_no_more_than_once_a_second_what_its_group_refuses() -> None:
+async def test_poll_raises_a_refusal_of_its_group_at_most_once_a_second() -> None:
     cluster = FakeCluster()
     cluster.create("t")
     cluster.refusals[JoinGroupRequest].extend([GroupMaxSizeReachedError.code] * 1000)
@@ -277,7 +277,7 @@ async def test_poll_raises_no_more_than_once_a_second_what_its_group_refuses() -
 
 
 @on_virtual_time
-async def test_poll_whose_committed_offsets_are_refused_waits_after_the_first_error() -> None:
+async def test_poll_with_refused_committed_offsets_waits_after_the_first_error() -> None:
     cluster = FakeCluster()
     cluster.create("t")
     cluster.refusals[OffsetFetchRequest].extend([TopicAuthorizationFailedError.code] * 1000)

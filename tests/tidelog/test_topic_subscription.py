@@ -30,7 +30,7 @@ async def until_assigned(consumer: Consumer, count: int, patience_s: float = 20)
 
 
 @on_virtual_time
-async def test_subscriber_without_a_group_reads_every_partition_and_commits_nothing() -> None:
+async def test_subscriber_without_a_group_reads_all_partitions_and_commits_nothing() -> None:
     cluster = FakeCluster()
     for topic in ("t", "u"):
         for partition in cluster.create(topic, 3):
@@ -60,7 +60,7 @@ async def test_subscriber_begins_where_auto_offset_reset_says() -> None:
 
 
 @on_virtual_time
-async def test_new_partitions_are_noticed_and_the_listener_is_told_of_them_alone() -> None:
+async def test_new_partitions_are_assigned_and_the_listener_gets_only_these() -> None:
     cluster = FakeCluster()
     partitions = cluster.create("t", 2)
     notes = Notes()
@@ -106,7 +106,7 @@ async def test_topic_that_is_made_after_the_subscription_is_read() -> None:
 
 
 @on_virtual_time
-async def test_reader_of_a_deleted_topic_is_told_and_goes_on_with_the_others() -> None:
+async def test_deletion_of_a_topic_is_raised_once_and_the_others_are_read_on() -> None:
     cluster = FakeCluster()
     cluster.create("t")
     (kept,) = cluster.create("u")
@@ -215,7 +215,7 @@ async def test_error_of_the_listener_comes_out_of_the_poll_that_called_it() -> N
 
 
 @on_virtual_time
-async def test_subscriber_is_told_that_no_broker_was_ever_reached() -> None:
+async def test_subscriber_without_any_broker_gets_the_error() -> None:
     cluster = FakeCluster()
     for broker in list(cluster.live):
         cluster.kill(broker)

@@ -50,7 +50,7 @@ async def test_request_goes_out_twice_and_has_the_second_answer() -> None:
     assert await answer is second
 
 
-async def test_client_may_fail_the_answer_itself() -> None:
+async def test_client_may_set_the_exception_of_an_answer() -> None:
     """A client does so once it knows that another broker leads."""
     held = Held()
     answer = (await opened(held)).send(ProduceRequest(-1, 1000, ()), timeout_ms=1000)
