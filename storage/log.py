@@ -506,9 +506,9 @@ class Log:
         return True
 
     def _keep_producers(self, begin: int) -> None:
-        """Write a snapshot if none is left that tells of producers whose batches lie before `begin`.
+        """Write a producer snapshot before batches below `begin` are deleted, unless a later snapshot is left.
 
-        A crash may have damaged those that rolls have written, and a truncation removes those past its cut.
+        A crash may have damaged the snapshots of rolls, and a truncation removes the snapshots past its cut.
         """
         producers = self._appender.producers
         if begin and producers.producers:

@@ -60,7 +60,7 @@ def type_name(annotation: Any) -> str:
 
 
 def begins(field: Field[Any]) -> str:
-    """How PROTOCOL.md marks a field that the first version does not have."""
+    """Return the words with which PROTOCOL.md marks a field that the first version does not have."""
     version = version_of(field)
     return f" (from version {version} on)" if version else ""
 

@@ -11,7 +11,7 @@
         ├── BufferExhaustedError, ClosedError, ConfigError, LocalError, NoBrokersError, DataLossError
         ├── InternalError       a defect of this client made its background work fail; the cause is chained
         ├── CommitFailedError, IllegalStateError
-        ├── ArgumentTypeError (also a TypeError), ArgumentValueError (also a ValueError): what a user gave a call
+        ├── ArgumentTypeError (also a TypeError), ArgumentValueError (also a ValueError): a wrong argument of a call
         ├── HistoryError        what the checker was given is not a history
     and of a broker with itself: DataDirectoryError, UncleanableLogError, CleaningAbortedError
     TidelogWarning (UserWarning)    what is allowed and seldom meant: SecondsForMillisecondsWarning, ClockChangeWarning
@@ -735,11 +735,11 @@ class IllegalStateError(ClientError):
 
 
 class ArgumentTypeError(ClientError, TypeError):
-    """A value that a user gave a call has a type that the call does not take; the message begins with its argument."""
+    """An argument of a call has a type that the call does not accept; the message begins with the argument's name."""
 
 
 class ArgumentValueError(ClientError, ValueError):
-    """A value that a user gave a call is out of range; the message begins with its argument."""
+    """An argument of a call is out of range; the message begins with the argument's name."""
 
 
 class ConfigError(ClientError, ValueError):

@@ -571,7 +571,7 @@ class Twin:
         return [each for each in before.isr if each in self.seen and not self._lacks(each, tp)]
 
     def _passed_over(self, tp: TopicPartition, leader: int, replicas: Collection[int]) -> str:
-        """Returns which of these registered replicas reaches farther than the leader, "" if none does."""
+        """Returns a sentence about a registered replica whose log reaches farther than the leader's, else ""."""
         farthest = max(replicas, key=lambda each: self._reach(each, tp), default=leader)
         if self._reach(farthest, tp) <= self._reach(leader, tp) or self._is_silent(farthest, tp):
             return ""
@@ -596,7 +596,7 @@ class Twin:
         return (broker_id, tp) in self.lacking and tp not in self._life(broker_id).whole
 
     def _life(self, broker_id: int) -> Process:
-        """Returns the process that the controller takes the broker for."""
+        """Returns the process of the broker that the controller knows."""
         return self.world.lives[self.seen[broker_id].epoch]
 
     def _reach(self, broker_id: int, tp: TopicPartition) -> tuple[int, int]:

@@ -34,7 +34,7 @@ Look = Callable[[str], NodeStat | None]
 
 
 class Loss(Enum):
-    """Which half of a request is lost. The client sees the same OutcomeUnknownError for both."""
+    """The half of a request that is lost. The client sees the same OutcomeUnknownError for both."""
 
     REQUEST = "request lost"
     ANSWER = "answer lost"

@@ -1,4 +1,4 @@
-"""Brokers that register while others answer: who wins an election reaches as far as anyone who is registered.
+"""Brokers register while others answer: the log of an elected leader reaches as far as that of any registered replica.
 
 `tests.cluster.arrivals_stage` draws the stories and compares each election with a twin that knows every log.
 """

@@ -1,4 +1,4 @@
-"""Lines that a broker logs: events that are worth an operator's time, and no line about normal life."""
+"""Log lines of a broker: events that an operator needs, and no line about normal operation."""
 
 from __future__ import annotations
 

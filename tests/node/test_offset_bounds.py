@@ -1,4 +1,4 @@
-"""Each bound that a broker tells its storage, in a log of which no two offsets are the same.
+"""Each offset that a broker gives to its storage as a bound, in a log in which no two offsets are equal.
 
     log start 2 < recovery point 4 < high watermark 7 < log end 11, in segments from 0, 3, 6, 8 and 10
 

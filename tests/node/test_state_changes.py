@@ -1,4 +1,4 @@
-"""What a broker tells the controller of its replicas, over a ZooKeeper that does not answer at first."""
+"""Reports of a broker to the controller about its replicas, while ZooKeeper does not answer at first."""
 
 from __future__ import annotations
 

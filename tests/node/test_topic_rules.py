@@ -1,4 +1,4 @@
-"""Which topics may be created."""
+"""Rules for the creation of topics."""
 
 from __future__ import annotations
 

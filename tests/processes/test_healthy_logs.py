@@ -1,4 +1,4 @@
-"""The logs of brokers that do what README's first steps ask for: each line is worth an operator's time."""
+"""The logs of healthy brokers during README's first steps have only lines that an operator needs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The bounds of a read: a mistaken option is told when the read is planned, and is never taken for lost records."""
+"""The bounds of a read: planning reports a mistaken option, and no task takes it for lost records."""
 
 from __future__ import annotations
 
@@ -168,7 +168,7 @@ def test_a_time_after_an_ending_offset_reads_nothing_and_says_so(
         ({"startingOffsets": offsets(2**63, 0)}, "startingOffsets .*t-0 has 9223372036854775808"),
         ({"startingOffsets": '{"t": {"2147483648": 0}}'}, "the partition '2147483648'"),
         ({"startingOffsets": '{"t": {"07": 0}}'}, "the partition '07'"),
-        ({"startingOffsets": '{"t": {"0": 1, "0": 2}}'}, "'0' stands twice"),
+        ({"startingOffsets": '{"t": {"0": 1, "0": 2}}'}, "an object has the name '0' twice"),
         ({"startingTimestamp": str(2**63)}, "startingTimestamp: .* must be at most 9223372036854775807"),
         ({"startingOffsetsByTimestamp": offsets(2**63, 0)}, "startingOffsetsByTimestamp.*t-0 has 9223372036854775808"),
         ({"minPartitions": str(2**63)}, "minPartitions: .* must be at most"),
@@ -181,7 +181,10 @@ def test_a_number_that_no_broker_can_be_sent_is_named(options: dict[str, str], c
 
 
 def test_an_assignment_names_each_topic_once_and_numbers_of_32_bits() -> None:
-    for text, complaint in (('{"t": [0], "t": [1]}', "'t' stands twice"), ('{"t": [2147483648]}', "must be")):
+    for text, complaint in (
+        ('{"t": [0], "t": [1]}', "an object has the name 't' twice"),
+        ('{"t": [2147483648]}', "must be"),
+    ):
         with pytest.raises(ConfigError, match=f"assign.*{complaint}"):
             parse_read(SERVERS | {"assign": text}, Use.BATCH_READ)
 

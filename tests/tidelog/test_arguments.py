@@ -295,7 +295,7 @@ def texts_of(value: Any) -> list[str]:
 
 
 def complain(parameter: str, value: Any, error: BaseException | None, raised: bool) -> str | None:
-    """What is wrong with how a wrong value was refused; None: nothing is."""
+    """Return the fault in the refusal of a wrong value; None if there is none."""
     shown = repr(value)[:80]
     if not raised:
         return f"{parameter}={shown} was accepted"

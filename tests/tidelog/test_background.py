@@ -1,4 +1,4 @@
-"""Work that goes on beside the user's calls: its failures are told, and it starts again after growing pauses."""
+"""Background tasks: their failures are raised, and they start again after growing pauses."""
 
 from __future__ import annotations
 

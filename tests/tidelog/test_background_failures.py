@@ -1,4 +1,4 @@
-"""An unforeseen exception in the background work of a consumer: the next poll raises it, and all else goes on."""
+"""An unexpected exception in a background task of a consumer: the next poll raises it, and all other work goes on."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ P0, P1, P2 = (TopicPartition("t", number) for number in range(3))
 
 
 class Defect(Exception):
-    """What no code foresees."""
+    """An exception that no code expects."""
 
 
 class Defects:

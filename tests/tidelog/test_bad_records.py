@@ -1,4 +1,4 @@
-"""What the producer does with a batch that the leader refuses for single records (KIP-467)."""
+"""The producer and a batch that the leader refuses because of single records (KIP-467)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The rule for commands that lose something: which of them want `--execute`, and which want `--yes`."""
+"""The rule for commands that may lose data: some need `--execute`, and some need `--yes`."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ import pytest
 from tests.tidelog.test_cli_repeated_options import EVERY
 from tidelog.cli.consent import refuse_losses
 
-#: They compute what changes, show it, and do it with --execute.
+#: Commands that compute changes, show them, and make them with --execute.
 COMPUTED = {("group", "migrate"), ("group", "reset"), ("topic", "delete-records")}
-#: They may lose something by the way, and do it with --yes.
+#: Commands that may lose data as a side effect, and make the change with --yes.
 BY_THE_WAY = {("chaos",), ("topic", "alter"), ("topic", "reassign")}
 
 

@@ -1,4 +1,4 @@
-"""Where the replicas of drained brokers go."""
+"""The brokers that get the replicas of drained brokers."""
 
 from __future__ import annotations
 

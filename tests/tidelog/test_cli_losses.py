@@ -1,4 +1,4 @@
-"""Changes of a topic's settings, and what is lost by them."""
+"""Changes of a topic's settings, and the data or guarantees that they lose."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `tidelog topic reassign` begins, and what is lost by it."""
+"""The changes that `tidelog topic reassign` starts, and the replicas that they remove."""
 
 from __future__ import annotations
 

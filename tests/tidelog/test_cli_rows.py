@@ -1,4 +1,4 @@
-"""What one poll fetched comes out batch by batch, and only what was asked for."""
+"""Decoding of a poll, batch by batch, within the requested offsets."""
 
 from __future__ import annotations
 

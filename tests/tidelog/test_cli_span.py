@@ -1,4 +1,4 @@
-"""From where to where `tidelog consume` reads, and what it says of starts and ends that do not exist."""
+"""The offsets that `tidelog consume` reads, and its messages about starts and ends that do not exist."""
 
 from __future__ import annotations
 

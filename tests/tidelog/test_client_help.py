@@ -1,4 +1,4 @@
-"""What `help`, an editor and `repr` show of a client."""
+"""The settings of a client in `help` and in editors, and its `repr`."""
 
 from __future__ import annotations
 

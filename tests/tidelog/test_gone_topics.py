@@ -1,4 +1,4 @@
-"""What waits for a topic or a partition ends as soon as the client knows for certain that it will never be served."""
+"""Records and calls that wait for a topic or a partition end once it is certain that it does not exist."""
 
 from __future__ import annotations
 

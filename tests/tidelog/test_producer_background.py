@@ -1,4 +1,4 @@
-"""The producer's work beside the user's calls: it may fail or be cancelled, and every record still gets an outcome."""
+"""Background tasks of the producer: they may fail or be cancelled, and every record still gets an outcome."""
 
 from __future__ import annotations
 

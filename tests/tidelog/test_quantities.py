@@ -1,4 +1,4 @@
-"""Quantities as people read them, compared with what they mean."""
+"""Printed quantities, compared with the numbers that they stand for."""
 
 from __future__ import annotations
 
@@ -156,9 +156,9 @@ def test_a_rate_is_singular_only_where_its_number_reads_one(number: float, durat
     assert text.startswith("1 ") == text.endswith(" record/s")
 
 
-#: A unit, a plural or a format of floats in an f-string: the work of `tidelog.quantities`.
+#: A unit, a plural or a float format in an f-string, which `tidelog.quantities` should print.
 BY_HAND = re.compile(r":[,.\d]*[gfe]\}|/ 1e\d|/ 1000\}|'' if [^}]* == 1|'s' if|\} (bytes|KiB|MiB|GiB|ms|min)\b")
-#: A stopwatch in a column of its own, and a number that is typed again as an argument.
+#: Allowed: a stopwatch in its own column, and a number that is typed again as an argument.
 NOT_FOR_READING = ("self._began:5.0f} s  ", "--seconds {request.seconds:g}")
 COMMANDS = Path(tidelog.cli.__file__).parent
 PRINTED_BY_COMMANDS = [

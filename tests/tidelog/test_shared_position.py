@@ -1,4 +1,4 @@
-"""Iteration, polls and commits share one position: the offset behind the last record that the user was given."""
+"""Iteration, polls and commits share one position: the offset behind the last record that the user got."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Errors that last: each poll waits its own time and raises them then, and the cluster is asked less and less often."""
+"""Lasting errors: each poll waits its own time and then raises them, and requests to the cluster become rarer."""
 
 from __future__ import annotations
 

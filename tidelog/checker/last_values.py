@@ -13,12 +13,14 @@ from tidelog.checker.logs import FinalLog
 class LastValues(Invariant):
     """I23: each log has, for each key, the last committed record, or a later one of that key.
 
-    Committed is a record that was acknowledged with acks=all, or that a consumer was shown. The later record may be one
-    whose outcome is unknown, as long as the log itself has it: a record that compaction replaced by one that the log
-    lost is lost, too.
-    A key may be gone altogether if a tombstone, perhaps one whose outcome is unknown, may have been its last record.
-    If a tombstone is gone and an earlier record of its key stands in the log, the key is back.
-    Of a record below the log start nothing is judged here, nor of one whose key the history does not tell.
+    A record is committed if it was acknowledged with acks=all, or if a consumer has read it. The outcome of the later
+    record may be unknown, but the log itself must have that record: if compaction replaced a record by one that the log
+    lost, both are lost.
+
+    A key may be missing altogether if its last record may have been a tombstone, even one whose outcome is unknown. If
+    a tombstone is gone and the log has an earlier record of its key, the deleted key is back, which is a violation.
+
+    The invariant ignores records below the log start, and records whose key the history does not contain.
     """
 
     key, name = "I23", "compaction keeps each key's last value"
@@ -64,7 +66,7 @@ class LastValues(Invariant):
 
 
 def _may_be_last(facts: PartitionFacts, tombstone: int, last: tuple[int, int] | None) -> bool:
-    """Whether a tombstone may stand at or after the last committed record of its key: at (offset, id)."""
+    """Return whether the tombstone may be at or after the last committed record (offset, id) of its key."""
     if last is None or tombstone in facts.failed:
         return False
     offset = facts.sightings.offset_of(tombstone)
@@ -72,7 +74,7 @@ def _may_be_last(facts: PartitionFacts, tombstone: int, last: tuple[int, int] | 
 
 
 def _keys(facts: PartitionFacts) -> tuple[dict[int, int], set[int]]:
-    """(the number of each record's key, the records that are tombstones), as far as the history tells."""
+    """Return the number of each record's key, and the records that are tombstones, as far as the history has them."""
     keys: dict[int, int] = {}
     tombstones: set[int] = set()
     for event in facts.invocations:
@@ -86,7 +88,7 @@ def _keys(facts: PartitionFacts) -> tuple[dict[int, int], set[int]]:
 
 
 def _last_committed(facts: PartitionFacts, keys: Mapping[int, int]) -> dict[int, tuple[int, int]]:
-    """(offset, id) of the last committed record of each key."""
+    """Return (offset, id) of the last committed record of each key."""
     last: dict[int, tuple[int, int]] = {}
     for offset, record_id in _committed(facts):
         if (key := keys.get(record_id)) is not None and (offset, record_id) > last.get(key, (-1, -1)):

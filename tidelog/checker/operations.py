@@ -36,7 +36,7 @@ class ProduceInvoked:
 
     ts           each record's timestamp, in ms
     t            when the producer was given each
-    keys         the number of each record's key; None if the records have no keys, or nobody tells
+    keys         the number of each record's key; None if the records have no keys, or the keys are unknown
     tombstones   1 for each record that has a key and no value, else 0; None if all have values
     """
 

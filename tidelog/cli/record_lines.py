@@ -92,7 +92,7 @@ def parse_json(line: bytes) -> OutgoingRecord:
     try:
         fields = json.loads(line)
     except (ValueError, RecursionError) as error:
-        # The place that a JSONDecodeError names is one within the line, and would be taken for that of the line.
+        # A JSONDecodeError counts lines within its text, and a reader would take "line 1" for the line of the file.
         why = f"{error.msg} at character {error.pos + 1}" if isinstance(error, json.JSONDecodeError) else error
         raise ValueError(f"not JSON (plain lines need --format lines): {why}") from None
     if not isinstance(fields, dict):

@@ -40,10 +40,10 @@ class ConsumerRebalanceListener:
 
 
 class HeldListener(ConsumerRebalanceListener):
-    """Passes each call on to the listener of a consumer's user. Only the consumer holds it.
+    """Passes each call on to the user's listener. Only the consumer has a strong reference to this object.
 
-    A listener often refers to its consumer. What manages the subscription lives until the consumer is freed, so it
-    refers to this object weakly; else no consumer with such a listener could be dropped.
+    A listener often refers to its consumer, and the tasks of the subscription live until the consumer is freed. So
+    these tasks have only a weak reference to this object; otherwise no consumer with a listener could be dropped.
     """
 
     def __init__(self, name: str, listener: RebalanceListener | None) -> None:

@@ -59,7 +59,7 @@ class TidelogBatchReader(DataSourceReader):
         return [RangePartition(span) for span in ranges]
 
     def _warn_of_nothing(self, start: Offsets, end: Offsets) -> None:
-        """Log each partition of which nothing is read, because its start turned out to be after its end."""
+        """Log each partition of which nothing is read, because its start is after its end once both are looked up."""
         starting, ending = option_of(self._options.starting, "starting"), option_of(self._options.ending, "ending")
         for partition in sorted(start):
             if start[partition] > end[partition]:

@@ -1,4 +1,4 @@
-"""Checks the bounds of a read, so that a mistaken option is told at planning and is never taken for lost records. Pure.
+"""Checks the bounds of a read, so that planning reports a mistaken option and no task takes it for lost records. Pure.
 
 Three cases are mistakes, because the options alone or the options and the log contradict each other:
 
@@ -6,7 +6,7 @@ A   an offset that lies past the end of its log: no record has it, and none ever
 B   a starting offset after the ending offset, or a starting time after the ending time;
 C   an ending offset that lies before the log: every record that the read asks for was deleted.
 
-A starting offset before the log is no mistake: the records between it and the log are lost, and the reader says so.
+A starting offset before the log is no mistake: the records in between are lost, and the reader reports that.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tidelog.model import TopicPartition
 from tidelog.spark.offsets import Offsets
 from tidelog.spark.values import AtOffsets, AtTime, AtTimes, Bound, Position, option_of
 
-#: An error about a topic of many partitions names this many of them, because it has to fit on a screen.
+#: An error names at most this many partitions, so that it fits on a screen.
 _MAX_NAMED = 5
 
 
@@ -54,7 +54,7 @@ def before_log(position: Position, firsts: Offsets) -> list[TopicPartition]:
 
 
 def outside_log_error(position: Position, bound: Bound, firsts: Offsets, ends: Offsets) -> ConfigError:
-    """Return the error that names, for each partition of `firsts`, the option's offset and the records in the log."""
+    """Return the error that names, for each partition of `firsts`, the option's offset and the offsets in the log."""
     offsets = _explicit(position)
     wrong = [
         f"{each}: {offsets[each]} lies {'past the end of' if offsets[each] > ends[each] else 'before'} the log, "
@@ -65,7 +65,7 @@ def outside_log_error(position: Position, bound: Bound, firsts: Offsets, ends: O
 
 
 def _explicit(position: Position) -> dict[TopicPartition, int]:
-    """Return the offsets that an option gives, without its marks for latest (−1) and earliest (−2)."""
+    """Return the offsets that an option gives, without the marks for latest (−1) and earliest (−2)."""
     offsets = position.offsets if isinstance(position, AtOffsets) else {}
     return {partition: offset for partition, offset in offsets.items() if offset >= 0}
 

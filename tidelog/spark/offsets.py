@@ -69,15 +69,15 @@ def from_json(shaped: Any, what: str = "offsets") -> dict[TopicPartition, int]:
 
 
 def unique_names(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Return a JSON object as a dict; ValueError if a name stands in it twice, because one would silently win."""
+    """Return a JSON object as a dict; ValueError if it has a name twice, because the last value would silently win."""
     names = [name for name, _ in pairs]
     if twice := next((name for name in names if names.count(name) > 1), None):
-        raise ValueError(f"{twice!r} stands twice in one object")
+        raise ValueError(f"an object has the name {twice!r} twice")
     return dict(pairs)
 
 
 def _is_partition(text: Any) -> bool:
-    """Whether this is a partition number in the one way to write it: "07" and "7" would name the same partition."""
+    """Return whether this is a partition number without leading zeros, because "07" would name partition 7 again."""
     is_number = isinstance(text, str) and text.isascii() and text.isdigit() and len(text) <= 10
     return is_number and int(text) <= MAX_INT32 and str(int(text)) == text
 

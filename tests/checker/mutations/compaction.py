@@ -1,4 +1,4 @@
-"""What compaction takes though it may not."""
+"""Histories in which compaction removes records that it must keep."""
 
 from __future__ import annotations
 

@@ -64,7 +64,7 @@ class _Repeating:
 
 
 def _answer_of(task: asyncio.Task[Response]) -> asyncio.Future[Response]:
-    """Return a future with the task's outcome, which the client may also fail itself, as it may not a task."""
+    """Return a future with the outcome of the task. The client may set its exception, which a task does not allow."""
     answer: asyncio.Future[Response] = task.get_loop().create_future()
 
     def pass_on(ended: asyncio.Task[Response]) -> None:
