@@ -12,6 +12,7 @@ from contextlib import contextmanager
 import pytest
 
 from tidelog.cli.admins import open_admin
+from tidelog.cli.program import run
 from tidelog.cli.waiting import Waiting
 from tidelog.errors import NoBrokersError
 
@@ -28,12 +29,19 @@ def a_terminal() -> Iterator[int]:
     os.close(ours)
 
 
+def read_until_erased(terminal: int) -> None:
+    """Read until the line is erased. A terminal may hand over in several parts what was written at once."""
+    text = ""
+    while not text.endswith("\r\x1b[K"):
+        text += os.read(terminal, 100_000).decode()
+
+
 def test_a_long_wait_is_shown_and_erased() -> None:
     with a_terminal() as terminal:
         with Waiting("waiting for a test", every_s=0.001):
             shown = os.read(terminal, 1_000).decode()
         assert shown.startswith("\r\x1b[Kwaiting for a test, ") and " ms …" in shown
-        assert os.read(terminal, 100_000).decode().endswith("\r\x1b[K")
+        read_until_erased(terminal)
 
 
 def test_a_wait_that_fails_is_erased_too() -> None:
@@ -41,7 +49,7 @@ def test_a_wait_that_fails_is_erased_too() -> None:
         with pytest.raises(KeyboardInterrupt), Waiting(every_s=0.001):
             os.read(terminal, 1)
             raise KeyboardInterrupt
-        assert os.read(terminal, 100_000).decode().endswith("\r\x1b[K")
+        read_until_erased(terminal)
 
 
 def test_a_short_wait_shows_nothing() -> None:
@@ -58,6 +66,19 @@ def test_nothing_is_written_if_standard_error_is_not_a_terminal(capsys: pytest.C
     with Waiting(every_s=0.001):
         assert threading.active_count() == before
     assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize("command", ["consume", "produce"])
+def test_consume_and_produce_show_that_they_wait(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], command: str
+) -> None:
+    waits: list[str] = []
+    monkeypatch.setattr(Waiting, "__enter__", lambda self: waits.append("begun"))
+    monkeypatch.setattr(Waiting, "__exit__", lambda self, *_: waits.append("over"))
+    arguments = [command, "t", "--bootstrap-servers", "127.0.0.1:1", "--timeout", "0.1"]
+    assert run(arguments) == 1
+    assert "no broker answered" in capfd.readouterr().err
+    assert waits == ["begun", "over"]
 
 
 @pytest.mark.parametrize("shows", [True, False])

@@ -21,6 +21,7 @@ from tidelog.cli.progress import Progress
 from tidelog.cli.sink import Sink
 from tidelog.cli.span import refuse_reversed, resolve_ends, resolve_span
 from tidelog.cli.times import TIME_HELP, position_or_misused, timezone_option
+from tidelog.cli.waiting import Waiting
 from tidelog.clock import SystemClock
 from tidelog.model import TopicPartition
 from tidelog.records import MAX_DECOMPRESSED_BYTES, MOST_DECOMPRESSED_BYTES
@@ -130,7 +131,8 @@ def consume(
         partitions = _partitions(consumer, topic, only)
         sink = Sink(sys.stdout.buffer, form, progress)
         if group is not None:
-            ends, notes = (None, ()) if follow else resolve_ends(consumer, partitions, last)
+            with Waiting():
+                ends, notes = (None, ()) if follow else resolve_ends(consumer, partitions, last)
             for note in notes:
                 click.echo(f"tidelog: {note}", err=True)
             with Share(consumer, topic, ends) as share:
@@ -138,16 +140,18 @@ def consume(
             if ends is not None and not progress.records:
                 click.echo("tidelog: nothing to read: the group has read all that it was given here", err=True)
             return
-        span = resolve_span(
-            consumer, partitions, first, last, follow=follow, exact=bool(only), now_ms=SystemClock().now_ms()
-        )
+        with Waiting():
+            span = resolve_span(
+                consumer, partitions, first, last, follow=follow, exact=bool(only), now_ms=SystemClock().now_ms()
+            )
         for note in span.notes:
             click.echo(f"tidelog: {note}", err=True)
         copy(consumer, Alone(consumer, span), sink, count, timeout_ms, max_decompressed_batch_bytes)
 
 
 def _partitions(consumer: Consumer, topic: str, only: tuple[int, ...]) -> list[TopicPartition]:
-    known = consumer.partitions_for_topic(topic)
+    with Waiting():
+        known = consumer.partitions_for_topic(topic)
     if known is None:
         raise unknown_topic(topic)
     for number in only:

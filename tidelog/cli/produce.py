@@ -16,6 +16,7 @@ from tidelog.cli.find import bootstrap_option, find_cluster, timeout_option
 from tidelog.cli.names import TOPIC
 from tidelog.cli.progress import Progress
 from tidelog.cli.record_lines import LineSource, OutgoingRecord, parse_json, parse_plain, read_lines
+from tidelog.cli.waiting import Waiting
 from tidelog.errors import TidelogError, UnknownTopicOrPartitionError
 
 if TYPE_CHECKING:
@@ -103,7 +104,8 @@ def produce(
                     else:
                         delivery.send_parsed(place, lines, parse)
                     progress.advance(len(lines), sum(map(len, lines)))
-            delivery.finish()
+            with Waiting("waiting for the records to be acknowledged"):
+                delivery.finish()
         except (TidelogError, ValueError, UndeliveredLine, KeyboardInterrupt) as error:
             explained = delivery.explain(error)
             if as_json:
@@ -127,7 +129,8 @@ def _parser(form: str, key_separator: str | None) -> Callable[[bytes], OutgoingR
 
 def _require_topic(producer: Producer, topic: str, partition: int | None) -> None:
     try:
-        partitions = producer.partitions_for(topic)
+        with Waiting():
+            partitions = producer.partitions_for(topic)
     except UnknownTopicOrPartitionError:
         raise click.ClickException(f"no topic {topic!r}: create it with tidelog topic create {topic}") from None
     if partition is not None and partition not in partitions:
