@@ -313,6 +313,7 @@ class PartitionBuffer:
         if not self._decoded:
             self._drop_read_chunks()
             if not self._chunks and self.position is not None:
+                # Control records and compacted offsets behind the last record count as read.
                 self.position, self.position_epoch = self.fetch_offset, self.fetch_epoch
         return taken
 

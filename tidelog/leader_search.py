@@ -48,12 +48,13 @@ class LeaderSearch:
     async def _look(self, patiently: bool) -> None:
         client = self._client
         attempt, self._attempt = self._attempt, self._attempt + 1
-        if attempt and patiently:
-            await self._hurry.wait(client.lasting_backoff_ms(attempt - 1) / 1000)
-        elif attempt and client.background.is_failing(REFRESH):
-            await asyncio.sleep(client.lasting_backoff_ms(attempt - 1) / 1000)
-        elif attempt:
-            await asyncio.sleep(client.backoff_ms(attempt - 1) / 1000)
+        if attempt:
+            may_last = patiently or client.background.is_failing(REFRESH)
+            pause_ms = (client.lasting_backoff_ms if may_last else client.backoff_ms)(attempt - 1)
+            if patiently:
+                await self._hurry.wait(pause_ms / 1000)  # ends early if a search becomes urgent
+            else:
+                await asyncio.sleep(pause_ms / 1000)
         await client.refresh_or_not(client.clock.monotonic_ms() + client.settings.request_timeout_ms)
 
     def _looked(self, task: asyncio.Task[None]) -> None:

@@ -136,7 +136,10 @@ class Batch:
     def settle(
         self, base_offset: int, log_append_time_ms: int, error: TidelogError | None, *, may_be_stored: bool
     ) -> None:
-        """Settle the refused records with their own errors, and all others with the outcome of the batch."""
+        """Settle the refused records with their own errors, and all others with the outcome of the batch.
+
+        Records settle in their order. Only the others have offsets, and these are consecutive from `base_offset` on.
+        """
         index = self.first_index
         for refused_index in sorted(self.refused):
             if index < refused_index:

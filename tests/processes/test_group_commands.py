@@ -401,7 +401,7 @@ def test_a_broker_that_hangs_is_named_and_the_groups_of_the_others_are_listed(
         servers = ("--bootstrap-servers", cluster.bootstrap_servers)
         outcome = shell.run("group", "list", "--json", "--timeout", "4", *servers)  # less than its session
         if outcome.status == 1:  # its session may have ended in time, and others took its groups over
-            assert f"broker {hung} did not tell of its groups" in only_line(outcome)
+            assert f"broker {hung} did not list its groups" in only_line(outcome)
             listed = json.loads(outcome.output)
             assert list(listed["errors"]) == [str(hung)]
             shown = {each["group"] for each in listed["groups"]}

@@ -513,6 +513,7 @@ class Consumer(LoopBound):
                 self._owes_error = False
                 self._raise_errors(fetcher, StandingError.is_new)
             if found := take(fetcher):
+                # The next call raises these errors before it returns data, so that data never hides them for long.
                 self._owes_error = self.client.background.has_failed or any(
                     buffer.trouble.is_new() and buffer.is_shown and tp not in found
                     for tp, buffer in fetcher.buffers.items()

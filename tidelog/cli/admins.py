@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -10,7 +9,6 @@ from typing import TYPE_CHECKING
 import click
 
 from tidelog.cli.find import find_cluster
-from tidelog.cli.progress import is_terminal
 from tidelog.quantities import count_of, format_duration
 
 if TYPE_CHECKING:
@@ -60,20 +58,6 @@ def describe_group_patiently(admin: Admin, name: str, timeout: float) -> Consume
             raise
         click.echo(f"{error}; waiting up to {format_duration(left_ms)} more", err=True)
     return admin.describe_consumer_groups([name], left_ms)[name]
-
-
-@contextmanager
-def saying_if_slow(what: str, timeout: float) -> Iterator[None]:
-    """Print on standard error that the command waits for `what`, if the block takes more than two seconds."""
-    erase = "\r\x1b[K" if is_terminal() else ""  # the line of `Waiting`
-    line = f"{erase}waiting for {what}, up to {format_duration(timeout * 1000)} in all"
-    timer = threading.Timer(_QUIET_MS / 1000, click.echo, (line,), {"err": True})
-    timer.daemon = True
-    timer.start()
-    try:
-        yield
-    finally:
-        timer.cancel()
 
 
 def unknown_topic(name: str) -> click.ClickException:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tidelog.cli.admins import open_admin, saying_if_slow, unknown_group
+from tidelog.cli.admins import open_admin, unknown_group
 from tidelog.cli.commands import Group
 from tidelog.cli.find import bootstrap_option, json_option, timeout_option
 from tidelog.cli.group_describe import describe
@@ -16,6 +16,7 @@ from tidelog.cli.group_migrate import migrate
 from tidelog.cli.group_reset import reset
 from tidelog.cli.names import GROUP, TOPIC_CHOICE, TopicChoice
 from tidelog.cli.table import format_table
+from tidelog.cli.waiting import saying_if_slow
 from tidelog.errors import GroupIdNotFoundError, GroupSubscribedToTopicError, NonEmptyGroupError, TidelogError
 from tidelog.model import TopicPartition
 from tidelog.quantities import count_of, plural
@@ -92,7 +93,7 @@ def _refuse_silence(listings: ConsumerGroupListings) -> None:
         silent = ", ".join(map(str, listings.errors))
         who, whose = plural(len(listings.errors), "broker"), plural(len(listings.errors), "its", "their")
         raise click.ClickException(
-            f"{who} {silent} did not tell of {whose} groups (broker {broker}: {error}): tidelog doctor says more"
+            f"{who} {silent} did not list {whose} groups (broker {broker}: {error}): tidelog doctor says more"
         )
     if listings.leaderless:
         first = listings.leaderless[0]

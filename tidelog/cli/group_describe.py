@@ -139,7 +139,7 @@ def _show_partitions(
         speeds = () if rates is None else ("committed/s", "written/s")
         rows = [_row(tp, each, owners.get(tp), rates) for tp, each in lags.items()]
         nowhere = (None,) * (len(at) + len(speeds))
-        rows += [(*nowhere, each.member_id, each.host, _standing(each, described)) for each in idle]
+        rows += [(*nowhere, each.member_id, each.host, _why_without_partitions(each, described)) for each in idle]
         rows += [(*nowhere, member_id, None, _NEVER_JOINED) for member_id in described.pending_member_ids]
         for line in format_table((*at, *speeds, "member", "host", "note"), rows):
             click.echo(line)
@@ -223,7 +223,7 @@ def _show_members(described: ConsumerGroupDescription, as_json: bool) -> None:
             each.host,
             None if each.assignment is None else len(each.assignment),
             _by_topic(each.assignment or ()) or None,
-            None if each.assignment else _standing(each, described),
+            None if each.assignment else _why_without_partitions(each, described),
         )
         for each in described.members
     ]
@@ -241,11 +241,11 @@ def _member_as_json(member: MemberDescription, group: ConsumerGroupDescription) 
         "topics": None if member.topics is None else list(member.topics),
         "assignment": None if member.assignment is None else [tp._asdict() for tp in member.assignment],
         "stage": member.stage,
-        "note": None if member.assignment else _standing(member, group),
+        "note": None if member.assignment else _why_without_partitions(member, group),
     }
 
 
-def _standing(member: MemberDescription, group: ConsumerGroupDescription) -> str:
+def _why_without_partitions(member: MemberDescription, group: ConsumerGroupDescription) -> str:
     """Return the reason for which a member has no partitions, as far as its coordinator knows."""
     from tidelog.group_messages import MemberStage
     from tidelog.groups.descriptions import ConsumerGroupState

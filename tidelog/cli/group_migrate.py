@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tidelog.cli.admins import open_admin, saying_if_slow
+from tidelog.cli.admins import open_admin
 from tidelog.cli.commands import Command
 from tidelog.cli.consent import execute_option, note_dry_run
 from tidelog.cli.find import bootstrap_option, json_option, timeout_option
 from tidelog.cli.names import ZOOKEEPER_GROUP
 from tidelog.cli.table import format_table
+from tidelog.cli.waiting import saying_if_slow
 from tidelog.errors import GroupIdNotFoundError, InvalidGroupIdError, NonEmptyGroupError, TidelogError
 from tidelog.model import TopicPartition
 

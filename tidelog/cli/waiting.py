@@ -1,21 +1,27 @@
-"""Shows on a terminal that a command waits. Writes nothing if standard error is not a terminal."""
+"""Shows that a command waits: in a line that is updated on a terminal, or once by a line on standard error."""
 
 from __future__ import annotations
 
 import sys
-from threading import Event, Thread
+from collections.abc import Iterator
+from contextlib import contextmanager
+from threading import Event, Thread, Timer
 from types import TracebackType
 from typing import Self
+
+import click
 
 from tidelog.cli.progress import is_terminal, terminal_width
 from tidelog.clock import SystemClock
 from tidelog.quantities import format_duration
 
 EVERY_S = 1.0
+#: How long a command waits before `saying_if_slow` says so.
+_QUIET_S = 2.0
 
 
 class Waiting:
-    """Shows `what` and the time so far in one line, which is updated while the block runs and erased at the end.
+    """Shows `what` and the time so far in a line on a terminal while the block runs, and erases the line at the end.
 
     A wait that is shorter than `every_s` shows nothing. The block itself must not write to the terminal.
     """
@@ -48,6 +54,20 @@ class Waiting:
             is_shown = True
         if is_shown:
             _write("\r\x1b[K")
+
+
+@contextmanager
+def saying_if_slow(what: str, timeout: float) -> Iterator[None]:
+    """Print on standard error that the command waits for `what`, if the block takes more than two seconds."""
+    erase = "\r\x1b[K" if is_terminal() else ""  # the line of `Waiting`
+    line = f"{erase}waiting for {what}, up to {format_duration(timeout * 1000)} in all"
+    timer = Timer(_QUIET_S, click.echo, (line,), {"err": True})
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 def _write(text: str) -> None:
