@@ -117,6 +117,13 @@ def test_a_span_without_records_says_why(
     assert (span.unread, span.notes) == ({}, (f"nothing to read: {told}",))
 
 
+def test_a_span_that_ends_before_the_log_begins_says_that_it_holds_nothing() -> None:
+    start_note, why = span_of(3, 3, start=At(1), end=At(2)).notes
+    assert start_note.startswith("before_log_start: all 2 partitions start with their oldest record")
+    assert why == "nothing to read: all 2 partitions of 't' have no record there"
+    assert len(span_of(3, 0, start=At(1005), end=At(1006)).notes) == 2  # these say it already
+
+
 @pytest.mark.parametrize(("start", "end"), [(5, 4), (At(5), At(4)), (End(), Beginning())])
 def test_an_end_before_the_start_is_refused_before_anything_is_asked(start: Position, end: Position) -> None:
     with pytest.raises(click.UsageError, match=r"comes before --from .*: nothing lies between them"):

@@ -92,8 +92,9 @@ def resolve_span(
     notes += _end_notes(end, present_ends)
     ends = {tp: min(wanted_ends[tp], present_ends[tp]) for tp in partitions}
     span = Span(starts, ends, tuple(notes))
-    if not span.unread and not notes:
-        return Span(starts, ends, (_why_nothing(span, start, end, begins, present_ends),))
+    end_hides_records = any(starts[tp] < present_ends[tp] for tp in partitions)
+    if not span.unread and (not notes or end_hides_records):
+        return Span(starts, ends, (*notes, _why_nothing(span, start, end, begins, present_ends)))
     return span
 
 
