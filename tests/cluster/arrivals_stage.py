@@ -4,17 +4,16 @@ The stage keeps everything apart that the network keeps apart. ZooKeeper applies
 later; a broker reads its log now and its answer arrives later; a registration stands in ZooKeeper and the controller
 reads it later. A step of a story is one such event.
 
-Each election of a replica that may lack records is compared with a twin that knows every log (`Twin`).
+Each election of a replica that may lack records is compared with a twin that knows every log (`arrivals_twin`).
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable
+from dataclasses import replace
 
 from cluster.controller import Controller
-from cluster.doubt import LogEnd
 from cluster.effects import (
     Absolve,
     AskLogEnds,
@@ -30,75 +29,20 @@ from cluster.effects import (
     Written,
 )
 from cluster.state import BrokerRegistration, PartitionState, TopicAssignment, VersionedState
+from tests.cluster.arrivals_brokers import (
+    BROKERS,
+    OUTSIDER,
+    PARTITIONS,
+    TIMEOUT_MS,
+    UNCLEAN_ELECTION,
+    Asked,
+    Channel,
+    Log,
+    Process,
+)
+from tests.cluster.arrivals_twin import Twin
 from tests.cluster.controller_stage import broker
 from tidelog.model import NO_LEADER, TopicPartition
-
-#: Replicas of each partition. Every two partitions share brokers, so that a write of one delays who hosts another.
-PARTITIONS = {0: (1, 2, 3), 1: (2, 3, 4), 2: (4, 1, 2)}
-BROKERS = (1, 2, 3, 4)
-OUTSIDER = 9
-TIMEOUT_MS = 300_000
-UNCLEAN_ELECTION = "unclean.leader.election.enable"
-
-#: A record: the epoch it was written in, and its own number.
-Record = tuple[int, int]
-Log = tuple[Record, ...]
-
-
-def reach(log: Log) -> tuple[int, int]:
-    """Returns what decides between two logs: the last epoch, then the log end offset."""
-    return (log[-1][0] if log else -1, len(log))
-
-
-@dataclass(slots=True)
-class Process:
-    """One life of a broker, from its registration on.
-
-    logs    of the partitions that it hosts, as they are, or were when it died
-    short   it registered with the mark of a possibly short log
-    lacks   it knows that records below its high watermark are gone
-    whole   partitions that it leads, or has copied from their leader, since it registered
-    """
-
-    registration: BrokerRegistration
-    logs: dict[TopicPartition, Log]
-    short: bool
-    lacks: bool
-    runs: bool = True
-    whole: set[TopicPartition] = field(default_factory=set)
-
-    def may_lack(self, tp: TopicPartition) -> bool:
-        """Returns whether records of this partition may be missing."""
-        return (self.short or self.lacks) and tp not in self.whole
-
-    def log_end(self, tp: TopicPartition) -> LogEnd:
-        """Returns what the broker answers if it is asked for the end of its log."""
-        epochs: dict[int, int] = {}
-        for offset, (epoch, _) in enumerate(self.logs[tp]):
-            epochs.setdefault(epoch, offset)
-        return LogEnd(*reach(self.logs[tp]), self.lacks and tp not in self.whole, tuple(epochs.items()))
-
-
-@dataclass(slots=True)
-class Asked:
-    """A request of the controller that is under way to a broker, and what the broker answered, if it has.
-
-    moment    the controller's, which comes back with the answer
-    question  the twin's
-    """
-
-    moment: int
-    question: int
-    tps: tuple[TopicPartition, ...]
-    ends: Mapping[TopicPartition, LogEnd] | None = None
-
-
-@dataclass(slots=True)
-class Channel:
-    """The controller's line to one registration."""
-
-    epoch: int
-    under_way: list[Asked] = field(default_factory=list)
 
 
 class World:
@@ -438,166 +382,3 @@ STEPS = {
     "another controller": 0.7,
     "calm down": 0.3,
 }
-
-
-class Twin:
-    """Knows every log, and says of each election in one reign whether a better replica was passed over.
-
-    seen      the registrations as the controller has read them
-    moment    counts what the controller has heard of that was lost
-    lost_at   the last moment at which a replica of a partition was lost
-    asked     the moment, and the time, at which a broker was last asked for the end of a log
-    heard     the moment of the last question that a broker has answered
-    lacking   what the brokers have told of what they lack
-    wished    partitions for which somebody has asked for an unclean election
-    """
-
-    def __init__(self, world: World) -> None:
-        self.world = world
-        self.seen: dict[int, BrokerRegistration] = {}
-        self.moment = 0
-        self.lost_at: dict[TopicPartition, int] = dict.fromkeys(world.tps, 0)
-        self.asked: dict[tuple[int, TopicPartition], tuple[int, int]] = {}
-        self.heard: dict[tuple[int, TopicPartition], int] = {}
-        self.lacking: set[tuple[int, TopicPartition]] = set()
-        self.wished: set[TopicPartition] = set()
-        self.trusted_at: dict[TopicPartition, int] = dict.fromkeys(world.tps, world.now_ms)
-
-    # --- what the controller has heard ------------------------------------------------------------------------
-
-    def sees(self, registered: Mapping[int, BrokerRegistration]) -> None:
-        """The controller reads the registrations."""
-        self._note_trusted()
-        for broker_id in BROKERS:
-            before, now = self.seen.get(broker_id), registered.get(broker_id)
-            if (before and before.epoch) != (now and now.epoch):
-                self._forget(broker_id)
-                if before is not None or (now is not None and now.possibly_short):
-                    self._lose(broker_id)
-        self.seen = dict(registered)
-        self._note_trusted()
-
-    def _forget(self, broker_id: int) -> None:
-        for tp in self.world.tps:
-            self.asked.pop((broker_id, tp), None)
-            self.heard.pop((broker_id, tp), None)
-            self.lacking.discard((broker_id, tp))
-
-    def _lose(self, broker_id: int) -> None:
-        self.moment += 1
-        for tp in self.world.tps:
-            if broker_id in PARTITIONS[tp.partition]:
-                self.lost_at[tp] = self.moment
-
-    def _note_trusted(self) -> None:
-        """A whole member of the ISR is registered: whoever is away is waited for from now on."""
-        for tp in self.world.tps:
-            if tp in self.world.states and self.trusted(tp, self.world.states[tp].state.isr):
-                self.trusted_at[tp] = self.world.now_ms
-
-    def asks(self, broker_id: int, tps: tuple[TopicPartition, ...]) -> None:
-        """The controller asks a broker for the ends of logs."""
-        for tp in tps:
-            self.asked[broker_id, tp] = self.moment, self.world.now_ms
-            self.heard.pop((broker_id, tp), None)
-
-    def hears(self, broker_id: int, ends: Mapping[TopicPartition, LogEnd], question: int) -> None:
-        """A broker answers what it was asked at that moment."""
-        for tp, end in ends.items():
-            if question >= self.asked.get((broker_id, tp), (question + 1, 0))[0]:
-                self.heard[broker_id, tp] = question
-            if end.lacks:
-                self.lacking.add((broker_id, tp))
-
-    # --- what it makes of an election ---------------------------------------------------------------------------
-
-    def judge(self, write: WriteState) -> None:
-        """Asserts that the leader of a new state, if it may lack records, reaches as far as any that is eligible."""
-        tp, leader = write.tp, write.state.leader
-        if write.expected < 0 or leader == NO_LEADER:
-            return
-        before = self.world.history[tp, write.expected]
-        trusted = self.trusted(tp, before.isr)
-        if leader in trusted or leader == before.leader:
-            return
-        self.world.elections += 1
-        assert not trusted, f"{tp}: {leader} is elected though {trusted} of {before} is registered and has everything"
-        problem = self._wrong_in_doubt(tp, leader, before)
-        if problem and (tp in self.wished or (self.world.unclean and not self._hopes(tp, before))):
-            problem = self._wrong_uncleanly(tp, leader)
-        assert problem == "", f"{tp}: {leader} is elected upon {before}, and {problem}"
-
-    def trusted(self, tp: TopicPartition, isr: tuple[int, ...]) -> list[int]:
-        """Returns the registered members of an ISR that cannot have lost anything, as far as the controller knows."""
-        return [
-            each
-            for each in isr
-            if each in self.seen and not self._life(each).may_lack(tp) and not self._lacks(each, tp)
-        ]
-
-    def _wrong_in_doubt(self, tp: TopicPartition, leader: int, before: PartitionState) -> str:
-        """Returns what is wrong with the choice of one of the ISR, or of one that was given up for it."""
-        given_up = () if self.world.unclean else before.eligible
-        candidates = (*before.isr, *given_up)
-        if leader not in candidates:
-            return "it was not in sync"
-        away = [each for each in candidates if each not in self.seen]
-        if away and self.world.now_ms - self.trusted_at[tp] < TIMEOUT_MS:
-            return f"{away} were not waited for"
-        if not self._is_only_candidate(before) and (silent := self._unheard(tp, candidates)):
-            return f"{silent} have not answered"
-        sound = [each for each in candidates if each in self.seen and not self._lacks(each, tp)]
-        in_sync = [each for each in sound if each in before.isr]
-        if problem := self._passed_over(tp, leader, in_sync):
-            return problem
-        best = max((self._life(each).logs[tp] for each in in_sync), key=reach, default=())
-        heirs = [each for each in sound if each in before.isr or self._life(each).logs[tp][: len(best)] == best]
-        if leader not in heirs:
-            return "its log does not hold all that is left in sync"
-        return self._passed_over(tp, leader, heirs)
-
-    def _wrong_uncleanly(self, tp: TopicPartition, leader: int) -> str:
-        """Returns what is wrong with the choice of any replica."""
-        present = [each for each in PARTITIONS[tp.partition] if each in self.seen]
-        if len(present) > 1 and (silent := self._unheard(tp, present)):
-            return f"{silent} have not answered"
-        return self._passed_over(tp, leader, present)
-
-    def _is_only_candidate(self, before: PartitionState) -> bool:
-        return len(before.isr) == 1 and (self.world.unclean or not before.eligible)
-
-    def _hopes(self, tp: TopicPartition, before: PartitionState) -> list[int]:
-        """Returns the registered members of the ISR that may have everything."""
-        return [each for each in before.isr if each in self.seen and not self._lacks(each, tp)]
-
-    def _passed_over(self, tp: TopicPartition, leader: int, replicas: Collection[int]) -> str:
-        """Returns a sentence about a registered replica whose log reaches farther than the leader's, else ""."""
-        farthest = max(replicas, key=lambda each: self._reach(each, tp), default=leader)
-        if self._reach(farthest, tp) <= self._reach(leader, tp) or self._is_silent(farthest, tp):
-            return ""
-        return f"{farthest} reaches to {self._reach(farthest, tp)}, the leader to {self._reach(leader, tp)}"
-
-    def _unheard(self, tp: TopicPartition, replicas: Collection[int]) -> list[int]:
-        """Returns the registered replicas whose answer is missing or older than the last loss."""
-        return [
-            each
-            for each in replicas
-            if each in self.seen and self.heard.get((each, tp), -1) < self.lost_at[tp] and not self._is_silent(each, tp)
-        ]
-
-    def _is_silent(self, broker_id: int, tp: TopicPartition) -> bool:
-        """Returns whether the broker was asked long ago, and has not answered."""
-        if (broker_id, tp) in self.heard or (broker_id, tp) not in self.asked:
-            return False
-        return self.world.now_ms - self.asked[broker_id, tp][1] >= TIMEOUT_MS
-
-    def _lacks(self, broker_id: int, tp: TopicPartition) -> bool:
-        """Returns whether the broker has told that it lacks records, and has not got them since."""
-        return (broker_id, tp) in self.lacking and tp not in self._life(broker_id).whole
-
-    def _life(self, broker_id: int) -> Process:
-        """Returns the process of the broker that the controller knows."""
-        return self.world.lives[self.seen[broker_id].epoch]
-
-    def _reach(self, broker_id: int, tp: TopicPartition) -> tuple[int, int]:
-        return reach(self._life(broker_id).logs[tp])
