@@ -35,10 +35,13 @@ _MOST_JSON_LINE_BYTES = 2 * MOST_RECORD_BYTES
     "--format",
     "form",
     type=click.Choice(["lines", "json"]),
-    help="Lines, or lossless JSON lines as tidelog consume writes them [default: lines, with --json json]",
+    help="Lines, or lossless JSON lines as tidelog consume writes them [default: lines; json if --json is given]",
 )
 @click.option(
-    "--json", "as_json", is_flag=True, help="Write the summary to standard output, as one JSON object; see --format."
+    "--json",
+    "as_json",
+    is_flag=True,
+    help="Write the summary to standard output as one JSON object, and read JSON lines unless --format lines is given.",
 )
 @click.option("--quiet", is_flag=True, help="Write no summary to standard error.")
 @click.option("--key-separator", metavar="TEXT", help="Each line is a key, this, and a value.")

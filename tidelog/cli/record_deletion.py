@@ -43,7 +43,7 @@ _HIGH_WATERMARK = -1
 def delete_records(
     name: str, bounds: tuple[str, ...], execute: bool, as_json: bool, bootstrap_servers: str | None, timeout: float
 ) -> None:
-    """Delete a topic's oldest records, for good.
+    """Show which of a topic's oldest records would be deleted, or delete them.
 
     Shows where each partition begins now, where it would begin, and how many offsets lie between; a compacted topic may
     have fewer records there. Deletes the records only with --execute, and then returns when every live replica begins

@@ -191,7 +191,7 @@ def _in_detail(point: StartingPoint, target_ms: int) -> str:
 
 
 def _why_nothing(span: Span, start: Position, end: Position | None, begins: Offsets, present_ends: Offsets) -> str:
-    """Return why there is nothing to read, for a span without any other note."""
+    """Return why there is nothing to read in a span without records."""
     partitions = list(span.starts)
     topic = partitions[0].topic
     if all(begins[tp] == present_ends[tp] for tp in partitions):
