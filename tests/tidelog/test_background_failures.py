@@ -252,6 +252,26 @@ async def test_data_of_others_comes_before_a_failure_and_the_failure_next() -> N
 
 
 @on_virtual_time
+async def test_commit_raises_a_failure_of_the_heartbeats_and_the_next_one_commits() -> None:
+    cluster = FakeCluster()
+    (partition,) = cluster.create("t")
+    put(partition, b"x")
+    defects = Defects(cluster, HeartbeatRequest)
+    async with nothing_left_to_asyncio(), a_consumer(cluster, group_id="g") as consumer:
+        consumer.subscribe(["t"])
+        await read(consumer, 1)
+        for call in (consumer.commit, lambda: consumer.committed(P0)):
+            await asyncio.sleep(10)  # longer than heartbeats are apart
+            with pytest.raises(InternalError) as told:
+                await call()
+            assert told.value.__cause__ in defects.raised
+            defects.raised.clear()
+        defects.cease()
+        await consumer.commit()
+        assert cluster.coordinator.committed["g"][P0].committed_offset == 1
+
+
+@on_virtual_time
 async def test_position_raises_the_unexpected_error_of_its_look_up() -> None:
     cluster = FakeCluster()
     cluster.create("t")

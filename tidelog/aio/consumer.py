@@ -142,6 +142,7 @@ class Consumer(LoopBound):
     ) -> None:
         """Have the group go on from here: where this reader stands in what is assigned, or these."""
         wanted = None if offsets is None else arguments.commits("offsets", offsets)
+        self.client.background.raise_failure()
         await self._in_group("commit").commit(wanted, self._deadline_ms(timeout_ms))
 
     @overload
@@ -158,6 +159,7 @@ class Consumer(LoopBound):
         """What the group has committed: of one partition its offset, of several all of each. None: nothing."""
         wanted = [partitions] if isinstance(partitions, TopicPartition) else partitions
         wanted = arguments.partitions("partitions", wanted)
+        self.client.background.raise_failure()
         found = await self._in_group("committed").committed(wanted, self._deadline_ms(timeout_ms))
         if not isinstance(partitions, TopicPartition):
             return found
