@@ -188,16 +188,16 @@ class Positions:
     def out_of_range(self, buffer: PartitionBuffer, answer: FetchPartitionResponse | None) -> None:
         """The leader has no such offset."""
         tp, asked = buffer.topic_partition, buffer.fetch_offset
-        if self._reset(buffer, "it is out of range"):
-            return
-        if buffer.has_data:
-            return  # what was fetched before is read first; the next fetch will tell again
         first, end = -1, -1
         if answer is not None:
             first = answer.log_start_offset
             committed = self._settings.isolation_level == READ_COMMITTED
             end = answer.last_stable_offset if committed else answer.high_watermark
         valid = f"{first} to {end}" if first >= 0 else "unknown"
+        if self._reset(buffer, f"the offset is out of range, valid is {valid}"):
+            return
+        if buffer.has_data:
+            return  # what was fetched before is read first; the next fetch will tell again
         problem = f"{tp}: offset {asked} is out of range, valid is {valid}; {_WAYS_OUT}"
         self._tell(buffer, OffsetOutOfRangeError(problem, topic_partition=tp, offset=asked, first=first, end=end))
 

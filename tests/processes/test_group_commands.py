@@ -117,6 +117,11 @@ def test_what_was_deleted_unread_is_told(shell: Shell) -> None:
     assert (partition["standing"], partition["lag"], partition["log_start_offset"]) == ("below_log_start", 1, 2)
     shown = shell.succeed("group", "describe", "trimmed").decode()
     assert "the log starts at 2: 2 records gone unread" in shown
+    read = shell.run("consume", "trimmed", "--group", "trimmed")
+    assert (read.status, read.output) == (0, b"2\n")
+    assert read.complaint.splitlines() == [
+        "tidelog: trimmed-0: going from offset 0 to the earliest: the offset is out of range, valid is 2 to 3"
+    ]
 
 
 def test_a_topic_made_anew_leaves_the_group_past_its_end_or_without_an_offset(shell: Shell) -> None:

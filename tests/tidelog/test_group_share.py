@@ -33,14 +33,12 @@ class Scripted:
     """A consumer whose polls are a script: what arrives, what its listener is told, or what it raises.
 
     did       commits and pauses, in their order
-    places    what the group has committed
     refusals  of the next commits; None: taken
     """
 
     def __init__(self, *script: Polled | str | BaseException) -> None:
         self.did: list[Any] = []
         self.refusals: list[TidelogError | None] = []
-        self.places: dict[TopicPartition, OffsetAndMetadata] = {}
         self._script: Iterator[Polled | str | BaseException] = iter(script)
         self._positions = {TP: 0, OTHER: 0}
         self._listener: Any = None
@@ -64,15 +62,6 @@ class Scripted:
 
     def position(self, tp: TopicPartition) -> int:
         return self._positions[tp]
-
-    def committed(self, tps: Sequence[TopicPartition]) -> dict[TopicPartition, OffsetAndMetadata | None]:
-        return {tp: self.places.get(tp) for tp in tps}
-
-    def beginning_offsets(self, tps: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
-        return dict.fromkeys(tps, 10)
-
-    def end_offsets(self, tps: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
-        return dict.fromkeys(tps, 20)
 
     def pause(self, *tps: TopicPartition) -> None:
         self.did += [("pause", tp) for tp in tps]
@@ -160,25 +149,6 @@ def test_who_stands_behind_the_end_already_does_not_go_back() -> None:
     consumer, out = Scripted("assigned", records(TP, 50)), io.BytesIO()
     consume(consumer, out, {TP: 10})
     assert (out.getvalue(), consumer.did) == (b"", [("pause", TP)])
-
-
-@pytest.mark.parametrize(
-    ("committed", "told"),
-    [
-        (9, "the group committed offset 9, but the log starts at 10: reading starts where --from says"),
-        (10, None),
-        (20, None),
-        (21, "the group committed offset 21, but the log ends at 20: reading starts where --from says"),
-    ],
-)
-def test_committed_offset_that_the_log_lacks_is_reported_once(
-    committed: int, told: str | None, capsys: pytest.CaptureFixture[str]
-) -> None:
-    consumer = Scripted("assigned", "revoked", "assigned", KeyboardInterrupt())
-    consumer.places = {OTHER: OffsetAndMetadata(committed, "", None)}
-    with pytest.raises(KeyboardInterrupt):
-        consume(consumer, io.BytesIO())
-    assert capsys.readouterr().err == ("" if told is None else f"tidelog: t-1: {told}\n")
 
 
 def test_records_before_an_unreadable_batch_are_written_and_committed() -> None:

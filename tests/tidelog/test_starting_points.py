@@ -288,7 +288,9 @@ async def test_a_position_out_of_range_goes_to_the_time_that_was_set(caplog: pyt
         consumer.seek(P0, 99)
         with caplog.at_level(logging.INFO, "tidelog"):
             assert len(await read(consumer, 4)) == 4
-        assert "t-1: going from offset 1 to the time 1970-01-01T00:00:00.020Z: it is out of range" in caplog.text
+        assert (
+            "t-1: going from offset 1 to the time 1970-01-01T00:00:00.020Z: the offset is out of range, valid is 2 to 3"
+        ) in caplog.text
         assert "t-1: before_log_start: begins at 2 for 1970-01-01T00:00:00.020Z" in caplog.text
 
 

@@ -46,7 +46,6 @@ class Share(ConsumerRebalanceListener):
 
     def __init__(self, consumer: Consumer, topic: str, ends: Offsets | None) -> None:
         self.ends = ends
-        self._warned: set[TopicPartition] = set()
         self._consumer = consumer
         self._joined = False
         self._uncommitted: dict[TopicPartition, OffsetAndMetadata] = {}
@@ -77,7 +76,6 @@ class Share(ConsumerRebalanceListener):
 
     def on_partitions_assigned(self, assigned: Collection[TopicPartition]) -> None:
         self._joined = True
-        self._warn_of_lost_offsets([tp for tp in assigned if tp not in self._warned])
 
     def on_partitions_revoked(self, revoked: Collection[TopicPartition]) -> None:
         self._commit()
@@ -85,23 +83,6 @@ class Share(ConsumerRebalanceListener):
     def on_partitions_lost(self, lost: Collection[TopicPartition]) -> None:
         for tp in lost:
             self._uncommitted.pop(tp, None)
-
-    def _warn_of_lost_offsets(self, partitions: Collection[TopicPartition]) -> None:
-        """Name the partitions whose committed offset is before the start or past the end of the log."""
-        places = self._consumer.committed(partitions) if partitions else {}
-        committed = {tp: place.offset for tp, place in places.items() if place is not None}
-        if not committed:
-            return
-        begins, ends = self._consumer.beginning_offsets(committed), self._consumer.end_offsets(committed)
-        for tp, offset in sorted(committed.items()):
-            if begins[tp] <= offset <= ends[tp]:
-                continue
-            self._warned.add(tp)
-            why = f"the log starts at {begins[tp]}" if offset < begins[tp] else f"the log ends at {ends[tp]}"
-            click.echo(
-                f"tidelog: {tp}: the group committed offset {offset}, but {why}: reading starts where --from says",
-                err=True,
-            )
 
     def _commit(self) -> None:
         if not self._uncommitted:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import importlib
+import logging
 import os
 import sys
 import warnings
@@ -119,7 +120,14 @@ def tidelog() -> None:
 def main() -> None:
     """The console script."""
     _open_standard_streams()
+    _show_log_lines()
     sys.exit(run())
+
+
+def _show_log_lines() -> None:
+    """Have warnings that the clients log look like all else that a command writes to standard error."""
+    if logging.lastResort is not None:  # the handler of a program that has configured no logging
+        logging.lastResort.setFormatter(logging.Formatter("tidelog: %(message)s"))
 
 
 def run(arguments: list[str] | None = None) -> int:
