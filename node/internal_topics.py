@@ -130,44 +130,64 @@ class InternalTopicRules:
     def _violations(self, config: LogConfig, replicas: int | None) -> Iterator[str]:
         """Yield, for each setting that endangers committed offsets, its value, the allowed values, and the reason."""
         defaults, texts = self.defaults, config.to_topic_configs()
-
-        def violation(setting: str, must: str) -> str:
-            return f"{setting}={texts[setting]}: must be {must}"
-
-        if config.cleanup_policy != {"compact"}:
-            yield violation("cleanup.policy", "compact, because retention deletes committed offsets")
-        if config.compression_type != "producer":
-            yield violation("compression.type", "producer, because coordinators choose the codec themselves")
-        if config.unclean_leader_election_enable and not defaults.unclean_leader_election_enable:
-            yield violation(
-                "unclean.leader.election.enable", "false, because an unclean election loses committed offsets"
-            )
-        if _limit(config.retention_ms) < _limit(defaults.retention_ms):
-            yield violation("retention.ms", f"at least {defaults.retention_ms}, {_IF_DELETED}")
-        if _limit(config.retention_bytes) < _limit(defaults.retention_bytes):
-            yield violation("retention.bytes", f"at least {defaults.retention_bytes}, {_IF_DELETED}")
-        if config.delete_retention_ms < defaults.delete_retention_ms:
-            yield violation(
+        least_segment_bytes = min(self.segment_bytes, config.max_message_bytes)
+        least_in_sync = defaults.min_insync_replicas
+        rules: Sequence[tuple[str, bool, str]] = (
+            (
+                "cleanup.policy",
+                config.cleanup_policy != {"compact"},
+                "compact, because retention deletes committed offsets",
+            ),
+            (
+                "compression.type",
+                config.compression_type != "producer",
+                "producer, because coordinators choose the codec themselves",
+            ),
+            (
+                "unclean.leader.election.enable",
+                config.unclean_leader_election_enable and not defaults.unclean_leader_election_enable,
+                "false, because an unclean election loses committed offsets",
+            ),
+            (
+                "retention.ms",
+                _limit(config.retention_ms) < _limit(defaults.retention_ms),
+                f"at least {defaults.retention_ms}, {_IF_DELETED}",
+            ),
+            (
+                "retention.bytes",
+                _limit(config.retention_bytes) < _limit(defaults.retention_bytes),
+                f"at least {defaults.retention_bytes}, {_IF_DELETED}",
+            ),
+            (
                 "delete.retention.ms",
-                f"at least {defaults.delete_retention_ms}, because a replica that misses a tombstone "
-                "brings deleted offsets back",
-            )
-        if config.max_message_bytes < defaults.max_message_bytes:
-            yield violation(
+                config.delete_retention_ms < defaults.delete_retention_ms,
+                f"at least {defaults.delete_retention_ms}, because a replica that misses a tombstone brings deleted "
+                "offsets back",
+            ),
+            (
                 "max.message.bytes",
+                config.max_message_bytes < defaults.max_message_bytes,
                 f"at least {defaults.max_message_bytes}, because a coordinator writes each commit as one batch",
-            )
-        if config.segment_bytes < (least := min(self.segment_bytes, config.max_message_bytes)):
-            yield violation("segment.bytes", f"at least {least}, because each batch must fit into a segment")
-        if config.min_insync_replicas < defaults.min_insync_replicas:
-            yield violation(
+            ),
+            (
+                "segment.bytes",
+                config.segment_bytes < least_segment_bytes,
+                f"at least {least_segment_bytes}, because each batch must fit into a segment",
+            ),
+            (
                 "min.insync.replicas",
-                f"at least {defaults.min_insync_replicas}, because fewer replicas may lose acknowledged commits",
-            )
-        if replicas is not None and config.min_insync_replicas > max(replicas, defaults.min_insync_replicas):
-            yield violation(
-                "min.insync.replicas", f"at most {replicas}, because no commit succeeds with fewer replicas in sync"
-            )
+                config.min_insync_replicas < least_in_sync,
+                f"at least {least_in_sync}, because fewer replicas may lose acknowledged commits",
+            ),
+            (
+                "min.insync.replicas",
+                replicas is not None and config.min_insync_replicas > max(replicas, least_in_sync),
+                f"at most {replicas}, because no commit succeeds with fewer replicas in sync",
+            ),
+        )
+        for setting, is_violated, must in rules:
+            if is_violated:
+                yield f"{setting}={texts[setting]}: must be {must}"
 
 
 _IF_DELETED = "because committed offsets must outlive any change of cleanup.policy"
