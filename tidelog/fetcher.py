@@ -195,44 +195,59 @@ class Fetcher:
         starting = buffer.position is None
         if buffer.is_busy or (not starting and not (has_room and buffer.wants_data)):
             return
-        leader = self._client.view.leader_of(*buffer.topic_partition)
         if starting and buffer.awaits_commit:
             if buffer.must_wait(None, now_ms):
                 plan.look_again(buffer.retry_at_ms)
             else:
                 plan.uncommitted[buffer.topic_partition if buffer.is_alone else None].append(buffer)
-            return
-        is_of_topic = leader is None or buffer.is_of_topic(leader.topic_id)
+        elif (leader := self._leader_of(buffer, plan)) is None:
+            pass  # the plan has the reason
+        elif buffer.must_wait(leader, now_ms):
+            plan.look_again(buffer.retry_at_ms)
+        elif starting:
+            self._consider_start(buffer, leader, plan)
+        else:
+            self._consider_fetch(buffer, leader, plan)
+
+    def _leader_of(self, buffer: PartitionBuffer, plan: _Plan) -> Leader | None:
+        """Return the partition's leader; None if the partition is missing or has no leader, as the plan then says."""
+        leader = self._client.view.leader_of(*buffer.topic_partition)
         may_be_gone = leader is None or buffer.attempts or buffer.trouble.error is not None
         if may_be_gone and self._is_refused(buffer):
             plan.missing = True
-            return
+            return None
         if leader is None:
             plan.missing |= buffer.trouble.error is not None
             plan.leaderless |= buffer.trouble.error is None
-            return
-        if isinstance(buffer.trouble.error, UnknownTopicOrPartitionError):
+        elif isinstance(buffer.trouble.error, UnknownTopicOrPartitionError):
             buffer.trouble.clear()  # the partition is there now
-        addressee = leader.broker_id, buffer.topic_partition if buffer.is_alone else None
-        led = buffer, buffer.generation, leader
-        if buffer.must_wait(leader, now_ms):
-            plan.look_again(buffer.retry_at_ms)
-        elif starting and not is_of_topic:
+        return leader
+
+    def _consider_start(self, buffer: PartitionBuffer, leader: Leader, plan: _Plan) -> None:
+        """Plan how a partition without a position gets one."""
+        if not buffer.is_of_topic(leader.topic_id):
             self._positions.made_anew(buffer)
             plan.look_again(buffer.retry_at_ms)
-        elif starting and buffer.reset_to is None:
+        elif buffer.reset_to is None:
             self._positions.nowhere(buffer)
             plan.look_again(buffer.retry_at_ms)
-        elif starting and buffer.reset_to is not None:
-            (plan.at_ends if buffer.reset_to < 0 else plan.at_times)[addressee].append(led)
-        elif is_of_topic and self._positions.is_ahead(buffer, leader):
+        else:
+            look_ups = plan.at_ends if buffer.reset_to < 0 else plan.at_times
+            look_ups[_addressee(buffer, leader)].append((buffer, buffer.generation, leader))
+
+    def _consider_fetch(self, buffer: PartitionBuffer, leader: Leader, plan: _Plan) -> None:
+        """Plan a fetch, or first a check that the leader has what was read before."""
+        led = buffer, buffer.generation, leader
+        if not buffer.is_of_topic(leader.topic_id):
+            # The view shows another topic of this name, but may be old. The answer to a fetch decides.
+            plan.fetches[_addressee(buffer, leader)].append(led)
+        elif self._positions.is_ahead(buffer, leader):
             self._client.doubt()
             plan.leaderless = True
-        elif is_of_topic and buffer.is_unchecked_in(leader.epoch):
-            plan.unchecked[addressee].append(led)
+        elif buffer.is_unchecked_in(leader.epoch):
+            plan.unchecked[_addressee(buffer, leader)].append(led)
         else:
-            # If the view shows another topic of this name, the view may be old. The answer to a fetch decides.
-            plan.fetches[addressee].append(led)
+            plan.fetches[_addressee(buffer, leader)].append(led)
 
     def _room_bytes(self) -> int:
         """How much more may be fetched ahead. What nobody reads for now gives way to what somebody does."""
@@ -401,3 +416,7 @@ class Fetcher:
             self._report(buffer, CorruptMessageError(f"{buffer.topic_partition} at {buffer.fetch_offset}: {error}"))
         elif not is_retriable(error):
             self._report(buffer, type(error)(f"{buffer.topic_partition}: {error}"))
+
+
+def _addressee(buffer: PartitionBuffer, leader: Leader) -> _Addressee:
+    return leader.broker_id, buffer.topic_partition if buffer.is_alone else None
