@@ -22,6 +22,7 @@ from tidelog.model import TopicPartition
 from tidelog.quantities import count_of, plural
 
 if TYPE_CHECKING:
+    from tidelog.admin import Admin
     from tidelog.descriptions import PartitionDescription
     from tidelog.partition_messages import PartitionReassignment
 
@@ -77,19 +78,16 @@ def reassign(
         tps = {each.partition: TopicPartition(name, each.partition) for each in described}
         moving = {tp.partition: each for tp, each in admin.list_partition_reassignments(tps.values()).items()}
         assignment = {each.partition: target_replicas(each, moving.get(each.partition)) for each in described}
-        changes: dict[int, Sequence[int] | None] = {}
+        changes: Mapping[int, Sequence[int] | None] = {}
         if cancel:
-            changes.update(dict.fromkeys(moving))
+            changes = dict.fromkeys(moving)
         elif drained:
-            try:
-                changes.update(drain(assignment, drained, admin.describe_cluster().brokers))
-            except ValueError as error:
-                raise click.ClickException(str(error)) from None
+            changes = _drained(admin, assignment, drained)
         elif wanted:
             require_partitions(name, assignment, wanted)
             if not yes:
                 refuse_losses(lost_replicas(name, assignment, wanted))
-            changes.update(wanted)
+            changes = wanted
         if changes:
             admin.alter_partition_reassignments({tps[number]: replicas for number, replicas in changes.items()})
         going_on = admin.list_partition_reassignments(tps.values())
@@ -97,19 +95,31 @@ def reassign(
     progress = {tp.partition: Progress.of(each, now[tp.partition]) for tp, each in sorted(going_on.items())}
     started = [StartedChange(number, assignment[number], replicas) for number, replicas in sorted(changes.items())]
     if as_json:
-        told = {
-            "topic": name,
-            "changes": [each.as_json(progress) for each in started],
-            "reassignments": [each.as_json() for each in progress.values()],
-        }
-        click.echo(json.dumps(told))
-        return
+        reassignments = [each.as_json() for each in progress.values()]
+        changed = [each.as_json(progress) for each in started]
+        click.echo(json.dumps({"topic": name, "changes": changed, "reassignments": reassignments}))
+    elif started or progress:
+        _show(name, started, progress)
+    else:
+        click.echo(_nothing(name, drained))
+
+
+def _drained(
+    admin: Admin, assignment: Mapping[int, Sequence[int]], drained: Collection[int]
+) -> Mapping[int, Sequence[int]]:
+    """Return the new replicas of partitions on drained brokers. ClickException if no other brokers can take them."""
+    try:
+        return drain(assignment, drained, admin.describe_cluster().brokers)
+    except ValueError as error:
+        raise click.ClickException(str(error)) from None
+
+
+def _show(name: str, started: Sequence[StartedChange], progress: Mapping[int, Progress]) -> None:
     for each in started:
         click.echo(f"{name}/{each.partition}: {each.sentence(progress)}")
-    for line in format_table(Progress.HEADINGS, [each.as_row() for each in progress.values()]) if progress else ():
-        click.echo(line)
-    if not started and not progress:
-        click.echo(_nothing(name, drained))
+    if progress:
+        for line in format_table(Progress.HEADINGS, [each.as_row() for each in progress.values()]):
+            click.echo(line)
 
 
 def target_replicas(described: PartitionDescription, moving: PartitionReassignment | None) -> tuple[int, ...]:
