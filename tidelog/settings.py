@@ -95,7 +95,7 @@ class ClientSettings:
     bootstrap_timeout_ms: int = 5_000
 
     def __post_init__(self) -> None:
-        _text(self, "client_id")
+        _check(self, "client_id", arguments.text)
         _whole(self, "request_timeout_ms", 1)
         _whole(self, "retry_backoff_ms", 1)
         _whole(self, "retry_backoff_max_ms", 1)
@@ -127,7 +127,7 @@ class ProducerSettings(ClientSettings):
             raise ConfigError(f"acks must be 'all', 1 or 0, not {self.acks!r}")
         acks = -1 if self.acks == "all" else int(self.acks)
         if self.enable_idempotence is not None:
-            _flag(self, "enable_idempotence")
+            _check(self, "enable_idempotence", arguments.flag)
         if self.enable_idempotence and acks != -1:
             raise ConfigError(f"enable_idempotence=True needs acks='all', not {self.acks!r}")
         idempotent = acks == -1 if self.enable_idempotence is None else self.enable_idempotence
@@ -203,7 +203,7 @@ class ConsumerSettings(ClientSettings):
             _whole(self, "consumer_timeout_ms", 0)
         _whole(self, "max_decompressed_batch_bytes", 1, MOST_DECOMPRESSED_BYTES)
         _whole(self, "default_api_timeout_ms", 1)
-        _flag(self, "check_crcs")
+        _check(self, "check_crcs", arguments.flag)
         self._check_group()
 
     def _check_group(self) -> None:
@@ -214,10 +214,10 @@ class ConsumerSettings(ClientSettings):
             if value is not None and (not isinstance(value, str) or not value):
                 raise ConfigError(f"{name} must be None or a name, not {value!r}")
             if value is not None:
-                _text(self, name)
+                _check(self, name, arguments.text)
         if self.group_instance_id is not None and self.group_id is None:
             raise ConfigError("group_instance_id needs a group_id")
-        _flag(self, "enable_auto_commit")
+        _check(self, "enable_auto_commit", arguments.flag)
         _whole(self, "auto_commit_interval_ms", 0)
         _whole(self, "session_timeout_ms", 1, INT32_MAX)
         _whole(self, "heartbeat_interval_ms", 1, INT32_MAX)
@@ -293,15 +293,10 @@ def _whole(settings: object, name: str, least: int, most: int = arguments.INT64_
         raise ConfigError(f"{name} must be {allowed}, not {arguments.shown(value)}") from None
 
 
-def _flag(settings: object, name: str) -> None:
-    value = getattr(settings, name)
-    if not isinstance(value, bool):
-        raise ConfigError(f"{name} must be True or False, not {arguments.shown(value)}")
-
-
-def _text(settings: object, name: str) -> None:
+def _check(settings: object, name: str, check: Callable[[str, object], object]) -> None:
+    """Raise ConfigError if `check`, a function of `tidelog.arguments`, refuses the setting."""
     try:
-        arguments.text(name, getattr(settings, name))
+        check(name, getattr(settings, name))
     except (TypeError, ValueError) as error:
         raise ConfigError(str(error)) from None
 
