@@ -206,9 +206,10 @@ class CrashableFiles:
     def sync_directory(self, path: Path) -> None:
         with self._mutex:
             self.mutate("sync", path)
-            directory = self._directory(path)
+            directory, order = self._directory(path), len(self.mutations)
+            began = len(directory.states)
             self.finish()
-            directory.sync(len(self.mutations))
+            directory.sync(order, began)
 
     def try_lock(self, path: Path) -> Lock | None:
         with self._mutex:
@@ -295,10 +296,11 @@ class CrashableFile:
     def sync(self) -> None:
         with self._files._mutex:
             self._files.mutate("sync", self.path)
-            self._files.finish()
             content = self._files._entry(self.path)  # by its name, as the real one: nothing is synced that is gone
+            began = len(content.changes) if isinstance(content, Content) else 0
+            self._files.finish()
             if isinstance(content, Content):
-                content.sync()
+                content.sync(began)
 
     def close(self) -> None:
         self._content = None

@@ -62,11 +62,13 @@ class Content:
         change.apply(self.seen)
         self.changes.append(change)
 
-    def sync(self) -> None:
-        for change in self.changes[self.lost :]:
+    def sync(self, count: int | None = None) -> None:
+        """Bring the first `count` of the changes to the disk, those from before the sync began; None: all."""
+        began = len(self.changes) if count is None else min(count, len(self.changes))
+        for change in self.changes[self.lost : began]:
             change.apply(self.synced)
-        self.changes.clear()
-        self.lost = 0
+        del self.changes[:began]
+        self.lost = max(self.lost - began, 0)
 
     def flip(self, position: int, bits: int) -> None:
         """The disk and the page cache have other bits there than were written."""
@@ -152,8 +154,11 @@ class Directory:
     def changed(self, order: int) -> None:
         self.states.append((order, dict(self.names)))
 
-    def sync(self, order: int) -> None:
-        self.states = [(order, dict(self.names))]
+    def sync(self, order: int, count: int | None = None) -> None:
+        """Bring the last of the first `count` states to the disk, those from before the sync began; None: the last."""
+        states = self.states if count is None else self.states[:count]
+        names = states[-1][1] if states else dict(self.names)
+        self.states = [(order, names), *self.states[len(states) :]]
 
     def after_crash(self, choice: Random | Fate) -> Directory:
         last = len(self.states) - 1

@@ -239,11 +239,13 @@ class SystemCalls:
 
     def _follow_fsync(self, opened: _Opened) -> None:
         self.disk.mutate("sync", opened.path)
+        entry, order = opened.entry, len(self.disk.mutations)
+        began = len(entry.states if isinstance(entry, Directory) else entry.changes)
         self.disk.finish()
-        if isinstance(opened.entry, Directory):
-            opened.entry.sync(len(self.disk.mutations))
+        if isinstance(entry, Directory):
+            entry.sync(order, began)
         else:
-            opened.entry.sync()
+            entry.sync(began)
 
     def _follow_fdatasync(self, opened: _Opened) -> None:
         self._follow_fsync(opened)

@@ -9,6 +9,9 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Callable, Iterator
+from contextlib import suppress
+from functools import partial
+from itertools import count
 from pathlib import Path
 from random import Random
 from typing import NamedTuple
@@ -20,6 +23,7 @@ from simulation.page_cache import FORGOTTEN, KEPT
 
 from storage import leader_epochs, lost_logs, meta_properties, partition_metadata
 from storage.checkpoints import CLEANER_OFFSETS, HIGH_WATERMARKS, LOG_STARTS, RECOVERY_POINTS, read_offsets
+from storage.descriptors import OutOfDescriptorsError
 from storage.directory_checkpoints import Committed
 from storage.file_names import (
     BOOT_ID,
@@ -40,6 +44,7 @@ from tests.storage.logs import NOW, batch, config
 from tests.storage.system_calls import Call, SystemCalls
 from tidelog.errors import StorageError
 from tidelog.model import TopicPartition
+from tidelog.records import iter_headers
 
 TP = TopicPartition("orders", 0)
 SETTINGS = config(segment_bytes=600, retention_bytes=300)
@@ -253,6 +258,13 @@ def empty_active_segment(broker: Broker) -> None:
     broker.log.roll(NOW)
 
 
+def rolled_behind_a_flush(broker: Broker) -> None:
+    """All is synced when the roll writes a snapshot and begins a segment, so that the flush has no more to do."""
+    broker.append(3, producer_id=7)
+    broker.log.flush()
+    broker.log.roll(NOW)
+
+
 def producers_that_only_the_snapshot_knows(broker: Broker) -> None:
     broker.append(3, producer_id=7)
     broker.append(20)
@@ -291,6 +303,7 @@ def vouched_for(name: str, log: Log) -> bool:
         few_batches,
         several_segments,
         empty_active_segment,
+        rolled_behind_a_flush,
         producers_that_only_the_snapshot_knows,
         truncated,
         trimmed,
@@ -348,6 +361,247 @@ def test_damaged_tail_is_set_aside_on_the_disk_before_it_is_cut(disk: Disk) -> N
         strays = [name for name in picture.names(path.parent) if name.endswith(STRAY_SUFFIX)]
         kept = [picture.read(path), *(picture.read(path.parent / name) for name in strays)]
         assert damaged in kept, "the bytes from the damage on are in the log, or set aside"
+
+
+@pytest.mark.parametrize("segments", [1, 3], ids=["in the active segment", "with segments behind it"])
+def test_synced_bytes_behind_damage_are_kept_before_they_are_cut_off(disk: Disk, segments: int) -> None:
+    """No crash explains such damage, so that what comes after it must outlast every later crash as well."""
+    broker = Broker(disk)
+    for number in range(segments):
+        broker.append(4)
+        if number < segments - 1:
+            broker.log.roll(NOW)
+    broker.log.flush()
+    broker.manager.checkpoint_recovery_points()
+    broker.manager.close(clean=False)
+    path = broker.inside(file_name(0, LOG_SUFFIX))
+    file = disk.files.open(path)
+    file.write(200, (b"damage",))
+    file.sync()
+    file.close()
+    written = {name: disk.files.read(broker.log.directory / name) or b"" for name in disk.files.names(path.parent)}
+    logs = {name: data for name, data in written.items() if name.endswith(LOG_SUFFIX)}
+    pictures = disk.pictures(lambda: Broker(disk))
+    pictures += [disk.after(), *(disk.after(Random(seed)) for seed in SEEDS)]
+    for picture in pictures:
+        found = {name: picture.read(path.parent / name) or b"" for name in picture.names(path.parent)}
+        kept = b"".join(data for name, data in found.items() if name.endswith(STRAY_SUFFIX))
+        for name, data in logs.items():
+            left = found.get(name, b"")
+            assert data.startswith(left) and data[len(left) :] in kept, f"{name} was cut before its rest was kept"
+
+
+# --- work beside a sync ------------------------------------------------------------------------------
+
+
+def append_more(broker: Broker) -> None:
+    broker.append(3)
+
+
+def roll_and_append(broker: Broker) -> None:
+    broker.log.roll(NOW)
+    broker.append(2)
+
+
+def cut_and_append(broker: Broker) -> None:
+    broker.log.truncate_to(9)
+    broker.append(5, producer_id=9)
+
+
+def begin_an_epoch(broker: Broker) -> None:
+    broker.log.assign_leader_epoch(4)
+    broker.log.append_as_leader(batch(NOW, value=b"of a later epoch"), 4, NOW)
+
+
+def retire_oldest(broker: Broker) -> None:
+    """Retention takes segments out of the log; their files stay for a while under other names."""
+    assert broker.log.delete_old_segments(NOW, broker.log.log_end_offset)
+
+
+def content_between(log: Log, offset: int, end_offset: int) -> bytes:
+    found = b""
+    while offset < end_offset:
+        data = bytes(log.read(offset, 1 << 20, end_offset))
+        found += data
+        offset = [header.next_offset for _, header in iter_headers(memoryview(data))][-1]
+    return found
+
+
+def assert_what_is_noted_is_on_the_disk(broker: Broker) -> None:
+    """What lies below the recovery point survives a power failure, and so does whatever the checkpoints say."""
+    log, disk = broker.log, broker.disk
+    begin, synced_to = log.log_start_offset, log.recovery_point
+    for noted in (False, True):
+        if noted:
+            broker.manager.checkpoint_recovery_points()
+            broker.manager.checkpoint_log_starts()
+        for choice in (FORGOTTEN, *map(Random, SEEDS)):
+            picture = disk.after(choice)
+            again = Broker(disk, picture).log
+            assert again.log_end_offset >= max(
+                synced_to, read_offsets(picture, broker.path(RECOVERY_POINTS)).get(TP, 0)
+            )
+            if synced_to > begin:
+                assert content_between(again, begin, synced_to) == content_between(log, begin, synced_to)
+                assert again.log_start_offset == begin or not noted
+
+
+def run_beside(broker: Broker, work: Callable[[], object], act: Callable[[], object], call: str, number: int) -> bool:
+    """Do the work, and the act within its call number `number` that begins so; whether there is such a call."""
+    power = broker.disk.power
+    assert isinstance(power, CrashableFiles)
+    begun, left = len(power.mutations), number
+
+    def boundary() -> None:
+        nonlocal left
+        if power.mutations[-1].startswith(call):
+            left -= 1
+            if left == -1:
+                power.boundary = lambda: None
+                act()
+
+    power.boundary = boundary
+    work()
+    power.boundary = lambda: None
+    assert len(power.mutations) > begun
+    return left < 0
+
+
+@pytest.mark.parametrize("act", [append_more, roll_and_append, cut_and_append, begin_an_epoch, retire_oldest])
+@pytest.mark.parametrize("flushed_before", [False, True], ids=["never flushed", "flushed before"])
+def test_flush_vouches_only_for_what_was_there_when_each_sync_began(
+    act: Callable[[Broker], object], flushed_before: bool
+) -> None:
+    for number in count():
+        for disk in disk_of(CrashableFiles, Path("/")):
+            broker = Broker(disk)
+            broker.append(12)
+            if flushed_before:
+                broker.log.flush()
+                broker.append(8)
+            happened = run_beside(broker, broker.log.flush, partial(act, broker), "sync", number)
+            assert_what_is_noted_is_on_the_disk(broker)
+        if not happened:
+            break
+    assert number > 2
+
+
+def test_flush_amid_a_change_of_names_vouches_for_none_of_them() -> None:
+    for number in count():
+        for disk in disk_of(CrashableFiles, Path("/")):
+            broker = Broker(disk)
+            flushed(broker)
+            broker.append(12)
+            happened = run_beside(broker, partial(retire_oldest, broker), broker.log.flush, "rename 0", number)
+            assert_what_is_noted_is_on_the_disk(broker)
+            broker.log.flush()
+            assert_what_is_noted_is_on_the_disk(broker)
+        if not happened:
+            break
+    assert number > 2
+
+
+# --- no descriptor is left ---------------------------------------------------------------------------
+
+
+def refuse_one_open(broker: Broker, number: int) -> Callable[[], bool]:
+    """Let the open number `number` from now on fail with EMFILE; returns what ends that and says whether one failed."""
+    calls, left = broker.disk.power, number
+    assert isinstance(calls, SystemCalls)
+
+    def refuse(call: Call) -> int:
+        nonlocal left
+        left -= call.name == "open"
+        return errno.EMFILE if call.name == "open" and left == -1 else 0
+
+    def end() -> bool:
+        calls.refuse = lambda call: 0
+        return left < 0
+
+    calls.refuse = refuse
+    return end
+
+
+def test_flush_that_got_no_descriptor_is_made_good_by_the_next_one(tmp_path: Path) -> None:
+    """Nothing was tried, so that nothing counts as done either: no name, no index, no leader epoch."""
+    for number in count():
+        for disk in disk_of(DURABLE["production"], tmp_path / str(number)):
+            broker = Broker(disk)
+            broker.append(5)
+            broker.log.assign_leader_epoch(3)
+            broker.append(5)
+            refused = refuse_one_open(broker, number)
+            with suppress(OutOfDescriptorsError):
+                broker.log.flush()
+            happened = refused()
+            broker.log.flush()
+            assert_what_is_noted_is_on_the_disk(broker)
+            epochs = disk.after().read(broker.inside(leader_epochs.FILE_NAME))
+            assert epochs == disk.files.read(broker.inside(leader_epochs.FILE_NAME))
+        if not happened:
+            break
+    assert number > 5
+
+
+#: Operations that may be repeated if they got no descriptor.
+REPEATED = (
+    "flush",
+    "flush of rolled segments",
+    "leader epochs, with a flush",
+    "recovery points",
+    "high watermarks",
+    "log starts",
+    "cleaner offset",
+    "lost logs",
+    "possible loss",
+    "loss dealt with",
+    "segments removed by retention, with a flush",
+    "recovery point, lowered by a truncation",
+    "recovery point, lowered as the log begins anew",
+)
+
+
+@pytest.mark.parametrize("name", REPEATED)
+def test_operation_that_got_no_descriptor_keeps_its_promise_when_it_is_repeated(name: str, tmp_path: Path) -> None:
+    promise = PROMISES[name]
+    for number in count():
+        for disk in disk_of(DURABLE["production"], tmp_path / str(number)):
+            broker = Broker(disk)
+            promise.prepare(broker)
+            refused, interrupted = refuse_one_open(broker, number), False
+            try:
+                promise.act(broker)
+            except OutOfDescriptorsError:
+                pass
+            except StorageError as error:
+                interrupted = "in the middle of a change" in str(error)  # which the next start finishes
+                assert interrupted
+            happened = refused()
+            if not interrupted:
+                promise.act(broker)
+                assert promise.fact(broker, disk.after()) == promise.fact(broker, disk.files), f"open number {number}"
+        if not happened:
+            break
+    assert number > 0
+
+
+def test_close_that_got_no_descriptor_vouches_for_nothing_that_is_not_on_the_disk(tmp_path: Path) -> None:
+    for number in count():
+        for disk in disk_of(DURABLE["production"], tmp_path / str(number)):
+            broker = Broker(disk)
+            broker.append(12, producer_id=7)
+            known, end_offset = last_batches(broker.log), broker.log.log_end_offset
+            refused = refuse_one_open(broker, number)
+            with suppress(StorageError):
+                broker.manager.close()
+            happened = refused()
+            if disk.after().exists(broker.path(CLEAN_SHUTDOWN)):
+                again = Broker(disk, disk.after()).log
+                assert (again.log_end_offset, again.recovery_point) == (end_offset, end_offset)
+                assert last_batches(again) == known
+        if not happened:
+            break
+    assert number > 10
 
 
 # --- syncs that fail ---------------------------------------------------------------------------------
@@ -418,3 +672,22 @@ def test_retention_keeps_producers_whose_snapshot_a_crash_has_damaged(disk: Disk
     killed = again.files
     assert isinstance(killed, CrashableFiles)
     assert last_batches(Broker(disk, killed.crash(KEPT)).log) == {7: 2}
+
+
+def test_failed_sync_that_cannot_be_noted_leaves_no_marker_of_a_clean_shutdown(tmp_path: Path) -> None:
+    for disk in disk_of(DURABLE["production"], tmp_path):
+        broker = Broker(disk)
+        broker.append(8, producer_id=7)
+        assert isinstance(disk.power, SystemCalls)
+        calls = disk.power
+
+        def refuse(call: Call) -> int:
+            failing = (call.name == "fsync" and call.path.suffix == LOG_SUFFIX) or call.name == "unlink"
+            return errno.EIO if failing else 0
+
+        calls.refuse = refuse
+        with pytest.raises(StorageError):
+            broker.log.flush()
+        calls.refuse = lambda call: 0
+        broker.manager.close()
+        assert not broker.files.exists(broker.path(CLEAN_SHUTDOWN))

@@ -364,6 +364,40 @@ def test_refused_close_of_a_file_is_a_storage_error(
     assert file.read(0, 3) == b"new", "it opens again"
 
 
+@pytest.mark.parametrize("error", ERRORS, ids=errno.errorcode.__getitem__)
+def test_removal_of_a_directory_tells_the_error_of_each_system_call(
+    error: int, production: tuple[RealFiles, Path, SystemCalls]
+) -> None:
+    """Which calls a removal makes depends on the interpreter, so that they are counted first."""
+    files, root, calls = production
+
+    def made() -> int:
+        files.make_directory(root / "c")
+        files.replace(root / "c" / "file", b"")
+        return len(calls.made)
+
+    before = made()
+    files.remove_directory(root / "c")
+    count = len(calls.made) - before
+    assert count >= 2, "a file and its directory are removed"
+    for number in range(1, count + 1):
+        refused = made() + number
+        calls.refuse = lambda call, refused=refused: error if len(calls.made) == refused else 0  # type: ignore[misc]
+        with pytest.raises(StorageError, match=str(root / "c")):
+            files.remove_directory(root / "c")
+        calls.refuse = lambda call: 0
+
+
+def test_replace_beside_a_directory_with_the_drafts_name_leaves_nothing_of_another_draft(
+    production: tuple[RealFiles, Path, SystemCalls],
+) -> None:
+    files, root, calls = production
+    files.make_directory(root / "a.tmp")
+    files.open(root / "a.1.tmp").write(0, (b"a longer draft of an earlier process",))
+    files.replace(root / "a", b"new")
+    assert files.read(root / "a") == calls.crash(FORGOTTEN).read(root / "a") == b"new"
+
+
 def test_read_of_a_whole_file_that_fails_half_way_is_a_storage_error() -> None:
     with pytest.raises(StorageError, match="/proc/self/mem: Input/output error"):
         RealFiles().read(Path("/proc/self/mem"))
