@@ -110,7 +110,9 @@ class Fault(Enum):
     LOSE_ANSWER = auto()  # … after it acted on it
     SWALLOW = auto()  # no answer, connection stays
     SWALLOW_ANSWER = auto()
-    DELAY = auto()  # acted on and answered 5 s later
+    DELAY = auto()  # acted on and answered `FakeCluster.delay_s` later
+    LEAVE_OUT = auto()  # acted on, and the answer names no partition
+    LEAVE_OUT_UNDONE = auto()  # not acted on, and the answer names no partition
     NOT_ENOUGH_REPLICAS = auto()
     NOT_ENOUGH_AFTER_APPEND = auto()
     FORGET_PRODUCERS = auto()  # UNKNOWN_PRODUCER_ID
@@ -121,12 +123,14 @@ class Fault(Enum):
 class Verdict(NamedTuple):
     """What the leader does with one batch: it appends it or not (`stored`), and answers `code` in either case.
 
+    faulty: the positions of the records for which it refuses the batch (KIP-467).
     A leader that recognises a repetition answers with the place of the first batch, as real leaders do, instead of
     refusing it for its size or its sequence.
     """
 
     code: int
     stored: bool
+    faulty: tuple[int, ...] = ()
 
 
 @dataclass
@@ -253,6 +257,7 @@ class FakeCluster:
         self.on_send: Callable[[int, Request], None] = lambda broker, request: None
         self.refusals: dict[type[Request], deque[int]] = defaultdict(deque)
         self.verdicts: deque[Verdict] = deque()
+        self.delay_s = 5.0
         self.requests: list[tuple[int, Request]] = []
         self.connections: dict[int, set[FakeConnection]] = defaultdict(set)
         self.known_to: dict[int, set[str]] = {}
@@ -422,9 +427,10 @@ class FakeCluster:
         repeated = partition.place_of_repeated(batch)
         if verdict.stored:
             partition.append(batch)
-        elif repeated is not None and verdict.code in CHECKED_AFTER_REPETITIONS:
+        elif repeated is not None and (verdict.code in CHECKED_AFTER_REPETITIONS or verdict.faulty):
             return ProducePartitionResponse(*tp, 0, repeated)
-        return ProducePartitionResponse(*tp, verdict.code)
+        named = tuple(RecordError(each, f"record {each} is excluded") for each in verdict.faulty)
+        return ProducePartitionResponse(*tp, verdict.code, record_errors=named)
 
     async def _fetch(self, broker: int, code: int, request: FetchRequest) -> FetchResponse:
         deadline = asyncio.get_running_loop().time() + request.max_wait_ms / 1000
@@ -603,7 +609,7 @@ class FakeConnection:
         if fault is Fault.SWALLOW:
             return
         if fault is Fault.DELAY:
-            await asyncio.sleep(5)
+            await asyncio.sleep(cluster.delay_s)
         if fault is Fault.MOVE_LEADERS:
             self._move(request)
         if fault is Fault.FORGET_PRODUCERS:
@@ -614,7 +620,12 @@ class FakeConnection:
             cluster.refusals[type(request)].append(NotEnoughReplicasError.code)
         if fault is Fault.NOT_ENOUGH_AFTER_APPEND:
             cluster.refusals[type(request)].append(NotEnoughReplicasAfterAppendError.code)
-        response = await cluster.handle(self._broker, request)
+        left_out = fault in (Fault.LEAVE_OUT, Fault.LEAVE_OUT_UNDONE) and isinstance(request, ProduceRequest)
+        if left_out and fault is Fault.LEAVE_OUT_UNDONE:
+            response: Response = ProduceResponse(())
+        else:
+            response = await cluster.handle(self._broker, request)
+            response = ProduceResponse(()) if left_out else response
         if fault is Fault.MOVE_LEADERS_AFTER:
             self._move(request)
         if fault is Fault.LOSE_ANSWER:

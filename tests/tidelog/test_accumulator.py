@@ -320,6 +320,18 @@ def test_sequences_that_may_be_in_the_log_are_not_given_to_the_halves() -> None:
     assert story.take(ANEW) == (8, 0, 1)
 
 
+def test_sequences_that_may_be_in_the_log_are_not_given_to_what_a_refusal_leaves() -> None:
+    story = Story()
+    story.send()
+    story.send()
+    story.take()
+    story.accumulator.retry(story.queue(), NetworkError(), 1050, outcome_unknown=True)
+    story.take()
+    story.accumulator.drop_refused(story.queue(), {0: InvalidTimestampError()})
+    assert story.queue().identity is None and story.queue().refused == ME
+    assert story.take(ANEW) == (8, 0, 1)
+
+
 def test_a_half_of_what_may_be_in_the_log_may_be_in_the_log() -> None:
     story = Story()
     futures = [story.send(), story.send()]

@@ -7,7 +7,11 @@ producer calls certainly lost is not in the log.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import asyncio
+import contextlib
+import random
+from collections.abc import Callable, Sequence
+from itertools import product
 from typing import Any, NamedTuple
 
 import pytest
@@ -19,7 +23,7 @@ from tests.tidelog.fake_cluster import FakeCluster, FakePartition, Fault, Verdic
 from tests.virtual_time import on_virtual_time
 from tidelog import errors
 from tidelog.errors import BrokerError, error_for
-from tidelog.messages import ProduceRequest, Request
+from tidelog.messages import InitProducerIdRequest, ProduceRequest, Request
 from tidelog.record_future import RecordFuture
 
 #: No version of the protocol defines this code.
@@ -46,21 +50,33 @@ ANSWERED_BEFORE_THE_APPEND = {
     errors.UnsupportedForMessageFormatError.code,
     errors.UnsupportedVersionError.code,
 }
+#: These say that the leader does not know the producer as the producer knows itself; a new producer id helps.
+FORGOTTEN = {
+    errors.InvalidProducerEpochError.code,
+    errors.OutOfOrderSequenceError.code,
+    errors.UnknownProducerIdError.code,
+}
 #: This one says that the batch is stored.
 ANSWERED_AFTER_THE_APPEND = {errors.DuplicateSequenceError.code}
 
 
 class End(NamedTuple):
-    """How one attempt ends for the producer (an error code, a lost connection, silence), and what the leader did."""
+    """How one attempt ends for the producer (an error code, a lost connection, silence), and what the leader did.
+
+    faulty   the positions of the records that the leader names as the reason
+    """
 
     seen: int | str
     stored: bool
+    faulty: tuple[int, ...] = ()
 
 
-DISCONNECTION, SILENCE = "disconnection", "silence"
+DISCONNECTION, SILENCE, OMISSION, SEND_ERROR = "disconnection", "silence", "omission", "send-error"
 CODES = sorted({cls.code for cls in BrokerError.__subclasses__()} | {UNDEFINED_CODE})
-SEEN: list[int | str] = [*CODES, DISCONNECTION, SILENCE]
+SEEN: list[int | str] = [*CODES, DISCONNECTION, SILENCE, OMISSION, SEND_ERROR]
 _FAULTS = {
+    End(OMISSION, stored=True): Fault.LEAVE_OUT,
+    End(OMISSION, stored=False): Fault.LEAVE_OUT_UNDONE,
     End(DISCONNECTION, stored=True): Fault.LOSE_ANSWER,
     End(DISCONNECTION, stored=False): Fault.LOSE_REQUEST,
     End(SILENCE, stored=True): Fault.SWALLOW_ANSWER,
@@ -71,29 +87,45 @@ ENDS = [
     for seen in SEEN
     for stored in (True, False)
     if not (stored and seen in ANSWERED_BEFORE_THE_APPEND) and not (not stored and seen in ANSWERED_AFTER_THE_APPEND)
+] + [
+    End(error.code, False, faulty)
+    for error in (errors.InvalidRecordError, errors.InvalidTimestampError)
+    for faulty in ((0,), (1,), (0, 2))
 ]
 
 
 def _name(end: End) -> str:
     seen = end.seen if isinstance(end.seen, str) else type(error_for(end.seen)).__name__ + f"-{end.seen}"
-    return f"{seen}-{'stored' if end.stored else 'not-stored'}"
+    return f"{seen}-{'stored' if end.stored else 'not-stored'}" + "".join(f"-{each}" for each in end.faulty)
 
 
 def _attempts_end(cluster: FakeCluster, ends: Sequence[End]) -> None:
     """Let the next produce attempts end so, one after the other; later ones succeed."""
     left = iter(ends)
+    under_way: dict[int, End] = {}
 
-    def fault_of(broker: int, request: Request) -> Fault | None:
+    def on_send(broker: int, request: Request) -> None:
         end = next(left, None) if isinstance(request, ProduceRequest) else None
         if end is None:
-            return None
-        if end in _FAULTS:
-            return _FAULTS[end]
+            return
+        if end.seen != SEND_ERROR:
+            under_way[id(request)] = end
+            return
+        assert isinstance(request, ProduceRequest)
+        for each in request.partitions if end.stored else ():
+            with contextlib.suppress(BrokerError):
+                cluster.partitions[each.topic][each.partition].append(bytes(each.records))
+        raise errors.DisconnectedError("the connection broke while the request was sent")
+
+    def fault_of(broker: int, request: Request) -> Fault | None:
+        end = under_way.pop(id(request), None)
+        if end is None or end in _FAULTS:
+            return None if end is None else _FAULTS[end]
         assert isinstance(end.seen, int)
-        cluster.verdicts.append(Verdict(end.seen, end.stored))
+        cluster.verdicts.append(Verdict(end.seen, end.stored, end.faulty))
         return None
 
-    cluster.fault_of = fault_of
+    cluster.on_send, cluster.fault_of = on_send, fault_of
 
 
 class Story:
@@ -105,12 +137,24 @@ class Story:
         self.idempotent = idempotent
         self.sent: list[tuple[bytes, RecordFuture]] = []
 
-    async def tell(self, ends: Sequence[End], *, behind: int = 1, **options: Any) -> None:
+    async def tell(
+        self,
+        ends: Sequence[End],
+        *,
+        together: int = 1,
+        behind: int = 1,
+        before: Callable[[], object] = lambda: None,
+        **options: Any,
+    ) -> None:
         """One record succeeds, the attempts of the next end as `ends` say with others waiting behind it, a last one
         follows when all are settled.
+
+        together   so many records share the batch whose attempts end so
+        before     called before they are sent
         """
+        linger_ms = 0 if together == 1 else 5
         async with a_producer(
-            self.cluster, enable_idempotence=self.idempotent, request_timeout_ms=500, **options
+            self.cluster, enable_idempotence=self.idempotent, request_timeout_ms=500, linger_ms=linger_ms, **options
         ) as producer:
 
             async def send() -> RecordFuture:
@@ -121,7 +165,10 @@ class Story:
 
             await (await send()).wait_done()
             _attempts_end(self.cluster, ends)
-            await send()
+            before()
+            for _ in range(together):
+                await send()
+            await asyncio.sleep(linger_ms / 1000)
             for _ in range(behind):
                 await send()
             await producer.flush()
@@ -160,6 +207,17 @@ async def test_attempt_with_any_end_that_may_be_repeated_breaks_no_promise(end: 
     story.judge()
 
 
+@pytest.mark.parametrize("end", [End(code, stored=False) for code in CODES], ids=_name)
+@on_virtual_time
+async def test_record_survives_one_refusal_if_the_next_attempt_may_succeed(end: End) -> None:
+    assert isinstance(end.seen, int)
+    story = Story(idempotent=True)
+    await story.tell([end])
+    error = error_for(end.seen)
+    survives = error is None or error.retriable or end.seen in {errors.DuplicateSequenceError.code, *FORGOTTEN}
+    assert story.sent[1][1].succeeded() == survives
+
+
 @pytest.mark.parametrize("idempotent", [True, False], ids=["idempotent", "plain"])
 @pytest.mark.parametrize("end", ENDS, ids=_name)
 @on_virtual_time
@@ -174,26 +232,160 @@ async def test_attempts_with_any_end_until_the_deadline_break_no_promise(end: En
 @pytest.mark.parametrize("first", [End(SILENCE, stored=True), End(errors.StorageError.code, stored=True)], ids=_name)
 @on_virtual_time
 async def test_later_refusal_does_not_hide_that_an_earlier_attempt_may_be_stored(first: End, last: End) -> None:
-    between = End(errors.NotEnoughReplicasError.code, stored=False)
-    for ends in ([first, last], [first, between, last]):
-        for idempotent in (True, False):
-            story = Story(idempotent=idempotent)
-            await story.tell(ends, retries=len(ends) - 1)
-            story.judge()
+    between, too_large = (
+        End(cls.code, stored=False) for cls in (errors.NotEnoughReplicasError, errors.MessageTooLargeError)
+    )
+    stories = ([first, last], [first, between, last], [first, too_large, last])
+    for ends, idempotent, together in product(stories, (True, False), (1, 3)):
+        story = Story(idempotent=idempotent)
+        await story.tell(ends, together=together, retries=len(ends) - 1)
+        story.judge()
+
+
+@pytest.mark.parametrize("first", [(0,), (1,), (0, 2)], ids=str)
+@pytest.mark.parametrize("second", [(0,), (1,), (0, 1)], ids=str)
+@on_virtual_time
+async def test_two_refusals_for_single_records_fail_each_named_record_and_no_other(
+    first: tuple[int, ...], second: tuple[int, ...]
+) -> None:
+    story = Story(idempotent=True)
+    code = errors.InvalidRecordError.code
+    await story.tell([End(code, False, first), End(code, False, second)], together=4)
+    story.judge()
+    left = [number for number in range(4) if number not in first]
+    named = {*first, *(left[position] for position in second)}
+    batch = [future for _, future in story.sent[1:5]]
+    assert {number for number, future in enumerate(batch) if future.failed()} == named
+
+
+@pytest.mark.parametrize("retries", [0, 5])
+@on_virtual_time
+async def test_producer_whose_leader_lost_its_last_batches_goes_on_with_a_new_id(retries: int) -> None:
+    """An unclean election took them, so that no sequence under the old id would ever be the next one."""
+    cluster = FakeCluster()
+    (partition,) = cluster.create("t")
+    async with a_producer(cluster, retries=retries) as producer:
+        for _ in range(3):
+            await producer.send_and_wait("t", b"before")
+        (known,) = partition.producers.values()
+        partition.batches.pop()
+        known.pop()
+        futures = []
+        for number in range(3):
+            futures.append(await producer.send("t", b"%d" % number))
+            await futures[-1].wait_done()
+    assert [future.succeeded() for future in futures] == [retries > 0, True, True]
+
+
+@pytest.mark.parametrize("refused", ["t", "u"])
+@on_virtual_time
+async def test_partitions_of_one_request_end_each_by_its_own_answer(refused: str) -> None:
+    cluster = FakeCluster()
+    logs = {topic: cluster.create(topic)[0] for topic in ("t", "u")}
+    verdicts = {
+        topic: Verdict(errors.InvalidTopicError.code if topic == refused else 0, topic != refused) for topic in logs
+    }
+
+    def fault_of(broker: int, request: Request) -> None:
+        if isinstance(request, ProduceRequest):
+            assert {each.topic for each in request.partitions} == {"t", "u"}
+            cluster.verdicts.extend(verdicts[each.topic] for each in request.partitions)
+
+    async with a_producer(cluster, linger_ms=5) as producer:
+        cluster.fault_of = fault_of
+        futures = {topic: await producer.send(topic, topic.encode()) for topic in logs}
+        await producer.flush()
+    assert {topic: future.succeeded() for topic, future in futures.items()} == {
+        topic: topic != refused for topic in logs
+    }
+    assert {topic: log.values() for topic, log in logs.items()} == {
+        topic: [] if topic == refused else [topic.encode()] for topic in logs
+    }
+
+
+LATE_ENDS = [
+    End(errors.NotEnoughReplicasError.code, stored=False),
+    End(errors.MessageTooLargeError.code, stored=False),
+    End(errors.InvalidRecordError.code, stored=False, faulty=(0,)),
+    End(errors.OutOfOrderSequenceError.code, stored=False),
+    End(errors.StorageError.code, stored=True),
+    End(0, stored=True),
+]
+
+
+@pytest.mark.parametrize("end", LATE_ENDS, ids=_name)
+@on_virtual_time
+async def test_answer_after_the_deadline_of_its_records_changes_nothing_for_them(end: End) -> None:
+    """The batch shares its request with younger records, which may still wait when its own time is over."""
+    assert isinstance(end.seen, int)
+    cluster = FakeCluster()
+    old, young = cluster.create("old")[0], cluster.create("young")[0]
+    kinds: list[type[Request]] = [InitProducerIdRequest, ProduceRequest]
+
+    def fault_of(broker: int, request: Request) -> Fault | None:
+        if type(request) not in kinds:
+            return None
+        kinds.remove(type(request))
+        if isinstance(request, ProduceRequest):
+            assert [each.topic for each in request.partitions] == ["old", "young"]
+            assert isinstance(end.seen, int)
+            cluster.verdicts.extend([Verdict(end.seen, end.stored, end.faulty), Verdict(0, stored=True)])
+        cluster.delay_s = 5 if isinstance(request, InitProducerIdRequest) else 2
+        return Fault.DELAY
+
+    cluster.fault_of = fault_of
+    async with a_producer(cluster, delivery_timeout_ms=6000, linger_ms=5, request_timeout_ms=6000) as producer:
+        late = [await producer.send("old", b"%d" % number) for number in range(3)]
+        await asyncio.sleep(2)
+        in_time = await producer.send("young", b"young")
+        for future in late:
+            await future.wait_done()
+        assert [type(future.exception(0)) for future in late] == [errors.TimeoutError] * 3
+        assert all(future.may_be_stored() for future in late)
+        await in_time.wait_done()
+        assert in_time.succeeded()
+        await producer.send_and_wait("old", b"after")
+        assert [type(future.exception(0)) for future in late] == [errors.TimeoutError] * 3
+    assert old.values() == ([b"0", b"1", b"2"] if end.stored else []) + [b"after"]
+    assert young.values() == [b"young"]
+
+
+class BrokenDice(random.Random):
+    """Fails once when a wait is drawn, as a defect of the client's own would."""
+
+    armed = False
+
+    def uniform(self, a: float, b: float) -> float:
+        if self.armed:
+            self.armed = False
+            raise ZeroDivisionError("a defect")
+        return super().uniform(a, b)
+
+
+@pytest.mark.parametrize("end", [End(DISCONNECTION, True), End(errors.StorageError.code, True)], ids=_name)
+@on_virtual_time
+async def test_defect_while_an_end_is_judged_leaves_the_end_unknown(end: End) -> None:
+    dice = BrokenDice(7)
+    story = Story(idempotent=True)
+    await story.tell([end], rng=dice, before=lambda: setattr(dice, "armed", True))
+    story.judge()
+    assert story.sent[1][1].may_be_stored()
 
 
 @settings(max_examples=200)
 @given(
     ends=st.lists(st.sampled_from(ENDS), max_size=8),
     idempotent=st.booleans(),
+    together=st.integers(1, 4),
     behind=st.integers(0, 3),
     retries=st.integers(0, 4),
     delivery_timeout_ms=st.sampled_from([300, 600, 1500, 120_000]),
 )
 @on_virtual_time
 async def test_any_ends_one_after_the_other_break_no_promise(
-    ends: list[End], idempotent: bool, behind: int, retries: int, delivery_timeout_ms: int
+    ends: list[End], idempotent: bool, together: int, behind: int, retries: int, delivery_timeout_ms: int
 ) -> None:
     story = Story(idempotent=idempotent)
-    await story.tell(ends, behind=behind, retries=retries, delivery_timeout_ms=delivery_timeout_ms)
+    options = {"retries": retries, "delivery_timeout_ms": delivery_timeout_ms}
+    await story.tell(ends, together=together, behind=behind, **options)
     story.judge()
