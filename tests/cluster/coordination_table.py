@@ -23,7 +23,7 @@ from typing import Any
 
 from cluster import znodes
 from cluster.conflicts import AssignmentConflict, BrokerIdTaken, ControllerFenced, StateConflict
-from cluster.state import ControllerSeat, PartitionState, TopicAssignment, VersionedState
+from cluster.state import BrokerRegistration, ControllerSeat, PartitionState, TopicAssignment, VersionedState
 from cluster.store import OutcomeUnknownError
 from tests.cluster.coordination_stage import BROKER, GROUP, MOVED, SHORT, STATE, TOPIC, TP, Stage
 from tidelog.model import TopicPartition
@@ -162,9 +162,15 @@ def standing_cluster_id(stage: Stage, result: str) -> bool:
     return data is not None and result == znodes.decode_cluster_id(data)
 
 
-def own_registration(stage: Stage, result: int) -> bool:
-    stat = stage.look(znodes.broker_path(3))
-    return stat is not None and (stat.czxid, stat.owner) == (result, stage.inner.session_id)
+def own_registration(expected: BrokerRegistration) -> Expected:
+    """Returns what judges whether the registration that stands is the operation's own, and says what was asked for."""
+
+    def judge(stage: Stage, result: int) -> bool:
+        stat, found = stage.look(znodes.broker_path(3)), stage.registration()
+        mine = stat is not None and (stat.czxid, stat.owner) == (result, stage.inner.session_id)
+        return mine and found == replace(expected, epoch=result)
+
+    return judge
 
 
 def own_seat(stage: Stage, result: ControllerSeat | None) -> bool:
@@ -206,6 +212,10 @@ async def own_former_registration(stage: Stage) -> None:
     """An earlier process of broker 3 has registered, and its session lasts."""
     await stage.register(BROKER)
     stage.notes["session"] = stage.owner.store.session_id
+
+
+async def own_registration_of_this_session(stage: Stage) -> None:
+    stage.epoch = await stage.tested.register_broker(BROKER)
 
 
 async def stranger_registers(stage: Stage) -> None:
@@ -443,15 +453,15 @@ WRITES = [
         operation="Coordination.register_broker",
         call=lambda stage: stage.tested.register_broker(SHORT),
         effect=znodes.broker_path(3),
-        fair=done(own_registration),
-        request_lost=done(own_registration),
-        answer_lost=done(own_registration),
+        fair=done(own_registration(SHORT)),
+        request_lost=done(own_registration(SHORT)),
+        answer_lost=done(own_registration(SHORT)),
         changed=Cell(stranger_registers, not_done(BrokerIdTaken)),
         anew=Cell(stranger_registers, not_done(BrokerIdTaken)),
-        deposed=Cell(Stage.depose, done(own_registration)),
-        expired=expired(done(own_registration)),
-        vanished=Cell(registration_gone, done(own_registration)),
-        also=(done(ANYTHING, effects=1), done(own_registration, effects=2)),
+        deposed=Cell(Stage.depose, done(own_registration(SHORT))),
+        expired=expired(done(own_registration(SHORT))),
+        vanished=Cell(registration_gone, done(own_registration(SHORT))),
+        also=(done(ANYTHING, effects=1), done(own_registration(SHORT), effects=2)),
         most=3,
         unguarded=counters(znodes.BROKER_IDS),
     ),
@@ -461,15 +471,33 @@ WRITES = [
         arrange=own_former_registration,
         call=lambda stage: stage.tested.register_broker(MOVED, stage.notes["session"]),
         effect=znodes.broker_path(3),
-        fair=done(own_registration, effects=2),
-        request_lost=done(own_registration, effects=2),
-        answer_lost=done(own_registration, effects=2),
-        changed=Cell(rewrite_registration, done(own_registration, effects=2)),
+        fair=done(own_registration(MOVED), effects=2),
+        request_lost=done(own_registration(MOVED), effects=2),
+        answer_lost=done(own_registration(MOVED), effects=2),
+        changed=Cell(rewrite_registration, done(own_registration(MOVED), effects=2)),
         anew=Cell(Stage.register_anew, not_done(BrokerIdTaken)),
-        deposed=Cell(Stage.depose, done(own_registration, effects=2)),
-        expired=expired(done(own_registration, effects=2)),
-        vanished=Cell(registration_gone, done(own_registration)),
-        also=(done(ANYTHING), done(ANYTHING, effects=2), done(own_registration, effects=3)),
+        deposed=Cell(Stage.depose, done(own_registration(MOVED), effects=2)),
+        expired=expired(done(own_registration(MOVED), effects=2)),
+        vanished=Cell(registration_gone, done(own_registration(MOVED))),
+        also=(done(ANYTHING), done(ANYTHING, effects=2), done(own_registration(MOVED), effects=3)),
+        most=4,
+        unguarded=counters(znodes.BROKER_IDS),
+    ),
+    Row(
+        operation="Coordination.register_broker",
+        case="again in the same session",
+        arrange=own_registration_of_this_session,
+        call=lambda stage: stage.tested.register_broker(SHORT),
+        effect=znodes.broker_path(3),
+        fair=done(own_registration(SHORT), effects=2),
+        request_lost=done(own_registration(SHORT), effects=2),
+        answer_lost=done(own_registration(SHORT), effects=2),
+        changed=Cell(rewrite_registration, done(own_registration(SHORT), effects=2)),
+        anew="the session is the operation's own",
+        deposed=Cell(Stage.depose, done(own_registration(SHORT), effects=2)),
+        expired=expired(done(own_registration(SHORT))),
+        vanished=Cell(registration_gone, done(own_registration(SHORT))),
+        also=(done(ANYTHING), done(ANYTHING, effects=2), done(own_registration(SHORT), effects=3)),
         most=4,
         unguarded=counters(znodes.BROKER_IDS),
     ),

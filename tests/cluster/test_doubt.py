@@ -92,10 +92,12 @@ def test_a_former_self_that_was_let_in_meanwhile_is_found_and_put_out() -> None:
     cluster.settle()
     cluster.die(3)
     cluster.settle()
+    epoch = cluster.state().leader_epoch
     cluster.come(short(3, 99))
     cluster.leader_sets_isr(TP, 1, 2, 3)  # it won against the controller's write
     cluster.settle()
     assert cluster.state().isr == (1, 2)
+    assert cluster.state().leader_epoch == epoch + 1, "in the old epoch the leader could let the former self in again"
     assert 3 in cluster.controller.brokers
 
 
@@ -364,6 +366,29 @@ def test_wait_for_a_whole_member_starts_again_after_it_was_registered() -> None:
     assert cluster.asked == [], "broker 2 was there until a moment ago"
     cluster.play(cluster.controller.time_passed(599_500))
     assert cluster.asked == [(1, [TP])]
+
+
+def test_wait_for_a_whole_member_begins_anew_also_if_it_was_over_before() -> None:
+    cluster = both_replicas_went_down()
+    cluster.come(short(1, 98))
+    cluster.settle()
+    for now_ms in (0, 300_000):
+        cluster.play(cluster.controller.time_passed(now_ms))
+    assert cluster.asked == [(1, [TP])]
+    cluster.silent.add(2)
+    cluster.come(broker(2, 99))
+    cluster.settle()
+    cluster.die(2)
+    cluster.settle()
+    for now_ms in (300_500, 600_499):
+        cluster.tell_end(1, 5)
+        cluster.play(cluster.controller.time_passed(now_ms))
+        cluster.settle()
+        assert cluster.state().leader == NO_LEADER, "broker 2 may have more, and was there until a moment ago"
+    cluster.play(cluster.controller.time_passed(600_500))
+    cluster.tell_end(1, 5)
+    cluster.settle()
+    assert cluster.state().leader == 1
 
 
 def test_election_in_doubt_waits_for_a_registering_member_however_long_away() -> None:
