@@ -158,7 +158,7 @@ class World:
         logs: dict[TopicPartition, Log] = {}
         for tp, log in process.logs.items():
             logs[tp] = log[: max(0, len(log) - self.rng.choice((0, 0, 1, 2)))]
-        # The process before keeps what it had, because it may have told of it.
+        # The process before keeps what it had, because it may have reported it.
         lost_much = logs != process.logs and self.rng.random() < 0.3
         after = Process(process.registration, logs, short=True, lacks=process.lacks or lost_much, runs=False)
         self.processes[broker_id] = after
@@ -224,7 +224,7 @@ class World:
     # --- replication -----------------------------------------------------------------------------------------
 
     def leader(self, tp: TopicPartition) -> int:
-        """Returns who leads the partition and serves others, −1 if nobody does."""
+        """Returns the broker that leads the partition and serves others; −1 if there is none."""
         leader = self.states[tp].state.leader if tp in self.states else NO_LEADER
         return leader if leader != NO_LEADER and self._serves(leader) else NO_LEADER
 

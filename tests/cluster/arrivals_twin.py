@@ -23,8 +23,8 @@ class Twin:
     lost_at   the last moment at which a replica of a partition was lost
     asked     the moment, and the time, at which a broker was last asked for the end of a log
     heard     the moment of the last question that a broker has answered
-    lacking   what the brokers have told of what they lack
-    wished    partitions for which somebody has asked for an unclean election
+    lacking   the brokers that have reported that they lack records of a partition
+    wished    partitions for which an unclean election was requested
     """
 
     def __init__(self, world: World) -> None:
@@ -65,7 +65,7 @@ class Twin:
                 self.lost_at[tp] = self.moment
 
     def _note_trusted(self) -> None:
-        """A whole member of the ISR is registered: whoever is away is waited for from now on."""
+        """Note the time, because the wait for absent members begins when no whole member of the ISR is registered."""
         for tp in self.world.tps:
             if tp in self.world.states and self.trusted(tp, self.world.states[tp].state.isr):
                 self.trusted_at[tp] = self.world.now_ms
@@ -167,7 +167,7 @@ class Twin:
         return self.world.now_ms - self.asked[broker_id, tp][1] >= TIMEOUT_MS
 
     def _lacks(self, broker_id: int, tp: TopicPartition) -> bool:
-        """Returns whether the broker has told that it lacks records, and has not got them since."""
+        """Returns whether the broker has reported that it lacks records, and has not got them since."""
         return (broker_id, tp) in self.lacking and tp not in self._life(broker_id).whole
 
     def _life(self, broker_id: int) -> Process:

@@ -42,7 +42,7 @@ class Loss(Enum):
 
 @dataclass(frozen=True, slots=True)
 class BlindWrite:
-    """A write to a node that has changed since the operation read it or was told of it."""
+    """A write to a node that has changed since the operation read it or was notified of it."""
 
     operation: Operation
     found: Incarnation

@@ -1,9 +1,9 @@
 """Every operation of the coordination layer under every fault of its table, and under pairs of faults at every request.
 
 The rules that hold for all of them:
-    - a success is told only if the effect took place, exactly once unless a repetition does no harm;
+    - a success is returned only if the effect took place, exactly once unless a repetition does no harm;
     - a refusal is a typed error, and the operation has changed nothing;
-    - an unknown outcome is told as OutcomeUnknownError, or looked up and told as it is;
+    - an unknown outcome raises OutcomeUnknownError, or is looked up and returned as it is;
     - no write lands on a node that has changed since the operation looked at it.
 """
 
@@ -71,7 +71,7 @@ async def check(row: Row, stage: Stage, result: Any, allowed: Outcome) -> None:
 
 
 async def requests_that_write(row: Row) -> list[int]:
-    """Returns the numbers of the requests by which the effect takes place, in fair weather."""
+    """Returns the numbers of the requests by which the effect takes place, without faults."""
     stage = await ready(row)
     stage.store.watch_writes(stage.known())
     numbers: list[int] = []

@@ -3,7 +3,7 @@
     log start 2 < recovery point 4 < high watermark 7 < log end 11, in segments from 0, 3, 6, 8 and 10
 
 Where two of them are equal, a call with the wrong one is answered rightly: so it was with compaction, which once was
-told the log end. Each test here names the only offset that its answer may depend on.
+given the log end. Each test here names the only offset that its answer may depend on.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ C = TypeVar("C", Admin, Consumer, Producer, tidelog.Admin, tidelog.Consumer, tid
 def in_memory(
     kind: type[C], cluster: FakeCluster, *, clock: Clock | None = None, rng: random.Random | None = None, **options: Any
 ) -> C:
-    """A client whose network is the fake cluster; with the machine's clock and random numbers unless told."""
+    """A client whose network is the fake cluster; with the machine's clock and random numbers by default."""
     environment = ClientEnvironment(clock=clock or SystemClock(), opener=cluster.open, rng=rng or random.Random(7))
     return environment.create(kind, options.pop("bootstrap_servers", cluster.bootstrap), **options)
 
