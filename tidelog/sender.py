@@ -14,8 +14,9 @@ import contextlib
 import logging
 import random
 from collections import defaultdict
+from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, TypeGuard, TypeVar
+from typing import Any, NamedTuple, TypeGuard, TypeVar
 
 from tidelog.accumulator import Accumulator, PartitionQueue
 from tidelog.client import ClusterClient, Peer, is_retriable
@@ -61,6 +62,30 @@ T = TypeVar("T")
 _Load = list[tuple[PartitionQueue, Batch]]
 
 
+@dataclass(slots=True)
+class _Plan:
+    """What one turn sends.
+
+    loads        the partitions whose first batch goes, by their leader's broker
+    later_ms     when to look again at the latest
+    leaderless   whether some partition waits for a leader
+    """
+
+    loads: dict[int, list[tuple[PartitionQueue, Leader]]] = field(default_factory=dict)
+    later_ms: int | None = None
+    leaderless: bool = False
+
+    def look_again(self, at_ms: int) -> None:
+        self.later_ms = at_ms if self.later_ms is None else min(self.later_ms, at_ms)
+
+
+class _Pause(NamedTuple):
+    """How often in a row a partition failed unexpectedly, and when the next attempt is due."""
+
+    attempts: int
+    until_ms: int
+
+
 class Sender:
     """Lives on the event loop; `wake` is safe from any thread.
 
@@ -81,6 +106,7 @@ class Sender:
         self._identifying: asyncio.Task[None] | None = None
         self._identify_attempts = 0
         self._failed_turns = 0
+        self._pauses: dict[PartitionQueue, _Pause] = {}
         self._search = LeaderSearch(client, self._turn)
         self._stopped = False
         client.listeners.append(self._on_view)
@@ -135,28 +161,25 @@ class Sender:
     def _send_what_may_go(self, now_ms: int) -> int | None:
         """Returns when to look again at the latest."""
         accumulator = self.accumulator
-        loads: dict[int, list[tuple[PartitionQueue, Leader]]] = {}
-        later_ms: int | None = None
-        leaderless = False
+        plan = _Plan()
         waiting = accumulator.expire(now_ms)
         self._client.track(*{queue.topic_partition.topic for queue in waiting})
         for queue in waiting:
-            leader = self._client.view.leader_of(*queue.topic_partition)
-            head = queue.batches[0]
-            at_ms = accumulator.ready_at_ms(queue)
-            if (head.attempts or leader is None) and (gone := self._client.partition_refusal(queue.topic_partition)):
-                self._give_up(queue, gone)
-            elif at_ms > now_ms and not (head.attempts and leader and leader.epoch > head.sent_epoch):
-                later_ms = at_ms if later_ms is None else min(later_ms, at_ms)
-            elif leader is None:
-                leaderless = True
-            elif queue.identity is None and not self._have_identity_for(queue):
-                pass  # its arrival wakes us
+            pause = self._pauses.get(queue)
+            if pause is not None and now_ms < pause.until_ms:
+                plan.look_again(pause.until_ms)
+                continue
+            try:
+                self._consider(queue, plan, now_ms)
+            except Exception as error:
+                plan.look_again(self._pause(queue, error, now_ms))
             else:
-                loads.setdefault(leader.broker_id, []).append((queue, leader))
-        for broker_id, queues in loads.items():
+                if pause is not None:
+                    del self._pauses[queue]
+                    self._client.background.recovered(f"sending to {queue.topic_partition}")
+        for broker_id, queues in plan.loads.items():
             self._dispatch(broker_id, queues)
-        if leaderless:
+        if plan.leaderless:
             self._search.go_on()
         else:
             self._search.rest()
@@ -164,7 +187,31 @@ class Sender:
             return None
         # Of those that are still here: what has just left comes back by itself, and needs no timer.
         deadline_ms = accumulator.next_deadline_ms()
-        return min((at_ms for at_ms in (later_ms, deadline_ms) if at_ms is not None), default=None)
+        return min((at_ms for at_ms in (plan.later_ms, deadline_ms) if at_ms is not None), default=None)
+
+    def _consider(self, queue: PartitionQueue, plan: _Plan, now_ms: int) -> None:
+        """Decide what the first batch of this partition needs next."""
+        leader = self._client.view.leader_of(*queue.topic_partition)
+        head = queue.batches[0]
+        at_ms = self.accumulator.ready_at_ms(queue)
+        if (head.attempts or leader is None) and (gone := self._client.partition_refusal(queue.topic_partition)):
+            self._give_up(queue, gone)
+        elif at_ms > now_ms and not (head.attempts and leader and leader.epoch > head.sent_epoch):
+            plan.look_again(at_ms)
+        elif leader is None:
+            plan.leaderless = True
+        elif queue.identity is None and not self._have_identity_for(queue):
+            pass  # its arrival wakes us
+        else:
+            plan.loads.setdefault(leader.broker_id, []).append((queue, leader))
+
+    def _pause(self, queue: PartitionQueue, error: Exception, now_ms: int) -> int:
+        """Tell the user of a defect, leave this partition out for a while, and return until when. Others go on."""
+        self._client.background.report(f"sending to {queue.topic_partition}", error)
+        attempts = self._pauses[queue].attempts if queue in self._pauses else 0
+        until_ms = now_ms + self._client.lasting_backoff_ms(attempts)
+        self._pauses[queue] = _Pause(attempts + 1, until_ms)
+        return until_ms
 
     def _give_up(self, queue: PartitionQueue, gone: TidelogError) -> None:
         """Fail all records of a partition that does not exist. The next send asks whether it exists again."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from itertools import pairwise
 from typing import Any
@@ -13,9 +14,12 @@ from tests.tidelog.clients import a_producer, an_admin, seconds
 from tests.tidelog.fake_cluster import FakeCluster
 from tests.virtual_time import on_virtual_time
 from tidelog import sender
-from tidelog.errors import InternalError
+from tidelog.accumulator import Accumulator, PartitionQueue
+from tidelog.aio import Producer
+from tidelog.errors import InternalError, TimeoutError
 from tidelog.messages import InitProducerIdRequest, MetadataRequest
 from tidelog.model import Endpoint
+from tidelog.record_future import RecordFuture
 
 #: Long enough that the steps below reach from the first call into the second attempt of each request.
 STEPS = range(1, 60)
@@ -160,6 +164,41 @@ async def test_defect_after_connecting_fails_the_records_and_frees_the_partition
             await asyncio.wait_for(lost.wait_done(), 3)
         assert isinstance(lost.exception(0), InternalError)
         assert (await producer.send_and_wait("t", b"later", partition=2)).offset == 0
+
+
+@on_virtual_time
+async def test_a_defect_about_one_partition_delays_no_others_and_its_records_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    cluster = FakeCluster()
+    cluster.create("t", 3)
+    async with a_producer(cluster, delivery_timeout_ms=2000, request_timeout_ms=1000) as producer:
+        await producer.partitions_for("t")
+        ready_at_ms = Accumulator.ready_at_ms
+
+        def fail_for_the_first(accumulator: Accumulator, queue: PartitionQueue) -> int:
+            if queue.topic_partition.partition == 0:
+                raise KeyError("a defect")
+            return ready_at_ms(accumulator, queue)
+
+        monkeypatch.setattr(Accumulator, "ready_at_ms", fail_for_the_first)
+        waiting = await producer.send("t", b"waits", partition=0)
+        await asyncio.sleep(0.01)
+        with pytest.raises(InternalError, match="sending to t-0 failed unexpectedly: KeyError"):
+            await producer.send("t", b"v", partition=1)
+        started = seconds()
+        others = [await send_despite_failures(producer, number) for number in (1, 2, 1, 2)]
+        await asyncio.wait_for(asyncio.gather(*others), 1)
+        assert seconds() - started < 0.5
+        await asyncio.wait_for(waiting.wait_done(), 3)
+        assert isinstance(waiting.exception(0), TimeoutError)
+
+
+async def send_despite_failures(producer: Producer, partition: int) -> RecordFuture:
+    """Send again after each failure of background work that the call raises."""
+    while True:
+        with contextlib.suppress(InternalError):
+            return await producer.send("t", b"v", partition=partition)
 
 
 @on_virtual_time
