@@ -153,7 +153,10 @@ def _move(text: str) -> tuple[int, tuple[int, ...]]:
     if not _MOVE.fullmatch(text):
         raise click.BadParameter(f"{text!r} is not P:ID,ID… such as 0:1,2,3", param_hint="'--replicas'")
     number, _, ids = text.partition(":")
-    return int(number), tuple(map(int, ids.split(",")))
+    replicas = tuple(map(int, ids.split(",")))
+    if len(set(replicas)) < len(replicas):
+        raise click.BadParameter(f"{text!r} names a broker twice", param_hint="'--replicas'")
+    return int(number), replicas
 
 
 @dataclass(frozen=True, slots=True)
