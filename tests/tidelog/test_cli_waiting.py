@@ -6,7 +6,7 @@ import os
 import pty
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import pytest
@@ -19,46 +19,74 @@ from tidelog.errors import NoBrokersError
 pytestmark = pytest.mark.timeout(20)
 
 
+class Terminal:
+    """What a terminal has received. A thread reads all the time, because a terminal that is full blocks its writers."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        self._received = b""
+        self._changed = threading.Condition()
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    @property
+    def text(self) -> str:
+        """What can be decoded so far: a character may arrive in two parts."""
+        return self._received.decode(errors="ignore")
+
+    def text_once(self, condition: Callable[[str], bool]) -> str:
+        """Return the text as soon as the condition holds for it."""
+        with self._changed:
+            assert self._changed.wait_for(lambda: condition(self.text), timeout=15), self.text
+            return self.text
+
+    def text_at_end(self) -> str:
+        """Return all that was written, once the writing side is closed."""
+        self._reader.join()
+        return self.text
+
+    def _read(self) -> None:
+        while True:
+            try:
+                part = os.read(self._descriptor, 100_000)
+            except OSError:  # the writing side is closed
+                return
+            with self._changed:
+                self._received += part
+                self._changed.notify_all()
+
+
 @contextmanager
-def a_terminal() -> Iterator[int]:
-    """Make standard error a terminal; what is written to it is read from the descriptor."""
+def a_terminal() -> Iterator[Terminal]:
+    """Make standard error a terminal."""
     ours, theirs = pty.openpty()
+    terminal = Terminal(ours)
     with open(theirs, "w") as side, pytest.MonkeyPatch.context() as patch:
         patch.setattr(sys, "stderr", side)
-        yield ours
+        yield terminal
+    terminal.text_at_end()
     os.close(ours)
-
-
-def read_until_erased(terminal: int) -> None:
-    """Read until the line is erased. A terminal may hand over in several parts what was written at once."""
-    text = ""
-    while not text.endswith("\r\x1b[K"):
-        text += os.read(terminal, 100_000).decode()
 
 
 def test_a_long_wait_is_shown_and_erased() -> None:
     with a_terminal() as terminal:
         with Waiting("waiting for a test", every_s=0.001):
-            shown = os.read(terminal, 1_000).decode()
+            shown = terminal.text_once(lambda text: "…" in text)
         assert shown.startswith("\r\x1b[Kwaiting for a test, ") and " ms …" in shown
-        read_until_erased(terminal)
+    assert terminal.text_at_end().endswith("…\r\x1b[K")
 
 
 def test_a_wait_that_fails_is_erased_too() -> None:
-    with a_terminal() as terminal:
-        with pytest.raises(KeyboardInterrupt), Waiting(every_s=0.001):
-            os.read(terminal, 1)
-            raise KeyboardInterrupt
-        read_until_erased(terminal)
+    with a_terminal() as terminal, pytest.raises(KeyboardInterrupt), Waiting(every_s=0.001):
+        terminal.text_once(bool)
+        raise KeyboardInterrupt
+    assert terminal.text_at_end().endswith("…\r\x1b[K")
 
 
 def test_a_short_wait_shows_nothing() -> None:
-    with a_terminal() as terminal:
-        with Waiting(every_s=3600):
-            pass
-        os.set_blocking(terminal, False)
-        with pytest.raises(BlockingIOError):
-            os.read(terminal, 1)
+    with a_terminal() as terminal, Waiting(every_s=3600):
+        pass
+    assert terminal.text_at_end() == ""
 
 
 def test_nothing_is_written_if_standard_error_is_not_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
