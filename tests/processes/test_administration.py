@@ -141,7 +141,7 @@ def test_a_broker_tells_of_its_own_settings(cluster: RunningCluster, shell: Shel
         (("topic", "reassign", "wrong", "--replicas", "9:1,2"), 1, "no partition 9: its only partition is 0"),
         (("topic", "reassign", "wrong", "--replicas=-1:1"), 2, "'-1:1' is not P:ID,ID…"),
         (("topic", "reassign", "wrong", "--replicas", "0:-1"), 2, "'0:-1' is not P:ID,ID…"),
-        (("topic", "reassign", "wrong", "--replicas", "0:1,1"), 2, "0:1,1. names a broker twice"),
+        (("topic", "reassign", "wrong", "--replicas", "0:1,1"), 2, "'0:1,1' names a broker twice"),
         (("topic", "reassign", "wrong", "--replicas", f"0:{10**30}"), 2, "is not P:ID,ID…"),
         (
             ("topic", "reassign", "wrong", "--drain-broker", "9"),
