@@ -244,6 +244,13 @@ async def vacate(stage: Stage) -> None:
     stage.seat = await stage.other.read_seat()
 
 
+async def former_process_takes_seat(stage: Stage) -> None:
+    """An earlier process of broker 3, whose session lasts, takes the seat in the next epoch."""
+    seat = await stage.other.read_seat()
+    if seat.vacant:
+        assert await stage.other.take_seat(3, seat) is not None
+
+
 async def oust_and_resign(stage: Stage) -> None:
     await stage.depose()
     await stage.other.leave_seat(await stage.other.read_seat())
@@ -252,6 +259,12 @@ async def oust_and_resign(stage: Stage) -> None:
 async def leader_shrinks_isr(stage: Stage) -> None:
     """The leader writes another ISR."""
     await stage.overwrite(znodes.state_path(TP), znodes.encode_state(replace(STATE, isr=(1,))))
+
+
+async def others_end_with_the_same_state(stage: Stage) -> None:
+    """Others write the state twice, and the second time as the operation would."""
+    await leader_shrinks_isr(stage)
+    await stage.overwrite(znodes.state_path(TP), znodes.encode_state(NEW))
 
 
 async def second_state_appears(stage: Stage) -> None:
@@ -372,8 +385,16 @@ async def ensured_by_another(stage: Stage) -> None:
 
 ISR_NOTIFICATION = f"{znodes.ISR_CHANGE_NOTIFICATION}/isr_change_"
 FIRST_ISR_NOTIFICATION = f"{ISR_NOTIFICATION}0000000000"
+SECOND_ISR_NOTIFICATION = f"{ISR_NOTIFICATION}0000000001"
 LOG_DIR_NOTIFICATION = f"{znodes.LOG_DIR_EVENT_NOTIFICATION}/log_dir_event_"
 NEW_NODE = "each notification is a node of its own"
+
+
+async def two_notifications_of_which_one_is_gone(stage: Stage) -> None:
+    for tp in (TP, SECOND):
+        await stage.other.notify_isr_change([tp])
+    await stage.delete(FIRST_ISR_NOTIFICATION)
+
 
 #: A repetition does no harm, so that a lost answer may lead to two notifications and never to none.
 AT_LEAST_ONCE = {
@@ -577,6 +598,22 @@ WRITES = [
     ),
     Row(
         operation="Coordination.take_seat",
+        case="against a former process",
+        arrange=vacate,
+        call=lambda stage: stage.tested.take_seat(3, stage.seat),
+        effect=znodes.CONTROLLER,
+        fair=done(own_seat),
+        request_lost=not_done(None),
+        answer_lost=done(own_seat),
+        changed=Cell(former_process_takes_seat, not_done(None)),
+        anew=Cell(oust_and_resign, not_done(None)),
+        deposed=Cell(Stage.depose, not_done(None)),
+        expired=expired(not_done(None)),
+        vanished="the seat is vacant",
+        also=(done(ANYTHING), Outcome(None, 1)),
+    ),
+    Row(
+        operation="Coordination.take_seat",
         case="and oust",
         call=lambda stage: stage.tested.take_seat(3, stage.seat, oust=True),
         effect=znodes.CONTROLLER,
@@ -616,6 +653,21 @@ WRITES = [
         deposed=Cell(Stage.depose, done(1)),
         expired=expired(UNKNOWN_AND_NOT_DONE),
         vanished=Cell(Stage.remove_topic, not_done(StateConflict)),
+    ),
+    Row(
+        operation="Coordination.change_isr",
+        case="to what others have made of it later",
+        call=lambda stage: stage.tested.change_isr(TP, NEW, 0),
+        effect=znodes.state_path(TP),
+        fair=done(1),
+        request_lost=UNKNOWN_AND_NOT_DONE,
+        answer_lost=done(1),
+        changed=Cell(others_end_with_the_same_state, not_done(StateConflict)),
+        anew="its caller has to know that the topic is the same, as the docstring says",
+        deposed=Cell(Stage.depose, done(1)),
+        expired=expired(UNKNOWN_AND_NOT_DONE),
+        vanished=Cell(Stage.remove_topic, not_done(StateConflict)),
+        also=(Outcome(StateConflict, 1),),  # the write was made, and others have written after it
     ),
     Row(
         operation="Coordination.write_state",
@@ -705,6 +757,23 @@ WRITES = [
         deposed=DEPOSED,
         expired=expired(UNKNOWN_AND_NOT_DONE),
         vanished=Cell(lambda stage: stage.delete(FIRST_ISR_NOTIFICATION), not_done()),
+    ),
+    Row(
+        operation="Coordination.drop_notifications",
+        case="of which the first is gone",
+        arrange=two_notifications_of_which_one_is_gone,
+        call=lambda stage: stage.tested.drop_notifications(
+            [FIRST_ISR_NOTIFICATION, SECOND_ISR_NOTIFICATION], stage.seat.epoch_version
+        ),
+        effect=SECOND_ISR_NOTIFICATION,
+        fair=done(),
+        request_lost=UNKNOWN_AND_NOT_DONE,
+        answer_lost=UNKNOWN_AND_DONE,
+        changed="nobody changes a notification",
+        anew="no two notifications have one number",
+        deposed=DEPOSED,
+        expired=expired(UNKNOWN_AND_NOT_DONE),
+        vanished=Cell(lambda stage: stage.delete(SECOND_ISR_NOTIFICATION), not_done()),
     ),
     Row(
         operation="TopicNodes.create_topic",
@@ -837,6 +906,23 @@ WRITES = [
         expired=expired(done({"segment.bytes": "7"})),
         vanished=Cell(gone_by_another_tool, not_done(None)),
         most=2,  # once more if somebody has deleted the settings
+    ),
+    Row(
+        operation="TopicConfigs.change",
+        case="of a topic without settings, against a rival of the same setting",
+        arrange=no_settings,
+        call=lambda stage: stage.tested.topic_configs.change("t", with_segment_bytes),
+        effect=znodes.topic_config_path("t"),
+        fair=done({"segment.bytes": "7"}),
+        request_lost=done({"segment.bytes": "7"}),
+        answer_lost=done({"segment.bytes": "7"}),
+        changed=Cell(same_setting, done({"segment.bytes": "7"})),
+        anew=Cell(Stage.remake_topic, done({"segment.bytes": "7"})),
+        deposed=Cell(Stage.depose, done({"segment.bytes": "7"})),
+        expired=expired(done({"segment.bytes": "7"})),
+        vanished=Cell(Stage.remove_topic, not_done(None)),
+        most=2,
+        holds=last_writer_is_not_taken_back,
     ),
     Row(
         operation="ZooKeeperOffsets.commit",

@@ -20,7 +20,9 @@ from node.handlers.reading import read_partition
 from node.handlers.replicas import describe_replicas
 from storage.checkpoints import HIGH_WATERMARKS, LOG_STARTS, RECOVERY_POINTS, read_offsets
 from storage.files import RealFiles
+from storage.log_manager import LogManager
 from tests.node.client_requests import TP, fetch_request, values_of
+from tests.node.memory_cluster import MemoryCluster
 from tests.node.test_housekeeping import Home, home
 from tests.node.test_segment_offsets import before
 from tests.storage.cleaning import keyed
@@ -193,3 +195,23 @@ async def test_open_epoch_ends_at_the_log_end(tmp_path: Path) -> None:
         asked = EpochPartition(TP.topic, TP.partition, 0, 0)
         (answer,) = (await here.node.ask(OffsetForLeaderEpochRequest((asked,), CONSUMER_REPLICA_ID))).partitions
         assert (answer.leader_epoch, answer.end_offset) == (0, LOG_END)
+
+
+@pytest.mark.parametrize("synced", [False, True], ids=["synced below it", "synced beyond it"])
+async def test_restarted_broker_begins_at_the_noted_high_watermark(tmp_path: Path, synced: bool) -> None:
+    async with unequal(tmp_path) as here:
+        if synced:
+            here.log.flush()
+        await here.node.replicas.checkpoint_high_watermarks()
+        here.manager.checkpoint_recovery_points()
+        here.manager.checkpoint_log_starts()
+        here.manager.close(clean=False)
+    manager = LogManager.open([tmp_path], RealFiles(), 1, "c", "boot")
+    manager.open_logs()
+    async with MemoryCluster(1, directory=lambda: manager) as cluster:
+        cluster.replicas = (1, 2)  # of which broker 2 is away, so that nothing more is committed
+        await cluster.elect(1, isr=(1, 2), tell=())  # the epoch that the process before it led
+        await cluster.elect(1)
+        log = manager.logs()[TP]
+        assert (log.log_start_offset, log.log_end_offset) == (LOG_START, LOG_END)
+        assert cluster.nodes[1].replica().partition.high_watermark == HIGH_WATERMARK

@@ -13,13 +13,14 @@ from simulation.failing_files import FailingFiles, Fault
 from simulation.page_cache import FORGOTTEN
 
 from storage.checkpoints import RECOVERY_POINTS
+from storage.compaction.offset_map import BYTES_PER_KEY
 from storage.configs.log_config import LogConfig
 from storage.files import Files
 from storage.log import Log
 from storage.log_manager import LogManager
 from storage.upkeep import CleaningRound, Upkeep
 from tests.storage.cleaning import COMPACT, put, with_base_timestamp
-from tests.storage.logs import NOW, UnsyncedFiles, append, batch, config, read_all
+from tests.storage.logs import NOW, UnsyncedFiles, append, batch, config, read_all, records_of
 from tidelog.model import TopicPartition
 from tidelog.records import decode_records, encode_batch, iter_headers
 
@@ -465,3 +466,23 @@ def test_topics_that_keep_everything_are_not_compacted(broker: Broker) -> None:
         put(log, (b"a", b"1"))
         log.roll(NOW)
     assert broker.begin() is None
+
+
+@pytest.mark.parametrize("keys_at_once", [1, 2, 3, 5])
+def test_rounds_with_a_small_map_leave_the_last_value_of_each_key(tmp_path: Path, keys_at_once: int) -> None:
+    """What does not fit into the map of one round stays dirty for the next one."""
+    broker = Broker(tmp_path)
+    broker.upkeep = Upkeep(broker.manager, broker.files, map_bytes=keys_at_once * BYTES_PER_KEY)
+    log = broker.log(STATES, **COMPACT)
+    for number in range(12):
+        put(log, (b"%d" % (number % 4), b"%d" % number))
+        log.roll(NOW)
+    rounds = 0
+    while (round_ := broker.begin()) is not None:
+        while round_.write_next():
+            round_.install(0)
+        assert round_.end()
+        rounds += 1
+        assert rounds < 20, "each round gets further"
+    kept = [(record.key, record.value) for record, _ in records_of(log)]
+    assert sorted(kept) == [(b"%d" % key, b"%d" % (8 + key)) for key in range(4)]
