@@ -144,9 +144,9 @@ class Sender:
         if self._next_turn is not None:
             self._next_turn.cancel()
             self._next_turn = None
-        self.accumulator.arm()
         now_ms = self._client.clock.monotonic_ms()
         try:
+            self.accumulator.arm()
             next_ms = self._send_what_may_go(now_ms)
             if self._failed_turns:
                 self._failed_turns = 0

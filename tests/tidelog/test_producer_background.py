@@ -202,6 +202,26 @@ async def send_despite_failures(producer: Producer, partition: int) -> RecordFut
 
 
 @on_virtual_time
+async def test_a_turn_that_fails_at_its_start_is_raised_and_taken_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = FakeCluster()
+    cluster.create("t")
+    async with a_producer(cluster) as producer:
+        await producer.partitions_for("t")
+        arm, failures = Accumulator.arm, [KeyError("a defect"), KeyError("the same")]
+
+        def fail_twice(accumulator: Accumulator) -> None:
+            if failures:
+                raise failures.pop()
+            arm(accumulator)
+
+        monkeypatch.setattr(Accumulator, "arm", fail_twice)
+        waiting = await producer.send("t", b"v")
+        assert (await waiting).offset == 0
+        with pytest.raises(InternalError, match="the producer's sender failed unexpectedly"):
+            await producer.send("t", b"w")
+
+
+@on_virtual_time
 async def test_a_failed_refresh_of_an_admin_is_raised_by_its_next_call() -> None:
     cluster = FakeCluster()
     cluster.create("t")
