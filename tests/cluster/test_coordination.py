@@ -257,6 +257,25 @@ async def test_a_topic_is_created_once_and_removed_whole(server: Server) -> None
     await coordination.store.close()
 
 
+@pytest.mark.parametrize("partitions", [249, 250, 251, 500, 501])
+@on_virtual_time
+async def test_topic_is_removed_in_pieces_whatever_number_of_partitions_is_left(partitions: int) -> None:
+    """A piece of the removal takes 250 partitions, and the last piece takes the topic with them."""
+    coordination = Coordination(MemoryZooKeeper(VirtualClock()).connect(), VirtualClock(), patience_ms=500)
+    await coordination.ensure_paths()
+    seat = await reign(coordination)
+    many = replace(TOPIC, partitions=dict.fromkeys(range(partitions), (1, 2)))
+    await coordination.create_topic(many, seat.epoch_version)
+    for tp in many.topic_partitions():
+        await coordination.write_state(tp, STATE, -1, seat.epoch_version)
+    await coordination.request_deletion("t", seat.epoch_version)
+    pieces = 1
+    while await coordination.remove_some("t", seat.epoch_version):
+        pieces += 1
+    assert pieces == -(-partitions // 250)
+    assert (await coordination.topic_names(), await coordination.topics_to_delete()) == ([], [])
+
+
 @on_virtual_time
 async def test_a_topic_of_many_partitions_is_removed_however_far_zookeeper_is() -> None:
     zookeeper = MemoryZooKeeper(VirtualClock())

@@ -18,7 +18,7 @@ from node.handlers.examination import Examinations
 from node.handlers.fetch import DelayedFetch, Wanted
 from node.handlers.reading import read_partition
 from node.handlers.replicas import describe_replicas
-from storage.checkpoints import HIGH_WATERMARKS, LOG_STARTS, RECOVERY_POINTS, read_offsets
+from storage.checkpoints import HIGH_WATERMARKS, LOG_STARTS, RECOVERY_POINTS, read_offsets, write_offsets
 from storage.files import RealFiles
 from storage.log_manager import LogManager
 from tests.node.client_requests import TP, fetch_request, values_of
@@ -27,9 +27,10 @@ from tests.node.test_housekeeping import Home, home
 from tests.node.test_segment_offsets import before
 from tests.storage.cleaning import keyed
 from tests.storage.logs import records_of
-from tidelog.admin_messages import DeleteRecordsPartition, DeleteRecordsRequest
+from tidelog.admin_messages import DeleteRecordsPartition, DeleteRecordsRequest, DescribeLogDirsRequest
 from tidelog.clock import SystemClock
-from tidelog.errors import OffsetOutOfRangeError
+from tidelog.control_messages import LogEndsRequest
+from tidelog.errors import IneligibleReplicaError, OffsetOutOfRangeError
 from tidelog.messages import DescribePartition, DescribeReplicasRequest, EpochPartition, OffsetForLeaderEpochRequest
 from tidelog.model import (
     CONSUMER_REPLICA_ID,
@@ -197,21 +198,51 @@ async def test_open_epoch_ends_at_the_log_end(tmp_path: Path) -> None:
         assert (answer.leader_epoch, answer.end_offset) == (0, LOG_END)
 
 
-@pytest.mark.parametrize("synced", [False, True], ids=["synced below it", "synced beyond it"])
-async def test_restarted_broker_begins_at_the_noted_high_watermark(tmp_path: Path, synced: bool) -> None:
-    async with unequal(tmp_path) as here:
+@asynccontextmanager
+async def restarted(path: Path) -> AsyncIterator[MemoryCluster]:
+    """The next process of the broker; another replica is away, so that nothing more is committed."""
+    manager = LogManager.open([path], RealFiles(), 1, "c", "boot")
+    manager.open_logs()
+    async with MemoryCluster(1, directory=lambda: manager) as cluster:
+        cluster.replicas = (1, 2)
+        await cluster.elect(1, isr=(1, 2), tell=())  # the epoch that the process before it led
+        yield cluster
+
+
+async def leave_a_log(path: Path, *, synced: bool) -> None:
+    """The unequal log, as the process that led it leaves it when it is killed."""
+    async with unequal(path) as here:
         if synced:
             here.log.flush()
         await here.node.replicas.checkpoint_high_watermarks()
         here.manager.checkpoint_recovery_points()
         here.manager.checkpoint_log_starts()
         here.manager.close(clean=False)
-    manager = LogManager.open([tmp_path], RealFiles(), 1, "c", "boot")
-    manager.open_logs()
-    async with MemoryCluster(1, directory=lambda: manager) as cluster:
-        cluster.replicas = (1, 2)  # of which broker 2 is away, so that nothing more is committed
-        await cluster.elect(1, isr=(1, 2), tell=())  # the epoch that the process before it led
+
+
+@pytest.mark.parametrize("synced", [False, True], ids=["synced below it", "synced beyond it"])
+async def test_restarted_broker_begins_at_the_noted_high_watermark(tmp_path: Path, synced: bool) -> None:
+    await leave_a_log(tmp_path, synced=synced)
+    async with restarted(tmp_path) as cluster:
         await cluster.elect(1)
-        log = manager.logs()[TP]
+        log = cluster.nodes[1].log()
         assert (log.log_start_offset, log.log_end_offset) == (LOG_START, LOG_END)
         assert cluster.nodes[1].replica().partition.high_watermark == HIGH_WATERMARK
+
+
+@pytest.mark.parametrize(("noted", "code"), [(LOG_END, 0), (LOG_END + 1, IneligibleReplicaError.code)])
+async def test_log_that_ends_below_its_noted_high_watermark_is_told_as_lacking(
+    tmp_path: Path, noted: int, code: int
+) -> None:
+    await leave_a_log(tmp_path, synced=False)
+    write_offsets(RealFiles(), tmp_path / HIGH_WATERMARKS, {TP: noted})
+    async with restarted(tmp_path) as cluster:
+        asked = LogEndsRequest(1, cluster.controller_epoch, (DescribePartition(*TP),))
+        (answer,) = (await cluster.nodes[1].ask(asked, sender_epoch=1)).partitions
+        assert (answer.error_code, answer.log_end_offset) == (code, LOG_END)
+
+
+async def test_log_beyond_its_high_watermark_has_no_lag(tmp_path: Path) -> None:
+    async with unequal(tmp_path) as here:
+        (directory,) = (await here.node.ask(DescribeLogDirsRequest())).log_dirs
+        assert [replica.offset_lag for replica in directory.replicas] == [0]
