@@ -128,10 +128,12 @@ def options_of(kind: type[Any]) -> dict[str, Any]:
 
 
 def eventually(condition: Callable[[], bool]) -> None:
+    """Wait until the condition holds. Meanwhile collect garbage, because another thread may still hold what is dropped."""
     for _ in range(500):
         if condition():
             return
         time.sleep(0.01)
+        gc.collect()
     raise AssertionError("it never came true")
 
 
@@ -291,6 +293,7 @@ def test_dropped_asyncio_client_warns_and_frees_its_tasks_and_connections(
             if freed:
                 break
             await asyncio.sleep(0.01)
+            gc.collect()
         assert freed
 
     with resource_warnings() as told:
