@@ -128,7 +128,7 @@ def options_of(kind: type[Any]) -> dict[str, Any]:
 
 
 def eventually(condition: Callable[[], bool]) -> None:
-    """Wait until the condition holds. Meanwhile collect garbage, because another thread may still hold what is dropped."""
+    """Wait until the condition holds, and collect garbage: another thread may refer to a dropped client for a while."""
     for _ in range(500):
         if condition():
             return
