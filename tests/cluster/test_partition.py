@@ -206,6 +206,32 @@ def test_a_restarted_followers_old_acknowledgements_are_forgotten() -> None:
     assert partition.high_watermark == 9
 
 
+def test_restarted_follower_holds_the_high_watermark_until_it_fetches() -> None:
+    """Its machine may have lost what the follower had acknowledged before."""
+    partition = leader(end=10)
+    fetch(partition, 3, 10, 10)
+    fetch(partition, 2, 8, 10)
+    assert partition.high_watermark == 8
+    partition.brokers_changed({**LIVE, 3: 113}, 10, 0)
+    fetch(partition, 2, 10, 10)
+    assert partition.high_watermark == 8
+    partition.follower_fetched(3, 9, 113, 10, 0)
+    assert partition.high_watermark == 9
+
+
+def test_outcome_of_an_overtaken_proposal_leaves_the_pending_one_alone() -> None:
+    partition = leader(isr=[1], end=10)
+    fetch(partition, 2, 10, 10)
+    overtaken = partition.pending
+    assert overtaken is not None
+    partition.isr_conflict(overtaken, state(isr=[1], version=9), 10, 0)
+    fetch(partition, 3, 10, 10)
+    pending = partition.pending
+    assert pending is not None and pending is not overtaken
+    assert partition.isr_accepted(overtaken, 10, 10, 0) == Facts()
+    assert (partition.pending, partition.isr) == (pending, (1,))
+
+
 def test_a_leader_that_has_not_heard_of_a_restarted_follower_yet_takes_no_fetch_of_its_earlier_registration() -> None:
     partition = leader(end=10)
     fetch(partition, 2, 10, 10)

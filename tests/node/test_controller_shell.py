@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -11,7 +12,7 @@ from cluster import znodes
 from cluster.coordination import Coordination
 from cluster.memory import MemoryZooKeeper, Weather
 from cluster.state import PartitionState
-from cluster.store import NoNodeError
+from cluster.store import NoNodeError, OutcomeUnknownError
 from node import reign
 from node.controller_channel import MOST_BACKOFF_MS
 from node.controller_shell import ControllerShell
@@ -298,6 +299,29 @@ def test_a_controller_that_was_cut_off_for_a_while_sees_what_it_missed() -> None
         await cluster.until(lambda: cluster.brokers[3].hosted[TP].leader == 3)
         assert cluster.controller is controller
         assert controller.controller_epoch == 1
+
+    run(story)
+
+
+@pytest.mark.parametrize("written", [False, True], ids=["the request is lost", "the answer is lost"])
+def test_controller_that_cannot_know_what_it_has_written_reads_everything_anew(written: bool) -> None:
+    async def story(cluster: Cluster) -> None:
+        await cluster.create(assignment={0: (2, 3, 1)})
+        coordination = cluster.brokers[1].coordination
+        write_state = coordination.write_state
+
+        async def lose(*arguments: Any) -> int:
+            coordination.write_state = write_state  # type: ignore[method-assign]
+            if written:
+                await write_state(*arguments)
+            raise OutcomeUnknownError("ZooKeeper does not answer")
+
+        coordination.write_state = lose  # type: ignore[method-assign]
+        await cluster.brokers[2].kill()
+        await cluster.until(lambda: cluster.brokers[3].hosted[TP].leader == 3)
+        await cluster.until(lambda: cluster.controller.controller_epoch == 2)
+        state = await cluster.state()
+        assert (state.leader, state.isr, state.leader_epoch) == (3, (3, 1), 1)
 
     run(story)
 
