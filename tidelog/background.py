@@ -160,7 +160,7 @@ class SupervisedTask:
             self._attempts = 0
             self._background.recovered(self._what)
         if isinstance(error, InternalError):
-            pass  # of another task, which has reported it
+            pass  # another task has reported it
         elif error is not None:
             self._background.report(self._what, error)
         elif task.cancelled():

@@ -183,7 +183,7 @@ class PartitionBuffer:
 
     def _jump(self) -> None:
         self.generation += 1
-        self.work = None  # what is on its way does not count any more, and nobody waits for it
+        self.work = None  # the answer that is on its way does not count any more
         self.awaits_commit = self.is_unreadable = self.is_alone = False
         self.trouble.clear()
         self.ahead_since_ms = None

@@ -23,7 +23,7 @@ class LeaderSearch:
         self._looking: asyncio.Task[None] | None = None
 
     def go_on(self, *, patiently: bool = False) -> None:
-        """Somebody waits for a leader: look for it, unless that is being done.
+        """Look for the missing leaders, unless a search is under way.
 
         A patient search is for partitions that do not exist: its pauses grow to `LASTING_BACKOFF_MS`.
         """

@@ -197,7 +197,7 @@ class Positions:
         if self._reset(buffer, f"the offset is out of range, valid is {valid}"):
             return
         if buffer.has_data:
-            return  # what was fetched before is read first; the next fetch will tell again
+            return  # the records fetched before are read first; the next fetch reports it again
         problem = f"{tp}: offset {asked} is out of range, valid is {valid}; {_WAYS_OUT}"
         self._tell(buffer, OffsetOutOfRangeError(problem, topic_partition=tp, offset=asked, first=first, end=end))
 

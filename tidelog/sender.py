@@ -64,7 +64,7 @@ _Load = list[tuple[PartitionQueue, Batch]]
 
 @dataclass(slots=True)
 class _Plan:
-    """What one turn sends.
+    """The requests of one turn.
 
     loads        the partitions whose first batch goes, by their leader's broker
     later_ms     when to look again at the latest

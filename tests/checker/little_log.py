@@ -61,7 +61,7 @@ class Story:
 
     @property
     def logs(self) -> dict[TopicPartition, Sequence[FinalLog]]:
-        """Those that are not compacted."""
+        """Return the partitions that are not compacted."""
         return {tp: logs for tp, logs in self.ending.logs.items() if tp != COMPACTED_TP}
 
     def verdict(self) -> Verdict:

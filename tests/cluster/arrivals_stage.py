@@ -58,14 +58,14 @@ class World:
         self.tps = [TopicPartition("t", number) for number in PARTITIONS]
         configs = {UNCLEAN_ELECTION: "true"} if unclean else {}
         self.topic = TopicAssignment("t", "id", PARTITIONS, configs, version=0)
-        # What ZooKeeper holds.
+        # The state in ZooKeeper.
         self.registered: dict[int, BrokerRegistration] = {}
         self.states: dict[TopicPartition, VersionedState] = {}
         self.history: dict[tuple[TopicPartition, int], PartitionState] = {}
         # The brokers' processes: the one that is or was last, and each by its registration.
         self.processes: dict[int, Process] = {}
         self.lives: dict[int, Process] = {}
-        # What is under way.
+        # The requests and writes without an answer yet.
         self.channels: dict[int, Channel] = {}
         self.writes: list[WriteState] = []
         self.outcomes: list[WriteOutcome] = []
@@ -294,7 +294,7 @@ class World:
         return any(self.channels[b].under_way and self._serves(b) for b in BROKERS if b in self.channels)
 
     def recover(self) -> None:
-        """In the end everybody is back and answers; then every partition has a leader again."""
+        """Bring all brokers back and let them answer; every partition then has a leader again."""
         for broker_id in BROKERS:
             self.come(broker_id)
         for _ in range(4):
@@ -303,10 +303,10 @@ class World:
         self.calm_down()
         for tp in self.tps:
             if not self._all_in_sync_lack(tp):
-                assert self.leader(tp) != NO_LEADER, f"nobody leads {tp}: {self.states[tp]}"
+                assert self.leader(tp) != NO_LEADER, f"{tp} has no leader: {self.states[tp]}"
 
     def wish(self, tp: TopicPartition) -> None:
-        """Somebody asks for an unclean election."""
+        """Ask for an unclean election, as an operator does."""
         if tp in self.states and self.states[tp].state.leader == NO_LEADER:
             self.twin.wished.add(tp)
             self.play(self.controller.elections_wanted([tp], unclean=True))

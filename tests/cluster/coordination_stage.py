@@ -133,12 +133,12 @@ class Stage:
         await self.owner.register_broker(replace(MOVED, possibly_short=True))
 
     async def delete(self, path: str) -> None:
-        """Somebody deletes a node."""
+        """Delete a node as another client."""
         if self.look(path) is not None:
             await self.other.store.delete(path)
 
     async def overwrite(self, path: str, data: bytes) -> None:
-        """Somebody writes a node, whatever stood there."""
+        """Write a node as another client, on any version."""
         if self.look(path) is None:
             await self.other.store.create(path, data)
         else:

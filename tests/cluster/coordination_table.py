@@ -5,7 +5,7 @@ A row names one operation, the node on which its effect is, and one outcome per 
     fair          no fault
     request_lost  the connection ends before the server has applied the write
     answer_lost   the connection ends after the server has applied the write
-    changed       somebody else has changed the node meanwhile, so that its version differs
+    changed       another client has changed the node meanwhile, so that its version differs
     anew          the node was deleted and made again, so that its czxid differs
     deposed       another controller was elected meanwhile
     expired       the session of the operation is over
@@ -65,7 +65,7 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """What a rival does, and what the operation must come to after that."""
+    """The change that a rival makes, and the outcome that the operation must have after it."""
 
     rival: Rival
     outcome: Outcome
@@ -317,7 +317,7 @@ async def deletion_wanted(stage: Stage) -> None:
 
 
 async def other_setting(stage: Stage) -> None:
-    """Somebody else changes another setting of the topic."""
+    """Change another setting of the topic as a rival."""
     await stage.other.topic_configs.change("t", lambda configs: {**configs, "flush.ms": "9"})
 
 
@@ -326,7 +326,7 @@ async def no_settings(stage: Stage) -> None:
 
 
 async def same_setting(stage: Stage) -> None:
-    """Somebody else changes the same setting, and hears that it is changed."""
+    """Change the same setting as a rival, which gets its answer."""
     await stage.other.topic_configs.change("t", lambda configs: {**configs, "segment.bytes": "8"})
     stage.notes["before the rival"] = len(stage.store.applied)
 
@@ -418,10 +418,10 @@ WRITES = [
         request_lost=done(),
         answer_lost=done(),
         changed=Cell(ensured_by_another, not_done()),
-        anew="nobody deletes the paths",
+        anew="no client deletes the paths",
         deposed=Cell(ensured_by_another, not_done()),
         expired=expired(done()),
-        vanished="nobody deletes the paths",
+        vanished="no client deletes the paths",
     ),
     Row(
         operation="Coordination.cluster_id",
@@ -431,10 +431,10 @@ WRITES = [
         request_lost=done(standing_cluster_id),
         answer_lost=done(standing_cluster_id),
         changed=Cell(another_id, not_done(standing_cluster_id)),
-        anew="nobody deletes the id",
+        anew="no client deletes the id",
         deposed=Cell(Stage.depose, done(standing_cluster_id)),
         expired=expired(done(standing_cluster_id)),
-        vanished="nobody deletes the id",
+        vanished="no client deletes the id",
     ),
     Row(
         operation="Coordination.next_producer_id_block",
@@ -549,7 +549,7 @@ WRITES = [
         deposed=DEPOSED,
         expired=expired(done(True)),
         vanished=Cell(registration_gone, not_done(False)),
-        also=(not_done(True),),  # after a lost request nobody can tell who has removed what is gone
+        also=(not_done(True),),  # after a lost request no client can tell which of them has removed the node
     ),
     Row(
         operation="Coordination.absolve_broker",
@@ -752,7 +752,7 @@ WRITES = [
         fair=done(),
         request_lost=UNKNOWN_AND_NOT_DONE,
         answer_lost=UNKNOWN_AND_DONE,
-        changed="nobody changes a notification",
+        changed="no client changes a notification",
         anew="no two notifications have one number",
         deposed=DEPOSED,
         expired=expired(UNKNOWN_AND_NOT_DONE),
@@ -769,7 +769,7 @@ WRITES = [
         fair=done(),
         request_lost=UNKNOWN_AND_NOT_DONE,
         answer_lost=UNKNOWN_AND_DONE,
-        changed="nobody changes a notification",
+        changed="no client changes a notification",
         anew="no two notifications have one number",
         deposed=DEPOSED,
         expired=expired(UNKNOWN_AND_NOT_DONE),
@@ -852,7 +852,7 @@ WRITES = [
             **counters(znodes.CONFIG_TOPICS),
             **dict.fromkeys(
                 (znodes.topic_config_path("t"), znodes.state_path(TP), znodes.state_path(SECOND)),
-                "it goes, whatever was written to it last",
+                "it is removed on any version",
             ),
         },
     ),
@@ -905,7 +905,7 @@ WRITES = [
         deposed=Cell(Stage.depose, done({"segment.bytes": "7"})),
         expired=expired(done({"segment.bytes": "7"})),
         vanished=Cell(gone_by_another_tool, not_done(None)),
-        most=2,  # once more if somebody has deleted the settings
+        most=2,  # once more if a rival has deleted the settings
     ),
     Row(
         operation="TopicConfigs.change",

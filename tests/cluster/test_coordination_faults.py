@@ -58,7 +58,7 @@ def written(row: Row, stage: Stage) -> int:
 
 def assert_nothing_was_written_blindly(row: Row, stage: Stage) -> None:
     blind = [each for each in stage.store.blind if each.operation.path not in row.unguarded]
-    assert not blind, f"written over what nobody has looked at: {blind}"
+    assert not blind, f"written over a version that the operation has not read: {blind}"
     assert not stage.store.orphans, f"written although {row.owner} is gone: {stage.store.orphans}"
 
 

@@ -505,7 +505,7 @@ def test_only_a_later_log_start_is_reported() -> None:
 
 
 def test_conflict_with_another_leader_of_the_epoch_makes_old_versions_stale() -> None:
-    """Somebody has put ZooKeeper back to an earlier state."""
+    """ZooKeeper was restored to an earlier state."""
     partition = leader(isr=[1], end=10)
     proposal = fetch(partition, 2, 10, 10).proposal
     assert proposal is not None

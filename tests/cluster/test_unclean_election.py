@@ -206,7 +206,7 @@ def test_time_to_answer_begins_anew_with_every_question() -> None:
     cluster.tell_end(2, 5)
     cluster.play(cluster.controller.time_passed(0))
     cluster.play(cluster.controller.time_passed(299_000))
-    cluster.die(4)  # whoever has answered before is asked again
+    cluster.die(4)  # a replica that has answered before is asked again
     cluster.tell_end(2, 5)
     for now_ms in (299_500, 300_000, 599_499):
         cluster.play(cluster.controller.time_passed(now_ms))
@@ -215,8 +215,8 @@ def test_time_to_answer_begins_anew_with_every_question() -> None:
     assert [write.state.leader for write in cluster.waiting] == [2]
 
 
-def test_unclean_election_gives_up_everybody_else_for_good() -> None:
-    """Who was eligible may come back, and has no claim any more."""
+def test_unclean_election_gives_up_all_other_replicas_for_good() -> None:
+    """A replica that was eligible may come back, and is no candidate any more."""
     cluster = Cluster(1, 2, 3)
     cluster.create("t", (1, 2, 3))
     cluster.settle()

@@ -1,4 +1,4 @@
-"""What a broker writes and reports about its replicas, while ZooKeeper does not answer at first."""
+"""Writes and reports of a broker about its replicas, while ZooKeeper does not answer at first."""
 
 from __future__ import annotations
 

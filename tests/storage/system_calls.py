@@ -10,7 +10,7 @@
     calls.shorten = lambda call: call.count // 2 if call.name == "pwritev" else call.count
 
 Each call below the directory is made for real, unless it is refused, and the model does the same. So the model tells
-which bytes and which names the calls have brought to the disk, whatever order and whichever descriptors they used.
+which bytes and which names the calls have brought to the disk, in any order and through any descriptors.
 Calls outside the directory are made and not recorded.
 """
 
@@ -117,7 +117,7 @@ class SystemCalls:
 
     @property
     def boundary(self) -> Callable[[], object]:
-        """As `CrashableFiles.boundary`: called within each call that changes something, before its sync counts."""
+        """Set a function that is called within each changing call, before its sync counts, as `CrashableFiles` does."""
         return self.disk.boundary
 
     @boundary.setter

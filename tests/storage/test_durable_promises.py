@@ -428,7 +428,7 @@ def content_between(log: Log, offset: int, end_offset: int) -> bytes:
 
 
 def assert_what_is_noted_is_on_the_disk(broker: Broker) -> None:
-    """What lies below the recovery point survives a power failure, and so does whatever the checkpoints say."""
+    """All bytes below the recovery point survive a power failure, and so do the checkpoints."""
     log, disk = broker.log, broker.disk
     begin, synced_to = log.log_start_offset, log.recovery_point
     for noted in (False, True):

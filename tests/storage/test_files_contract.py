@@ -368,7 +368,7 @@ def test_refused_close_of_a_file_is_a_storage_error(
 def test_removal_of_a_directory_tells_the_error_of_each_system_call(
     error: int, production: tuple[RealFiles, Path, SystemCalls]
 ) -> None:
-    """Which calls a removal makes depends on the interpreter, so that they are counted first."""
+    """Count the calls of a removal first, because they depend on the interpreter."""
     files, root, calls = production
 
     def made() -> int:

@@ -324,7 +324,7 @@ class LogMachine(RuleBasedStateMachine):
 
     @rule(flushed=st.booleans(), rolled=st.booleans(), loss=losses, back_ms=set_back)
     def power_cut(self, flushed: bool, rolled: bool, loss: Loss, back_ms: int) -> None:
-        """What was not synced may be lost; all below the recovery point is there."""
+        """Expect all bytes below the recovery point; bytes that were not synced may be lost."""
         if flushed:
             self.log.flush()
         if rolled:
@@ -356,7 +356,7 @@ class LogMachine(RuleBasedStateMachine):
         return [Entry(r.offset, r.key or b"", r.value, r.timestamp) for r, _ in records_of(self.log)]
 
     def _assert_run(self, least_end: int) -> None:
-        """What is read is all that was appended from some offset on, at least up to `least_end`."""
+        """Expect all appended records from some offset on, at least up to `least_end`."""
         start_offset, end_offset = self.log.log_start_offset, self.log.log_end_offset
         assert end_offset >= least_end
         assert start_offset >= self.durable_start or end_offset < self.durable_start

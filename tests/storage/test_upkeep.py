@@ -470,7 +470,7 @@ def test_topics_that_keep_everything_are_not_compacted(broker: Broker) -> None:
 
 @pytest.mark.parametrize("keys_at_once", [1, 2, 3, 5])
 def test_rounds_with_a_small_map_leave_the_last_value_of_each_key(tmp_path: Path, keys_at_once: int) -> None:
-    """What does not fit into the map of one round stays dirty for the next one."""
+    """Keys that do not fit into the map of one round stay dirty for the next one."""
     broker = Broker(tmp_path)
     broker.upkeep = Upkeep(broker.manager, broker.files, map_bytes=keys_at_once * BYTES_PER_KEY)
     log = broker.log(STATES, **COMPACT)

@@ -121,7 +121,7 @@ class Fault(Enum):
 
 
 class Verdict(NamedTuple):
-    """What the leader does with one batch: it appends it or not (`stored`), and answers `code` in either case.
+    """The leader's reaction to one batch: it appends the batch or not (`stored`), and answers `code` in either case.
 
     faulty: the positions of the records for which it refuses the batch (KIP-467).
     A leader that recognises a repetition answers with the place of the first batch, as real leaders do, instead of

@@ -317,7 +317,7 @@ def a_cluster() -> FakeCluster:
 
 
 def sent(cluster: FakeCluster, since: int) -> list[str]:
-    """What was sent that belongs to a call, and not to the client's own look at the cluster or its reading ahead."""
+    """Return the requests of a call, without those by which the client looks at the cluster or reads ahead."""
     own = (MetadataRequest, ApiVersionsRequest)
     names = {"FetchRequest", "ListOffsetsRequest", "OffsetFetchRequest", "FindCoordinatorRequest"}
     return [

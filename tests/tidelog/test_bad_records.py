@@ -153,7 +153,7 @@ async def test_good_records_are_stored_once_and_bad_ones_fail_alone_under_faults
         futures = await fill_a_batch(producer, [1000 + number if each else 1 for number, each in enumerate(bad)])
         await producer.flush()
         assert producer.sender.accumulator.buffered_bytes == 0
-    await asyncio.sleep(10)  # what was delayed has arrived by now
+    await asyncio.sleep(10)  # the delayed answers have arrived by now
     good = [b"%d" % number for number, each in enumerate(bad) if not each]
     assert partition.values() == good
     for number, (each, future) in enumerate(zip(bad, futures, strict=True)):

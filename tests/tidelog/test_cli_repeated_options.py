@@ -40,7 +40,7 @@ SINGLE = [
 
 @pytest.fixture
 def did(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """What commands did: their bodies are replaced by one that notes its command."""
+    """Return the commands that ran: the body of each is replaced by one that notes its command."""
     monkeypatch.setenv("TIDELOG_HOME", str(tmp_path / "home"))
     monkeypatch.delenv("TIDELOG_BOOTSTRAP_SERVERS", raising=False)
     done: list[str] = []

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.timeout(20)
 
 
 class Terminal:
-    """What a terminal has received. A thread reads all the time, because a terminal that is full blocks its writers."""
+    """A terminal and the text that it has received. A thread reads it, because a full terminal blocks its writers."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
@@ -31,7 +31,7 @@ class Terminal:
 
     @property
     def text(self) -> str:
-        """What can be decoded so far: a character may arrive in two parts."""
+        """Return the text that can be decoded so far, because a character may arrive in two parts."""
         return self._received.decode(errors="ignore")
 
     def text_once(self, condition: Callable[[str], bool]) -> str:

@@ -144,7 +144,7 @@ def test_nobody_starts_a_cluster_while_it_is_removed(cluster: Planned, monkeypat
 
 
 def a_cluster_that_runs(directory: Path, pids: dict[int, tuple[int, str]], clock: HandClock) -> LocalCluster:
-    """A cluster whose brokers are these processes (pid and birth); nobody listens at their ports."""
+    """A cluster whose brokers are these processes (pid and birth); no process listens at their ports."""
     brokers = tuple(BrokerState(1, pid, birth, broker_id=broker_id) for broker_id, (pid, birth) in pids.items())
     save_state(directory, ClusterState("h:1", None, brokers, {}))
     return LocalCluster(directory, home=directory, clock=clock)

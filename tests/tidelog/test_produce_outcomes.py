@@ -129,7 +129,7 @@ def _attempts_end(cluster: FakeCluster, ends: Sequence[End]) -> None:
 
 
 class Story:
-    """Sends records of which each has its own number as value, and compares what was told with what is stored."""
+    """Sends records whose values are their numbers, and compares the outcomes with the stored records."""
 
     def __init__(self, *, idempotent: bool) -> None:
         self.cluster = FakeCluster()

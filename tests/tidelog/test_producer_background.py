@@ -26,7 +26,7 @@ STEPS = range(1, 60)
 
 
 async def cancel_all_but(spared: set[asyncio.Task[Any]]) -> None:
-    """As test frameworks do, except that the test itself goes on: the tasks of the client and of the brokers."""
+    """Cancel the tasks of the client and of the brokers, as test frameworks do, but not the test itself."""
     for task in asyncio.all_tasks() - spared:
         task.cancel()
     await asyncio.sleep(0)

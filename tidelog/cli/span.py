@@ -45,7 +45,7 @@ class Span:
 
 
 def refuse_reversed(start: Position, end: Position | None) -> None:
-    """Raise UsageError if the end comes before the start, whatever the partitions hold."""
+    """Raise UsageError if the end comes before the start."""
     match start, end:
         case (int(first), int(last)) if last < first:
             raise click.UsageError(f"--until {last} comes before --from {first}: nothing lies between them")

@@ -26,7 +26,7 @@ MOST_PARTITIONS = 100_000
 
 
 class _Done(TypedDict, total=False):
-    """What `alter` has changed so far."""
+    """The changes that `alter` has made so far."""
 
     configs: dict[str, str | None]
     partitions: int

@@ -41,7 +41,7 @@ def read_stat(stat: str) -> tuple[str, Condition]:
 
 
 def birth_of(pid: int) -> str | None:
-    """What no two processes with this pid share: the kernel's boot and the tick of the start. None: not running."""
+    """Return the kernel's boot and the tick of the start, which identify a process with this pid; None if none runs."""
     birth, condition = _look_up(pid)
     return None if condition is Condition.ENDED else birth
 
