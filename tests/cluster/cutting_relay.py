@@ -1,4 +1,4 @@
-"""A relay in front of a real ZooKeeper that cuts the connection at the next write, before it or after it."""
+"""A relay in front of a real ZooKeeper that cuts the connection at the next write, or holds the answer of one."""
 
 from __future__ import annotations
 
@@ -16,11 +16,14 @@ _WRITES = {1, 2, 5, 14, 15}
 class CuttingRelay:
     """Passes frames on in both directions.
 
-    cuts   what is lost of the next write; None: nothing
+    cuts   the part of the next write that is lost, if any
+    hold   while it is not set, answers stay here
     """
 
     def __init__(self, port: int) -> None:
         self.cuts: Loss | None = None
+        self.hold = asyncio.Event()
+        self.hold.set()
         self._port = port
 
     @asynccontextmanager
@@ -68,6 +71,7 @@ class CuttingRelay:
             while frame := await _frame(server):
                 if struct.unpack_from(">i", frame, 4)[0] in withheld:
                     return
+                await self.hold.wait()
                 to_client.write(frame)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 from dataclasses import dataclass, field
 from typing import Any
@@ -17,6 +18,7 @@ from tests.cluster.coordination_table import WRITES, Row
 from tests.cluster.cutting_relay import CuttingRelay
 from tests.cluster.faulty_store import Loss
 from tests.cluster.stores import TIMEOUT_MS
+from tests.cluster.test_store import until_later_than
 from tidelog.clock import SystemClock
 from tidelog.errors import TidelogError
 from tidelog.local.zookeeper import EmbeddedZooKeeper
@@ -112,6 +114,23 @@ async def test_write_over_a_connection_that_is_cut_ends_as_the_table_says(
         assert (before.get(row.effect) != after.get(row.effect)) == (required.effects > 0)
         for store in stores:
             await store.close()
+
+
+async def test_session_is_confirmed_from_when_its_request_was_sent(
+    zookeeper: EmbeddedZooKeeper,
+) -> None:
+    relay, clock = CuttingRelay(zookeeper.port), SystemClock()
+    async with relay.listening() as hosts:
+        store = await ZooKeeperStore.open(f"{hosts}/held", session_timeout_ms=TIMEOUT_MS, clock=clock)
+        relay.hold.clear()
+        begun_ms = clock.monotonic_ms()
+        writing = asyncio.ensure_future(store.create("/late"))
+        await until_later_than(clock, begun_ms + 100)
+        answered_ms = clock.monotonic_ms()
+        relay.hold.set()
+        await writing
+        assert begun_ms <= store.confirmed_at_ms < answered_ms
+        await store.close()
 
 
 async def outcome(row: Row, stage: Stage) -> Any:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+from random import Random
 
 import pytest
 
 from cluster.coordination import Coordination
-from cluster.memory import MemoryStore
+from cluster.memory import MemoryStore, MemoryZooKeeper, Weather
 from cluster.store import BadVersionError, OutcomeUnknownError
 from cluster.znodes import MalformedZnodeError
 from tests.cluster.stores import Server
 from tests.cluster.test_coordination import join, twin
+from tests.virtual_time import VirtualClock, on_virtual_time
 from tidelog.errors import InvalidGroupIdError
 from tidelog.groups.zookeeper_names import MAX_GROUP_ID_BYTES, group_in_path_or_raise
 from tidelog.model import TopicPartition
@@ -176,3 +178,17 @@ async def test_a_group_with_any_other_name_is_as_good_as_another(server: Server)
         await one.zookeeper_offsets.commit(group_in_path_or_raise(group_id), TP, 3)
         assert await one.zookeeper_offsets.read(group_id, TP) == 3
     await one.store.close()
+
+
+@on_virtual_time
+async def test_brokers_read_the_last_commit_even_from_a_server_that_is_behind() -> None:
+    zookeeper = MemoryZooKeeper(VirtualClock(), servers=3, weather=Weather(lag_ms=(100, 100)), dice=Random(2))
+    brokers = [Coordination(zookeeper.connect(), VirtualClock()) for _ in range(6)]
+    await brokers[0].ensure_paths()
+    for offset in (1, 2):
+        await brokers[0].zookeeper_offsets.commit("g", TP, offset)
+        assert [await each.zookeeper_offsets.read("g", TP) for each in brokers] == [offset] * 6
+    await brokers[0].zookeeper_offsets.commit("g", TopicPartition("t", 1), 0)
+    assert [len(await each.zookeeper_offsets.partitions("g")) for each in brokers] == [2] * 6
+    await brokers[0].zookeeper_offsets.commit("h", TP, 0)
+    assert [await each.zookeeper_offsets.groups() for each in brokers] == [["g", "h"]] * 6

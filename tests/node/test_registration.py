@@ -12,6 +12,7 @@ from cluster.conflicts import BrokerIdTaken
 from cluster.coordination import Coordination
 from cluster.memory import MemoryStore, MemoryZooKeeper
 from cluster.state import BrokerRegistration
+from cluster.store import NoNodeError
 from node.registration import Registration
 from tests.virtual_time import VirtualClock, on_virtual_time, until
 from tidelog.listeners import BROKERS, CLIENTS
@@ -31,11 +32,13 @@ class Node:
         self.coordination = Coordination(self.store, VirtualClock(), patience_ms=1000)
         self.story: list[str] = []
         self.sessions: list[int] = []
+        self.was_registered_when_saved: list[bool] = []
+        self._zookeeper = zookeeper
         self.registration = Registration(
             self.coordination,
             registration,
             previous_session=previous_session,
-            save_session=self.sessions.append,
+            save_session=self._save_session,
             on_lost=lambda: self.story.append("lost"),
             on_registered=lambda epoch: self.story.append("registered"),
             on_taken=lambda error: self.story.append(type(error).__name__),
@@ -45,6 +48,14 @@ class Node:
     async def start(self) -> int:
         await self.coordination.ensure_paths()
         return await self.registration.start()
+
+    def _save_session(self, session_id: int) -> None:
+        self.sessions.append(session_id)
+        try:
+            owner = self._zookeeper.node(znodes.broker_path(1)).stat().owner
+        except NoNodeError:
+            owner = 0
+        self.was_registered_when_saved.append(owner == session_id)
 
     async def until(self, *story: str) -> None:
         await until(lambda: self.story == list(story))
@@ -74,7 +85,10 @@ async def test_an_expired_session_means_lost_then_registered_under_the_new_sessi
     await node.start()
     zookeeper.expire(node.store.session_id)
     await node.until("lost", "registered")
-    assert node.sessions == [1, 2], "kept before anything was made under it"
+    assert node.sessions == [1, 2]
+    assert node.was_registered_when_saved == [False, False], (
+        "a restart may delete only a registration of a saved session"
+    )
     zookeeper.expire(node.store.session_id)
     await node.until("lost", "registered", "lost", "registered")
     await node.registration.stop()
@@ -228,6 +242,23 @@ async def test_broker_hears_once_that_the_controller_has_taken_its_mark(zookeepe
     await zookeeper.connect().set(znodes.broker_path(1), zookeeper.node(znodes.broker_path(1)).data)
     await asyncio.sleep(1)
     assert node.story == ["absolved"]
+    await node.registration.stop()
+
+
+@on_virtual_time
+async def test_mark_stays_on_each_registration_until_the_controller_takes_it(zookeeper: MemoryZooKeeper) -> None:
+    node, first = await possibly_short(zookeeper)
+    others, fence = await controller(zookeeper)
+    zookeeper.expire(node.store.session_id)
+    await node.until("lost", "registered")
+    second = await others.read_broker(1)
+    assert second is not None and second.epoch > first and second.possibly_short
+    await others.absolve_broker(1, second.epoch, fence)
+    await node.until("lost", "registered", "absolved")
+    zookeeper.expire(node.store.session_id)
+    await node.until("lost", "registered", "absolved", "lost", "registered")
+    third = await others.read_broker(1)
+    assert third is not None and third.epoch > second.epoch and not third.possibly_short
     await node.registration.stop()
 
 
