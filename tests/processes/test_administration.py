@@ -144,6 +144,11 @@ def test_a_broker_tells_of_its_own_settings(cluster: RunningCluster, shell: Shel
         (("topic", "reassign", "wrong", "--replicas", "0:1,1"), 2, "'0:1,1' names a broker twice"),
         (("topic", "reassign", "wrong", "--replicas", f"0:{10**30}"), 2, "is not P:ID,ID…"),
         (
+            ("topic", "reassign", "wrong", "--replicas", "0:9"),
+            1,
+            "partition 0: broker 9 is not in the cluster now (there are: 1, 2, 3)",
+        ),
+        (
             ("topic", "reassign", "wrong", "--drain-broker", "9"),
             1,
             "broker 9 is not in the cluster now",

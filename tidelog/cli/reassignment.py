@@ -85,6 +85,7 @@ def reassign(
             changes = _drained(admin, assignment, drained)
         elif wanted:
             require_partitions(name, assignment, wanted)
+            _require_brokers(admin.describe_cluster().brokers, wanted)
             if not yes:
                 refuse_losses(lost_replicas(name, assignment, wanted))
             changes = wanted
@@ -102,6 +103,17 @@ def reassign(
         _show(name, started, progress)
     else:
         click.echo(_nothing(name, drained))
+
+
+def _require_brokers(live: Collection[int], wanted: Mapping[int, Sequence[int]]) -> None:
+    """Raise ClickException if a partition is to have a replica on a broker that is not in the cluster now."""
+    for number, replicas in sorted(wanted.items()):
+        for broker in replicas:
+            if broker not in live:
+                there = ", ".join(map(str, sorted(live)))
+                raise click.ClickException(
+                    f"partition {number}: broker {broker} is not in the cluster now (there are: {there})"
+                )
 
 
 def _drained(
