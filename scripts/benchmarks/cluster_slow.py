@@ -1,10 +1,11 @@
-"""Somebody is slow: what those notice who are not.
+"""Measures how much a slow consumer or a slow follower delays the other clients of the same leader.
 
-A producer that waits for each acknowledgement is measured before and while a neighbour of its leader is slow:
+A producer that waits for each acknowledgement is measured before and while one of these two is slow:
 
     a consumer   is stopped (SIGSTOP) in the middle of reading, with answers on their way to it
-    a follower   hardly ever runs, outside the ISR, with ever more to fetch from the same leader. The measured
-                 partition is not on it, but the load that it cannot keep up with goes on in both measurements
+    a follower   runs for a few milliseconds at a time, so that it leaves the ISR and has ever more to fetch from the same
+                 leader. The follower has no replica of the measured partition. The load that it cannot keep up with goes
+                 on in both measurements
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ _RECORDS = 1_500
 _STORED_MB = 200
 _LOAD_BYTES = 10_000
 _LOAD_PER_S = 500
-_AWAKE_S, _ASLEEP_S = 0.02, 1.5
+_AWAKE_S, _ASLEEP_S = 0.005, 1.5
 _OUT_OF_ISR_S = 90.0
 #: Instead of half a minute, which would only be waited for.
 _LAG_MS = 5_000
