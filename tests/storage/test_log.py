@@ -344,11 +344,21 @@ def test_truncation_below_the_start_and_a_full_one_begin_the_log_anew(tmp_path: 
     log.raise_log_start(3)
     log.truncate_to(1)
     assert (log.log_start_offset, log.log_end_offset, log.epochs) == (1, 1, ())
+    append(log, leader_epoch=2)
     log.truncate_fully_and_start_at(70)
-    assert (log.log_start_offset, log.log_end_offset) == (70, 70)
+    assert (log.log_start_offset, log.log_end_offset, log.epochs) == (70, 70, ())
     assert append(log) == 70
     log.close()
     assert open_log(tmp_path).log_start_offset == 70
+
+
+@pytest.mark.parametrize("start", [1, 2])
+def test_log_is_empty_after_truncation_of_the_batch_that_holds_its_start(tmp_path: Path, start: int) -> None:
+    log = open_log(tmp_path)
+    append(log, NOW, NOW, NOW, NOW)
+    log.raise_log_start(start)
+    log.truncate_to(3)
+    assert (log.log_start_offset, log.log_end_offset) == (3, 3)
 
 
 def announcing_log(directory: Path) -> tuple[Log, list[tuple[int, int]]]:
