@@ -133,8 +133,8 @@ class Partition:
     __slots__ = (
         "broker_id",
         "controller_epoch",
-        "durable_end",
         "epoch_start_offset",
+        "flushed_offset",
         "followers",
         "high_watermark",
         "isr",
@@ -157,7 +157,7 @@ class Partition:
         self.topic_partition = topic_partition
         self.max_lag_ms = max_lag_ms
         self.min_insync_replicas = 1
-        self.durable_end: int | None = None
+        self.flushed_offset: int | None = None
         self.high_watermark = high_watermark
         self.role = Role.STOPPED
         self.leader = NO_LEADER
@@ -328,9 +328,9 @@ class Partition:
         """The leader's own log grew. True where that alone moved the high watermark: nobody else is in sync."""
         return self._advance_high_watermark(log_end_offset, now_ms)
 
-    def synced(self, durable_end: int | None, log_end_offset: int, now_ms: int) -> bool:
+    def synced(self, flushed_offset: int | None, log_end_offset: int, now_ms: int) -> bool:
         """This broker's log is synced up to there, or need not be (None). True where that moved the high watermark."""
-        self.durable_end = durable_end
+        self.flushed_offset = flushed_offset
         return self._advance_high_watermark(log_end_offset, now_ms)
 
     def brokers_changed(self, live: Mapping[int, int], log_end_offset: int, now_ms: int) -> Facts:
@@ -433,7 +433,7 @@ class Partition:
         if self.role is not Role.LEADER or not self.has_enough_in_sync:
             return False
         maximal_isr = self.maximal_isr
-        least = log_end_offset if self.durable_end is None else min(self.durable_end, log_end_offset)
+        least = log_end_offset if self.flushed_offset is None else min(self.flushed_offset, log_end_offset)
         for replica, known in self.followers.items():
             if known.log_end_offset >= least:
                 continue

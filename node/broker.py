@@ -46,8 +46,8 @@ from node.waiting import Waiting
 from node.world import World
 from storage.compaction.throttle import Throttle
 from storage.configs.log_config import LogConfig
+from storage.log_maintenance import Upkeep
 from storage.log_manager import LogManager
-from storage.upkeep import Upkeep
 from tidelog.errors import StorageError
 from tidelog.model import Endpoint, TopicPartition
 

@@ -110,5 +110,5 @@ class SyncedProduce(DelayedProduce):
         if not replica.leads_in(append.leader_epoch):
             self._fail(append, NotLeaderOrFollowerError.code)
             return True
-        durable_end = replica.partition.durable_end
-        return durable_end is None or durable_end >= append.required_offset
+        flushed_offset = replica.partition.flushed_offset
+        return flushed_offset is None or flushed_offset >= append.required_offset

@@ -9,7 +9,7 @@ from typing import get_type_hints
 from node.settings import BrokerSettings
 from storage.configs.broker_config import SYNONYMS
 from storage.configs.log_config import LogConfig, config_type
-from storage.configs.values import INT32_MAX, as_text
+from storage.configs.parsers import INT32_MAX, as_text
 from tidelog.admin_messages import ConfigEntry, ConfigSource, ConfigSynonym, ConfigType
 
 

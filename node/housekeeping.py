@@ -42,7 +42,7 @@ class Checkpoints(Protocol):
 
 
 class Round(Protocol):
-    """What is needed of `storage.upkeep.CleaningRound`."""
+    """What is needed of `storage.log_maintenance.CleaningRound`."""
 
     def write_next(self) -> bool: ...
     def install(self, monotonic_ms: int) -> None: ...
@@ -50,7 +50,7 @@ class Round(Protocol):
 
 
 class Upkeep(Protocol):
-    """What is needed of `storage.upkeep.Upkeep`."""
+    """What is needed of `storage.log_maintenance.Upkeep`."""
 
     def delete_old_segments(self, tp: TopicPartition, now_ms: int, high_watermark: int, monotonic_ms: int) -> int: ...
     def is_removal_due(self, monotonic_ms: int) -> bool: ...

@@ -12,7 +12,7 @@ from typing import Self
 
 from node.settings import BrokerSettings
 from storage.configs.log_config import LogConfig
-from storage.configs.values import INT64_MAX
+from storage.configs.parsers import INT64_MAX
 from tidelog.errors import InvalidPartitionsError, InvalidTopicError, PolicyViolationError
 from tidelog.frozen import frozen
 from tidelog.groups.offsets_topic import OFFSETS_TOPIC

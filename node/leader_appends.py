@@ -10,7 +10,7 @@ from node.later import LaterResponse
 from node.replica import Appended as AppendInfo
 from node.replica import Replica
 from node.replicas import Replicas
-from storage.admission import AdmittedBatch, admit_own
+from storage.log.batch_validation import ValidatedBatch, admit_own
 from tidelog.errors import BrokerError, NotEnoughReplicasError, NotLeaderOrFollowerError
 from tidelog.messages import ProducePartitionResponse, ProduceResponse, RecordError
 from tidelog.model import Buffer, TopicPartition
@@ -60,7 +60,7 @@ class LeaderAppends:
             )
         return replica
 
-    def append(self, replica: Replica, batch: AdmittedBatch) -> Appended:
+    def append(self, replica: Replica, batch: ValidatedBatch) -> Appended:
         """One batch, to the log of a leader. StorageError."""
         replicas, partition, log, tp = self._replicas, replica.partition, replica.log, replica.topic_partition
         clock = replicas.clock
@@ -111,7 +111,7 @@ class LeaderAppends:
                 continue
             replica, leader_epoch, required_offset, response = outcome
             responses.append(response)
-            if acks == ACKS_ALL or replica.partition.durable_end is not None:
+            if acks == ACKS_ALL or replica.partition.flushed_offset is not None:
                 pending.append(PendingAppend(index, replica, leader_epoch, required_offset))
         if not pending:
             return ProduceResponse(tuple(responses))

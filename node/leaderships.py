@@ -13,8 +13,8 @@ from contextlib import suppress
 from cluster.state import PartitionState
 from node.replica import Replica
 from node.surroundings import Logs, Offload
-from storage.descriptors import OutOfDescriptorsError
-from storage.leaderships import Leadership
+from storage.descriptor_reserve import OutOfDescriptorsError
+from storage.directory.leadership_checkpoint import Leadership
 from tidelog.control_messages import PartitionStateMessage
 from tidelog.errors import BrokerError, FencedLeaderEpochError, NotLeaderOrFollowerError
 from tidelog.model import TopicPartition

@@ -45,14 +45,14 @@ class Seat(Protocol):
 
 
 class SizedLog(Protocol):
-    """What is needed of `storage.log.Log`."""
+    """What is needed of `storage.log.log.Log`."""
 
     @property
     def size_bytes(self) -> int: ...
 
 
 class SizedDirectory(Protocol):
-    """What is needed of `storage.log_directory.LogDirectory`."""
+    """What is needed of `storage.directory.log_directory.LogDirectory`."""
 
     @property
     def path(self) -> Path: ...

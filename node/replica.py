@@ -12,11 +12,11 @@ from typing import Protocol
 from cluster.follower import EpochView
 from cluster.partition import Partition
 from node.journal import NO_JOURNAL, Journal
-from storage.admission import AdmittedBatch
 from storage.configs.log_config import LogConfig
-from storage.configs.values import INT64_MAX
-from storage.record_search import Searcher, TimestampOffset
-from storage.retention import SegmentFacts
+from storage.configs.parsers import INT64_MAX
+from storage.log.batch_validation import ValidatedBatch
+from storage.log.retention import SegmentFacts
+from storage.segments.timestamp_search import Searcher, TimestampOffset
 from tidelog.errors import (
     FencedLeaderEpochError,
     InconsistentTopicIdError,
@@ -32,7 +32,7 @@ NO_EPOCH = -1
 
 
 class Appended(Protocol):
-    """What an append says: see `storage.appending.AppendInfo`."""
+    """What an append says: see `storage.log.log_appender.AppendInfo`."""
 
     @property
     def base_offset(self) -> int: ...
@@ -45,10 +45,10 @@ class Appended(Protocol):
 
 
 class ReplicaLog(EpochView, Protocol):
-    """What replication needs of `storage.log.Log`, and what its twin in the tests offers."""
+    """What replication needs of `storage.log.log.Log`, and what its twin in the tests offers."""
 
     config: LogConfig
-    cuts: int
+    truncation_count: int
 
     @property
     def topic_id(self) -> str: ...
@@ -61,7 +61,7 @@ class ReplicaLog(EpochView, Protocol):
     @property
     def epochs(self) -> Sequence[tuple[int, int]]: ...
     def flush(self) -> None: ...
-    def append_admitted(self, batch: AdmittedBatch, leader_epoch: int, now_ms: int) -> Appended: ...
+    def append_validated(self, batch: ValidatedBatch, leader_epoch: int, now_ms: int) -> Appended: ...
     def find_repeated(self, batch: Buffer) -> Appended | None: ...
     def append_as_follower(self, batches: Buffer, *, leader_log_start: int) -> object: ...
     def read(self, offset: int, max_bytes: int, upper_bound: int, *, at_least_one: bool = True) -> Buffer: ...
@@ -133,28 +133,28 @@ class Replica:
     # --- what is on the disk ---------------------------------------------------------------------------------
 
     @property
-    def durable_end(self) -> int | None:
+    def flushed_offset(self) -> int | None:
         """Up to where the log is synced, where an acknowledgement waits for that (`flush.messages=1`), else None."""
         return self.log.recovery_point if self.log.config.flush_messages == 1 else None
 
     @property
     def waits_for_disk(self) -> bool:
         """What the log holds may not all be acknowledged yet: some of it must be synced first."""
-        durable_end = self.durable_end
-        return durable_end is not None and durable_end < self.log.log_end_offset
+        flushed_offset = self.flushed_offset
+        return flushed_offset is not None and flushed_offset < self.log.log_end_offset
 
     def flush_if_due(self) -> None:
         """Has the log synced where `flush.messages` asks for it by now; returns at once."""
         if self.log.must_flush:
             self._sync(self)
         # Read last: if somebody else synced the log just now, no sync of ours will tell.
-        self.partition.durable_end = self.durable_end
+        self.partition.flushed_offset = self.flushed_offset
 
     # --- what becomes of the log -----------------------------------------------------------------------------
 
-    def append_as_leader(self, batch: AdmittedBatch, now_ms: int) -> Appended:
+    def append_as_leader(self, batch: ValidatedBatch, now_ms: int) -> Appended:
         """In the epoch that this broker leads in. StorageError."""
-        appended = self.log.append_admitted(batch, self.partition.leader_epoch, now_ms)
+        appended = self.log.append_validated(batch, self.partition.leader_epoch, now_ms)
         if not appended.duplicate:
             self.journal.append(self.partition, appended.base_offset, self.log.log_end_offset)
         return appended

@@ -24,8 +24,8 @@ from node.surroundings import Follower, IsrStore, Logs, Offload
 from node.syncing import OffloadSync, Syncing
 from node.waiting import Waiting
 from storage.configs.log_config import LogConfig
-from storage.descriptors import OutOfDescriptorsError
-from storage.directory_checkpoints import Committed
+from storage.descriptor_reserve import OutOfDescriptorsError
+from storage.directory.directory_checkpoints import Committed
 from tidelog.clock import Clock
 from tidelog.control_messages import TopicInfo
 from tidelog.errors import (
@@ -270,7 +270,7 @@ class Replicas:
     def _synced(self, replica: Replica) -> None:
         """More of its log is on the disk, or need not be: acknowledge what waited for that, or fetch on."""
         tp, partition = replica.topic_partition, replica.partition
-        if partition.synced(replica.durable_end, replica.log.log_end_offset, self.clock.monotonic_ms()):
+        if partition.synced(replica.flushed_offset, replica.log.log_end_offset, self.clock.monotonic_ms()):
             self.high_watermark_rose(replica)
         if partition.is_leader:
             self.waiting.produces.check_and_complete(tp)

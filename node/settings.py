@@ -23,7 +23,7 @@ from typing import Any, get_type_hints
 from node.doors import Door, plan_doors
 from storage.configs.broker_config import SYNONYMS, renamed, topic_defaults
 from storage.configs.log_config import LogConfig
-from storage.configs.values import as_text
+from storage.configs.parsers import as_text
 from tidelog.errors import ConfigError, InvalidConfigError
 from tidelog.model import Endpoint
 from tidelog.nearest_names import nearest_names

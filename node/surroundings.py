@@ -9,8 +9,8 @@ from typing import ParamSpec, Protocol, TypeVar
 from cluster.state import PartitionState
 from node.replica import Replica, ReplicaLog
 from storage.configs.log_config import LogConfig
-from storage.directory_checkpoints import Committed
-from storage.leaderships import Leadership
+from storage.directory.directory_checkpoints import Committed
+from storage.directory.leadership_checkpoint import Leadership
 from tidelog.control_messages import BrokerInfo
 from tidelog.errors import StorageError
 from tidelog.model import TopicPartition

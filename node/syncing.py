@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 
 from node.replica import Replica
-from storage.descriptors import OutOfDescriptorsError
+from storage.descriptor_reserve import OutOfDescriptorsError
 from tidelog.errors import StorageError
 from tidelog.model import TopicPartition
 

@@ -22,7 +22,7 @@ from node.journal import NO_JOURNAL, Journal
 from node.router import Listen, Router
 from node.settings import BrokerSettings
 from node.watchdog import Guard, Watchdog, end_process
-from storage.descriptors import DescriptorReserve
+from storage.descriptor_reserve import DescriptorReserve
 from storage.files import Files, RealFiles
 from tidelog.clock import Clock, SystemClock
 from tidelog.dealer import Dealer, Dial

@@ -4,7 +4,7 @@ The rest of `storage` sees files through `Files` and `File`, so that a test can 
 fails on command or forgets what was never synced. Positions and sizes are bytes. Every failure of the operating
 system is a StorageError that names the path; nothing here retries, because after a failed fsync the kernel may
 already have dropped the pages (an fsync that succeeds later proves nothing). That no descriptor is left is no failure
-of a disk: for that there is a reserve (`storage.descriptors`), and an error of its own.
+of a disk: for that there is a reserve (`storage.descriptor_reserve`), and an error of its own.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Protocol
 
-from storage.descriptors import NO_RESERVE, NONE_LEFT, DescriptorReserve, OutOfDescriptorsError
+from storage.descriptor_reserve import NO_RESERVE, NONE_LEFT, DescriptorReserve, OutOfDescriptorsError
 from tidelog.errors import StorageError
 from tidelog.model import Buffer
 

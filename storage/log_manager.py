@@ -15,15 +15,16 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TypeVar
 
-from storage import lost_logs, meta_properties, partition_metadata
+from storage import partition_metadata
 from storage.configs.log_config import LogConfig
-from storage.descriptors import OutOfDescriptorsError
-from storage.directory_checkpoints import Committed
+from storage.descriptor_reserve import OutOfDescriptorsError
+from storage.directory import lost_logs, meta_properties
+from storage.directory.directory_checkpoints import Committed
+from storage.directory.leadership_checkpoint import Leadership
+from storage.directory.log_directory import LogDirectory
+from storage.directory.startup_inventory import StartupInventory
 from storage.files import Files
-from storage.inventory import Inventory
-from storage.leaderships import Leadership
-from storage.log import Log
-from storage.log_directory import LogDirectory
+from storage.log.log import Log
 from storage.log_names import log_name
 from tidelog.errors import DataDirectoryError, IneligibleReplicaError, StorageError
 from tidelog.model import TopicPartition
@@ -82,7 +83,7 @@ class LogManager:
             return cls(opened, failures, files)
         except BaseException:
             for directory in opened:
-                directory.close(directory.last_life.clean)
+                directory.close(directory.previous_shutdown.clean)
             raise
 
     @property
@@ -91,13 +92,13 @@ class LogManager:
 
         Or, once the logs are open, whether any lacked what is known to have been committed: then others may as well.
         """
-        return bool(self._lost) or any(directory.doubt.possibly_short for directory in self.directories)
+        return bool(self._lost) or any(directory.data_loss_marker.possibly_short for directory in self.directories)
 
     def vouch(self) -> None:
         """The cluster has dealt with what logs may lack. May be called on any thread."""
         for directory in self.directories:
-            with directory.failing():
-                directory.doubt.vouch()
+            with directory.directory_failure_scope():
+                directory.data_loss_marker.vouch()
 
     # --- opening logs --------------------------------------------------------------------------------
 
@@ -120,13 +121,13 @@ class LogManager:
         meanwhile. DataDirectoryError where a partition has a log in two directories, StorageError where no directory
         works any more.
         """
-        inventory = Inventory(self.directories, hosted, unread)
+        inventory = StartupInventory(self.directories, hosted, unread)
         inventory.raise_if_found_twice()
 
         def open_all(directory: LogDirectory) -> None:
             def open_one(tp: TopicPartition) -> None:
                 if directory.works and tp not in directory.logs:
-                    with directory.failing():
+                    with directory.directory_failure_scope():
                         directory.open_log(tp, config_of(tp.topic))
 
             _at_once(threads, open_one, inventory.found[directory])
@@ -140,7 +141,7 @@ class LogManager:
             self.take_offline(path, error)
         self._raise_if_none_works()
 
-    def _note_absent(self, inventory: Inventory) -> None:
+    def _note_absent(self, inventory: StartupInventory) -> None:
         """Which of the partitions that should be here are not: their logs are offline, or lost.
 
         While a directory is offline any of them may lie there. What is lost is noted all the same, since the next start
@@ -156,15 +157,15 @@ class LogManager:
             return  # what of those was lost nobody knows yet
         for directory in working:
             if directory.works:
-                with directory.failing():
+                with directory.directory_failure_scope():
                     directory.forget_found_empty()
 
     def _note_what_is_lost(
-        self, inventory: Inventory, absent: Mapping[TopicPartition, str], working: Iterable[LogDirectory]
+        self, inventory: StartupInventory, absent: Mapping[TopicPartition, str], working: Iterable[LogDirectory]
     ) -> None:
         before: dict[TopicPartition, str] = {}
         for directory in working:
-            with directory.failing():
+            with directory.directory_failure_scope():
                 before |= lost_logs.read(self._files, directory.path)
         lost = inventory.lost(absent, before)
         if lost:
@@ -215,7 +216,7 @@ class LogManager:
             directory = (self._put_back(tp, topic_id, config) if in_sync else None) or self._create(tp, config)
         log = directory.logs[tp]
         if topic_id and (log.topic_id, log.topic_id_proven) != (topic_id, True):
-            with directory.failing(reraise=True):
+            with directory.directory_failure_scope(reraise=True):
                 log.assign_topic_id(topic_id)
         log.config = config
         return log
@@ -225,9 +226,9 @@ class LogManager:
             directory = min(working, key=lambda each: len(each.logs))
             try:
                 for each in working:  # what is noted of an earlier one, wherever it was, holds of this one no more
-                    with each.failing(reraise=True):
+                    with each.directory_failure_scope(reraise=True):
                         each.checkpoints.log_cut(tp, 0)
-                with directory.failing(reraise=True):
+                with directory.directory_failure_scope(reraise=True):
                     directory.open_log(tp, config)
                     return directory
             except OutOfDescriptorsError:
@@ -248,7 +249,7 @@ class LogManager:
         ((directory, name),) = strays
         _LOG.warning("%s is this broker's again: %s is put back", tp, directory.path / name)
         try:
-            with directory.failing(reraise=True):
+            with directory.directory_failure_scope(reraise=True):
                 directory.put_back(tp, name, config)
         except OutOfDescriptorsError:
             raise
@@ -278,7 +279,7 @@ class LogManager:
         directory = self._home_of(tp)
         if directory is None:
             raise StorageError(f"there is no log of {tp}")
-        with directory.failing(reraise=True):
+        with directory.directory_failure_scope(reraise=True):
             return directory.set_aside(tp)
         raise AssertionError
 
@@ -294,7 +295,7 @@ class LogManager:
         for directory in self.directories:
             if mine := [tp for tp in tps if tp in directory.logs]:
                 try:
-                    with directory.failing(reraise=True):
+                    with directory.directory_failure_scope(reraise=True):
                         directory.delete(*mine)
                 except StorageError as error:
                     errors.append(error)
@@ -309,7 +310,7 @@ class LogManager:
     def remove_deleted_log(self) -> bool:
         """Removes the files of one deleted log; that may take long. On any thread, but one. False: none for now."""
         for directory in self.directories:
-            with directory.failing(later=True):
+            with directory.directory_failure_scope(later=True):
                 if directory.remove_deleted_log():
                     return True
         return False
@@ -383,7 +384,7 @@ class LogManager:
         May run on another thread; so may all checkpoints.
         """
         for directory in self.directories:
-            with directory.failing(later=True):
+            with directory.directory_failure_scope(later=True):
                 directory.checkpoints.write_high_watermarks(committed)
 
     def leaderships(self) -> dict[TopicPartition, Leadership]:
@@ -410,13 +411,13 @@ class LogManager:
     def checkpoint_recovery_points(self) -> None:
         """Notes up to where each log is synced."""
         for directory in self.directories:
-            with directory.failing(later=True):
+            with directory.directory_failure_scope(later=True):
                 directory.checkpoints.write_recovery_points()
 
     def checkpoint_log_starts(self) -> None:
         """Notes where logs start."""
         for directory in self.directories:
-            with directory.failing(later=True):
+            with directory.directory_failure_scope(later=True):
                 directory.checkpoints.write_log_starts()
 
     @property
@@ -427,7 +428,7 @@ class LogManager:
     def write_epochs(self) -> None:
         """Notes the leader epochs that have begun."""
         for directory in self.directories:
-            with directory.failing(later=True):
+            with directory.directory_failure_scope(later=True):
                 directory.write_epochs()
 
     def cleaner_offset(self, tp: TopicPartition) -> int:
@@ -435,12 +436,14 @@ class LogManager:
         directory = self._home_of(tp)
         return 0 if directory is None else directory.checkpoints.cleaner_offset(tp)
 
-    def note_cleaned(self, tp: TopicPartition, log: Log, offset: int, cuts: int) -> bool:
-        """Notes, durably, that this very log is compacted up to `offset`; not if it has been cut since `cuts`."""
+    def note_cleaned(self, tp: TopicPartition, log: Log, offset: int, truncation_count: int) -> bool:
+        """Notes, durably, that this very log is compacted up to `offset`; not if it has been cut since
+        `truncation_count`.
+        """
         noted = False
         if directory := self._home_of(tp):
-            with directory.failing(later=True):
-                noted = directory.checkpoints.write_cleaner_offset(tp, log, offset, cuts)
+            with directory.directory_failure_scope(later=True):
+                noted = directory.checkpoints.write_cleaner_offset(tp, log, offset, truncation_count)
         return noted
 
     def _note_lost(self, lost: dict[TopicPartition, str]) -> None:
@@ -451,7 +454,7 @@ class LogManager:
         """OutOfDescriptorsError, when all have had their turn, where one of them is to have it again."""
         wanting: OutOfDescriptorsError | None = None
         for directory in self.directories:
-            with directory.failing():
+            with directory.directory_failure_scope():
                 try:
                     write(directory)
                 except OutOfDescriptorsError as error:
@@ -464,7 +467,7 @@ class LogManager:
     def read_session(self) -> str | None:
         """The ZooKeeper session of the process before this one."""
         for directory in self.directories:
-            with directory.failing():
+            with directory.directory_failure_scope():
                 if session := directory.read_session():
                     return session
         return None
@@ -472,7 +475,7 @@ class LogManager:
     def write_session(self, session: str) -> None:
         """For the next process, into every directory. StorageError where none works any more."""
         for directory in self.directories:
-            with directory.failing():
+            with directory.directory_failure_scope():
                 directory.write_session(session)
         self._raise_if_none_works()
 

@@ -12,8 +12,8 @@ import pytest
 
 from node.settings import BrokerSettings
 from storage.configs.broker_config import SYNONYMS
+from storage.configs.docs import MEANINGS
 from storage.configs.log_config import NO_EFFECT, LogConfig
-from storage.configs.meanings import MEANINGS
 from tests.operations import OPERATIONS, ROOT, section
 
 #: `file` · `test`, as the promises name what guards them

@@ -22,8 +22,8 @@ from node.metadata_cache import MetadataCache
 from node.refusals import refusal
 from node.settings import BrokerSettings
 from node.turns import turn
-from storage.configs.changes import changed
-from storage.configs.description import describe_topic
+from storage.configs.descriptions import describe_topic
+from storage.configs.incremental_changes import changed
 from tidelog.admin_messages import (
     AlteredConfigs,
     ConfigAlteration,

@@ -17,7 +17,7 @@ from node.replica import Replica
 from node.replicas import Replicas
 from node.server import RequestContext
 from node.turns import turn
-from storage.descriptors import OutOfDescriptorsError
+from storage.descriptor_reserve import OutOfDescriptorsError
 from tidelog.control_messages import (
     ANY_EPOCH,
     BrokerInfo,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from cluster.partition import UNKNOWN_OFFSET, FollowerState, Partition, Role
 from node.replica import Replica
 from node.replicas import Replicas
-from storage import retention
+from storage.log import retention
 from tidelog.model import TopicPartition
 from tidelog.operator_messages import (
     ExamineReplicaRequest,
@@ -51,7 +51,7 @@ class Examinations:
             high_watermark=partition.high_watermark,
             log_end_offset=log.log_end_offset,
             epoch_start_offset=partition.epoch_start_offset if partition.role is Role.LEADER else -1,
-            synced_end=-1 if replica.durable_end is None else replica.durable_end,
+            synced_end=-1 if replica.flushed_offset is None else replica.flushed_offset,
             cut_off=self._replicas.cut_off,
             unclean_election=config.unclean_leader_election_enable,
             followers=tuple(self._follower(partition, *each) for each in sorted(partition.followers.items())),

@@ -13,7 +13,7 @@ from collections.abc import Awaitable
 from node.handlers.visible_log import visible_log
 from node.replicas import Replicas
 from node.server import RequestContext
-from storage.record_search import LongSearchError, QuickSearcher, Search
+from storage.segments.timestamp_search import LongSearchError, QuickSearcher, Search
 from tidelog.errors import (
     BrokerError,
     InvalidRequestError,

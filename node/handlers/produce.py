@@ -15,7 +15,7 @@ from node.leader_appends import ACKS_ALL, ACKS_NONE, Appended, LeaderAppends, Ou
 from node.lines import Lines
 from node.replicas import Replicas
 from node.server import RequestContext
-from storage.admission import AdmittedBatch, LongAdmissionError, admit, admit_if_quick
+from storage.log.batch_validation import SlowValidationError, ValidatedBatch, validate_batch, validate_if_quick
 from tidelog.errors import BrokerError, InvalidRequiredAcksError, RequestTimedOutError
 from tidelog.messages import ProducePartition, ProducePartitionResponse, ProduceRequest, ProduceResponse, Response
 from tidelog.model import TopicPartition
@@ -73,7 +73,7 @@ class Produces:
             check_produce(tp.topic)
             if tp not in self._lines and not self._replicas.pace.busy:
                 return self._append_at_once(tp, part, acks)
-        except LongAdmissionError:
+        except SlowValidationError:
             pass
         except BrokerError as error:
             return self._appends.refusal(tp, error)
@@ -90,7 +90,7 @@ class Produces:
             self._raise_if_late(late_ms)
             try:
                 return self._append_at_once(tp, part, acks)
-            except LongAdmissionError:
+            except SlowValidationError:
                 return await self._append_after_thread(tp, part, acks, late_ms)
         except BrokerError as error:
             return self._appends.refusal(tp, error)
@@ -98,10 +98,10 @@ class Produces:
     def _append_at_once(self, tp: TopicPartition, part: ProducePartition, acks: int) -> Appended:
         replica = self._appends.leader_or_raise(self._replicas.get_or_raise(tp), acks)
         try:
-            admitted = admit_if_quick(part.records, replica.log.config, self._replicas.clock.now_ms())
+            validated = validate_if_quick(part.records, replica.log.config, self._replicas.clock.now_ms())
         except BrokerError as refusal:
             return self._appends.repeated(replica, part.records, refusal)
-        return self._appends.append(replica, admitted)
+        return self._appends.append(replica, validated)
 
     async def _append_after_thread(
         self, tp: TopicPartition, part: ProducePartition, acks: int, late_ms: int
@@ -110,17 +110,17 @@ class Produces:
             self._raise_if_late(late_ms)
             replica = self._appends.leader_or_raise(self._replicas.get_or_raise(tp), acks)
             config, now_ms = replica.log.config, self._replicas.clock.now_ms()
-            admitted: AdmittedBatch | BrokerError
+            validated: ValidatedBatch | BrokerError
             try:
-                admitted = await self._replicas.offload(admit, part.records, config, now_ms)
+                validated = await self._replicas.offload(validate_batch, part.records, config, now_ms)
             except BrokerError as refusal:
-                admitted = refusal
+                validated = refusal
         self._raise_if_late(late_ms)
         # Of this very replica: the topic may have been made anew meanwhile, with other settings.
         replica = self._appends.leader_or_raise(replica, acks)
-        if isinstance(admitted, BrokerError):
-            return self._appends.repeated(replica, part.records, admitted)
-        return self._appends.append(replica, admitted)
+        if isinstance(validated, BrokerError):
+            return self._appends.repeated(replica, part.records, validated)
+        return self._appends.append(replica, validated)
 
     def _raise_if_late(self, late_ms: int) -> None:
         if late_ms < self._replicas.clock.monotonic_ms():

@@ -7,7 +7,7 @@ from node.internal_topics import check_record_deletion
 from node.replica import Replica
 from node.replicas import Replicas
 from node.server import RequestContext
-from storage.log import HIGH_WATERMARK
+from storage.log.log import HIGH_WATERMARK
 from tidelog.admin_messages import (
     DeletedRecords,
     DeleteRecordsPartition,

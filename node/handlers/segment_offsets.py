@@ -6,7 +6,7 @@ from collections import Counter
 
 from node.handlers.visible_log import visible_log
 from node.replicas import Replicas
-from storage.lookup import offsets_up_to
+from storage.log.timestamp_lookup import offsets_up_to
 from tidelog.errors import BrokerError, InvalidRequestError
 from tidelog.model import EARLIEST_TIMESTAMP, TopicPartition
 from tidelog.segment_messages import (

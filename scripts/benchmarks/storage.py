@@ -18,7 +18,7 @@ from benchmarks.figures import Benchmark, Figure
 from benchmarks.lab import Lab
 from storage.configs.log_config import LogConfig
 from storage.files import RealFiles
-from storage.log import Log
+from storage.log.log import Log
 from tidelog.model import Buffer
 from tidelog.records import encode_batch, read_header
 from tidelog.records.header import HEADER, seal

@@ -11,14 +11,15 @@ from crc32c import crc32c
 from simulation.crashable_files import CrashableFiles
 
 from fuzzing.target import Target, check
-from storage import leaderships, partition_metadata
+from storage import partition_metadata
 from storage.checkpoints import read_lines, read_offsets, write_offsets
 from storage.configs.log_config import LogConfig
-from storage.leader_epochs import FILE_NAME as EPOCHS_FILE
-from storage.leader_epochs import LeaderEpochs
-from storage.log import Log
-from storage.producer_snapshots import CRC_COVERS_FROM, decode_snapshot, encode_snapshot
-from storage.producer_state import ProducedBatch, Producer, ProducerState
+from storage.directory import leadership_checkpoint
+from storage.log.leader_epochs import FILE_NAME as EPOCHS_FILE
+from storage.log.leader_epochs import LeaderEpochs
+from storage.log.log import Log
+from storage.producers.producer_snapshots import CRC_COVERS_FROM, decode_snapshot, encode_snapshot
+from storage.producers.producer_state import BatchMetadata, Producer, ProducerState
 from tidelog.errors import TidelogError
 from tidelog.records import decode_records, encode_batch, iter_headers
 
@@ -51,12 +52,12 @@ def run_checkpoint(data: bytes) -> None:
 
 def run_leaderships(data: bytes) -> None:
     """Epochs and versions that a state can have, and the same when they are written and read again."""
-    files = _OneFile(leaderships.FILE_NAME, data)
-    known = leaderships.read(files, _DIRECTORY)
+    files = _OneFile(leadership_checkpoint.FILE_NAME, data)
+    known = leadership_checkpoint.read(files, _DIRECTORY)
     for tp, (_, *numbers) in known.items():
         check(all(-1 <= number < _INT32 for number in (*numbers, tp.partition)), f"{tp}: {numbers}")
-    leaderships.write(files, _DIRECTORY, known)
-    check(leaderships.read(files, _DIRECTORY) == known, known)
+    leadership_checkpoint.write(files, _DIRECTORY, known)
+    check(leadership_checkpoint.read(files, _DIRECTORY) == known, known)
 
 
 def run_leader_epochs(data: bytes) -> None:
@@ -158,7 +159,7 @@ def _indexes(suffix: str) -> list[bytes]:
 def _snapshots() -> list[bytes]:
     state = ProducerState()
     empty = encode_snapshot(state)
-    state.producers[7] = Producer(1, (ProducedBatch(3, 9, 2, 1000),), 1000, -1, -1)
+    state.producers[7] = Producer(1, (BatchMetadata(3, 9, 2, 1000),), 1000, -1, -1)
     state.producers[8] = Producer(0, (), 1000, 4, 11)
     return [encode_snapshot(state), empty]
 

@@ -2,10 +2,10 @@
 
     Bug: how the program is wrong then
     Row: M3
-    Red: tests/storage/test_lookup.py tests/storage/test_indexes.py
+    Red: tests/storage/test_timestamp_lookup.py tests/storage/test_indexes.py
     Simulator: --seconds 60
     Chaos: --scenario leader-kill --seconds 30
-    Found: suite, 1 run, 2.4 s, tests/storage/test_lookup.py::test_what_it_broke
+    Found: suite, 1 run, 2.4 s, tests/storage/test_timestamp_lookup.py::test_what_it_broke
     Found: simulator, 7 runs, 61.0 s, I8 what it broke
     Missed: chaos, 100 runs, 3600.0 s
 

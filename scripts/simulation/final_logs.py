@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from contextlib import suppress
 
 from node.replica import Replica
-from storage.log import Log
-from storage.replica_logs import Columns
+from storage.export_logs import Columns
+from storage.log.log import Log
 from tidelog.checker.logs import EpochStart, FinalLog
 from tidelog.errors import TidelogError
 from tidelog.records.header import BatchHeader, iter_headers

@@ -1,1 +1,4 @@
-"""Compaction: of each key the last record stays. What may go, and how a segment takes the place of others."""
+"""Compaction: keeps the last record of each key.
+
+Start with `cleaning_rules.py`, which decides what may go. `cleaner.py` replaces the segments.
+"""

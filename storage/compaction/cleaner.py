@@ -1,4 +1,4 @@
-"""Cleaning one log: what `storage.compaction.rules` decides, done with files.
+"""Cleaning one log: what `storage.compaction.cleaning_rules` decides, done with files.
 
 Three steps, so that nobody waits for the work:
 1. `plan_cleaning`, on the thread of the log's owner: a look at facts, no batch is read.
@@ -19,8 +19,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import NamedTuple
 
-from storage.compaction.offset_map import OffsetMap
-from storage.compaction.rules import (
+from storage.compaction.cleaning_rules import (
     SealedSegment,
     Stretch,
     Survival,
@@ -30,10 +29,11 @@ from storage.compaction.rules import (
     is_due,
     replaces,
 )
+from storage.compaction.offset_map import OffsetMap
 from storage.configs.log_config import LogConfig
 from storage.file_names import CLEANED_SUFFIX, LOG_SUFFIX, file_name
 from storage.files import Files
-from storage.log import Log
+from storage.log.log import Log
 from storage.segments.scan import scan_checked
 from storage.segments.segment import BatchSpan, Segment
 from storage.segments.segment_files import SegmentFiles
@@ -59,10 +59,12 @@ _MAX_SEGMENT_BYTES = 2**31 - 1
 
 @dataclass(frozen=True, slots=True)
 class CleaningPlan:
-    """One round for one log. `sources` are the segments that `stretch` has the facts of, after so many `cuts`."""
+    """One round for one log. `sources` are the segments that `stretch` has the facts of, after so many
+    `truncation_count`.
+    """
 
     log: Log
-    cuts: int
+    truncation_count: int
     config: LogConfig
     stretch: Stretch
     sources: tuple[Segment, ...]
@@ -92,7 +94,9 @@ def plan_cleaning(log: Log, noted_offset: int, now_ms: int, upper_bound: int) ->
         return None
     sources = tuple(segments[: len(stretch.segments)])
     epoch_starts = frozenset(start for _, start in log.epochs)
-    return CleaningPlan(log, log.cuts, config, stretch, sources, log.last_offsets_of_producers, epoch_starts, now_ms)
+    return CleaningPlan(
+        log, log.truncation_count, config, stretch, sources, log.last_offsets_of_producers, epoch_starts, now_ms
+    )
 
 
 def _facts(segment: Segment, following: Segment) -> SealedSegment:
@@ -163,7 +167,7 @@ class Cleaning:
         log = self.plan.log
         if log.closed:
             piece.cleaned.close()
-        elif log.cuts != self.plan.cuts:
+        elif log.truncation_count != self.plan.truncation_count:
             piece.cleaned.delete()
         elif log.replace_segments(piece.cleaned, piece.old):
             return piece.old

@@ -1,1 +1,1 @@
-"""The settings of topics: how they are read, changed and told, and what brokers say for those that say nothing."""
+"""The settings of topics, and the brokers' defaults for them. Start with `log_config.py`."""

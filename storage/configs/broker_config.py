@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping
 
 from storage.configs.log_config import LogConfig
-from storage.configs.values import number
+from storage.configs.parsers import number
 from tidelog.errors import InvalidConfigError
 
 _MINUTE_MS, _HOUR_MS = 60_000, 3_600_000

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from storage.configs.values import (
+from storage.configs.parsers import (
     INT32_MAX,
     INT64_MAX,
     Parser,

@@ -6,7 +6,7 @@ that they may not write, and hold a few megabytes of a file at most (and one bat
 
 from __future__ import annotations
 
+from storage.inspection.file_types import files_below, inspect
 from storage.inspection.findings import Damage, Fact, Finding, Value
-from storage.inspection.kinds import files_below, inspect
 
 __all__ = ["Damage", "Fact", "Finding", "Value", "files_below", "inspect"]

@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 from crc32c import crc32c
 
+from storage.inspection.damaged_file_reader import Source
 from storage.inspection.findings import Damage, Fact, Finding, Value
-from storage.inspection.source import Source
 from storage.segments.offset_index import MAX_RELATIVE_OFFSET
 from tidelog.errors import CorruptMessageError, TidelogError, UnsupportedForMessageFormatError
 from tidelog.model import NO_TIMESTAMP

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from struct import Struct
 
 from storage.inspection.batches import Batch, walk
+from storage.inspection.damaged_file_reader import Source
 from storage.inspection.findings import Damage, Fact, Finding
-from storage.inspection.source import Source
 from storage.segments.offset_index import LAYOUT as OFFSET_ENTRY
 from storage.segments.time_index import LAYOUT as TIME_ENTRY
 from tidelog.errors import CorruptMessageError, UnsupportedForMessageFormatError

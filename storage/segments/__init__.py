@@ -1,1 +1,1 @@
-"""Segments, of which a log is made: their batches, their indexes, their files, and the row of them."""
+"""The segments of a log: batches, offset index and time index. Start with `segment.py`."""

@@ -10,12 +10,12 @@ from typing import NamedTuple, TypeVar
 
 from storage.file_names import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX
 from storage.files import File, Files
-from storage.record_search import Searcher, TimestampOffset
-from storage.segments.indexed_log import DamagedIndexError, IndexedLog, Start
+from storage.segments.index_lookup import DamagedIndexError, IndexedLog, Start
 from storage.segments.offset_index import OffsetIndex
 from storage.segments.scan import header_at, scan_checked, scan_headers
 from storage.segments.segment_files import SegmentFiles
 from storage.segments.time_index import IndexedTime, TimeIndex
+from storage.segments.timestamp_search import Searcher, TimestampOffset
 from tidelog.errors import CorruptMessageError, StorageError
 from tidelog.model import NO_TIMESTAMP, Buffer
 from tidelog.records import BatchHeader
@@ -109,7 +109,7 @@ class Segment:
         consist of whole batches.
         """
         try:
-            self.next_offset, self.largest, last_batch = self._indexed.extent(self.index_interval_bytes)
+            self.next_offset, self.largest, last_batch = self._indexed.summarize(self.index_interval_bytes)
             return last_batch
         except (DamagedIndexError, CorruptMessageError):
             return self.rebuild_indexes()
@@ -247,9 +247,9 @@ class Segment:
         """As `IndexedLog.checked_from`."""
         return self._indexed.checked_from(start)
 
-    def start_of(self, offset: int) -> Start:
+    def position_before(self, offset: int) -> Start:
         """At most one index interval before the first batch that ends at or after `offset`, or at it."""
-        return self._told(lambda indexed: indexed.start_of(offset))
+        return self._told(lambda indexed: indexed.position_before(offset))
 
     def from_timestamp(
         self, timestamp: int, start_offset: int, search: Searcher

@@ -6,7 +6,7 @@ from struct import Struct
 from typing import ClassVar
 
 from storage.files import File
-from storage.segments.entry_file import EntryFile
+from storage.segments.fixed_entry_file import EntryFile
 
 
 class SparseIndex(EntryFile):

@@ -7,22 +7,22 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 
-from storage.admission import AdmittedBatch
-from storage.appending import AppendInfo
 from storage.configs.log_config import LogConfig
-from storage.directory_checkpoints import Committed
-from storage.leaderships import Leadership
-from storage.log import HIGH_WATERMARK
-from storage.lookup import SegmentTime, offsets_by_segment_time
-from storage.record_search import RecordSearch, Searcher, TimestampOffset, run_whole
-from storage.retention import SegmentFacts
+from storage.directory.directory_checkpoints import Committed
+from storage.directory.leadership_checkpoint import Leadership
+from storage.log.batch_validation import ValidatedBatch
+from storage.log.log import HIGH_WATERMARK
+from storage.log.log_appender import AppendInfo
+from storage.log.retention import SegmentFacts
+from storage.log.timestamp_lookup import SegmentTime, offsets_by_segment_time
+from storage.segments.timestamp_search import RecordSearch, Searcher, TimestampOffset, run_whole
 from tidelog.errors import InvalidRecordError, OffsetOutOfRangeError, StorageError
 from tidelog.model import Buffer, TopicPartition
 from tidelog.records import Record, assign_offsets, decode_records, iter_headers, read_header
 
 
 class MemoryLog:
-    """The dumb twin of `storage.log.Log`: a list of batches. `broken` makes every write fail."""
+    """The dumb twin of `storage.log.log.Log`: a list of batches. `broken` makes every write fail."""
 
     def __init__(self, topic_id: str, config: LogConfig) -> None:
         self.topic_id = topic_id
@@ -33,7 +33,7 @@ class MemoryLog:
         self.recovery_point = 0
         self.broken = False
         self.written_ms = 0
-        self.cuts = 0
+        self.truncation_count = 0
         self.on_cut: Callable[[int], None] = lambda offset: None
         self._epochs: list[tuple[int, int]] = []
 
@@ -72,7 +72,7 @@ class MemoryLog:
         later = [start for known, start in self._epochs if known > epoch]
         return (older[-1] if older else epoch), (later[0] if later else self.log_end_offset)
 
-    def append_admitted(self, batch: AdmittedBatch, leader_epoch: int, now_ms: int) -> AppendInfo:
+    def append_validated(self, batch: ValidatedBatch, leader_epoch: int, now_ms: int) -> AppendInfo:
         self._write_or_raise()
         data = batch.data
         if (repeated := self.find_repeated(data)) is not None:
@@ -139,7 +139,7 @@ class MemoryLog:
     def truncate_to(self, offset: int) -> None:
         self._write_or_raise()
         if offset < self.log_end_offset:
-            self.cuts += 1
+            self.truncation_count += 1
             self.batches = [batch for batch in self.batches if read_header(batch).last_offset < offset]
             self.log_end_offset = read_header(self.batches[-1]).next_offset if self.batches else self.log_start_offset
             self.on_cut(self.log_end_offset)
@@ -148,11 +148,11 @@ class MemoryLog:
 
     def give_up_beyond_end(self) -> None:
         self._write_or_raise()
-        self.cuts += 1
+        self.truncation_count += 1
         self.on_cut(self.log_end_offset)
 
     def truncate_fully_and_start_at(self, offset: int) -> None:
-        self.cuts += 1
+        self.truncation_count += 1
         self.batches, self._epochs = [], []
         self.log_start_offset = self.log_end_offset = self.recovery_point = offset
         self.on_cut(offset)

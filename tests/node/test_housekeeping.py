@@ -14,11 +14,11 @@ from simulation.failing_files import FailingFiles, Fault
 
 from node.housekeeping import Housekeeping
 from node.settings import BrokerSettings
-from storage.admission import admit
-from storage.descriptors import OutOfDescriptorsError
-from storage.log import Log
+from storage.descriptor_reserve import OutOfDescriptorsError
+from storage.log.batch_validation import validate_batch
+from storage.log.log import Log
+from storage.log_maintenance import Upkeep
 from storage.log_manager import LogManager
-from storage.upkeep import Upkeep
 from tests.hand_clock import HandClock
 from tests.node.client_requests import TP
 from tests.node.memory_cluster import MemoryCluster
@@ -131,7 +131,7 @@ async def test_old_segments_on_a_slow_disk_go_log_by_log_in_turns_of_their_own(t
         now_ms = SystemClock().now_ms()
         for replica in here.node.replicas:
             for _ in range(5):
-                replica.append_as_leader(admit(keyed((None, b"x" * 50)), replica.log.config, now_ms), now_ms)
+                replica.append_as_leader(validate_batch(keyed((None, b"x" * 50)), replica.log.config, now_ms), now_ms)
             replica.partition.high_watermark = 5
         turns = Turns()
         turns.slow(here.node.replicas.pace)

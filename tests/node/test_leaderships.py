@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from cluster.state import PartitionState, VersionedState
-from storage.descriptors import OutOfDescriptorsError
-from storage.leaderships import FILE_NAME, Leadership
+from storage.descriptor_reserve import OutOfDescriptorsError
+from storage.directory.leadership_checkpoint import FILE_NAME, Leadership
 from storage.log_manager import LogManager
 from tests.node.client_requests import TP
 from tests.node.memory_cluster import TOPIC_ID, MemoryCluster

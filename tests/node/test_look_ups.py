@@ -9,7 +9,7 @@ import pytest
 
 from node.handlers.offsets import AT_ONCE, MAX_LONG_LOOK_UPS
 from node.server import RequestContext
-from storage.record_search import MAX_QUICK_BYTES
+from storage.segments.timestamp_search import MAX_QUICK_BYTES
 from tests.node.client_requests import TP, batch_of, produce_request
 from tests.node.memory_cluster import MemoryCluster
 from tests.node.memory_node import Node

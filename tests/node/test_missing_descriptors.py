@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from storage.configs.log_config import LogConfig
-from storage.descriptors import OutOfDescriptorsError
+from storage.descriptor_reserve import OutOfDescriptorsError
 from tests.node.client_requests import TP
 from tests.node.memory_cluster import MemoryCluster
 from tests.node.memory_log import MemoryLog, MemoryLogs

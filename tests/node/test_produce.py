@@ -9,7 +9,7 @@ import pytest
 
 from node.delayed import DelayedProduce, PendingAppend
 from storage.configs.log_config import LogConfig
-from storage.record_search import MAX_QUICK_BYTES
+from storage.segments.timestamp_search import MAX_QUICK_BYTES
 from tests.node.client_requests import TP, batch_of, fetch_request, produce_request
 from tests.node.memory_cluster import MemoryCluster
 from tests.virtual_time import on_virtual_time

@@ -11,7 +11,7 @@ import pytest
 
 from cluster.state import PartitionState, VersionedState
 from storage.configs.log_config import LogConfig
-from storage.directory_checkpoints import Committed
+from storage.directory.directory_checkpoints import Committed
 from tests.node.client_requests import TP, fetch_request, produce_request
 from tests.node.memory_cluster import TOPIC_ID, MemoryCluster
 from tests.node.memory_log import MemoryLog, MemoryLogs
@@ -456,11 +456,11 @@ async def test_a_follower_that_has_all_keeps_its_files_where_its_leader_drops_ev
         await cluster.elect(1)
         await asyncio.sleep(1)
         followers = [cluster.nodes[each].log() for each in (2, 3)]
-        before = [log.cuts for log in followers]
+        before = [log.truncation_count for log in followers]
         cluster.leader.log().raise_log_start(1)
         cluster.leader.replicas.log_start_rose(TP)
         await until(lambda: all(log.log_start_offset == 1 for log in followers))
-        assert [log.cuts for log in followers] == before
+        assert [log.truncation_count for log in followers] == before
 
 
 @on_virtual_time

@@ -16,7 +16,7 @@ from simulation.failing_files import FailingFiles, Fault
 from simulation.page_cache import FORGOTTEN, KEPT, Fate
 
 from storage.configs.log_config import LogConfig
-from storage.descriptors import OutOfDescriptorsError
+from storage.descriptor_reserve import OutOfDescriptorsError
 from storage.log_manager import LogManager
 from tests.node.client_requests import TP, batch_of, produce_request
 from tests.node.memory_cluster import MemoryCluster
@@ -116,7 +116,7 @@ async def test_acks_all_waits_for_each_followers_disk() -> None:
     async with cluster_on(disks) as cluster:
         disks.hold(2)
         waiting = produce(cluster)
-        await until(lambda: acknowledged(cluster, 3) == 1 and cluster.leader.replica().partition.durable_end == 1)
+        await until(lambda: acknowledged(cluster, 3) == 1 and cluster.leader.replica().partition.flushed_offset == 1)
         await until(lambda: disks.syncs[2] == 1)
         assert cluster.nodes[2].log().log_end_offset == 1
         assert acknowledged(cluster, 2) == 0

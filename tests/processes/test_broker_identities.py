@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from cluster import znodes
-from storage import meta_properties
+from storage.directory import meta_properties
 from tests.processes.harness.cluster import RunningCluster, running_cluster
 from tests.processes.harness.ordeal import ordeal
 from tests.processes.harness.waiting import require_bite, wait_bitten, wait_for

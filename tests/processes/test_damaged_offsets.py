@@ -8,7 +8,7 @@ from pathlib import Path
 
 from storage.configs.log_config import LogConfig
 from storage.files import RealFiles
-from storage.log import Log
+from storage.log.log import Log
 from tests.processes.harness.cluster import RunningCluster, running_cluster
 from tests.processes.harness.coordinators import coordinator, offsets_partition
 from tests.processes.harness.waiting import wait_for

@@ -12,7 +12,7 @@ from simulation.failing_files import Fault
 from simulation.page_cache import KEPT
 
 from storage.files import Files
-from storage.log import Log
+from storage.log.log import Log
 from storage.log_manager import LogManager
 from tests.storage.logs import NOW, batch, config, records_of
 from tidelog.errors import DataDirectoryError, StorageError

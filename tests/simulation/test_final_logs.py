@@ -10,9 +10,9 @@ from simulation.final_logs import replica_log
 
 from cluster.partition import Partition
 from node.replica import Replica
+from storage.export_logs import read_replica
 from storage.files import Files
-from storage.log import Log
-from storage.replica_logs import read_replica
+from storage.log.log import Log
 from tests.storage.logs import NOW, UnsyncedFiles, config
 from tidelog.chaos.payload import make_id, payload
 from tidelog.checker.columns import DAMAGED

@@ -16,7 +16,7 @@ from node.coordinator import offsets
 from node.coordinator.offsets import OffsetManager
 from node.leader_appends import Appended, LeaderAppends
 from node.replica import Replica
-from storage.admission import AdmittedBatch
+from storage.log.batch_validation import ValidatedBatch
 from tidelog.errors import CoordinatorNotAvailableError, NotEnoughReplicasError
 from tidelog.group_messages import OffsetCommitRequest, OffsetFetchPartition
 from tidelog.groups.offsets_topic import Commit, partition_for
@@ -77,7 +77,7 @@ def test_where_unclean_elections_are_allowed_all_is_judged_as_long_as_there_was_
 ) -> None:
     append = LeaderAppends.append
 
-    def lie(appends: LeaderAppends, replica: Replica, batch: AdmittedBatch) -> Appended:
+    def lie(appends: LeaderAppends, replica: Replica, batch: ValidatedBatch) -> Appended:
         appended = append(appends, replica, batch)
         offset = appended.response.base_offset + 1
         return appended._replace(response=replace(appended.response, base_offset=offset))

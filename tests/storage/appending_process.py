@@ -12,7 +12,7 @@ from pathlib import Path
 from random import Random
 
 from storage.files import RealFiles
-from storage.log import Log
+from storage.log.log import Log
 from storage.log_manager import LogManager
 from tests.storage.logs import config
 from tidelog.model import TopicPartition

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from storage.compaction.cleaner import MAP_BYTES, Cleaning, plan_cleaning
 from storage.files import Files
-from storage.log import Log
+from storage.log.log import Log
 from tests.storage.logs import NOW, UnsyncedFiles, config, open_log, read_all, records_of
 from tidelog.records import (
     BatchHeader,

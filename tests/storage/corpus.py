@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from storage.checkpoints import CLEANER_OFFSETS, write_offsets
-from storage.log import Log
+from storage.log.log import Log
 from tests.storage.cleaning import write_compacted_log
 from tests.storage.logs import NOW, UnsyncedFiles, batch, open_log
 from tidelog.model import TopicPartition

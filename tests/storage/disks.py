@@ -12,7 +12,7 @@ from simulation.crashable_files import CrashableFiles
 from simulation.failing_files import FailingFiles
 from simulation.page_cache import FORGOTTEN, KEPT, Fate
 
-from storage.descriptors import DescriptorReserve
+from storage.descriptor_reserve import DescriptorReserve
 from storage.files import Files, RealFiles
 from tests.storage.system_calls import SystemCalls
 

@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 from hypothesis import strategies as st
 
 from storage.file_names import CLEANED_SUFFIX
-from storage.log import Log
-from storage.record_search import TimestampOffset
+from storage.log.log import Log
 from storage.segments.segment import BatchSpan, Segment
+from storage.segments.timestamp_search import TimestampOffset
 from tests.storage.logs import NOW, UnsyncedFiles, batch, config, records_of
 from tidelog.records import Codec, empty_batch, excerpt_batch, iter_headers, outline_batch, read_header
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 from storage.configs.log_config import LogConfig
 from storage.files import File, RealFile, RealFiles
-from storage.log import Log
+from storage.log.log import Log
 from storage.log_manager import LogManager
-from storage.record_search import LongSearchError, QuickSearcher, TimestampOffset
+from storage.segments.timestamp_search import LongSearchError, QuickSearcher, TimestampOffset
 from tidelog.records import Codec, Record, decode_records, encode_batch, iter_headers
 
 NOW = 1_700_000_000_000

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import pairwise
 
-from storage.leader_epochs import EpochStart
-from storage.log import Log
-from storage.producer_state import ProducerState
+from storage.log.leader_epochs import EpochStart
+from storage.log.log import Log
+from storage.producers.producer_state import ProducerState
 from storage.segments.offset_index import OffsetPosition
 from storage.segments.time_index import IndexedTime
 from tests.storage.logs import first_at_or_after, largest

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from storage.compaction.cleaner import Cleaning, Replacement, plan_cleaning
-from storage.log import Log
+from storage.log.log import Log
 from tests.storage.cleaning import clean, compacted, put, roll, values_of
 from tests.storage.logs import NOW, UnsyncedFiles, read_all
 from tidelog.errors import CleaningAbortedError, StorageError, UncleanableLogError

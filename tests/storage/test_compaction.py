@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from storage.compaction.rules import SealedSegment, cleanable, first_dirty_offset, grouped
+from storage.compaction.cleaning_rules import SealedSegment, cleanable, first_dirty_offset, grouped
 from tests.storage.logs import NOW, config
 
 LIMIT = 2**31 - 1

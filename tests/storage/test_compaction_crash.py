@@ -12,7 +12,7 @@ from simulation.failing_files import FailingFiles, Fault
 from simulation.page_cache import FORGOTTEN, KEPT
 
 from storage.compaction.cleaner import Cleaning, plan_cleaning
-from storage.log import Log
+from storage.log.log import Log
 from tests.storage.cleaning import COMPACT, clean, put, roll
 from tests.storage.logs import NOW, config, records_of
 from tests.storage.soundness import assert_sound

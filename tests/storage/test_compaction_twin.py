@@ -11,7 +11,7 @@ from pathlib import Path
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from storage.log import Log
+from storage.log.log import Log
 from tests.storage.cleaning import Pair, clean, keyed
 from tests.storage.logs import NOW, UnsyncedFiles, config, first_at_or_after, largest, records_of
 from tests.storage.soundness import assert_sound

@@ -20,11 +20,11 @@ import pytest
 from simulation.crashable_files import CrashableFiles
 from simulation.page_cache import KEPT
 
-from storage import lost_logs
-from storage.directory_checkpoints import Committed
+from storage.directory import lost_logs
+from storage.directory.directory_checkpoints import Committed
 from storage.file_names import BOOT_ID, CLEAN_SHUTDOWN, SESSION_ID
 from storage.files import Files
-from storage.log import Log
+from storage.log.log import Log
 from storage.log_manager import LogManager
 from tests.storage.logs import NOW, batch, config, first_at_or_after, largest
 from tests.storage.soundness import assert_sound, batches_of
@@ -263,7 +263,7 @@ def test_a_file_that_is_missing_zeroed_cut_or_noise_is_repaired_or_reported(orig
     random = Random(2)
     for path in original.paths:
         whole = original.content(path)
-        cuts = {random.randrange(len(whole)) for _ in range(4)}
+        truncation_count = {random.randrange(len(whole)) for _ in range(4)}
         for content in (
             None,
             b"",
@@ -271,8 +271,8 @@ def test_a_file_that_is_missing_zeroed_cut_or_noise_is_repaired_or_reported(orig
             random.randbytes(len(whole)),
             whole + bytes(20),
             whole + random.randbytes(20),
-            *(whole[:cut] for cut in cuts),
-            *(whole[:cut] + bytes(len(whole) - cut) for cut in cuts),
+            *(whole[:cut] for cut in truncation_count),
+            *(whole[:cut] + bytes(len(whole) - cut) for cut in truncation_count),
         ):
             if path.suffix == ".log" and path.stem == "0" * 20 and content is None:
                 continue  # the log begins later then, as after retention

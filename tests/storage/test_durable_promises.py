@@ -21,10 +21,11 @@ from simulation.crashable_files import CrashableFiles
 from simulation.failing_files import FailingFiles, Fault
 from simulation.page_cache import FORGOTTEN, KEPT
 
-from storage import leader_epochs, lost_logs, meta_properties, partition_metadata
+from storage import partition_metadata
 from storage.checkpoints import CLEANER_OFFSETS, HIGH_WATERMARKS, LOG_STARTS, RECOVERY_POINTS, read_offsets
-from storage.descriptors import OutOfDescriptorsError
-from storage.directory_checkpoints import Committed
+from storage.descriptor_reserve import OutOfDescriptorsError
+from storage.directory import lost_logs, meta_properties
+from storage.directory.directory_checkpoints import Committed
 from storage.file_names import (
     BOOT_ID,
     CLEAN_SHUTDOWN,
@@ -36,7 +37,8 @@ from storage.file_names import (
     file_name,
 )
 from storage.files import Files
-from storage.log import Log
+from storage.log import leader_epochs
+from storage.log.log import Log
 from storage.log_manager import LogManager
 from tests.storage.cleaning import clean, keyed
 from tests.storage.disks import DURABLE, SEEDS, Disk, disk_of
@@ -129,7 +131,7 @@ def compacted(broker: Broker) -> None:
     broker.log.flush()
     end_offset = clean(broker.log, files=broker.files)
     broker.log.flush(rolled_only=True)
-    assert broker.manager.note_cleaned(TP, broker.log, end_offset, broker.log.cuts)
+    assert broker.manager.note_cleaned(TP, broker.log, end_offset, broker.log.truncation_count)
 
 
 def drop_oldest(broker: Broker) -> None:
@@ -165,18 +167,21 @@ PROMISES = {
         lambda broker: (broker.log.raise_log_start(2), broker.manager.checkpoint_log_starts()), offsets(LOG_STARTS)
     ),
     "cleaner offset": Promise(
-        lambda broker: broker.manager.note_cleaned(TP, broker.log, 2, broker.log.cuts), offsets(CLEANER_OFFSETS)
+        lambda broker: broker.manager.note_cleaned(TP, broker.log, 2, broker.log.truncation_count),
+        offsets(CLEANER_OFFSETS),
     ),
     "lost logs": Promise(
         lambda broker: lost_logs.write(broker.files, broker.root, {TP: "AAAAAAAAAAAAAAAAAAAAAQ"}),
         content(lost_logs.FILE_NAME),
     ),
     "session": Promise(lambda broker: broker.manager.write_session("0x17"), content(SESSION_ID)),
-    "possible loss": Promise(lambda broker: broker.manager.directories[0].doubt.note_loss(), content(BOOT_ID)),
+    "possible loss": Promise(
+        lambda broker: broker.manager.directories[0].data_loss_marker.note_loss(), content(BOOT_ID)
+    ),
     "loss dealt with": Promise(
         lambda broker: broker.manager.vouch(),
         content(BOOT_ID),
-        lambda broker: broker.manager.directories[0].doubt.note_loss(),
+        lambda broker: broker.manager.directories[0].data_loss_marker.note_loss(),
     ),
     "recovery point, lowered by a truncation": Promise(
         lambda broker: broker.log.truncate_to(2), offsets(RECOVERY_POINTS), flushed

@@ -20,7 +20,7 @@ from storage.files import Files, RealFiles
 from tests.storage.disks import DURABLE, SEEDS, Disk, disk_of
 from tests.storage.logs import UnsyncedFiles
 from tests.storage.system_calls import SystemCalls
-from tests.storage.test_flushing import HeldFiles
+from tests.storage.test_recovery_point import HeldFiles
 from tests.storage.test_storage_errors import FailingFiles as RefusingFiles
 from tidelog.errors import StorageError
 

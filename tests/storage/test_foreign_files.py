@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from storage.checkpoints import RECOVERY_POINTS, read_offsets, write_offsets
+from storage.directory.log_directory import LogDirectory
 from storage.file_names import file_name
 from storage.files import RealFiles
-from storage.log import Log
-from storage.log_directory import LogDirectory
+from storage.log.log import Log
 from tests.storage.logs import NOW, append, batch, open_log, records_of
 from tidelog.errors import StorageError
 from tidelog.model import TopicPartition

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from storage import leaderships, lost_logs, meta_properties, partition_metadata
+from storage import partition_metadata
 from storage.checkpoints import (
     CLEANER_OFFSETS,
     HIGH_WATERMARKS,
@@ -18,16 +18,17 @@ from storage.checkpoints import (
     write_offsets,
 )
 from storage.configs.log_config import LogConfig
+from storage.directory import leadership_checkpoint, lost_logs, meta_properties
+from storage.directory.leadership_checkpoint import Leadership
+from storage.directory.log_directory import LogDirectory
 from storage.file_names import CLEAN_SHUTDOWN, CLEANED_SUFFIX, SWAP_SUFFIX
+from storage.inspection.file_types import inspect
 from storage.inspection.findings import Fact
-from storage.inspection.kinds import inspect
-from storage.leader_epochs import EpochStart, LeaderEpochs
-from storage.leaderships import Leadership
-from storage.log import Log
-from storage.log_directory import LogDirectory
+from storage.log.leader_epochs import EpochStart, LeaderEpochs
+from storage.log.log import Log
 from storage.log_names import DELETED, STRAY, log_name, partition_named, retired_name
-from storage.producer_snapshots import decode_snapshot, encode_snapshot
-from storage.producer_state import ProducerState
+from storage.producers.producer_snapshots import decode_snapshot, encode_snapshot
+from storage.producers.producer_state import ProducerState
 from storage.segments.segment import Segment
 from tests.storage.logs import UnsyncedFiles
 from tidelog.model import TopicPartition
@@ -166,7 +167,7 @@ def test_whose_a_directory_is_and_that_it_was_closed_in_order(tmp_path: Path) ->
     assert (tmp_path / meta_properties.FILE_NAME).read_text() == blocks("Small files")[3]
     assert (tmp_path / CLEAN_SHUTDOWN).read_text() + "\n" == blocks("Small files")[4]
     again = LogDirectory.open(tmp_path, FILES, 1, cluster_id, "a boot")
-    assert again.last_life.clean
+    assert again.previous_shutdown.clean
     again.close()
 
 
@@ -185,9 +186,9 @@ def test_on_whose_leadership_a_broker_acted_last(tmp_path: Path) -> None:
         TopicPartition("orders", 0): Leadership(topic_id, 17, 3, 40, 2),
         TopicPartition("orders", 1): Leadership(topic_id, 4, -1, 7, 2),
     }
-    leaderships.write(FILES, tmp_path, known)
+    leadership_checkpoint.write(FILES, tmp_path, known)
     assert (tmp_path / "leadership-checkpoint").read_text() == blocks("Small files")[8]
-    assert leaderships.read(FILES, tmp_path) == known
+    assert leadership_checkpoint.read(FILES, tmp_path) == known
     told = [found.fields for found in inspect(tmp_path / "leadership-checkpoint") if isinstance(found, Fact)]
     assert [(each["topic_id"], each["leader_epoch"], each["leader"]) for each in told] == [
         (topic_id, 17, 3),
@@ -204,13 +205,13 @@ def test_when_and_in_which_session_a_directory_was_opened_last(tmp_path: Path) -
     assert (tmp_path / "session.id").read_text() == session
     assert (tmp_path / ".lock").read_bytes() == b""
     again = LogDirectory.open(tmp_path, FILES, 1, "c", boot_id.strip())
-    assert not again.last_life.clean and not again.doubt.possibly_short
+    assert not again.previous_shutdown.clean and not again.data_loss_marker.possibly_short
     assert again.read_session() == session.strip()
     again.close()
     unnamed = LogDirectory.open(tmp_path / "other", FILES, 1, "c", None)
-    assert not unnamed.doubt.possibly_short, "there is nothing that it could lack"
+    assert not unnamed.data_loss_marker.possibly_short, "there is nothing that it could lack"
     unnamed.close(clean=False)
-    assert LogDirectory.open(tmp_path / "other", FILES, 1, "c", None).doubt.possibly_short
+    assert LogDirectory.open(tmp_path / "other", FILES, 1, "c", None).data_loss_marker.possibly_short
     assert (tmp_path / "other" / "boot.id").read_text() == "\n"
 
 

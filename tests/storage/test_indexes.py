@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from storage.record_search import TimestampOffset
 from storage.segments.offset_index import OffsetIndex, OffsetPosition
 from storage.segments.time_index import IndexedTime, TimeIndex
+from storage.segments.timestamp_search import TimestampOffset
 from tests.storage.logs import NOW, UnsyncedFiles, append, first_at_or_after, in_turns, largest, open_log, records_of
 
 ENTRY = Struct(">qi")

@@ -10,12 +10,12 @@ from typing import NamedTuple
 
 import pytest
 
-from storage import meta_properties
 from storage.checkpoints import read_offsets
 from storage.configs.log_config import LogConfig
-from storage.log import Log
-from storage.log_directory import LogDirectory
-from storage.producer_snapshots import decode_snapshot
+from storage.directory import meta_properties
+from storage.directory.log_directory import LogDirectory
+from storage.log.log import Log
+from storage.producers.producer_snapshots import decode_snapshot
 from tests.storage.kafka_written.archive import LOGS, PRODUCERS, Written, read_written, unpack
 from tests.storage.logs import UnsyncedFiles, append, config, first_at_or_after, largest, read_all, records_of
 from tidelog.model import TopicPartition
@@ -85,7 +85,7 @@ def as_written(log: Log) -> list[Written]:
 
 def test_every_topic_is_found_with_kafkas_own(opened: Opened) -> None:
     assert {*TOPICS, "__transaction_state"} <= opened.logs.keys()
-    assert opened.directory.last_life.clean == (opened.name == "clean")
+    assert opened.directory.previous_shutdown.clean == (opened.name == "clean")
 
 
 @pytest.mark.parametrize("topic", sorted(set(TOPICS) - {"compacted", "trimmed"}))

@@ -8,7 +8,7 @@ from pathlib import Path
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from storage.leader_epochs import EpochStart, LeaderEpochs
+from storage.log.leader_epochs import EpochStart, LeaderEpochs
 from tests.storage.logs import UnsyncedFiles
 from tests.storage.soundness import epoch_of
 

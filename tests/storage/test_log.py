@@ -11,7 +11,7 @@ import pytest
 
 from storage.file_names import file_name
 from storage.files import RealFile
-from storage.log import Log
+from storage.log.log import Log
 from tests.storage.logs import NOW, UnsyncedFiles, append, batch, config, open_log, read_all
 from tidelog.errors import (
     CorruptMessageError,

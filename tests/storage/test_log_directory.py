@@ -13,9 +13,9 @@ from simulation.failing_files import FailingFiles, Fault
 from simulation.page_cache import FORGOTTEN
 
 from storage.checkpoints import HIGH_WATERMARKS, LOG_STARTS, RECOVERY_POINTS, read_offsets
-from storage.directory_checkpoints import Committed
+from storage.directory.directory_checkpoints import Committed
+from storage.directory.log_directory import LogDirectory
 from storage.files import RealFiles
-from storage.log_directory import LogDirectory
 from tests.storage.logs import NOW, UnsyncedFiles, append, batch, config, read_all
 from tidelog.errors import DataDirectoryError, StorageError
 from tidelog.model import TopicPartition
@@ -158,7 +158,7 @@ def test_a_directory_of_another_broker_or_cluster_is_refused_and_left_alone(tmp_
         open_directory(tmp_path, broker_id=2)
     with pytest.raises(DataDirectoryError, match=r"cluster\.id=c1, not c2"):
         open_directory(tmp_path, cluster="c2")
-    assert open_directory(tmp_path).last_life.clean
+    assert open_directory(tmp_path).previous_shutdown.clean
 
 
 def test_logs_without_an_owner_are_refused(tmp_path: Path) -> None:
@@ -183,8 +183,8 @@ def test_only_a_machine_that_went_down_unclean_may_have_lost_its_tail(
 ) -> None:
     open_directory(tmp_path, boot_id=boot_before).close(clean=clean)
     directory = open_directory(tmp_path, boot_id=boot_now)
-    assert directory.doubt.possibly_short is short
-    assert directory.last_life.clean is clean
+    assert directory.data_loss_marker.possibly_short is short
+    assert directory.previous_shutdown.clean is clean
     assert not (tmp_path / ".kafka_cleanshutdown").exists()
 
 
@@ -209,7 +209,7 @@ def test_a_new_directory_is_on_the_disk_with_all_the_directories_above_that_it_n
     LogDirectory.open(path, files, 1, "c1", "boot-1")
     files = files.crash(FORGOTTEN)
     assert "meta.properties" in files.names(path)
-    assert LogDirectory.open(path, files, 1, "c1", "boot-2").doubt.possibly_short
+    assert LogDirectory.open(path, files, 1, "c1", "boot-2").data_loss_marker.possibly_short
 
 
 def test_a_checkpoint_that_would_say_the_same_is_not_written_again(tmp_path: Path) -> None:
@@ -231,15 +231,15 @@ def test_a_directory_stays_doubtful_until_somebody_vouches_for_it(tmp_path: Path
     open_directory(tmp_path, boot_id="boot-1").close(clean=False)
     for clean in (False, True, False):
         doubtful = open_directory(tmp_path, boot_id="boot-2")
-        assert doubtful.doubt.possibly_short, "its process may end before the cluster has dealt with it"
+        assert doubtful.data_loss_marker.possibly_short, "its process may end before the cluster has dealt with it"
         doubtful.close(clean)
     for clean in (False, True):
         doubtful = open_directory(tmp_path, boot_id="boot-2")
-        doubtful.doubt.vouch()
-        assert not doubtful.doubt.possibly_short
+        doubtful.data_loss_marker.vouch()
+        assert not doubtful.data_loss_marker.possibly_short
         doubtful.close(clean)
         again = open_directory(tmp_path, boot_id="boot-2")
-        assert (again.last_life.clean, again.doubt.possibly_short) == (clean, False)
+        assert (again.previous_shutdown.clean, again.data_loss_marker.possibly_short) == (clean, False)
         again.close(clean=False)
 
 
@@ -248,13 +248,13 @@ def test_a_failed_sync_leaves_the_next_process_in_doubt_though_the_machine_runs_
     fail_to_sync(path, disk)
     for clean in (False, True, False):
         directory = LogDirectory.open(path, disk, 1, "c1", "boot-1")
-        assert directory.doubt.possibly_short, "the kernel may give up its pages at any time"
+        assert directory.data_loss_marker.possibly_short, "the kernel may give up its pages at any time"
         directory.open_log(ORDERS, config())
         directory.close(clean)
     directory = LogDirectory.open(path, disk, 1, "c1", "boot-1")
-    directory.doubt.vouch()
+    directory.data_loss_marker.vouch()
     directory.close(clean=False)
-    assert not LogDirectory.open(path, disk, 1, "c1", "boot-1").doubt.possibly_short
+    assert not LogDirectory.open(path, disk, 1, "c1", "boot-1").data_loss_marker.possibly_short
 
 
 def test_a_sync_that_fails_on_another_thread_right_before_an_orderly_end_leaves_the_next_process_in_doubt() -> None:
@@ -267,13 +267,13 @@ def test_a_sync_that_fails_on_another_thread_right_before_an_orderly_end_leaves_
         log.flush()  # and it is not reported yet
     disk.heal()
     directory.close()
-    assert LogDirectory.open(path, disk, 1, "c1", "boot-1").doubt.possibly_short
+    assert LogDirectory.open(path, disk, 1, "c1", "boot-1").data_loss_marker.possibly_short
 
 
 def test_nobody_vouches_for_a_directory_in_which_a_sync_has_failed() -> None:
     disk, path = FailingFiles(CrashableFiles()), Path("/data")
-    fail_to_sync(path, disk).doubt.vouch()
-    assert LogDirectory.open(path, disk, 1, "c1", "boot-1").doubt.possibly_short
+    fail_to_sync(path, disk).data_loss_marker.vouch()
+    assert LogDirectory.open(path, disk, 1, "c1", "boot-1").data_loss_marker.possibly_short
 
 
 def test_what_was_not_synced_since_that_failed_is_on_the_disk_when_a_later_process_has_synced_it() -> None:

@@ -12,9 +12,9 @@ from simulation.crashable_files import CrashableFiles
 from simulation.failing_files import FailingFiles, Fault
 
 from storage.configs.log_config import LogConfig
-from storage.directory_checkpoints import Committed
+from storage.directory.directory_checkpoints import Committed
 from storage.files import RealFiles
-from storage.log import Log
+from storage.log.log import Log
 from storage.log_manager import LogManager
 from storage.log_names import log_name
 from tests.storage.logs import UnsyncedFiles, append, read_all, remove_deleted
@@ -71,7 +71,7 @@ def test_logs_are_closed_side_by_side(tmp_path: Path) -> None:
     for partition in range(2):
         append(manager.get_or_create(TopicPartition("orders", partition), "id", LogConfig()))
     manager.close()
-    assert open_manager(tmp_path).directories[0].last_life.clean
+    assert open_manager(tmp_path).directories[0].previous_shutdown.clean
 
 
 def test_a_start_that_is_stopped_between_two_logs_vouches_for_neither(tmp_path: Path) -> None:
@@ -90,7 +90,7 @@ def test_a_start_that_is_stopped_between_two_logs_vouches_for_neither(tmp_path: 
     manager.open_logs(config_of)
     assert list(manager.logs()) == [ORDERS], "nothing is opened that somebody else may own by now"
     again = open_manager(tmp_path)
-    assert not again.directories[0].last_life.clean
+    assert not again.directories[0].previous_shutdown.clean
     again.open_logs()
     assert all(log.recovered.checked_bytes for log in again.logs().values())
 
@@ -103,7 +103,7 @@ def test_without_a_recovery_point_a_clean_end_is_not_believed(tmp_path: Path) ->
     (tmp_path / "recovery-point-offset-checkpoint").unlink()
     manager = open_manager(tmp_path)
     manager.open_logs()
-    assert manager.directories[0].last_life.clean
+    assert manager.directories[0].previous_shutdown.clean
     assert manager.logs()[ORDERS].recovered.checked_bytes == log.size_bytes
 
 
@@ -223,7 +223,7 @@ def test_a_log_that_is_cut_where_it_is_damaged_makes_its_broker_doubtful_also_ab
         manager = restarted(tmp_path, "old")
         assert manager.logs()[ORDERS].log_end_offset == 2
         assert manager.possibly_short
-        assert not manager.directories[0].last_life.sync_had_failed
+        assert not manager.directories[0].previous_shutdown.sync_had_failed
         manager.close(clean=end_of_life == "closed in order")
     manager = restarted(tmp_path, "old")
     manager.vouch()

@@ -33,10 +33,10 @@ from simulation.crashable_files import CrashableFiles
 from simulation.page_cache import FORGOTTEN, KEPT, Fate
 
 from storage.configs.log_config import LogConfig
-from storage.directory_checkpoints import Committed
-from storage.log import Log
+from storage.directory.directory_checkpoints import Committed
+from storage.log.log import Log
+from storage.log_maintenance import Upkeep
 from storage.log_manager import LogManager
-from storage.upkeep import Upkeep
 from tests.storage.cleaning import keyed
 from tests.storage.logs import NOW, config, records_of
 from tests.storage.soundness import batches_of

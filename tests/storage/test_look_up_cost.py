@@ -10,11 +10,10 @@ from typing import Any
 
 import pytest
 
-from storage import record_search
 from storage.files import RealFile
-from storage.log import Log
-from storage.record_search import TimestampOffset
-from storage.segments import scan
+from storage.log.log import Log
+from storage.segments import scan, timestamp_search
+from storage.segments.timestamp_search import TimestampOffset
 from tests.storage.logs import NOW, batch, open_log
 from tidelog.records.header import HEADER, seal
 
@@ -99,8 +98,8 @@ def touched(log: Log, monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
             monkeypatch.setattr(index, "_layout", CountedLayout(index._layout, one("entries")))
     monkeypatch.setattr(RealFile, "read", counted_read)
     monkeypatch.setattr(scan, "validate_batch", counted("checked", scan.validate_batch))
-    decode = counted("decoded", record_search.first_in_checked_batch)
-    monkeypatch.setattr(record_search, "first_in_checked_batch", decode)
+    decode = counted("decoded", timestamp_search.first_in_checked_batch)
+    monkeypatch.setattr(timestamp_search, "first_in_checked_batch", decode)
     return count
 
 

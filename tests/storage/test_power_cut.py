@@ -22,9 +22,9 @@ from simulation.crashable_files import CrashableFiles, PowerCut
 from simulation.page_cache import FORGOTTEN, KEPT
 
 from storage.checkpoints import RECOVERY_POINTS, read_offsets
-from storage.directory_checkpoints import Committed
+from storage.directory.directory_checkpoints import Committed
 from storage.files import Files
-from storage.log import Log
+from storage.log.log import Log
 from storage.log_manager import LogManager
 from tests.storage.disks import DURABLE, Disk, disk_of
 from tests.storage.logs import NOW, batch, config

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from simulation.crashable_files import CrashableFiles
 from simulation.page_cache import FORGOTTEN
 
-from storage.log import Log
-from storage.producer_snapshots import Snapshots, decode_snapshot, encode_snapshot
-from storage.producer_state import ProducedBatch, Producer, ProducerState
+from storage.log.log import Log
+from storage.producers.producer_snapshots import ProducerSnapshots, decode_snapshot, encode_snapshot
+from storage.producers.producer_state import BatchMetadata, Producer, ProducerState
 from tests.storage.logs import NOW, UnsyncedFiles, append, batch, config, open_log
 from tidelog.records import read_header
 
@@ -27,7 +27,7 @@ KAFKAS = bytes.fromhex(
 
 def kafkas_producers() -> ProducerState:
     state = ProducerState()
-    state.producers[7] = Producer(3, [ProducedBatch(1, 4710, 3, NOW)], NOW)
+    state.producers[7] = Producer(3, [BatchMetadata(1, 4710, 3, NOW)], NOW)
     state.producers[4000] = Producer(0, (), NOW + 1, coordinator_epoch=12, transaction_start=4600)
     return state
 
@@ -94,7 +94,7 @@ def test_a_snapshot_reads_back_and_any_cut_of_it_does_not(batches: list[tuple[in
 
 def test_the_newest_sound_one_counts_and_what_is_no_use_goes(tmp_path: Path) -> None:
     files = UnsyncedFiles()
-    snapshots = Snapshots(tmp_path, files)
+    snapshots = ProducerSnapshots(tmp_path, files)
     for offset in (3, 5, 8, 9):
         snapshots.write(offset, kafkas_producers())
     (tmp_path / "00000000000000000008.snapshot").write_bytes(KAFKAS[:-1])

@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from storage.files import File
-from storage.log import Log
-from storage.producer_state import BATCHES_KEPT, ProducerState
-from storage.recovery import rebuild_producers
+from storage.log.log import Log
+from storage.log.recovery import rebuild_producers
+from storage.producers.producer_state import BATCHES_KEPT, ProducerState
 from tests.storage.cleaning import keyed, with_attributes
 from tests.storage.logs import NOW, UnsyncedFile, UnsyncedFiles, append, batch, config, open_log, read_all
 from tidelog.errors import BrokerError, InvalidProducerEpochError, OutOfOrderSequenceError

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from storage.recompression import recompress
+from storage.log.recompression import recompress
 from tests.storage.logs import NOW, batch, open_log
 from tidelog.errors import MessageTooLargeError
 from tidelog.records import Codec, decode_records, encode_batch, read_header, validate_batch

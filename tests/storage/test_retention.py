@@ -8,10 +8,10 @@ import pytest
 from simulation.failing_files import FailingFiles, Fault
 
 from storage.configs.log_config import LogConfig
-from storage.descriptors import OutOfDescriptorsError
+from storage.descriptor_reserve import OutOfDescriptorsError
 from storage.files import Files
-from storage.log import Log
-from storage.retention import SegmentFacts, count_deletable, written_ms
+from storage.log.log import Log
+from storage.log.retention import SegmentFacts, count_deletable, written_ms
 from tests.storage.logs import NOW, UnsyncedFiles, append, batch, config, open_log, read_all, records_of
 from tidelog.errors import OffsetOutOfRangeError, StorageError
 from tidelog.model import NO_TIMESTAMP

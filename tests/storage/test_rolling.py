@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from storage.log import Log
-from storage.rolling import jitter_ms, must_roll
+from storage.log.log import Log
+from storage.log.rolling import jitter_ms, must_roll
 from storage.segments.segment import Segment
 from tests.storage.logs import NOW, UnsyncedFiles, append, batch, config, open_log, read_all
 from tidelog.model import NO_TIMESTAMP

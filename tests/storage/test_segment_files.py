@@ -10,7 +10,7 @@ from simulation.crashable_files import CrashableFiles, PowerCut
 from simulation.page_cache import FORGOTTEN, KEPT, Fate
 
 from storage.file_names import CLEANED_SUFFIX, file_name
-from storage.log import Log
+from storage.log.log import Log
 from storage.segments.segment import BatchSpan, Segment
 from tests.storage.logs import NOW, UnsyncedFiles, batch, config
 

@@ -14,7 +14,7 @@ from simulation.page_cache import FORGOTTEN, KEPT
 
 from storage.file_names import CLEANED_SUFFIX
 from storage.files import Files
-from storage.log import Log
+from storage.log.log import Log
 from storage.segments import segment_swap
 from storage.segments.segment import BatchSpan, Segment
 from tests.storage.logs import NOW, UnsyncedFiles, batch, config, read_all

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from storage.lookup import SegmentTime, offsets_by_segment_time, offsets_up_to
+from storage.log.timestamp_lookup import SegmentTime, offsets_by_segment_time, offsets_up_to
 from tests.storage.log_twin import Happened, LogWithTwin, stories
 from tests.storage.logs import NOW, append, open_log
 from tests.storage.old_lookup import EARLIEST, LATEST, for_a_consumer, offsets_before, segment_files

@@ -16,10 +16,10 @@ from simulation.failing_files import FailingFiles, Fault
 from simulation.page_cache import FORGOTTEN, KEPT, Fate
 
 from storage.configs.log_config import LogConfig
-from storage.directory_checkpoints import Committed
-from storage.log import Log
+from storage.directory.directory_checkpoints import Committed
+from storage.log.log import Log
+from storage.log_maintenance import Upkeep
 from storage.log_manager import LogManager
-from storage.upkeep import Upkeep
 from tests.storage.logs import NOW, UnsyncedFiles, append, config, read_all, remove_deleted
 from tidelog.errors import DataDirectoryError, IneligibleReplicaError, StorageError
 from tidelog.model import TopicPartition
@@ -76,7 +76,7 @@ def test_every_log_is_found_where_it_is(machine: Machine) -> None:
     manager = machine.start(HOSTED, threads=2)
     assert places(manager) == {"a": [0, 3], "b": [1, 4], "c": [2, 5]}
     assert manager.high_watermarks() == {tp: tp.partition for tp in ORDERS}
-    assert all(each.last_life.clean for each in manager.directories)
+    assert all(each.previous_shutdown.clean for each in manager.directories)
     assert not [log for log in manager.logs().values() if log.recovered.checked_bytes]
 
 
@@ -128,7 +128,7 @@ def test_one_directory_of_another_broker_keeps_all_of_them_as_they_were(machine:
     with pytest.raises(DataDirectoryError, match=f"{meta} says broker.id=2, not 1: it is another broker's"):
         machine.start()
     meta.write_text(ours)
-    assert all(each.last_life.clean for each in machine.start().directories)
+    assert all(each.previous_shutdown.clean for each in machine.start().directories)
 
 
 def test_a_partition_that_stands_in_two_directories_is_refused_by_the_names_of_both(machine: Machine) -> None:
@@ -169,7 +169,7 @@ def test_a_disk_that_fails_takes_its_logs_along_and_no_others(machine: Machine) 
     manager.checkpoint_recovery_points()
     manager.close()
     manager = machine.start(HOSTED)
-    assert {each.path.name for each in manager.directories if each.last_life.clean} == {"a", "c"}
+    assert {each.path.name for each in manager.directories if each.previous_shutdown.clean} == {"a", "c"}
     assert all(log.log_end_offset == (1 if tp.partition in (1, 4) else 2) for tp, log in manager.logs().items())
 
 
@@ -517,7 +517,7 @@ def test_an_end_that_fails_in_one_directory_is_orderly_in_the_others_and_says_so
     with pytest.raises(StorageError):
         manager.close()
     machine.files.heal()
-    assert {each.path.name for each in machine.start().directories if each.last_life.clean} == {"a", "c"}
+    assert {each.path.name for each in machine.start().directories if each.previous_shutdown.clean} == {"a", "c"}
 
 
 def test_a_log_that_cannot_be_set_aside_stays_known_as_failed(machine: Machine) -> None:

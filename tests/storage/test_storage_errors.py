@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from storage.directory.log_directory import LogDirectory
 from storage.files import File, RealFile, RealFiles
-from storage.log import Log
-from storage.log_directory import LogDirectory
-from storage.segments.entry_file import PAGE
+from storage.log.log import Log
+from storage.segments.fixed_entry_file import PAGE
 from storage.segments.offset_index import OffsetPosition
 from storage.segments.time_index import IndexedTime
 from tests.storage.logs import NOW, batch, config, read_all
@@ -190,7 +190,7 @@ def test_a_directory_whose_disk_failed_at_the_end_is_not_called_clean(tmp_path: 
     with pytest.raises(StorageError):
         directory.close()
     again = LogDirectory.open(tmp_path, RealFiles(), 1, "c1", None)
-    assert not again.last_life.clean
+    assert not again.previous_shutdown.clean
     again.close()
 
 

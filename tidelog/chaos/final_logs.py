@@ -47,7 +47,7 @@ async def copy_replica_logs(broker_id: int, log_dirs: Sequence[Path], topics: It
     The installed `storage` reads them, in a process of its own: what knows only the protocol knows no files.
     """
     chosen = [part for topic in topics for part in ("--topic", topic)]
-    command = ["-m", "storage.replica_logs", str(broker_id), str(directory), *map(str, log_dirs), *chosen]
+    command = ["-m", "storage.export_logs", str(broker_id), str(directory), *map(str, log_dirs), *chosen]
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         "-P",

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from storage.files import RealFiles
-from storage.leader_epochs import LeaderEpochs
+from storage.log.leader_epochs import LeaderEpochs
 from tests.processes.harness.cluster import RunningCluster
 from tests.processes.harness.waiting import wait_for
 from tidelog import TopicPartition

@@ -1,0 +1,50 @@
+"""A topic's settings as they hold on a broker, each with where it comes from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from storage.configs.broker_config import SYNONYMS
+from storage.configs.docs import MEANINGS
+from storage.configs.log_config import NO_EFFECT, LogConfig, config_type
+from tidelog.admin_messages import ConfigEntry, ConfigSource, ConfigSynonym, ConfigType
+
+_BUILT_IN = LogConfig().to_topic_configs()
+
+
+def describe_topic(configs: Mapping[str, str], given: Mapping[str, str], defaults: LogConfig) -> Iterator[ConfigEntry]:
+    """Every topic setting by name, and what else stands among the topic's own.
+
+    configs    the topic's own
+    given      what the broker's file says, by Kafka's names of broker settings
+    defaults   what that makes of a topic without any of its own
+    """
+    inherited = defaults.to_topic_configs()
+    for name in sorted({*inherited, *configs}):
+        synonyms = tuple(_synonyms(name, configs, given))
+        value = configs[name] if name in configs else inherited[name]
+        kind = config_type(name)
+        yield ConfigEntry(
+            name,
+            value,
+            synonyms[0].source,
+            ConfigType.STRING if kind is None else kind,
+            synonyms=synonyms,
+            documentation=_documentation(name),
+        )
+
+
+def _synonyms(name: str, configs: Mapping[str, str], given: Mapping[str, str]) -> Iterator[ConfigSynonym]:
+    if name in configs:
+        yield ConfigSynonym(name, configs[name], ConfigSource.DYNAMIC_TOPIC_CONFIG)
+    names = [broker_name for broker_name, _ in SYNONYMS.get(name, ())]
+    for broker_name in names:
+        if broker_name in given:
+            yield ConfigSynonym(broker_name, given[broker_name], ConfigSource.STATIC_BROKER_CONFIG)
+    if name in _BUILT_IN:
+        yield ConfigSynonym(names[0] if names else name, _BUILT_IN[name], ConfigSource.DEFAULT_CONFIG)
+
+
+def _documentation(name: str) -> str | None:
+    meaning, without_effect = MEANINGS.get(name), NO_EFFECT.get(name)
+    return f"{meaning}; has no effect: {without_effect}" if without_effect else meaning

@@ -1,0 +1,230 @@
+"""What a batch from a producer must fulfil before a leader appends it.
+
+Kafka 3.9 decides most cases, with its codes: what cannot get better by being sent again is not CORRUPT_MESSAGE, which
+clients retry. Three things it lets through are refused, since nobody could use them: a codec that nothing defines, a
+delete horizon (which is compaction's to set), and bytes after the batch.
+
+Records are decoded (without their headers) in two cases only. The topic may require what the batch's header does not
+show: a key in each record (`cleanup.policy=compact`), or timestamps that are not too old. Or the header shows a
+timestamp that is too late, so that the records with such a timestamp must be found. A refusal for single records names
+them (KIP-467), so that a producer can send the others again. Records are compressed anew where the topic asks for
+another codec (`compression.type`). A few kilobytes may stand for half a million records or for very many bytes, and a
+slow codec takes half a second for a MiB. So a broker's loop admits only what is short (`validate_if_quick`); nothing
+but the batch and the topic's settings decides, so that the rest runs on any thread. What would take long even there is
+refused as too large: clients then send less at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from storage.configs.log_config import LogConfig
+from storage.log.recompression import recompress
+from storage.segments.timestamp_search import MAX_QUICK_BYTES, MAX_QUICK_RECORDS
+from tidelog.errors import (
+    BrokerError,
+    CorruptMessageError,
+    InvalidRecordError,
+    InvalidTimestampError,
+    InvalidTxnStateError,
+    MessageTooLargeError,
+    RecordListTooLargeError,
+    UnsupportedCompressionTypeError,
+)
+from tidelog.model import NO_TIMESTAMP, Buffer
+from tidelog.records import BatchHeader, Codec, TimestampType, outline_batch, read_header
+from tidelog.records.header import (
+    HEADER,
+    HEADER_BYTES,
+    LENGTH_OVERHEAD,
+    MAGIC,
+    MIN_RECORD_BYTES,
+    check_crc,
+    header_of,
+)
+
+#: The most records of one batch: what a look-up by time, or an append that looks at them, goes through.
+MAX_RECORDS = 1 << 19
+
+#: The most bytes of records that are decompressed for an append, unless max.message.bytes is more.
+MAX_INSPECTED_BYTES = 16 << 20
+
+#: The most records that one refusal names.
+MAX_NAMED_RECORDS = 1_000
+
+#: So many bytes of records the slowest codec compresses in a few ms.
+MAX_QUICKLY_COMPRESSED_BYTES = 16 << 10
+
+
+class ValidatedBatch(NamedTuple):
+    """A producer's batch as it is appended, but for what the leader assigns."""
+
+    header: BatchHeader
+    data: Buffer
+
+
+class SlowValidationError(Exception):
+    """Not an outcome: `validate_batch` is to be called where nobody else waits for it."""
+
+
+def validate_batch(batch: Buffer, config: LogConfig, now_ms: int) -> ValidatedBatch:
+    """The one batch in `batch`, which its producer may append to a topic with these settings. Runs on any thread.
+
+    CorruptMessageError, InvalidRecordError, MessageTooLargeError, RecordListTooLargeError, InvalidTimestampError,
+    InvalidTxnStateError, UnsupportedCompressionTypeError.
+    """
+    header = _checked_header(batch, config)
+    if not _concerns_records(header, config, now_ms):
+        return ValidatedBatch(header, batch)
+    return _with_records(batch, header, config, now_ms, max(MAX_INSPECTED_BYTES, config.max_message_bytes))
+
+
+def validate_if_quick(batch: Buffer, config: LogConfig, now_ms: int) -> ValidatedBatch:
+    """As `validate_batch`. SlowValidationError where others should not wait for it."""
+    header = _checked_header(batch, config)
+    if not _concerns_records(header, config, now_ms):
+        return ValidatedBatch(header, batch)
+    limit = MAX_QUICK_BYTES if config.codec in (None, header.codec) else MAX_QUICKLY_COMPRESSED_BYTES
+    if header.record_count > MAX_QUICK_RECORDS or header.size_bytes > limit:
+        raise SlowValidationError
+    try:
+        return _with_records(batch, header, config, now_ms, limit)
+    except MessageTooLargeError:
+        raise SlowValidationError from None
+
+
+def admit_own(batch: Buffer, config: LogConfig) -> ValidatedBatch:
+    """A batch that this very broker has made, of which only the size is in question.
+
+    MessageTooLargeError, RecordListTooLargeError.
+    """
+    _check_size(len(batch), config)
+    return ValidatedBatch(read_header(batch), batch)
+
+
+def _checked_header(batch: Buffer, config: LogConfig) -> BatchHeader:
+    present = len(batch)
+    if present < HEADER_BYTES:
+        raise InvalidRecordError(f"{present} bytes are no batch")
+    # Every append comes by here: the fields are taken apart once.
+    fields = HEADER.unpack_from(batch)
+    base_offset, length, _, magic, _, attributes, last_delta, _, _, producer, epoch, sequence, count = fields
+    if magic != MAGIC:
+        raise InvalidRecordError(f"message format {magic}; only {MAGIC} is supported")
+    size = length + LENGTH_OVERHEAD
+    if size < HEADER_BYTES:
+        raise CorruptMessageError(f"batch length {length} is shorter than a header")
+    if size > present:
+        raise InvalidRecordError(f"a batch of {size} bytes, {present} of them sent")
+    if base_offset:
+        raise InvalidRecordError(f"base offset {base_offset}; a producer leaves it 0")
+    _check_size(size, config)
+    header = header_of(fields)
+    check_crc(batch, 0, header)
+    if size != present:
+        raise InvalidRecordError(f"{present - size} bytes follow the batch; one batch may be sent at a time")
+    if count <= 0 or count != last_delta + 1:
+        raise InvalidRecordError(f"{count} records on {last_delta + 1} offsets")
+    if count * MIN_RECORD_BYTES > size - HEADER_BYTES and header.codec == Codec.NONE:
+        raise InvalidRecordError(f"{count} records in {size - HEADER_BYTES} bytes")
+    if count > MAX_RECORDS:
+        raise MessageTooLargeError(f"a batch of {count} records; {MAX_RECORDS} are the most")
+    if attributes:
+        _check_attributes(header)
+    if producer >= 0 and (epoch < 0 or sequence < 0):
+        raise InvalidRecordError(f"producer {producer} sends a batch without an epoch or a sequence")
+    return header
+
+
+def _is_late(timestamp: int, config: LogConfig, now_ms: int) -> bool:
+    """Returns whether the topic refuses a timestamp because it lies too far after the broker's clock."""
+    return not config.log_append_time and timestamp - now_ms > config.latest_lead_ms
+
+
+def _concerns_records(header: BatchHeader, config: LogConfig, now_ms: int) -> bool:
+    """Returns whether the records must be decoded: to check or recompress them, or to find those that are too late."""
+    codec = config.codec
+    return (
+        config.inspects_records
+        or (codec is not None and codec != header.codec)
+        or _is_late(header.max_timestamp, config, now_ms)
+    )
+
+
+def _check_size(size_bytes: int, config: LogConfig) -> None:
+    if size_bytes > config.max_message_bytes:
+        raise MessageTooLargeError(f"a batch of {size_bytes} bytes; max.message.bytes is {config.max_message_bytes}")
+    if size_bytes > config.segment_bytes:
+        raise RecordListTooLargeError(f"a batch of {size_bytes} bytes; segment.bytes is {config.segment_bytes}")
+
+
+def _check_attributes(header: BatchHeader) -> None:
+    if header.codec > Codec.ZSTD:
+        raise UnsupportedCompressionTypeError(f"codec {header.codec}, which nothing defines")
+    if header.is_control:
+        raise InvalidRecordError("only a coordinator writes control batches")
+    if header.is_transactional:
+        raise InvalidTxnStateError(f"producer {header.producer_id} has no open transaction")
+    if header.delete_horizon_ms is not None:
+        raise InvalidRecordError("only compaction sets a delete horizon")
+    if header.timestamp_type is TimestampType.LOG_APPEND_TIME:
+        raise InvalidTimestampError("a producer must not mark its batch as LogAppendTime")
+
+
+def _with_records(batch: Buffer, header: BatchHeader, config: LogConfig, now_ms: int, limit: int) -> ValidatedBatch:
+    """What its header admits, once its records are seen to, of which there may be `limit` bytes when decompressed."""
+    try:
+        if config.inspects_records or _is_late(header.max_timestamp, config, now_ms):
+            _check_records(batch, header, config, now_ms, limit)
+        codec = config.codec
+        if codec is None or codec == header.codec:
+            return ValidatedBatch(header, batch)
+        data = recompress(batch, header, codec, config.compression_level, limit)
+    except CorruptMessageError as error:
+        raise InvalidRecordError(f"records that cannot be read: {error}") from None
+    _check_size(len(data), config)
+    return ValidatedBatch(read_header(data), data)
+
+
+def _check_records(batch: Buffer, header: BatchHeader, config: LogConfig, now_ms: int, limit: int) -> None:
+    """Raise the error that names the records which the topic's settings forbid, at most `MAX_NAMED_RECORDS` of them."""
+    outline = outline_batch(batch, header, limit=limit)
+    timestamps = outline.timestamps()  # which no reader could read where one leaves 64 bits
+    keyless: dict[int, str] = {}
+    if config.compact and None in outline.keys:
+        fault = "a record without a key; the topic is compacted by key"
+        keyless = {index: fault for index, key in enumerate(outline.keys) if key is None}
+    mistimed: dict[int, str] = {}
+    if config.bounds_age or _is_late(header.max_timestamp, config, now_ms):
+        for index, timestamp in enumerate(timestamps):
+            if fault := _fault_of_time(timestamp, config, now_ms):
+                mistimed[index] = fault
+        if not mistimed and (fault := _fault_of_time(header.max_timestamp, config, now_ms)):
+            raise InvalidTimestampError(fault)  # only the header has this timestamp, and none of the records
+    if mistimed:
+        raise _refusal(InvalidTimestampError, {**keyless, **mistimed}, header.record_count)
+    if keyless:
+        raise _refusal(InvalidRecordError, keyless, header.record_count)
+
+
+def _fault_of_time(timestamp: int, config: LogConfig, now_ms: int) -> str:
+    """Return why the topic refuses a record with this timestamp; empty if it takes the record."""
+    if _is_late(timestamp, config, now_ms):
+        bound = f"{config.latest_lead_ms} ms after the broker's clock (message.timestamp.after.max.ms)"
+    elif config.bounds_age and timestamp < now_ms - config.earliest_lag_ms and timestamp != NO_TIMESTAMP:
+        bound = f"{config.earliest_lag_ms} ms before the broker's clock (message.timestamp.before.max.ms)"
+    else:
+        return ""
+    return f"timestamp {timestamp} is more than {bound}"
+
+
+def _refusal(kind: type[BrokerError], faults: Mapping[int, str], record_count: int) -> BrokerError:
+    """Return the error for a batch whose records at these indexes have these faults."""
+    named = sorted(faults)[:MAX_NAMED_RECORDS]
+    text = faults[named[0]]
+    if record_count > 1:
+        text = f"record {named[0]} of the batch, which has records 0 to {record_count - 1}: {text}"
+    if len(faults) > 1:
+        text += f"; {len(faults) - 1} more of its records are refused too"
+    return kind(text, record_errors={index: faults[index] for index in named})

@@ -1,0 +1,133 @@
+"""Reading whole batches out of a row of segments."""
+
+from __future__ import annotations
+
+from struct import Struct
+
+from storage.log.leader_epochs import LeaderEpochs
+from storage.segments.log_segments import Segments
+from storage.segments.segment import Segment
+from tidelog.errors import CorruptMessageError
+from tidelog.model import Buffer
+from tidelog.records import HEADER_BYTES, LENGTH_OVERHEAD, read_header
+
+_OUTLINE = Struct(">qii7xi")  # base offset, batch length, leader epoch, last offset delta
+_OFFSET = Struct(">q")
+_POSITIONS_KEPT = 32
+_NO_EPOCH = -1  # a batch from before KIP-101 says so
+
+
+class LogReader:
+    """Remembers where the batch after a recent read begins, so that who reads on needs no index.
+
+    Who gets the batches checks their CRC, which covers neither offset nor epoch: those are held against the neighbours
+    and the epoch cache here, and what they do not bear out is not handed out.
+
+    `forget` when segments are cut or taken away.
+    """
+
+    def __init__(self, segments: Segments, epochs: LeaderEpochs) -> None:
+        self._segments = segments
+        self._epochs = epochs
+        self._positions: dict[int, tuple[Segment, int]] = {}
+
+    def read(self, offset: int, max_bytes: int, end_offset: int, at_least_one: bool) -> Buffer:
+        """As `Log.read`, for an offset that the log holds or that compaction took; `end_offset` is within the log.
+
+        Empty too where nothing is left up to the log end: Kafka's cleaner may take the last batches of a segment.
+        """
+        located, least = self._remembered(offset), offset
+        if located is None:
+            located, least = self._segments.locate(offset), 0  # a batch may begin before the offset
+            if located is None:
+                return b""
+        segment, position = located
+        data = segment.log.read(position, min(max(max_bytes, HEADER_BYTES), segment.size - position))
+        length, next_offset = self._whole_batches(segment, position, data[:max_bytes], offset, least, end_offset)
+        if not length:
+            header = read_header(data)
+            length, next_offset = header.size_bytes, header.next_offset
+            if header.base_offset < least or not self._fits(
+                segment, position + length, header.base_offset, next_offset, header.partition_leader_epoch, offset
+            ):
+                raise CorruptMessageError(f"{segment.log.path}: the batch at {position} is not the one of {offset}")
+            if not at_least_one or header.base_offset >= end_offset:
+                return b""
+            data = segment.log.read(position, length)
+            if len(data) < length:
+                raise CorruptMessageError(f"{segment.log.path}: the batch at {position} is cut off")
+        self._remember(next_offset, segment, position + length)
+        # What a cut-off batch at the end makes too much is not worth a copy of all the rest.
+        return data if length == len(data) else memoryview(data)[:length]
+
+    def bytes_between(self, offset: int, end_offset: int) -> int | None:
+        """As `Log.bytes_between`."""
+        start = self._remembered(offset) or self._segments.locate(offset)
+        if start is None:
+            return 0
+        active = self._segments.active
+        end = self._segments.locate(end_offset) if end_offset < active.next_offset else None
+        segment, end_position = end or (active, active.size)
+        return end_position - start[1] if segment is start[0] else None
+
+    def forget(self) -> None:
+        self._positions.clear()
+
+    def _remembered(self, offset: int) -> tuple[Segment, int] | None:
+        located = self._positions.get(offset)
+        return located if located is not None and located[1] < located[0].size else None
+
+    def _remember(self, offset: int, segment: Segment, position: int) -> None:
+        if len(self._positions) >= _POSITIONS_KEPT and offset not in self._positions:
+            del self._positions[next(iter(self._positions))]
+        self._positions[offset] = (segment, position)
+
+    def _whole_batches(
+        self, segment: Segment, start: int, data: bytes, offset: int, least: int, end_offset: int
+    ) -> tuple[int, int]:
+        """How many bytes are whole batches below `end_offset` that may be read, and the offset after them."""
+        position, expected, size = 0, offset, len(data)
+        last = size - HEADER_BYTES
+        epoch, epoch_end = self._epoch_at(offset, end_offset)
+        outline = _OUTLINE.unpack_from
+        while position <= last:
+            base_offset, batch_length, batch_epoch, last_offset_delta = outline(data, position)
+            following = position + batch_length + LENGTH_OVERHEAD
+            if following > size or batch_length <= 0:
+                break
+            if base_offset != expected or batch_epoch != epoch or base_offset >= epoch_end:
+                if (
+                    base_offset >= end_offset
+                    or base_offset < (expected if position else least)
+                    or not self._fits(
+                        segment,
+                        start + following,
+                        base_offset,
+                        base_offset + last_offset_delta + 1,
+                        batch_epoch,
+                        expected,
+                    )
+                ):
+                    break
+                epoch, epoch_end = batch_epoch, self._epoch_at(base_offset, end_offset)[1]
+            position, expected = following, base_offset + last_offset_delta + 1
+        return position, expected
+
+    def _epoch_at(self, offset: int, end_offset: int) -> tuple[int | None, int]:
+        """In which the offset was appended, and the offset where it ends, at the latest `end_offset`."""
+        epoch, epoch_end = self._epochs.span_of(offset)
+        return epoch, end_offset if epoch_end is None else min(epoch_end, end_offset)
+
+    def _fits(self, segment: Segment, end: int, base_offset: int, next_offset: int, epoch: int, expected: int) -> bool:
+        """Whether a batch, which ends at position `end`, may be what a reader at the offset `expected` gets."""
+        known = self._epochs.span_of(max(base_offset, expected))[0]
+        if next_offset <= expected or epoch < _NO_EPOCH or (epoch != _NO_EPOCH and known not in (None, epoch)):
+            return False
+        return base_offset <= expected or next_offset <= self._offset_at(segment, end)
+
+    def _offset_at(self, segment: Segment, position: int) -> int:
+        """Of the batch that begins there, or of what follows the segment."""
+        if position < segment.size:
+            data = segment.log.read(position, _OFFSET.size)
+            return int(_OFFSET.unpack(data)[0]) if len(data) == _OFFSET.size else -1
+        return self._segments.offset_after(segment)

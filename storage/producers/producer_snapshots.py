@@ -1,0 +1,123 @@
+"""`<offset>.snapshot`: what was known of the producers just before an offset, in Kafka's format.
+
+    byte  field               type
+    0     version             int16   1
+    2     crc                 uint32  CRC-32C from byte 6 to the end
+    6     number of entries   int32
+    then 46 bytes for each producer:
+    0     producer id         int64
+    8     producer epoch      int16
+    10    last sequence       int32   of the last record; −1 where no batch is known
+    14    last offset         int64   of the last record; −1 where no batch is known
+    22    offset delta        int32   last offset − first offset of the last batch
+    26    timestamp           int64   ms, the largest of the last batch or marker
+    34    coordinator epoch   int32   of the last marker of a transaction; −1: none
+    38    first offset of the open transaction  int64  −1: none
+
+One is written when a segment is rolled, named as the new segment, and one at the log end when the log is closed. It
+keeps one batch of each producer; the other four come back from the batches after it. Those at a roll are not synced:
+one that a crash damaged fails its CRC, is removed, and an earlier one and more batches are read instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from struct import Struct
+
+from crc32c import crc32c
+
+from storage.file_names import SNAPSHOT_SUFFIX, file_name, offsets_named
+from storage.files import Files
+from storage.producers.producer_state import NONE, BatchMetadata, Producer, ProducerState
+
+VERSION = 1
+PREFIX = Struct(">hIi")
+CRC_COVERS_FROM = 6
+ENTRY = Struct(">qhiqiqiq")
+
+
+def encode_snapshot(state: ProducerState) -> bytes:
+    """The bytes of a `.snapshot` file."""
+    body = bytearray()
+    for producer_id, producer in state.producers.items():
+        last = producer.batches[-1] if producer.batches else BatchMetadata(NONE, NONE, 0, NONE)
+        body += ENTRY.pack(
+            producer_id,
+            producer.epoch,
+            last.last_sequence,
+            last.last_offset,
+            last.offset_delta,
+            producer.timestamp,
+            producer.coordinator_epoch,
+            producer.transaction_start,
+        )
+    data = bytearray(PREFIX.pack(VERSION, 0, len(state.producers)) + body)
+    PREFIX.pack_into(data, 0, VERSION, crc32c(data[CRC_COVERS_FROM:]), len(state.producers))
+    return bytes(data)
+
+
+def decode_snapshot(data: bytes) -> ProducerState | None:
+    """None where the bytes are not a whole snapshot."""
+    if len(data) < PREFIX.size:
+        return None
+    version, crc, count = PREFIX.unpack_from(data)
+    if version != VERSION or crc != crc32c(data[CRC_COVERS_FROM:]) or len(data) != PREFIX.size + count * ENTRY.size:
+        return None
+    state = ProducerState()
+    for producer_id, epoch, sequence, offset, delta, timestamp, coordinator_epoch, start in ENTRY.iter_unpack(
+        data[PREFIX.size :]
+    ):
+        batches = (BatchMetadata(sequence, offset, delta, timestamp),) if offset >= 0 else ()
+        state.producers[producer_id] = Producer(epoch, batches, timestamp, coordinator_epoch, start)
+    return state
+
+
+class ProducerSnapshots:
+    """The `.snapshot` files of one log. There is at most one for each segment, and one at the log end."""
+
+    def __init__(self, directory: Path, files: Files) -> None:
+        self._directory = directory
+        self._files = files
+
+    def offsets(self) -> list[int]:
+        """Increasing."""
+        return offsets_named(self._files.names(self._directory), SNAPSHOT_SUFFIX)
+
+    def write(self, offset: int, state: ProducerState, *, sync: bool = False) -> None:
+        self._files.replace(self._path(offset), encode_snapshot(state), sync=sync)
+
+    def sync(self, offset: int) -> None:
+        """Has one on the disk that was written without that, with its name."""
+        self._files.open(self._path(offset), create=False).sync()
+        self._files.sync_directory(self._directory)
+
+    def rewrite(self) -> None:
+        """Write each file again, unchanged, because a sync writes nothing that an earlier, failed sync dropped."""
+        for offset in self.offsets():
+            data = self._files.read(self._path(offset))
+            if data is not None:
+                self._files.replace(self._path(offset), data, sync=False)
+
+    def remove_past(self, end_offset: int) -> None:
+        """Those that tell of what is in the log no more."""
+        self.keep_only([offset for offset in self.offsets() if offset <= end_offset])
+
+    def latest(self, end_offset: int) -> tuple[int, ProducerState] | None:
+        """The newest that does not lie past `end_offset`; those past it and damaged ones are removed."""
+        self.remove_past(end_offset)
+        for offset in reversed(self.offsets()):
+            data = self._files.read(self._path(offset))
+            state = decode_snapshot(data) if data is not None else None
+            if state is not None:
+                return offset, state
+            self._files.remove(self._path(offset))
+        return None
+
+    def keep_only(self, offsets: Iterable[int]) -> None:
+        """Removes all others."""
+        for offset in set(self.offsets()) - set(offsets):
+            self._files.remove(self._path(offset))
+
+    def _path(self, offset: int) -> Path:
+        return self._directory / file_name(offset, SNAPSHOT_SUFFIX)

@@ -1,0 +1,151 @@
+"""A file of entries against a list, in whatever order it is asked, written out, cut and given back."""
+
+from __future__ import annotations
+
+import tempfile
+import threading
+from pathlib import Path
+from struct import Struct
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from simulation.crashable_files import CrashableFiles
+
+from storage.files import RealFile
+from storage.segments.fixed_entry_file import PAGE, EntryFile
+from tests.storage.logs import UnsyncedFile
+from tidelog.errors import StorageError
+
+LAYOUT = Struct(">qi")
+STEPS = st.one_of(
+    st.tuples(st.just("append"), st.integers(1, 2 * PAGE + 3)),
+    st.tuples(st.just("truncate"), st.floats(0, 1)),
+    st.tuples(st.sampled_from(["write out", "close", "sync", "look", "open anew"]), st.just(0)),
+)
+
+
+@settings(max_examples=80)
+@given(st.lists(STEPS, max_size=12))
+def test_it_is_the_list_of_what_was_appended(steps: list[tuple[str, float]]) -> None:
+    with tempfile.TemporaryDirectory() as name:
+        path = Path(name) / "entries"
+        file, twin = EntryFile(UnsyncedFile(path), LAYOUT), list[tuple[int, int]]()
+        for step, size in steps:
+            match step:
+                case "append":
+                    for _ in range(int(size)):
+                        first, second = twin[-1] if twin else (-1, 0)
+                        twin.append((first + 3, second + 2))
+                        file.put(*twin[-1])
+                case "truncate":
+                    del twin[int(size * len(twin)) :]
+                    file.keep(len(twin))
+                case "write out":
+                    file.write_out()
+                    assert path.read_bytes() == b"".join(LAYOUT.pack(*entry) for entry in twin)
+                case "close":
+                    file.close()
+                    del twin[len(file) :]
+                case "sync":
+                    file.sync()
+                case "open anew":
+                    file.write_out()
+                    file = EntryFile(UnsyncedFile(path), LAYOUT)
+                case "look":
+                    assert_same(file, twin)
+            # Never more in the file than there is: what follows is written over the rest, or is cut off.
+            assert not path.exists() or path.stat().st_size <= len(twin) * LAYOUT.size
+        assert_same(file, twin)
+
+
+def assert_same(file: EntryFile, twin: list[tuple[int, int]]) -> None:
+    assert [file[slot] for slot in range(len(file))] == twin
+    for field in (0, 1):
+        for target in {-1, 0, *(entry[field] + step for entry in twin[:: PAGE // 2] for step in (-1, 0, 1))}:
+            assert file.rank(field, target) == sum(entry[field] < target for entry in twin), (field, target)
+    for slot in (-1, len(twin)):
+        with pytest.raises(IndexError):
+            file[slot]
+
+
+def test_a_search_reads_one_page_however_long_the_file_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = EntryFile(UnsyncedFile(tmp_path / "entries"), LAYOUT)
+    for number in range(100 * PAGE):
+        file.put(number, number)
+    file.rank(0, 0)
+    sizes = []
+    read = RealFile.read
+    monkeypatch.setattr(RealFile, "read", lambda *call: sizes.append(call[2]) or read(*call))
+    for target in (10, 50 * PAGE + 7, 99 * PAGE - 1):
+        assert file.rank(1, target) == target
+        assert [file[target - 1], file[target]] == [(target - 1, target - 1), (target, target)]
+    assert sizes == [PAGE * LAYOUT.size] * 3
+
+
+def test_an_append_writes_only_full_pages(tmp_path: Path) -> None:
+    path = tmp_path / "entries"
+    file = EntryFile(UnsyncedFile(path), LAYOUT)
+    sizes = []
+    for number in range(2 * PAGE + 1):
+        sizes.append(path.stat().st_size // LAYOUT.size)
+        file.put(number, number)
+    assert sorted(set(sizes)) == [0, PAGE, 2 * PAGE]
+
+
+def test_what_waits_is_written_before_the_sync_that_promises_it() -> None:
+    files = CrashableFiles()
+    path = Path("/data/entries")
+    files.make_directory(path.parent)
+    file = EntryFile(files.open(path), LAYOUT)
+    file.put(1, 1)
+    file.sync()
+    assert files.read(path) == LAYOUT.pack(1, 1)
+    assert not files.unsynced(path)
+
+
+def test_what_still_waits_when_the_file_is_given_up_is_written_by_no_later_sync(tmp_path: Path) -> None:
+    path = tmp_path / "entries"
+    file = EntryFile(UnsyncedFile(path), LAYOUT)
+    for number in range(PAGE + 5):
+        file.put(number, number)
+    file.close()
+    path.unlink()
+    file.sync()
+    assert not path.exists()
+
+
+def test_another_thread_may_sync_beside_the_appends(tmp_path: Path) -> None:
+    path = tmp_path / "entries"
+    file = EntryFile(UnsyncedFile(path), LAYOUT)
+    done = threading.Event()
+
+    def sync_on() -> None:
+        while not done.is_set():
+            file.sync()
+
+    flusher = threading.Thread(target=sync_on)
+    flusher.start()
+    twin = []
+    for number in range(60 * PAGE):
+        twin.append((number, number))
+        file.put(number, number)
+        if number % 97 == 0:
+            del twin[-30:]
+            file.keep(len(twin))
+    done.set()
+    flusher.join()
+    file.write_out()
+    assert path.read_bytes() == b"".join(LAYOUT.pack(*entry) for entry in twin)
+
+
+def test_a_file_that_lost_entries_behind_our_back_is_an_error(tmp_path: Path) -> None:
+    path = tmp_path / "entries"
+    file = EntryFile(UnsyncedFile(path), LAYOUT)
+    for number in range(3 * PAGE):
+        file.put(number, number)
+    path.write_bytes(path.read_bytes()[: PAGE * LAYOUT.size])
+    with pytest.raises(StorageError, match="are gone"):
+        file.rank(0, 2 * PAGE)
+    with pytest.raises(StorageError, match="are gone"):
+        file[2 * PAGE]

@@ -1,0 +1,488 @@
+"""The upkeep of a broker's logs: retention, the removal of files, syncs that are due, and compaction."""
+
+from __future__ import annotations
+
+import logging
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from random import Random
+
+import pytest
+from simulation.crashable_files import CrashableFiles
+from simulation.failing_files import FailingFiles, Fault
+from simulation.page_cache import FORGOTTEN
+
+from storage.checkpoints import RECOVERY_POINTS
+from storage.compaction.offset_map import BYTES_PER_KEY
+from storage.configs.log_config import LogConfig
+from storage.files import Files
+from storage.log.log import Log
+from storage.log_maintenance import CleaningRound, Upkeep
+from storage.log_manager import LogManager
+from tests.storage.cleaning import COMPACT, put, with_base_timestamp
+from tests.storage.logs import NOW, UnsyncedFiles, append, batch, config, read_all, records_of
+from tidelog.model import TopicPartition
+from tidelog.records import decode_records, encode_batch, iter_headers
+
+ORDERS, STATES = TopicPartition("orders", 0), TopicPartition("states", 0)
+DELAY_MS = 60_000
+
+
+class Broker:
+    """Logs on one disk that can fail, and their upkeep."""
+
+    def __init__(self, path: Path, files: Files | None = None) -> None:
+        self.path = path
+        self.files = FailingFiles(files or UnsyncedFiles())
+        self.manager = LogManager.open([path], self.files, 1, "c1", "boot-1")
+        self.manager.open_logs()
+        self.upkeep = Upkeep(self.manager, self.files)
+
+    def log(self, tp: TopicPartition, **settings: object) -> Log:
+        return self.manager.get_or_create(tp, "id", config(**settings))
+
+    def compacted(self, tp: TopicPartition, rounds: int = 3, **settings: object) -> Log:
+        """A log of `rounds` values for each of two keys, all but the last segment of it sealed."""
+        log = self.log(tp, **{**COMPACT, **settings})
+        for number in range(rounds):
+            put(log, (b"a", b"%d" % number), (b"b", b"%d" % number))
+            log.roll(NOW)
+        return log
+
+    def bounds(self) -> dict[TopicPartition, int]:
+        return {tp: log.log_end_offset for tp, log in self.manager.logs().items()}
+
+    def begin(self) -> CleaningRound | None:
+        return self.upkeep.begin_cleaning(NOW, self.bounds())
+
+    def names(self, suffix: str) -> list[str]:
+        return sorted(path.name for path in self.path.rglob(f"*{suffix}"))
+
+
+@pytest.fixture
+def broker(tmp_path: Path) -> Broker:
+    return Broker(tmp_path)
+
+
+def drive(round_: CleaningRound | None) -> None:
+    assert round_ is not None
+    while round_.write_next():
+        round_.install(NOW)
+    round_.end()
+
+
+def values(log: Log) -> list[bytes | None]:
+    data = read_all(log)
+    return [record.value for position, _ in iter_headers(data) for record in decode_records(data, position)]
+
+
+# --- retention -----------------------------------------------------------------------------------------------
+
+
+def test_old_segments_go_and_their_files_follow_after_the_delay(broker: Broker) -> None:
+    log = broker.log(ORDERS, segment_bytes=300, retention_ms=1000, file_delete_delay_ms=DELAY_MS)
+    for _ in range(20):
+        append(log)
+    assert broker.upkeep.delete_old_segments(ORDERS, NOW, 20, NOW) == 0
+    count = broker.upkeep.delete_old_segments(ORDERS, NOW + 1001, 10, NOW + 1001)
+    assert count > 0
+    assert 0 < log.log_start_offset <= 10, "nothing that is not replicated goes"
+    assert len(broker.names(".log.deleted")) == count
+    assert broker.upkeep.remove_deleted(NOW + 1000 + DELAY_MS) == 0
+    assert broker.upkeep.remove_deleted(NOW + 1001 + DELAY_MS) == count
+    assert broker.names(".deleted") == []
+    assert broker.upkeep.remove_deleted(NOW + 10 * DELAY_MS) == 0
+
+
+def test_files_are_removed_in_the_order_in_which_they_are_due(broker: Broker) -> None:
+    slow = broker.log(ORDERS, segment_bytes=300, retention_bytes=0, file_delete_delay_ms=DELAY_MS)
+    fast = broker.log(STATES, segment_bytes=300, retention_bytes=0, file_delete_delay_ms=10)
+    for log in (slow, fast):
+        for _ in range(9):
+            append(log)
+    of_slow = broker.upkeep.delete_old_segments(ORDERS, NOW, 9, NOW)
+    of_fast = broker.upkeep.delete_old_segments(STATES, NOW + 1, 9, NOW + 1)
+    assert broker.upkeep.remove_deleted(NOW + 11) == of_fast > 0
+    assert broker.upkeep.remove_deleted(NOW + DELAY_MS) == of_slow > 0
+
+
+def test_retention_on_a_disk_that_fails_takes_it_offline(broker: Broker) -> None:
+    log = broker.log(ORDERS, segment_bytes=300, retention_bytes=0)
+    for _ in range(9):
+        append(log)
+    broker.files.fail(Fault.READ_ONLY)
+    assert broker.upkeep.delete_old_segments(ORDERS, NOW, 9, NOW) == 0
+    assert [path for path, _ in broker.manager.failed()] == [broker.path]
+
+
+def test_files_that_cannot_be_removed_take_the_disk_offline(broker: Broker) -> None:
+    log = broker.log(ORDERS, segment_bytes=300, retention_bytes=0, file_delete_delay_ms=0)
+    for _ in range(9):
+        append(log)
+    broker.upkeep.delete_old_segments(ORDERS, NOW, 9, NOW)
+    broker.files.fail(Fault.READ_ONLY)
+    broker.upkeep.remove_deleted(NOW)
+    assert len(broker.manager.failed()) == 1
+
+
+def test_a_log_that_is_not_here_has_nothing_to_delete(broker: Broker) -> None:
+    assert broker.upkeep.delete_old_segments(ORDERS, NOW, 9, NOW) == 0
+
+
+def test_producers_that_were_idle_for_too_long_are_forgotten(broker: Broker) -> None:
+    log = broker.log(ORDERS)
+    log.append_as_leader(batch(NOW, producer_id=7, epoch=0, sequence=0), 0, NOW)
+    assert broker.upkeep.forget_idle_producers(ORDERS, NOW, 1000) == 0
+    assert broker.upkeep.forget_idle_producers(ORDERS, NOW + 999, 1000) == 0
+    assert broker.upkeep.forget_idle_producers(ORDERS, NOW + 5000, 1000) == 1
+    assert log.last_offsets_of_producers == {}
+    assert broker.upkeep.forget_idle_producers(STATES, NOW, 1000) == 0
+
+
+# --- syncing -------------------------------------------------------------------------------------------------
+
+
+def test_a_record_is_synced_when_flush_ms_has_passed(broker: Broker) -> None:
+    log, other = broker.log(ORDERS, flush_ms=1000), broker.log(STATES)
+    append(log)
+    append(other)
+    assert broker.upkeep.sync_due(NOW) == 0
+    assert broker.upkeep.sync_due(NOW + 999) == 0
+    assert log.recovery_point == 0
+    assert broker.upkeep.sync_due(NOW + 1000) == 1
+    assert (log.recovery_point, other.recovery_point) == (1, 0)
+    append(log)
+    assert broker.upkeep.sync_due(NOW + 1500) == 0, "it waits since now"
+    assert broker.upkeep.sync_due(NOW + 2500) == 1
+
+
+def test_rolled_segments_are_synced_at_the_next_look(broker: Broker) -> None:
+    log = broker.log(ORDERS, segment_bytes=300)
+    for _ in range(9):
+        append(log)
+    broker.upkeep.sync_due(NOW)
+    assert log.recovery_point == log.segment_base_offsets[-1] > 0
+
+
+def test_a_sync_that_fails_takes_the_disk_offline(broker: Broker) -> None:
+    append(broker.log(ORDERS, flush_ms=0))
+    broker.files.fail(Fault.SYNC_ERROR, matching=lambda path: path.suffix == ".log")
+    broker.upkeep.sync_due(NOW)
+    assert len(broker.manager.failed()) == 1
+
+
+# --- compaction ----------------------------------------------------------------------------------------------
+
+
+def test_a_log_is_compacted_and_its_old_segments_go_after_the_delay(broker: Broker) -> None:
+    log = broker.compacted(STATES, file_delete_delay_ms=DELAY_MS)
+    drive(broker.begin())
+    assert values(log) == [b"2", b"2"]
+    assert broker.names(".log.deleted")
+    assert broker.upkeep.remove_deleted(NOW + DELAY_MS) > 0
+    assert broker.names(".deleted") == []
+    assert broker.begin() is None, "nothing is left to do"
+
+
+def test_up_to_where_a_log_is_compacted_is_known_after_a_restart(broker: Broker, tmp_path: Path) -> None:
+    broker.compacted(STATES)
+    drive(broker.begin())
+    assert (tmp_path / "cleaner-offset-checkpoint").read_text() == "0\n1\nstates 0 6\n"
+    broker.manager.close()
+    again = Broker(tmp_path)
+    again.log(STATES, **COMPACT)
+    assert again.manager.cleaner_offset(STATES) == 6
+    assert again.begin() is None
+
+
+def test_what_was_compacted_away_is_not_back_beside_a_note_that_says_so() -> None:
+    files, path = CrashableFiles(), Path("/data")
+    broker = Broker(path, files)
+    log = broker.compacted(STATES)
+    log.flush()
+    broker.manager.checkpoint_recovery_points()
+    drive(broker.begin())
+    assert values(log) == [b"2", b"2"]
+    again = Broker(path, files.crash(FORGOTTEN))
+    assert again.manager.cleaner_offset(STATES) == 6
+    assert values(again.log(STATES, **COMPACT)) == [b"2", b"2"]
+
+
+def test_a_record_does_not_go_before_the_one_that_replaces_it_is_on_the_disk() -> None:
+    files = CrashableFiles()
+    broker = Broker(Path("/data"), files)
+    log = broker.log(STATES, **COMPACT, segment_bytes=400)
+    old, new = b"old" * 60, b"new" * 60
+    put(log, (b"key", old))
+    log.roll(NOW)
+    log.flush()
+    broker.manager.checkpoint_recovery_points()
+    for key, value in ((b"key", new), (b"other", b"1")):
+        put(log, (key, value))
+        log.roll(NOW)
+    round_ = broker.begin()
+    assert round_ is not None
+    while round_.write_next():
+        round_.install(NOW)
+        for seed in range(20):
+            left = Broker(Path("/data"), files.crash(Random(seed)))
+            assert {old, new} & set(values(left.log(STATES))), seed
+
+
+def test_a_truncation_makes_what_follows_the_cut_dirty_again(broker: Broker, tmp_path: Path) -> None:
+    log = broker.compacted(STATES)
+    drive(broker.begin())
+    log.flush()
+    broker.manager.checkpoint_recovery_points()
+    log.truncate_to(5)
+    assert broker.manager.cleaner_offset(STATES) <= 5
+    assert "states 0 6" not in (tmp_path / "cleaner-offset-checkpoint").read_text()
+
+
+def test_a_note_of_another_log_does_not_hold_once_this_one_is_as_long(tmp_path: Path) -> None:
+    (tmp_path / "cleaner-offset-checkpoint").write_text("0\n1\nstates 0 3\n")
+    broker = Broker(tmp_path)
+    log = broker.log(STATES, **COMPACT)
+    while log.log_end_offset < 5:
+        put(log, (b"a", b"again"))
+    assert broker.manager.cleaner_offset(STATES) == 0
+    assert "states 0 0" in (tmp_path / "cleaner-offset-checkpoint").read_text()
+
+
+def test_what_is_appended_over_a_cut_is_dirty(broker: Broker, tmp_path: Path) -> None:
+    log = broker.compacted(STATES)
+    drive(broker.begin())
+    assert (broker.manager.cleaner_offset(STATES), log.recovery_point) == (6, 6), "a round ends with a sync"
+    log.truncate_to(5)
+    while log.log_end_offset < 8:
+        put(log, (b"a", b"again"))
+    assert broker.manager.cleaner_offset(STATES) <= 5
+    assert "states 0 6" not in (tmp_path / "cleaner-offset-checkpoint").read_text()
+
+
+def test_who_looks_for_a_log_to_compact_waits_for_no_checkpoint_that_is_being_written(broker: Broker) -> None:
+    broker.compacted(STATES)
+    rounds: list[CleaningRound | None] = []
+
+    def begin_meanwhile(call: str, path: Path) -> None:
+        if (call, path.name) == ("replace", RECOVERY_POINTS):
+            rounds.append(elsewhere.submit(broker.begin).result(timeout=10))
+
+    with ThreadPoolExecutor(1) as elsewhere:
+        broker.files.watch = begin_meanwhile
+        broker.manager.checkpoint_recovery_points()
+    assert [round_ is not None for round_ in rounds] == [True]
+
+
+def test_what_is_cut_as_a_round_ends_is_not_noted_as_compacted(broker: Broker) -> None:
+    log = broker.compacted(STATES)
+    flush = log.flush
+
+    def cut_meanwhile(*, rolled_only: bool = False) -> None:
+        flush(rolled_only=rolled_only)
+        log.truncate_to(4)
+
+    log.flush = cut_meanwhile  # type: ignore[method-assign]
+    drive(broker.begin())
+    log.flush = flush  # type: ignore[method-assign]
+    for value in (b"later", b"last"):
+        put(log, (b"a", value), (b"b", value))
+        log.roll(NOW)
+    assert broker.manager.cleaner_offset(STATES) <= 4
+    drive(broker.begin())
+    assert values(log) == [b"last", b"last"]
+
+
+def test_the_log_with_the_most_to_gain_comes_first_and_no_log_twice_at_once(broker: Broker) -> None:
+    broker.compacted(ORDERS)
+    drive(broker.begin())
+    put(broker.manager.logs()[ORDERS], (b"a", b"later"))
+    broker.manager.logs()[ORDERS].roll(NOW)
+    broker.compacted(STATES)  # all of it is dirty
+    bounds = broker.bounds()
+    for tps in ((ORDERS, STATES), (STATES, ORDERS)):
+        round_ = broker.upkeep.begin_cleaning(NOW, {tp: bounds[tp] for tp in tps})
+        assert round_ is not None and round_.topic_partition == STATES
+        round_.end()
+    first, second = broker.begin(), broker.begin()
+    assert first is not None and second is not None
+    assert (first.topic_partition, second.topic_partition) == (STATES, ORDERS)
+    assert broker.begin() is None
+    drive(first)
+    drive(second)
+    assert broker.begin() is None
+
+
+def test_only_what_is_replicated_is_compacted(broker: Broker) -> None:
+    log = broker.compacted(STATES)
+    assert broker.upkeep.begin_cleaning(NOW, {STATES: 0}) is None
+    assert broker.upkeep.begin_cleaning(NOW, {}) is None
+    drive(broker.upkeep.begin_cleaning(NOW, {STATES: 4}))
+    assert values(log) == [b"1", b"1", b"2", b"2"]
+
+
+def test_a_log_with_a_damaged_batch_is_left_alone_until_the_next_start(broker: Broker) -> None:
+    log = broker.compacted(STATES)
+    file = broker.path / "states-0" / f"{0:020d}.log"
+    data = bytearray(file.read_bytes())
+    data[-3] ^= 0xFF
+    file.write_bytes(data)
+    drive(broker.begin())
+    assert broker.begin() is None
+    assert broker.manager.failed() == []
+    assert broker.manager.cleaner_offset(STATES) == 0
+    assert log.log_end_offset == 6
+
+
+def test_a_log_whose_plan_meets_a_damaged_header_keeps_no_other_from_being_compacted(
+    broker: Broker, caplog: pytest.LogCaptureFixture
+) -> None:
+    damaged = broker.compacted(ORDERS, min_cleanable_dirty_ratio=0.9, max_compaction_lag_ms=1)
+    drive(broker.begin())
+    put(damaged, (b"a", b"later"))
+    damaged.roll(NOW)
+    (broker.path / "orders-0" / f"{6:020d}.log").write_bytes(bytes(damaged.segments[-2].size))
+    whole = broker.compacted(STATES)
+    drive(broker.begin())
+    assert broker.begin() is None
+    assert values(whole) == [b"2", b"2"]
+    told = [record for record in caplog.records if "orders-0 is not compacted any more" in record.message]
+    assert len(told) == 1
+    assert broker.manager.failed() == []
+
+
+def test_a_log_with_timestamps_that_leave_64_bits_keeps_no_other_from_being_compacted(
+    broker: Broker, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    unreadable = broker.log(ORDERS, **COMPACT)
+    pairs = [(5, b"a", b"1", ()), (0, b"b", b"1", ()), (6, b"c", b"1", ())]
+    unreadable.append_as_follower(with_base_timestamp(encode_batch(pairs), 2**63 - 1))
+    put(unreadable, (b"b", b"2"))
+    unreadable.roll(NOW)
+    whole = broker.compacted(STATES)
+    drive(broker.begin())
+    drive(broker.begin())
+    assert broker.begin() is None
+    assert values(whole) == [b"2", b"2"]
+    assert [tp for tp in (ORDERS, STATES) if any(f"{tp} is compacted" in text for text in caplog.messages)] == [STATES]
+    assert sum("not compacted any more" in text and "orders-0" in text for text in caplog.messages) == 1
+    assert broker.manager.cleaner_offset(ORDERS) == 0
+
+
+def test_a_round_that_ends_as_nobody_foresaw_sets_its_log_apart_and_is_no_success(
+    broker: Broker, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    broker.compacted(STATES)
+
+    def fail(call: str, path: Path) -> None:
+        if ".cleaned" in path.name:
+            raise ValueError("a case that was forgotten")
+
+    broker.files.watch = fail
+    drive(broker.begin())
+    assert broker.begin() is None
+    told = [record for record in caplog.records if "states-0" in record.message]
+    assert [(record.levelname, record.exc_info is not None) for record in told] == [("ERROR", True)]
+    assert "a case that was forgotten" in told[0].message
+    assert broker.manager.failed() == []
+
+
+def test_a_log_with_a_damaged_batch_is_kept_in_memory_no_longer_than_its_topic_is_there(broker: Broker) -> None:
+    log = broker.compacted(STATES)
+    (broker.path / "states-0" / f"{0:020d}.log").write_bytes(bytes(log.segments[0].size))
+    drive(broker.begin())
+    assert broker.begin() is None and log in broker.upkeep._set_apart
+    broker.manager.delete(STATES)
+    assert broker.begin() is None and log not in broker.upkeep._set_apart
+
+
+def test_a_disk_that_fails_under_the_cleaner_is_taken_offline(broker: Broker) -> None:
+    broker.compacted(STATES)
+    broker.files.fail(Fault.FULL, matching=lambda path: ".cleaned" in path.name)
+    drive(broker.begin())
+    assert len(broker.manager.failed()) == 1
+
+
+def test_a_note_that_comes_late_is_not_made_of_the_next_log_of_the_name(broker: Broker) -> None:
+    earlier = broker.compacted(STATES)
+    broker.manager.delete(STATES)
+    later = broker.compacted(STATES)
+    for log, noted in ((earlier, 0), (later, 6)):
+        broker.manager.note_cleaned(STATES, log, 6, log.truncation_count)
+        assert broker.manager.cleaner_offset(STATES) == noted
+
+
+def test_a_log_that_goes_while_it_is_compacted_fails_nothing(broker: Broker) -> None:
+    broker.compacted(STATES)
+    round_ = broker.begin()
+    assert round_ is not None
+    assert round_.write_next()
+    broker.manager.delete(STATES)
+    round_.install(NOW)
+    assert not round_.write_next()
+    round_.end()
+    broker.upkeep.remove_deleted(NOW)
+    assert broker.manager.failed() == []
+    assert list(broker.path.glob("states*")) == []
+
+
+def test_files_of_deleted_logs_go_one_log_after_the_other_until_the_broker_stops(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for tp in (STATES, ORDERS):
+        put(broker.log(tp), (b"a", b"1"))
+    assert not broker.upkeep.is_removal_due(NOW)
+    broker.manager.delete(STATES, ORDERS)
+    assert broker.upkeep.is_removal_due(NOW) and len(broker.names("-delete")) == 2
+    remove = broker.files.remove_directory
+
+    def remove_and_stop(path: Path) -> None:
+        remove(path)
+        broker.upkeep.stop()
+
+    with monkeypatch.context() as patched:
+        patched.setattr(broker.files, "remove_directory", remove_and_stop)
+        broker.upkeep.remove_deleted(NOW)
+    assert len(broker.names("-delete")) == 1
+    broker.manager.close()
+    assert not broker.upkeep.is_removal_due(NOW), "the next start finishes it"
+
+
+def test_a_round_ends_soon_when_the_broker_stops(broker: Broker) -> None:
+    log = broker.compacted(STATES)
+    round_ = broker.begin()
+    broker.upkeep.stop()
+    drive(round_)
+    assert len(values(log)) == 6
+    assert broker.names(".cleaned") == []
+    assert broker.manager.failed() == []
+
+
+def test_topics_that_keep_everything_are_not_compacted(broker: Broker) -> None:
+    log = broker.manager.get_or_create(ORDERS, "id", LogConfig())
+    for _ in range(3):
+        put(log, (b"a", b"1"))
+        log.roll(NOW)
+    assert broker.begin() is None
+
+
+@pytest.mark.parametrize("keys_at_once", [1, 2, 3, 5])
+def test_rounds_with_a_small_map_leave_the_last_value_of_each_key(tmp_path: Path, keys_at_once: int) -> None:
+    """Keys that do not fit into the map of one round stay dirty for the next one."""
+    broker = Broker(tmp_path)
+    broker.upkeep = Upkeep(broker.manager, broker.files, map_bytes=keys_at_once * BYTES_PER_KEY)
+    log = broker.log(STATES, **COMPACT)
+    for number in range(12):
+        put(log, (b"%d" % (number % 4), b"%d" % number))
+        log.roll(NOW)
+    rounds = 0
+    while (round_ := broker.begin()) is not None:
+        while round_.write_next():
+            round_.install(0)
+        assert round_.end()
+        rounds += 1
+        assert rounds < 20, "each round gets further"
+    kept = [(record.key, record.value) for record, _ in records_of(log)]
+    assert sorted(kept) == [(b"%d" % key, b"%d" % (8 + key)) for key in range(4)]

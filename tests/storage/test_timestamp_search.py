@@ -1,0 +1,136 @@
+"""What a look-up does inside one batch: however few bytes stand for however much, nobody waits long."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from types import FrameType
+
+import pytest
+
+from storage.log.batch_validation import validate_batch
+from storage.log.log import Log
+from storage.segments.timestamp_search import (
+    MAX_QUICK_BYTES,
+    MAX_QUICK_RECORDS,
+    LongSearchError,
+    QuickSearcher,
+    RecordSearch,
+    TimestampOffset,
+)
+from tests.storage.logs import NOW, batch, config, open_log
+from tidelog.errors import UnreadableRecordsError
+from tidelog.records import HEADER_BYTES, Codec, compress, read_header
+from tidelog.records.header import HEADER, seal
+from tidelog.records.varint import encode_varint
+
+
+def with_block(block: bytes, count: int = 1, codec: Codec = Codec.ZSTD) -> bytes:
+    """A batch of `NOW` with these bytes, compressed, as its records."""
+    data = bytearray(HEADER_BYTES) + compress(codec, block)
+    HEADER.pack_into(data, 0, 0, len(data) - 12, -1, 2, 0, codec, count - 1, NOW, NOW, -1, -1, -1, count)
+    seal(data, 0, len(data))
+    return bytes(data)
+
+
+def record(value: bytes = b"v", headers: int = 0, delta: int = 0) -> bytes:
+    """With the key k; each header has an empty name and no value."""
+    body = b"\0\0" + encode_varint(delta) + b"\x02k" + encode_varint(len(value)) + value
+    body += encode_varint(headers) + b"\0\1" * headers
+    return encode_varint(len(body)) + body
+
+
+def calls_of(work: object) -> int:
+    """How many functions, in Python or in C, are called."""
+    count = 0
+
+    def note(frame: FrameType, event: str, arg: object) -> None:
+        nonlocal count
+        count += event in ("call", "c_call")
+
+    sys.setprofile(note)
+    try:
+        work()  # type: ignore[operator]
+    finally:
+        sys.setprofile(None)
+    return count
+
+
+def test_headers_are_stepped_over_however_many_they_are(tmp_path: Path) -> None:
+    data = with_block(record(headers=500_000))
+    assert len(data) < 1000
+    compacted = config(cleanup_policy="compact", message_timestamp_before_max_ms=1000)
+    log = open_log(tmp_path)
+    log.append_as_leader(data, 0, NOW)
+    assert calls_of(lambda: validate_batch(data, compacted, NOW)) < 200
+    assert calls_of(lambda: log.offset_for_timestamp(NOW, 1)) < 500
+    assert calls_of(lambda: log.offset_of_max_timestamp(1)) < 500
+    assert log.offset_for_timestamp(NOW, 1) == log.offset_of_max_timestamp(1) == TimestampOffset(NOW, 0, 0)
+
+
+LONG = [
+    pytest.param(with_block(record(bytes(MAX_QUICK_BYTES))), id="of too many bytes"),
+    pytest.param(
+        with_block(b"".join(record(delta=each) for each in range(MAX_QUICK_RECORDS + 1)), MAX_QUICK_RECORDS + 1),
+        id="of too many records",
+    ),
+]
+
+
+def both(log: Log, search: QuickSearcher) -> list[TimestampOffset | None]:
+    end = log.log_end_offset
+    return [log.offset_for_timestamp(NOW, end, search), log.offset_of_max_timestamp(end, search)]
+
+
+@pytest.mark.parametrize("data", LONG)
+def test_a_look_up_ends_at_a_long_search_and_begins_anew_with_its_answer(tmp_path: Path, data: bytes) -> None:
+    log = open_log(tmp_path)
+    log.append_as_leader(batch(NOW - 1), 0, NOW)
+    log.append_as_leader(data, 0, NOW)
+    searcher = QuickSearcher()
+    for _ in range(2):
+        with pytest.raises(LongSearchError) as caught:
+            both(log, searcher)
+        searcher.learn(caught.value.search, caught.value.search.run())
+    found = both(log, searcher)
+    assert found == [TimestampOffset(NOW, 1, 0)] * 2
+    assert found == [log.offset_for_timestamp(NOW, 10**6), log.offset_of_max_timestamp(10**6)], "the same at once"
+
+
+def test_what_is_at_the_bounds_is_searched_at_once() -> None:
+    for data in (
+        with_block(record(bytes(MAX_QUICK_BYTES - len(record(bytes(MAX_QUICK_BYTES))) + MAX_QUICK_BYTES))),
+        with_block(b"".join(record(delta=each) for each in range(MAX_QUICK_RECORDS)), MAX_QUICK_RECORDS),
+    ):
+        search = RecordSearch(NOW, 0, 10**6, read_header(data), data)
+        assert QuickSearcher()(search) == TimestampOffset(NOW, 0, -1)
+
+
+def test_the_answer_is_known_though_the_log_grows_and_is_trimmed_elsewhere(tmp_path: Path) -> None:
+    log = open_log(tmp_path)
+    log.append_as_leader(batch(NOW - 1), 0, NOW)
+    log.append_as_leader(with_block(record(bytes(MAX_QUICK_BYTES))), 0, NOW)
+    searcher = QuickSearcher()
+    with pytest.raises(LongSearchError) as caught:
+        log.offset_for_timestamp(NOW, 2, searcher)
+    searcher.learn(caught.value.search, caught.value.search.run())
+    log.append_as_leader(batch(NOW), 0, NOW)
+    log.raise_log_start(1)
+    assert log.offset_for_timestamp(NOW, 3, searcher) == TimestampOffset(NOW, 1, 0)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        pytest.param(with_block(b"no record"), id="no records"),
+        pytest.param(with_block(bytes(129 << 20)), id="more than any reader takes"),
+        pytest.param(with_block(b"\x0e", codec=Codec.ZSTD)[:-1] + b"?", id="not compressed as it says"),
+    ],
+)
+def test_records_that_cannot_be_read_as_they_were_written_have_an_error_that_names_their_offset(data: bytes) -> None:
+    sealed = bytearray(data)
+    seal(sealed, 0, len(sealed))
+    search = RecordSearch(NOW, 0, 10, read_header(sealed)._replace(base_offset=7), bytes(sealed))
+    with pytest.raises(UnreadableRecordsError, match="at offset 7 cannot be read") as caught:
+        search.run()
+    assert (caught.value.offset, caught.value.code, caught.value.retriable) == (7, 87, False)
