@@ -1,6 +1,6 @@
 """What ZooKeeper holds about partitions, topics and brokers, as values.
 
-All of them are immutable and replaced whole. Their bytes are `cluster.znodes`' business.
+All of them are immutable and replaced whole. Their bytes are `cluster.zookeeper.znodes`' business.
 """
 
 from __future__ import annotations
@@ -170,7 +170,7 @@ class TopicAssignment:
 
 
 @dataclass(frozen=True, slots=True)
-class ControllerSeat:
+class ControllerLease:
     """Who is the controller (−1: nobody), and the fence on which the next election must stand.
 
     `epoch` and `epoch_version` are `/controller_epoch`'s, read *before* `/controller`, so that whoever acts on this
@@ -183,6 +183,6 @@ class ControllerSeat:
     owner: int = 0
 
     @property
-    def vacant(self) -> bool:
+    def unclaimed(self) -> bool:
         """Nobody holds the seat."""
         return self.controller_id == NO_LEADER

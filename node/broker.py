@@ -12,8 +12,8 @@ from collections.abc import Iterable
 from contextlib import AsyncExitStack
 from pathlib import Path
 
-from cluster.coordination import Coordination
 from cluster.state import BrokerRegistration, TopicAssignment
+from cluster.zookeeper.client import ZkClient
 from node.controller_line import ControllerLine
 from node.controller_shell import ControllerShell
 from node.conversation import FetchSettings
@@ -89,21 +89,21 @@ class Broker:
         # ZooKeeper first: it alone knows which cluster this is, and so whether the data directory belongs to it.
         store = await self._world.open_store(settings)
         self._undo.push_async_callback(store.close)
-        coordination = Coordination(store, self._clock, patience_ms=settings.zookeeper_session_timeout_ms)
-        await coordination.ensure_paths()
-        self._cluster_id = await coordination.cluster_id(self._world.dice)
+        zk_client = ZkClient(store, self._clock, patience_ms=settings.zookeeper_session_timeout_ms)
+        await zk_client.ensure_paths()
+        self._cluster_id = await zk_client.cluster_id(self._world.dice)
         self._session = Session(store, self._clock, self._world.guard(store.session_timeout_ms), journal=self._journal)
         await self._session.start()
         self._undo.push_async_callback(self._session.stop)
         doors = settings.doors
-        require_own_addresses(settings.broker_id, doors, (await coordination.read_brokers()).values())
+        require_own_addresses(settings.broker_id, doors, (await zk_client.read_brokers()).values())
 
         self._observation.stage = "opening its logs"
         # Then the disks, on a thread: after a crash they are scanned, and the session must live meanwhile.
         self._logs = await asyncio.to_thread(self._open_directories)
         self._undo.push_async_callback(self._close_directories)
-        names = await coordination.topic_names()
-        topics = await coordination.read_topics(names)
+        names = await zk_client.topic_names()
+        topics = await zk_client.read_topics(names)
         await asyncio.to_thread(
             self._logs.open_logs,
             lambda topic: self._config_of(topics.get(topic)),
@@ -112,7 +112,7 @@ class Broker:
             threads=settings.num_recovery_threads_per_data_dir,
         )
 
-        handlers = self._wire(coordination)
+        handlers = self._wire(zk_client)
 
         # The doors open before the registration tells where they are, so that nobody finds them closed.
         for door in doors:
@@ -126,7 +126,7 @@ class Broker:
 
         self._observation.measures = self._measures()
         self._observation.stage = "registering with ZooKeeper"
-        registration = self._registration_at(coordination, doors)
+        registration = self._registration_at(zk_client, doors)
         # The controller then counts this broker as gone, and nobody dials it any more.
         self._undo.push_async_callback(registration.stop)
         self._identity.broker_epoch = await registration.start()
@@ -185,7 +185,7 @@ class Broker:
             if me in replicas
         }
 
-    def _wire(self, coordination: Coordination) -> Handlers:
+    def _wire(self, zk_client: ZkClient) -> Handlers:
         """Makes what answers requests, and shows each part the others that it needs; nothing of it runs yet."""
         settings = self._settings
         self._identity = Identity(self._cluster_id, settings.broker_id, dial=self._world.dial, clock=self._clock)
@@ -203,7 +203,7 @@ class Broker:
         self._replicas = Replicas(
             settings.broker_id,
             logs=self._logs,
-            isr_store=coordination,
+            isr_store=zk_client,
             metadata=self._metadata,
             waiting=Waiting(asyncio.get_running_loop().call_soon, self._world.monotonic_ns),
             fetchers=self._fetchers,
@@ -218,7 +218,7 @@ class Broker:
         self._fetchers.on_storage_error = self._replicas.storage_failed
         self._shell = ControllerShell(
             settings,
-            coordination,
+            zk_client,
             self._clock,
             self._identity,
             dice=self._world.dice,
@@ -230,21 +230,21 @@ class Broker:
         self._coordinator = CoordinatorService(
             self._replicas,
             settings,
-            coordination,
+            zk_client,
             lambda request: line.ask(request, self._shell.topics.create_topics, CREATION_TIMEOUT_MS),
             # A session may be ended by others at once; its connection is then the first to go.
-            may_be_deposed=lambda: self._may_be_deposed() or not coordination.store.connected,
+            may_be_deposed=lambda: self._may_be_deposed() or not zk_client.store.connected,
             dice=self._world.dice,
         )
         in_zookeeper = ZooKeeperOffsetHandlers(
-            coordination.zookeeper_offsets, self._metadata, self._clock, settings.offset_metadata_max_bytes
+            zk_client.zookeeper_offsets, self._metadata, self._clock, settings.offset_metadata_max_bytes
         )
         more = {
             **group_handlers(self._coordinator, in_zookeeper),
             **operator_handlers(self._replicas, self._observation, settings),
-            **admin_handlers(self._replicas, settings, coordination.topic_configs),
+            **admin_handlers(self._replicas, settings, zk_client.topic_configs),
         }
-        return Handlers(self._replicas, self._metadata, coordination, self._shell, more)
+        return Handlers(self._replicas, self._metadata, zk_client, self._shell, more)
 
     def _housekeeping(self) -> Housekeeping:
         settings = self._settings
@@ -313,10 +313,10 @@ class Broker:
             ),
         )
 
-    def _registration_at(self, coordination: Coordination, doors: Iterable[Door]) -> Registration:
+    def _registration_at(self, zk_client: ZkClient, doors: Iterable[Door]) -> Registration:
         previous = self._logs.read_session() or ""
         return Registration(
-            coordination,
+            zk_client,
             BrokerRegistration(
                 self._settings.broker_id,
                 {door.name: door.advertised for door in doors},
@@ -326,7 +326,7 @@ class Broker:
             save_session=lambda session_id: self._logs.write_session(str(session_id)),
             on_lost=self._on_registration_lost,
             on_registered=self._on_registered,
-            on_absolved=self._on_absolved,
+            on_possibly_short_cleared=self._on_absolved,
             on_taken=self.end,
             journal=self._journal,
         )

@@ -8,8 +8,8 @@ from collections.abc import Awaitable, Callable
 from typing import Protocol
 
 from cluster.backoff import Backoff
-from cluster.effects import AskLogEnds, SendLeaderAndIsr, SendMetadata, SendStopReplica
-from cluster.signs_of_life import NEVER
+from cluster.controller.effects import AskLogEnds, SendLeaderAndIsr, SendMetadata, SendStopReplica
+from cluster.controller.liveness import NEVER
 from cluster.state import BrokerRegistration
 from node.outbox import Batch, Outbox, QuestionBatch
 from tidelog.connection import Connection

@@ -13,13 +13,13 @@ import random
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
-from cluster import znodes
 from cluster.backoff import Backoff
-from cluster.conflicts import ControllerFenced
-from cluster.coordination import Coordination
-from cluster.rebalancing import Rebalancing
-from cluster.state import BrokerRegistration, ControllerSeat
-from cluster.store import NodeChanged, SessionChanged, StoreError, StoreEvent
+from cluster.controller.preferred_leaders import Rebalancing
+from cluster.state import BrokerRegistration, ControllerLease
+from cluster.zookeeper import znodes
+from cluster.zookeeper.client import ZkClient
+from cluster.zookeeper.store import NodeChanged, SessionChanged, StoreError, StoreEvent
+from cluster.zookeeper.write_conflicts import ControllerFenced
 from node.controller_channel import LEAST_BACKOFF_MS, MOST_BACKOFF_MS
 from node.detector import FenceLimiter, ProbeOutcome, probe
 from node.identity import Identity
@@ -58,7 +58,7 @@ class ControllerShell:
     def __init__(
         self,
         settings: BrokerSettings,
-        coordination: Coordination,
+        zk_client: ZkClient,
         clock: Clock,
         identity: Identity,
         *,
@@ -69,7 +69,7 @@ class ControllerShell:
     ) -> None:
         self._settings = settings
         self._known_epoch = known_epoch
-        self._coordination = coordination
+        self._zk_client = zk_client
         self._clock = clock
         self._identity = identity
         self._journal = journal
@@ -77,7 +77,7 @@ class ControllerShell:
         self._oust_limiter = FenceLimiter(settings.zookeeper_session_timeout_ms)
         self._probe = probe
         self._addresses: dict[int, BrokerRegistration] = {}
-        self._seat = ControllerSeat(NO_LEADER, 0, 0)
+        self._seat = ControllerLease(NO_LEADER, 0, 0)
         self._seat_changed = asyncio.Event()
         self._reigned_in = -1
         #: Each reign costs the cluster an epoch, so that those which soon stumble follow one another more slowly.
@@ -92,7 +92,7 @@ class ControllerShell:
 
     async def start(self) -> None:
         """Begins to run for the seat; returns at once."""
-        self._unsubscribe = self._coordination.store.subscribe(self._on_event)
+        self._unsubscribe = self._zk_client.store.subscribe(self._on_event)
         self._task = asyncio.create_task(self._run(), name="controller-shell")
 
     async def stop(self) -> None:
@@ -101,14 +101,14 @@ class ControllerShell:
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
-        store = self._coordination.store
+        store = self._zk_client.store
         if not store.connected:
             return
         try:
             # Also where no reign has begun: an election may have been under way, and what is read comes after it.
-            seat = await self._coordination.read_seat()
+            seat = await self._zk_client.read_controller()
             if seat.owner == store.session_id:
-                await self._coordination.leave_seat(seat)
+                await self._zk_client.resign_controller(seat)
         except (StoreError, znodes.MalformedZnodeError) as error:
             log.info("the controller's seat was left to its session: %s", error)
 
@@ -141,7 +141,9 @@ class ControllerShell:
         moving = reign.controller.led_by(request.broker_id)
         reign.perform(reign.controller.shutdown_wanted(request.broker_id))
         begun_ms = self._clock.monotonic_ms()
-        await reign.until(lambda: not reign.controller.busy_with(request.broker_id), begun_ms + _HANDOVER_WRITES_MS)
+        await reign.until(
+            lambda: not reign.controller.has_pending_work(request.broker_id), begun_ms + _HANDOVER_WRITES_MS
+        )
         if reign.ended:
             return ControlledShutdownResponse(NotControllerError.code)
         remaining = reign.controller.led_by(request.broker_id)
@@ -171,22 +173,22 @@ class ControllerShell:
     async def _turn(self) -> None:
         """One look at the seat, and what follows from it."""
         self._seat_changed.clear()
-        seat = await self._coordination.read_seat(watch=True)
+        seat = await self._zk_client.read_controller(watch=True)
         me = self._settings.broker_id
-        mine: ControllerSeat | None = None
+        mine: ControllerLease | None = None
         refused: BrokerRegistration | None = None
-        if seat.vacant:
+        if seat.unclaimed:
             mine = await self._take(seat)
         elif seat.controller_id == me:
             # An earlier life of this broker, or a reign that stumbled: only we can hold this id now. In the new epoch
             # nothing that the earlier one has under way lands behind what is read, and nobody sees the seat vacant.
-            mine = await self._take(seat, oust=True)
+            mine = await self._take(seat, replace_controller=True)
         else:
             self._seat = seat
             if (refused := await self._found_dead(seat)) is None:
                 return
             log.warning("controller %d refuses connections: running for its seat", seat.controller_id)
-            mine = await self._take(seat, oust=True)
+            mine = await self._take(seat, replace_controller=True)
             if mine is not None:
                 self._oust_limiter.fenced(seat.controller_id, self._clock.monotonic_ms())
         if mine is None:
@@ -200,13 +202,13 @@ class ControllerShell:
         )
         self._reign = Reign(
             mine,
-            self._coordination,
+            self._zk_client,
             self._clock,
             self._limiter,
             self._identity.connect,
             unclean_by_default=settings.topic_defaults.unclean_leader_election_enable,
             min_insync_by_default=settings.topic_defaults.min_insync_replicas,
-            doubt_timeout_ms=settings.unclean_recovery_timeout_ms,
+            recovery_timeout_ms=settings.unclean_recovery_timeout_ms,
             rebalancing=rebalancing if settings.auto_leader_rebalance_enable else None,
             refused=refused,
             probe=self._probe,
@@ -216,22 +218,24 @@ class ControllerShell:
             await self._reign.run()
         finally:
             self._reign = None
-            self._seat = ControllerSeat(NO_LEADER, mine.epoch, mine.epoch_version)
+            self._seat = ControllerLease(NO_LEADER, mine.epoch, mine.epoch_version)
         if self._clock.monotonic_ms() - begun_ms >= _SOUND_MS:
             self._stumbling.reset()
         await asyncio.sleep(self._stumbling.next_ms() / 1000)
 
-    async def _take(self, seat: ControllerSeat, *, oust: bool = False) -> ControllerSeat | None:
+    async def _take(self, seat: ControllerLease, *, replace_controller: bool = False) -> ControllerLease | None:
         """The seat, in an epoch above all that this broker knows of: an earlier ZooKeeper gives them out once more."""
         known = max(self._known_epoch(), self._reigned_in)
         after = replace(seat, epoch=max(seat.epoch, known))
-        mine = await self._coordination.take_seat(self._settings.broker_id, after, oust=oust)
+        mine = await self._zk_client.try_become_controller(
+            self._settings.broker_id, after, replace_controller=replace_controller
+        )
         if mine is not None and known > seat.epoch:
             log.error("ZooKeeper had controller epoch %d, known is %d: its data is that of an earlier time",
                       seat.epoch, known)  # fmt: skip
         return mine
 
-    async def _found_dead(self, seat: ControllerSeat) -> BrokerRegistration | None:
+    async def _found_dead(self, seat: ControllerLease) -> BrokerRegistration | None:
         """Waits until the seat changes (None) or its holder refuses connections: which registration of it."""
         changed = asyncio.create_task(self._seat_changed.wait())
         refused = asyncio.create_task(self._until_refused(seat.controller_id))
@@ -252,7 +256,7 @@ class ControllerShell:
         backoff = Backoff(LEAST_BACKOFF_MS, MOST_BACKOFF_MS)
         while True:
             # A registration may go before the seat does; where it was is still where to knock.
-            if registration := await self._coordination.read_broker(controller_id):
+            if registration := await self._zk_client.read_broker(controller_id):
                 self._addresses[controller_id] = registration
             if known := self._addresses.get(controller_id):
                 try:

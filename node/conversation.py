@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from typing import Protocol, TypeVar
 
 from cluster.backoff import Backoff
-from cluster.follower import Phase
+from cluster.replication.follower import Phase
 from node.followed import Followed
 from node.pace import Pace
 from tidelog.clock import Clock

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from dataclasses import dataclass
 
-from cluster.partition import Partition
+from cluster.replication.partition import Partition
 from node.later import LaterResponse
 from node.purgatory import DelayedOperation
 from node.replica import Replica

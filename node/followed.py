@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 
-from cluster.follower import Following
+from cluster.replication.follower import Following
 from node.replica import Replica
 from tidelog.errors import (
     BrokerError,

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from cluster.partition import UNKNOWN_OFFSET, IsrProposal, Partition
+from cluster.replication.partition import UNKNOWN_OFFSET, IsrProposal, Partition
 from node.journal import Journal
 from tidelog.checker import broker_events
 from tidelog.checker.broker_events import Broker, BrokerEvent

@@ -6,7 +6,7 @@ Whoever changes a state says so here, before anybody else can see it. A broker k
 
 from __future__ import annotations
 
-from cluster.partition import IsrProposal, Partition
+from cluster.replication.partition import IsrProposal, Partition
 from tidelog.model import TopicPartition
 
 

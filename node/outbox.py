@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TypeVar
 
-from cluster.controller import Controller
+from cluster.controller.controller import Controller
 from tidelog.control_messages import (
     LeaderAndIsrRequest,
     LogEndsRequest,

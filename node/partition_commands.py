@@ -157,21 +157,21 @@ class PartitionCommands:
         for wanted in request.partitions:
             by_topic.setdefault(wanted.topic, []).append(wanted)
         results: dict[TopicPartition, BrokerError | None] = {}
-        for number, (topic, wishes) in enumerate(by_topic.items()):
-            tps = [TopicPartition(topic, wanted.partition) for wanted in wishes]
+        for number, (topic, requested_elections) in enumerate(by_topic.items()):
+            tps = [TopicPartition(topic, wanted.partition) for wanted in requested_elections]
             try:
                 if len(set(tps)) < len(tps):
                     raise InvalidRequestError(f"the request names a partition of topic {topic!r} twice")
                 if number:
                     raise_if_over(self._clock, deadline_ms)
-                results |= await self._reassign(reign, topic, wishes, deadline_ms)
+                results |= await self._reassign(reign, topic, requested_elections, deadline_ms)
             except FAILURES as error:
                 results |= dict.fromkeys(tps, refusal(error))
         asked = (TopicPartition(each.topic, each.partition) for each in request.partitions)
         return AlterPartitionReassignmentsResponse(tuple(_result(tp, results[tp]) for tp in asked))
 
     async def _reassign(
-        self, reign: Reign, topic: str, wishes: list[WantedReplicas], deadline_ms: int
+        self, reign: Reign, topic: str, requested_elections: list[WantedReplicas], deadline_ms: int
     ) -> dict[TopicPartition, BrokerError | None]:
         controller = reign.controller
         async with turn(reign.topics_lock, self._clock, deadline_ms):
@@ -181,7 +181,7 @@ class PartitionCommands:
                     raise UnknownTopicOrPartitionError(f"topic {topic!r} does not exist")
                 results: dict[TopicPartition, BrokerError | None] = {}
                 changes = {}
-                for wanted in wishes:
+                for wanted in requested_elections:
                     tp = TopicPartition(topic, wanted.partition)
                     try:
                         if wanted.partition not in before.partitions:

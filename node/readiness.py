@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import islice
 
-from cluster.partition import Role
+from cluster.replication.partition import Role
 from node.identity import Identity
 from node.metadata_cache import MetadataCache
 from node.replicas import Replicas

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from cluster.conflicts import ControllerFenced
-from cluster.store import StoreError
+from cluster.zookeeper.store import StoreError
+from cluster.zookeeper.write_conflicts import ControllerFenced
 from tidelog.errors import BrokerError, RequestTimedOutError
 
 #: A rule forbids it, ZooKeeper did not take it, or another controller reigns.

@@ -7,11 +7,11 @@ import logging
 from collections.abc import Callable
 from dataclasses import replace
 
-from cluster import znodes
-from cluster.conflicts import BrokerIdTaken
-from cluster.coordination import Coordination
 from cluster.state import BrokerRegistration
-from cluster.store import NodeChanged, SessionChanged, SessionState, StoreError, StoreEvent
+from cluster.zookeeper import znodes
+from cluster.zookeeper.client import ZkClient
+from cluster.zookeeper.store import NodeChanged, SessionChanged, SessionState, StoreError, StoreEvent
+from cluster.zookeeper.write_conflicts import BrokerIdTaken
 from node.journal import NO_JOURNAL, Journal
 from tidelog.errors import StorageError
 
@@ -33,24 +33,24 @@ class Registration:
 
     def __init__(
         self,
-        coordination: Coordination,
+        zk_client: ZkClient,
         registration: BrokerRegistration,
         *,
         previous_session: int = 0,
         save_session: Callable[[int], None] = lambda session_id: None,
         on_lost: Callable[[], None] = lambda: None,
         on_registered: Callable[[int], None] = lambda epoch: None,
-        on_absolved: Callable[[], None] = lambda: None,
+        on_possibly_short_cleared: Callable[[], None] = lambda: None,
         on_taken: Callable[[BrokerIdTaken], None] = lambda error: None,
         journal: Journal = NO_JOURNAL,
     ) -> None:
-        self._coordination = coordination
+        self._zk_client = zk_client
         self._registration = registration
         self._previous_session = previous_session
         self._save_session = save_session
         self._on_lost = on_lost
         self._on_registered = on_registered
-        self._on_absolved = on_absolved
+        self._on_absolved = on_possibly_short_cleared
         self._on_taken = on_taken
         self._journal = journal
         self._path = znodes.broker_path(registration.broker_id)
@@ -66,7 +66,7 @@ class Registration:
 
     async def start(self) -> int:
         """Registers, and keeps registered from now on. Returns the broker epoch; BrokerIdTaken, StoreError."""
-        self._unsubscribe = self._coordination.store.subscribe(self._on_event)
+        self._unsubscribe = self._zk_client.store.subscribe(self._on_event)
         epoch = await self._register()
         self._task = asyncio.create_task(self._keep(), name="registration")
         return epoch
@@ -79,9 +79,9 @@ class Registration:
         epoch = self.broker_epoch
         # Others may lead soon, and nobody looks any more whether they do.
         self._resign()
-        if epoch >= 0 and self._coordination.store.connected:
+        if epoch >= 0 and self._zk_client.store.connected:
             try:
-                await self._coordination.unregister_broker(self._registration.broker_id, epoch)
+                await self._zk_client.unregister_broker(self._registration.broker_id, epoch)
             except StoreError as error:
                 log.info("the registration was left to its session: %s", error)
 
@@ -96,9 +96,9 @@ class Registration:
 
     async def _register(self) -> int:
         self._expired = False
-        session_id = self._coordination.store.session_id
+        session_id = self._zk_client.store.session_id
         self._save_session(session_id)
-        epoch = await self._coordination.register_broker(self._registration, self._previous_session)
+        epoch = await self._zk_client.register_broker(self._registration, self._previous_session)
         self._previous_session = session_id
         self._registration = replace(self._registration, epoch=epoch)
         self._journal.registered(epoch)
@@ -140,7 +140,7 @@ class Registration:
             self._changed.clear()
             try:
                 broker_id, epoch = self._registration.broker_id, self._registration.epoch
-                if not await self._coordination.is_registered(broker_id, epoch, watch=True):
+                if not await self._zk_client.is_registered(broker_id, epoch, watch=True):
                     return
                 await self._look_for_absolution()
             except StoreError as error:
@@ -152,7 +152,7 @@ class Registration:
     async def _look_for_absolution(self) -> None:
         if not self._registration.possibly_short:
             return
-        found = await self._coordination.read_broker(self._registration.broker_id)
+        found = await self._zk_client.read_broker(self._registration.broker_id)
         if found is not None and found.epoch == self.broker_epoch and not found.possibly_short:
             self._registration = replace(self._registration, possibly_short=False)
             self._on_absolved()

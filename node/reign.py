@@ -12,30 +12,30 @@ from collections.abc import Awaitable, Callable, Collection, Coroutine, Sequence
 from dataclasses import replace
 from typing import Any
 
-from cluster import znodes
-from cluster.conflicts import AssignmentConflict, ControllerFenced, StateConflict
-from cluster.controller import Controller
-from cluster.coordination import Coordination
-from cluster.doubt import LogEnd
-from cluster.effects import (
-    Absolve,
+from cluster.controller.controller import Controller
+from cluster.controller.effects import (
     AskLogEnds,
+    ClearPossiblyShort,
     CloseChannel,
+    CompleteReassignment,
     Effect,
     OpenChannel,
     RemoveTopic,
     SendLeaderAndIsr,
     SendMetadata,
     SendStopReplica,
-    SettleAssignment,
     WriteOutcome,
     WriteRefused,
     WriteState,
     Written,
 )
-from cluster.rebalancing import Rebalancing
-from cluster.state import BrokerRegistration, ControllerSeat, TopicAssignment
-from cluster.store import NodeChanged, SessionChanged, SessionState, StoreError, StoreEvent
+from cluster.controller.preferred_leaders import Rebalancing
+from cluster.controller.unclean_recovery import LogEnd
+from cluster.state import BrokerRegistration, ControllerLease, TopicAssignment
+from cluster.zookeeper import znodes
+from cluster.zookeeper.client import ZkClient
+from cluster.zookeeper.store import NodeChanged, SessionChanged, SessionState, StoreError, StoreEvent
+from cluster.zookeeper.write_conflicts import AssignmentConflict, ControllerFenced, StateConflict
 from node.controller_channel import ControllerChannel, OpenConnection, Word
 from node.detector import Detector, FenceLimiter, ProbeOutcome, probe
 from node.outbox import Batch, QuestionBatch, StateBatch, StopBatch
@@ -72,8 +72,8 @@ class Reign:
 
     def __init__(
         self,
-        seat: ControllerSeat,
-        coordination: Coordination,
+        seat: ControllerLease,
+        zk_client: ZkClient,
         clock: Clock,
         limiter: FenceLimiter,
         open_connection: OpenConnection,
@@ -81,7 +81,7 @@ class Reign:
         unclean_by_default: bool = False,
         min_insync_by_default: int = 1,
         rebalancing: Rebalancing | None = None,
-        doubt_timeout_ms: int = 300_000,
+        recovery_timeout_ms: int = 300_000,
         refused: BrokerRegistration | None = None,
         probe: Callable[[Endpoint], Awaitable[ProbeOutcome]] = probe,
     ) -> None:
@@ -92,12 +92,12 @@ class Reign:
             seat.epoch,
             unclean_by_default=unclean_by_default,
             min_insync_by_default=min_insync_by_default,
-            doubt_timeout_ms=doubt_timeout_ms,
+            recovery_timeout_ms=recovery_timeout_ms,
         )
         self.topics_lock = asyncio.Lock()
         #: Made whenever a state was written, a broker has answered, or a topic is gone.
         self._progress = Progress()
-        self._coordination = coordination
+        self._zk_client = zk_client
         self._clock = clock
         self._detector = Detector(clock, limiter, self._fence, probe)
         self._open_connection = open_connection
@@ -126,7 +126,7 @@ class Reign:
 
     async def run(self) -> str:
         """Reigns; returns why it ended."""
-        unsubscribe = self._coordination.store.subscribe(self._on_event)
+        unsubscribe = self._zk_client.store.subscribe(self._on_event)
         log.info("broker %d is the controller, epoch %d", self.seat.controller_id, self.seat.epoch)
         try:
             await self._begin()
@@ -187,9 +187,9 @@ class Reign:
                         self._tell(broker_id, effect)
                 case RemoveTopic(topic):
                     self._spawn(self._remove_topic(topic))
-                case Absolve(broker):
+                case ClearPossiblyShort(broker):
                     self._spawn(self._absolve(broker))
-                case SettleAssignment(topic):
+                case CompleteReassignment(topic):
                     self._spawn(self._settle_assignment(topic))
         for first in range(0, len(writes), _WRITES):
             self._spawn(self._write(writes[first : first + _WRITES]))
@@ -200,7 +200,7 @@ class Reign:
 
     async def create_topic(self, assignment: TopicAssignment) -> bool:
         """Writes the topic and begins to elect its leaders. False: it exists. The caller holds `topics_lock`."""
-        if not await self._coordination.create_topic(assignment, self.seat.epoch_version):
+        if not await self._zk_client.create_topic(assignment, self.seat.epoch_version):
             return False
         self.perform(self.controller.topics_created([replace(assignment, version=0)]))
         return True
@@ -213,7 +213,7 @@ class Reign:
         So it does where nothing stands there that can be read: NotControllerError.
         """
         try:
-            written = await self._coordination.write_assignment(assignment, self.seat.epoch_version)
+            written = await self._zk_client.write_assignment(assignment, self.seat.epoch_version)
         except AssignmentConflict as conflict:
             log.warning("%s", conflict)
             if conflict.actual is None:
@@ -231,7 +231,7 @@ class Reign:
 
     async def delete_topic(self, topic: str) -> None:
         """Writes the wish down and begins to fulfil it. The caller holds `topics_lock`."""
-        await self._coordination.request_deletion(topic, self.seat.epoch_version)
+        await self._zk_client.request_deletion(topic, self.seat.epoch_version)
         self.perform(self.controller.deletions_wanted([topic]))
 
     def is_led(self, tp: TopicPartition) -> bool:
@@ -281,66 +281,66 @@ class Reign:
     # --- reading -------------------------------------------------------------------------------------
 
     async def _begin(self) -> None:
-        coordination = self._coordination
-        if (await coordination.read_seat(watch=True)).owner != self.seat.owner:
+        zk_client = self._zk_client
+        if (await zk_client.read_controller(watch=True)).owner != self.seat.owner:
             raise ControllerFenced("the seat was lost before the reign began")
         if self._refused is not None:
             await self._detector.convict(self._refused)  # before it is read, so that one look deals with its death
         async with self.topics_lock:
-            brokers = await coordination.read_brokers(watch=True)
-            names = await coordination.topic_names(watch=True)
-            topics, states = await coordination.read_topics_with_states(names)
+            brokers = await zk_client.read_brokers(watch=True)
+            names = await zk_client.topic_names(watch=True)
+            topics, states = await zk_client.read_topics_with_states(names)
             self.controller.unread = set(names) - topics.keys()
-            deletions = await coordination.topics_to_delete(watch=True)
+            deletions = await zk_client.topics_to_delete(watch=True)
             self.perform(self.controller.begin(brokers, topics, states, deletions))
         await self._read_config_changes()
         await self._read_isr_changes()
         await self._read_log_dir_failures()
 
     async def _read_seat(self) -> None:
-        seat = await self._coordination.read_seat(watch=True)
+        seat = await self._zk_client.read_controller(watch=True)
         if seat.owner != self.seat.owner or seat.epoch_version != self.seat.epoch_version:
             self.end(f"broker {seat.controller_id} holds the seat (epoch {seat.epoch})")
 
     async def _read_brokers(self) -> None:
-        self.perform(self.controller.brokers_changed(await self._coordination.read_brokers(watch=True)))
+        self.perform(self.controller.brokers_changed(await self._zk_client.read_brokers(watch=True)))
         self._progress.made()
 
     async def _read_topics(self) -> None:
-        coordination, known = self._coordination, self.controller.topics
+        zk_client, known = self._zk_client, self.controller.topics
         async with self.topics_lock:
-            names = await coordination.topic_names(watch=True)
-            fresh, states = await coordination.read_topics_with_states(name for name in names if name not in known)
+            names = await zk_client.topic_names(watch=True)
+            fresh, states = await zk_client.read_topics_with_states(name for name in names if name not in known)
             still_there = {name: known[name] for name in names if name in known}
             self.controller.unread = set(names) - still_there.keys() - fresh.keys()
             self.perform(self.controller.topics_changed(still_there | fresh, states))
 
     async def _read_deletions(self) -> None:
         async with self.topics_lock:
-            self.perform(self.controller.deletions_wanted(await self._coordination.topics_to_delete(watch=True)))
+            self.perform(self.controller.deletions_wanted(await self._zk_client.topics_to_delete(watch=True)))
 
     async def _read_config_changes(self) -> None:
-        coordination = self._coordination
+        zk_client = self._zk_client
         async with self.topics_lock:
-            changes = await coordination.read_config_changes(watch=True)
-            configs = await coordination.topic_configs.read_all(filter(None, changes.values()))
+            changes = await zk_client.read_config_changes(watch=True)
+            configs = await zk_client.topic_configs.read_all(filter(None, changes.values()))
             self.perform(self.controller.configs_changed(configs))
-        await coordination.drop_notifications(changes, self.seat.epoch_version)
+        await zk_client.drop_notifications(changes, self.seat.epoch_version)
 
     async def _read_isr_changes(self) -> None:
-        coordination = self._coordination
-        changes = await coordination.read_isr_changes(watch=True)
+        zk_client = self._zk_client
+        changes = await zk_client.read_isr_changes(watch=True)
         named = {tp for tps in changes.values() for tp in tps}
         topic_ids = self.controller.topic_ids
-        states, _ = await coordination.read_states(named)
+        states, _ = await zk_client.read_states(named)
         self.perform(self.controller.states_read(states, topic_ids))
-        await coordination.drop_notifications(changes, self.seat.epoch_version)
+        await zk_client.drop_notifications(changes, self.seat.epoch_version)
 
     async def _read_log_dir_failures(self) -> None:
-        failures = await self._coordination.read_log_dir_failures(watch=True)
+        failures = await self._zk_client.read_log_dir_failures(watch=True)
         named = {broker_id for broker_id in failures.values() if broker_id is not None}
         self.perform(self.controller.log_directory_failed(named))
-        await self._coordination.drop_notifications(failures, self.seat.epoch_version)
+        await self._zk_client.drop_notifications(failures, self.seat.epoch_version)
 
     def _on_event(self, event: StoreEvent) -> None:
         match event:
@@ -365,9 +365,7 @@ class Reign:
 
     async def _write_one(self, write: WriteState) -> WriteOutcome:
         try:
-            version = await self._coordination.write_state(
-                write.tp, write.state, write.expected, self.seat.epoch_version
-            )
+            version = await self._zk_client.write_state(write.tp, write.state, write.expected, self.seat.epoch_version)
         except StateConflict as conflict:
             log.debug("%s: expected version %d, found %s", write.tp, write.expected, conflict.actual)
             return WriteRefused(write.tp, conflict.actual)
@@ -378,7 +376,7 @@ class Reign:
         while more:
             # In pieces: what is watched is read under the same lock, and a broker that dies meanwhile is not to wait.
             async with self.topics_lock:
-                more = await self._coordination.remove_some(topic, self.seat.epoch_version)
+                more = await self._zk_client.remove_some(topic, self.seat.epoch_version)
                 if not more:
                     self.perform(self.controller.topic_removed(topic))
                     self._led = {tp: led for tp, led in self._led.items() if tp.topic != topic}
@@ -386,17 +384,17 @@ class Reign:
 
     async def _absolve(self, broker: BrokerRegistration) -> None:
         log.info("broker %d may be counted upon again, whatever its machine has lost", broker.broker_id)
-        await self._coordination.absolve_broker(broker.broker_id, broker.epoch, self.seat.epoch_version)
+        await self._zk_client.clear_possibly_short(broker.broker_id, broker.epoch, self.seat.epoch_version)
 
     async def _settle_assignment(self, topic: str) -> None:
         async with self.topics_lock:
-            settled = self.controller.departures.settled_assignment(topic)
+            settled = self.controller.departures.completed_assignment(topic)
             if settled is not None and await self.change_assignment(settled):
                 log.info("%s: a reassignment has come to its end", topic)
         self._progress.made()
 
     async def _fence(self, broker: BrokerRegistration) -> bool:
-        fenced = await self._coordination.fence_broker(broker.broker_id, broker.epoch, self.seat.epoch_version)
+        fenced = await self._zk_client.fence_broker(broker.broker_id, broker.epoch, self.seat.epoch_version)
         if fenced:
             # The watch says the same a little later; nobody should wait for it.
             self._dirty.add(znodes.BROKER_IDS)
@@ -442,7 +440,7 @@ class Reign:
                 over = {tp: message.leader_epoch for tp, message in entries.items() if tp in not_led}
                 online = codes.keys() - failed
                 self.perform(self.controller.replicas_answered(broker.broker_id, online, offline, lacking))
-                self.perform(self.controller.leadership_over(broker.broker_id, over))
+                self.perform(self.controller.leadership_ended(broker.broker_id, over))
             case StopBatch(stops), StopReplicaResponse():
                 if any(p.error_code for p in response.partitions):
                     # Its log has the id of a topic that is gone: it is set aside should the name come back.

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from cluster.follower import EpochView
-from cluster.partition import Partition
+from cluster.replication.follower import EpochView
+from cluster.replication.partition import Partition
 from node.journal import NO_JOURNAL, Journal
 from storage.configs.log_config import LogConfig
 from storage.configs.parsers import INT64_MAX

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 
-from cluster.partition import UNKNOWN_OFFSET
+from cluster.replication.partition import UNKNOWN_OFFSET
 from node.metric_families import Family, single
 from node.replica import Replica
 from tidelog.model import TopicPartition

@@ -12,7 +12,7 @@ from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from cluster.partition import Facts, Partition
+from cluster.replication.partition import Facts, Partition
 from node.journal import NO_JOURNAL, Journal
 from node.leaderships import Leaderships
 from node.log_settings import LogSettings

@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 
-from cluster.store import SessionChanged, SessionState, Store, StoreError, StoreEvent
+from cluster.zookeeper.store import SessionChanged, SessionState, Store, StoreError, StoreEvent
 from node.journal import NO_JOURNAL, Journal
 from node.watchdog import Guard
 from tidelog.clock import Clock

@@ -10,9 +10,9 @@ import logging
 from collections.abc import Awaitable, Callable, Collection, Coroutine
 
 from cluster.backoff import Backoff
-from cluster.conflicts import StateConflict
-from cluster.partition import Facts, IsrProposal
+from cluster.replication.partition import Facts, IsrProposal
 from cluster.state import PartitionState
+from cluster.zookeeper.write_conflicts import StateConflict
 from node.journal import NO_JOURNAL, Journal
 from node.replica import Replica
 from node.surroundings import IsrStore

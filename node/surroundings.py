@@ -48,7 +48,7 @@ class Logs(Protocol):
 
 
 class IsrStore(Protocol):
-    """What is needed of `cluster.coordination.Coordination`."""
+    """What is needed of `cluster.zk_client.ZkClient`."""
 
     async def change_isr(self, tp: TopicPartition, new: PartitionState, partition_epoch: int) -> int: ...
     async def notify_isr_change(self, tps: Iterable[TopicPartition]) -> None: ...

@@ -15,8 +15,8 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Protocol
 
-from cluster.store import Store
-from cluster.zookeeper import ZooKeeperStore
+from cluster.zookeeper.kazoo_store import ZooKeeperStore
+from cluster.zookeeper.store import Store
 from node.detector import ProbeOutcome, probe
 from node.journal import NO_JOURNAL, Journal
 from node.router import Listen, Router

@@ -1,1 +1,1 @@
-"""Consumer groups: who is in them, and what they have committed. Pure; the coordinator's node performs the effects."""
+"""The rules of consumer groups: members, generations and committed offsets. Pure. Start with `group.py`."""

@@ -18,9 +18,9 @@ from collections.abc import Mapping
 from enum import Enum
 
 from cluster.groups.delayed_join import DelayedJoin
+from cluster.groups.effects import Answer, Joined, Outcome, Store, Synced
 from cluster.groups.member import JoinRequest, Member
-from cluster.groups.outcomes import Answer, Joined, Outcome, Store, Synced
-from cluster.groups.roster import Roster
+from cluster.groups.members import GroupMembers
 from tidelog.errors import (
     BrokerError,
     FencedInstanceIdError,
@@ -73,7 +73,7 @@ class Group:
         self.protocol_type = ""
         self.protocol = ""
         self._settings = settings
-        self._roster = Roster()
+        self._roster = GroupMembers()
         self._delayed_join: DelayedJoin | None = None
         self._sync_deadline_ms = 0
         self._unsynced: set[str] = set()
@@ -115,7 +115,7 @@ class Group:
         """A new coordinator goes on from what was written last; the members' sessions begin anew."""
         self.protocol_type, self.generation = record.protocol_type, record.generation
         self.protocol = record.protocol or ""
-        self._roster = Roster()
+        self._roster = GroupMembers()
         for told in record.members:
             self._roster.add(Member.restore(told, self.protocol, now_ms))
         if record.leader is not None and record.leader in self.members:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from cluster.groups.outcomes import Answer, Joined, Synced
+from cluster.groups.effects import Answer, Joined, Synced
 from tidelog.errors import BrokerError
 from tidelog.frozen import frozen
 from tidelog.groups.offsets_topic import MemberRecord

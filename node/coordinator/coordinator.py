@@ -7,9 +7,9 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from typing import cast
 
+from cluster.groups.effects import Answer, Joined, Outcome, Store, Synced
 from cluster.groups.group import GroupSettings
-from cluster.groups.outcomes import Answer, Joined, Outcome, Store, Synced
-from cluster.partition import Role
+from cluster.replication.partition import Role
 from node.coordinator.shard import HostedGroup, Shard
 from node.coordinator.shards import Shards
 from node.coordinator.timers import Timers

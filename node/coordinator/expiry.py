@@ -7,7 +7,7 @@ import logging
 from collections.abc import Collection, Mapping
 from functools import partial
 
-from cluster.store import StoreError
+from cluster.zookeeper.store import StoreError
 from node.coordinator.coordinator import GroupCoordinator
 from node.coordinator.deletion import Deletion
 from node.coordinator.offsets import OffsetManager

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from cluster.groups.offsets import Offsets
+from cluster.groups.committed_offsets import Offsets
 from tidelog.errors import CorruptMessageError, MessageTooLargeError, UnsupportedCompressionTypeError
 from tidelog.groups.offsets_topic import (
     CommitKey,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from cluster.groups.offsets import Offsets
+from cluster.groups.committed_offsets import Offsets
 from node.coordinator.coordinator import GroupCoordinator
 from node.coordinator.shard import HostedGroup, Shard
 from node.coordinator.writes import TOO_LARGE

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from cluster.groups.committed_offsets import Offsets
 from cluster.groups.group import Group, GroupSettings, GroupState
-from cluster.groups.offsets import Offsets
 from node.replica import Replica
 from tidelog.errors import CorruptMessageError
 from tidelog.groups.consumer_protocol import PROTOCOL_TYPE, decode_subscription

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable
 from typing import Protocol
 
 from cluster.state import TopicAssignment
-from cluster.store import StoreError
+from cluster.zookeeper.store import StoreError
 from node.internal_topics import InternalTopicRules
 from node.settings import BrokerSettings
 from tidelog.clock import Clock
@@ -31,7 +31,7 @@ CreateTopics = Callable[[CreateTopicsRequest], Awaitable[CreateTopicsResponse]]
 
 
 class Assignments(Protocol):
-    """What is needed of `cluster.coordination.Coordination`."""
+    """What is needed of `cluster.zk_client.ZkClient`."""
 
     async def read_topic(self, topic: str) -> TopicAssignment | None: ...
     async def standing_topics(self) -> set[str]: ...

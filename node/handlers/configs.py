@@ -13,9 +13,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Protocol
 
-from cluster.store import StoreError
-from cluster.topic_configs import Change
-from cluster.znodes import MalformedZnodeError
+from cluster.zookeeper.store import StoreError
+from cluster.zookeeper.topic_configs import Change
+from cluster.zookeeper.znodes import MalformedZnodeError
 from node.described_settings import describe_broker, given_by_kafkas_names
 from node.internal_topics import InternalTopicRules
 from node.metadata_cache import MetadataCache
@@ -56,7 +56,7 @@ _AT_ONCE = 100
 
 
 class Topics(Protocol):
-    """What is needed of `cluster.topic_configs.TopicConfigs`."""
+    """What is needed of `cluster.zookeeper.topic_configs.TopicConfigs`."""
 
     async def read(self, topic: str) -> Mapping[str, str] | None: ...
     async def change(self, topic: str, change: Change) -> Mapping[str, str] | None: ...

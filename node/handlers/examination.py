@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cluster.partition import UNKNOWN_OFFSET, FollowerState, Partition, Role
+from cluster.replication.partition import UNKNOWN_OFFSET, FollowerState, Partition, Role
 from node.replica import Replica
 from node.replicas import Replicas
 from storage.log import retention

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Protocol
 
+from cluster.groups.effects import Joined, Synced
 from cluster.groups.group import GroupState
-from cluster.groups.outcomes import Joined, Synced
 from node.coordinator.coordinator import GroupCoordinator, check_group_id
 from node.coordinator.deletion import Deletion
 from node.coordinator.member_requests import MemberRequests

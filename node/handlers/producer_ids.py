@@ -13,7 +13,7 @@ log = logging.getLogger(__name__)
 
 
 class ProducerIdBlocks(Protocol):
-    """What is needed of `cluster.coordination.Coordination`."""
+    """What is needed of `cluster.zk_client.ZkClient`."""
 
     async def next_producer_id_block(self, broker_id: int) -> range: ...
 

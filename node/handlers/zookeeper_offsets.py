@@ -11,9 +11,9 @@ import logging
 from collections.abc import Awaitable, Mapping, Sized
 from typing import TypeVar
 
-from cluster.store import StoreError
-from cluster.znodes import MalformedZnodeError
-from cluster.zookeeper_offsets import ZooKeeperOffsets
+from cluster.zookeeper.store import StoreError
+from cluster.zookeeper.znodes import MalformedZnodeError
+from cluster.zookeeper.zookeeper_offsets import ZooKeeperOffsets
 from node.metadata_cache import MetadataCache
 from node.refusals import refusal
 from node.server import RequestContext

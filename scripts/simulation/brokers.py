@@ -8,8 +8,8 @@ from dataclasses import replace
 from functools import partial
 from random import Random
 
-from cluster.memory import MemoryStore, MemoryZooKeeper
-from cluster.store import Set, Store
+from cluster.zookeeper.in_memory import MemoryStore, MemoryZooKeeper
+from cluster.zookeeper.store import Set, Store
 from node.broker import Broker
 from node.detector import ProbeOutcome
 from node.history import KeptJournal

@@ -8,7 +8,7 @@ from functools import partial
 from random import Random
 from typing import Any, TypeVar
 
-from cluster.memory import MemoryZooKeeper, Weather
+from cluster.zookeeper.in_memory import MemoryZooKeeper, NetworkConditions
 from node.settings import BrokerSettings
 from simulation.brokers import MachineClock, SimulatedBroker
 from simulation.disks import SimulatedDisk
@@ -27,7 +27,7 @@ SESSION_TIMEOUT_MS = 6000
 CLIENT_PORT, BROKER_PORT = 9600, 9601
 #: Three servers, of which two are behind the one that leads; and now and then a connection does not survive a request.
 ZOOKEEPER_SERVERS = 3
-ZOOKEEPER_WEATHER = Weather(
+ZOOKEEPER_WEATHER = NetworkConditions(
     request_ms=(0.2, 3), answer_ms=(0.2, 3), watch_ms=(0.2, 20), reconnect_ms=(20, 500), lag_ms=(0.2, 30), breaks=0.003
 )
 

@@ -11,7 +11,7 @@ from simulation.brokers import EPOCH_MS, SimulatedBroker
 from simulation.cluster import OFFSETS_TPS, Cluster
 from simulation.failing_files import Fault as DiskFault
 from simulation.kinds import Fault, Kind
-from simulation.network import Weather
+from simulation.network import NetworkConditions
 from simulation.orders import Operator, Order
 from simulation.page_cache import KEPT
 from simulation.power import Wholeness
@@ -107,8 +107,8 @@ class Harms:
                 yield self._cut([(other, one)] if kind is Kind.CLIENT_DEAF else [(one, other), (other, one)])
             case Kind.SLOW | Kind.LOSS:
                 late = network.late
-                slow = Weather((fault.amount * 200, fault.amount * 1000))
-                network.weather = slow if kind is Kind.SLOW else Weather(loss=fault.amount / 100)
+                slow = NetworkConditions((fault.amount * 200, fault.amount * 1000))
+                network.weather = slow if kind is Kind.SLOW else NetworkConditions(loss=fault.amount / 100)
                 yield Harm([self._calm], lambda: network.late > late)
             case Kind.ZOOKEEPER_STOP:
                 cluster.in_zookeeper(zookeeper.stop)
@@ -268,4 +268,4 @@ class Harms:
         self._cluster.network.changed()
 
     def _calm(self) -> None:
-        self._cluster.network.weather = Weather()
+        self._cluster.network.weather = NetworkConditions()

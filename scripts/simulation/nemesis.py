@@ -6,8 +6,8 @@ import itertools
 from collections.abc import Iterator
 from functools import partial
 
-from cluster import znodes
-from cluster.store import NoNodeError, Set
+from cluster.zookeeper import znodes
+from cluster.zookeeper.store import NoNodeError, Set
 from simulation.brokers import SimulatedBroker
 from simulation.cluster import OFFSETS_TPS, Cluster
 from simulation.harms import Harm, Harms

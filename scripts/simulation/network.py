@@ -25,7 +25,7 @@ _RETRANSMISSION_MS = 200
 
 
 @dataclass(frozen=True, slots=True)
-class Weather:
+class NetworkConditions:
     """How messages fare: from so many to so many microseconds each way, and the share that gets lost at first."""
 
     delay_us: tuple[int, int] = (100, 1500)
@@ -41,7 +41,7 @@ class Weather:
         return delay_ns
 
 
-_USUAL_NS = Weather().delay_us[1] * 1000
+_USUAL_NS = NetworkConditions().delay_us[1] * 1000
 
 
 class Machine:
@@ -84,7 +84,7 @@ class Network:
     def __init__(self, timeline: Timeline, dice: Random) -> None:
         self.timeline = timeline
         self.dice = dice
-        self.weather = Weather()
+        self.weather = NetworkConditions()
         self.delivered = 0
         self.messages = 0
         self.late = 0

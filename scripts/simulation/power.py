@@ -12,9 +12,9 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator
 from random import Random
 
-from cluster import znodes
 from cluster.state import PartitionState
-from cluster.store import NoNodeError, Set
+from cluster.zookeeper import znodes
+from cluster.zookeeper.store import NoNodeError, Set
 from simulation.cluster import Cluster
 from simulation.page_cache import KEPT, Fate
 from tidelog.checker.broker_events import BrokerEvent, HighWatermark

@@ -9,8 +9,8 @@ from random import Random
 from typing import Any, TypeVar
 
 from cluster.state import TopicAssignment
-from cluster.store import NoNodeError
-from cluster.znodes import BROKER_TOPICS, decode_state, decode_topic, state_path, topic_path
+from cluster.zookeeper.store import NoNodeError
+from cluster.zookeeper.znodes import BROKER_TOPICS, decode_state, decode_topic, state_path, topic_path
 from node.replica import Replica
 from simulation.brokers import SimulatedBroker
 from simulation.cluster import ClientProcess, Cluster

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from cluster.doubt import LogEnd
+from cluster.controller.unclean_recovery import LogEnd
 from cluster.state import BrokerRegistration
 from tidelog.model import TopicPartition
 

@@ -13,10 +13,10 @@ import random
 from collections.abc import Callable
 from dataclasses import replace
 
-from cluster.controller import Controller
-from cluster.effects import (
-    Absolve,
+from cluster.controller.controller import Controller
+from cluster.controller.effects import (
     AskLogEnds,
+    ClearPossiblyShort,
     CloseChannel,
     Effect,
     OpenChannel,
@@ -90,7 +90,7 @@ class World:
         self.writes.clear()
         self.outcomes.clear()
         self.twin = Twin(self)
-        self.controller = Controller(controller_id, self.controller_epoch, doubt_timeout_ms=TIMEOUT_MS)
+        self.controller = Controller(controller_id, self.controller_epoch, recovery_timeout_ms=TIMEOUT_MS)
         self.twin.sees(self.registered)
         topics = {"t": self.topic} if self.states else {}
         self.play(self.controller.begin(dict(self.registered), topics, dict(self.states)))
@@ -100,7 +100,7 @@ class World:
         for effect in effects:
             match effect:
                 case WriteState():
-                    self.twin.judge(effect)
+                    self.twin.choose_recovery_leader(effect)
                     self.writes.append(effect)
                 case OpenChannel(registration):
                     self.channels[registration.broker_id] = Channel(registration.epoch)
@@ -114,7 +114,7 @@ class World:
                 case AskLogEnds(broker_id, tps):
                     self.twin.asks(broker_id, tps)
                     self._send(broker_id, tps)
-                case Absolve(registration):
+                case ClearPossiblyShort(registration):
                     self.absolve(registration)
 
     def _send(self, broker_id: int, tps: tuple[TopicPartition, ...] = ()) -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING
 
-from cluster.doubt import LogEnd
-from cluster.effects import WriteState
+from cluster.controller.effects import WriteState
+from cluster.controller.unclean_recovery import LogEnd
 from cluster.state import BrokerRegistration, PartitionState
 from tests.cluster.arrivals_brokers import BROKERS, PARTITIONS, TIMEOUT_MS, Process, reach
 from tidelog.model import NO_LEADER, TopicPartition
@@ -86,7 +86,7 @@ class Twin:
 
     # --- what it makes of an election ---------------------------------------------------------------------------
 
-    def judge(self, write: WriteState) -> None:
+    def choose_recovery_leader(self, write: WriteState) -> None:
         """Asserts that the leader of a new state, if it may lack records, reaches as far as any that is eligible."""
         tp, leader = write.tp, write.state.leader
         if write.expected < 0 or leader == NO_LEADER:

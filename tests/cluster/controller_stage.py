@@ -7,24 +7,24 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from cluster.controller import Controller
-from cluster.doubt import LogEnd
-from cluster.effects import (
-    Absolve,
+from cluster.controller.controller import Controller
+from cluster.controller.effects import (
     AskLogEnds,
+    ClearPossiblyShort,
     CloseChannel,
+    CompleteReassignment,
     Effect,
     OpenChannel,
     RemoveTopic,
     SendLeaderAndIsr,
     SendMetadata,
     SendStopReplica,
-    SettleAssignment,
     WriteOutcome,
     WriteRefused,
     WriteState,
     Written,
 )
+from cluster.controller.unclean_recovery import LogEnd
 from cluster.state import (
     NO_VERSION,
     BrokerRegistration,
@@ -88,7 +88,7 @@ class Cluster:
                     for p in partitions:
                         isr = ",".join(map(str, p.isr))
                         self.log.append(f"tell {broker_id}: {p.topic}-{p.partition} leader={p.leader} isr={isr}")
-                case SettleAssignment(topic):
+                case CompleteReassignment(topic):
                     self.settling.append(topic)
                 case SendStopReplica(broker_id, stops):
                     if deletions := [TopicPartition(s.topic, s.partition) for s in stops if s.delete]:
@@ -98,7 +98,7 @@ class Cluster:
                             self.log.append(f"{verb} {broker_id}: {named}")
                 case AskLogEnds(broker_id, tps):
                     self.asked.append((broker_id, list(tps)))
-                case Absolve(registration):
+                case ClearPossiblyShort(registration):
                     self.absolved.append(registration.broker_id)
                     self.live[registration.broker_id] = replace(registration, possibly_short=False)
                 case RemoveTopic(topic):
@@ -155,7 +155,7 @@ class Cluster:
             self.play(self.controller.states_written([self.answer(write) for write in writes]))
             topics, self.settling = self.settling, []
             for topic in topics:
-                if (settled := self.controller.departures.settled_assignment(topic)) is not None:
+                if (settled := self.controller.departures.completed_assignment(topic)) is not None:
                     self.assign(settled)
 
     def assign(self, wanted: TopicAssignment) -> None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TypeVar
 
-from cluster.store import (
+from cluster.zookeeper.store import (
     ANY_VERSION,
     Check,
     Create,

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from cluster.groups.effects import Answer, Joined, Outcome, Store, Synced
 from cluster.groups.group import Group, GroupSettings, GroupState
 from cluster.groups.member import JoinRequest, Protocol
-from cluster.groups.outcomes import Answer, Joined, Outcome, Store, Synced
 from tidelog.errors import BrokerError
 
 SESSION_MS = 10_000

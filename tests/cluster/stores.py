@@ -8,9 +8,9 @@ from typing import Protocol
 
 from kazoo.client import KazooClient
 
-from cluster.memory import MemoryStore, MemoryZooKeeper
-from cluster.store import Store
-from cluster.zookeeper import ZooKeeperStore
+from cluster.zookeeper.in_memory import MemoryStore, MemoryZooKeeper
+from cluster.zookeeper.kazoo_store import ZooKeeperStore
+from cluster.zookeeper.store import Store
 from tidelog.clock import SystemClock
 
 TIMEOUT_MS = 10_000

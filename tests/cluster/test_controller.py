@@ -11,13 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cluster.controller import Controller
-from cluster.decisions import DETENTION_MS
-from cluster.effects import (
-    SendLeaderAndIsr,
-    SendMetadata,
-    SendStopReplica,
-)
+from cluster.controller.controller import Controller
+from cluster.controller.effects import SendLeaderAndIsr, SendMetadata, SendStopReplica
+from cluster.controller.leader_selection import REGISTRATION_DELAY_MS
 from cluster.state import PartitionState, TopicAssignment, VersionedState
 from tests.cluster.controller_stage import TP, Cluster, broker, short
 from tidelog.control_messages import ANY_EPOCH
@@ -257,7 +253,7 @@ def test_a_state_that_vanished_while_it_was_waited_for_a_sign_of_life_is_waited_
     cluster.silent.add(2)
     cluster.die(1)
     cluster.come(broker(1, 50))
-    for now_ms in (0, DETENTION_MS):
+    for now_ms in (0, REGISTRATION_DELAY_MS):
         cluster.play(cluster.controller.time_passed(now_ms))
     assert [write.state.leader for write in cluster.waiting] == [NO_LEADER]
     del cluster.states[TP]
@@ -304,9 +300,9 @@ def test_a_leaving_broker_leads_no_more_and_rejoining_the_isr_costs_no_write() -
     cluster.create("t", (1, 2, 3), (2, 1), (1,))
     cluster.settle()
     cluster.play(cluster.controller.shutdown_wanted(1))
-    assert cluster.controller.busy_with(1)
+    assert cluster.controller.has_pending_work(1)
     cluster.settle()
-    assert not cluster.controller.busy_with(1)
+    assert not cluster.controller.has_pending_work(1)
     assert cluster.controller.led_by(1) == [TopicPartition("t", 2)]
     assert cluster.state() == PartitionState(2, 1, (2, 3), 1)
     assert cluster.state(TopicPartition("t", 1)) == PartitionState(2, 0, (2,), 1), "who leads on notices nothing"
@@ -459,11 +455,11 @@ def test_a_leader_that_says_that_it_was_away_leads_in_a_new_epoch() -> None:
     cluster.reign(2)
     cluster.settle()
     assert cluster.state() == PartitionState(1, 0, (1, 2), 1)
-    cluster.play(cluster.controller.leadership_over(1, {TP: 0, others[0]: 0, others[1]: 4, TopicPartition("u", 0): 0}))
+    cluster.play(cluster.controller.leadership_ended(1, {TP: 0, others[0]: 0, others[1]: 4, TopicPartition("u", 0): 0}))
     cluster.settle()
     assert cluster.state() == PartitionState(1, 1, (1, 2), 2)
     assert cluster.state(others[0]).leader_epoch == cluster.state(others[1]).leader_epoch == 0, "those it does not lead"
-    cluster.play(cluster.controller.leadership_over(1, {TP: 0}))
+    cluster.play(cluster.controller.leadership_ended(1, {TP: 0}))
     assert cluster.waiting == [], "said late, it says nothing"
 
 

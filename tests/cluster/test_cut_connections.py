@@ -9,30 +9,30 @@ from typing import Any
 
 import pytest
 
-from cluster.coordination import Coordination
-from cluster.state import ControllerSeat
-from cluster.store import NodeStat, NoNodeError, Store
-from cluster.zookeeper import ZooKeeperStore
-from tests.cluster.coordination_stage import Stage
-from tests.cluster.coordination_table import WRITES, Row
+from cluster.state import ControllerLease
+from cluster.zookeeper.client import ZkClient
+from cluster.zookeeper.kazoo_store import ZooKeeperStore
+from cluster.zookeeper.store import NodeStat, NoNodeError, Store
 from tests.cluster.cutting_relay import CuttingRelay
 from tests.cluster.faulty_store import Loss
 from tests.cluster.stores import TIMEOUT_MS
 from tests.cluster.test_store import until_later_than
+from tests.cluster.zk_client_stage import Stage
+from tests.cluster.zk_client_table import WRITES, Row
 from tidelog.clock import SystemClock
 from tidelog.errors import TidelogError
 from tidelog.local.zookeeper import EmbeddedZooKeeper
 
 SELECTION = (
-    "Coordination.next_producer_id_block",
-    "Coordination.register_broker",
-    "Coordination.unregister_broker",
-    "Coordination.absolve_broker",
-    "Coordination.take_seat",
-    "Coordination.change_isr",
-    "Coordination.write_state",
-    "TopicNodes.create_topic",
-    "TopicNodes.write_assignment",
+    "ZkClient.next_producer_id_block",
+    "ZkClient.register_broker",
+    "ZkClient.unregister_broker",
+    "ZkClient.clear_possibly_short",
+    "ZkClient.try_become_controller",
+    "ZkClient.change_isr",
+    "ZkClient.write_state",
+    "TopicZnodes.create_topic",
+    "TopicZnodes.write_assignment",
     "TopicConfigs.change",
     "ZooKeeperOffsets.commit",
 )
@@ -68,10 +68,10 @@ class RealStage(Stage):
     def __init__(self, tested: Store, other: Store, owner: Store) -> None:
         self.zookeeper: Any = Reading()
         self.inner: Any = tested
-        self.tested = Coordination(tested, SystemClock(), patience_ms=10_000)
-        self.other = Coordination(other, SystemClock())
-        self.owner = Coordination(owner, SystemClock())
-        self.seat = ControllerSeat(-1, 0, 0)
+        self.tested = ZkClient(tested, SystemClock(), patience_ms=10_000)
+        self.other = ZkClient(other, SystemClock())
+        self.owner = ZkClient(owner, SystemClock())
+        self.seat = ControllerLease(-1, 0, 0)
         self.epoch = -1
         self.notes = {}
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cluster.election import election_refusal, initial_state, next_state, preferred_state
+from cluster.controller.election import election_refusal, initial_state, next_state, preferred_state
 from cluster.state import PartitionState
 from tidelog.errors import (
     BrokerError,

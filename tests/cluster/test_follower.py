@@ -10,13 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cluster.backoff import MAX_BACKOFF_MS, MIN_BACKOFF_MS
-from cluster.follower import (
-    Following,
-    Phase,
-    RestartAt,
-    TruncateTo,
-    decide_truncation,
-)
+from cluster.replication.follower import Following, Phase, RestartAt, TruncateTo, decide_truncation
 from tidelog.errors import FencedLeaderEpochError, OffsetOutOfRangeError
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from cluster.groups.effects import Joined
 from cluster.groups.group import Group, GroupSettings, GroupState
 from cluster.groups.member import NEWCOMER_MS
-from cluster.groups.outcomes import Joined
 from tests.cluster.group_harness import REBALANCE_MS, SESSION_MS, Coordinator, settled, stable
 from tidelog.errors import (
     CoordinatorNotAvailableError,

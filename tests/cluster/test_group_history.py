@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from cluster.groups.effects import Answer, Joined, Outcome, Store, Synced
 from cluster.groups.group import Group, GroupSettings, GroupState
 from cluster.groups.member import JoinRequest, Protocol
-from cluster.groups.outcomes import Answer, Joined, Outcome, Store, Synced
 from tidelog.errors import BrokerError, CoordinatorNotAvailableError, MemberIdRequiredError
 
 SESSION_MS = 10_000

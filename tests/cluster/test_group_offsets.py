@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cluster.groups.offsets import Offsets
+from cluster.groups.committed_offsets import Offsets
 from tidelog.groups.offsets_topic import Commit
 from tidelog.model import TopicPartition
 

@@ -14,8 +14,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cluster.decisions import Decisions
-from cluster.signs_of_life import SignsOfLife
+from cluster.controller.leader_selection import LeaderSelector
+from cluster.controller.liveness import Liveness
 from tests.cluster.controller_stage import TP, Cluster, broker
 from tidelog.model import NO_LEADER
 
@@ -258,8 +258,8 @@ def test_who_was_given_up_with_records_of_its_own_leads_only_with_all_that_the_l
 def test_the_twin_finds_out_a_controller_that_believes_registrations_and_compares_only_those_in_sync(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(SignsOfLife, "shown", lambda self, candidates, lost: True)
-    monkeypatch.setattr(Decisions, "_candidates", lambda self, tp, state: state.isr)
+    monkeypatch.setattr(Liveness, "shown", lambda self, candidates, lost: True)
+    monkeypatch.setattr(LeaderSelector, "_candidates", lambda self, tp, state: state.isr)
     with pytest.raises(AssertionError, match="leads without"):
         for seed in range(200):
             run_at_random(seed, 40)

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cluster.partition import Facts, Partition, Role
+from cluster.replication.partition import Facts, Partition, Role
 from cluster.state import PartitionState, VersionedState
 from tidelog.model import TopicPartition
 

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from cluster.effects import Effect, SendLeaderAndIsr, SendStopReplica
-from cluster.reassignment import shed_state
+from cluster.controller.effects import Effect, SendLeaderAndIsr, SendStopReplica
+from cluster.controller.reassignment import state_without_removed_replicas
 from cluster.state import PartitionState, ReplicaAssignment
 from tests.cluster.controller_stage import TP, Cluster, broker, short
 from tidelog.control_messages import PartitionStateMessage
@@ -49,23 +49,23 @@ def test_who_goes_is_shed_when_enough_of_the_others_have_everything(
     isr: tuple[int, ...], live: set[int], expected: tuple[int, ...] | None
 ) -> None:
     assigned = ReplicaAssignment((1, 2, 3)).toward((2, 3, 4))
-    state = shed_state(PartitionState(1, 5, isr, 1), assigned, live, (), 2, 7)
+    state = state_without_removed_replicas(PartitionState(1, 5, isr, 1), assigned, live, (), 2, 7)
     assert state == (None if expected is None else PartitionState(expected[0], 6, expected, 7))
 
 
 def test_removal_of_old_replicas_waits_while_all_new_ones_are_dead() -> None:
     assigned = ReplicaAssignment((1, 2)).toward((3, 2))
     state = PartitionState(1, 5, (1, 2, 3), 1)
-    assert shed_state(state, assigned, {1}, (), 1, 7) is None
-    assert shed_state(state, assigned, {1, 3}, (), 1, 7) == PartitionState(3, 6, (2, 3), 7)
+    assert state_without_removed_replicas(state, assigned, {1}, (), 1, 7) is None
+    assert state_without_removed_replicas(state, assigned, {1, 3}, (), 1, 7) == PartitionState(3, 6, (2, 3), 7)
 
 
 def test_a_leader_that_stays_leads_on_and_one_that_leaves_does_not_inherit() -> None:
     assigned = ReplicaAssignment((1, 2, 3)).toward((2, 3))
-    assert shed_state(PartitionState(3, 0, (1, 2, 3), 1), assigned, {1, 2, 3}, (), 1, 1) == PartitionState(
-        3, 1, (2, 3), 1
-    )
-    heir = shed_state(PartitionState(1, 0, (1, 2, 3), 1), assigned, {1, 2, 3}, {2}, 1, 1)
+    assert state_without_removed_replicas(
+        PartitionState(3, 0, (1, 2, 3), 1), assigned, {1, 2, 3}, (), 1, 1
+    ) == PartitionState(3, 1, (2, 3), 1)
+    heir = state_without_removed_replicas(PartitionState(1, 0, (1, 2, 3), 1), assigned, {1, 2, 3}, {2}, 1, 1)
     assert heir is not None and heir.leader == 3
 
 
@@ -117,9 +117,11 @@ def test_a_cancelled_reassignment_removes_who_was_to_come() -> None:
     assert cluster.assigned(TP) == ReplicaAssignment((1, 2))
 
 
-@pytest.mark.parametrize("wishes", [[()], [(1, 7)], [(), (1, 7)]], ids=["cancelled", "sent elsewhere", "both"])
+@pytest.mark.parametrize(
+    "requested_elections", [[()], [(1, 7)], [(), (1, 7)]], ids=["cancelled", "sent elsewhere", "both"]
+)
 def test_of_a_move_that_was_turned_behind_its_shedding_who_had_everything_then_comes_first_in_an_unclean_election(
-    wishes: list[tuple[int, ...]],
+    requested_elections: list[tuple[int, ...]],
 ) -> None:
     cluster = Cluster(1, 2, 3, 4, 5, 6, 7)
     cluster.create("t", (1, 2, 3), **{"unclean.leader.election.enable": "true"})
@@ -129,7 +131,7 @@ def test_of_a_move_that_was_turned_behind_its_shedding_who_had_everything_then_c
     cluster.leader_tells_isr(TP, 1, 2, 3, 4, 5, 6)
     cluster.settle()
     assert cluster.state().isr == (4, 5, 6), "the others delete their logs"
-    for wish in wishes:
+    for wish in requested_elections:
         cluster.reassign(TP, *wish)
     cluster.settle()
     for leader in (4, 5, 6):

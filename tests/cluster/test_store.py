@@ -7,7 +7,8 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from cluster.store import (
+from cluster.zookeeper.kazoo_store import ZooKeeperStore
+from cluster.zookeeper.store import (
     BadVersionError,
     Check,
     Create,
@@ -25,7 +26,6 @@ from cluster.store import (
     TransactionFailedError,
     UnreachableError,
 )
-from cluster.zookeeper import ZooKeeperStore
 from tests.cluster.stores import TIMEOUT_MS, Server
 from tidelog.clock import SystemClock
 from tidelog.errors import ConfigError
@@ -332,7 +332,7 @@ async def test_who_waits_for_zookeeper_says_so(caplog: pytest.LogCaptureFixture)
 async def test_a_chroot_that_is_not_there_is_made_and_said_so(
     zookeeper: EmbeddedZooKeeper, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level("INFO", "cluster.zookeeper")
+    caplog.set_level("INFO", "cluster.zookeeper.kazoo_store")
     for _ in range(2):
         hosts = f"{zookeeper.hosts}/made/in/depth"
         store = await ZooKeeperStore.open(hosts, session_timeout_ms=TIMEOUT_MS, clock=SystemClock())

@@ -8,15 +8,15 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 
-from cluster import znodes
-from cluster.coordination import Coordination
-from cluster.memory import MemoryStore
-from cluster.state import ControllerSeat, TopicAssignment
-from cluster.store import Operation, Result
-from cluster.topic_configs import Change
+from cluster.state import ControllerLease, TopicAssignment
 from cluster.uuids import random_uuid
+from cluster.zookeeper import znodes
+from cluster.zookeeper.client import ZkClient
+from cluster.zookeeper.in_memory import MemoryStore
+from cluster.zookeeper.store import Operation, Result
+from cluster.zookeeper.topic_configs import Change
 from tests.cluster.stores import Server
-from tests.cluster.test_coordination import TOPIC, join, reign, twin
+from tests.cluster.test_zk_client import TOPIC, join, reign, twin
 from tidelog.clock import SystemClock
 
 
@@ -33,7 +33,7 @@ def adding(**settings: str) -> Change:
 
 async def test_a_change_is_written_and_announced_as_kafka_does(server: Server) -> None:
     one, other = await join(server), await join(server)
-    seat: ControllerSeat = await reign(one)
+    seat: ControllerLease = await reign(one)
     await one.create_topic(TOPIC, seat.epoch_version)
     assert await other.topic_configs.read("t") == having(retention_ms="-1")
     await other.topic_configs.change("t", adding(segment_bytes="100"))
@@ -97,12 +97,12 @@ async def test_what_the_change_refuses_is_not_written(server: Server) -> None:
 
 
 async def test_a_change_whose_answer_is_lost_is_made_and_announced_once() -> None:
-    _, store, coordination = await twin()
-    await coordination.create_topic(TOPIC, (await reign(coordination)).epoch_version)
+    _, store, zk_client = await twin()
+    await zk_client.create_topic(TOPIC, (await reign(zk_client)).epoch_version)
     store.lose_answers = 1
-    await coordination.topic_configs.change("t", adding(segment_bytes="100"))
-    assert await coordination.topic_configs.read("t") == having(retention_ms="-1", segment_bytes="100")
-    assert len(await coordination.read_config_changes()) == 1
+    await zk_client.topic_configs.change("t", adding(segment_bytes="100"))
+    assert await zk_client.topic_configs.read("t") == having(retention_ms="-1", segment_bytes="100")
+    assert len(await zk_client.read_config_changes()) == 1
 
 
 async def test_a_change_made_of_the_settings_of_a_topic_that_is_gone_is_made_anew_of_those_of_the_next_one() -> None:
@@ -121,7 +121,7 @@ async def test_a_change_made_of_the_settings_of_a_topic_that_is_gone_is_made_ane
                 await other.create_topic(anew, epoch_version)
             return await super().multi(operations)
 
-    slow = Coordination(zookeeper.connect(Slow), SystemClock(), patience_ms=500)
+    slow = ZkClient(zookeeper.connect(Slow), SystemClock(), patience_ms=500)
     assert await slow.topic_configs.change("t", adding(flush_ms="9")) == having(segment_bytes="5", flush_ms="9")
     assert await other.topic_configs.read("t") == having(segment_bytes="5", flush_ms="9")
     assert len(await other.read_config_changes()) == 1

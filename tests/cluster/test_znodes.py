@@ -8,8 +8,8 @@ from dataclasses import replace
 
 import pytest
 
-from cluster import znodes
 from cluster.state import BrokerRegistration, PartitionState, TopicAssignment
+from cluster.zookeeper import znodes
 from tidelog.listeners import BROKERS, CLIENTS
 from tidelog.model import Endpoint, TopicPartition
 

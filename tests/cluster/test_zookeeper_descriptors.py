@@ -10,7 +10,7 @@ import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from cluster.zookeeper import PollingHandler
+from cluster.zookeeper.kazoo_store import PollingHandler
 from tests.cluster.stores import Real
 from tidelog.local.zookeeper import EmbeddedZooKeeper
 

@@ -7,12 +7,12 @@ from random import Random
 
 import pytest
 
-from cluster.coordination import Coordination
-from cluster.memory import MemoryStore, MemoryZooKeeper, Weather
-from cluster.store import BadVersionError, OutcomeUnknownError
-from cluster.znodes import MalformedZnodeError
+from cluster.zookeeper.client import ZkClient
+from cluster.zookeeper.in_memory import MemoryStore, MemoryZooKeeper, NetworkConditions
+from cluster.zookeeper.store import BadVersionError, OutcomeUnknownError
+from cluster.zookeeper.znodes import MalformedZnodeError
 from tests.cluster.stores import Server
-from tests.cluster.test_coordination import join, twin
+from tests.cluster.test_zk_client import join, twin
 from tests.virtual_time import VirtualClock, on_virtual_time
 from tidelog.errors import InvalidGroupIdError
 from tidelog.groups.zookeeper_names import MAX_GROUP_ID_BYTES, group_in_path_or_raise
@@ -62,12 +62,12 @@ async def test_partitions_that_are_committed_at_the_same_time_share_their_parent
 
 @pytest.mark.parametrize("first", [None, 5])
 async def test_a_commit_whose_answer_is_lost_is_made(first: int | None) -> None:
-    _, store, coordination = await twin()
+    _, store, zk_client = await twin()
     if first is not None:
-        await coordination.zookeeper_offsets.commit("g", TP, first)
+        await zk_client.zookeeper_offsets.commit("g", TP, first)
     store.lose_answers = 3
-    await coordination.zookeeper_offsets.commit("g", TP, 6)
-    assert await coordination.zookeeper_offsets.read("g", TP) == 6
+    await zk_client.zookeeper_offsets.commit("g", TP, 6)
+    assert await zk_client.zookeeper_offsets.read("g", TP) == 6
 
 
 class SlowStore(MemoryStore):
@@ -87,18 +87,18 @@ class SlowStore(MemoryStore):
 
 @pytest.mark.parametrize("loses", [True, False])
 async def test_a_commit_that_hung_does_not_take_back_a_later_one(loses: bool) -> None:
-    server, _, coordination = await twin()
-    await coordination.zookeeper_offsets.commit("g", TP, 5)
+    server, _, zk_client = await twin()
+    await zk_client.zookeeper_offsets.commit("g", TP, 5)
     slow = server.connect(SlowStore)
-    stuck = Coordination(slow, server.clock).zookeeper_offsets
+    stuck = ZkClient(slow, server.clock).zookeeper_offsets
     slow.held, slow.loses = asyncio.Event(), loses
     old = asyncio.ensure_future(stuck.commit("g", TP, 6))
     await asyncio.sleep(0.01)
-    await coordination.zookeeper_offsets.commit("g", TP, 7)
+    await zk_client.zookeeper_offsets.commit("g", TP, 7)
     slow.held.set()
     with pytest.raises(OutcomeUnknownError, match="somebody else"):
         await old
-    assert await coordination.zookeeper_offsets.read("g", TP) == 7
+    assert await zk_client.zookeeper_offsets.read("g", TP) == 7
 
 
 class LateStore(MemoryStore):
@@ -118,22 +118,22 @@ class LateStore(MemoryStore):
 
 
 async def test_a_commit_that_was_given_up_and_arrives_late_does_not_take_back_a_later_one() -> None:
-    server, _, coordination = await twin()
-    await coordination.zookeeper_offsets.commit("g", TP, 5)
+    server, _, zk_client = await twin()
+    await zk_client.zookeeper_offsets.commit("g", TP, 5)
     late = server.connect(LateStore)
-    given_up = asyncio.ensure_future(Coordination(late, server.clock).zookeeper_offsets.commit("g", TP, 6))
+    given_up = asyncio.ensure_future(ZkClient(late, server.clock).zookeeper_offsets.commit("g", TP, 6))
     await late.under_way
     given_up.cancel()
-    await coordination.zookeeper_offsets.commit("g", TP, 7)
+    await zk_client.zookeeper_offsets.commit("g", TP, 7)
     with pytest.raises(BadVersionError):
         await late.arrive()
-    assert await coordination.zookeeper_offsets.read("g", TP) == 7
+    assert await zk_client.zookeeper_offsets.read("g", TP) == 7
 
 
 async def test_without_zookeeper_all_of_it_ends_with_an_error() -> None:
-    _, store, coordination = await twin()
+    _, store, zk_client = await twin()
     store.way.refuse()
-    offsets = coordination.zookeeper_offsets
+    offsets = zk_client.zookeeper_offsets
     calls = (offsets.commit("g", TP, 1), offsets.read("g", TP), offsets.partitions("g"), offsets.groups())
     outcomes = await asyncio.gather(*calls, return_exceptions=True)
     assert [type(outcome) for outcome in outcomes] == [OutcomeUnknownError] * 4
@@ -141,11 +141,11 @@ async def test_without_zookeeper_all_of_it_ends_with_an_error() -> None:
 
 @pytest.mark.parametrize("data", [b"", b"x", b"-1", b" 1", b"1_0", b"9" * 19, b"9" * 10_000, b'{"offset":1}'])
 async def test_what_is_no_offset_is_told_with_its_place(data: bytes) -> None:
-    _, store, coordination = await twin()
-    await coordination.zookeeper_offsets.commit("g", TP, 1)
+    _, store, zk_client = await twin()
+    await zk_client.zookeeper_offsets.commit("g", TP, 1)
     await store.set(PATH, data)
     with pytest.raises(MalformedZnodeError, match=f"^{PATH}: .* is no offset"):
-        await coordination.zookeeper_offsets.read("g", TP)
+        await zk_client.zookeeper_offsets.read("g", TP)
 
 
 @pytest.mark.parametrize(
@@ -182,8 +182,8 @@ async def test_a_group_with_any_other_name_is_as_good_as_another(server: Server)
 
 @on_virtual_time
 async def test_brokers_read_the_last_commit_even_from_a_server_that_is_behind() -> None:
-    zookeeper = MemoryZooKeeper(VirtualClock(), servers=3, weather=Weather(lag_ms=(100, 100)), dice=Random(2))
-    brokers = [Coordination(zookeeper.connect(), VirtualClock()) for _ in range(6)]
+    zookeeper = MemoryZooKeeper(VirtualClock(), servers=3, weather=NetworkConditions(lag_ms=(100, 100)), dice=Random(2))
+    brokers = [ZkClient(zookeeper.connect(), VirtualClock()) for _ in range(6)]
     await brokers[0].ensure_paths()
     for offset in (1, 2):
         await brokers[0].zookeeper_offsets.commit("g", TP, offset)

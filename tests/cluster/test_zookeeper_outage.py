@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from cluster.store import OutcomeUnknownError, SessionChanged, SessionState, StoreEvent
-from cluster.zookeeper import ZooKeeperStore
+from cluster.zookeeper.kazoo_store import ZooKeeperStore
+from cluster.zookeeper.store import OutcomeUnknownError, SessionChanged, SessionState, StoreEvent
 from tests.cluster.stores import TIMEOUT_MS
 from tests.processes.harness.waiting import is_stopped, wait_for
 from tidelog.clock import SystemClock
@@ -164,7 +164,7 @@ def test_who_is_asked_to_stop_while_there_is_no_zookeeper_does_not_wait_for_one(
 
 HUNG = """
 import asyncio, sys, time
-from cluster.zookeeper import ZooKeeperStore
+from cluster.zookeeper.kazoo_store import ZooKeeperStore
 from node.session import Session
 from node.watchdog import Watchdog, end_process
 from tidelog.clock import SystemClock

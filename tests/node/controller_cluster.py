@@ -7,10 +7,10 @@ import random
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from cluster.coordination import Coordination
-from cluster.memory import MemoryStore, MemoryZooKeeper
 from cluster.state import BrokerRegistration, PartitionState
-from cluster.store import NoNodeError
+from cluster.zookeeper.client import ZkClient
+from cluster.zookeeper.in_memory import MemoryStore, MemoryZooKeeper
+from cluster.zookeeper.store import NoNodeError
 from node.controller_shell import ControllerShell
 from node.identity import Identity
 from node.registration import Registration
@@ -56,7 +56,7 @@ class Broker:
         self.broker_id = broker_id
         self.store: MemoryStore = zookeeper.connect()
         self.clock = SystemClock()
-        self.coordination = Coordination(self.store, self.clock, patience_ms=2000)
+        self.zk_client = ZkClient(self.store, self.clock, patience_ms=2000)
         self.identity = Identity(CLUSTER_ID, broker_id)
         self.server = Server(Endpoint("127.0.0.1", port), self.identity, self._answer, self.clock, between_brokers=True)
         self.hosted: dict[TopicPartition, PartitionStateMessage] = {}
@@ -77,10 +77,10 @@ class Broker:
 
     async def start(self, previous_session: int = 0) -> None:
         self.server.start()
-        await self.coordination.ensure_paths()
+        await self.zk_client.ensure_paths()
         endpoint = self.server.endpoint
         self.registration = Registration(
-            self.coordination,
+            self.zk_client,
             BrokerRegistration(self.broker_id, {CLIENTS: Endpoint("127.0.0.1", 1), BROKERS: endpoint}),
             previous_session=previous_session,
             on_lost=lambda: setattr(self.identity, "broker_epoch", -1),
@@ -89,7 +89,7 @@ class Broker:
         self.identity.broker_epoch = await self.registration.start()
         self.shell = ControllerShell(
             self.settings,
-            self.coordination,
+            self.zk_client,
             self.clock,
             self.identity,
             dice=random.Random(1),
@@ -174,7 +174,7 @@ class Cluster:
 
     async def state(self, tp: TopicPartition = TP) -> PartitionState:
         store = next(broker for broker in self.brokers.values() if broker.store.connected)
-        found = await store.coordination.read_state(tp)
+        found = await store.zk_client.read_state(tp)
         assert found is not None
         return found.state
 

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable
 from random import Random
 from typing import Any, TypeVar, cast
 
-from cluster.conflicts import StateConflict
 from cluster.state import PartitionState, VersionedState
+from cluster.zookeeper.write_conflicts import StateConflict
 from node.conversation import FetchSettings
 from node.coordinator.service import CoordinatorService
 from node.fetchers import Fetchers

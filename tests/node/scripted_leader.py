@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 
-from cluster.partition import Partition
+from cluster.replication.partition import Partition
 from cluster.state import PartitionState, VersionedState
 from node.conversation import FetchSettings
 from node.fetchers import Fetchers

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from cluster.store import OutcomeUnknownError
+from cluster.zookeeper.store import OutcomeUnknownError
 from node.coordinator.deletion import Deletion
 from node.coordinator.expiry import Expiry
 from node.coordinator.offsets import OffsetManager

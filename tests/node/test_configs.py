@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from cluster.store import OutcomeUnknownError
-from cluster.topic_configs import Change
+from cluster.zookeeper.store import OutcomeUnknownError
+from cluster.zookeeper.topic_configs import Change
 from node.handlers.configs import Configs
 from node.metadata_cache import MetadataCache
 from node.settings import BrokerSettings

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
 
-from cluster.effects import AskLogEnds, SendMetadata, SendStopReplica
-from cluster.signs_of_life import NEVER
+from cluster.controller.effects import AskLogEnds, SendMetadata, SendStopReplica
+from cluster.controller.liveness import NEVER
 from cluster.state import BrokerRegistration
 from node.controller_channel import ControllerChannel
 from node.outbox import Batch, MetadataBatch, QuestionBatch, StopBatch

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from cluster import znodes
-from cluster.coordination import Coordination
-from cluster.memory import MemoryZooKeeper, Weather
 from cluster.state import PartitionState
-from cluster.store import NoNodeError, OutcomeUnknownError
+from cluster.zookeeper import znodes
+from cluster.zookeeper.client import ZkClient
+from cluster.zookeeper.in_memory import MemoryZooKeeper, NetworkConditions
+from cluster.zookeeper.store import NoNodeError, OutcomeUnknownError
 from node import reign
 from node.controller_channel import MOST_BACKOFF_MS
 from node.controller_shell import ControllerShell
@@ -166,7 +166,7 @@ def test_the_last_replica_comes_back_as_leader() -> None:
 def test_an_isr_change_of_a_leader_reaches_everybodys_metadata() -> None:
     async def story(cluster: Cluster) -> None:
         await cluster.create(assignment={0: (2, 3, 1)})
-        leader = cluster.brokers[2].coordination
+        leader = cluster.brokers[2].zk_client
         state = await cluster.state()
         assert await leader.change_isr(TP, replace(state, isr=(2, 3)), 0) == 1
         await leader.notify_isr_change([TP])
@@ -182,11 +182,11 @@ def test_partitions_on_a_failed_disk_find_other_leaders_at_once() -> None:
         await cluster.create(assignment={0: (2, 3, 1), 1: (2, 1, 3)})
         owner = cluster.brokers[2]
         owner.offline = {TP}
-        await owner.coordination.notify_log_dir_failure(2)
+        await owner.zk_client.notify_log_dir_failure(2)
         await cluster.until(lambda: all(b.metadata[TP].leader == 3 for b in cluster.brokers.values()))
         assert (await cluster.state()).isr == (3, 1)
         assert (await cluster.state(TopicPartition("t", 1))).leader == 2
-        assert await owner.coordination.read_log_dir_failures() == {}
+        assert await owner.zk_client.read_log_dir_failures() == {}
 
     run(story)
 
@@ -196,7 +196,7 @@ def test_partition_whose_leader_lacks_committed_records_finds_another() -> None:
         await cluster.create(assignment={0: (2, 3, 1)})
         owner = cluster.brokers[2]
         owner.lacking = {TP}
-        await owner.coordination.notify_log_dir_failure(2)  # it is asked what it can take its part in
+        await owner.zk_client.notify_log_dir_failure(2)  # it is asked what it can take its part in
         await cluster.until(lambda: all(b.metadata[TP].leader == 3 for b in cluster.brokers.values()))
         assert (await cluster.state()).isr == (3, 1)
 
@@ -211,7 +211,7 @@ def test_unclean_election_learns_which_replicas_lack_committed_records(lacks: in
             code = IneligibleReplicaError.code if broker_id == lacks else 0
             cluster.brokers[broker_id].log_ends[TP] = LogEndAnswer("t", 0, code, 0, 5, (EpochBegin(0, 0),))
         state = await cluster.state()
-        await cluster.brokers[4].coordination.change_isr(TP, replace(state, isr=(4,)), 0)
+        await cluster.brokers[4].zk_client.change_isr(TP, replace(state, isr=(4,)), 0)
         await cluster.brokers[4].kill()
         await cluster.until(lambda: cluster.brokers[1].metadata[TP].leader in (2, 3))
         assert (await cluster.state()).leader == 5 - lacks
@@ -224,7 +224,7 @@ def test_an_election_starts_from_the_isr_in_zookeeper_not_from_the_one_remembere
         await cluster.create(assignment={0: (2, 3, 1)})
         # The leader removes broker 3 and dies before anybody hears of it.
         state = await cluster.state()
-        await cluster.brokers[2].coordination.change_isr(TP, replace(state, isr=(2, 1)), 0)
+        await cluster.brokers[2].zk_client.change_isr(TP, replace(state, isr=(2, 1)), 0)
         await cluster.brokers[2].kill()
         await cluster.until(lambda: cluster.brokers[1].hosted[TP].leader == 1)
         assert await cluster.state() == PartitionState(1, 1, (1,), 1)
@@ -307,16 +307,16 @@ def test_a_controller_that_was_cut_off_for_a_while_sees_what_it_missed() -> None
 def test_controller_that_cannot_know_what_it_has_written_reads_everything_anew(written: bool) -> None:
     async def story(cluster: Cluster) -> None:
         await cluster.create(assignment={0: (2, 3, 1)})
-        coordination = cluster.brokers[1].coordination
-        write_state = coordination.write_state
+        zk_client = cluster.brokers[1].zk_client
+        write_state = zk_client.write_state
 
         async def lose(*arguments: Any) -> int:
-            coordination.write_state = write_state  # type: ignore[method-assign]
+            zk_client.write_state = write_state  # type: ignore[method-assign]
             if written:
                 await write_state(*arguments)
             raise OutcomeUnknownError("ZooKeeper does not answer")
 
-        coordination.write_state = lose  # type: ignore[method-assign]
+        zk_client.write_state = lose  # type: ignore[method-assign]
         await cluster.brokers[2].kill()
         await cluster.until(lambda: cluster.brokers[3].hosted[TP].leader == 3)
         await cluster.until(lambda: cluster.controller.controller_epoch == 2)
@@ -369,17 +369,17 @@ def test_a_partitions_state_that_nobody_can_read_costs_nobody_the_controller_nor
 
 @on_virtual_time
 async def test_reigns_that_fail_at_once_follow_one_another_ever_more_slowly_whatever_they_fail_of() -> None:
-    class Odd(Coordination):
+    class Odd(ZkClient):
         async def topics_to_delete(self, *, watch: bool = False) -> list[str]:
             raise LookupError("nobody foresaw this")
 
-    coordination = Odd(MemoryZooKeeper().connect(), VirtualClock())
-    await coordination.ensure_paths()
+    zk_client = Odd(MemoryZooKeeper().connect(), VirtualClock())
+    await zk_client.ensure_paths()
     settings = BrokerSettings(broker_id=1, log_dirs=("unused",), zookeeper="127.0.0.1:1")
-    shell = ControllerShell(settings, coordination, VirtualClock(), Identity("", 1, broker_epoch=1))
+    shell = ControllerShell(settings, zk_client, VirtualClock(), Identity("", 1, broker_epoch=1))
     await shell.start()
     await asyncio.sleep(60)
-    epoch = (await coordination.read_seat()).epoch
+    epoch = (await zk_client.read_controller()).epoch
     assert 100 < epoch < 60_000 / MOST_BACKOFF_MS + 10, "each of them costs the cluster an epoch"
     await shell.stop()
 
@@ -388,17 +388,17 @@ class Alone:
     """A broker that runs for the seat, and has a ZooKeeper from which every answer takes its time."""
 
     def __init__(self) -> None:
-        weather = Weather(request_ms=(20, 20), answer_ms=(20, 20))
+        weather = NetworkConditions(request_ms=(20, 20), answer_ms=(20, 20))
         self.zookeeper = MemoryZooKeeper(VirtualClock(), SESSION_TIMEOUT_MS, weather=weather)
         self.store = self.zookeeper.connect()
-        self.coordination = Coordination(self.store, VirtualClock())
+        self.zk_client = ZkClient(self.store, VirtualClock())
         settings = BrokerSettings(broker_id=1, log_dirs=("unused",), zookeeper="127.0.0.1:1")
-        self.shell = ControllerShell(settings, self.coordination, VirtualClock(), Identity("", 1, broker_epoch=1))
+        self.shell = ControllerShell(settings, self.zk_client, VirtualClock(), Identity("", 1, broker_epoch=1))
 
     async def run_for_the_seat(self) -> None:
         """Until it has asked for it."""
         asked = asyncio.Event()
-        await self.coordination.ensure_paths()
+        await self.zk_client.ensure_paths()
         self.store.way.on_write = lambda write: asked.set()
         await self.shell.start()
         await asked.wait()
@@ -419,7 +419,7 @@ async def test_a_seat_that_is_won_while_its_winner_stops_is_given_up() -> None:
         await asyncio.sleep(under_way_s)
         assert broker.holder() == (0 if under_way_s < 0.02 else broker.store.session_id)
         await broker.shell.stop()
-        assert (await broker.coordination.read_seat()).epoch == 1, "it was won"
+        assert (await broker.zk_client.read_controller()).epoch == 1, "it was won"
         assert broker.holder() == 0
 
 
@@ -461,7 +461,7 @@ def told_settings(broker: Broker) -> dict[str, str]:
 def test_settings_that_somebody_changes_reach_every_broker_and_the_notification_goes() -> None:
     async def story(cluster: Cluster) -> None:
         await cluster.create(num_partitions=2)
-        settings = cluster.brokers[3].coordination.topic_configs
+        settings = cluster.brokers[3].zk_client.topic_configs
         await settings.change("t", lambda before: {**before, "retention.ms": "5"})
         everybody = cluster.brokers.values()
         await cluster.until(lambda: all(told_settings(broker) == {"retention.ms": "5"} for broker in everybody))
@@ -474,7 +474,7 @@ def test_settings_that_change_while_the_controller_cannot_hear_it_are_told_when_
     async def story(cluster: Cluster) -> None:
         await cluster.create(num_partitions=1)
         cluster.brokers[1].store.way.refuse()
-        settings = cluster.brokers[3].coordination.topic_configs
+        settings = cluster.brokers[3].zk_client.topic_configs
         await settings.change("t", lambda before: {**before, "retention.ms": "5"})
         assert all(told_settings(broker) == {} for broker in cluster.brokers.values())
         cluster.brokers[1].store.way.heal()

@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import pytest
 
-from cluster.coordination import Coordination
-from cluster.memory import MemoryZooKeeper
-from cluster.state import BrokerRegistration, ControllerSeat, PartitionState, TopicAssignment, VersionedState
+from cluster.state import BrokerRegistration, ControllerLease, PartitionState, TopicAssignment, VersionedState
+from cluster.zookeeper.client import ZkClient
+from cluster.zookeeper.in_memory import MemoryZooKeeper
 from node.controller_shell import ControllerShell
 from node.detector import FenceLimiter
 from node.identity import Identity
@@ -40,16 +40,16 @@ async def test_a_controller_that_hangs_up_but_still_accepts_keeps_its_seat() -> 
     door = await asyncio.start_server(hang_up, "127.0.0.1", 0)
     port = door.sockets[0].getsockname()[1]
     zookeeper, clock = MemoryZooKeeper(session_timeout_ms=60_000), SystemClock()
-    odd, me = (Coordination(zookeeper.connect(), clock, patience_ms=2000) for _ in range(2))
+    odd, me = (ZkClient(zookeeper.connect(), clock, patience_ms=2000) for _ in range(2))
     await odd.ensure_paths()
     await odd.register_broker(registration(2, "127.0.0.1", port))
-    seat = await odd.take_seat(2, await odd.read_seat())
+    seat = await odd.try_become_controller(2, await odd.read_controller())
     settings = BrokerSettings(broker_id=1, log_dirs=("unused",), zookeeper="127.0.0.1:1")
     shell = ControllerShell(settings, me, clock, Identity("", 1, broker_epoch=1))
     await shell.start()
     for _ in range(6):  # the handshake and the plain connect of three suspicions
         await knocks.acquire()
-    assert await me.read_seat() == seat
+    assert await me.read_controller() == seat
     assert (shell.controller_id, shell.is_controller) == (2, False)
     await shell.stop()
     door.close()
@@ -62,8 +62,8 @@ def a_reign() -> Reign:
     async def nobody(*_: object) -> None:
         raise AssertionError("nobody is dialled here")
 
-    coordination, clock = Coordination(MemoryZooKeeper().connect(), SystemClock()), SystemClock()
-    return Reign(ControllerSeat(1, 1, 1), coordination, clock, FenceLimiter(1000), nobody)  # type: ignore[arg-type]
+    zk_client, clock = ZkClient(MemoryZooKeeper().connect(), SystemClock()), SystemClock()
+    return Reign(ControllerLease(1, 1, 1), zk_client, clock, FenceLimiter(1000), nobody)  # type: ignore[arg-type]
 
 
 def answered(code: int) -> LeaderAndIsrResponse:
@@ -109,17 +109,17 @@ async def test_a_leader_that_does_not_go_on_in_its_epoch_after_a_restart_is_give
 async def test_a_controller_reigns_in_an_epoch_above_all_that_its_broker_knows_whatever_zookeeper_says(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    coordination, clock = Coordination(MemoryZooKeeper().connect(), SystemClock(), patience_ms=2000), SystemClock()
-    await coordination.ensure_paths()
+    zk_client, clock = ZkClient(MemoryZooKeeper().connect(), SystemClock(), patience_ms=2000), SystemClock()
+    await zk_client.ensure_paths()
     settings = BrokerSettings(broker_id=1, log_dirs=("unused",), zookeeper="127.0.0.1:1")
     known = [7]
-    shell = ControllerShell(settings, coordination, clock, Identity("", 1), known_epoch=lambda: known[-1])
+    shell = ControllerShell(settings, zk_client, clock, Identity("", 1), known_epoch=lambda: known[-1])
     for epoch in (8, 9):
         await shell.start()
         async with asyncio.timeout(20):
             while not shell.is_controller:  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
-        assert (shell.controller_epoch, (await coordination.read_seat()).epoch) == (epoch, epoch)
+        assert (shell.controller_epoch, (await zk_client.read_controller()).epoch) == (epoch, epoch)
         known.append(epoch)
         await shell.stop()
     said = [record.getMessage() for record in caplog.records if record.levelname == "ERROR"]

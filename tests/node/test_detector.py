@@ -8,7 +8,7 @@ import socket
 import pytest
 
 from cluster.state import BrokerRegistration
-from cluster.store import OutcomeUnknownError
+from cluster.zookeeper.store import OutcomeUnknownError
 from node.detector import Detector, FenceLimiter, ProbeOutcome, probe
 from tests.hand_clock import HandClock
 from tidelog.listeners import BROKERS, CLIENTS

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
+from cluster.groups.effects import Outcome
 from cluster.groups.group import Group
-from cluster.groups.outcomes import Outcome
 from tests.node.client_requests import TP
 from tests.node.group_cluster import GROUP, NOT_YET, TP1, GroupCluster
 from tests.node.memory_log import MemoryLog

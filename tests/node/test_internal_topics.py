@@ -262,7 +262,7 @@ def test_a_controller_refuses_to_delete_extend_or_shrink_the_offsets_topic() -> 
         small = CreateTopicsRequest((NewTopic("__consumer.offsets", 1, 1),), 5000)
         (created,) = (await controller.topics.create_topics(small)).topics
         assert created.error_code == InvalidTopicError.code
-        topic = await cluster.brokers[1].coordination.read_topic(OFFSETS_TOPIC)
+        topic = await cluster.brokers[1].zk_client.read_topic(OFFSETS_TOPIC)
         assert topic is not None and topic.partitions == {0: (1, 2, 3)}
         assert not cluster.exists(f"/admin/delete_topics/{OFFSETS_TOPIC}")
 
@@ -273,7 +273,7 @@ def test_a_controller_judges_a_reassignment_by_settings_that_changed_since() -> 
     async def story(cluster: Cluster) -> None:
         await cluster.create(OFFSETS_TOPIC, assignment={0: (1, 2, 3, 4)}, configs=SAFE)
         changed = SAFE | {"min.insync.replicas": "4"}
-        await cluster.brokers[2].coordination.topic_configs.change(OFFSETS_TOPIC, lambda before: changed)
+        await cluster.brokers[2].zk_client.topic_configs.change(OFFSETS_TOPIC, lambda before: changed)
         reign = cluster.controller._reign
         assert reign is not None
         await cluster.until(lambda: reign.controller.topics[OFFSETS_TOPIC].configs == changed)

@@ -10,9 +10,9 @@ from typing import Any, TypeVar
 
 import pytest
 
-from cluster.memory import MemoryZooKeeper
-from cluster.partition import Partition
+from cluster.replication.partition import Partition
 from cluster.state import PartitionState, VersionedState
+from cluster.zookeeper.in_memory import MemoryZooKeeper
 from node.history import LONGEST_WAIT_S, HistoryFile, KeptJournal, Tracebacks
 from node.journal import NO_JOURNAL, Journal
 from node.session import Session

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from cluster.partition import Role
+from cluster.replication.partition import Role
 from node import exposition, replica_measures
 from node.durations import Durations, RequestTimes
 from node.http_port import Answer, line

@@ -6,11 +6,11 @@ import asyncio
 
 import pytest
 
-from cluster import znodes
-from cluster.coordination import Coordination
 from cluster.state import TopicAssignment
-from cluster.store import OutcomeUnknownError
-from cluster.topic_nodes import TopicNodes
+from cluster.zookeeper import znodes
+from cluster.zookeeper.client import ZkClient
+from cluster.zookeeper.store import OutcomeUnknownError
+from cluster.zookeeper.topic_znodes import TopicZnodes
 from node.internal_topics import InternalTopicRules
 from node.partition_commands import PartitionCommands
 from tests.node.controller_cluster import TP, Cluster, SkippingClock, run
@@ -47,7 +47,7 @@ def test_partitions_are_added_and_led_before_the_answer_comes() -> None:
         for number in (1, 2):
             message = cluster.brokers[3].metadata[TopicPartition("t", number)]
             assert message.leader in message.isr and len(message.replicas) == 2
-        topic = await cluster.brokers[1].coordination.read_topic("t")
+        topic = await cluster.brokers[1].zk_client.read_topic("t")
         assert topic is not None and sorted(topic.partitions) == [0, 1, 2] and topic.version == 1
 
     run(story)
@@ -84,24 +84,24 @@ def test_what_is_not_begun_by_the_deadline_is_not_done(monkeypatch: pytest.Monke
             await cluster.create(name, assignment={0: (1, 2)})
         clock, reign = SkippingClock(), cluster.controller._reign
         assert reign is not None
-        commands, coordination = (
+        commands, zk_client = (
             PartitionCommands(lambda: reign, InternalTopicRules.of(cluster.brokers[1].settings), clock),
-            cluster.brokers[1].coordination,
+            cluster.brokers[1].zk_client,
         )
-        write = TopicNodes.write_assignment
+        write = TopicZnodes.write_assignment
 
-        async def slow(nodes: TopicNodes, assignment: TopicAssignment, epoch_version: int) -> TopicAssignment:
+        async def slow(nodes: TopicZnodes, assignment: TopicAssignment, epoch_version: int) -> TopicAssignment:
             clock.skipped_ms += 60_000
             return await write(nodes, assignment, epoch_version)
 
-        monkeypatch.setattr(TopicNodes, "write_assignment", slow)
+        monkeypatch.setattr(TopicZnodes, "write_assignment", slow)
         new = CreatePartitionsRequest((NewPartitions("t", 2), NewPartitions("u", 2)), timeout_ms=5000)
         late = (await commands.create_partitions(new)).topics
         assert [each.error_code for each in late] == [0, RequestTimedOutError.code]
         wanted = (WantedReplicas("t", 0, (1, 3)), WantedReplicas("u", 0, (1, 3)))
         moved = await commands.alter_reassignments(AlterPartitionReassignmentsRequest(wanted, timeout_ms=5000))
         assert [each.error_code for each in moved.partitions] == [0, RequestTimedOutError.code]
-        first, second = await coordination.read_topic("t"), await coordination.read_topic("u")
+        first, second = await zk_client.read_topic("t"), await zk_client.read_topic("u")
         assert first is not None and sorted(first.partitions) == [0, 1] and 3 in first.partitions[0]
         assert second is not None and second.partitions == {0: (1, 2)}
 
@@ -202,21 +202,21 @@ def test_a_reassignment_is_listed_cancelled_and_refused() -> None:
         await cluster.until(lambda: TP not in cluster.brokers[3].hosted)
         while (await commands.list_reassignments(ListPartitionReassignmentsRequest())).partitions:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
-        topic = await cluster.brokers[1].coordination.read_topic("t")
+        topic = await cluster.brokers[1].zk_client.read_topic("t")
         assert topic is not None and set(topic.partitions[0]) == {1, 2} and not topic.adding and not topic.removing
 
     run(story)
 
 
 def test_a_reassignment_whose_answer_was_lost_is_found_and_carried_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def answer_lost(nodes: TopicNodes, assignment: TopicAssignment, epoch_version: int) -> TopicAssignment:
+    async def answer_lost(nodes: TopicZnodes, assignment: TopicAssignment, epoch_version: int) -> TopicAssignment:
         monkeypatch.undo()
         await nodes.write_assignment(assignment, epoch_version)
         raise OutcomeUnknownError("no answer")
 
     async def story(cluster: Cluster) -> None:
         await cluster.create(assignment={0: (1, 2)})
-        monkeypatch.setattr(TopicNodes, "write_assignment", answer_lost)
+        monkeypatch.setattr(TopicZnodes, "write_assignment", answer_lost)
         request = AlterPartitionReassignmentsRequest((WantedReplicas("t", 0, (1, 3)),), timeout_ms=5000)
         (told,) = (await cluster.controller.partitions.alter_reassignments(request)).partitions
         assert told.error_code == RequestTimedOutError.code
@@ -228,33 +228,33 @@ def test_a_reassignment_whose_answer_was_lost_is_found_and_carried_on(monkeypatc
 def test_what_a_reign_that_stumbled_has_under_way_is_refused_once_the_next_one_has_read(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    write, under_way, read_anew = TopicNodes.write_assignment, asyncio.Event(), asyncio.Event()
+    write, under_way, read_anew = TopicZnodes.write_assignment, asyncio.Event(), asyncio.Event()
 
-    async def late(nodes: TopicNodes, assignment: TopicAssignment, epoch_version: int) -> TopicAssignment:
+    async def late(nodes: TopicZnodes, assignment: TopicAssignment, epoch_version: int) -> TopicAssignment:
         under_way.set()
         await read_anew.wait()
         return await write(nodes, assignment, epoch_version)
 
-    async def no_answer(coordination: Coordination, *, watch: bool = False) -> dict[str, int | None]:
+    async def no_answer(zk_client: ZkClient, *, watch: bool = False) -> dict[str, int | None]:
         monkeypatch.undo()
         raise OutcomeUnknownError("no answer")
 
     async def story(cluster: Cluster) -> None:
         await cluster.create(assignment={0: (1, 2)})
-        monkeypatch.setattr(TopicNodes, "write_assignment", late)
+        monkeypatch.setattr(TopicZnodes, "write_assignment", late)
         request = AlterPartitionReassignmentsRequest((WantedReplicas("t", 0, (1, 3)),), timeout_ms=5000)
         asked = asyncio.create_task(cluster.controller.partitions.alter_reassignments(request))
         await under_way.wait()
-        monkeypatch.setattr(Coordination, "read_log_dir_failures", no_answer)
+        monkeypatch.setattr(ZkClient, "read_log_dir_failures", no_answer)
         others = cluster.brokers[2], cluster.brokers[3]
         for other in others:
             other.requests.clear()
-        await others[0].coordination.notify_log_dir_failure(2)
+        await others[0].zk_client.notify_log_dir_failure(2)
         await cluster.until(lambda: all(other.requests for other in others))
         read_anew.set()
         (told,) = (await asked).partitions
         assert told.error_code == RequestTimedOutError.code
-        topic = await cluster.brokers[1].coordination.read_topic("t")
+        topic = await cluster.brokers[1].zk_client.read_topic("t")
         assert topic is not None and (topic.partitions, topic.version) == ({0: (1, 2)}, 0)
         await cluster.until(lambda: all(other.shell.controller_epoch == 2 for other in others))
         assert {other.shell.controller_id for other in others} == {1}

@@ -7,12 +7,12 @@ from dataclasses import replace
 
 import pytest
 
-from cluster import znodes
-from cluster.conflicts import BrokerIdTaken
-from cluster.coordination import Coordination
-from cluster.memory import MemoryStore, MemoryZooKeeper
 from cluster.state import BrokerRegistration
-from cluster.store import NoNodeError
+from cluster.zookeeper import znodes
+from cluster.zookeeper.client import ZkClient
+from cluster.zookeeper.in_memory import MemoryStore, MemoryZooKeeper
+from cluster.zookeeper.store import NoNodeError
+from cluster.zookeeper.write_conflicts import BrokerIdTaken
 from node.registration import Registration
 from tests.virtual_time import VirtualClock, on_virtual_time, until
 from tidelog.listeners import BROKERS, CLIENTS
@@ -29,24 +29,24 @@ class Node:
         self, zookeeper: MemoryZooKeeper, previous_session: int = 0, registration: BrokerRegistration = BROKER
     ) -> None:
         self.store: MemoryStore = zookeeper.connect()
-        self.coordination = Coordination(self.store, VirtualClock(), patience_ms=1000)
+        self.zk_client = ZkClient(self.store, VirtualClock(), patience_ms=1000)
         self.story: list[str] = []
         self.sessions: list[int] = []
         self.was_registered_when_saved: list[bool] = []
         self._zookeeper = zookeeper
         self.registration = Registration(
-            self.coordination,
+            self.zk_client,
             registration,
             previous_session=previous_session,
             save_session=self._save_session,
             on_lost=lambda: self.story.append("lost"),
             on_registered=lambda epoch: self.story.append("registered"),
             on_taken=lambda error: self.story.append(type(error).__name__),
-            on_absolved=lambda: self.story.append("absolved"),
+            on_possibly_short_cleared=lambda: self.story.append("absolved"),
         )
 
     async def start(self) -> int:
-        await self.coordination.ensure_paths()
+        await self.zk_client.ensure_paths()
         return await self.registration.start()
 
     def _save_session(self, session_id: int) -> None:
@@ -142,7 +142,7 @@ async def test_a_failure_that_nobody_foresaw_does_not_end_the_looking(
 ) -> None:
     node = Node(zookeeper)
     await node.start()
-    look = node.coordination.is_registered
+    look = node.zk_client.is_registered
     failures = [ValueError("unforeseen")]
 
     async def fail_once(broker_id: int, epoch: int, *, watch: bool) -> bool:
@@ -150,7 +150,7 @@ async def test_a_failure_that_nobody_foresaw_does_not_end_the_looking(
             raise failures.pop()
         return await look(broker_id, epoch, watch=watch)
 
-    monkeypatch.setattr(node.coordination, "is_registered", fail_once)
+    monkeypatch.setattr(node.zk_client, "is_registered", fail_once)
     await zookeeper.connect().delete(znodes.broker_path(1))
     await node.until("lost", "registered")
     assert not failures
@@ -162,7 +162,7 @@ async def test_a_polite_stop_takes_the_registration_away(zookeeper: MemoryZooKee
     node = Node(zookeeper)
     await node.start()
     await node.registration.stop()
-    assert await node.coordination.read_brokers() == {}
+    assert await node.zk_client.read_brokers() == {}
     assert node.story == ["lost"]
 
 
@@ -173,7 +173,7 @@ async def test_who_takes_its_registration_away_is_told_to_lead_no_more_though_it
     """Others lead as soon as it is gone, and acknowledge what this one would not tell of (seed 16271)."""
     node = Node(zookeeper)
     epoch = await node.start()
-    others = Coordination(zookeeper.connect(), VirtualClock(), patience_ms=1000)
+    others = ZkClient(zookeeper.connect(), VirtualClock(), patience_ms=1000)
     gone = asyncio.Event()
     others.store.subscribe(lambda event: gone.set())
     assert await others.is_registered(1, epoch, watch=True)
@@ -201,7 +201,7 @@ async def test_the_second_process_of_an_id_is_refused_and_the_first_one_untouche
     epoch = await first.start()
     with pytest.raises(BrokerIdTaken):
         await second.start()
-    assert await first.coordination.is_registered(1, epoch)
+    assert await first.zk_client.is_registered(1, epoch)
     assert first.story == []
     await first.registration.stop()
 
@@ -226,18 +226,18 @@ async def possibly_short(zookeeper: MemoryZooKeeper) -> tuple[Node, int]:
     return node, await node.start()
 
 
-async def controller(zookeeper: MemoryZooKeeper) -> tuple[Coordination, int]:
-    coordination = Coordination(zookeeper.connect(), VirtualClock())
-    seat = await coordination.take_seat(2, await coordination.read_seat())
+async def controller(zookeeper: MemoryZooKeeper) -> tuple[ZkClient, int]:
+    zk_client = ZkClient(zookeeper.connect(), VirtualClock())
+    seat = await zk_client.try_become_controller(2, await zk_client.read_controller())
     assert seat is not None
-    return coordination, seat.epoch_version
+    return zk_client, seat.epoch_version
 
 
 @on_virtual_time
 async def test_broker_hears_once_that_the_controller_has_taken_its_mark(zookeeper: MemoryZooKeeper) -> None:
     node, epoch = await possibly_short(zookeeper)
     others, fence = await controller(zookeeper)
-    await others.absolve_broker(1, epoch, fence)
+    await others.clear_possibly_short(1, epoch, fence)
     await node.until("absolved")
     await zookeeper.connect().set(znodes.broker_path(1), zookeeper.node(znodes.broker_path(1)).data)
     await asyncio.sleep(1)
@@ -253,7 +253,7 @@ async def test_mark_stays_on_each_registration_until_the_controller_takes_it(zoo
     await node.until("lost", "registered")
     second = await others.read_broker(1)
     assert second is not None and second.epoch > first and second.possibly_short
-    await others.absolve_broker(1, second.epoch, fence)
+    await others.clear_possibly_short(1, second.epoch, fence)
     await node.until("lost", "registered", "absolved")
     zookeeper.expire(node.store.session_id)
     await node.until("lost", "registered", "absolved", "lost", "registered")
@@ -268,17 +268,17 @@ async def test_mark_that_a_later_registration_lacks_stays_on_the_earlier_one(
 ) -> None:
     node, _ = await possibly_short(zookeeper)
     await asyncio.sleep(0.01)
-    rival = Coordination(zookeeper.connect(), VirtualClock())
-    look = node.coordination.read_broker
+    rival = ZkClient(zookeeper.connect(), VirtualClock())
+    look = node.zk_client.read_broker
 
     async def look_late(broker_id: int) -> BrokerRegistration | None:
         """Between the two looks another registration takes the place of the one that is marked."""
-        monkeypatch.setattr(node.coordination, "read_broker", look)
+        monkeypatch.setattr(node.zk_client, "read_broker", look)
         await rival.store.delete(znodes.broker_path(1))
         await rival.register_broker(BROKER)
         return await look(broker_id)
 
-    monkeypatch.setattr(node.coordination, "read_broker", look_late)
+    monkeypatch.setattr(node.zk_client, "read_broker", look_late)
     await rival.store.set(znodes.broker_path(1), zookeeper.node(znodes.broker_path(1)).data)
     await until(lambda: len(node.story) > 0)
     assert node.story[0] == "lost"

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from contextlib import suppress
 
-from cluster.memory import MemoryStore, MemoryZooKeeper, Weather
-from cluster.store import OutcomeUnknownError
+from cluster.zookeeper.in_memory import MemoryStore, MemoryZooKeeper, NetworkConditions
+from cluster.zookeeper.store import OutcomeUnknownError
 from node.session import Session
 from node.watchdog import Watchdog
 from tests.hand_clock import HandClock
@@ -33,7 +33,9 @@ class Counting(MemoryStore):
 async def beside_a_server_that_has_lost_its_leader() -> Counting:
     """What the others write does not come to this server, which answers reads from what it has."""
     never_ms = 24 * 3600 * 1000
-    zookeeper = MemoryZooKeeper(VirtualClock(), TIMEOUT_MS, servers=2, weather=Weather(lag_ms=(never_ms, never_ms)))
+    zookeeper = MemoryZooKeeper(
+        VirtualClock(), TIMEOUT_MS, servers=2, weather=NetworkConditions(lag_ms=(never_ms, never_ms))
+    )
     with suppress(OutcomeUnknownError):  # of a writer that is beside the same server
         await zookeeper.connect().create("/new")
     stores = [zookeeper.connect(Counting) for _ in range(6)]

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 import pytest
 
 from cluster.state import PartitionState
-from cluster.store import OutcomeUnknownError
+from cluster.zookeeper.store import OutcomeUnknownError
 from node.state_changes import StateChanges
 from node.waiting import Waiting
 from tests.node.client_requests import TP

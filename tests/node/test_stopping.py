@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from cluster.memory import MemoryZooKeeper
 from cluster.state import PartitionState, VersionedState
-from cluster.store import Store
+from cluster.zookeeper.in_memory import MemoryZooKeeper
+from cluster.zookeeper.store import Store
 from node.broker import Broker
 from node.controller_line import ControllerLine
 from node.housekeeping import Housekeeping

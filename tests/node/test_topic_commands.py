@@ -7,11 +7,11 @@ import random
 
 import pytest
 
-from cluster import topic_nodes
-from cluster.coordination import Coordination
 from cluster.state import TopicAssignment
-from cluster.store import OutcomeUnknownError
-from cluster.topic_nodes import TopicNodes
+from cluster.zookeeper import topic_znodes
+from cluster.zookeeper.client import ZkClient
+from cluster.zookeeper.store import OutcomeUnknownError
+from cluster.zookeeper.topic_znodes import TopicZnodes
 from node.topic_commands import TopicCommands
 from tests.node.controller_cluster import Cluster, SkippingClock, run
 from tidelog.control_messages import (
@@ -77,7 +77,7 @@ def test_each_topic_that_cannot_be_is_refused_with_its_own_error() -> None:
         ]
         dry = await cluster.controller.topics.create_topics(CreateTopicsRequest((NewTopic("dry", 1, 1),), 1000, True))
         assert dry.topics[0].error_code == 0
-        assert sorted(await cluster.brokers[1].coordination.topic_names()) == ["a.b", "fine"]
+        assert sorted(await cluster.brokers[1].zk_client.topic_names()) == ["a.b", "fine"]
 
     run(story)
 
@@ -90,8 +90,8 @@ def test_a_deleted_topic_is_gone_from_brokers_and_zookeeper_before_the_answer_co
         assert [topic.error_code for topic in answer.topics] == [0, UnknownTopicOrPartitionError.code]
         for broker in cluster.brokers.values():
             assert (broker.hosted, broker.metadata) == ({}, {})
-        assert await cluster.brokers[1].coordination.topic_names() == []
-        assert await cluster.brokers[1].coordination.topics_to_delete() == []
+        assert await cluster.brokers[1].zk_client.topic_names() == []
+        assert await cluster.brokers[1].zk_client.topics_to_delete() == []
         await cluster.create(num_partitions=1)
 
     run(story)
@@ -142,13 +142,13 @@ def test_what_is_not_begun_by_the_deadline_is_not_done(monkeypatch: pytest.Monke
         clock, reign, begun = SkippingClock(), cluster.controller._reign, list[str]()
         assert reign is not None
 
-        async def no_answer(_: Coordination, what: TopicAssignment | str, *__: int) -> bool:
+        async def no_answer(_: ZkClient, what: TopicAssignment | str, *__: int) -> bool:
             begun.append(what if isinstance(what, str) else what.topic)
             clock.skipped_ms += 3000
             raise OutcomeUnknownError("no answer")
 
-        monkeypatch.setattr(Coordination, "create_topic", no_answer)
-        monkeypatch.setattr(Coordination, "request_deletion", no_answer)
+        monkeypatch.setattr(ZkClient, "create_topic", no_answer)
+        monkeypatch.setattr(ZkClient, "request_deletion", no_answer)
         commands = TopicCommands(lambda: reign, cluster.brokers[1].settings, clock, random.Random(1))
         new = CreateTopicsRequest((NewTopic("a", 1, 1), NewTopic("b", 1, 1)), timeout_ms=3000)
         created = await commands.create_topics(new)
@@ -165,20 +165,20 @@ def test_while_a_topic_of_many_partitions_goes_others_have_their_turn(monkeypatc
         await cluster.create(assignment=dict.fromkeys(range(8), (1,)))
         reign = cluster.controller._reign
         assert reign is not None
-        lock, topics, remove = reign.topics_lock, reign.controller.topics, TopicNodes.remove_some
+        lock, topics, remove = reign.topics_lock, reign.controller.topics, TopicZnodes.remove_some
         turns: list[asyncio.Task[bool]] = []
 
         async def take_a_turn() -> bool:
             async with lock:
                 return "t" in topics
 
-        async def while_somebody_waits(nodes: TopicNodes, topic: str, epoch_version: int) -> bool:
+        async def while_somebody_waits(nodes: TopicZnodes, topic: str, epoch_version: int) -> bool:
             if not turns:
                 turns.append(asyncio.create_task(take_a_turn()))
             return await remove(nodes, topic, epoch_version)
 
-        monkeypatch.setattr(topic_nodes, "_REMOVAL_BATCH", 2)
-        monkeypatch.setattr(TopicNodes, "remove_some", while_somebody_waits)
+        monkeypatch.setattr(topic_znodes, "_REMOVAL_BATCH", 2)
+        monkeypatch.setattr(TopicZnodes, "remove_some", while_somebody_waits)
         answer = await cluster.controller.topics.delete_topics(DeleteTopicsRequest(("t",), timeout_ms=5000))
         assert answer.topics[0].error_code == 0 and "t" not in topics
         assert [await each for each in turns] == [True], "before it was gone"
@@ -200,6 +200,6 @@ def test_topics_that_are_busy_are_waited_for_no_longer_than_the_request_may_take
             more = CreatePartitionsRequest((NewPartitions("t", 2),), timeout_ms)
             (extended,) = (await controller.partitions.create_partitions(more)).topics
         assert {each.error_code for each in (created, deleted, extended)} == {RequestTimedOutError.code}
-        assert (await cluster.brokers[1].coordination.topic_names()) == ["t"]
+        assert (await cluster.brokers[1].zk_client.topic_names()) == ["t"]
 
     run(story)

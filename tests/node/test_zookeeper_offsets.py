@@ -8,8 +8,8 @@ from dataclasses import replace
 
 import pytest
 
-from cluster.coordination import Coordination
-from cluster.memory import MemoryStore, MemoryZooKeeper
+from cluster.zookeeper.client import ZkClient
+from cluster.zookeeper.in_memory import MemoryStore, MemoryZooKeeper
 from node.handlers.zookeeper_offsets import MAX_PARTITIONS, ZooKeeperOffsetHandlers
 from node.metadata_cache import MetadataCache
 from node.server import RequestContext
@@ -38,9 +38,9 @@ class Stage:
         server = MemoryZooKeeper(VirtualClock())
         self.store: MemoryStore = server.connect()
         self.other = server.connect()
-        self.coordination = Coordination(self.store, VirtualClock())
+        self.zk_client = ZkClient(self.store, VirtualClock())
         self.metadata = MetadataCache("c")
-        self.offsets = ZooKeeperOffsetHandlers(self.coordination.zookeeper_offsets, self.metadata, VirtualClock(), 10)
+        self.offsets = ZooKeeperOffsetHandlers(self.zk_client.zookeeper_offsets, self.metadata, VirtualClock(), 10)
         self.tell("t", 0, 1)
 
     def tell(self, topic: str, *partitions: int) -> None:
@@ -67,7 +67,7 @@ def at(offset: int, partition: int = 0, topic: str = "t", metadata: str = "") ->
 
 async def staged() -> Stage:
     stage = Stage()
-    await stage.coordination.ensure_paths()
+    await stage.zk_client.ensure_paths()
     return stage
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from cluster.topic_configs import Change
+from cluster.zookeeper.topic_configs import Change
 from node.settings import BrokerSettings
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from cluster import znodes
+from cluster.zookeeper import znodes
 from storage.directory import meta_properties
 from tests.processes.harness.cluster import RunningCluster, running_cluster
 from tests.processes.harness.ordeal import ordeal

@@ -7,8 +7,8 @@ from contextlib import ExitStack
 
 import pytest
 
-from cluster import znodes
 from cluster.state import TopicAssignment
+from cluster.zookeeper import znodes
 from tests.processes.harness.asking import ask
 from tests.processes.harness.cluster import RunningCluster
 from tests.processes.harness.ordeal import ordeal

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cluster import znodes
+from cluster.zookeeper import znodes
 from tests.processes.harness.cluster import RunningCluster
 from tests.processes.harness.ordeal import ordeal
 from tests.processes.harness.replica_files import assert_replicas_identical, end_on_disk

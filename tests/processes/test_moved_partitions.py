@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from cluster import znodes
 from cluster.state import TopicAssignment
+from cluster.zookeeper import znodes
 from tests.processes.harness.cluster import RunningCluster, running_cluster
 from tests.processes.harness.replica_files import assert_replicas_identical
 from tests.processes.harness.waiting import require_bite, wait_for

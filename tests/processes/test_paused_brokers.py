@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from cluster import znodes
+from cluster.zookeeper import znodes
 from tests.processes.harness.asking import ask_to_append
 from tests.processes.harness.cluster import RunningCluster
 from tests.processes.harness.ordeal import ordeal

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from cluster import znodes
+from cluster.zookeeper import znodes
 from tests.processes.harness.cluster import RunningCluster, running_cluster
 from tests.processes.harness.ordeal import ordeal
 from tests.processes.harness.waiting import require_bite, wait_for

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from cluster import znodes
+from cluster.zookeeper import znodes
 from tests.processes.harness.asking import ask_to_append
 from tests.processes.harness.cluster import RunningCluster, running_cluster
 from tests.processes.harness.ordeal import ordeal

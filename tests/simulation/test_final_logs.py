@@ -8,7 +8,7 @@ import pytest
 from simulation.crashable_files import CrashableFiles
 from simulation.final_logs import replica_log
 
-from cluster.partition import Partition
+from cluster.replication.partition import Partition
 from node.replica import Replica
 from storage.export_logs import read_replica
 from storage.files import Files

@@ -12,7 +12,7 @@ from simulation.seeds import tell
 from simulation.story import Story
 from simulation.summary import Summary
 
-from cluster.partition import Partition
+from cluster.replication.partition import Partition
 from node.coordinator import shards
 
 

@@ -9,10 +9,10 @@ from typing import Any, cast
 from simulation.page_cache import KEPT
 from simulation.power import Wholeness
 
-from cluster import znodes
-from cluster.memory import MemoryZooKeeper
 from cluster.state import PartitionState
-from cluster.store import Create, Operation, Set
+from cluster.zookeeper import znodes
+from cluster.zookeeper.in_memory import MemoryZooKeeper
+from cluster.zookeeper.store import Create, Operation, Set
 from tidelog.checker.broker_events import HighWatermark
 from tidelog.model import NO_LEADER, TopicPartition
 

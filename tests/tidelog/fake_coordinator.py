@@ -8,9 +8,9 @@ from collections import defaultdict
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from cluster.groups.effects import Answer, Joined, Outcome, Store, Synced
 from cluster.groups.group import Group, GroupSettings, GroupState
 from cluster.groups.member import JoinRequest, Protocol
-from cluster.groups.outcomes import Answer, Joined, Outcome, Store, Synced
 from tidelog.errors import (
     BrokerError,
     CoordinatorLoadInProgressError,

@@ -13,8 +13,8 @@ from pathlib import Path
 
 from kazoo.client import KazooClient
 
-from cluster import znodes
 from cluster.state import VersionedState
+from cluster.zookeeper import znodes
 from tests.processes.harness.waiting import wait_for
 from tidelog import Admin, NewTopic, TopicPartition
 from tidelog.chaos.sessions import expire

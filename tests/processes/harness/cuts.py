@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from cluster import znodes
+from cluster.zookeeper import znodes
 from tests.processes.harness.cluster import RunningCluster, running_cluster
 from tests.processes.harness.replica_files import assert_replicas_identical
 from tests.processes.harness.waiting import wait_for

@@ -11,8 +11,8 @@ from typing import Self
 from kazoo.client import KazooClient
 from kazoo.protocol.states import ZnodeStat
 
-from cluster import znodes
 from cluster.state import VersionedState
+from cluster.zookeeper import znodes
 from tidelog import TopicPartition
 from tidelog.model import NO_LEADER
 

@@ -1,0 +1,276 @@
+"""One client of ZooKeeper's twin."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from cluster.zookeeper.in_memory.link import Link, Way, Work
+from cluster.zookeeper.in_memory.network_conditions import delay_s
+from cluster.zookeeper.in_memory.server import Member, Outcome
+from cluster.zookeeper.in_memory.stream import Home
+from cluster.zookeeper.in_memory.tree import Committed
+from cluster.zookeeper.store import (
+    ANY_VERSION,
+    Create,
+    Delete,
+    Listener,
+    Node,
+    NodeStat,
+    NoNodeError,
+    Operation,
+    OutcomeUnknownError,
+    Result,
+    SessionChanged,
+    SessionExpiredError,
+    SessionState,
+    Set,
+    StoreError,
+    StoreEvent,
+    TransactionFailedError,
+)
+from tidelog.clock import Clock
+
+if TYPE_CHECKING:
+    from cluster.zookeeper.in_memory.ensemble import MemoryZooKeeper
+
+#: How long a client that leaves waits to be told that its session has ended.
+_CLOSE_PATIENCE_S = 3.0
+
+T = TypeVar("T")
+
+
+class MemoryStore:
+    """A `Store`; made by `MemoryZooKeeper.connect` or `open`.
+
+    way             its network, where faults are commanded
+    home            its loop
+    lose_requests   so many of the next writes fail without having happened
+    lose_answers    so many of the next writes happen without an answer
+    """
+
+    def __init__(self, zookeeper: MemoryZooKeeper, way: Way, clock: Clock, session_timeout_ms: int, home: Home) -> None:
+        self.way = way
+        self.home = home
+        self.session_timeout_ms = session_timeout_ms
+        self.session_id = 0
+        self.lose_requests = 0
+        self.lose_answers = 0
+        self.confirmed_at_ms = clock.monotonic_ms()
+        self._zookeeper = zookeeper
+        self._clock = clock
+        self._listeners: list[Listener] = []
+        self._link: Link | None = None
+        self._connected = asyncio.Event()
+        self._pending: dict[asyncio.Future[Any], None] = {}
+        self._dialling: asyncio.TimerHandle | None = None
+        self._seen_zxid = 0
+        self._closed = False
+        way.enter(self)
+
+    # --- the session -----------------------------------------------------------------------------------------
+
+    @property
+    def connected(self) -> bool:
+        return self._connected.is_set()
+
+    async def until_connected(self) -> None:
+        await self._connected.wait()
+
+    def subscribe(self, listener: Listener) -> Callable[[], None]:
+        self._listeners.append(listener)
+
+        def unsubscribe() -> None:
+            if listener in self._listeners:
+                self._listeners.remove(listener)
+
+        return unsubscribe
+
+    def begin(self) -> None:
+        """Connected with a session of its own, before anything else happens."""
+        self._link = Link(self.way, self._zookeeper.member(0), self)
+        self._zookeeper.welcome(0, self.session_timeout_ms, self._link, partial(setattr, self, "session_id"))
+        self._connected.set()
+
+    async def close(self) -> None:
+        """Where ZooKeeper cannot be reached the session ends by itself."""
+        if self._closed:
+            return
+        self._closed = True
+        if self._link is not None and self.connected:
+            left: asyncio.Future[Any] = self.home().create_future()
+            self._pending[left] = None
+            self._link.ask(self._zookeeper.leave, partial(_settle, left))
+            await asyncio.wait([left], timeout=_CLOSE_PATIENCE_S)
+        self.vanish()
+
+    def vanish(self) -> None:
+        """The client's process is killed: it notices nothing any more, and its session ends by itself."""
+        self._closed = True
+        self.way.leave(self)
+        if self._dialling is not None:
+            self._dialling.cancel()
+        if self._link is not None:
+            self._link.give_up()
+
+    # --- requests --------------------------------------------------------------------------------------------
+
+    async def get(self, path: str, *, watch: bool = False) -> Node:
+        def read(member: Member, link: Link) -> Node:
+            node = member.tree.node(path)
+            if watch:
+                member.watch(path, link, children=False)
+            return Node(node.data, node.stat())
+
+        return await self._read(read)
+
+    async def exists(self, path: str, *, watch: bool = False) -> NodeStat | None:
+        def read(member: Member, link: Link) -> NodeStat | None:
+            if watch:
+                member.watch(path, link, children=False)
+            try:
+                return member.tree.node(path).stat()
+            except NoNodeError:
+                return None
+
+        return await self._read(read)
+
+    async def children(self, path: str, *, watch: bool = False) -> list[str]:
+        def read(member: Member, link: Link) -> list[str]:
+            names = sorted(member.tree.node(path).children)
+            if watch:
+                member.watch(path, link, children=True)
+            return names
+
+        return await self._read(read)
+
+    async def sync(self, path: str) -> None:
+        await self._ask(self._zookeeper.sync, by_leader=True)
+
+    async def create(
+        self, path: str, data: bytes = b"", *, ephemeral: bool = False, sequence: bool = False
+    ) -> tuple[str, NodeStat]:
+        made, stat = await self._write_one(Create(path, data, ephemeral, sequence))
+        assert stat is not None
+        return str(made), stat
+
+    async def set(self, path: str, data: bytes, version: int = ANY_VERSION) -> int:
+        _, stat = await self._write_one(Set(path, data, version))
+        assert stat is not None
+        return stat.version
+
+    async def delete(self, path: str, version: int = ANY_VERSION) -> None:
+        await self._write_one(Delete(path, version))
+
+    async def multi(self, operations: Sequence[Operation]) -> list[Result]:
+        return (await self._write(operations)).results
+
+    async def _write_one(self, operation: Operation) -> tuple[Result, NodeStat | None]:
+        try:
+            committed = await self._write([operation])
+        except TransactionFailedError as error:
+            raise error.cause from None
+        return committed.results[0], committed.stats[0]
+
+    async def _write(self, operations: Sequence[Operation]) -> Committed:
+        def work(link: Link, answer: Callable[[Outcome], None]) -> None:
+            self._zookeeper.propose(operations, link.session_id, link.member, answer)
+
+        for operation in operations:
+            if isinstance(operation, Set):
+                self.way.on_write(operation)
+        if self.lose_requests:
+            self.lose_requests -= 1
+            raise OutcomeUnknownError("the request was lost")
+        committed: Committed = await self._ask(work, by_leader=True)
+        if self.lose_answers:
+            self.lose_answers -= 1
+            raise OutcomeUnknownError("the answer was lost")
+        return committed
+
+    async def _read(self, read: Callable[[Member, Link], T]) -> T:
+        def work(link: Link, answer: Callable[[T | StoreError], None]) -> None:
+            try:
+                answer(read(link.member, link))
+            except StoreError as error:
+                answer(error)
+
+        found: T = await self._ask(work)
+        return found
+
+    async def _ask(self, work: Work, *, by_leader: bool = False) -> Any:
+        """What is answered within a session timeout; raised where it is an error. What is answered `by_leader`
+        confirms the session.
+        """
+        if self._closed:
+            raise SessionExpiredError("the session is closed")
+        if self._link is None or not self.connected:
+            raise OutcomeUnknownError("no connection to ZooKeeper")
+        loop, sent_at_ms = self.home(), self._clock.monotonic_ms()
+        answered: asyncio.Future[Any] = loop.create_future()
+        self._pending[answered] = None
+        silence = OutcomeUnknownError("ZooKeeper does not answer")
+        timer = loop.call_later(self.session_timeout_ms / 1000, _settle, answered, silence)
+        self._link.ask(work, partial(_settle, answered))
+        try:
+            outcome = await answered
+        finally:
+            timer.cancel()
+            del self._pending[answered]
+        if by_leader and not isinstance(outcome, OutcomeUnknownError):
+            self.confirmed_at_ms = max(self.confirmed_at_ms, sent_at_ms)
+        if isinstance(outcome, StoreError):
+            raise outcome
+        return outcome
+
+    # --- for the connection and its network ------------------------------------------------------------------
+
+    def deliver(self, event: StoreEvent) -> None:
+        """To all who have subscribed."""
+        for listener in list(self._listeners):
+            listener(event)
+
+    def reach(self) -> None:
+        """Connects, unless that is under way, or there is no way."""
+        if self._closed or self._link is not None or self._dialling is not None or not self.way.open:
+            return
+        wait_s = delay_s(self.way.dice, self.way.weather.reconnect_ms)
+        self._dialling = self.home().call_later(wait_s, self._dial)
+
+    def lose(self, link: Link) -> None:
+        """The connection is gone, and with it what was watched. Those who wait for answers wait no longer."""
+        if link is not self._link:
+            return
+        self._seen_zxid = link.member.tree.zxid
+        self._link = None
+        was_connected = self.connected
+        self._connected.clear()
+        if was_connected and not self._closed:
+            # In a later turn, since whoever broke the connection may be in the middle of something.
+            self.home().call_soon(self.deliver, SessionChanged(SessionState.SUSPENDED))
+        for answered in self._pending:
+            _settle(answered, OutcomeUnknownError("the connection to ZooKeeper is gone"))
+        self.reach()
+
+    def _dial(self) -> None:
+        self._dialling = None
+        if not self.way.open:
+            return
+        self._link = Link(self.way, self._zookeeper.member(self._seen_zxid), self)
+        self._link.ask(partial(self._zookeeper.welcome, self.session_id, self.session_timeout_ms), self._adopt)
+
+    def _adopt(self, session_id: int) -> None:
+        """The server's word about the session; 0: it is over, and the next connection opens another."""
+        before, self.session_id = self.session_id, session_id
+        if session_id:
+            self._connected.set()
+            self.deliver(SessionChanged(SessionState.CONNECTED))
+        elif before:
+            self.deliver(SessionChanged(SessionState.EXPIRED))
+
+
+def _settle(answered: asyncio.Future[Any], outcome: Any) -> None:
+    if not answered.done():
+        answered.set_result(outcome)

@@ -1,0 +1,175 @@
+"""The servers: one leads and decides, the others come after it; together they keep the sessions."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from functools import partial
+from random import Random
+from typing import Any, TypeVar
+
+from cluster.zookeeper.in_memory.client import MemoryStore
+from cluster.zookeeper.in_memory.link import Health, Link, Way
+from cluster.zookeeper.in_memory.network_conditions import FAULTLESS, NetworkConditions, delay_s
+from cluster.zookeeper.in_memory.server import Member, Outcome
+from cluster.zookeeper.in_memory.sessions import Sessions
+from cluster.zookeeper.in_memory.stream import Home, Stream
+from cluster.zookeeper.in_memory.tree import Committed, Znode
+from cluster.zookeeper.store import Delete, Operation, UnreachableError
+from tidelog.clock import Clock, SystemClock
+
+S = TypeVar("S", bound=MemoryStore)
+
+
+class MemoryZooKeeper:
+    """An ensemble in memory; its clients' faults are commanded at their `Way`, its own here.
+
+    clock       serves the session timers of the clients; a client may have another
+    on_change   told of each node that was made, set or deleted, before anybody else is
+    servers     with more than one, a client may read what is older than what others have written, until it asks to sync
+    home        the loop of the servers, where it is not that of whoever calls
+    """
+
+    def __init__(
+        self,
+        clock: Clock | None = None,
+        session_timeout_ms: int = 6000,
+        *,
+        servers: int = 1,
+        weather: NetworkConditions = FAULTLESS,
+        dice: Random | None = None,
+        home: Home = asyncio.get_running_loop,
+    ) -> None:
+        self.clock: Clock = clock or SystemClock()
+        self.session_timeout_ms = session_timeout_ms
+        self.weather = weather
+        self.on_change: Callable[[str], object] = lambda path: None
+        self.sessions = Sessions(self.expire, home)
+        self._dice = dice or Random(0)
+        self._leader = Member()
+        self._followers = [(Member(), Stream(home)) for _ in range(servers - 1)]
+        self._health = Health()
+        self._ways: list[Way] = []
+        self._links: dict[int, Link] = {}
+
+    # --- clients ---------------------------------------------------------------------------------------------
+
+    def way(self) -> Way:
+        """A network between some machine and this ensemble, in the weather of the ensemble."""
+        way = Way(self.weather, self._dice, self.sessions, self._health)
+        self._ways.append(way)
+        return way
+
+    def connect(self, kind: type[S] = MemoryStore, *, way: Way | None = None) -> S:  # type: ignore[assignment]
+        """A client whose session is open by now, over a way of its own unless one is given."""
+        store = kind(self, way or self.way(), self.clock, self.session_timeout_ms, asyncio.get_running_loop)
+        store.begin()
+        return store
+
+    async def open(
+        self, way: Way, *, session_timeout_ms: int, clock: Clock | None = None, connect_timeout_ms: int = 15_000
+    ) -> MemoryStore:
+        """A client that finds its way as a real one does, on the loop of who calls. UnreachableError where it takes too
+        long.
+        """
+        loop = asyncio.get_running_loop()
+        store = MemoryStore(self, way, clock or self.clock, session_timeout_ms, lambda: loop)
+        store.reach()
+        try:
+            async with asyncio.timeout(connect_timeout_ms / 1000):
+                await store.until_connected()
+        except TimeoutError:
+            raise UnreachableError(f"no ZooKeeper answers in memory (tried for {connect_timeout_ms} ms)") from None
+        finally:
+            if not store.connected:
+                await store.close()
+        return store
+
+    # --- faults ----------------------------------------------------------------------------------------------
+
+    def expire(self, session_id: int) -> None:
+        """Ends a session: its ephemerals go, and its client learns of it as soon as it can be reached."""
+        if not self.sessions.end(session_id):
+            return
+        ephemerals = self._leader.tree.ephemerals(session_id)
+        self.propose([Delete(path) for path in ephemerals], 0, self._leader, lambda outcome: None)
+        if link := self._links.pop(session_id, None):
+            link.hang_up()
+
+    def stop(self) -> None:
+        """The servers are killed; sessions and data stay on their disks."""
+        self._set_health(up=False)
+        self.sessions.stop()
+
+    def start(self) -> None:
+        """They are up again, and every session has its whole timeout to come back."""
+        self.sessions.start()
+        self._set_health()
+
+    def freeze(self) -> None:
+        """The servers hang: connections stand, nobody is answered."""
+        self.sessions.sleep()
+        self._set_health(awake=False)
+
+    def thaw(self) -> None:
+        """They go on. First they end the sessions of which they have heard nothing, it seems to them, for too long."""
+        self.sessions.wake()
+        self._set_health()
+
+    def _set_health(self, *, up: bool = True, awake: bool = True) -> None:
+        self._health.up, self._health.awake = up, awake
+        for way in self._ways:
+            way.changed()
+
+    # --- to look at ------------------------------------------------------------------------------------------
+
+    def node(self, path: str) -> Znode:
+        """As the leader has it; NoNodeError."""
+        return self._leader.tree.node(path)
+
+    # --- for clients and their connections -------------------------------------------------------------------
+
+    def member(self, seen_zxid: int) -> Member:
+        """Some server that is not behind what a client has seen."""
+        members = [member for member, _ in self._followers if member.tree.zxid >= seen_zxid]
+        return self._dice.choice([self._leader, *members]) if members else self._leader
+
+    def welcome(self, session_id: int, timeout_ms: int, link: Link, answer: Callable[[Any], None]) -> None:
+        """Answers with the id of the session: this one, a new one for 0, or 0 where this one is over."""
+        if session_id == 0:
+            session_id = self.sessions.open(timeout_ms)
+        elif session_id not in self.sessions:
+            answer(0)
+            link.hang_up()
+            return
+        if before := self._links.get(session_id):
+            before.session_id = 0  # it moves; what is under way over the other connection is not served any more
+            before.end()
+        self._links[session_id] = link
+        link.session_id = session_id
+        self.sessions.heard(session_id)
+        answer(session_id)
+
+    def propose(
+        self, operations: Sequence[Operation], owner: int, member: Member, answer: Callable[[Outcome], None]
+    ) -> None:
+        """Decides and commits; answers once the server at hand has done so as well."""
+        outcome = self._leader.commit(operations, owner)
+        if isinstance(outcome, Committed):
+            for change in outcome.changes:
+                self.on_change(change.path)
+        for follower, stream in self._followers:
+            stream.send(delay_s(self._dice, self.weather.lag_ms), partial(follower.commit, operations, owner))
+        member.when_applied(self._leader.tree.zxid, lambda: answer(outcome))
+
+    def sync(self, link: Link, answer: Callable[[Any], None]) -> None:
+        """Answers once the server at hand has all that the leader has now."""
+        link.member.when_applied(self._leader.tree.zxid, lambda: answer(None))
+
+    def leave(self, link: Link, answer: Callable[[Any], None]) -> None:
+        """Ends the session of a client that wants no more."""
+        session_id = link.session_id
+        self._links.pop(session_id, None)
+        link.session_id = 0
+        self.expire(session_id)
+        answer(None)

@@ -1,0 +1,76 @@
+"""One server of the ensemble: its copy of the tree, and what is watched in it."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from cluster.zookeeper.in_memory.tree import Change, Committed, Kind, Tree, parent_of
+from cluster.zookeeper.store import Operation, TransactionFailedError
+
+#: What a transaction came to.
+Outcome = Committed | TransactionFailedError
+
+
+class Watcher(Protocol):
+    """A client's connection."""
+
+    def tell(self, path: str) -> None:
+        """The watch on this path has fired."""
+
+
+class Member:
+    """Commits what the leader says, in its order. A watch fires once, and is gone with the connection that set it."""
+
+    def __init__(self) -> None:
+        self.tree = Tree()
+        self._on_data: dict[str, dict[Watcher, None]] = {}
+        self._on_children: dict[str, dict[Watcher, None]] = {}
+        self._awaited: deque[tuple[int, Callable[[], None]]] = deque()
+
+    def watch(self, path: str, watcher: Watcher, *, children: bool) -> None:
+        """Setting it twice is setting it once."""
+        watched = self._on_children if children else self._on_data
+        watched.setdefault(path, {})[watcher] = None
+
+    def forget(self, watcher: Watcher) -> None:
+        for watched in (self._on_data, self._on_children):
+            for path in [path for path, watchers in watched.items() if watcher in watchers]:
+                del watched[path][watcher]
+                if not watched[path]:
+                    del watched[path]
+
+    def when_applied(self, zxid: int, then: Callable[[], None]) -> None:
+        """At once where this server has come so far already."""
+        if self.tree.zxid >= zxid:
+            then()
+        else:
+            self._awaited.append((zxid, then))
+
+    def commit(self, operations: Sequence[Operation], owner: int) -> Outcome:
+        """Events are sent before anybody can be answered from the new state."""
+        outcome: Outcome
+        try:
+            outcome = self.tree.commit(operations, owner)
+        except TransactionFailedError as error:
+            outcome = error
+        else:
+            for change in outcome.changes:
+                self._fire(change)
+        while self._awaited and self._awaited[0][0] <= self.tree.zxid:
+            self._awaited.popleft()[1]()
+        return outcome
+
+    def _fire(self, change: Change) -> None:
+        path = change.path
+        self._tell(self._on_data, path)
+        if change.kind is Kind.DELETED:
+            self._tell(self._on_children, path)
+        if change.kind is not Kind.CHANGED:
+            self._tell(self._on_children, parent_of(path))
+
+    @staticmethod
+    def _tell(watched: dict[str, dict[Watcher, None]], path: str) -> None:
+        for watcher in watched.pop(path, ()):
+            watcher.tell(path)

@@ -1,0 +1,131 @@
+"""The settings of topics in ZooKeeper: read by anybody, changed by anybody, told to everybody.
+
+Whoever changes settings writes them and the notification in one transaction, so that no change goes unnoticed. The
+controller reads the notifications and tells the brokers: so they learn settings, leaders and topic ids from one mouth,
+in one order.
+
+The version of `/config/topics` itself counts the removals of topics, and a change stands on it: a topic's own versions
+begin anew with the next one of the name, which is not to get settings made from those of the one before.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+
+from cluster.state import NO_VERSION
+from cluster.zookeeper import znodes
+from cluster.zookeeper.retrying_store import RetryingStore
+from cluster.zookeeper.store import (
+    ANY_VERSION,
+    Check,
+    Create,
+    Node,
+    OutcomeUnknownError,
+    Set,
+    Store,
+    TransactionFailedError,
+)
+
+_NOTIFICATION = f"{znodes.CONFIG_CHANGES}/config_change_"
+
+#: Makes the settings that a topic is to have from those that it has.
+Change = Callable[[Mapping[str, str]], Mapping[str, str]]
+
+
+class TopicConfigs:
+    """One session's view of `/config/topics`. OutcomeUnknownError where ZooKeeper does not answer in time."""
+
+    def __init__(self, store: Store, patient: RetryingStore) -> None:
+        self._store = store
+        self._patient = patient
+
+    async def read(self, topic: str) -> Mapping[str, str] | None:
+        """The topic's own settings; None where there is no such topic. MalformedZnodeError."""
+        node, exists = await self._look_up(topic)
+        return _decoded(node) if exists else None
+
+    async def read_all(self, topics: Iterable[str]) -> dict[str, Mapping[str, str]]:
+        """The settings of those topics; what cannot be read is left out."""
+        named = sorted(set(topics))
+        nodes = await asyncio.gather(*(self._patient.get_or_none(znodes.topic_config_path(topic)) for topic in named))
+        found: dict[str, Mapping[str, str]] = {}
+        for topic, node in zip(named, nodes, strict=True):
+            try:
+                found[topic] = _decoded(node)
+            except znodes.MalformedZnodeError:
+                continue
+        return found
+
+    async def change(self, topic: str, change: Change) -> Mapping[str, str] | None:
+        """Writes what `change` makes of the topic's settings, and the notification; returns it.
+
+        `change` is asked again where somebody else was faster; what it raises ends the attempt. None: there is no such
+        topic. Settings that stay as they are are not written. OutcomeUnknownError if a write got no answer and other
+        clients have written since, because a second write could undo their changes.
+        """
+        unanswered: _UnansweredWrite | None = None
+        async with self._patient.patience():
+            while True:
+                removals = await self._patient.until_answered(lambda: self._store.get(znodes.CONFIG_TOPICS))
+                node, exists = await self._look_up(topic)
+                if not exists:
+                    return None
+                before = _decoded(node)
+                after = change(before)
+                if after == before:
+                    return after
+                if unanswered is not None and unanswered.may_be_overwritten(node):
+                    raise OutcomeUnknownError(
+                        f"topic {topic!r}: the settings may or may not be changed: a write got no answer, and another "
+                        "client has changed them since"
+                    )
+                try:
+                    await self._write(topic, after, node, removals)
+                except TransactionFailedError:
+                    await self._patient.pause()  # another client has written or removed the node: read it again
+                except OutcomeUnknownError:
+                    unanswered = _UnansweredWrite(node)
+                    await self._patient.pause()
+                else:
+                    return after
+
+    async def _look_up(self, topic: str) -> tuple[Node | None, bool]:
+        node, stat = await asyncio.gather(
+            self._patient.get_or_none(znodes.topic_config_path(topic)),
+            self._patient.until_answered(lambda: self._store.exists(znodes.topic_path(topic))),
+        )
+        return node, stat is not None
+
+    async def _write(self, topic: str, configs: Mapping[str, str], before: Node | None, removals: Node) -> None:
+        path, data = znodes.topic_config_path(topic), znodes.encode_topic_config(configs)
+        await self._store.multi(
+            [
+                Check(znodes.topic_path(topic), ANY_VERSION),
+                Check(znodes.CONFIG_TOPICS, removals.stat.version),
+                Create(path, data) if before is None else Set(path, data, before.stat.version),
+                Create(_NOTIFICATION, znodes.encode_config_change(topic), sequence=True),
+            ]
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _UnansweredWrite:
+    """A write over the node `before` whose outcome is unknown."""
+
+    before: Node | None
+
+    def may_be_overwritten(self, found: Node | None) -> bool:
+        """Returns whether another client may have written `found` after this write.
+
+        If this write was made, its node has the version after that of `before`, so a later version means another
+        write. A node with another czxid belongs to a later topic of this name.
+        """
+        if found is None or (self.before is not None and self.before.stat.czxid != found.stat.czxid):
+            return False
+        return found.stat.version > (NO_VERSION if self.before is None else self.before.stat.version) + 1
+
+
+def _decoded(node: Node | None) -> Mapping[str, str]:
+    return {} if node is None else znodes.decode_topic_config(node.data)

@@ -1,0 +1,198 @@
+"""Topics in ZooKeeper: their assignments and settings, and the wishes that they be deleted.
+
+The controller's writes stand on its fence, `/controller_epoch`, and those of an assignment on its own version too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from functools import partial
+
+from cluster.state import TopicAssignment
+from cluster.zookeeper import znodes
+from cluster.zookeeper.retrying_store import RetryingStore
+from cluster.zookeeper.store import (
+    Check,
+    Create,
+    Delete,
+    NodeExistsError,
+    NoNodeError,
+    Operation,
+    OutcomeUnknownError,
+    Set,
+    Store,
+    TransactionFailedError,
+)
+from cluster.zookeeper.topic_configs import TopicConfigs
+from cluster.zookeeper.write_conflicts import AssignmentConflict, ControllerFenced
+from tidelog.model import TopicPartition
+
+log = logging.getLogger(__name__)
+
+#: Partitions of one multi, which has to stay well below ZooKeeper's 1 MB.
+_REMOVAL_BATCH = 250
+
+#: The index of the settings in the multi that creates a topic; index 0 is the check of the controller's epoch.
+_CONFIG_OPERATION = 1
+
+
+class TopicZnodes:
+    """The part of `ZkClient` that is about topics. `patience_ms` bounds each operation."""
+
+    def __init__(self, store: Store, patience_ms: int) -> None:
+        self._store = store
+        self._patient = RetryingStore(store, patience_ms)
+
+    async def topic_names(self, *, watch: bool = False) -> list[str]:
+        """All topics. The watch fires when one comes or goes."""
+        return await self._patient.until_answered(lambda: self._store.children(znodes.BROKER_TOPICS, watch=watch))
+
+    @property
+    def topic_configs(self) -> TopicConfigs:
+        """The topics' settings, which anybody may change."""
+        return TopicConfigs(self._store, self._patient)
+
+    async def read_topic(self, topic: str) -> TopicAssignment | None:
+        """A topic's assignment and settings, None where there is none."""
+        node, config = await asyncio.gather(
+            self._patient.get_or_none(znodes.topic_path(topic)),
+            self._patient.get_or_none(znodes.topic_config_path(topic)),
+        )
+        if node is None:
+            return None
+        try:
+            configs = {} if config is None else znodes.decode_topic_config(config.data)
+            return znodes.decode_topic(topic, node.data, configs, node.stat.version)
+        except znodes.MalformedZnodeError as error:
+            log.warning("taken for absent: %s", error)
+            return None
+
+    async def read_topics(self, topics: Iterable[str]) -> dict[str, TopicAssignment]:
+        """The topics that exist, read side by side."""
+        found = await asyncio.gather(*(self.read_topic(topic) for topic in topics))
+        return {assignment.topic: assignment for assignment in found if assignment is not None}
+
+    async def create_topic(self, assignment: TopicAssignment, epoch_version: int) -> bool:
+        """Writes assignment and settings in one multi. Returns False if the topic exists already.
+
+        Settings under this name that an earlier topic or another tool has left are overwritten.
+        """
+        topic = assignment.topic
+        path, config = znodes.topic_config_path(topic), znodes.encode_topic_config(assignment.configs)
+        async with self._patient.patience():
+            while True:
+                stale_config = await self._patient.get_or_none(path)
+                operations: list[Operation] = [
+                    Set(path, config) if stale_config is not None else Create(path, config),
+                    Create(znodes.topic_path(topic), znodes.encode_topic(assignment)),
+                    Create(znodes.partitions_path(topic)),
+                ]
+                try:
+                    await self._fenced(epoch_version, operations)
+                except TransactionFailedError as error:
+                    if error.index != _CONFIG_OPERATION:
+                        return False
+                    await self._patient.pause()
+                except OutcomeUnknownError:
+                    there = await self.read_topic(topic)
+                    if there is None or there.topic_id != assignment.topic_id:
+                        raise
+                    return True
+                else:
+                    return True
+
+    async def write_assignment(self, assignment: TopicAssignment, epoch_version: int) -> TopicAssignment:
+        """The controller changes a topic's replicas, on the version that it knows; returns it with the new version.
+
+        AssignmentConflict tells what stands there instead. ControllerFenced, OutcomeUnknownError.
+        """
+        path, data, expected = znodes.topic_path(assignment.topic), znodes.encode_topic(assignment), assignment.version
+        async with self._patient.patience():
+            while True:
+                unknown = False
+                try:
+                    await self._fenced(epoch_version, [Set(path, data, expected)])
+                    return replace(assignment, version=expected + 1)
+                except TransactionFailedError:
+                    pass
+                except OutcomeUnknownError:
+                    unknown = True
+                    await self._patient.pause()
+                actual = await self.read_topic(assignment.topic)
+                if actual is not None and (actual.version, znodes.encode_topic(actual)) == (expected + 1, data):
+                    return actual
+                if not (unknown and actual is not None and actual.version == expected):
+                    raise AssignmentConflict(assignment.topic, actual)
+
+    async def topics_to_delete(self, *, watch: bool = False) -> list[str]:
+        """The topics somebody wants deleted."""
+        return await self._patient.until_answered(lambda: self._store.children(znodes.DELETE_TOPICS, watch=watch))
+
+    async def standing_topics(self) -> set[str]:
+        """The topics that were there when this was asked, whoever had made them, but for those on their way out.
+
+        The wishes are read first: what is gone by the second look, and there again, is another topic of the name.
+        """
+        await self._patient.until_answered(lambda: self._store.sync(znodes.BROKER_TOPICS))
+        going = await self.topics_to_delete()
+        return set(await self.topic_names()).difference(going)
+
+    async def request_deletion(self, topic: str, epoch_version: int) -> None:
+        """The controller writes the wish down, so that the next one knows it too.
+
+        It stands on the fence like all else: a wish that comes late would be one for the next topic of the name.
+        """
+        wish = Create(znodes.delete_topic_path(topic))
+        try:
+            await self._patient.until_answered(lambda: self._fenced(epoch_version, [wish]))
+        except TransactionFailedError as error:
+            if not isinstance(error.cause, NodeExistsError):
+                raise
+
+    async def remove_some(self, topic: str, epoch_version: int) -> bool:
+        """Removes of a topic as much as one multi takes. False: nothing of it is left.
+
+        The wish itself goes last: whoever comes after an early end finds the rest.
+        """
+        async with self._patient.patience():
+            while True:
+                operations, more = await self._removal(topic)
+                if not operations:
+                    return False
+                try:
+                    await self._fenced(epoch_version, operations)
+                    return more
+                except (TransactionFailedError, OutcomeUnknownError):
+                    await self._patient.pause()
+
+    async def _removal(self, topic: str) -> tuple[list[Operation], bool]:
+        """Of so many partitions as one multi takes, and with the last of them of all else; whether more are left."""
+        parent = znodes.partitions_path(topic)
+        try:
+            numbers = await self._patient.until_answered(lambda: self._store.children(parent))
+        except NoNodeError:
+            numbers = []
+        tps = [TopicPartition(topic, int(number)) for number in numbers[:_REMOVAL_BATCH]]
+        paths = [path for tp in tps for path in (znodes.state_path(tp), znodes.partition_path(tp))]
+        more = len(tps) < len(numbers)
+        if not more:
+            paths += parent, znodes.topic_path(topic), znodes.topic_config_path(topic), znodes.delete_topic_path(topic)
+        found = await asyncio.gather(
+            *(self._patient.until_answered(partial(self._store.exists, path)) for path in paths)
+        )
+        removal: list[Operation] = [Delete(path) for path, stat in zip(paths, found, strict=True) if stat is not None]
+        if removal and not more:
+            removal.append(Set(znodes.CONFIG_TOPICS, b""))  # counted: see `cluster.zookeeper.topic_configs`
+        return removal, more
+
+    async def _fenced(self, epoch_version: int, operations: Sequence[Operation]) -> None:
+        """A controller's multi. Indices in TransactionFailedError count from the check."""
+        try:
+            await self._store.multi([Check(znodes.CONTROLLER_EPOCH, epoch_version), *operations])
+        except TransactionFailedError as error:
+            if error.index == 0:
+                raise ControllerFenced(f"the controller epoch has moved on from version {epoch_version}") from error
+            raise

@@ -1,0 +1,312 @@
+"""Paths and contents of the znodes: Kafka's own, with its JSON, so that Kafka's tools can read them.
+
+Paths are absolute below the store's chroot. Decoders take what Kafka itself may have written and raise
+`MalformedZnodeError` for anything else.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from cluster.state import NO_VERSION, BrokerRegistration, PartitionState, TopicAssignment
+from tidelog.errors import TidelogError
+from tidelog.listeners import BROKERS, CLIENTS, Listener
+from tidelog.model import Endpoint, TopicPartition
+
+CONTROLLER = "/controller"
+CONTROLLER_EPOCH = "/controller_epoch"
+BROKER_IDS = "/brokers/ids"
+BROKER_TOPICS = "/brokers/topics"
+ISR_CHANGE_NOTIFICATION = "/isr_change_notification"
+LOG_DIR_EVENT_NOTIFICATION = "/log_dir_event_notification"
+CONFIG_TOPICS = "/config/topics"
+CONFIG_CHANGES = "/config/changes"
+DELETE_TOPICS = "/admin/delete_topics"
+PRODUCER_ID_BLOCK = "/latest_producer_id_block"
+CLUSTER_ID = "/cluster/id"
+CONSUMERS = "/consumers"
+
+#: The greatest that 64 bits hold.
+MAX_OFFSET = (1 << 63) - 1
+_OFFSET_DIGITS = len(str(MAX_OFFSET))
+
+#: What `ZkClient.ensure_paths` creates.
+PERSISTENT_PATHS = (
+    "/brokers",
+    BROKER_IDS,
+    BROKER_TOPICS,
+    ISR_CHANGE_NOTIFICATION,
+    LOG_DIR_EVENT_NOTIFICATION,
+    "/config",
+    CONFIG_TOPICS,
+    CONFIG_CHANGES,
+    "/admin",
+    DELETE_TOPICS,
+    "/cluster",
+    CONSUMERS,
+)
+
+
+class MalformedZnodeError(TidelogError):
+    """A znode holds something that Kafka would not have written; the message names the path's kind."""
+
+
+def broker_path(broker_id: int) -> str:
+    """The ephemeral registration of one broker."""
+    return f"{BROKER_IDS}/{broker_id}"
+
+
+def topic_path(topic: str) -> str:
+    """The assignment of one topic."""
+    return f"{BROKER_TOPICS}/{topic}"
+
+
+def partitions_path(topic: str) -> str:
+    """The parent of a topic's partitions."""
+    return f"{BROKER_TOPICS}/{topic}/partitions"
+
+
+def partition_path(tp: TopicPartition) -> str:
+    """The parent of one partition's state."""
+    return f"{BROKER_TOPICS}/{tp.topic}/partitions/{tp.partition}"
+
+
+def state_path(tp: TopicPartition) -> str:
+    """One partition's leader, epoch and ISR."""
+    return f"{partition_path(tp)}/state"
+
+
+def topic_config_path(topic: str) -> str:
+    """The settings of one topic that differ from the defaults."""
+    return f"{CONFIG_TOPICS}/{topic}"
+
+
+def delete_topic_path(topic: str) -> str:
+    """The wish that a topic be deleted."""
+    return f"{DELETE_TOPICS}/{topic}"
+
+
+def consumer_offsets_path(group_id: str) -> str:
+    """The parent of the topics of which a group has offsets here."""
+    return f"{CONSUMERS}/{group_id}/offsets"
+
+
+def consumer_offset_path(group_id: str, tp: TopicPartition) -> str:
+    """What a group has committed of one partition."""
+    return f"{consumer_offsets_path(group_id)}/{tp.topic}/{tp.partition}"
+
+
+def _encode(value: Mapping[str, Any]) -> bytes:
+    return json.dumps(value, separators=(",", ":")).encode()
+
+
+@contextmanager
+def _decoded(kind: str, data: bytes) -> Iterator[dict[str, Any]]:
+    """The JSON object in `data`; MalformedZnodeError where it is none, or lacks what is looked for in it."""
+    try:
+        value = json.loads(data)
+        if not isinstance(value, dict):
+            raise TypeError("not a JSON object")
+        yield value
+    except (KeyError, TypeError, AttributeError, ValueError, OverflowError, RecursionError) as error:
+        raise MalformedZnodeError(f"{kind}: {error!r} in {data[:200]!r}") from error
+
+
+def encode_controller(broker_id: int, now_ms: int) -> bytes:
+    """`/controller`. `now_ms` is wall time, for people only."""
+    return _encode({"version": 2, "brokerid": broker_id, "timestamp": str(now_ms), "kraftControllerEpoch": -1})
+
+
+def decode_controller(data: bytes) -> int:
+    """The controller's broker id."""
+    with _decoded(CONTROLLER, data) as value:
+        return int(value["brokerid"])
+
+
+def encode_controller_epoch(epoch: int) -> bytes:
+    """`/controller_epoch` is a bare decimal number."""
+    return str(epoch).encode()
+
+
+def decode_controller_epoch(data: bytes) -> int:
+    """The latest controller epoch that was ever granted."""
+    try:
+        return int(data)
+    except ValueError as error:
+        raise MalformedZnodeError(f"/controller_epoch: {data[:80]!r} is not a number") from error
+
+
+def encode_broker(registration: BrokerRegistration, now_ms: int) -> bytes:
+    """`/brokers/ids/N`. `host` and `port` are the PLAINTEXT listener's in Kafka; we have none."""
+    listeners = [Listener(name, endpoint) for name, endpoint in sorted(registration.listeners.items())]
+    ours = {"possibly_short": True} if registration.possibly_short else {}
+    return _encode(
+        {
+            "features": {},
+            "listener_security_protocol_map": {listener.name: "PLAINTEXT" for listener in listeners},
+            "endpoints": list(map(str, listeners)),
+            "jmx_port": -1,
+            "port": -1,
+            "host": None,
+            "version": 5,
+            "timestamp": str(now_ms),
+            **ours,
+        }
+    )
+
+
+def decode_broker(broker_id: int, data: bytes, czxid: int) -> BrokerRegistration:
+    """A registration as it was read; its epoch is the znode's czxid."""
+    with _decoded(broker_path(broker_id), data) as value:
+        listeners: dict[str, Endpoint] = {}
+        for text in value["endpoints"]:
+            name, _, address = text.partition("://")
+            listeners[name] = Endpoint.parse(address)
+        if missing := {CLIENTS, BROKERS} - listeners.keys():
+            raise KeyError(*missing)
+        possibly_short = value.get("possibly_short") is True
+    return BrokerRegistration(broker_id, listeners, czxid, possibly_short)
+
+
+def encode_topic(assignment: TopicAssignment) -> bytes:
+    """`/brokers/topics/T`, version 3. The settings live in another znode."""
+    return _encode(
+        {
+            "version": 3,
+            "topic_id": assignment.topic_id,
+            "partitions": _encode_replicas(assignment.partitions),
+            "adding_replicas": _encode_replicas(assignment.adding),
+            "removing_replicas": _encode_replicas(assignment.removing),
+        }
+    )
+
+
+def decode_topic(topic: str, data: bytes, configs: Mapping[str, str], version: int = NO_VERSION) -> TopicAssignment:
+    """An assignment as it was read, with the settings from its other znode."""
+    with _decoded(topic_path(topic), data) as value:
+        return TopicAssignment(
+            topic,
+            str(value.get("topic_id", "")),
+            _decode_replicas(value["partitions"]),
+            dict(configs),
+            _decode_replicas(value.get("adding_replicas", {})),
+            _decode_replicas(value.get("removing_replicas", {})),
+            version,
+        )
+
+
+def _encode_replicas(partitions: Mapping[int, tuple[int, ...]]) -> dict[str, list[int]]:
+    return {str(partition): list(replicas) for partition, replicas in sorted(partitions.items())}
+
+
+def _decode_replicas(value: Mapping[str, list[Any]]) -> dict[int, tuple[int, ...]]:
+    return {int(partition): tuple(int(replica) for replica in replicas) for partition, replicas in value.items()}
+
+
+def encode_state(state: PartitionState) -> bytes:
+    """`/brokers/topics/T/partitions/P/state`, version 1; with a key of ours, where anybody is eligible."""
+    value = {
+        "controller_epoch": state.controller_epoch,
+        "leader": state.leader,
+        "version": 1,
+        "leader_epoch": state.leader_epoch,
+        "isr": list(state.isr),
+    }
+    return _encode(value | {"eligible": list(state.eligible)} if state.eligible else value)
+
+
+def decode_state(data: bytes) -> PartitionState:
+    """A partition's state."""
+    with _decoded("partition state", data) as value:
+        return PartitionState(
+            leader=int(value["leader"]),
+            leader_epoch=int(value["leader_epoch"]),
+            isr=tuple(int(replica) for replica in value["isr"]),
+            controller_epoch=int(value["controller_epoch"]),
+            eligible=tuple(int(replica) for replica in value.get("eligible", ())),
+        )
+
+
+def encode_topic_config(configs: Mapping[str, str]) -> bytes:
+    """`/config/topics/T`."""
+    return _encode({"version": 1, "config": dict(configs)})
+
+
+def decode_topic_config(data: bytes) -> dict[str, str]:
+    """The settings of a topic that differ from the defaults."""
+    with _decoded(CONFIG_TOPICS, data) as value:
+        return {str(name): str(setting) for name, setting in value["config"].items()}
+
+
+def encode_config_change(topic: str) -> bytes:
+    """`/config/changes/config_change_N`: whose settings have been changed."""
+    return _encode({"version": 2, "entity_path": f"topics/{topic}"})
+
+
+def decode_config_change(data: bytes) -> str | None:
+    """The topic whose settings have been changed; None where it is about something else than a topic."""
+    with _decoded(CONFIG_CHANGES, data) as value:
+        if value["version"] == 1:
+            kind, name = str(value["entity_type"]), str(value["entity_name"])
+        else:
+            kind, _, name = str(value["entity_path"]).partition("/")
+        return name if kind == "topics" and name else None
+
+
+def encode_isr_change(partitions: Iterable[TopicPartition]) -> bytes:
+    """`/isr_change_notification/isr_change_N`: whose ISR a leader has changed."""
+    return _encode({"version": 1, "partitions": [{"topic": tp.topic, "partition": tp.partition} for tp in partitions]})
+
+
+def decode_isr_change(data: bytes) -> list[TopicPartition]:
+    """The partitions that a notification names."""
+    with _decoded(ISR_CHANGE_NOTIFICATION, data) as value:
+        return [TopicPartition(str(entry["topic"]), int(entry["partition"])) for entry in value["partitions"]]
+
+
+def encode_log_dir_failure(broker_id: int) -> bytes:
+    """`/log_dir_event_notification/log_dir_event_N`: whose log directory has failed (event 1, the only kind)."""
+    return _encode({"version": 1, "broker": broker_id, "event": 1})
+
+
+def decode_log_dir_failure(data: bytes) -> int:
+    """The broker whose log directory has failed."""
+    with _decoded(LOG_DIR_EVENT_NOTIFICATION, data) as value:
+        return int(value["broker"])
+
+
+def encode_producer_id_block(broker_id: int, ids: range) -> bytes:
+    """`/latest_producer_id_block`; numbers are strings there."""
+    return _encode({"version": 1, "broker": broker_id, "block_start": str(ids.start), "block_end": str(ids.stop - 1)})
+
+
+def decode_producer_id_block(data: bytes) -> tuple[int, range]:
+    """Who took the latest block, and the block."""
+    with _decoded(PRODUCER_ID_BLOCK, data) as value:
+        return int(value["broker"]), range(int(value["block_start"]), int(value["block_end"]) + 1)
+
+
+def encode_cluster_id(cluster_id: str) -> bytes:
+    """`/cluster/id`."""
+    return _encode({"version": "1", "id": cluster_id})
+
+
+def decode_cluster_id(data: bytes) -> str:
+    """The id that every data directory of the cluster carries."""
+    with _decoded(CLUSTER_ID, data) as value:
+        return str(value["id"])
+
+
+def encode_consumer_offset(offset: int) -> bytes:
+    """`/consumers/G/offsets/T/P` is a bare decimal number."""
+    return str(offset).encode()
+
+
+def decode_consumer_offset(path: str, data: bytes) -> int:
+    """The offset that a group reads next, as it stands at `path`."""
+    if not data.isdigit() or len(data) > _OFFSET_DIGITS or int(data) > MAX_OFFSET:
+        raise MalformedZnodeError(f"{path}: {data[:80]!r} is no offset")
+    return int(data)

@@ -1,0 +1,115 @@
+"""Offsets that groups keep in ZooKeeper, where Kafka 0.8 kept them (commits and fetches of version 0).
+
+`/consumers/G/offsets/T/P` holds the offset as a decimal number, and nothing else: no metadata, no leader epoch, no
+time. Any broker writes them, so each node is a register of its own that its version guards.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from cluster.zookeeper import znodes
+from cluster.zookeeper.retrying_store import RetryingStore
+from cluster.zookeeper.store import BadVersionError, Node, NodeExistsError, NoNodeError, OutcomeUnknownError, Store
+from tidelog.model import TopicPartition
+
+#: Nodes that are read and written side by side, whatever requests name.
+_AT_ONCE = 100
+
+
+class ZooKeeperOffsets:
+    """One session's view of `/consumers`. OutcomeUnknownError where ZooKeeper does not answer in time.
+
+    Group ids must be such as `tidelog.groups.zookeeper_names` lets through, topics as `validate_topic` does.
+    """
+
+    def __init__(self, store: Store, patient: RetryingStore) -> None:
+        self._store = store
+        self._patient = patient
+        self._turns = asyncio.Semaphore(_AT_ONCE)
+
+    async def commit(self, group_id: str, tp: TopicPartition, offset: int) -> None:
+        """Returns when it is written.
+
+        It is repeated only while nobody else has written: else a commit that its client has given up could take back a
+        later one. OutcomeUnknownError then, too.
+        """
+        path, data = znodes.consumer_offset_path(group_id, tp), znodes.encode_consumer_offset(offset)
+        async with self._turns, self._patient.patience():
+            known = await self._patient.get_or_none(path)
+            while True:
+                try:
+                    if known is not None:
+                        await self._store.set(path, data, known.stat.version)
+                    else:
+                        await self._create(path, data)
+                    return
+                except (BadVersionError, NoNodeError, NodeExistsError):
+                    raise _overtaken() from None
+                except OutcomeUnknownError:
+                    await self._patient.pause()
+                    found = await self._patient.get_or_none(path)
+                    if _is_written(known, found, data):
+                        return
+
+    async def _create(self, path: str, data: bytes) -> None:
+        try:
+            await self._store.create(path, data)
+        except NoNodeError:
+            *parents, _ = path.split("/")[1:]
+            for depth in range(1, len(parents) + 1):
+                await self._patient.ensure("/" + "/".join(parents[:depth]))
+            await self._store.create(path, data)
+
+    async def read(self, group_id: str, tp: TopicPartition) -> int | None:
+        """The committed offset; None where there is none. MalformedZnodeError."""
+        path = znodes.consumer_offset_path(group_id, tp)
+        async with self._turns:
+            await self._up_to_date(path)
+            node = await self._patient.get_or_none(path)
+        return None if node is None else znodes.decode_consumer_offset(path, node.data)
+
+    async def partitions(self, group_id: str) -> list[TopicPartition]:
+        """All that the group has offsets of, also of topics that are gone."""
+        parent = znodes.consumer_offsets_path(group_id)
+        await self._up_to_date(parent)
+        topics = await self._children(parent)
+        numbers = await asyncio.gather(*(self._children(f"{parent}/{topic}") for topic in topics))
+        return sorted(
+            TopicPartition(topic, int(number))
+            for topic, partitions in zip(topics, numbers, strict=True)
+            for number in partitions
+            if number.isascii() and number.isdecimal()
+        )
+
+    async def groups(self) -> list[str]:
+        """The groups that have offsets in ZooKeeper."""
+        await self._up_to_date(znodes.CONSUMERS)
+        names = await self._children(znodes.CONSUMERS)
+        topics = await asyncio.gather(*(self._children(znodes.consumer_offsets_path(name)) for name in names))
+        return [name for name, found in zip(names, topics, strict=True) if found]
+
+    async def _children(self, path: str) -> Sequence[str]:
+        async with self._turns:
+            try:
+                return await self._patient.until_answered(lambda: self._store.children(path))
+            except NoNodeError:
+                return ()
+
+    async def _up_to_date(self, path: str) -> None:
+        """Another broker may have written through another server of the ensemble, which is ahead of ours."""
+        await self._patient.until_answered(lambda: self._store.sync(path))
+
+
+def _is_written(known: Node | None, found: Node | None, data: bytes) -> bool:
+    """Whether a write upon `known` was made, whose answer was lost; OutcomeUnknownError where nobody can say."""
+    if (known and known.stat) == (found and found.stat):
+        return False
+    if found is not None and found.data == data:
+        return True
+    raise _overtaken()
+
+
+def _overtaken() -> OutcomeUnknownError:
+    return OutcomeUnknownError("somebody else has committed meanwhile")

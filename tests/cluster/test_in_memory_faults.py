@@ -1,0 +1,385 @@
+"""ZooKeeper's twin in bad weather: what its clients live through is what they would with the real one."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from random import Random
+from typing import Any
+
+import pytest
+
+from cluster.zookeeper.in_memory import FAULTLESS, MemoryStore, MemoryZooKeeper, NetworkConditions
+from cluster.zookeeper.store import (
+    Create,
+    NodeChanged,
+    OutcomeUnknownError,
+    SessionChanged,
+    SessionExpiredError,
+    SessionState,
+    StoreEvent,
+    UnreachableError,
+)
+from tests.virtual_time import VirtualClock, on_virtual_time, until
+
+TIMEOUT_MS = 6000
+CONNECTED, SUSPENDED, EXPIRED = map(
+    SessionChanged, (SessionState.CONNECTED, SessionState.SUSPENDED, SessionState.EXPIRED)
+)
+
+
+class Stage:
+    """A client whose events are noted, and another one in fair weather."""
+
+    def __init__(self, weather: NetworkConditions = FAULTLESS, *, seed: int = 1, servers: int = 1) -> None:
+        self.zookeeper = MemoryZooKeeper(VirtualClock(), TIMEOUT_MS, servers=servers, dice=Random(seed))
+        self.zookeeper.weather = NetworkConditions(lag_ms=weather.lag_ms)
+        self.other = self.zookeeper.connect()
+        self.store = self.zookeeper.connect()
+        self.store.way.weather = weather
+        self.events: list[StoreEvent] = []
+        self.store.subscribe(self.events.append)
+
+    async def outcome(self, request: Coroutine[Any, Any, Any]) -> str:
+        """What the client is told."""
+        try:
+            await request
+        except OutcomeUnknownError:
+            return "unknown"
+        return "done"
+
+    def has(self, path: str) -> bool:
+        return path.rpartition("/")[2] in self.zookeeper.node("/").children
+
+
+def now_ms() -> int:
+    return VirtualClock().monotonic_ms()
+
+
+# --- delays --------------------------------------------------------------------------------------------------
+
+
+@on_virtual_time
+async def test_requests_and_answers_take_their_time_and_are_pipelined() -> None:
+    stage = Stage(NetworkConditions(request_ms=(30, 30), answer_ms=(20, 20)))
+    begun_ms = now_ms()
+    writes = [asyncio.ensure_future(stage.store.create(f"/{number}")) for number in range(5)]
+    await asyncio.sleep(0.04)
+    assert stage.has("/4") and not writes[0].done()
+    await asyncio.gather(*writes)
+    assert now_ms() - begun_ms == 50
+    assert stage.store.confirmed_at_ms == begun_ms, "it counts from the sending"
+
+
+@on_virtual_time
+async def test_a_watch_that_comes_late_comes_before_newer_data() -> None:
+    stage = Stage(NetworkConditions(watch_ms=(700, 700)))
+    await stage.store.create("/a", b"old")
+    await stage.store.get("/a", watch=True)
+    begun_ms = now_ms()
+    await stage.other.set("/a", b"new")
+    assert stage.events == []
+    node = await stage.store.get("/a")
+    assert (node.data, stage.events) == (b"new", [NodeChanged("/a")])
+    assert now_ms() - begun_ms == 700
+
+
+# --- connections ---------------------------------------------------------------------------------------------
+
+
+@on_virtual_time
+async def test_a_broken_connection_leaves_the_outcome_open_in_both_ways() -> None:
+    seen = set()
+    for wait_s in (0.01, 0.04):
+        stage = Stage(NetworkConditions(request_ms=(30, 30), answer_ms=(30, 30), reconnect_ms=(50, 50)))
+        write = asyncio.ensure_future(stage.outcome(stage.store.create("/a")))
+        await asyncio.sleep(wait_s)
+        session_id = stage.store.session_id
+        stage.store.way.drop()
+        assert await write == "unknown"
+        await until(lambda: stage.events == [SUSPENDED, CONNECTED])  # noqa: B023
+        assert stage.store.session_id == session_id
+        seen.add(stage.has("/a"))
+    assert seen == {False, True}
+
+
+@on_virtual_time
+async def test_connections_break_as_often_as_the_weather_says_before_the_write_or_after_it() -> None:
+    stage = Stage(NetworkConditions(breaks=0.3, reconnect_ms=(1, 1)))
+    told = []
+    for number in range(300):
+        await until(lambda: stage.store.connected)
+        told.append((await stage.outcome(stage.store.create(f"/{number}")), stage.has(f"/{number}")))
+    assert set(told) == {("done", True), ("unknown", True), ("unknown", False)}
+    assert 50 < sum(outcome == "unknown" for outcome, _ in told) < 150
+    assert EXPIRED not in stage.events
+
+
+@on_virtual_time
+async def test_what_was_watched_is_forgotten_with_the_connection() -> None:
+    stage = Stage()
+    await stage.store.exists("/a", watch=True)
+    stage.store.way.drop()
+    await until(lambda: stage.store.connected)
+    await stage.other.create("/a")
+    await stage.store.sync("/")
+    assert stage.events == [SUSPENDED, CONNECTED]
+
+
+@on_virtual_time
+async def test_a_write_whose_request_or_answer_is_lost_by_command() -> None:
+    stage = Stage()
+    stage.store.lose_requests = 1
+    assert (await stage.outcome(stage.store.create("/a")), stage.has("/a")) == ("unknown", False)
+    stage.store.lose_answers = 1
+    assert (await stage.outcome(stage.store.create("/a")), stage.has("/a")) == ("unknown", True)
+    assert stage.store.connected
+
+
+# --- silence -------------------------------------------------------------------------------------------------
+
+
+@on_virtual_time
+async def test_a_silence_that_nobody_notices_only_delays() -> None:
+    stage = Stage()
+    stage.store.way.cut()
+    write = asyncio.ensure_future(stage.store.create("/a"))
+    await asyncio.sleep(1.9)
+    assert stage.store.connected and not write.done()
+    stage.store.way.heal()
+    await write
+    await asyncio.sleep(TIMEOUT_MS / 500)
+    assert stage.events == []
+
+
+@on_virtual_time
+async def test_a_silence_shorter_than_the_session_costs_the_connection_only() -> None:
+    stage = Stage()
+    await stage.store.create("/e", ephemeral=True)
+    stage.store.way.cut()
+    await asyncio.sleep(4.1)
+    assert stage.events == [SUSPENDED]
+    stage.store.way.heal()
+    await until(lambda: stage.events == [SUSPENDED, CONNECTED])
+    await asyncio.sleep(TIMEOUT_MS / 500)
+    assert stage.has("/e") and stage.events == [SUSPENDED, CONNECTED]
+
+
+@on_virtual_time
+async def test_the_server_ends_a_session_of_which_it_hears_nothing_and_its_client_learns_of_it_when_it_can() -> None:
+    stage = Stage()
+    await stage.store.create("/e", ephemeral=True)
+    first = stage.store.session_id
+    await stage.other.exists("/e", watch=True)
+    told: list[StoreEvent] = []
+    stage.other.subscribe(told.append)
+    stage.store.way.cut()
+    await until(lambda: told == [NodeChanged("/e")])
+    assert stage.events == [SUSPENDED]
+    stage.store.way.heal()
+    await until(lambda: stage.events == [SUSPENDED, EXPIRED, CONNECTED])
+    assert stage.store.session_id not in (0, first)
+    _, stat = await stage.store.create("/e", ephemeral=True)
+    assert stat.owner == stage.store.session_id
+
+
+@on_virtual_time
+async def test_a_session_lives_as_long_as_its_timeout_after_the_last_request_that_was_heard() -> None:
+    for seed in range(10):
+        stage = Stage(seed=seed)
+        await stage.store.create("/e", ephemeral=True)
+        stage.store.way.cut()
+        await asyncio.sleep(TIMEOUT_MS / 1000 - 0.1)
+        assert stage.has("/e")
+        await asyncio.sleep(0.2)
+        assert not stage.has("/e")
+
+
+@on_virtual_time
+async def test_where_only_answers_are_lost_a_write_takes_place_that_its_client_cannot_know_of() -> None:
+    stage = Stage()
+    stage.store.way.cut(requests=False)
+    assert (await stage.outcome(stage.store.create("/a")), stage.has("/a")) == ("unknown", True)
+
+
+@on_virtual_time
+async def test_a_write_that_its_client_gave_up_may_still_arrive_but_not_after_the_client_is_back() -> None:
+    for under_way_ms, arrives in ((50, True), (60_000, False)):
+        stage = Stage(NetworkConditions(request_ms=(under_way_ms, under_way_ms)))
+        stage.store.way.cut()
+        assert await stage.outcome(stage.store.create("/a")) == "unknown"
+        assert not stage.has("/a")
+        stage.store.way.weather = FAULTLESS
+        stage.store.way.heal()
+        await until(lambda: stage.store.connected)  # noqa: B023
+        assert stage.has("/a") == arrives
+        await asyncio.sleep(100)
+        assert stage.has("/a") == arrives
+
+
+# --- sessions ------------------------------------------------------------------------------------------------
+
+
+@on_virtual_time
+async def test_a_session_that_is_ended_by_command_is_over_for_its_client_within_the_next_turns() -> None:
+    stage = Stage()
+    await stage.store.create("/e", ephemeral=True)
+    stage.zookeeper.expire(stage.store.session_id)
+    assert not stage.has("/e")
+    write = stage.outcome(stage.store.create("/a"))
+    assert (await write, stage.has("/a")) == ("unknown", False), "nothing is written for a session that is over"
+    await until(lambda: stage.events == [SUSPENDED, EXPIRED, CONNECTED])
+
+
+@on_virtual_time
+async def test_the_session_of_a_killed_client_ends_by_itself_and_what_it_had_sent_still_arrives() -> None:
+    stage = Stage(NetworkConditions(request_ms=(30, 30)))
+    write = asyncio.ensure_future(stage.outcome(stage.store.multi([Create("/e", ephemeral=True)])))
+    await asyncio.sleep(0.01)
+    stage.store.vanish()
+    assert await write == "unknown"
+    with pytest.raises(SessionExpiredError):
+        await stage.store.exists("/")
+    await asyncio.sleep(TIMEOUT_MS / 1000 - 0.1)
+    assert stage.has("/e")
+    await asyncio.sleep(0.2)
+    assert not stage.has("/e")
+    assert stage.events == []
+
+
+@on_virtual_time
+async def test_who_closes_takes_its_ephemerals_along_at_once_or_leaves_them_to_the_timer() -> None:
+    stage = Stage()
+    for cut in (False, True):
+        store = stage.zookeeper.connect()
+        await store.create("/e", ephemeral=True)
+        if cut:
+            store.way.refuse()
+        await store.close()
+        assert stage.has("/e") == cut
+    await asyncio.sleep(TIMEOUT_MS / 1000)
+    assert not stage.has("/e")
+
+
+# --- servers -------------------------------------------------------------------------------------------------
+
+
+@on_virtual_time
+async def test_servers_that_are_killed_and_started_again_have_forgotten_nothing() -> None:
+    stage = Stage()
+    await stage.store.create("/e", b"x", ephemeral=True)
+    session_id = stage.store.session_id
+    stage.zookeeper.stop()
+    await asyncio.sleep(5 * TIMEOUT_MS / 1000)
+    assert stage.events == [SUSPENDED]
+    with pytest.raises(OutcomeUnknownError):
+        await stage.store.get("/e")
+    stage.zookeeper.start()
+    await until(lambda: stage.events == [SUSPENDED, CONNECTED])
+    await asyncio.sleep(2 * TIMEOUT_MS / 1000)
+    assert ((await stage.store.get("/e")).data, stage.store.session_id) == (b"x", session_id)
+
+
+@on_virtual_time
+async def test_a_client_that_does_not_come_back_after_an_outage_loses_its_session_one_timeout_later() -> None:
+    stage = Stage()
+    await stage.store.create("/e", ephemeral=True)
+    stage.zookeeper.stop()
+    stage.store.way.cut()
+    await asyncio.sleep(5 * TIMEOUT_MS / 1000)
+    stage.zookeeper.start()
+    await asyncio.sleep(TIMEOUT_MS / 1000 - 0.1)
+    assert stage.has("/e")
+    await asyncio.sleep(0.2)
+    assert not stage.has("/e")
+
+
+@pytest.mark.parametrize(("hung_s", "ends"), [(1.5, False), (5, False), (13, True)])
+def test_servers_that_hang_for_long_end_all_sessions_when_they_go_on(hung_s: float, ends: bool) -> None:
+    @on_virtual_time
+    async def story() -> None:
+        stage = Stage()
+        await stage.store.create("/e", ephemeral=True)
+        stage.zookeeper.freeze()
+        await asyncio.sleep(hung_s)
+        assert stage.has("/e")
+        stage.zookeeper.thaw()
+        assert stage.has("/e") != ends
+        await until(lambda: stage.store.connected and stage.other.connected)
+        await asyncio.sleep(TIMEOUT_MS / 500)
+        assert (EXPIRED in stage.events) == ends
+        assert stage.has("/e") != ends
+
+    story()
+
+
+@on_virtual_time
+async def test_a_server_that_is_behind_shows_the_past_until_it_is_asked_to_sync() -> None:
+    stage = Stage(NetworkConditions(lag_ms=(100, 100)), servers=3, seed=2)
+    stores = [stage.zookeeper.connect() for _ in range(6)]
+    await stage.other.create("/a", b"old")
+    await asyncio.gather(*(store.sync("/") for store in stores))
+    await stage.other.set("/a", b"new")
+    seen = [(await store.get("/a")).data for store in stores]
+    assert set(seen) == {b"old", b"new"}
+    await asyncio.gather(*(store.sync("/") for store in stores))
+    assert {(await store.get("/a")).data for store in stores} == {b"new"}
+
+
+@on_virtual_time
+async def test_a_client_never_reads_behind_its_own_writes_nor_behind_what_it_saw_over_another_connection() -> None:
+    stage = Stage(NetworkConditions(lag_ms=(50, 300)), servers=3)
+    stores = [stage.zookeeper.connect() for _ in range(6)]
+    for number, store in enumerate(stores * 3):
+        await store.create(f"/{number}")
+        assert f"{number}" in await store.children("/")
+        store.way.drop()
+        await until(lambda: store.connected)  # noqa: B023
+        assert f"{number}" in await store.children("/")
+
+
+@on_virtual_time
+async def test_who_finds_no_way_is_told_so_in_time_and_finds_it_when_there_is_one() -> None:
+    zookeeper = MemoryZooKeeper(VirtualClock(), TIMEOUT_MS)
+    way = zookeeper.way()
+    way.cut()
+    begun_ms = now_ms()
+    with pytest.raises(UnreachableError):
+        await zookeeper.open(way, session_timeout_ms=TIMEOUT_MS, connect_timeout_ms=2000)
+    assert now_ms() - begun_ms == 2000
+    opening = asyncio.ensure_future(zookeeper.open(way, session_timeout_ms=TIMEOUT_MS))
+    await asyncio.sleep(1)
+    way.heal()
+    store: MemoryStore = await opening
+    assert store.session_id and await store.children("/") == []
+
+
+# --- all of it -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("servers", [1, 3])
+def test_the_same_dice_tell_the_same_story(servers: int) -> None:
+    stories = []
+
+    @on_virtual_time
+    async def story() -> None:
+        weather = NetworkConditions((1, 9), (1, 9), (1, 400), (20, 500), (1, 50), breaks=0.05)
+        stage = Stage(weather, seed=5, servers=servers)
+        dice = Random(3)
+        told: list[object] = []
+        for number in range(400):
+            await asyncio.sleep(dice.uniform(0, 0.2))
+            if number % 40 == 20:
+                stage.store.way.cut(requests=dice.random() < 0.5)
+            if number % 40 == 39:
+                stage.store.way.heal()
+            told.append(await stage.outcome(stage.store.create("/n_", sequence=True)))
+            await stage.outcome(stage.store.children("/", watch=True))
+        stage.store.way.heal()
+        await until(lambda: stage.store.connected)
+        stories.append((told, stage.events, sorted(stage.zookeeper.node("/").children), now_ms()))
+
+    story()
+    story()
+    assert stories[0] == stories[1]
+    assert stories[0][0].count("done") > 100 and stories[0][0].count("unknown") > 20

@@ -1,0 +1,163 @@
+"""Registrations that outlive their processes: nobody leaves an ISR in favour of one who may have died as well."""
+
+from __future__ import annotations
+
+from cluster.controller.liveness import Liveness
+from cluster.state import PartitionState
+from tests.cluster.controller_stage import Cluster, broker, short
+from tidelog.model import NO_LEADER, TopicPartition
+
+
+def settled(*broker_ids: int, controller_id: int = 9) -> Cluster:
+    """A topic with a replica on each of these brokers, led by the first."""
+    cluster = Cluster(*broker_ids, controller_id=controller_id)
+    cluster.create("t", broker_ids)
+    cluster.settle()
+    return cluster
+
+
+def test_only_who_answers_what_was_asked_after_the_loss_has_shown_that_it_lives() -> None:
+    signs = Liveness(controller_id=9)
+    asked = signs.now
+    signs.lost([1])
+    signs.answered(2, asked)
+    assert not signs.shown([2], [1]), "it was asked before"
+    signs.answered(2, signs.now)
+    assert signs.shown([2], [1])
+    assert signs.shown([2, 3], [1]), "one is enough"
+    signs.lost([3])
+    assert not signs.shown([2], [1, 3])
+    assert signs.shown([2], [1])
+    signs.ended(2)
+    assert not signs.shown([2], [1]), "its next process has answered nothing yet"
+    assert signs.shown([9], [1, 3]), "the controller lives"
+
+
+def test_a_dead_leader_is_replaced_when_one_of_the_others_has_answered() -> None:
+    cluster = settled(1, 2, 3)
+    cluster.silent = {2, 3}
+    cluster.die(1)
+    cluster.settle()
+    assert cluster.state() == PartitionState(1, 0, (1, 2, 3), 1), "2 and 3 may have died with it"
+    cluster.hear(3)
+    cluster.settle()
+    assert cluster.state() == PartitionState(2, 1, (2, 3), 1)
+
+
+def test_where_the_controller_is_in_sync_itself_nobody_waits() -> None:
+    cluster = settled(1, 2, 3, controller_id=3)
+    cluster.silent = {2, 3}
+    cluster.die(1)
+    cluster.settle()
+    assert cluster.state() == PartitionState(2, 1, (2, 3), 1)
+
+
+def test_a_follower_that_died_stays_in_the_isr_until_another_has_answered() -> None:
+    cluster = settled(1, 2)
+    cluster.silent = {1}
+    cluster.die(2)
+    cluster.settle()
+    assert cluster.state().isr == (1, 2)
+    cluster.hear(1)
+    cluster.settle()
+    assert cluster.state() == PartitionState(1, 0, (1,), 1)
+
+
+def test_where_all_went_down_and_come_back_before_they_are_missed_the_longest_log_leads() -> None:
+    cluster = settled(1, 2, 3)
+    cluster.silent = {1, 2, 3}  # nobody lives any more, but nobody has been missed
+    for broker_id in (1, 2, 3):
+        cluster.silent.discard(broker_id)
+        cluster.come(short(broker_id, 90 + broker_id))
+        cluster.settle()
+        cluster.play(cluster.controller.time_passed(5000 * broker_id))
+        cluster.settle()
+        assert set(cluster.state().isr) == {1, 2, 3}
+    assert sorted({asked for asked, _ in cluster.asked}) == [1, 2, 3]
+    for broker_id, end in ((1, 5), (2, 9), (3, 7)):
+        cluster.tell_end(broker_id, end)
+    cluster.settle()
+    assert (cluster.state().leader, cluster.state().isr) == (2, (2,))
+    assert sorted(cluster.absolved) == [1, 2, 3]
+
+
+def test_a_short_one_is_put_out_once_the_leader_has_answered() -> None:
+    cluster = settled(1, 2, 3)
+    cluster.silent = {1, 2}
+    cluster.come(short(3, 99))
+    cluster.settle()
+    assert cluster.state() == PartitionState(1, 0, (1, 2, 3), 1)
+    assert 3 not in cluster.controller.brokers, "its former self is still counted upon"
+    cluster.hear(1)
+    cluster.settle()
+    assert cluster.state() == PartitionState(1, 1, (1, 2), 1)
+    assert cluster.absolved == [3]
+
+
+def test_who_arrives_does_not_wait_for_ever_for_one_that_the_controller_cannot_reach() -> None:
+    cluster = settled(1, 2, 3)
+    cluster.create("u", (2, 3))
+    cluster.settle()
+    cluster.silent = {1, 2, 3}
+    cluster.come(broker(1, 98))
+    cluster.come(short(3, 99))
+    cluster.settle()
+    assert not {1, 3} & cluster.controller.brokers.keys()
+    cluster.play(cluster.controller.time_passed(0))
+    cluster.play(cluster.controller.time_passed(999))
+    cluster.settle()
+    assert not {1, 3} & cluster.controller.brokers.keys()
+    cluster.play(cluster.controller.time_passed(1000))
+    cluster.settle()
+    assert {1, 3} <= cluster.controller.brokers.keys()
+    assert cluster.state() == PartitionState(NO_LEADER, 1, (1, 2, 3), 1)
+    assert cluster.state(TopicPartition("u", 0)) == PartitionState(2, 1, (2, 3), 1), "in an epoch of which 3 knows"
+    assert cluster.absolved == []
+    cluster.hear(1)
+    cluster.settle()
+    assert cluster.state() == PartitionState(1, 2, (1, 2), 1)
+
+
+def test_whoever_leaves_is_put_out_in_favour_of_one_that_lives() -> None:
+    cluster = settled(1, 2)
+    cluster.silent = {2}
+    cluster.play(cluster.controller.shutdown_wanted(1))
+    cluster.settle()
+    assert cluster.state() == PartitionState(1, 0, (1, 2), 1)
+    assert cluster.controller.has_pending_work(1), "what it leads is not given up yet"
+    cluster.hear(2)
+    cluster.settle()
+    assert cluster.state() == PartitionState(2, 1, (2,), 1)
+    assert not cluster.controller.has_pending_work(1)
+
+
+def test_whoever_is_registered_and_dead_is_missed_at_last_and_the_short_one_is_heard() -> None:
+    cluster = settled(1, 2)
+    cluster.silent = {2}
+    cluster.come(short(1, 99))
+    cluster.settle()
+    cluster.die(2)
+    cluster.settle()
+    assert cluster.state() == PartitionState(NO_LEADER, 1, (1, 2), 1), "2 may be whole when it comes back"
+    cluster.come(broker(2, 100))
+    cluster.settle()
+    assert cluster.state().leader == NO_LEADER, "and it must have outlived the other's loss"
+    cluster.hear(2)
+    cluster.settle()
+    assert cluster.state() == PartitionState(2, 2, (2,), 1)
+    assert cluster.absolved == [1]
+
+
+def test_the_next_controller_believes_nobody_either() -> None:
+    cluster = settled(1, 2, 3)
+    cluster.silent = {2, 3}
+    cluster.live = {2: broker(2), 3: broker(3)}
+    cluster.reign(2)
+    cluster.settle()
+    assert cluster.state() == PartitionState(1, 0, (1, 2, 3), 1)
+    cluster.come(short(2, 99))
+    cluster.settle()
+    assert cluster.state().isr == (1, 2, 3)
+    cluster.hear(3)
+    cluster.settle()
+    assert cluster.state() == PartitionState(3, 1, (3,), 2)

@@ -1,0 +1,143 @@
+"""Replicas that have lost what was committed, and say so: their log is gone, or ends before its high watermark."""
+
+from __future__ import annotations
+
+from cluster.controller.effects import SendLeaderAndIsr
+from cluster.state import PartitionState
+from tests.cluster.controller_stage import TP, Cluster, broker, short
+from tidelog.model import NO_LEADER
+
+
+def with_lacking(*broker_ids: int, **configs: str) -> Cluster:
+    """Replicas on 1 and 2, both in sync; all died, and these came back and found out what they lack."""
+    cluster = Cluster(1, 2, 3)
+    cluster.create("t", (1, 2), **configs)
+    cluster.settle()
+    cluster.die(1, 2)
+    cluster.settle()
+    for broker_id in broker_ids:
+        cluster.come(short(broker_id, 90 + broker_id))
+        cluster.settle()
+        refuse(cluster, broker_id)
+    for broker_id in broker_ids:
+        cluster.tell_end(broker_id, broker_id * 10, lacks=True)
+    return cluster
+
+
+def refuse(cluster: Cluster, broker_id: int) -> None:
+    cluster.play(cluster.controller.replicas_answered(broker_id, [], [], [TP]))
+    cluster.settle()
+
+
+def accept(cluster: Cluster, broker_id: int) -> None:
+    cluster.play(cluster.controller.replicas_answered(broker_id, [TP], []))
+    cluster.settle()
+
+
+def told_that_it_is_unclean(cluster: Cluster) -> bool:
+    effects = cluster.controller.leader_and_isr({TP: cluster.states[TP]}, [cluster.state().leader])
+    return any(state.unclean for each in effects if isinstance(each, SendLeaderAndIsr) for state in each.partitions)
+
+
+def test_it_leaves_the_isr_in_favour_of_a_whole_one() -> None:
+    cluster = Cluster(1, 2, 3)
+    cluster.create("t", (1, 2, 3))
+    cluster.settle()
+    refuse(cluster, 1)
+    assert cluster.state() == PartitionState(2, 1, (2, 3), 1)
+    accept(cluster, 1)  # out of the ISR it may follow
+    cluster.leader_tells_isr(TP, 2, 3, 1)
+    assert cluster.state().isr == (2, 3, 1)
+    assert cluster.waiting == []
+
+
+def test_it_never_leads_by_a_clean_election() -> None:
+    cluster = with_lacking(1)
+    state = cluster.state()
+    assert (state.leader, state.isr) == (NO_LEADER, (1, 2))
+    cluster.play(cluster.controller.elections_wanted([TP]))
+    cluster.settle()
+    assert cluster.state() == state
+    cluster.come(broker(2, 99))
+    cluster.settle()
+    assert (cluster.state().leader, cluster.state().isr) == (2, (2,))
+
+
+def test_where_all_lack_something_the_longest_leads_once_somebody_gives_the_records_up() -> None:
+    cluster = with_lacking(1, 2)
+    assert cluster.state().leader == NO_LEADER
+    assert not told_that_it_is_unclean(cluster)
+    cluster.play(cluster.controller.elections_wanted([TP], unclean=True))
+    cluster.settle()
+    assert (cluster.state().leader, cluster.state().isr) == (2, (2,))
+    assert told_that_it_is_unclean(cluster)
+    accept(cluster, 2)
+    assert not cluster.controller.undecided(TP)
+    epoch = cluster.state().leader_epoch
+    cluster.come(broker(2, 199))  # what it has counts from now on
+    cluster.settle()
+    assert cluster.state().leader == 2
+    assert cluster.state().leader_epoch > epoch
+    assert not told_that_it_is_unclean(cluster)
+
+
+def test_where_unclean_elections_are_allowed_it_leads_if_nobody_else_can() -> None:
+    cluster = with_lacking(1, **{"unclean.leader.election.enable": "true"})
+    assert (cluster.state().leader, cluster.state().isr) == (1, (1,))
+    assert told_that_it_is_unclean(cluster)
+
+
+def test_who_was_asked_and_says_that_it_lacks_something_is_no_hope_either() -> None:
+    cluster = Cluster(1, 2, 3)
+    cluster.create("t", (1, 2, 3), **{"unclean.leader.election.enable": "true"})
+    cluster.settle()
+    cluster.leader_tells_isr(TP, 1, 2)
+    cluster.die(1, 2, 3)
+    cluster.come(short(1, 91), short(2, 92), short(3, 93))
+    cluster.settle()
+    assert cluster.state().leader == NO_LEADER
+    for broker_id in (1, 2):
+        cluster.tell_end(broker_id, broker_id * 10, lacks=True)
+    cluster.settle()
+    assert cluster.asked == [(3, [TP])], "it is forced among all"
+    cluster.tell_end(3, 15)
+    cluster.settle()
+    assert (cluster.state().leader, cluster.state().isr) == (2, (2,)), "it has most"
+    assert told_that_it_is_unclean(cluster)
+
+
+def test_a_refusal_that_crossed_with_the_election_is_dealt_with_again() -> None:
+    cluster = with_lacking(1, **{"unclean.leader.election.enable": "true"})
+    refuse(cluster, 1)  # what it was told before
+    assert cluster.state().leader == 1
+    assert told_that_it_is_unclean(cluster)
+
+
+def test_one_out_of_sync_is_rather_elected_than_one_whose_log_may_be_gone() -> None:
+    cluster = Cluster(1, 2)
+    cluster.create("t", (1, 2))
+    cluster.settle()
+    cluster.die(2)
+    cluster.settle()
+    cluster.come(broker(2, 98))
+    refuse(cluster, 1)
+    assert cluster.state() == PartitionState(NO_LEADER, 1, (1,), 1)
+    cluster.play(cluster.controller.elections_wanted([TP], unclean=True))
+    cluster.tell_end(1, -1, -1, lacks=True)
+    cluster.tell_end(2, 0, -1)
+    cluster.settle()
+    assert (cluster.state().leader, cluster.state().isr) == (2, (2,))
+
+
+def test_lacking_replica_that_restarts_is_trusted_until_it_refuses_again() -> None:
+    cluster = Cluster(1, 2)
+    cluster.create("t", (1, 2))
+    cluster.settle()
+    cluster.leader_tells_isr(TP, 1)
+    refuse(cluster, 1)
+    assert cluster.state().leader == NO_LEADER
+    cluster.come(broker(1, 99))
+    cluster.settle()
+    assert cluster.state().leader == 1, "its lost disk may be back"
+    refuse(cluster, 1)
+    assert cluster.state().leader == NO_LEADER

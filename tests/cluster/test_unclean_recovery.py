@@ -1,0 +1,429 @@
+"""Brokers that come back from a machine that went down: what they had not synced may be gone."""
+
+from __future__ import annotations
+
+import pytest
+
+from cluster.controller.unclean_recovery import GONE, LogEnd, LogEndQuery, RecoveryChoice, choose_recovery_leader
+from cluster.state import PartitionState
+from tests.cluster.controller_stage import TP, Cluster, broker, short
+from tidelog.model import NO_LEADER, TopicPartition
+
+
+def both_replicas_went_down() -> Cluster:
+    """Of a partition on brokers 1 and 2, both in sync; broker 3 has no part in it."""
+    cluster = Cluster(1, 2, 3)
+    cluster.create("t", (1, 2))
+    cluster.settle()
+    cluster.die(1, 2)
+    cluster.settle()
+    return cluster
+
+
+@pytest.mark.parametrize(
+    ("live", "poll", "overdue", "expected"),
+    [
+        pytest.param({1}, LogEndQuery(), False, RecoveryChoice(), id="another may be whole: it is waited for"),
+        pytest.param({1}, LogEndQuery(), True, RecoveryChoice(ask=(1,)), id="not for ever"),
+        pytest.param({1, 2}, LogEndQuery(), False, RecoveryChoice(ask=(1, 2)), id="all are there: who has most?"),
+        pytest.param(
+            {1, 2}, LogEndQuery({1: LogEnd(1, 9)}, {1: 0, 2: 0}), False, RecoveryChoice(), id="one has not answered"
+        ),
+        pytest.param(
+            {1, 2},
+            LogEndQuery({1: LogEnd(1, 9), 2: LogEnd(2, 5)}),
+            False,
+            RecoveryChoice(leader=2),
+            id="the later epoch",
+        ),
+        pytest.param(
+            {1, 2},
+            LogEndQuery({1: LogEnd(2, 9), 2: LogEnd(2, 5)}),
+            False,
+            RecoveryChoice(leader=1),
+            id="the longer log",
+        ),
+        pytest.param(
+            {1, 2},
+            LogEndQuery({1: LogEnd(9, 9, True), 2: LogEnd(0, 1)}),
+            False,
+            RecoveryChoice(leader=2),
+            id="one lacks something",
+        ),
+        pytest.param(
+            {1, 2}, LogEndQuery({1: GONE, 2: GONE}), False, RecoveryChoice(), id="both have: nobody leads by this rule"
+        ),
+    ],
+)
+def test_who_leads_among_those_in_doubt(
+    live: set[int], poll: LogEndQuery, overdue: bool, expected: RecoveryChoice
+) -> None:
+    assert choose_recovery_leader((1, 2), (1, 2), poll, live, overdue=overdue) == expected
+
+
+@pytest.mark.parametrize(
+    ("ends", "leader"),
+    [
+        pytest.param({1: LogEnd(1, 5), 3: LogEnd(1, 6, epochs=((1, 0),))}, 3, id="it has more"),
+        pytest.param({1: LogEnd(1, 5), 3: LogEnd(2, 6, epochs=((1, 0), (2, 5)))}, 3, id="it has more of a later epoch"),
+        pytest.param({1: LogEnd(1, 5), 3: LogEnd(2, 6, epochs=((1, 0), (2, 4)))}, 1, id="of which not all was theirs"),
+        pytest.param({1: LogEnd(1, 6), 3: LogEnd(1, 6)}, 1, id="as much is not more"),
+        pytest.param({1: LogEnd(1, 5, True), 3: LogEnd(1, 6)}, None, id="what is missing may be missing there too"),
+        pytest.param({1: LogEnd(1, 5), 3: LogEnd(1, 6, True)}, 1, id="it lacks something itself"),
+    ],
+)
+def test_when_one_outside_the_isr_leads(ends: dict[int, LogEnd], leader: int | None) -> None:
+    assert choose_recovery_leader((1,), (1, 3), LogEndQuery(ends), {1, 3}, overdue=False) == RecoveryChoice(leader)
+
+
+def test_the_only_member_needs_no_comparison() -> None:
+    cluster = Cluster(1)
+    cluster.create("t", (1,))
+    cluster.settle()
+    cluster.come(short(1, 99))
+    cluster.settle()
+    assert cluster.state() == PartitionState(1, 2, (1,), 1)
+    assert (cluster.asked, cluster.absolved) == ([], [1])
+
+
+def test_one_that_may_be_short_leaves_the_isr_and_its_leaders_get_a_new_epoch_before_it_hears_of_anything() -> None:
+    cluster = Cluster(1, 2, 3)
+    cluster.create("t", (1, 2, 3), (2, 3, 1))
+    cluster.settle()
+    second = TopicPartition("t", 1)
+    cluster.die(3)
+    cluster.settle()
+    epochs = cluster.state(TP).leader_epoch, cluster.state(second).leader_epoch
+    cluster.news()
+    cluster.come(short(3, 99))
+    assert cluster.news() == [], "an expansion to its former self may be on its way"
+    cluster.settle()
+    assert (cluster.state(TP).leader_epoch, cluster.state(second).leader_epoch) == (epochs[0] + 1, epochs[1] + 1)
+    news = cluster.news()
+    assert news.index("open 3@99") > news.index("tell 1: t-0 leader=1 isr=1,2")
+    assert cluster.absolved == [3]
+
+
+def test_a_former_self_that_was_let_in_meanwhile_is_found_and_put_out() -> None:
+    cluster = Cluster(1, 2, 3)
+    cluster.create("t", (1, 2, 3))
+    cluster.settle()
+    cluster.die(3)
+    cluster.settle()
+    epoch = cluster.state().leader_epoch
+    cluster.come(short(3, 99))
+    cluster.leader_sets_isr(TP, 1, 2, 3)  # it won against the controller's write
+    cluster.settle()
+    assert cluster.state().isr == (1, 2)
+    assert cluster.state().leader_epoch == epoch + 1, "in the old epoch the leader could let the former self in again"
+    assert 3 in cluster.controller.brokers
+
+
+def test_one_that_may_be_short_comes_back_while_its_isr_shrinks_and_there_is_a_new_epoch_all_the_same() -> None:
+    cluster = Cluster(1, 2, 3)
+    cluster.create("t", (1, 2, 3))
+    cluster.settle()
+    cluster.die(3)
+    (shrinks,) = cluster.waiting
+    assert shrinks.state == PartitionState(1, 0, (1, 2), 1)
+    cluster.come(short(3, 99))
+    assert 3 not in cluster.controller.brokers
+    cluster.settle()
+    assert cluster.state() == PartitionState(1, 1, (1, 2), 1)
+
+
+def test_what_one_that_may_be_short_was_in_sync_for_shrinks_in_a_new_epoch() -> None:
+    cluster = Cluster(1, 2, 3)
+    cluster.create("t", (1, 2, 3))
+    cluster.settle()
+    cluster.come(short(3, 99))
+    cluster.settle()
+    assert cluster.state() == PartitionState(1, 1, (1, 2), 1)
+    assert len(cluster.history) == 2, "in one write"
+
+
+def test_a_whole_member_that_comes_back_leads_and_the_short_one_copies() -> None:
+    cluster = both_replicas_went_down()
+    cluster.come(short(1, 98))
+    cluster.settle()
+    assert cluster.state() == PartitionState(NO_LEADER, 1, (1, 2), 1), "it is waited for the other one"
+    assert cluster.absolved == []
+    cluster.come(broker(2, 99))
+    cluster.settle()
+    assert cluster.state() == PartitionState(2, 2, (2,), 1)
+    assert cluster.absolved == [1]
+
+
+def test_where_all_are_short_the_greatest_leads_alone() -> None:
+    cluster = both_replicas_went_down()
+    cluster.come(short(1, 98))
+    cluster.come(short(2, 99))
+    cluster.settle()
+    assert sorted(cluster.asked) == [(1, [TP]), (2, [TP])]
+    cluster.tell_end(1, 7)
+    assert cluster.waiting == []
+    cluster.tell_end(2, 8)
+    cluster.settle()
+    assert cluster.state() == PartitionState(2, 2, (2,), 1)
+    assert sorted(cluster.absolved) == [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("other", "extends"),
+    [
+        pytest.param(LogEnd(1, 5), True, id="the other is its beginning"),
+        pytest.param(LogEnd(1, 7), True, id="up to where the next epoch begins"),
+        pytest.param(LogEnd(1, 8), False, id="the other has more of that epoch"),
+        pytest.param(LogEnd(3, 9), True, id="the same"),
+        pytest.param(LogEnd(3, 10), False, id="the other is longer"),
+        pytest.param(LogEnd(2, 6), False, id="the other has an epoch of its own"),
+        pytest.param(LogEnd(0, 2), False, id="so far back nothing is told"),
+        pytest.param(LogEnd(-1, 0), True, id="the other is empty"),
+        pytest.param(LogEnd(-1, 12), False, id="the other is empty, and begins behind it"),
+    ],
+)
+def test_whether_a_log_has_all_that_another_has_its_epochs_tell(other: LogEnd, extends: bool) -> None:
+    assert LogEnd(3, 9, epochs=((1, 3), (3, 7))).extends(other) == extends
+
+
+@pytest.mark.parametrize("unclean", ["false", "true"])
+def test_the_last_one_in_sync_waits_for_those_that_are_away_unless_its_records_may_be_given_up(unclean: str) -> None:
+    cluster = Cluster(1, 2)
+    cluster.create("t", (1, 2), **{"unclean.leader.election.enable": unclean})
+    cluster.settle()
+    cluster.die(1)
+    cluster.settle()
+    cluster.die(2)
+    cluster.settle()
+    cluster.come(short(2, 99))
+    cluster.settle()
+    assert cluster.state().leader == (2 if unclean == "true" else NO_LEADER)
+    cluster.come(broker(1, 100))
+    cluster.settle()
+    if unclean == "false":
+        cluster.tell_ends({1: 7, 2: 7})
+        cluster.settle()
+    assert (cluster.state().leader, cluster.state().isr) == (2, (2,))
+
+
+def test_who_has_left_before_is_not_waited_for_by_the_last_one_in_sync_under_whichever_controller() -> None:
+    cluster = Cluster(1, 2, 3)
+    cluster.create("t", (1, 2, 3))
+    cluster.settle()
+    cluster.die(3)
+    cluster.settle()
+    cluster.leader_tells_isr(TP, 1, 2)
+    cluster.die(2)
+    cluster.settle()
+    assert (cluster.state().isr, cluster.state().eligible) == ((1,), (2,))
+    cluster.die(1)
+    cluster.settle()
+    cluster.reign(2)
+    cluster.come(short(1, 99))
+    cluster.come(broker(3, 100))
+    cluster.settle()
+    assert (cluster.state().leader, cluster.asked) == (NO_LEADER, [])
+    cluster.come(broker(2, 101))
+    cluster.settle()
+    cluster.tell_ends({1: 7, 2: 8})
+    cluster.settle()
+    assert (cluster.state().leader, cluster.state().isr, cluster.state().eligible) == (2, (2,), (1,))
+
+
+def test_who_was_given_up_by_an_unclean_election_is_waited_for_no_more() -> None:
+    cluster = Cluster(1, 2)
+    cluster.create("t", (1, 2))
+    cluster.settle()
+    cluster.die(2)
+    cluster.settle()
+    cluster.die(1)
+    cluster.come(broker(2, 50))
+    cluster.settle()
+    cluster.play(cluster.controller.elections_wanted([TP], unclean=True))
+    cluster.settle()
+    assert (cluster.state().isr, cluster.state().eligible) == ((2,), ())
+
+
+def test_a_leader_that_changed_the_isr_has_outlived_who_was_given_up_for_it() -> None:
+    cluster = Cluster(1, 2)
+    cluster.create("t", (1, 2))
+    cluster.settle()
+    cluster.die(2)
+    cluster.settle()
+    cluster.come(broker(2, 50))
+    cluster.settle()
+    for isr in ((1, 2), (1,)):
+        cluster.leader_tells_isr(TP, *isr)
+    cluster.die(1)
+    cluster.settle()
+    cluster.come(short(1, 99))
+    cluster.settle()
+    assert (cluster.state().leader, cluster.asked) == (1, [])
+
+
+def test_it_is_not_waited_for_ever() -> None:
+    cluster = both_replicas_went_down()
+    cluster.come(short(1, 98))
+    cluster.settle()
+    cluster.play(cluster.controller.time_passed(1000))
+    cluster.play(cluster.controller.time_passed(300_999))
+    assert cluster.asked == []
+    cluster.play(cluster.controller.time_passed(301_000))
+    assert cluster.asked == [(1, [TP])]
+    cluster.tell_end(1, 7)
+    cluster.settle()
+    assert cluster.state() == PartitionState(1, 2, (1,), 1)
+
+
+@pytest.mark.parametrize("silent_for_ms", [1000, 300_000, 500_000])
+def test_the_wait_for_a_whole_member_begins_when_it_goes_however_long_it_was_silent_before(silent_for_ms: int) -> None:
+    cluster = Cluster(1, 2, 3)
+    cluster.create("t", (1, 2))
+    cluster.settle()
+    cluster.silent.add(1)
+    cluster.come(short(2, 98))
+    cluster.settle()
+    for now_ms in (0, silent_for_ms // 2, silent_for_ms):
+        cluster.play(cluster.controller.time_passed(now_ms))
+    cluster.settle()
+    assert cluster.state().isr == (1, 2), "it has not shown that it lives"
+    cluster.die(1)
+    cluster.settle()
+    gone_ms = silent_for_ms + 1000
+    for now_ms in (gone_ms, gone_ms + 299_999):
+        cluster.play(cluster.controller.time_passed(now_ms))
+    assert cluster.asked == []
+    waits = cluster.state()
+    cluster.play(cluster.controller.time_passed(gone_ms + 300_000))
+    assert cluster.asked == [(2, [TP])], "nor is it waited for ever"
+    cluster.silent.clear()
+    cluster.come(broker(1, 99))
+    cluster.settle()
+    assert (waits.leader, waits.isr) == (NO_LEADER, (1, 2))
+    assert (cluster.state().leader, cluster.state().isr) == (1, (1,))
+
+
+def test_somebody_may_decide_not_to_wait() -> None:
+    cluster = both_replicas_went_down()
+    cluster.come(short(1, 98))
+    cluster.settle()
+    cluster.play(cluster.controller.elections_wanted([TP], unclean=True))
+    cluster.settle()
+    assert cluster.state().leader == 1
+
+
+def test_one_that_dies_in_doubt_comes_back_in_doubt_and_is_asked_again() -> None:
+    cluster = both_replicas_went_down()
+    cluster.come(short(1, 97))
+    cluster.come(short(2, 98))
+    cluster.settle()
+    cluster.tell_end(1, 7)
+    cluster.die(1)
+    cluster.settle()
+    cluster.asked.clear()
+    cluster.come(broker(1, 99))  # its process alone has died since: the mark is gone, the doubt is not
+    cluster.settle()
+    assert sorted(cluster.asked) == [(1, [TP]), (2, [TP])], "2 too: it may have gone down with it"
+
+
+def test_the_next_controller_deals_with_those_that_still_bear_the_mark() -> None:
+    cluster = Cluster(1, 2, 3)
+    cluster.create("t", (1, 2), (2, 1, 3))
+    cluster.settle()
+    cluster.live = {1: short(1, 97), 2: short(2, 98), 3: broker(3, 99)}
+    cluster.reign(2)
+    cluster.settle()
+    assert cluster.state() == PartitionState(NO_LEADER, 1, (1, 2), 2)
+    assert cluster.state(TopicPartition("t", 1)) == PartitionState(3, 1, (3,), 2)
+    assert sorted(cluster.asked) == [(1, [TP]), (2, [TP])]
+    assert cluster.absolved == []
+
+
+def test_a_deletion_does_not_wait_for_one_that_is_let_in_only_behind_a_write_that_was_refused() -> None:
+    cluster = Cluster(1, 2, 3)
+    cluster.create("t", (1, 2, 3))
+    cluster.settle()
+    cluster.die(3)
+    cluster.settle()
+    cluster.come(short(3, 35))
+    assert [write.tp for write in cluster.waiting] == [TP], "a new epoch, before it is let in"
+    cluster.leader_sets_isr(TP, 1)
+    cluster.play(cluster.controller.deletions_wanted(["t"]))
+    cluster.settle()
+    assert 3 in cluster.controller.brokers
+    cluster.answer_stops()
+    assert cluster.news()[-1] == "remove t"
+
+
+def test_what_is_doubtful_about_a_topic_is_so_no_more_once_the_topic_is_gone() -> None:
+    cluster = Cluster(1, 3)
+    cluster.create("t", (3,))
+    cluster.settle()
+    cluster.die(3)
+    cluster.settle()
+    cluster.play(cluster.controller.deletions_wanted(["t"]))
+    cluster.come(short(3, 35))
+    assert 3 in cluster.controller.brokers
+    cluster.play(cluster.controller.topic_removed("t"))
+    assert cluster.absolved == [3]
+
+
+def test_wait_for_a_whole_member_starts_again_after_it_was_registered() -> None:
+    cluster = both_replicas_went_down()
+    cluster.come(short(1, 98))
+    cluster.settle()
+    cluster.play(cluster.controller.time_passed(0))
+    cluster.silent.add(2)
+    cluster.come(broker(2, 99))
+    cluster.settle()
+    cluster.play(cluster.controller.time_passed(299_000))
+    cluster.die(2)
+    cluster.settle()
+    for now_ms in (299_500, 300_000, 599_499):
+        cluster.play(cluster.controller.time_passed(now_ms))
+    assert cluster.asked == [], "broker 2 was there until a moment ago"
+    cluster.play(cluster.controller.time_passed(599_500))
+    assert cluster.asked == [(1, [TP])]
+
+
+def test_wait_for_a_whole_member_begins_anew_also_if_it_was_over_before() -> None:
+    cluster = both_replicas_went_down()
+    cluster.come(short(1, 98))
+    cluster.settle()
+    for now_ms in (0, 300_000):
+        cluster.play(cluster.controller.time_passed(now_ms))
+    assert cluster.asked == [(1, [TP])]
+    cluster.silent.add(2)
+    cluster.come(broker(2, 99))
+    cluster.settle()
+    cluster.die(2)
+    cluster.settle()
+    for now_ms in (300_500, 600_499):
+        cluster.tell_end(1, 5)
+        cluster.play(cluster.controller.time_passed(now_ms))
+        cluster.settle()
+        assert cluster.state().leader == NO_LEADER, "broker 2 may have more, and was there until a moment ago"
+    cluster.play(cluster.controller.time_passed(600_500))
+    cluster.tell_end(1, 5)
+    cluster.settle()
+    assert cluster.state().leader == 1
+
+
+def test_election_in_doubt_waits_for_a_registering_member_however_long_away() -> None:
+    cluster = Cluster(1, 2, 3)
+    cluster.create("t", (1, 2), (3, 2))
+    cluster.settle()
+    cluster.die(1, 2)
+    cluster.settle()
+    cluster.come(short(1, 98))
+    cluster.settle()
+    for now_ms in (0, 300_000):
+        cluster.play(cluster.controller.time_passed(now_ms))
+    cluster.come(short(2, 99))  # it waits until the state of its other partition is written
+    assert [write.tp.partition for write in cluster.waiting] == [1]
+    cluster.tell_end(1, 5)
+    assert [write.tp.partition for write in cluster.waiting] == [1]
+    cluster.settle()
+    cluster.tell_ends({1: 5, 2: 6})
+    cluster.settle()
+    assert cluster.state() == PartitionState(2, 2, (2,), 1)

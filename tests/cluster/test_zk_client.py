@@ -1,0 +1,419 @@
+"""The domain's operations, on ZooKeeper and on its twin; unknown outcomes on the twin, which can withhold answers."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+
+import pytest
+
+from cluster.state import BrokerRegistration, ControllerLease, PartitionState, TopicAssignment, VersionedState
+from cluster.uuids import random_uuid
+from cluster.zookeeper import znodes
+from cluster.zookeeper.client import ZkClient
+from cluster.zookeeper.in_memory import MemoryStore, MemoryZooKeeper, NetworkConditions
+from cluster.zookeeper.store import Node, OutcomeUnknownError
+from cluster.zookeeper.write_conflicts import AssignmentConflict, BrokerIdTaken, ControllerFenced, StateConflict
+from tests.cluster.stores import Server
+from tests.virtual_time import VirtualClock, on_virtual_time
+from tidelog.clock import SystemClock
+from tidelog.listeners import BROKERS, CLIENTS
+from tidelog.model import Endpoint, TopicPartition
+
+TP = TopicPartition("t", 0)
+TOPIC = TopicAssignment("t", "AAAAAAAAAAAAAAAAAAAAAQ", {0: (1, 2), 1: (2, 1)}, {"retention.ms": "-1"})
+STATE = PartitionState(1, 0, (1, 2), 1)
+LISTENERS = {CLIENTS: Endpoint("127.0.0.1", 9600), BROKERS: Endpoint("127.0.0.1", 9601)}
+BROKER = BrokerRegistration(1, LISTENERS)
+
+
+async def join(server: Server) -> ZkClient:
+    zk_client = ZkClient(await server.connect(), SystemClock(), patience_ms=3000)
+    await zk_client.ensure_paths()
+    return zk_client
+
+
+async def twin() -> tuple[MemoryZooKeeper, MemoryStore, ZkClient]:
+    zookeeper = MemoryZooKeeper(session_timeout_ms=300)
+    store = zookeeper.connect()
+    zk_client = ZkClient(store, SystemClock(), patience_ms=500)
+    await zk_client.ensure_paths()
+    return zookeeper, store, zk_client
+
+
+async def reign(zk_client: ZkClient, broker_id: int = 1) -> ControllerLease:
+    seat = await zk_client.try_become_controller(broker_id, await zk_client.read_controller())
+    assert seat is not None
+    return seat
+
+
+async def test_paths_are_made_once_and_the_cluster_keeps_its_id(server: Server) -> None:
+    first, second = await join(server), await join(server)
+    assert await first.cluster_id() == await second.cluster_id()
+    assert len(await first.cluster_id()) == 22
+    assert await first.read_controller() == ControllerLease(-1, 0, 0)
+    await first.store.close()
+    await second.store.close()
+
+
+async def test_blocks_of_producer_ids_never_overlap(server: Server) -> None:
+    first, second = await join(server), await join(server)
+    blocks = await asyncio.gather(*(c.next_producer_id_block(1) for c in (first, second) * 3))
+    assert sorted((b.start, b.stop) for b in blocks) == [(n * 1000, (n + 1) * 1000) for n in range(6)]
+    await first.store.close()
+    await second.store.close()
+
+
+async def test_of_two_candidates_one_is_elected_and_the_epoch_rises_with_each_election(server: Server) -> None:
+    first, second = await join(server), await join(server)
+    unclaimed = await first.read_controller()
+    seats = await asyncio.gather(first.try_become_controller(1, unclaimed), second.try_become_controller(2, unclaimed))
+    (won,) = [seat for seat in seats if seat is not None]
+    assert (won.epoch, won.epoch_version) == (1, 1)
+    assert await first.read_controller() == won
+    assert await second.try_become_controller(2, unclaimed, replace_controller=True) is None, "a stale suspicion loses"
+    ousted = await second.try_become_controller(2, won, replace_controller=True)
+    assert ousted is not None
+    assert (ousted.controller_id, ousted.epoch) == (2, 2)
+    await second.resign_controller(won)
+    assert await first.read_controller() == ousted, "who was ousted cannot give the seat away"
+    await second.resign_controller(ousted)
+    assert (await first.read_controller()).unclaimed
+    await first.store.close()
+    await second.store.close()
+
+
+async def test_who_looked_at_the_seat_while_it_changed_hands_cannot_take_it() -> None:
+    zookeeper, _, zk_client = await twin()
+    dead = await reign(zk_client)
+    rival = ZkClient(zookeeper.connect(), SystemClock(), patience_ms=500)
+
+    class Interrupted(MemoryStore):
+        """Between two of its requests the rival is elected."""
+
+        async def get(self, path: str, *, watch: bool = False) -> Node:
+            node = await super().get(path, watch=watch)
+            if (await rival.read_controller()) == dead:
+                assert await rival.try_become_controller(2, dead, replace_controller=True)
+            return node
+
+    slow = ZkClient(zookeeper.connect(Interrupted), SystemClock(), patience_ms=500)
+    seen = await slow.read_controller()
+    assert await slow.try_become_controller(3, seen, replace_controller=True) is None
+    assert (await zk_client.read_controller()).controller_id == 2
+
+
+async def test_a_fenced_controller_writes_nothing(server: Server) -> None:
+    old, new = await join(server), await join(server)
+    seat = await reign(old)
+    await old.create_topic(TOPIC, seat.epoch_version)
+    assert await old.write_state(TP, STATE, -1, seat.epoch_version) == 0
+    later = await new.try_become_controller(2, seat, replace_controller=True)
+    assert later is not None
+    with pytest.raises(ControllerFenced):
+        await old.write_state(TP, replace(STATE, leader=2), 0, seat.epoch_version)
+    with pytest.raises(ControllerFenced):
+        await old.create_topic(replace(TOPIC, topic="u"), seat.epoch_version)
+    with pytest.raises(ControllerFenced):
+        await old.remove_some("t", seat.epoch_version)
+    epoch = await new.register_broker(BROKER)
+    with pytest.raises(ControllerFenced):
+        await old.fence_broker(1, epoch, seat.epoch_version)
+    assert await new.read_state(TP) == VersionedState(STATE, 0)
+    assert await new.is_registered(1, epoch)
+    await old.store.close()
+    await new.store.close()
+
+
+async def test_leader_and_controller_change_a_state_only_on_the_version_they_saw(server: Server) -> None:
+    zk_client = await join(server)
+    seat = await reign(zk_client)
+    await zk_client.create_topic(TOPIC, seat.epoch_version)
+    await zk_client.write_state(TP, STATE, -1, seat.epoch_version)
+    shrunk = replace(STATE, isr=(1,))
+    assert await zk_client.change_isr(TP, shrunk, 0) == 1
+    elected = PartitionState(2, 1, (2,), 1)
+    with pytest.raises(StateConflict) as conflict:
+        await zk_client.write_state(TP, elected, 0, seat.epoch_version)
+    assert conflict.value.actual == VersionedState(shrunk, 1)
+    with pytest.raises(StateConflict):
+        await zk_client.write_state(TP, STATE, -1, seat.epoch_version)
+    assert await zk_client.write_state(TP, elected, 1, seat.epoch_version) == 2
+    with pytest.raises(StateConflict) as late:
+        await zk_client.change_isr(TP, STATE, 1)
+    assert late.value.actual == VersionedState(elected, 2)
+    with pytest.raises(StateConflict) as nowhere:
+        await zk_client.change_isr(TopicPartition("t", 9), STATE, 0)
+    assert nowhere.value.actual is None
+    await zk_client.store.close()
+
+
+async def test_an_answer_that_was_lost_is_found_by_reading_again() -> None:
+    _, store, zk_client = await twin()
+    seat = await reign(zk_client)
+    await zk_client.create_topic(TOPIC, seat.epoch_version)
+    store.lose_answers = 1
+    assert await zk_client.write_state(TP, STATE, -1, seat.epoch_version) == 0
+    store.lose_answers = 1
+    assert await zk_client.change_isr(TP, replace(STATE, isr=(1,)), 0) == 1
+    assert await zk_client.read_state(TP) == VersionedState(replace(STATE, isr=(1,)), 1)
+    store.lose_answers = 1
+    second = await zk_client.try_become_controller(1, seat, replace_controller=True)
+    assert second is not None
+    assert second.epoch == 2
+    store.lose_answers = 1
+    assert await zk_client.create_topic(replace(TOPIC, topic="u", topic_id=random_uuid()), 2)
+    store.lose_answers = 1
+    await zk_client.request_deletion("u", 2)
+    assert await zk_client.topics_to_delete() == ["u"]
+    store.lose_answers = 1
+    assert await zk_client.register_broker(BROKER) == (await zk_client.read_brokers())[1].epoch
+
+
+async def test_a_wish_that_a_deposed_controller_could_not_send_in_time_spares_the_next_topic_of_the_name() -> None:
+    zookeeper, store, old = await twin()
+    seat = await reign(old)
+    await old.create_topic(TOPIC, seat.epoch_version)
+    store.way.refuse()
+    wish = asyncio.create_task(old.request_deletion("t", seat.epoch_version))
+    new = ZkClient(zookeeper.connect(), SystemClock(), patience_ms=500)
+    later = await new.try_become_controller(2, seat, replace_controller=True)
+    assert later is not None
+    await new.request_deletion("t", later.epoch_version)
+    await new.remove_some("t", later.epoch_version)
+    anew = replace(TOPIC, topic_id=random_uuid())
+    assert await new.create_topic(anew, later.epoch_version)
+    store.way.heal()
+    with pytest.raises(ControllerFenced):
+        await wish
+    assert await new.topics_to_delete() == []
+    assert await new.read_topics(["t"]) == {"t": anew}
+
+
+async def test_a_write_that_never_arrived_is_sent_again_and_one_that_never_can_is_given_up() -> None:
+    _, store, zk_client = await twin()
+    seat = await reign(zk_client)
+    await zk_client.create_topic(TOPIC, seat.epoch_version)
+    await zk_client.write_state(TP, STATE, -1, seat.epoch_version)
+    store.way.refuse()
+    change = asyncio.create_task(zk_client.write_state(TP, replace(STATE, isr=(1,)), 0, seat.epoch_version))
+    await asyncio.sleep(0)
+    store.way.heal()
+    assert await change == 1
+    store.way.refuse()
+    with pytest.raises(OutcomeUnknownError):
+        await zk_client.write_state(TP, STATE, 1, seat.epoch_version)
+
+
+async def test_an_isr_of_which_nobody_knows_whether_it_is_written_is_written_again_by_who_still_wants_it_only() -> None:
+    _, store, zk_client = await twin()
+    seat = await reign(zk_client)
+    await zk_client.create_topic(TOPIC, seat.epoch_version)
+    await zk_client.write_state(TP, STATE, -1, seat.epoch_version)
+    store.way.refuse()
+    change = asyncio.create_task(zk_client.change_isr(TP, replace(STATE, isr=(1,)), 0))
+    await asyncio.sleep(0)
+    store.way.heal()
+    with pytest.raises(OutcomeUnknownError):
+        await change
+    assert await zk_client.read_state(TP) == VersionedState(STATE, 0)
+
+
+async def test_of_a_topic_with_a_state_that_cannot_be_read_nothing_is_known() -> None:
+    _, store, zk_client = await twin()
+    seat = await reign(zk_client)
+    other, odd = replace(TOPIC, topic="u"), TopicPartition("t", 1)
+    for topic in (TOPIC, other):
+        await zk_client.create_topic(topic, seat.epoch_version)
+        for tp in topic.topic_partitions():
+            await zk_client.write_state(tp, STATE, -1, seat.epoch_version)
+    await store.set(znodes.state_path(odd), b"{", 0)
+    topics, states = await zk_client.read_topics_with_states(["t", "u", "never"])
+    assert topics == {"u": other} and list(states) == other.topic_partitions()
+    assert await zk_client.read_states([TP, odd]) == ({TP: VersionedState(STATE, 0)}, {odd})
+
+
+async def test_a_topic_is_created_once_and_removed_whole(server: Server) -> None:
+    zk_client = await join(server)
+    seat = await reign(zk_client)
+    assert await zk_client.create_topic(TOPIC, seat.epoch_version)
+    assert not await zk_client.create_topic(replace(TOPIC, topic_id="other"), seat.epoch_version)
+    assert await zk_client.read_topics(["t", "never"]) == {"t": TOPIC}
+    for tp in TOPIC.topic_partitions():
+        await zk_client.write_state(tp, STATE, -1, seat.epoch_version)
+    assert await zk_client.standing_topics() == {"t"}
+    _, states = await zk_client.read_topics_with_states(["t", "never"])
+    assert list(states) == TOPIC.topic_partitions()
+    await zk_client.request_deletion("t", seat.epoch_version)
+    await zk_client.request_deletion("t", seat.epoch_version)
+    assert await zk_client.topics_to_delete() == ["t"]
+    assert (await zk_client.topic_names(), await zk_client.standing_topics()) == (["t"], set())
+    await zk_client.remove_some("t", seat.epoch_version)
+    await zk_client.remove_some("t", seat.epoch_version)
+    assert await zk_client.topic_names() == []
+    assert await zk_client.topics_to_delete() == []
+    assert await zk_client.store.exists(znodes.topic_config_path("t")) is None
+    assert await zk_client.create_topic(TOPIC, seat.epoch_version)
+    await zk_client.store.close()
+
+
+@pytest.mark.parametrize("partitions", [249, 250, 251, 500, 501])
+@on_virtual_time
+async def test_topic_is_removed_in_pieces_whatever_number_of_partitions_is_left(partitions: int) -> None:
+    """A piece of the removal takes 250 partitions, and the last piece takes the topic with them."""
+    zk_client = ZkClient(MemoryZooKeeper(VirtualClock()).connect(), VirtualClock(), patience_ms=500)
+    await zk_client.ensure_paths()
+    seat = await reign(zk_client)
+    many = replace(TOPIC, partitions=dict.fromkeys(range(partitions), (1, 2)))
+    await zk_client.create_topic(many, seat.epoch_version)
+    for tp in many.topic_partitions():
+        await zk_client.write_state(tp, STATE, -1, seat.epoch_version)
+    await zk_client.request_deletion("t", seat.epoch_version)
+    pieces = 1
+    while await zk_client.remove_some("t", seat.epoch_version):
+        pieces += 1
+    assert pieces == -(-partitions // 250)
+    assert (await zk_client.topic_names(), await zk_client.topics_to_delete()) == ([], [])
+
+
+@on_virtual_time
+async def test_a_topic_of_many_partitions_is_removed_however_far_zookeeper_is() -> None:
+    zookeeper = MemoryZooKeeper(VirtualClock())
+    store = zookeeper.connect()
+    zk_client = ZkClient(store, VirtualClock(), patience_ms=500)
+    await zk_client.ensure_paths()
+    seat = await reign(zk_client)
+    many = replace(TOPIC, partitions=dict.fromkeys(range(1000), (1, 2)))
+    await zk_client.create_topic(many, seat.epoch_version)
+    for tp in many.topic_partitions():
+        await zk_client.write_state(tp, STATE, -1, seat.epoch_version)
+    await zk_client.request_deletion("t", seat.epoch_version)
+    store.way.weather = NetworkConditions(request_ms=(30, 30), answer_ms=(30, 30))
+    while await zk_client.remove_some("t", seat.epoch_version):
+        assert await zk_client.topic_names() == ["t"], "until the last piece"
+    assert await zk_client.topic_names() == await zk_client.topics_to_delete() == []
+
+
+async def test_a_topic_of_another_tool_gets_its_states_all_the_same(server: Server) -> None:
+    zk_client = await join(server)
+    seat = await reign(zk_client)
+    await zk_client.store.create(znodes.topic_path("t"), znodes.encode_topic(TOPIC))
+    assert await zk_client.write_state(TP, STATE, -1, seat.epoch_version) == 0
+    await zk_client.store.close()
+
+
+async def test_a_malformed_znode_is_taken_for_absent(server: Server) -> None:
+    zk_client = await join(server)
+    await zk_client.store.create(znodes.broker_path(7), b"not json")
+    await zk_client.store.create(znodes.topic_path("t"), b"{}")
+    assert await zk_client.read_brokers() == {}
+    assert await zk_client.read_topics(["t"]) == {}
+    await zk_client.store.close()
+
+
+async def test_failed_log_directories_are_announced_read_and_dropped(server: Server) -> None:
+    zk_client = await join(server)
+    seat = await reign(zk_client)
+    await zk_client.notify_log_dir_failure(3)
+    await zk_client.store.create(f"{znodes.LOG_DIR_EVENT_NOTIFICATION}/log_dir_event_", b"?", sequence=True)
+    failures = await zk_client.read_log_dir_failures()
+    assert list(failures.values()) == [3, None]
+    await zk_client.drop_notifications(failures, seat.epoch_version)
+    assert await zk_client.read_log_dir_failures() == {}
+    await zk_client.store.close()
+
+
+async def test_isr_changes_are_announced_read_and_dropped(server: Server) -> None:
+    zk_client = await join(server)
+    seat = await reign(zk_client)
+    await zk_client.notify_isr_change([TP])
+    await zk_client.notify_isr_change([TopicPartition("t", 1), TP])
+    changes = await zk_client.read_isr_changes()
+    assert sorted(changes.values()) == [[TP], [TopicPartition("t", 1), TP]]
+    await zk_client.drop_notifications(changes, seat.epoch_version)
+    await zk_client.drop_notifications(changes, seat.epoch_version)
+    assert await zk_client.read_isr_changes() == {}
+    await zk_client.store.close()
+
+
+async def test_a_broker_epoch_is_the_czxid_and_rises(server: Server) -> None:
+    zk_client = await join(server)
+    first = await zk_client.register_broker(BROKER)
+    assert await zk_client.read_brokers() == {1: replace(BROKER, epoch=first)}
+    assert await zk_client.is_registered(1, first)
+    seat = await reign(zk_client)
+    await zk_client.create_topic(TOPIC, seat.epoch_version)
+    await zk_client.write_state(TP, STATE, -1, seat.epoch_version)
+    written = await zk_client.read_state(TP)
+    assert written is not None
+    assert written.mzxid > first, "broker epochs and writes of states are on one scale"
+    await zk_client.unregister_broker(1, first - 1)
+    assert await zk_client.is_registered(1, first), "another registration is left alone"
+    await zk_client.unregister_broker(1, first)
+    assert await zk_client.read_brokers() == {}
+    assert await zk_client.register_broker(BROKER) > written.mzxid
+    await zk_client.store.close()
+
+
+async def test_a_restart_removes_its_own_old_registration_at_once(server: Server) -> None:
+    before, after = await join(server), await join(server)
+    old = await before.register_broker(BROKER)
+    # Less than the ten seconds after which the old session would have ended by itself.
+    async with asyncio.timeout(8):
+        assert await after.register_broker(BROKER, previous_session=before.store.session_id) > old
+    await before.store.close()
+    assert (await after.read_brokers()).keys() == {1}, "the end of the old session takes nothing of the new one"
+    await after.store.close()
+
+
+async def test_somebody_elses_registration_is_waited_for_and_never_removed() -> None:
+    zookeeper, store, zk_client = await twin()
+    epoch = await zk_client.register_broker(BROKER)
+    second = ZkClient(zookeeper.connect(), SystemClock())
+    with pytest.raises(BrokerIdTaken, match="another live process"):
+        await second.register_broker(BROKER, previous_session=99)
+    assert await zk_client.is_registered(1, epoch)
+    waiting = asyncio.create_task(second.register_broker(BROKER, previous_session=99))
+    await asyncio.sleep(0)
+    zookeeper.expire(store.session_id)
+    assert await waiting > epoch
+
+
+async def test_a_fence_removes_only_the_registration_that_was_meant(server: Server) -> None:
+    zk_client = await join(server)
+    seat = await reign(zk_client)
+    epoch = await zk_client.register_broker(BROKER)
+    assert not await zk_client.fence_broker(1, epoch - 1, seat.epoch_version)
+    assert not await zk_client.fence_broker(2, epoch, seat.epoch_version)
+    assert await zk_client.is_registered(1, epoch)
+    assert await zk_client.fence_broker(1, epoch, seat.epoch_version)
+    assert not await zk_client.is_registered(1, epoch)
+    await zk_client.store.close()
+
+
+async def test_an_assignment_is_changed_on_its_own_version_and_under_the_fence(server: Server) -> None:
+    zk_client = await join(server)
+    seat = await reign(zk_client)
+    await zk_client.create_topic(TOPIC, seat.epoch_version)
+    before = await zk_client.read_topic("t")
+    assert before is not None and before.version == 0
+    moving = before.reassigned({0: before.assigned(0).toward((2, 3))})
+    written = await zk_client.write_assignment(moving, seat.epoch_version)
+    assert written == await zk_client.read_topic("t") and written.version == 1
+    with pytest.raises(AssignmentConflict) as conflict:
+        await zk_client.write_assignment(before, seat.epoch_version)
+    assert conflict.value.actual == written
+    with pytest.raises(ControllerFenced):
+        await zk_client.write_assignment(written, seat.epoch_version + 1)
+    await zk_client.store.close()
+
+
+async def test_an_assignment_whose_answer_was_lost_is_found_to_stand() -> None:
+    _, store, zk_client = await twin()
+    seat = await reign(zk_client)
+    await zk_client.create_topic(TOPIC, seat.epoch_version)
+    before = await zk_client.read_topic("t")
+    assert before is not None
+    store.lose_answers = 1
+    written = await zk_client.write_assignment(before.reassigned({0: before.assigned(0)}), seat.epoch_version)
+    assert written.version == 1
