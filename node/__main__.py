@@ -7,10 +7,10 @@ import sys
 
 
 def main() -> int:
-    """As `node.program.main`. Where a Ctrl-C comes before that listens for it, nothing is there to be left politely."""
+    """As `node.main.main`. Where a Ctrl-C comes before that listens for it, nothing is there to be left politely."""
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
-    from node.program import main as program
+    from node.main import main as program
 
     return program()
 

@@ -14,36 +14,36 @@ from pathlib import Path
 
 from cluster.state import BrokerRegistration, TopicAssignment
 from cluster.zookeeper.client import ZkClient
-from node.controller_line import ControllerLine
-from node.controller_shell import ControllerShell
-from node.conversation import FetchSettings
-from node.coordinator.service import CoordinatorService
-from node.coordinator.topic import CREATION_TIMEOUT_MS
-from node.doors import Door, require_own_addresses
-from node.durations import RequestTimes
-from node.fetchers import Fetchers
+from node.controlled_shutdown import ControlledShutdown
+from node.controller.controller_client import ControllerClient
+from node.controller.controller_elector import ControllerElector
+from node.environment import BrokerEnvironment
+from node.events.recorder import NO_EVENTS
+from node.groups.offsets_topic import CREATION_TIMEOUT_MS
+from node.groups.service import CoordinatorService
 from node.handlers import Handlers
 from node.handlers.admin import admin_handlers
 from node.handlers.groups import group_handlers
 from node.handlers.operator import operator_handlers
 from node.handlers.zookeeper_offsets import ZooKeeperOffsetHandlers
-from node.handover import Handover
-from node.housekeeping import Housekeeping
-from node.http_port import HttpPort
 from node.identity import Identity
-from node.journal import NO_JOURNAL
-from node.measures import Measures
 from node.metadata_cache import MetadataCache
-from node.observation import Observation
-from node.pace import Pace
-from node.readiness import why_not_ready
+from node.net.http_server import HttpServer
+from node.net.listeners import ListenerEndpoint, require_own_addresses
+from node.net.server import Server
+from node.observability.health_endpoints import HealthEndpoints
+from node.observability.metrics import Metrics
+from node.observability.readiness import why_not_ready
+from node.purgatory.purgatories import Purgatories
 from node.registration import Registration
-from node.replicas import Replicas
-from node.server import Server
-from node.session import Session
+from node.replication.fetching.replica_fetcher import FetchSettings
+from node.replication.fetching.replica_fetchers import ReplicaFetchers
+from node.replication.log_maintenance import MaintenanceLoop
+from node.replication.replica_manager import ReplicaManager
+from node.runtime.latency_histogram import RequestTimes
+from node.runtime.loop_budget import LoopBudget
 from node.settings import BrokerSettings
-from node.waiting import Waiting
-from node.world import World
+from node.zookeeper_session import Session
 from storage.compaction.throttle import Throttle
 from storage.configs.log_config import LogConfig
 from storage.log_maintenance import Upkeep
@@ -62,14 +62,14 @@ _TICK_AGAIN_MS = 100
 class Broker:
     """`start`, then `wait_ended`, then `stop`, whatever happened. `failure` is why it had to end by itself."""
 
-    def __init__(self, settings: BrokerSettings, world: World) -> None:
+    def __init__(self, settings: BrokerSettings, environment: BrokerEnvironment) -> None:
         self._settings = settings
-        self._world = world
-        self._clock = world.clock
+        self._environment = environment
+        self._clock = environment.clock
         self._ended = asyncio.Event()
         self._undo = AsyncExitStack()
-        self._journal = NO_JOURNAL
-        self._observation = Observation()
+        self._events = NO_EVENTS
+        self._observation = HealthEndpoints()
         self._request_times: dict[str, RequestTimes] = {}
         self._hands_over = False
         self.failure: Exception | None = None
@@ -81,18 +81,20 @@ class Broker:
         is taken).
         """
         settings = self._settings
-        self._journal, end_history = self._world.keep_history(settings)
+        self._events, end_history = self._environment.keep_history(settings)
         self._undo.callback(end_history)
         # Before anything that may take long: it tells what the start waits for.
         await self._open_http_port()
         self._observation.stage = f"waiting for ZooKeeper at {settings.zookeeper}"
         # ZooKeeper first: it alone knows which cluster this is, and so whether the data directory belongs to it.
-        store = await self._world.open_store(settings)
+        store = await self._environment.open_store(settings)
         self._undo.push_async_callback(store.close)
         zk_client = ZkClient(store, self._clock, patience_ms=settings.zookeeper_session_timeout_ms)
         await zk_client.ensure_paths()
-        self._cluster_id = await zk_client.cluster_id(self._world.dice)
-        self._session = Session(store, self._clock, self._world.guard(store.session_timeout_ms), journal=self._journal)
+        self._cluster_id = await zk_client.cluster_id(self._environment.dice)
+        self._session = Session(
+            store, self._clock, self._environment.guard(store.session_timeout_ms), events=self._events
+        )
         await self._session.start()
         self._undo.push_async_callback(self._session.stop)
         doors = settings.doors
@@ -115,8 +117,8 @@ class Broker:
         handlers = self._wire(zk_client)
 
         # The doors open before the registration tells where they are, so that nobody finds them closed.
-        for door in doors:
-            self._open_door(handlers, door)
+        for listener in doors:
+            self._open_door(handlers, listener)
         # Undone before the doors close: whoever waits here still gets an answer.
         self._undo.callback(self._coordinator.stop)
         self._undo.push_async_callback(self._replicas.close)
@@ -142,7 +144,7 @@ class Broker:
         log.info(
             "broker %d serves %s, epoch %d", settings.broker_id, ", ".join(map(str, doors)), self._identity.broker_epoch
         )
-        if open_doors := [str(door.bind) for door in doors if door.beyond_this_machine]:
+        if open_doors := [str(listener.bind) for listener in doors if listener.beyond_this_machine]:
             log.warning(
                 "listening beyond this machine at %s: there is no authentication yet, and whoever reaches it"
                 " may read, write and delete everything",
@@ -150,7 +152,7 @@ class Broker:
             )
 
     @property
-    def replicas(self) -> Replicas:
+    def replicas(self) -> ReplicaManager:
         """What it hosts; once it has started."""
         return self._replicas
 
@@ -188,7 +190,7 @@ class Broker:
     def _wire(self, zk_client: ZkClient) -> Handlers:
         """Makes what answers requests, and shows each part the others that it needs; nothing of it runs yet."""
         settings = self._settings
-        self._identity = Identity(self._cluster_id, settings.broker_id, dial=self._world.dial, clock=self._clock)
+        self._identity = Identity(self._cluster_id, settings.broker_id, dial=self._environment.dial, clock=self._clock)
         self._metadata = MetadataCache(self._cluster_id)
         wait_ms = settings.replica_fetch_wait_max_ms
         fetch_settings = FetchSettings(
@@ -198,35 +200,35 @@ class Broker:
             settings.replica_fetch_max_bytes,
             settings.replica_fetch_response_max_bytes,
         )
-        pace = Pace()
-        self._fetchers = Fetchers(fetch_settings, self._identity.connect, self._clock, pace)
-        self._replicas = Replicas(
+        loop_budget = LoopBudget()
+        self._fetchers = ReplicaFetchers(fetch_settings, self._identity.connect, self._clock, loop_budget)
+        self._replicas = ReplicaManager(
             settings.broker_id,
             logs=self._logs,
             isr_store=zk_client,
             metadata=self._metadata,
-            waiting=Waiting(asyncio.get_running_loop().call_soon, self._world.monotonic_ns),
+            waiting=Purgatories(asyncio.get_running_loop().call_soon, self._environment.monotonic_ns),
             fetchers=self._fetchers,
             clock=self._clock,
             max_lag_ms=settings.replica_lag_time_max_ms,
             topic_defaults=self._settings.topic_defaults,
             on_storage_error=self.end,
             cut_off=self._may_be_deposed,
-            journal=self._journal,
-            pace=pace,
+            events=self._events,
+            loop_budget=loop_budget,
         )
         self._fetchers.on_storage_error = self._replicas.storage_failed
-        self._shell = ControllerShell(
+        self._shell = ControllerElector(
             settings,
             zk_client,
             self._clock,
             self._identity,
-            dice=self._world.dice,
-            probe=self._world.probe,
+            dice=self._environment.dice,
+            probe=self._environment.probe,
             known_epoch=lambda: self._replicas.controller_epoch,
-            journal=self._journal,
+            events=self._events,
         )
-        line = ControllerLine(self._identity, self._metadata, self._shell)
+        line = ControllerClient(self._identity, self._metadata, self._shell)
         self._coordinator = CoordinatorService(
             self._replicas,
             settings,
@@ -234,7 +236,7 @@ class Broker:
             lambda request: line.ask(request, self._shell.topics.create_topics, CREATION_TIMEOUT_MS),
             # A session may be ended by others at once; its connection is then the first to go.
             may_be_deposed=lambda: self._may_be_deposed() or not zk_client.store.connected,
-            dice=self._world.dice,
+            dice=self._environment.dice,
         )
         in_zookeeper = ZooKeeperOffsetHandlers(
             zk_client.zookeeper_offsets, self._metadata, self._clock, settings.offset_metadata_max_bytes
@@ -246,48 +248,50 @@ class Broker:
         }
         return Handlers(self._replicas, self._metadata, zk_client, self._shell, more)
 
-    def _housekeeping(self) -> Housekeeping:
+    def _housekeeping(self) -> MaintenanceLoop:
         settings = self._settings
         cleaners = max(settings.log_cleaner_threads, 1)  # they share what the settings allow them together
         upkeep = Upkeep(
             self._logs,
-            self._world.files,
+            self._environment.files,
             map_bytes=settings.log_cleaner_dedupe_buffer_size // cleaners,
             throttle=lambda: Throttle(
-                settings.log_cleaner_io_max_bytes_per_second // cleaners, self._world.monotonic_ns, self._world.sleep_s
+                settings.log_cleaner_io_max_bytes_per_second // cleaners,
+                self._environment.monotonic_ns,
+                self._environment.sleep_s,
             ),
         )
-        return Housekeeping(settings, self._replicas, self._logs, upkeep, self._clock)
+        return MaintenanceLoop(settings, self._replicas, self._logs, upkeep, self._clock)
 
     def _open_directories(self) -> LogManager:
         paths = [Path(path) for path in self._settings.log_dirs]
-        files, boot_id = self._world.files, self._world.boot_id()
+        files, boot_id = self._environment.files, self._environment.boot_id()
         return LogManager.open(paths, files, self._settings.broker_id, self._cluster_id, boot_id)
 
     async def _close_directories(self) -> None:
         # The marker is the last word on a disk, and a disk that failed does not get one.
         await asyncio.to_thread(self._logs.close, clean=not isinstance(self.failure, StorageError))
 
-    def _open_door(self, handlers: Handlers, door: Door) -> None:
+    def _open_door(self, handlers: Handlers, listener: ListenerEndpoint) -> None:
         server = Server(
-            door.bind,
+            listener.bind,
             self._identity,
             handlers.handle,
             self._clock,
-            between_brokers=door.between_brokers,
-            listener=door.name,
+            between_brokers=listener.between_brokers,
+            listener=listener.name,
             settle=self._replicas.waiting.wake,
-            now_ns=self._world.monotonic_ns,
-            listen=self._world.listen,
-            journal=self._journal,
+            now_ns=self._environment.monotonic_ns,
+            listen=self._environment.listen,
+            events=self._events,
         )
         server.start()
         self._undo.callback(server.stop)
-        self._request_times[door.name] = server.times
+        self._request_times[listener.name] = server.times
 
     async def _open_http_port(self) -> None:
         if self._settings.http_listener:
-            port = HttpPort(Endpoint.parse(self._settings.http_listener), self._observation.answer)
+            port = HttpServer(Endpoint.parse(self._settings.http_listener), self._observation.answer)
             await port.start()
             self._undo.push_async_callback(port.stop)
             log.info("broker %d is watched at http://%s", self._settings.broker_id, port.endpoint)
@@ -297,15 +301,15 @@ class Broker:
                     port.endpoint,
                 )
 
-    def _measures(self) -> Measures:
-        return Measures(
+    def _measures(self) -> Metrics:
+        return Metrics(
             identity=self._identity,
             metadata=self._metadata,
             replicas=self._replicas,
             waiting=self._replicas.waiting,
             groups=self._coordinator,
             session=self._session,
-            seat=self._shell,
+            lease=self._shell,
             disks=self._logs,
             doors=self._request_times,
             why_not_ready=lambda: why_not_ready(
@@ -313,13 +317,13 @@ class Broker:
             ),
         )
 
-    def _registration_at(self, zk_client: ZkClient, doors: Iterable[Door]) -> Registration:
+    def _registration_at(self, zk_client: ZkClient, doors: Iterable[ListenerEndpoint]) -> Registration:
         previous = self._logs.read_session() or ""
         return Registration(
             zk_client,
             BrokerRegistration(
                 self._settings.broker_id,
-                {door.name: door.advertised for door in doors},
+                {listener.name: listener.advertised for listener in doors},
                 possibly_short=self._logs.possibly_short,
             ),
             previous_session=int(previous) if previous.removeprefix("-").isdecimal() else 0,
@@ -328,7 +332,7 @@ class Broker:
             on_registered=self._on_registered,
             on_possibly_short_cleared=self._on_absolved,
             on_taken=self.end,
-            journal=self._journal,
+            events=self._events,
         )
 
     # --- standing with ZooKeeper -------------------------------------------------------------------------------
@@ -369,7 +373,7 @@ class Broker:
         timeout_ms = self._settings.controlled_shutdown_timeout_ms
         # From the asking on others may lead, and whoever tells this broker may be slower than their first answers.
         self._hands_over = True
-        remaining = await Handover(self._identity, self._metadata, self._shell, timeout_ms).hand_over()
+        remaining = await ControlledShutdown(self._identity, self._metadata, self._shell, timeout_ms).hand_over()
         if remaining is None:
             log.warning("stopping with %d partitions still led", len(self._replicas.led()))
             return

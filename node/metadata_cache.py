@@ -10,7 +10,7 @@ from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from node.internal_topics import is_internal
-from node.progress import Progress
+from node.runtime.condition import Condition
 from tidelog.control_messages import BrokerInfo, PartitionStateMessage, TopicInfo, UpdateMetadataRequest
 from tidelog.errors import (
     BrokerNotAvailableError,
@@ -57,7 +57,7 @@ class MetadataCache:
         self.controller_epoch = -1
         self.brokers: Mapping[int, BrokerInfo] = {}
         self.informed = False
-        self.progress = Progress()
+        self.progress = Condition()
         self.on_deleted: Callable[[tuple[str, ...]], object] = lambda topics: None
         self.on_named: Callable[[str, str], object] = lambda topic, topic_id: None
         self._topics: dict[str, CachedTopic] = {}

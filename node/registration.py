@@ -12,7 +12,7 @@ from cluster.zookeeper import znodes
 from cluster.zookeeper.client import ZkClient
 from cluster.zookeeper.store import NodeChanged, SessionChanged, SessionState, StoreError, StoreEvent
 from cluster.zookeeper.write_conflicts import BrokerIdTaken
-from node.journal import NO_JOURNAL, Journal
+from node.events.recorder import NO_EVENTS, Events
 from tidelog.errors import StorageError
 
 log = logging.getLogger(__name__)
@@ -42,7 +42,7 @@ class Registration:
         on_registered: Callable[[int], None] = lambda epoch: None,
         on_possibly_short_cleared: Callable[[], None] = lambda: None,
         on_taken: Callable[[BrokerIdTaken], None] = lambda error: None,
-        journal: Journal = NO_JOURNAL,
+        events: Events = NO_EVENTS,
     ) -> None:
         self._zk_client = zk_client
         self._registration = registration
@@ -52,7 +52,7 @@ class Registration:
         self._on_registered = on_registered
         self._on_absolved = on_possibly_short_cleared
         self._on_taken = on_taken
-        self._journal = journal
+        self._events = events
         self._path = znodes.broker_path(registration.broker_id)
         self._changed = asyncio.Event()
         self._expired = False
@@ -101,7 +101,7 @@ class Registration:
         epoch = await self._zk_client.register_broker(self._registration, self._previous_session)
         self._previous_session = session_id
         self._registration = replace(self._registration, epoch=epoch)
-        self._journal.registered(epoch)
+        self._events.registered(epoch)
         return epoch
 
     async def _keep(self) -> None:

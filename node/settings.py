@@ -20,7 +20,7 @@ from dataclasses import MISSING, Field, dataclass, field, fields
 from pathlib import Path
 from typing import Any, get_type_hints
 
-from node.doors import Door, plan_doors
+from node.net.listeners import ListenerEndpoint, plan_doors
 from storage.configs.broker_config import SYNONYMS, renamed, topic_defaults
 from storage.configs.log_config import LogConfig
 from storage.configs.parsers import as_text
@@ -175,7 +175,7 @@ class BrokerSettings:
                 raise ConfigError(f"zookeeper: {error}") from None
 
     @property
-    def doors(self) -> tuple[Door, ...]:
+    def doors(self) -> tuple[ListenerEndpoint, ...]:
         """Which doors are opened, and what is told of them."""
         return plan_doors(self.listeners, self.advertised_listeners)
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from node.http_port import DEADLINE_S, MAX_CONNECTIONS, MAX_REQUEST_BYTES
+from node.net.http_server import DEADLINE_S, MAX_CONNECTIONS, MAX_REQUEST_BYTES
 from node.settings import BrokerSettings
 from tests.test_operations import OPERATIONS, ROOT, section
 from tests.typed_commands import find, understand

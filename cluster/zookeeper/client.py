@@ -246,15 +246,15 @@ class ZkClient(TopicZnodes):
         return ControllerLease(znodes.decode_controller(node.data), epoch, fence.stat.version, node.stat.owner)
 
     async def try_become_controller(
-        self, broker_id: int, seat: ControllerLease, *, replace_controller: bool = False
+        self, broker_id: int, lease: ControllerLease, *, replace_controller: bool = False
     ) -> ControllerLease | None:
         """The election: one multi raises the epoch and takes the seat. None if somebody else was first.
 
-        With `replace_controller` the multi also removes the old holder, who was found dead after `seat` was read.
+        With `replace_controller` the multi also removes the old holder, who was found dead after `lease` was read.
         """
-        epoch = seat.epoch + 1
+        epoch = lease.epoch + 1
         operations: list[Operation] = [
-            Set(znodes.CONTROLLER_EPOCH, znodes.encode_controller_epoch(epoch), seat.epoch_version)
+            Set(znodes.CONTROLLER_EPOCH, znodes.encode_controller_epoch(epoch), lease.epoch_version)
         ]
         if replace_controller:
             operations.append(Delete(znodes.CONTROLLER))
@@ -265,13 +265,13 @@ class ZkClient(TopicZnodes):
         except TransactionFailedError:
             return None
         except OutcomeUnknownError:
-            return await self._seat_if_taken(broker_id, epoch, seat.epoch_version + 1)
-        return ControllerLease(broker_id, epoch, seat.epoch_version + 1, self._store.session_id)
+            return await self._seat_if_taken(broker_id, epoch, lease.epoch_version + 1)
+        return ControllerLease(broker_id, epoch, lease.epoch_version + 1, self._store.session_id)
 
-    async def resign_controller(self, seat: ControllerLease) -> None:
+    async def resign_controller(self, lease: ControllerLease) -> None:
         """Resigns, if the seat is still this one."""
         try:
-            await self._fenced(seat.epoch_version, [Delete(znodes.CONTROLLER)])
+            await self._fenced(lease.epoch_version, [Delete(znodes.CONTROLLER)])
         except (TransactionFailedError, ControllerFenced):
             return
 

@@ -7,18 +7,18 @@ for that partition alone.
 
 from __future__ import annotations
 
-from node.handlers.control import ControlRequests
-from node.handlers.controller_face import ControllerFace
+from node.handlers.controller_protocol import ControllerProtocol
+from node.handlers.controller_requests import ControllerRequests
 from node.handlers.dispatch import HandlerTable, Outcome
-from node.handlers.fetch import Fetches
-from node.handlers.offsets import OffsetLookUps, offset_for_leader_epoch
-from node.handlers.produce import Produces
+from node.handlers.inspection.describe_replicas import describe_replicas
 from node.handlers.producer_ids import ProducerIdBlocks, ProducerIds
-from node.handlers.replicas import describe_replicas
-from node.handlers.segment_offsets import list_segment_offsets
+from node.handlers.records.fetch import Fetches
+from node.handlers.records.list_offsets import OffsetLookUps, offset_for_leader_epoch
+from node.handlers.records.list_offsets_v0 import list_segment_offsets
+from node.handlers.records.produce import Produces
 from node.metadata_cache import MetadataCache
-from node.replicas import Replicas
-from node.server import RequestContext, is_for_brokers
+from node.net.server import RequestContext, is_for_brokers
+from node.replication.replica_manager import ReplicaManager
 from tidelog.errors import ClusterAuthorizationFailedError, UnsupportedVersionError
 from tidelog.messages import ApiKey, Request
 
@@ -30,13 +30,13 @@ class Handlers:
 
     def __init__(
         self,
-        replicas: Replicas,
+        replicas: ReplicaManager,
         metadata: MetadataCache,
         producer_id_blocks: ProducerIdBlocks,
-        controller: ControllerFace,
+        controller: ControllerProtocol,
         more: HandlerTable | None = None,
     ) -> None:
-        control, fetches = ControlRequests(replicas), Fetches(replicas)
+        control, fetches = ControllerRequests(replicas), Fetches(replicas)
         producer_ids = ProducerIds(replicas.broker_id, producer_id_blocks)
         self._table: HandlerTable = {
             ApiKey.PRODUCE: Produces(replicas).handle,

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from node.handlers.configs import Configs, Topics
 from node.handlers.dispatch import HandlerTable
-from node.handlers.log_dirs import LogDirs
-from node.handlers.record_deletion import delete_records
-from node.replicas import Replicas
+from node.handlers.inspection.log_dirs import LogDirs
+from node.handlers.records.record_deletion import delete_records
+from node.replication.replica_manager import ReplicaManager
 from node.settings import BrokerSettings
 from tidelog.messages import ApiKey
 
 
-def admin_handlers(replicas: Replicas, settings: BrokerSettings, topics: Topics) -> HandlerTable:
+def admin_handlers(replicas: ReplicaManager, settings: BrokerSettings, topics: Topics) -> HandlerTable:
     """The part of the dispatch table that is theirs."""
     configs, log_dirs = Configs(settings, topics, replicas.metadata, replicas.clock), LogDirs(replicas)
     return {

@@ -16,12 +16,12 @@ from typing import Protocol
 from cluster.zookeeper.store import StoreError
 from cluster.zookeeper.topic_configs import Change
 from cluster.zookeeper.znodes import MalformedZnodeError
-from node.described_settings import describe_broker, given_by_kafkas_names
+from node.controller.command_errors import refusal
+from node.handlers.config_descriptions import describe_broker, given_by_kafkas_names
 from node.internal_topics import InternalTopicRules
 from node.metadata_cache import MetadataCache
-from node.refusals import refusal
+from node.runtime.lock_with_deadline import turn
 from node.settings import BrokerSettings
-from node.turns import turn
 from storage.configs.descriptions import describe_topic
 from storage.configs.incremental_changes import changed
 from tidelog.admin_messages import (

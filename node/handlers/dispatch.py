@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
-from node.later import LaterResponse
-from node.server import RequestContext
+from node.net.server import RequestContext
+from node.runtime.deferred_response import DeferredResponse
 from tidelog.messages import ApiKey, Response
 
 #: None where no response is wanted.
-Outcome = Response | LaterResponse | Awaitable[Response] | None
+Outcome = Response | DeferredResponse | Awaitable[Response] | None
 Handler = Callable[[Any, RequestContext], Outcome]
 #: Who answers what, or the part of it that is one room's.
 HandlerTable = Mapping[ApiKey, Handler]

@@ -10,15 +10,15 @@ from typing import Protocol
 
 from cluster.groups.effects import Joined, Synced
 from cluster.groups.group import GroupState
-from node.coordinator.coordinator import GroupCoordinator, check_group_id
-from node.coordinator.deletion import Deletion
-from node.coordinator.member_requests import MemberRequests
-from node.coordinator.offsets import OffsetManager
-from node.coordinator.service import CoordinatorService
+from node.groups.coordinator import GroupCoordinator, check_group_id
+from node.groups.deletion import Deletion
+from node.groups.member_requests import MemberRequests
+from node.groups.offset_commits import OffsetCommits
+from node.groups.service import CoordinatorService
 from node.handlers.dispatch import HandlerTable, Outcome
-from node.later import LaterResponse
 from node.metadata_cache import MetadataCache
-from node.server import RequestContext
+from node.net.server import RequestContext
+from node.runtime.deferred_response import DeferredResponse
 from tidelog.errors import BrokerError, CoordinatorNotAvailableError, InvalidRequestError, MemberIdRequiredError
 from tidelog.group_messages import (
     CommittedPartition,
@@ -127,7 +127,7 @@ def _leader_of(metadata: MetadataCache, group_id: str, partition: int, listener:
 class OffsetHandlers:
     """Commits and fetches, by the coordinator or in ZooKeeper."""
 
-    def __init__(self, offsets: OffsetManager, zookeeper: ZooKeeperHandlers) -> None:
+    def __init__(self, offsets: OffsetCommits, zookeeper: ZooKeeperHandlers) -> None:
         self._offsets = offsets
         self._zookeeper = zookeeper
 
@@ -135,7 +135,7 @@ class OffsetHandlers:
         """The answer when the commit is one."""
         if request.in_zookeeper:
             return self._zookeeper.commit(request, context)
-        later = LaterResponse()
+        later = DeferredResponse()
         try:
             self._offsets.commit(request, lambda partitions: later.give(OffsetCommitResponse(partitions)))
         except BrokerError as error:
@@ -153,7 +153,7 @@ class OffsetHandlers:
 
     def delete(self, request: OffsetDeleteRequest) -> Outcome:
         """The answer when the tombstones are committed."""
-        later = LaterResponse()
+        later = DeferredResponse()
         try:
             self._offsets.delete(request, lambda partitions: later.give(OffsetDeleteResponse(0, partitions)))
         except BrokerError as error:
@@ -178,7 +178,7 @@ class MemberHandlers:
 
     def join(self, request: JoinGroupRequest, context: RequestContext) -> Outcome:
         """The answer when a generation begins."""
-        later = LaterResponse()
+        later = DeferredResponse()
 
         def joined(outcome: Joined | Synced | BrokerError) -> None:
             assert not isinstance(outcome, Synced)
@@ -192,7 +192,7 @@ class MemberHandlers:
 
     def sync(self, request: SyncGroupRequest) -> Outcome:
         """The answer when the assignment is known, and written."""
-        later = LaterResponse()
+        later = DeferredResponse()
 
         def synced(outcome: Joined | Synced | BrokerError) -> None:
             assert not isinstance(outcome, Joined)
@@ -296,7 +296,7 @@ class GroupHandlers:
 
     async def delete(self, request: DeleteGroupsRequest) -> Response:
         """The answer when all tombstones are committed."""
-        later = LaterResponse()
+        later = DeferredResponse()
 
         def deleted(codes: Mapping[str, int]) -> None:
             later.give(DeleteGroupsResponse(tuple(DeletedGroup(group, codes[group]) for group in request.groups)))

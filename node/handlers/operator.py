@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from node.handlers.dispatch import HandlerTable
-from node.handlers.examination import Examinations
-from node.handlers.self_report import SelfReport
-from node.observation import Observation
-from node.replicas import Replicas
+from node.handlers.inspection.describe_broker import BrokerDescription
+from node.handlers.inspection.examine_replica import ReplicaExaminations
+from node.observability.health_endpoints import HealthEndpoints
+from node.replication.replica_manager import ReplicaManager
 from node.settings import BrokerSettings
 from tidelog.messages import ApiKey
 
 
-def operator_handlers(replicas: Replicas, observation: Observation, settings: BrokerSettings) -> HandlerTable:
+def operator_handlers(replicas: ReplicaManager, observation: HealthEndpoints, settings: BrokerSettings) -> HandlerTable:
     """The part of the dispatch table that is theirs."""
-    examinations = Examinations(replicas, settings.log_retention_check_interval_ms)
-    report = SelfReport(settings, observation, replicas.clock)
+    examinations = ReplicaExaminations(replicas, settings.log_retention_check_interval_ms)
+    report = BrokerDescription(settings, observation, replicas.clock)
     return {
         ApiKey.EXAMINE_REPLICA: lambda request, _: examinations.examine(request),
         ApiKey.DESCRIBE_BROKER: lambda request, _: report.describe(request),

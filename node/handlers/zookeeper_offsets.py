@@ -14,9 +14,9 @@ from typing import TypeVar
 from cluster.zookeeper.store import StoreError
 from cluster.zookeeper.znodes import MalformedZnodeError
 from cluster.zookeeper.zookeeper_offsets import ZooKeeperOffsets
+from node.controller.command_errors import refusal
 from node.metadata_cache import MetadataCache
-from node.refusals import refusal
-from node.server import RequestContext
+from node.net.server import RequestContext
 from tidelog.clock import Clock
 from tidelog.errors import (
     BrokerError,

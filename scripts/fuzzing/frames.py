@@ -8,9 +8,9 @@ from functools import cache
 from fuzzing.examples import examples
 from fuzzing.target import Target, check
 from node.identity import Identity
-from node.later import LaterResponse
-from node.router import NOTHING_UNREAD, OnMessage, Unread
-from node.server import RequestContext, Server
+from node.net.router import NOTHING_UNREAD, OnMessage, Unread
+from node.net.server import RequestContext, Server
+from node.runtime.deferred_response import DeferredResponse
 from tidelog.admin_messages import ADMIN_REQUESTS
 from tidelog.clock import SystemClock
 from tidelog.codec import (
@@ -130,7 +130,7 @@ class _Door:
         self._line = lines[0]
 
     @staticmethod
-    def _handle(request: Request, context: RequestContext) -> Response | LaterResponse | None:
+    def _handle(request: Request, context: RequestContext) -> Response | DeferredResponse | None:
         raise InvalidRequestError(str(request)[:100])
 
     def knock(self, frames: Sequence[bytes]) -> None:

@@ -52,7 +52,7 @@ TARGETS = (
         "a broker's TOML file",
         run_settings,
         lambda: [_LEAST, _LEAST + _MORE, _LEAST + b'message_timestamp_type = "LogAppendTime"\n' + _TABLE],
-        ("node.settings", "node.doors", "tidelog.settings_file", "storage.configs", "tomllib"),
+        ("node.settings", "node.net.listeners", "tidelog.settings_file", "storage.configs", "tomllib"),
         (
             b"[[",
             b"]]",

@@ -11,15 +11,15 @@ from random import Random
 from cluster.zookeeper.in_memory import MemoryStore, MemoryZooKeeper
 from cluster.zookeeper.store import Set, Store
 from node.broker import Broker
-from node.detector import ProbeOutcome
-from node.history import KeptJournal
-from node.journal import Journal
-from node.later import LaterResponse
-from node.leader_appends import LeaderAppends
-from node.replica import Replica
-from node.router import Listen
+from node.controller.failure_detector import ProbeOutcome
+from node.events.history_file import EventRecorder
+from node.events.recorder import Events
+from node.net.router import Listen
+from node.replication.leader_appends import LeaderAppends
+from node.replication.replica import Replica
+from node.runtime.deferred_response import DeferredResponse
+from node.runtime.watchdog import Guard
 from node.settings import BrokerSettings
-from node.watchdog import Guard
 from simulation.disks import SimulatedDisk
 from simulation.network import Network
 from simulation.page_cache import Fate
@@ -45,20 +45,20 @@ class MachineClock:
         self.zero_ms = zero_ms
         self._since_ns = 0
         self._shown_ms = float(EPOCH_MS)
-        self._pace = 1.0
+        self._loop_budget = 1.0
 
     def jump(self, by_ms: int) -> None:
         """The wall's is set."""
         self._shown_ms += by_ms
 
-    def run_at(self, pace: float) -> None:
+    def run_at(self, loop_budget: float) -> None:
         """The wall's is slow, fast, or goes backwards."""
         now_ns = self._timeline.now_ns
-        self._shown_ms += (now_ns - self._since_ns) / NS_PER_MS * self._pace
-        self._since_ns, self._pace = now_ns, pace
+        self._shown_ms += (now_ns - self._since_ns) / NS_PER_MS * self._loop_budget
+        self._since_ns, self._loop_budget = now_ns, loop_budget
 
     def now_ms(self) -> int:
-        return int(self._shown_ms + (self._timeline.now_ns - self._since_ns) / NS_PER_MS * self._pace)
+        return int(self._shown_ms + (self._timeline.now_ns - self._since_ns) / NS_PER_MS * self._loop_budget)
 
     def monotonic_ms(self) -> int:
         return self.zero_ms + self._timeline.now_ns // NS_PER_MS
@@ -74,7 +74,7 @@ class _Idle:
     def stop(self) -> None: ...
 
 
-class MachineJournal(KeptJournal):
+class MachineJournal(EventRecorder):
     """Gives events with the time that all machines share."""
 
     def __init__(self, keep: Callable[[BrokerEvent], object], now_ns: Callable[[], int], zero_ms: int) -> None:
@@ -127,7 +127,7 @@ class SimulatedBroker:
         self.on_write: Callable[[Set], object] = lambda write: None
         self._way.on_write = lambda write: self.on_write(write)
         self._started = False
-        # --- the world of its process (`node.world.World`)
+        # --- the world of its process (`node.environment.BrokerEnvironment`)
         self.dice = dice
         self._clock = MachineClock(self._timeline, dice.randrange(1_000, 10_000_000))
         self._boot = 0
@@ -171,7 +171,7 @@ class SimulatedBroker:
         def work() -> None:
             if self.broker is not None:
                 answer = LeaderAppends(self.broker.replicas).append_own(tp, batch, _PATIENCE_MS)
-                told(isinstance(answer, LaterResponse) or not any(each.error_code for each in answer.partitions))
+                told(isinstance(answer, DeferredResponse) or not any(each.error_code for each in answer.partitions))
 
         if self.serves:
             self._running.call_soon(work)
@@ -303,7 +303,7 @@ class SimulatedBroker:
         self._look()
 
     async def _serve(self, broker: Broker) -> None:
-        """As `node.program` does."""
+        """As `node.main` does."""
         loop = asyncio.get_running_loop()
         starting, ended = loop.create_task(broker.start()), loop.create_task(broker.wait_ended())
         try:
@@ -328,7 +328,7 @@ class SimulatedBroker:
         self._on_event("ended", self.broker_id, *([repr(self.failure)] if self.failure else []))
         loop.call_soon(self.kill)
 
-    # --- node.world.World --------------------------------------------------------------------------------------
+    # --- node.environment.World --------------------------------------------------------------------------------------
 
     @property
     def clock(self) -> MachineClock:
@@ -372,6 +372,6 @@ class SimulatedBroker:
     def guard(self, timeout_ms: int) -> Guard:
         return _Idle()
 
-    def keep_history(self, settings: BrokerSettings) -> tuple[Journal, Callable[[], None]]:
+    def keep_history(self, settings: BrokerSettings) -> tuple[Events, Callable[[], None]]:
         keep = partial(self._keep, self.broker_id)
         return MachineJournal(keep, lambda: self._timeline.now_ns, self._clock.zero_ms), lambda: None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import suppress
 
-from node.replica import Replica
+from node.replication.replica import Replica
 from storage.export_logs import Columns
 from storage.log.log import Log
 from tidelog.checker.logs import EpochStart, FinalLog

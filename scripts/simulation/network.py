@@ -13,8 +13,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from random import Random
 
-from node.detector import PROBE_TIMEOUT_MS, ProbeOutcome
-from node.router import NOTHING_UNREAD, OnMessage, Unread
+from node.controller.failure_detector import PROBE_TIMEOUT_MS, ProbeOutcome
+from node.net.router import NOTHING_UNREAD, OnMessage, Unread
 from simulation.timeline import NS_PER_MS, Process, Timeline
 from tidelog.errors import OverloadedError
 from tidelog.model import Buffer, Endpoint
@@ -416,7 +416,7 @@ class Wire:
 
 
 class SimulatedRouter:
-    """`node.router.Listening` in this network."""
+    """`node.net.router.Listening` in this network."""
 
     def __init__(
         self,

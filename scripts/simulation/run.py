@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from cluster.state import TopicAssignment
 from cluster.zookeeper.store import NoNodeError
 from cluster.zookeeper.znodes import BROKER_TOPICS, decode_state, decode_topic, state_path, topic_path
-from node.replica import Replica
+from node.replication.replica import Replica
 from simulation.brokers import SimulatedBroker
 from simulation.cluster import ClientProcess, Cluster
 from simulation.drawing import DURABLE, PLAIN, UNCLEAN

@@ -7,7 +7,8 @@
 
 A log's own epochs (`storage.log.leader_epochs`) know only those in which something was appended. What is written here
 also tells of an epoch that ended before its first record came, so that a broker that starts again takes no other leader
-in it (`node.leaderships`). It counts for the topic with that id alone: a later one of the same name begins anew.
+in it (`node.replication.leader_epoch_fence`). It counts for the topic with that id alone: a later one of the same name
+begins anew.
 
 Written before it is acted upon, once for all partitions whose leaders change together, and not synced: a process that
 is killed loses nothing of it. After a power failure it may be older than it was, or damaged, and then says nothing: the

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from node.described_settings import describe_broker
+from node.handlers.config_descriptions import describe_broker
 from node.settings import BrokerSettings
 from tidelog.chaos.container_target import reachable, settings_of
 from tidelog.chaos.engine import find_engine, of_inspection

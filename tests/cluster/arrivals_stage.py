@@ -74,13 +74,13 @@ class World:
         self.log: list[str] = []
         for broker_id in BROKERS:
             self._start(broker_id)
-        self.reign(OUTSIDER)
+        self.begin_term(OUTSIDER)
         self.play(self.controller.topics_created([self.topic]))
         self.calm_down()
 
     # --- the controller --------------------------------------------------------------------------------------
 
-    def reign(self, controller_id: int) -> None:
+    def begin_term(self, controller_id: int) -> None:
         """Another controller reads what ZooKeeper holds. The writes of the one before are refused from now on."""
         if controller_id != OUTSIDER and not self.processes[controller_id].runs:
             return
@@ -149,7 +149,7 @@ class World:
         """The process dies. Its log and, for a while, its registration stay."""
         self.processes[broker_id].runs = False
         if self.controller_id == broker_id:
-            self.reign(OUTSIDER)
+            self.begin_term(OUTSIDER)
 
     def crash(self, broker_id: int) -> None:
         """The machine goes down, and a few records that were not synced are gone."""
@@ -359,7 +359,7 @@ EVENTS: dict[str, Callable[[World, int, TopicPartition], object]] = {
     "wait": lambda world, broker_id, tp: world.wait(1500),
     "wait long": lambda world, broker_id, tp: world.wait(TIMEOUT_MS),
     "wish": lambda world, broker_id, tp: world.wish(tp),
-    "another controller": lambda world, broker_id, tp: world.reign(world.rng.choice((OUTSIDER, broker_id))),
+    "another controller": lambda world, broker_id, tp: world.begin_term(world.rng.choice((OUTSIDER, broker_id))),
     "calm down": lambda world, broker_id, tp: world.calm_down(),
 }
 STEPS = {

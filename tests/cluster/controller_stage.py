@@ -67,9 +67,9 @@ class Cluster:
         self.history: list[tuple[TopicPartition, PartitionState]] = []
         self.log: list[str] = []
         self.told: dict[TopicPartition, tuple[int, ...]] = {}
-        self.reign(controller_epoch)
+        self.begin_term(controller_epoch)
 
-    def reign(self, epoch: int) -> None:
+    def begin_term(self, epoch: int) -> None:
         """A new controller reads what there is."""
         self.waiting.clear()
         self.settling.clear()

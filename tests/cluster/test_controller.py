@@ -407,7 +407,7 @@ def test_the_next_controller_finds_what_happened_while_there_was_none() -> None:
     cluster.settle()
     del cluster.live[1]
     cluster.news()
-    cluster.reign(2)
+    cluster.begin_term(2)
     assert cluster.news() == [
         "open 2@20",
         "open 3@30",
@@ -425,7 +425,7 @@ def test_a_leader_that_came_back_while_nobody_reigned_leads_in_a_new_epoch() -> 
     at_500 = {tp: VersionedState(known.state, known.partition_epoch, 500) for tp, known in cluster.states.items()}
     cluster.states = at_500
     cluster.live[1] = broker(1, 501)
-    cluster.reign(2)
+    cluster.begin_term(2)
     cluster.settle()
     assert cluster.state() == PartitionState(1, 1, (1, 2), 2)
     assert cluster.state(TopicPartition("t", 1)) == PartitionState(2, 0, (2, 3), 1)
@@ -438,7 +438,7 @@ def test_a_leader_that_came_back_unseen_begins_a_new_epoch_also_where_its_isr_ha
     cluster.states[TP] = VersionedState(cluster.state(), 0, 500)
     cluster.live[1] = broker(1, 501)
     del cluster.live[3]
-    cluster.reign(2)
+    cluster.begin_term(2)
     cluster.settle()
     assert cluster.state() == PartitionState(1, 1, (1, 2), 2)
     assert len(cluster.history) == 2, "in one write"
@@ -452,7 +452,7 @@ def test_a_leader_that_says_that_it_was_away_leads_in_a_new_epoch() -> None:
     others = TopicPartition("t", 1), TopicPartition("t", 2)
     cluster.states[TP] = VersionedState(cluster.state(), 1, 502)
     cluster.live[1] = broker(1, 501)
-    cluster.reign(2)
+    cluster.begin_term(2)
     cluster.settle()
     assert cluster.state() == PartitionState(1, 0, (1, 2), 1)
     cluster.play(cluster.controller.leadership_ended(1, {TP: 0, others[0]: 0, others[1]: 4, TopicPartition("u", 0): 0}))
@@ -594,7 +594,7 @@ def test_through_any_history_epochs_rise_and_leaders_come_from_the_isr(events: l
     cluster.create("t", (1, 2, 3), (2, 3, 4), (4, 1))
     cluster.settle()
     epoch = 100
-    reigns = 1
+    terms = 1
     in_sync = {tp: {tp_state.leader_epoch: set(tp_state.isr)} for tp, tp_state in cluster.history}
 
     for kind, number in events:
@@ -618,8 +618,8 @@ def test_through_any_history_epochs_rise_and_leaders_come_from_the_isr(events: l
             case "hear":
                 cluster.play(cluster.controller.states_read({tp: cluster.states[tp]}, cluster.controller.topic_ids))
             case "reign":
-                reigns += 1
-                cluster.reign(reigns)
+                terms += 1
+                cluster.begin_term(terms)
         last = {written_tp: known.state for written_tp, known in before.items()}
         for written_tp, written in cluster.history[seen:]:
             earlier = last[written_tp]

@@ -71,7 +71,7 @@ class RealStage(Stage):
         self.tested = ZkClient(tested, SystemClock(), patience_ms=10_000)
         self.other = ZkClient(other, SystemClock())
         self.owner = ZkClient(owner, SystemClock())
-        self.seat = ControllerLease(-1, 0, 0)
+        self.lease = ControllerLease(-1, 0, 0)
         self.epoch = -1
         self.notes = {}
 

@@ -152,7 +152,7 @@ def test_the_next_controller_believes_nobody_either() -> None:
     cluster = settled(1, 2, 3)
     cluster.silent = {2, 3}
     cluster.live = {2: broker(2), 3: broker(3)}
-    cluster.reign(2)
+    cluster.begin_term(2)
     cluster.settle()
     assert cluster.state() == PartitionState(1, 0, (1, 2, 3), 1)
     cluster.come(short(2, 99))

@@ -132,7 +132,7 @@ class World:
         """Another controller, which knows only what ZooKeeper does."""
         if controller_id == OUTSIDER or self.machines[controller_id].runs:
             self.cluster.controller_id = controller_id
-            self.cluster.reign(self.cluster.controller.epoch + 1)
+            self.cluster.begin_term(self.cluster.controller.epoch + 1)
 
     # --- what holds ------------------------------------------------------------------------------------------
 

@@ -192,7 +192,7 @@ def test_an_heir_that_died_before_the_shedding_was_chosen_anew_has_to_show_once_
 
 def test_the_next_controller_asks_the_heirs_too_and_sheds() -> None:
     cluster = caught_up_and_silent()
-    cluster.reign(2)
+    cluster.begin_term(2)
     cluster.settle()
     assert (cluster.state().isr, cluster.stops) == ((1, 4), [])
     cluster.hear(4)
@@ -388,7 +388,7 @@ class World(Cluster):
         self.told: dict[tuple[int, TopicPartition], PartitionStateMessage] = {}
         self.proposals: list[Proposal] = []
         self.epoch = 1000
-        self.reigns = 1
+        self.terms = 1
         super().__init__(*broker_ids)
 
     def play(self, effects: list[Effect]) -> None:
@@ -467,8 +467,8 @@ class World(Cluster):
             self.answer(self.waiting[0])
 
     def depose(self) -> None:
-        self.reigns += 1
-        self.reign(self.reigns)
+        self.terms += 1
+        self.begin_term(self.terms)
 
 
 PARTITIONS = [TopicPartition("t", 0), TopicPartition("t", 1)]

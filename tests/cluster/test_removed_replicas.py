@@ -159,7 +159,7 @@ def test_the_next_controller_asks_who_goes_too() -> None:
     cluster = shed((1, 2), (3, 4))
     cluster.die(3, 4)
     cluster.settle()
-    cluster.reign(2)
+    cluster.begin_term(2)
     cluster.settle()
     back_short(cluster, 3, 4)
     cluster.tell_ends({1: 7, 2: 8, 3: 5, 4: 6})
@@ -339,7 +339,7 @@ def test_under_the_next_controller_an_unclean_election_takes_nobody_who_has_just
     if cancelled:
         cluster.reassign(TP)
         cluster.settle()
-    cluster.reign(2)
+    cluster.begin_term(2)
     cluster.leader_tells_isr(TP, 3)
     cluster.settle()
     cluster.die(3)

@@ -16,7 +16,7 @@ from cluster.zookeeper.in_memory import MemoryStore
 from cluster.zookeeper.store import Operation, Result
 from cluster.zookeeper.topic_configs import Change
 from tests.cluster.stores import Server
-from tests.cluster.test_zk_client import TOPIC, join, reign, twin
+from tests.cluster.test_zk_client import TOPIC, begin_term, join, twin
 from tidelog.clock import SystemClock
 
 
@@ -33,8 +33,8 @@ def adding(**settings: str) -> Change:
 
 async def test_a_change_is_written_and_announced_as_kafka_does(server: Server) -> None:
     one, other = await join(server), await join(server)
-    seat: ControllerLease = await reign(one)
-    await one.create_topic(TOPIC, seat.epoch_version)
+    lease: ControllerLease = await begin_term(one)
+    await one.create_topic(TOPIC, lease.epoch_version)
     assert await other.topic_configs.read("t") == having(retention_ms="-1")
     await other.topic_configs.change("t", adding(segment_bytes="100"))
     assert await one.topic_configs.read_all(["t"]) == {"t": having(retention_ms="-1", segment_bytes="100")}
@@ -42,7 +42,7 @@ async def test_a_change_is_written_and_announced_as_kafka_does(server: Server) -
     assert changes == {"/config/changes/config_change_0000000000": "t"}
     stored = await one.store.get("/config/changes/config_change_0000000000")
     assert json.loads(stored.data) == {"version": 2, "entity_path": "topics/t"}
-    await one.drop_notifications(changes, seat.epoch_version)
+    await one.drop_notifications(changes, lease.epoch_version)
     await other.topic_configs.change("t", adding(segment_bytes="100"))
     assert await one.read_config_changes() == {}, "nothing was changed"
     await one.store.close()
@@ -51,7 +51,7 @@ async def test_a_change_is_written_and_announced_as_kafka_does(server: Server) -
 
 async def test_changes_at_the_same_time_all_take_effect(server: Server) -> None:
     one, other = await join(server), await join(server)
-    await one.create_topic(TOPIC, (await reign(one)).epoch_version)
+    await one.create_topic(TOPIC, (await begin_term(one)).epoch_version)
     names = [f"setting.{number}" for number in range(6)]
     await asyncio.gather(
         *(
@@ -85,7 +85,7 @@ async def test_a_topic_whose_settings_nobody_has_written_yet_gets_some(server: S
 
 async def test_what_the_change_refuses_is_not_written(server: Server) -> None:
     one = await join(server)
-    await one.create_topic(TOPIC, (await reign(one)).epoch_version)
+    await one.create_topic(TOPIC, (await begin_term(one)).epoch_version)
 
     def refuse(before: Mapping[str, str]) -> Mapping[str, str]:
         raise ValueError(before)
@@ -98,7 +98,7 @@ async def test_what_the_change_refuses_is_not_written(server: Server) -> None:
 
 async def test_a_change_whose_answer_is_lost_is_made_and_announced_once() -> None:
     _, store, zk_client = await twin()
-    await zk_client.create_topic(TOPIC, (await reign(zk_client)).epoch_version)
+    await zk_client.create_topic(TOPIC, (await begin_term(zk_client)).epoch_version)
     store.lose_answers = 1
     await zk_client.topic_configs.change("t", adding(segment_bytes="100"))
     assert await zk_client.topic_configs.read("t") == having(retention_ms="-1", segment_bytes="100")
@@ -107,7 +107,7 @@ async def test_a_change_whose_answer_is_lost_is_made_and_announced_once() -> Non
 
 async def test_a_change_made_of_the_settings_of_a_topic_that_is_gone_is_made_anew_of_those_of_the_next_one() -> None:
     zookeeper, _, other = await twin()
-    epoch_version = (await reign(other)).epoch_version
+    epoch_version = (await begin_term(other)).epoch_version
     await other.create_topic(TOPIC, epoch_version)
     anew = TopicAssignment("t", random_uuid(), TOPIC.partitions, having(segment_bytes="5"))
 

@@ -218,7 +218,7 @@ def test_who_has_left_before_is_not_waited_for_by_the_last_one_in_sync_under_whi
     assert (cluster.state().isr, cluster.state().eligible) == ((1,), (2,))
     cluster.die(1)
     cluster.settle()
-    cluster.reign(2)
+    cluster.begin_term(2)
     cluster.come(short(1, 99))
     cluster.come(broker(3, 100))
     cluster.settle()
@@ -331,7 +331,7 @@ def test_the_next_controller_deals_with_those_that_still_bear_the_mark() -> None
     cluster.create("t", (1, 2), (2, 1, 3))
     cluster.settle()
     cluster.live = {1: short(1, 97), 2: short(2, 98), 3: broker(3, 99)}
-    cluster.reign(2)
+    cluster.begin_term(2)
     cluster.settle()
     assert cluster.state() == PartitionState(NO_LEADER, 1, (1, 2), 2)
     assert cluster.state(TopicPartition("t", 1)) == PartitionState(3, 1, (3,), 2)

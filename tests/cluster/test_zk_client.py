@@ -41,10 +41,10 @@ async def twin() -> tuple[MemoryZooKeeper, MemoryStore, ZkClient]:
     return zookeeper, store, zk_client
 
 
-async def reign(zk_client: ZkClient, broker_id: int = 1) -> ControllerLease:
-    seat = await zk_client.try_become_controller(broker_id, await zk_client.read_controller())
-    assert seat is not None
-    return seat
+async def begin_term(zk_client: ZkClient, broker_id: int = 1) -> ControllerLease:
+    lease = await zk_client.try_become_controller(broker_id, await zk_client.read_controller())
+    assert lease is not None
+    return lease
 
 
 async def test_paths_are_made_once_and_the_cluster_keeps_its_id(server: Server) -> None:
@@ -67,8 +67,8 @@ async def test_blocks_of_producer_ids_never_overlap(server: Server) -> None:
 async def test_of_two_candidates_one_is_elected_and_the_epoch_rises_with_each_election(server: Server) -> None:
     first, second = await join(server), await join(server)
     unclaimed = await first.read_controller()
-    seats = await asyncio.gather(first.try_become_controller(1, unclaimed), second.try_become_controller(2, unclaimed))
-    (won,) = [seat for seat in seats if seat is not None]
+    leases = await asyncio.gather(first.try_become_controller(1, unclaimed), second.try_become_controller(2, unclaimed))
+    (won,) = [lease for lease in leases if lease is not None]
     assert (won.epoch, won.epoch_version) == (1, 1)
     assert await first.read_controller() == won
     assert await second.try_become_controller(2, unclaimed, replace_controller=True) is None, "a stale suspicion loses"
@@ -85,7 +85,7 @@ async def test_of_two_candidates_one_is_elected_and_the_epoch_rises_with_each_el
 
 async def test_who_looked_at_the_seat_while_it_changed_hands_cannot_take_it() -> None:
     zookeeper, _, zk_client = await twin()
-    dead = await reign(zk_client)
+    dead = await begin_term(zk_client)
     rival = ZkClient(zookeeper.connect(), SystemClock(), patience_ms=500)
 
     class Interrupted(MemoryStore):
@@ -105,20 +105,20 @@ async def test_who_looked_at_the_seat_while_it_changed_hands_cannot_take_it() ->
 
 async def test_a_fenced_controller_writes_nothing(server: Server) -> None:
     old, new = await join(server), await join(server)
-    seat = await reign(old)
-    await old.create_topic(TOPIC, seat.epoch_version)
-    assert await old.write_state(TP, STATE, -1, seat.epoch_version) == 0
-    later = await new.try_become_controller(2, seat, replace_controller=True)
+    lease = await begin_term(old)
+    await old.create_topic(TOPIC, lease.epoch_version)
+    assert await old.write_state(TP, STATE, -1, lease.epoch_version) == 0
+    later = await new.try_become_controller(2, lease, replace_controller=True)
     assert later is not None
     with pytest.raises(ControllerFenced):
-        await old.write_state(TP, replace(STATE, leader=2), 0, seat.epoch_version)
+        await old.write_state(TP, replace(STATE, leader=2), 0, lease.epoch_version)
     with pytest.raises(ControllerFenced):
-        await old.create_topic(replace(TOPIC, topic="u"), seat.epoch_version)
+        await old.create_topic(replace(TOPIC, topic="u"), lease.epoch_version)
     with pytest.raises(ControllerFenced):
-        await old.remove_some("t", seat.epoch_version)
+        await old.remove_some("t", lease.epoch_version)
     epoch = await new.register_broker(BROKER)
     with pytest.raises(ControllerFenced):
-        await old.fence_broker(1, epoch, seat.epoch_version)
+        await old.fence_broker(1, epoch, lease.epoch_version)
     assert await new.read_state(TP) == VersionedState(STATE, 0)
     assert await new.is_registered(1, epoch)
     await old.store.close()
@@ -127,18 +127,18 @@ async def test_a_fenced_controller_writes_nothing(server: Server) -> None:
 
 async def test_leader_and_controller_change_a_state_only_on_the_version_they_saw(server: Server) -> None:
     zk_client = await join(server)
-    seat = await reign(zk_client)
-    await zk_client.create_topic(TOPIC, seat.epoch_version)
-    await zk_client.write_state(TP, STATE, -1, seat.epoch_version)
+    lease = await begin_term(zk_client)
+    await zk_client.create_topic(TOPIC, lease.epoch_version)
+    await zk_client.write_state(TP, STATE, -1, lease.epoch_version)
     shrunk = replace(STATE, isr=(1,))
     assert await zk_client.change_isr(TP, shrunk, 0) == 1
     elected = PartitionState(2, 1, (2,), 1)
     with pytest.raises(StateConflict) as conflict:
-        await zk_client.write_state(TP, elected, 0, seat.epoch_version)
+        await zk_client.write_state(TP, elected, 0, lease.epoch_version)
     assert conflict.value.actual == VersionedState(shrunk, 1)
     with pytest.raises(StateConflict):
-        await zk_client.write_state(TP, STATE, -1, seat.epoch_version)
-    assert await zk_client.write_state(TP, elected, 1, seat.epoch_version) == 2
+        await zk_client.write_state(TP, STATE, -1, lease.epoch_version)
+    assert await zk_client.write_state(TP, elected, 1, lease.epoch_version) == 2
     with pytest.raises(StateConflict) as late:
         await zk_client.change_isr(TP, STATE, 1)
     assert late.value.actual == VersionedState(elected, 2)
@@ -150,15 +150,15 @@ async def test_leader_and_controller_change_a_state_only_on_the_version_they_saw
 
 async def test_an_answer_that_was_lost_is_found_by_reading_again() -> None:
     _, store, zk_client = await twin()
-    seat = await reign(zk_client)
-    await zk_client.create_topic(TOPIC, seat.epoch_version)
+    lease = await begin_term(zk_client)
+    await zk_client.create_topic(TOPIC, lease.epoch_version)
     store.lose_answers = 1
-    assert await zk_client.write_state(TP, STATE, -1, seat.epoch_version) == 0
+    assert await zk_client.write_state(TP, STATE, -1, lease.epoch_version) == 0
     store.lose_answers = 1
     assert await zk_client.change_isr(TP, replace(STATE, isr=(1,)), 0) == 1
     assert await zk_client.read_state(TP) == VersionedState(replace(STATE, isr=(1,)), 1)
     store.lose_answers = 1
-    second = await zk_client.try_become_controller(1, seat, replace_controller=True)
+    second = await zk_client.try_become_controller(1, lease, replace_controller=True)
     assert second is not None
     assert second.epoch == 2
     store.lose_answers = 1
@@ -172,12 +172,12 @@ async def test_an_answer_that_was_lost_is_found_by_reading_again() -> None:
 
 async def test_a_wish_that_a_deposed_controller_could_not_send_in_time_spares_the_next_topic_of_the_name() -> None:
     zookeeper, store, old = await twin()
-    seat = await reign(old)
-    await old.create_topic(TOPIC, seat.epoch_version)
+    lease = await begin_term(old)
+    await old.create_topic(TOPIC, lease.epoch_version)
     store.way.refuse()
-    wish = asyncio.create_task(old.request_deletion("t", seat.epoch_version))
+    wish = asyncio.create_task(old.request_deletion("t", lease.epoch_version))
     new = ZkClient(zookeeper.connect(), SystemClock(), patience_ms=500)
-    later = await new.try_become_controller(2, seat, replace_controller=True)
+    later = await new.try_become_controller(2, lease, replace_controller=True)
     assert later is not None
     await new.request_deletion("t", later.epoch_version)
     await new.remove_some("t", later.epoch_version)
@@ -192,24 +192,24 @@ async def test_a_wish_that_a_deposed_controller_could_not_send_in_time_spares_th
 
 async def test_a_write_that_never_arrived_is_sent_again_and_one_that_never_can_is_given_up() -> None:
     _, store, zk_client = await twin()
-    seat = await reign(zk_client)
-    await zk_client.create_topic(TOPIC, seat.epoch_version)
-    await zk_client.write_state(TP, STATE, -1, seat.epoch_version)
+    lease = await begin_term(zk_client)
+    await zk_client.create_topic(TOPIC, lease.epoch_version)
+    await zk_client.write_state(TP, STATE, -1, lease.epoch_version)
     store.way.refuse()
-    change = asyncio.create_task(zk_client.write_state(TP, replace(STATE, isr=(1,)), 0, seat.epoch_version))
+    change = asyncio.create_task(zk_client.write_state(TP, replace(STATE, isr=(1,)), 0, lease.epoch_version))
     await asyncio.sleep(0)
     store.way.heal()
     assert await change == 1
     store.way.refuse()
     with pytest.raises(OutcomeUnknownError):
-        await zk_client.write_state(TP, STATE, 1, seat.epoch_version)
+        await zk_client.write_state(TP, STATE, 1, lease.epoch_version)
 
 
 async def test_an_isr_of_which_nobody_knows_whether_it_is_written_is_written_again_by_who_still_wants_it_only() -> None:
     _, store, zk_client = await twin()
-    seat = await reign(zk_client)
-    await zk_client.create_topic(TOPIC, seat.epoch_version)
-    await zk_client.write_state(TP, STATE, -1, seat.epoch_version)
+    lease = await begin_term(zk_client)
+    await zk_client.create_topic(TOPIC, lease.epoch_version)
+    await zk_client.write_state(TP, STATE, -1, lease.epoch_version)
     store.way.refuse()
     change = asyncio.create_task(zk_client.change_isr(TP, replace(STATE, isr=(1,)), 0))
     await asyncio.sleep(0)
@@ -221,12 +221,12 @@ async def test_an_isr_of_which_nobody_knows_whether_it_is_written_is_written_aga
 
 async def test_of_a_topic_with_a_state_that_cannot_be_read_nothing_is_known() -> None:
     _, store, zk_client = await twin()
-    seat = await reign(zk_client)
+    lease = await begin_term(zk_client)
     other, odd = replace(TOPIC, topic="u"), TopicPartition("t", 1)
     for topic in (TOPIC, other):
-        await zk_client.create_topic(topic, seat.epoch_version)
+        await zk_client.create_topic(topic, lease.epoch_version)
         for tp in topic.topic_partitions():
-            await zk_client.write_state(tp, STATE, -1, seat.epoch_version)
+            await zk_client.write_state(tp, STATE, -1, lease.epoch_version)
     await store.set(znodes.state_path(odd), b"{", 0)
     topics, states = await zk_client.read_topics_with_states(["t", "u", "never"])
     assert topics == {"u": other} and list(states) == other.topic_partitions()
@@ -235,25 +235,25 @@ async def test_of_a_topic_with_a_state_that_cannot_be_read_nothing_is_known() ->
 
 async def test_a_topic_is_created_once_and_removed_whole(server: Server) -> None:
     zk_client = await join(server)
-    seat = await reign(zk_client)
-    assert await zk_client.create_topic(TOPIC, seat.epoch_version)
-    assert not await zk_client.create_topic(replace(TOPIC, topic_id="other"), seat.epoch_version)
+    lease = await begin_term(zk_client)
+    assert await zk_client.create_topic(TOPIC, lease.epoch_version)
+    assert not await zk_client.create_topic(replace(TOPIC, topic_id="other"), lease.epoch_version)
     assert await zk_client.read_topics(["t", "never"]) == {"t": TOPIC}
     for tp in TOPIC.topic_partitions():
-        await zk_client.write_state(tp, STATE, -1, seat.epoch_version)
+        await zk_client.write_state(tp, STATE, -1, lease.epoch_version)
     assert await zk_client.standing_topics() == {"t"}
     _, states = await zk_client.read_topics_with_states(["t", "never"])
     assert list(states) == TOPIC.topic_partitions()
-    await zk_client.request_deletion("t", seat.epoch_version)
-    await zk_client.request_deletion("t", seat.epoch_version)
+    await zk_client.request_deletion("t", lease.epoch_version)
+    await zk_client.request_deletion("t", lease.epoch_version)
     assert await zk_client.topics_to_delete() == ["t"]
     assert (await zk_client.topic_names(), await zk_client.standing_topics()) == (["t"], set())
-    await zk_client.remove_some("t", seat.epoch_version)
-    await zk_client.remove_some("t", seat.epoch_version)
+    await zk_client.remove_some("t", lease.epoch_version)
+    await zk_client.remove_some("t", lease.epoch_version)
     assert await zk_client.topic_names() == []
     assert await zk_client.topics_to_delete() == []
     assert await zk_client.store.exists(znodes.topic_config_path("t")) is None
-    assert await zk_client.create_topic(TOPIC, seat.epoch_version)
+    assert await zk_client.create_topic(TOPIC, lease.epoch_version)
     await zk_client.store.close()
 
 
@@ -263,14 +263,14 @@ async def test_topic_is_removed_in_pieces_whatever_number_of_partitions_is_left(
     """A piece of the removal takes 250 partitions, and the last piece takes the topic with them."""
     zk_client = ZkClient(MemoryZooKeeper(VirtualClock()).connect(), VirtualClock(), patience_ms=500)
     await zk_client.ensure_paths()
-    seat = await reign(zk_client)
+    lease = await begin_term(zk_client)
     many = replace(TOPIC, partitions=dict.fromkeys(range(partitions), (1, 2)))
-    await zk_client.create_topic(many, seat.epoch_version)
+    await zk_client.create_topic(many, lease.epoch_version)
     for tp in many.topic_partitions():
-        await zk_client.write_state(tp, STATE, -1, seat.epoch_version)
-    await zk_client.request_deletion("t", seat.epoch_version)
+        await zk_client.write_state(tp, STATE, -1, lease.epoch_version)
+    await zk_client.request_deletion("t", lease.epoch_version)
     pieces = 1
-    while await zk_client.remove_some("t", seat.epoch_version):
+    while await zk_client.remove_some("t", lease.epoch_version):
         pieces += 1
     assert pieces == -(-partitions // 250)
     assert (await zk_client.topic_names(), await zk_client.topics_to_delete()) == ([], [])
@@ -282,23 +282,23 @@ async def test_a_topic_of_many_partitions_is_removed_however_far_zookeeper_is() 
     store = zookeeper.connect()
     zk_client = ZkClient(store, VirtualClock(), patience_ms=500)
     await zk_client.ensure_paths()
-    seat = await reign(zk_client)
+    lease = await begin_term(zk_client)
     many = replace(TOPIC, partitions=dict.fromkeys(range(1000), (1, 2)))
-    await zk_client.create_topic(many, seat.epoch_version)
+    await zk_client.create_topic(many, lease.epoch_version)
     for tp in many.topic_partitions():
-        await zk_client.write_state(tp, STATE, -1, seat.epoch_version)
-    await zk_client.request_deletion("t", seat.epoch_version)
+        await zk_client.write_state(tp, STATE, -1, lease.epoch_version)
+    await zk_client.request_deletion("t", lease.epoch_version)
     store.way.weather = NetworkConditions(request_ms=(30, 30), answer_ms=(30, 30))
-    while await zk_client.remove_some("t", seat.epoch_version):
+    while await zk_client.remove_some("t", lease.epoch_version):
         assert await zk_client.topic_names() == ["t"], "until the last piece"
     assert await zk_client.topic_names() == await zk_client.topics_to_delete() == []
 
 
 async def test_a_topic_of_another_tool_gets_its_states_all_the_same(server: Server) -> None:
     zk_client = await join(server)
-    seat = await reign(zk_client)
+    lease = await begin_term(zk_client)
     await zk_client.store.create(znodes.topic_path("t"), znodes.encode_topic(TOPIC))
-    assert await zk_client.write_state(TP, STATE, -1, seat.epoch_version) == 0
+    assert await zk_client.write_state(TP, STATE, -1, lease.epoch_version) == 0
     await zk_client.store.close()
 
 
@@ -313,25 +313,25 @@ async def test_a_malformed_znode_is_taken_for_absent(server: Server) -> None:
 
 async def test_failed_log_directories_are_announced_read_and_dropped(server: Server) -> None:
     zk_client = await join(server)
-    seat = await reign(zk_client)
+    lease = await begin_term(zk_client)
     await zk_client.notify_log_dir_failure(3)
     await zk_client.store.create(f"{znodes.LOG_DIR_EVENT_NOTIFICATION}/log_dir_event_", b"?", sequence=True)
     failures = await zk_client.read_log_dir_failures()
     assert list(failures.values()) == [3, None]
-    await zk_client.drop_notifications(failures, seat.epoch_version)
+    await zk_client.drop_notifications(failures, lease.epoch_version)
     assert await zk_client.read_log_dir_failures() == {}
     await zk_client.store.close()
 
 
 async def test_isr_changes_are_announced_read_and_dropped(server: Server) -> None:
     zk_client = await join(server)
-    seat = await reign(zk_client)
+    lease = await begin_term(zk_client)
     await zk_client.notify_isr_change([TP])
     await zk_client.notify_isr_change([TopicPartition("t", 1), TP])
     changes = await zk_client.read_isr_changes()
     assert sorted(changes.values()) == [[TP], [TopicPartition("t", 1), TP]]
-    await zk_client.drop_notifications(changes, seat.epoch_version)
-    await zk_client.drop_notifications(changes, seat.epoch_version)
+    await zk_client.drop_notifications(changes, lease.epoch_version)
+    await zk_client.drop_notifications(changes, lease.epoch_version)
     assert await zk_client.read_isr_changes() == {}
     await zk_client.store.close()
 
@@ -341,9 +341,9 @@ async def test_a_broker_epoch_is_the_czxid_and_rises(server: Server) -> None:
     first = await zk_client.register_broker(BROKER)
     assert await zk_client.read_brokers() == {1: replace(BROKER, epoch=first)}
     assert await zk_client.is_registered(1, first)
-    seat = await reign(zk_client)
-    await zk_client.create_topic(TOPIC, seat.epoch_version)
-    await zk_client.write_state(TP, STATE, -1, seat.epoch_version)
+    lease = await begin_term(zk_client)
+    await zk_client.create_topic(TOPIC, lease.epoch_version)
+    await zk_client.write_state(TP, STATE, -1, lease.epoch_version)
     written = await zk_client.read_state(TP)
     assert written is not None
     assert written.mzxid > first, "broker epochs and writes of states are on one scale"
@@ -381,39 +381,39 @@ async def test_somebody_elses_registration_is_waited_for_and_never_removed() -> 
 
 async def test_a_fence_removes_only_the_registration_that_was_meant(server: Server) -> None:
     zk_client = await join(server)
-    seat = await reign(zk_client)
+    lease = await begin_term(zk_client)
     epoch = await zk_client.register_broker(BROKER)
-    assert not await zk_client.fence_broker(1, epoch - 1, seat.epoch_version)
-    assert not await zk_client.fence_broker(2, epoch, seat.epoch_version)
+    assert not await zk_client.fence_broker(1, epoch - 1, lease.epoch_version)
+    assert not await zk_client.fence_broker(2, epoch, lease.epoch_version)
     assert await zk_client.is_registered(1, epoch)
-    assert await zk_client.fence_broker(1, epoch, seat.epoch_version)
+    assert await zk_client.fence_broker(1, epoch, lease.epoch_version)
     assert not await zk_client.is_registered(1, epoch)
     await zk_client.store.close()
 
 
 async def test_an_assignment_is_changed_on_its_own_version_and_under_the_fence(server: Server) -> None:
     zk_client = await join(server)
-    seat = await reign(zk_client)
-    await zk_client.create_topic(TOPIC, seat.epoch_version)
+    lease = await begin_term(zk_client)
+    await zk_client.create_topic(TOPIC, lease.epoch_version)
     before = await zk_client.read_topic("t")
     assert before is not None and before.version == 0
     moving = before.reassigned({0: before.assigned(0).toward((2, 3))})
-    written = await zk_client.write_assignment(moving, seat.epoch_version)
+    written = await zk_client.write_assignment(moving, lease.epoch_version)
     assert written == await zk_client.read_topic("t") and written.version == 1
     with pytest.raises(AssignmentConflict) as conflict:
-        await zk_client.write_assignment(before, seat.epoch_version)
+        await zk_client.write_assignment(before, lease.epoch_version)
     assert conflict.value.actual == written
     with pytest.raises(ControllerFenced):
-        await zk_client.write_assignment(written, seat.epoch_version + 1)
+        await zk_client.write_assignment(written, lease.epoch_version + 1)
     await zk_client.store.close()
 
 
 async def test_an_assignment_whose_answer_was_lost_is_found_to_stand() -> None:
     _, store, zk_client = await twin()
-    seat = await reign(zk_client)
-    await zk_client.create_topic(TOPIC, seat.epoch_version)
+    lease = await begin_term(zk_client)
+    await zk_client.create_topic(TOPIC, lease.epoch_version)
     before = await zk_client.read_topic("t")
     assert before is not None
     store.lose_answers = 1
-    written = await zk_client.write_assignment(before.reassigned({0: before.assigned(0)}), seat.epoch_version)
+    written = await zk_client.write_assignment(before.reassigned({0: before.assigned(0)}), lease.epoch_version)
     assert written.version == 1

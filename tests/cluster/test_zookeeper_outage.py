@@ -165,8 +165,8 @@ def test_who_is_asked_to_stop_while_there_is_no_zookeeper_does_not_wait_for_one(
 HUNG = """
 import asyncio, sys, time
 from cluster.zookeeper.kazoo_store import ZooKeeperStore
-from node.session import Session
-from node.watchdog import Watchdog, end_process
+from node.zookeeper_session import Session
+from node.runtime.watchdog import Watchdog, end_process
 from tidelog.clock import SystemClock
 
 async def main():

@@ -48,16 +48,16 @@ class Stage:
         self.tested = ZkClient(self.store, VirtualClock(), patience_ms=3000)
         self.other = ZkClient(self.zookeeper.connect(), VirtualClock())
         self.owner = ZkClient(self.zookeeper.connect(), VirtualClock())
-        self.seat = ControllerLease(-1, 0, 0)
+        self.lease = ControllerLease(-1, 0, 0)
         self.epoch = -1
         self.notes: dict[str, object] = {}
 
     async def furnish(self) -> None:
         """Makes the paths, the controller's seat, and topic `t` with the state of its first partition."""
         await self.other.ensure_paths()
-        seat = await self.tested.try_become_controller(1, await self.other.read_controller())
-        assert seat is not None
-        self.seat = seat
+        lease = await self.tested.try_become_controller(1, await self.other.read_controller())
+        assert lease is not None
+        self.lease = lease
         await self.make_topic()
 
     # --- what stands in ZooKeeper ----------------------------------------------------------------------------
@@ -100,8 +100,8 @@ class Stage:
 
     async def depose(self) -> None:
         """Broker 2 becomes the controller."""
-        seat = await self.other.read_controller()
-        assert await self.other.try_become_controller(2, seat, replace_controller=not seat.unclaimed) is not None
+        lease = await self.other.read_controller()
+        assert await self.other.try_become_controller(2, lease, replace_controller=not lease.unclaimed) is not None
 
     async def expire(self) -> None:
         """The session of the operation ends, and with it the seat."""

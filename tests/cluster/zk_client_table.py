@@ -177,7 +177,7 @@ def own_seat(stage: Stage, result: ControllerLease | None) -> bool:
     stat, fence = stage.look(znodes.CONTROLLER), stage.look(znodes.CONTROLLER_EPOCH)
     if result is None or stat is None or fence is None:
         return False
-    expected = (3, result.epoch_version, stage.seat.epoch + 1, stat.owner)
+    expected = (3, result.epoch_version, stage.lease.epoch + 1, stat.owner)
     return expected == (result.controller_id, fence.version, result.epoch, result.owner)
 
 
@@ -241,14 +241,14 @@ async def registration_gone(stage: Stage) -> None:
 
 async def vacate(stage: Stage) -> None:
     await stage.other.resign_controller(await stage.other.read_controller())
-    stage.seat = await stage.other.read_controller()
+    stage.lease = await stage.other.read_controller()
 
 
 async def former_process_takes_seat(stage: Stage) -> None:
     """An earlier process of broker 3, whose session lasts, takes the seat in the next epoch."""
-    seat = await stage.other.read_controller()
-    if seat.unclaimed:
-        assert await stage.other.try_become_controller(3, seat) is not None
+    lease = await stage.other.read_controller()
+    if lease.unclaimed:
+        assert await stage.other.try_become_controller(3, lease) is not None
 
 
 async def oust_and_resign(stage: Stage) -> None:
@@ -378,9 +378,9 @@ async def commit_gone(stage: Stage) -> None:
 
 async def ensured_by_another(stage: Stage) -> None:
     await stage.other.ensure_paths()
-    seat = await stage.other.read_controller()
-    if seat.unclaimed:
-        await stage.other.try_become_controller(2, seat)
+    lease = await stage.other.read_controller()
+    if lease.unclaimed:
+        await stage.other.try_become_controller(2, lease)
 
 
 ISR_NOTIFICATION = f"{znodes.ISR_CHANGE_NOTIFICATION}/isr_change_"
@@ -539,7 +539,7 @@ WRITES = [
     Row(
         operation="ZkClient.fence_broker",
         arrange=Stage.register,
-        call=lambda stage: stage.tested.fence_broker(3, stage.epoch, stage.seat.epoch_version),
+        call=lambda stage: stage.tested.fence_broker(3, stage.epoch, stage.lease.epoch_version),
         effect=znodes.broker_path(3),
         fair=done(True),
         request_lost=done(True),
@@ -554,7 +554,7 @@ WRITES = [
     Row(
         operation="ZkClient.clear_possibly_short",
         arrange=Stage.register,
-        call=lambda stage: stage.tested.clear_possibly_short(3, stage.epoch, stage.seat.epoch_version),
+        call=lambda stage: stage.tested.clear_possibly_short(3, stage.epoch, stage.lease.epoch_version),
         effect=znodes.broker_path(3),
         fair=done(),
         request_lost=done(),
@@ -570,7 +570,7 @@ WRITES = [
         operation="ZkClient.clear_possibly_short",
         case="whose mark is gone",
         arrange=lambda stage: stage.register(BROKER),
-        call=lambda stage: stage.tested.clear_possibly_short(3, stage.epoch, stage.seat.epoch_version),
+        call=lambda stage: stage.tested.clear_possibly_short(3, stage.epoch, stage.lease.epoch_version),
         effect=znodes.broker_path(3),
         fair=not_done(),
         request_lost=not_done(),
@@ -584,7 +584,7 @@ WRITES = [
     Row(
         operation="ZkClient.try_become_controller",
         arrange=vacate,
-        call=lambda stage: stage.tested.try_become_controller(3, stage.seat),
+        call=lambda stage: stage.tested.try_become_controller(3, stage.lease),
         effect=znodes.CONTROLLER,
         fair=done(own_seat),
         request_lost=not_done(None),
@@ -600,7 +600,7 @@ WRITES = [
         operation="ZkClient.try_become_controller",
         case="against a former process",
         arrange=vacate,
-        call=lambda stage: stage.tested.try_become_controller(3, stage.seat),
+        call=lambda stage: stage.tested.try_become_controller(3, stage.lease),
         effect=znodes.CONTROLLER,
         fair=done(own_seat),
         request_lost=not_done(None),
@@ -615,7 +615,7 @@ WRITES = [
     Row(
         operation="ZkClient.try_become_controller",
         case="and oust",
-        call=lambda stage: stage.tested.try_become_controller(3, stage.seat, replace_controller=True),
+        call=lambda stage: stage.tested.try_become_controller(3, stage.lease, replace_controller=True),
         effect=znodes.CONTROLLER,
         fair=done(own_seat),
         request_lost=not_done(None),
@@ -629,7 +629,7 @@ WRITES = [
     ),
     Row(
         operation="ZkClient.resign_controller",
-        call=lambda stage: stage.tested.resign_controller(stage.seat),
+        call=lambda stage: stage.tested.resign_controller(stage.lease),
         effect=znodes.CONTROLLER,
         fair=done(),
         request_lost=UNKNOWN_AND_NOT_DONE,
@@ -671,7 +671,7 @@ WRITES = [
     ),
     Row(
         operation="ZkClient.write_state",
-        call=lambda stage: stage.tested.write_state(TP, NEW, 0, stage.seat.epoch_version),
+        call=lambda stage: stage.tested.write_state(TP, NEW, 0, stage.lease.epoch_version),
         effect=znodes.state_path(TP),
         fair=done(1),
         request_lost=done(1),
@@ -686,7 +686,7 @@ WRITES = [
         operation="ZkClient.write_state",
         case="as its leader does, who names no eligible replica",
         call=lambda stage: stage.tested.write_state(
-            TP, replace(STATE, isr=(1,), eligible=(2,)), 0, stage.seat.epoch_version
+            TP, replace(STATE, isr=(1,), eligible=(2,)), 0, stage.lease.epoch_version
         ),
         effect=znodes.state_path(TP),
         fair=done(1),
@@ -701,7 +701,7 @@ WRITES = [
     Row(
         operation="ZkClient.write_state",
         case="of a new partition",
-        call=lambda stage: stage.tested.write_state(SECOND, NEW, -1, stage.seat.epoch_version),
+        call=lambda stage: stage.tested.write_state(SECOND, NEW, -1, stage.lease.epoch_version),
         effect=znodes.state_path(SECOND),
         fair=done(0),
         request_lost=done(0),
@@ -716,13 +716,13 @@ WRITES = [
         operation="ZkClient.write_state",
         case="of a topic without partitions",
         arrange=parents_missing,
-        call=lambda stage: stage.tested.write_state(TP, NEW, -1, stage.seat.epoch_version),
+        call=lambda stage: stage.tested.write_state(TP, NEW, -1, stage.lease.epoch_version),
         effect=znodes.state_path(TP),
         fair=done(0),
         request_lost=done(0),
         answer_lost=done(0),
         changed=Cell(
-            lambda stage: stage.other.write_state(TP, STATE, -1, stage.seat.epoch_version),
+            lambda stage: stage.other.write_state(TP, STATE, -1, stage.lease.epoch_version),
             not_done(StateConflict),
         ),
         anew=ONE_WRITER,
@@ -747,7 +747,7 @@ WRITES = [
     Row(
         operation="ZkClient.drop_notifications",
         arrange=lambda stage: stage.other.notify_isr_change([TP]),
-        call=lambda stage: stage.tested.drop_notifications([FIRST_ISR_NOTIFICATION], stage.seat.epoch_version),
+        call=lambda stage: stage.tested.drop_notifications([FIRST_ISR_NOTIFICATION], stage.lease.epoch_version),
         effect=FIRST_ISR_NOTIFICATION,
         fair=done(),
         request_lost=UNKNOWN_AND_NOT_DONE,
@@ -763,7 +763,7 @@ WRITES = [
         case="of which the first is gone",
         arrange=two_notifications_of_which_one_is_gone,
         call=lambda stage: stage.tested.drop_notifications(
-            [FIRST_ISR_NOTIFICATION, SECOND_ISR_NOTIFICATION], stage.seat.epoch_version
+            [FIRST_ISR_NOTIFICATION, SECOND_ISR_NOTIFICATION], stage.lease.epoch_version
         ),
         effect=SECOND_ISR_NOTIFICATION,
         fair=done(),
@@ -777,7 +777,7 @@ WRITES = [
     ),
     Row(
         operation="TopicZnodes.create_topic",
-        call=lambda stage: stage.tested.create_topic(BESIDE, stage.seat.epoch_version),
+        call=lambda stage: stage.tested.create_topic(BESIDE, stage.lease.epoch_version),
         effect=znodes.topic_path("u"),
         fair=done(True),
         request_lost=UNKNOWN_AND_NOT_DONE,
@@ -793,7 +793,7 @@ WRITES = [
         operation="TopicZnodes.create_topic",
         case="over settings that were left",
         arrange=stale_settings,
-        call=lambda stage: stage.tested.create_topic(BESIDE, stage.seat.epoch_version),
+        call=lambda stage: stage.tested.create_topic(BESIDE, stage.lease.epoch_version),
         effect=znodes.topic_path("u"),
         fair=done(True),
         request_lost=UNKNOWN_AND_NOT_DONE,
@@ -808,7 +808,7 @@ WRITES = [
     Row(
         operation="TopicZnodes.write_assignment",
         call=lambda stage: stage.tested.write_assignment(
-            replace(TOPIC, partitions={0: (1, 2, 3), 1: (2, 1)}, version=0), stage.seat.epoch_version
+            replace(TOPIC, partitions={0: (1, 2, 3), 1: (2, 1)}, version=0), stage.lease.epoch_version
         ),
         effect=znodes.topic_path("t"),
         fair=done(read_as_written),
@@ -823,7 +823,7 @@ WRITES = [
     ),
     Row(
         operation="TopicZnodes.request_deletion",
-        call=lambda stage: stage.tested.request_deletion("t", stage.seat.epoch_version),
+        call=lambda stage: stage.tested.request_deletion("t", stage.lease.epoch_version),
         effect=znodes.delete_topic_path("t"),
         fair=done(),
         request_lost=done(),
@@ -838,7 +838,7 @@ WRITES = [
     Row(
         operation="TopicZnodes.remove_some",
         arrange=deletion_wanted,
-        call=lambda stage: stage.tested.remove_some("t", stage.seat.epoch_version),
+        call=lambda stage: stage.tested.remove_some("t", stage.lease.epoch_version),
         effect=znodes.topic_path("t"),
         fair=done(False),
         request_lost=done(False),
@@ -977,7 +977,7 @@ def is_broker(expected: Any) -> Expected:
 
 
 def is_seat(controller_id: int, epoch: int) -> Expected:
-    return lambda stage, seat: (seat.controller_id, seat.epoch) == (controller_id, epoch)
+    return lambda stage, lease: (lease.controller_id, lease.epoch) == (controller_id, epoch)
 
 
 def states(*pairs: tuple[TopicPartition, VersionedState]) -> tuple[Any, Any]:

@@ -11,10 +11,10 @@ from cluster.state import BrokerRegistration, PartitionState
 from cluster.zookeeper.client import ZkClient
 from cluster.zookeeper.in_memory import MemoryStore, MemoryZooKeeper
 from cluster.zookeeper.store import NoNodeError
-from node.controller_shell import ControllerShell
+from node.controller.controller_elector import ControllerElector
 from node.identity import Identity
+from node.net.server import RequestContext, Server
 from node.registration import Registration
-from node.server import RequestContext, Server
 from node.settings import BrokerSettings
 from tidelog.clock import SystemClock
 from tidelog.control_messages import (
@@ -87,18 +87,18 @@ class Broker:
             on_registered=lambda epoch: setattr(self.identity, "broker_epoch", epoch),
         )
         self.identity.broker_epoch = await self.registration.start()
-        self.shell = ControllerShell(
+        self.elector = ControllerElector(
             self.settings,
             self.zk_client,
             self.clock,
             self.identity,
             dice=random.Random(1),
         )
-        await self.shell.start()
+        await self.elector.start()
 
     async def stop(self) -> None:
         """As on SIGTERM, once leadership is handed over."""
-        await self.shell.stop()
+        await self.elector.stop()
         await self.registration.stop()
         self.server.stop()
         await self.store.close()
@@ -107,7 +107,7 @@ class Broker:
         """As on SIGKILL: the door closes at once, and ZooKeeper knows nothing of it."""
         self.server.stop()
         self.store.vanish()
-        await self.shell.stop()
+        await self.elector.stop()
         await self.registration.stop()
 
     async def reopen(self) -> None:
@@ -169,8 +169,8 @@ class Cluster:
             await broker.stop()
 
     @property
-    def controller(self) -> ControllerShell:
-        return next(b.shell for b in self.brokers.values() if b.shell.is_controller)
+    def controller(self) -> ControllerElector:
+        return next(b.elector for b in self.brokers.values() if b.elector.is_controller)
 
     async def state(self, tp: TopicPartition = TP) -> PartitionState:
         store = next(broker for broker in self.brokers.values() if broker.store.connected)

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from cluster.state import PartitionState, VersionedState
-from node.history import KeptJournal
+from node.events.history_file import EventRecorder
 from tests.node.client_requests import TP, fetch_request, produce_request
 from tests.node.memory_log import MemoryLogs
 from tests.node.memory_network import MemoryNetwork
@@ -77,7 +77,7 @@ class MemoryCluster:
             self.states,
             self.max_lag_ms,
             threads=self._threads,
-            journal=KeptJournal(keep, lambda: clock.monotonic_ms() * 1_000_000),
+            events=EventRecorder(keep, lambda: clock.monotonic_ms() * 1_000_000),
         )
 
     # --- faults ---

@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any, Protocol
 
 from node.handlers import Handlers
-from node.server import RequestContext
+from node.net.server import RequestContext
 from tidelog.errors import BrokerError, DisconnectedError, TimeoutError
 from tidelog.messages import ApiVersionsResponse, Request, Response
 from tidelog.model import Endpoint

@@ -9,19 +9,19 @@ from typing import Any, TypeVar, cast
 
 from cluster.state import PartitionState, VersionedState
 from cluster.zookeeper.write_conflicts import StateConflict
-from node.conversation import FetchSettings
-from node.coordinator.service import CoordinatorService
-from node.fetchers import Fetchers
+from node.controller.partition_commands import PartitionCommands
+from node.events.recorder import NO_EVENTS, Events
+from node.groups.service import CoordinatorService
 from node.handlers import Handlers
 from node.handlers.admin import admin_handlers
 from node.handlers.groups import group_handlers
-from node.journal import NO_JOURNAL, Journal
 from node.metadata_cache import MetadataCache
-from node.partition_commands import PartitionCommands
-from node.replica import Replica
-from node.replicas import Replicas
-from node.server import RequestContext
-from node.waiting import Waiting
+from node.net.server import RequestContext
+from node.purgatory.purgatories import Purgatories
+from node.replication.fetching.replica_fetcher import FetchSettings
+from node.replication.fetching.replica_fetchers import ReplicaFetchers
+from node.replication.replica import Replica
+from node.replication.replica_manager import ReplicaManager
 from tests.node.client_requests import TP, values_of
 from tests.node.memory_log import MemoryLog
 from tests.node.memory_network import FIRST_PORT, LATENCY_S, MemoryConnection, MemoryNetwork
@@ -118,7 +118,7 @@ class Node:
         max_lag_ms: int,
         *,
         threads: bool = False,
-        journal: Journal = NO_JOURNAL,
+        events: Events = NO_EVENTS,
     ) -> None:
         self.broker_id = broker_id
         self.epoch = epoch
@@ -129,14 +129,14 @@ class Node:
         loop = asyncio.get_running_loop()
         clock = VirtualClock()
         self.metadata = MetadataCache("c")
-        self.waiting = Waiting(loop.call_soon)
+        self.waiting = Purgatories(loop.call_soon)
 
         async def opener(endpoint: Endpoint) -> MemoryConnection:
             return await network.open(self, endpoint)
 
-        self.fetchers = Fetchers(FetchSettings(broker_id), opener, clock)
+        self.fetchers = ReplicaFetchers(FetchSettings(broker_id), opener, clock)
         self.cut_off = False
-        self.replicas = Replicas(
+        self.replicas = ReplicaManager(
             broker_id,
             logs=directory,
             isr_store=states,
@@ -149,7 +149,7 @@ class Node:
             offload_sync=None if threads else self._sync_slowly,
             on_storage_error=self.storage_errors.append,
             cut_off=lambda: self.cut_off,
-            journal=journal,
+            events=events,
         )
         self.fetchers.on_storage_error = self.replicas.storage_failed
         settings = a_brokers_settings(broker_id, **network.group_settings)

@@ -7,9 +7,9 @@ from dataclasses import replace
 
 from cluster.replication.partition import Partition
 from cluster.state import PartitionState, VersionedState
-from node.conversation import FetchSettings
-from node.fetchers import Fetchers
-from node.replica import Replica
+from node.replication.fetching.replica_fetcher import FetchSettings
+from node.replication.fetching.replica_fetchers import ReplicaFetchers
+from node.replication.replica import Replica
 from storage.configs.log_config import LogConfig
 from tests.node.client_requests import TP, batch_of
 from tests.node.memory_log import MemoryLog
@@ -90,7 +90,7 @@ class Following:
         self.refuse = 0
         self.answers_as = 1
         self.storage_errors: list[tuple[StorageError, TopicPartition]] = []
-        self.fetchers = Fetchers(FetchSettings(2), self._open, VirtualClock())
+        self.fetchers = ReplicaFetchers(FetchSettings(2), self._open, VirtualClock())
         self.fetchers.on_storage_error = lambda error, tp: self.storage_errors.append((error, tp))
         self.fetchers.brokers_changed({1: LEADER})
 

@@ -7,9 +7,9 @@ import asyncio
 import pytest
 
 from cluster.zookeeper.store import OutcomeUnknownError
-from node.coordinator.deletion import Deletion
-from node.coordinator.expiry import Expiry
-from node.coordinator.offsets import OffsetManager
+from node.groups.deletion import Deletion
+from node.groups.expiry import Expiry
+from node.groups.offset_commits import OffsetCommits
 from tests.node.client_requests import TP
 from tests.node.group_cluster import GROUP, TP1, GroupCluster
 from tests.node.offsets_topic import OFFSETS, MemoryOffsetsTopic
@@ -360,7 +360,7 @@ async def test_what_is_committed_for_another_topic_of_that_name_stays() -> None:
         await cluster.coordinate(1)
         assert await cluster.commit(5) == 0
         coordinator = cluster.coordinator.groups.coordinator
-        offsets = OffsetManager(coordinator)
+        offsets = OffsetCommits(coordinator)
         expiry = Expiry(coordinator, offsets, Deletion(coordinator, offsets), MemoryOffsetsTopic())
         expiry.topics_deleted({"t"})
         assert await cluster.commit(6, tp=TP1) == 0

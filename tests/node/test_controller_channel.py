@@ -10,8 +10,8 @@ from typing import Any
 from cluster.controller.effects import AskLogEnds, SendMetadata, SendStopReplica
 from cluster.controller.liveness import NEVER
 from cluster.state import BrokerRegistration
-from node.controller_channel import ControllerChannel
-from node.outbox import Batch, MetadataBatch, QuestionBatch, StopBatch
+from node.controller.controller_channel import ControllerChannel
+from node.controller.outbox import Batch, MetadataBatch, QuestionBatch, StopBatch
 from tests.virtual_time import on_virtual_time, until
 from tidelog.control_messages import StopReplicaPartition, UpdateMetadataResponse
 from tidelog.errors import ProtocolError

@@ -6,7 +6,7 @@ import asyncio
 from contextlib import suppress
 
 from node.identity import CONNECT_TIMEOUT_MS, Identity
-from node.server import Server
+from node.net.server import Server
 from tidelog.clock import SystemClock
 from tidelog.connection import Connection
 from tidelog.model import Endpoint

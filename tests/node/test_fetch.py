@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from node.later import LaterResponse
-from node.server import RequestContext
+from node.net.server import RequestContext
+from node.runtime.deferred_response import DeferredResponse
 from storage.files import RealFiles
 from storage.log_manager import LogManager
 from tests.node.client_requests import TP, fetch_request, produce_request, values_of
@@ -66,7 +66,7 @@ async def test_nothing_waits_longer_than_whoever_asked() -> None:
             started = loop.time()
             context = RequestContext(b"client", "test", -1, round(started * 1000) + 300, False)
             answer = cluster.leader.handlers.handle(request, context)
-            assert isinstance(answer, LaterResponse)
+            assert isinstance(answer, DeferredResponse)
             await answer
             assert 0.25 < loop.time() - started < 0.4
 

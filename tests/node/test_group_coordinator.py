@@ -294,12 +294,12 @@ async def test_records_that_nobody_understands_are_skipped_with_one_warning(capl
         caplog.clear()
         await cluster.coordinate(3)
         assert await cluster.committed() == (0, 5)
-        [warning] = [record.message for record in caplog.records if record.name == "node.coordinator.shards"]
+        [warning] = [record.message for record in caplog.records if record.name == "node.groups.shards"]
         assert "skipped" in warning and "1 × no key" in warning and "1 × key of version 9" in warning
         caplog.clear()
         await cluster.coordinate(1)
         assert await cluster.committed() == (0, 5)
-        [warning] = [record.message for record in caplog.records if record.name == "node.coordinator.shards"]
+        [warning] = [record.message for record in caplog.records if record.name == "node.groups.shards"]
         assert "5 × unreadable batch" in warning
 
 
@@ -358,7 +358,7 @@ async def test_a_coordinator_whose_log_is_damaged_waits_for_another_in_sync(capl
         await asyncio.sleep(20)
         assert (await cluster.committed(to=1))[0] in NOT_YET
         assert not cluster.states.log_dir_failures, "no other could lead"
-        [error] = [record.message for record in caplog.records if record.name == "node.coordinator.shards"]
+        [error] = [record.message for record in caplog.records if record.name == "node.groups.shards"]
         assert "CRC" in error
         cluster.restart(2)
         await cluster.tell(tp=OFFSETS)
@@ -492,5 +492,5 @@ async def test_a_log_that_cannot_be_read_is_tried_again_and_complained_of_once(
         log.batches[0] = good
         await asyncio.sleep(2)
         assert await cluster.committed() == (0, 5)
-        told = [record for record in caplog.records if record.name == "node.coordinator.shards"]
+        told = [record for record in caplog.records if record.name == "node.groups.shards"]
         assert [record.levelname for record in told] == ["ERROR"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from node.coordinator.timers import Timers
+from node.groups.timers import Timers
 
 
 def test_a_deadline_that_comes_earlier_than_the_one_that_stands_is_the_one() -> None:

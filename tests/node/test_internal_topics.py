@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from cluster.state import TopicAssignment
+from node.controller.topic_validation import plan_partitions, plan_reassignment, plan_topic
 from node.handlers.configs import Configs
 from node.internal_topics import (
     InternalTopicRules,
@@ -20,7 +21,6 @@ from node.internal_topics import (
     is_internal,
 )
 from node.metadata_cache import MetadataCache
-from node.topic_rules import plan_partitions, plan_reassignment, plan_topic
 from storage.configs.log_config import LogConfig
 from tests.node.client_requests import produce_request
 from tests.node.controller_cluster import Cluster, run
@@ -239,8 +239,8 @@ async def test_a_produce_that_waits_for_a_busy_disk_is_refused_too() -> None:
     async with MemoryCluster() as cluster:
         await cluster.elect(1)
         await cluster.elect(1, tp=OFFSETS)
-        cluster.leader.replicas.pace.took(300)
-        assert cluster.leader.replicas.pace.busy
+        cluster.leader.replicas.loop_budget.took(300)
+        assert cluster.leader.replicas.loop_budget.busy
         refused = (await cluster.leader.ask(produce_request(b"a", tp=OFFSETS))).partitions[0]
         assert (refused.error_code, cluster.leader.log(OFFSETS).log_end_offset) == (InvalidTopicError.code, 0)
 
@@ -274,9 +274,9 @@ def test_a_controller_judges_a_reassignment_by_settings_that_changed_since() -> 
         await cluster.create(OFFSETS_TOPIC, assignment={0: (1, 2, 3, 4)}, configs=SAFE)
         changed = SAFE | {"min.insync.replicas": "4"}
         await cluster.brokers[2].zk_client.topic_configs.change(OFFSETS_TOPIC, lambda before: changed)
-        reign = cluster.controller._reign
-        assert reign is not None
-        await cluster.until(lambda: reign.controller.topics[OFFSETS_TOPIC].configs == changed)
+        term = cluster.controller._term
+        assert term is not None
+        await cluster.until(lambda: term.controller.topics[OFFSETS_TOPIC].configs == changed)
         fewer = AlterPartitionReassignmentsRequest((WantedReplicas(OFFSETS_TOPIC, 0, (1, 2, 3)),), 5000)
         (moved,) = (await cluster.controller.partitions.alter_reassignments(fewer)).partitions
         assert moved.error_code == PolicyViolationError.code

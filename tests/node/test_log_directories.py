@@ -6,7 +6,7 @@ from pathlib import Path
 
 from simulation.failing_files import FailingFiles, Fault
 
-from node.replicas import Replicas
+from node.replication.replica_manager import ReplicaManager
 from storage.log_manager import LogManager
 from tests.node.client_requests import TP, produce_request
 from tests.node.memory_cluster import MemoryCluster
@@ -43,7 +43,7 @@ async def produce(cluster: MemoryCluster, tp: TopicPartition) -> int:
     return response.partitions[0].error_code
 
 
-def led(replicas: Replicas) -> list[TopicPartition]:
+def led(replicas: ReplicaManager) -> list[TopicPartition]:
     return sorted(replicas.led())
 
 

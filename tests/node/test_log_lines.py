@@ -6,7 +6,7 @@ import logging
 
 import pytest
 
-from node.followed import Followed
+from node.replication.fetching.partition_fetch_state import PartitionFetchState
 from tests.node.client_requests import TP
 from tests.node.group_cluster import GroupCluster
 from tests.node.memory_cluster import MemoryCluster
@@ -92,10 +92,12 @@ async def test_refused_fetch_is_logged_unless_both_brokers_agree_a_moment_later(
     error: type[BrokerError], level: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
-    followed = Followed(replica_of())
+    followed = PartitionFetchState(replica_of())
     followed.fetch_answered(FetchPartitionResponse(*TP, error.code), 0)
     [record] = [
-        record for record in caplog.records if record.name == "node.followed" and "broker" in record.getMessage()
+        record
+        for record in caplog.records
+        if record.name == "node.replication.fetching.partition_fetch_state" and "broker" in record.getMessage()
     ]
     assert record.levelno == level
     assert record.getMessage().startswith("t-0: broker ")

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from node.handlers.offsets import AT_ONCE, MAX_LONG_LOOK_UPS
-from node.server import RequestContext
+from node.handlers.records.list_offsets import AT_ONCE, MAX_LONG_LOOK_UPS
+from node.net.server import RequestContext
 from storage.segments.timestamp_search import MAX_QUICK_BYTES
 from tests.node.client_requests import TP, batch_of, produce_request
 from tests.node.memory_cluster import MemoryCluster

@@ -14,17 +14,17 @@ from pathlib import Path
 
 import pytest
 
-from node.handlers.examination import Examinations
-from node.handlers.fetch import DelayedFetch, Wanted
-from node.handlers.reading import read_partition
-from node.handlers.replicas import describe_replicas
+from node.handlers.inspection.describe_replicas import describe_replicas
+from node.handlers.inspection.examine_replica import ReplicaExaminations
+from node.handlers.records.fetch import DelayedFetch, Wanted
+from node.handlers.records.read_partition import read_partition
 from storage.checkpoints import HIGH_WATERMARKS, LOG_STARTS, RECOVERY_POINTS, read_offsets, write_offsets
 from storage.files import RealFiles
 from storage.log_manager import LogManager
 from tests.node.client_requests import TP, fetch_request, values_of
 from tests.node.memory_cluster import MemoryCluster
-from tests.node.test_housekeeping import Home, home
-from tests.node.test_segment_offsets import before
+from tests.node.test_list_offsets_v0 import before
+from tests.node.test_log_maintenance import Home, home
 from tests.storage.cleaning import keyed
 from tests.storage.logs import records_of
 from tidelog.admin_messages import DeleteRecordsPartition, DeleteRecordsRequest, DescribeLogDirsRequest
@@ -181,7 +181,9 @@ async def test_descriptions_show_each_offset_under_its_name(tmp_path: Path) -> N
         request = DescribeReplicasRequest((DescribePartition(TP.topic, TP.partition),))
         (told,) = describe_replicas(here.node.replicas, request).partitions
         assert (told.log_start_offset, told.high_watermark, told.log_end_offset) == (LOG_START, HIGH_WATERMARK, LOG_END)
-        report = (await Examinations(here.node.replicas).examine(ExamineReplicaRequest(TP.topic, TP.partition))).replica
+        report = (
+            await ReplicaExaminations(here.node.replicas).examine(ExamineReplicaRequest(TP.topic, TP.partition))
+        ).replica
         assert report is not None and report.retention is not None
         assert (report.log_start_offset, report.high_watermark, report.log_end_offset) == (
             LOG_START,

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from cluster.state import TopicAssignment
-from node.coordinator.topic import OffsetsTopic
+from node.groups.offsets_topic import OffsetsTopic
 from tests.node.memory_cluster import MemoryCluster
 from tests.node.offsets_topic import OFFSETS, MemoryOffsetsTopic
 from tests.node.topic_settings import a_brokers_settings

@@ -11,8 +11,8 @@ import pytest
 import zmq
 
 from node.identity import Identity
-from node.out_of_memory import guard_memory
-from node.server import Server
+from node.net.server import Server
+from node.runtime.out_of_memory import guard_memory
 from tidelog.clock import SystemClock
 from tidelog.connection import Connection
 from tidelog.errors import TimeoutError

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from node.outbox import MAX_ENTRIES, MetadataBatch, Outbox, StateBatch, StopBatch
+from node.controller.outbox import MAX_ENTRIES, MetadataBatch, Outbox, StateBatch, StopBatch
 from tidelog.control_messages import PartitionStateMessage, StopReplicaPartition
 from tidelog.model import TopicPartition
 

@@ -11,8 +11,8 @@ from cluster.zookeeper import znodes
 from cluster.zookeeper.client import ZkClient
 from cluster.zookeeper.store import OutcomeUnknownError
 from cluster.zookeeper.topic_znodes import TopicZnodes
+from node.controller.partition_commands import PartitionCommands
 from node.internal_topics import InternalTopicRules
-from node.partition_commands import PartitionCommands
 from tests.node.controller_cluster import TP, Cluster, SkippingClock, run
 from tidelog.errors import (
     ElectionNotNeededError,
@@ -82,10 +82,10 @@ def test_what_is_not_begun_by_the_deadline_is_not_done(monkeypatch: pytest.Monke
     async def story(cluster: Cluster) -> None:
         for name in ("t", "u"):
             await cluster.create(name, assignment={0: (1, 2)})
-        clock, reign = SkippingClock(), cluster.controller._reign
-        assert reign is not None
+        clock, term = SkippingClock(), cluster.controller._term
+        assert term is not None
         commands, zk_client = (
-            PartitionCommands(lambda: reign, InternalTopicRules.of(cluster.brokers[1].settings), clock),
+            PartitionCommands(lambda: term, InternalTopicRules.of(cluster.brokers[1].settings), clock),
             cluster.brokers[1].zk_client,
         )
         write = TopicZnodes.write_assignment
@@ -131,7 +131,7 @@ def test_only_the_controller_answers() -> None:
     async def story(cluster: Cluster) -> None:
         await cluster.create(assignment={0: (1, 2)})
         with pytest.raises(NotControllerError):
-            await cluster.brokers[2].shell.partitions.list_reassignments(ListPartitionReassignmentsRequest())
+            await cluster.brokers[2].elector.partitions.list_reassignments(ListPartitionReassignmentsRequest())
 
     run(story)
 
@@ -256,7 +256,7 @@ def test_what_a_reign_that_stumbled_has_under_way_is_refused_once_the_next_one_h
         assert told.error_code == RequestTimedOutError.code
         topic = await cluster.brokers[1].zk_client.read_topic("t")
         assert topic is not None and (topic.partitions, topic.version) == ({0: (1, 2)}, 0)
-        await cluster.until(lambda: all(other.shell.controller_epoch == 2 for other in others))
-        assert {other.shell.controller_id for other in others} == {1}
+        await cluster.until(lambda: all(other.elector.controller_epoch == 2 for other in others))
+        assert {other.elector.controller_id for other in others} == {1}
 
     run(story)

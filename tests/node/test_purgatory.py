@@ -7,7 +7,7 @@ from collections.abc import Callable
 from hypothesis import given
 from hypothesis import strategies as st
 
-from node.purgatory import DelayedOperation, Purgatory
+from node.purgatory.purgatory import DelayedOperation, Purgatory
 
 
 class Waiting(DelayedOperation):

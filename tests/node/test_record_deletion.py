@@ -9,7 +9,7 @@ import pytest
 
 from tests.node.client_requests import TP
 from tests.node.memory_cluster import MemoryCluster
-from tests.node.test_pace import Turns
+from tests.node.test_loop_budget import Turns
 from tests.virtual_time import on_virtual_time
 from tidelog.admin_messages import DeletedRecords, DeleteRecordsPartition, DeleteRecordsRequest
 from tidelog.errors import (
@@ -96,7 +96,7 @@ async def test_a_leader_with_a_slow_disk_deletes_once_in_a_turn() -> None:
     async with MemoryCluster() as cluster:
         await filled(cluster)
         turns = Turns()
-        turns.slow(cluster.leader.replicas.pace)
+        turns.slow(cluster.leader.replicas.loop_budget)
         parts = tuple(DeleteRecordsPartition(*TP, offset) for offset in (1, 2, 3))
         answer: Any = await cluster.leader.ask(DeleteRecordsRequest(parts, 5000))
         assert [each.error_code for each in answer.partitions] == [0, 0, 0]

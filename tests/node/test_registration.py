@@ -228,9 +228,9 @@ async def possibly_short(zookeeper: MemoryZooKeeper) -> tuple[Node, int]:
 
 async def controller(zookeeper: MemoryZooKeeper) -> tuple[ZkClient, int]:
     zk_client = ZkClient(zookeeper.connect(), VirtualClock())
-    seat = await zk_client.try_become_controller(2, await zk_client.read_controller())
-    assert seat is not None
-    return zk_client, seat.epoch_version
+    lease = await zk_client.try_become_controller(2, await zk_client.read_controller())
+    assert lease is not None
+    return zk_client, lease.epoch_version
 
 
 @on_virtual_time

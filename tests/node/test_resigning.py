@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from node.server import RequestContext
+from node.net.server import RequestContext
 from tests.node.client_requests import TP
 from tests.node.memory_cluster import MemoryCluster
 from tests.node.memory_node import Node

@@ -16,8 +16,8 @@ import zmq
 import zmq.asyncio
 
 from node.identity import Identity
-from node.router import Router
-from node.server import MAX_PARKED, MAX_UNREAD_BYTES, RequestContext, Server
+from node.net.router import Router
+from node.net.server import MAX_PARKED, MAX_UNREAD_BYTES, RequestContext, Server
 from tidelog.clock import SystemClock
 from tidelog.codec import RequestHeader, ResponseHeader, decode_request, decode_response, encode
 from tidelog.connection import Connection

@@ -13,11 +13,11 @@ import msgpack
 import pytest
 import zmq
 
-from node.history import KeptJournal
+from node.events.history_file import EventRecorder
+from node.events.recorder import NO_EVENTS, Events
 from node.identity import Identity
-from node.journal import NO_JOURNAL, Journal
-from node.later import LaterResponse
-from node.server import MAX_UNANSWERED, RequestContext, Server
+from node.net.server import MAX_UNANSWERED, RequestContext, Server
+from node.runtime.deferred_response import DeferredResponse
 from tidelog.chaos.faults.signs import LATE
 from tidelog.checker.broker_events import BrokerEvent, Error, Processed, Reject
 from tidelog.clock import SystemClock
@@ -53,15 +53,15 @@ from tidelog.messages import (
 from tidelog.model import Endpoint
 
 EMPTY = MetadataResponse("c", 1, (), ())
-Handle = Callable[[Request, RequestContext], Response | LaterResponse | Awaitable[Response] | None]
+Handle = Callable[[Request, RequestContext], Response | DeferredResponse | Awaitable[Response] | None]
 
 
 @asynccontextmanager
 async def serving(
-    handle: Handle, *, between_brokers: bool = False, journal: Journal = NO_JOURNAL
+    handle: Handle, *, between_brokers: bool = False, events: Events = NO_EVENTS
 ) -> AsyncIterator[Server]:
     identity, clock = Identity("c", 7, broker_epoch=42), SystemClock()
-    server = Server(Endpoint("127.0.0.1", 0), identity, handle, clock, between_brokers=between_brokers, journal=journal)
+    server = Server(Endpoint("127.0.0.1", 0), identity, handle, clock, between_brokers=between_brokers, events=events)
     server.start()
     try:
         yield server
@@ -249,11 +249,11 @@ async def test_a_call_that_is_not_answered_in_time_raises_and_the_connection_sta
 
 
 async def test_a_thousand_requests_of_a_connection_may_wait_for_their_answers_and_more_are_refused() -> None:
-    held: list[LaterResponse] = []
+    held: list[DeferredResponse] = []
     all_there = asyncio.Event()
 
-    def handle(request: Request, context: RequestContext) -> LaterResponse:
-        held.append(LaterResponse())
+    def handle(request: Request, context: RequestContext) -> DeferredResponse:
+        held.append(DeferredResponse())
         if len(held) == MAX_UNANSWERED + 2:
             all_there.set()
         return held[-1]
@@ -387,7 +387,7 @@ async def test_what_is_refused_as_stale_is_told_and_so_is_what_is_acted_upon(
     header: RequestHeader, told: list[BrokerEvent]
 ) -> None:
     kept: list[BrokerEvent] = []
-    async with serving(answering(EMPTY), journal=KeptJournal(kept.append, lambda: 5)) as server:
+    async with serving(answering(EMPTY), events=EventRecorder(kept.append, lambda: 5)) as server:
         await ask_raw(server, header, [[None]])
     assert kept == told
 
@@ -397,6 +397,6 @@ async def test_a_failure_that_nobody_foresaw_is_told_with_what_was_asked() -> No
         raise ZeroDivisionError
 
     kept: list[BrokerEvent] = []
-    async with serving(fail, journal=KeptJournal(kept.append, lambda: 5)) as server:
+    async with serving(fail, events=EventRecorder(kept.append, lambda: 5)) as server:
         await ask_raw(server, GOOD, [[None]])
     assert kept[1:] == [Error(5, "METADATA", UnknownServerError.code)]

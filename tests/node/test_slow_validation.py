@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from node.handlers import produce
-from node.lines import Lines
-from node.server import RequestContext
+from node.handlers.records import produce
+from node.net.server import RequestContext
+from node.runtime.keyed_queue import KeyedQueue
 from storage.segments.timestamp_search import MAX_QUICK_BYTES
 from tests.node.client_requests import TP
 from tests.node.memory_cluster import MemoryCluster
@@ -199,7 +199,7 @@ async def test_a_line_goes_on_after_work_that_failed_and_forgets_who_is_done() -
         await asyncio.sleep(1)
         return lines.held_bytes
 
-    lines: Lines[str] = Lines()
+    lines: KeyedQueue[str] = KeyedQueue()
     failing, first, second = lines.join("a", 1, fail), lines.join("a", 2, count), lines.join("a", 4, count)
     elsewhere = lines.join("b", 8, count)
     assert "a" in lines and "c" not in lines

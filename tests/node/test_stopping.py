@@ -12,13 +12,13 @@ from cluster.state import PartitionState, VersionedState
 from cluster.zookeeper.in_memory import MemoryZooKeeper
 from cluster.zookeeper.store import Store
 from node.broker import Broker
-from node.controller_line import ControllerLine
-from node.housekeeping import Housekeeping
-from node.purgatory import DelayedOperation
-from node.router import Router
+from node.controller.controller_client import ControllerClient
+from node.environment import RealEnvironment
+from node.net.router import Router
+from node.purgatory.purgatory import DelayedOperation
+from node.replication.log_maintenance import MaintenanceLoop
+from node.runtime.watchdog import Guard
 from node.settings import BrokerSettings
-from node.watchdog import Guard
-from node.world import RealWorld
 from tidelog.control_messages import ControlledShutdownResponse, TopicInfo
 from tidelog.errors import StorageError
 from tidelog.messages import DescribePartition
@@ -34,7 +34,7 @@ class Idle:
     def stop(self) -> None: ...
 
 
-class World(RealWorld):
+class BrokerEnvironment(RealEnvironment):
     """With ZooKeeper's twin, and doors wherever there is room."""
 
     def __init__(self) -> None:
@@ -75,18 +75,18 @@ def settings_in(directory: Path) -> BrokerSettings:
 
 
 async def test_who_waits_at_a_broker_that_stops_is_answered_in_time_though_zookeeper_is_silent(tmp_path: Path) -> None:
-    world = World()
-    broker = Broker(settings_in(tmp_path), world)
+    environment = BrokerEnvironment()
+    broker = Broker(settings_in(tmp_path), environment)
     await broker.start()
     broker.end(StorageError("so that it stops without handing over"))
-    world.store.way.cut()
-    fetch = Fetch(world.clock.monotonic_ms() + WAIT_MS)
+    environment.store.way.cut()
+    fetch = Fetch(environment.clock.monotonic_ms() + WAIT_MS)
     broker.replicas.waiting.consumer_fetches.try_complete_else_watch(fetch, [TopicPartition("t", 0)])  # type: ignore[arg-type]
     stopping, answered = asyncio.create_task(broker.stop()), asyncio.create_task(fetch.answered.wait())
     await asyncio.wait((stopping, answered), return_when=asyncio.FIRST_COMPLETED)
     assert broker.replicas.waiting.consumer_fetches.expired == 1, "its own time was over, and not the broker's"
     assert not stopping.done()
-    world.store.way.heal()
+    environment.store.way.heal()
     await stopping
 
 
@@ -103,7 +103,7 @@ async def test_a_broker_that_hands_over_does_not_vouch_for_an_end_and_leads_only
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, outcome: str
 ) -> None:
     """Others may lead before it is told, be it that its own disk keeps it from hearing it out."""
-    broker = Broker(replace(settings_in(tmp_path), controlled_shutdown_timeout_ms=50), World())
+    broker = Broker(replace(settings_in(tmp_path), controlled_shutdown_timeout_ms=50), BrokerEnvironment())
     moved, kept = TopicPartition("t", 0), TopicPartition("t", 1)
     cut_off: list[bool] = []
     led: list[list[TopicPartition]] = []
@@ -114,12 +114,12 @@ async def test_a_broker_that_hands_over_does_not_vouch_for_an_end_and_leads_only
             await asyncio.Event().wait()
         return ControlledShutdownResponse(0, (DescribePartition(*kept),))
 
-    async def stop(housekeeping: Housekeeping) -> None:
+    async def stop(housekeeping: MaintenanceLoop) -> None:
         led.append(broker.replicas.led())
         cut_off.append(broker.replicas.cut_off)
 
-    monkeypatch.setattr(ControllerLine, "ask", ask)
-    monkeypatch.setattr(Housekeeping, "stop", stop)
+    monkeypatch.setattr(ControllerClient, "ask", ask)
+    monkeypatch.setattr(MaintenanceLoop, "stop", stop)
     await broker.start()
     await lead(broker, moved, kept)
     assert not broker.replicas.cut_off

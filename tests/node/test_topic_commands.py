@@ -12,7 +12,7 @@ from cluster.zookeeper import topic_znodes
 from cluster.zookeeper.client import ZkClient
 from cluster.zookeeper.store import OutcomeUnknownError
 from cluster.zookeeper.topic_znodes import TopicZnodes
-from node.topic_commands import TopicCommands
+from node.controller.topic_commands import TopicCommands
 from tests.node.controller_cluster import Cluster, SkippingClock, run
 from tidelog.control_messages import (
     LeaderAndIsrRequest,
@@ -139,8 +139,8 @@ def test_what_is_not_begun_by_the_deadline_is_not_done(monkeypatch: pytest.Monke
     async def story(cluster: Cluster) -> None:
         for name in ("c", "d"):
             await cluster.create(name)
-        clock, reign, begun = SkippingClock(), cluster.controller._reign, list[str]()
-        assert reign is not None
+        clock, term, begun = SkippingClock(), cluster.controller._term, list[str]()
+        assert term is not None
 
         async def no_answer(_: ZkClient, what: TopicAssignment | str, *__: int) -> bool:
             begun.append(what if isinstance(what, str) else what.topic)
@@ -149,7 +149,7 @@ def test_what_is_not_begun_by_the_deadline_is_not_done(monkeypatch: pytest.Monke
 
         monkeypatch.setattr(ZkClient, "create_topic", no_answer)
         monkeypatch.setattr(ZkClient, "request_deletion", no_answer)
-        commands = TopicCommands(lambda: reign, cluster.brokers[1].settings, clock, random.Random(1))
+        commands = TopicCommands(lambda: term, cluster.brokers[1].settings, clock, random.Random(1))
         new = CreateTopicsRequest((NewTopic("a", 1, 1), NewTopic("b", 1, 1)), timeout_ms=3000)
         created = await commands.create_topics(new)
         assert [each.error_code for each in created.topics] == [RequestTimedOutError.code] * 2
@@ -163,9 +163,9 @@ def test_what_is_not_begun_by_the_deadline_is_not_done(monkeypatch: pytest.Monke
 def test_while_a_topic_of_many_partitions_goes_others_have_their_turn(monkeypatch: pytest.MonkeyPatch) -> None:
     async def story(cluster: Cluster) -> None:
         await cluster.create(assignment=dict.fromkeys(range(8), (1,)))
-        reign = cluster.controller._reign
-        assert reign is not None
-        lock, topics, remove = reign.topics_lock, reign.controller.topics, TopicZnodes.remove_some
+        term = cluster.controller._term
+        assert term is not None
+        lock, topics, remove = term.topics_lock, term.controller.topics, TopicZnodes.remove_some
         turns: list[asyncio.Task[bool]] = []
 
         async def take_a_turn() -> bool:
@@ -191,8 +191,8 @@ def test_topics_that_are_busy_are_waited_for_no_longer_than_the_request_may_take
     async def story(cluster: Cluster) -> None:
         await cluster.create()
         controller = cluster.controller
-        assert controller._reign is not None
-        async with controller._reign.topics_lock:
+        assert controller._term is not None
+        async with controller._term.topics_lock:
             (created,) = (
                 await controller.topics.create_topics(CreateTopicsRequest((NewTopic("u"),), timeout_ms))
             ).topics

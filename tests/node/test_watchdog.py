@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 
-from node.watchdog import Watchdog
+from node.runtime.watchdog import Watchdog
 
 
 async def test_the_watchdog_bites_when_the_loop_hangs_and_only_then() -> None:

@@ -12,7 +12,7 @@ from cluster.zookeeper.client import ZkClient
 from cluster.zookeeper.in_memory import MemoryStore, MemoryZooKeeper
 from node.handlers.zookeeper_offsets import MAX_PARTITIONS, ZooKeeperOffsetHandlers
 from node.metadata_cache import MetadataCache
-from node.server import RequestContext
+from node.net.server import RequestContext
 from tests.virtual_time import VirtualClock, on_virtual_time
 from tidelog.control_messages import PartitionStateMessage, UpdateMetadataRequest
 from tidelog.errors import (

@@ -9,7 +9,7 @@ from simulation.crashable_files import CrashableFiles
 from simulation.final_logs import replica_log
 
 from cluster.replication.partition import Partition
-from node.replica import Replica
+from node.replication.replica import Replica
 from storage.export_logs import read_replica
 from storage.files import Files
 from storage.log.log import Log

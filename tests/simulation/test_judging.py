@@ -12,10 +12,10 @@ from simulation.seeds import tell
 from simulation.serving import GROUPS
 from simulation.story import Story
 
-from node.coordinator import offsets
-from node.coordinator.offsets import OffsetManager
-from node.leader_appends import Appended, LeaderAppends
-from node.replica import Replica
+from node.groups import offset_commits
+from node.groups.offset_commits import OffsetManager
+from node.replication.leader_appends import Appended, LeaderAppends
+from node.replication.replica import Replica
 from storage.log.batch_validation import ValidatedBatch
 from tidelog.errors import CoordinatorNotAvailableError, NotEnoughReplicasError
 from tidelog.group_messages import OffsetCommitRequest, OffsetFetchPartition
@@ -66,8 +66,8 @@ def test_a_coordinator_that_tells_of_no_offset_is_found(monkeypatch: pytest.Monk
     def forget(tp: TopicPartition, commit: Commit | None) -> OffsetFetchPartition:
         return fetched(tp, None)
 
-    fetched = offsets._fetched
-    monkeypatch.setattr(offsets, "_fetched", forget)
+    fetched = offset_commits._fetched
+    monkeypatch.setattr(offset_commits, "_fetched", forget)
     (wrong,) = told().wrong
     assert wrong.startswith("not-serving: ") and "is told None" in wrong
 

@@ -13,7 +13,7 @@ from simulation.story import Story
 from simulation.summary import Summary
 
 from cluster.replication.partition import Partition
-from node.coordinator import shards
+from node.groups import shards
 
 
 def told(

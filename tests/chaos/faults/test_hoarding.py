@@ -10,7 +10,7 @@ from contextlib import contextmanager
 import pytest
 
 from node.identity import Identity
-from node.server import MAX_UNREAD_BYTES, Server
+from node.net.server import MAX_UNREAD_BYTES, Server
 from tidelog.chaos.faults.resources import OutOfMemory, fetch_from
 from tidelog.clock import SystemClock
 from tidelog.messages import FetchPartitionResponse, FetchRequest, FetchResponse, Request, Response

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.node.hostile.live_doors import LiveDoors
+from tests.node.hostile.live_listeners import LiveDoors
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.node.client_requests import batch_of
-from tests.node.hostile.live_doors import (
+from tests.node.hostile.live_listeners import (
     BROKERS,
     CLIENTS,
     Canary,

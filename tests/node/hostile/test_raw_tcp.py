@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from tests.node.hostile.live_doors import BROKERS, CLIENTS, Canary, LiveDoors, resident_bytes
+from tests.node.hostile.live_listeners import BROKERS, CLIENTS, Canary, LiveDoors, resident_bytes
 from tidelog.codec import MAX_FRAME_BYTES
 
 DOORS = pytest.mark.parametrize("door", [CLIENTS, BROKERS])

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.node.client_requests import TP, batch_of, produce_request
-from tests.node.hostile.live_doors import BROKER_EPOCH, BROKERS, CLIENTS, Canary, LiveDoors
+from tests.node.hostile.live_listeners import BROKER_EPOCH, BROKERS, CLIENTS, Canary, LiveDoors
 from tidelog.control_messages import (
     LeaderAndIsrRequest,
     LeaderAndIsrResponse,

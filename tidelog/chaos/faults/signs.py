@@ -9,7 +9,7 @@ from tidelog.chaos.faults.harm import of
 from tidelog.checker.broker_events import BrokerEvent, Reject
 from tidelog.model import TopicPartition
 
-#: Why a broker says that it refuses such a request (`node.server`).
+#: Why a broker says that it refuses such a request (`node.net.server`).
 LATE = "the request came after its deadline"
 
 

@@ -1,0 +1,277 @@
+"""The controller's place in a broker: it runs for the seat, reigns while it holds it, and watches who holds it else.
+
+Every broker has one. Whoever finds the controller's door refusing ousts it: the multi of the election then
+also removes the old `/controller`. It stands on `/controller_epoch` as it was *before* the door was tried, so a
+stale suspicion loses against any election since.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+
+from cluster.backoff import Backoff
+from cluster.controller.preferred_leaders import Rebalancing
+from cluster.state import BrokerRegistration, ControllerLease
+from cluster.zookeeper import znodes
+from cluster.zookeeper.client import ZkClient
+from cluster.zookeeper.store import NodeChanged, SessionChanged, StoreError, StoreEvent
+from cluster.zookeeper.write_conflicts import ControllerFenced
+from node.controller.controller_channel import LEAST_BACKOFF_MS, MOST_BACKOFF_MS
+from node.controller.controller_term import ControllerTerm
+from node.controller.failure_detector import FenceLimiter, ProbeOutcome, probe
+from node.controller.partition_commands import PartitionCommands
+from node.controller.topic_commands import TopicCommands
+from node.events.recorder import NO_EVENTS, Events
+from node.identity import Identity
+from node.internal_topics import InternalTopicRules
+from node.settings import BrokerSettings
+from tidelog.clock import Clock
+from tidelog.control_messages import ControlledShutdownRequest, ControlledShutdownResponse
+from tidelog.errors import (
+    BrokerError,
+    NotControllerError,
+    StaleBrokerEpochError,
+    TidelogError,
+)
+from tidelog.messages import (
+    DescribePartition,
+)
+from tidelog.model import NO_LEADER, Endpoint
+
+log = logging.getLogger(__name__)
+
+_RETRY_S = 0.1
+#: A reign that lasted so long has not stumbled at its beginning.
+_SOUND_MS = 5_000
+#: How long a controlled shutdown waits for writes, and then for the new leaders' answers.
+_HANDOVER_WRITES_MS = 3000
+_HANDOVER_ANSWERS_MS = 1000
+
+
+class ControllerElector:
+    """`start` it once the broker is registered and answers at its replication endpoint."""
+
+    def __init__(
+        self,
+        settings: BrokerSettings,
+        zk_client: ZkClient,
+        clock: Clock,
+        identity: Identity,
+        *,
+        dice: random.Random | None = None,
+        probe: Callable[[Endpoint], Awaitable[ProbeOutcome]] = probe,
+        known_epoch: Callable[[], int] = lambda: -1,
+        events: Events = NO_EVENTS,
+    ) -> None:
+        self._settings = settings
+        self._known_epoch = known_epoch
+        self._zk_client = zk_client
+        self._clock = clock
+        self._identity = identity
+        self._events = events
+        self._limiter = FenceLimiter(settings.zookeeper_session_timeout_ms)
+        self._oust_limiter = FenceLimiter(settings.zookeeper_session_timeout_ms)
+        self._probe = probe
+        self._addresses: dict[int, BrokerRegistration] = {}
+        self._lease = ControllerLease(NO_LEADER, 0, 0)
+        self._lease_changed = asyncio.Event()
+        self._last_epoch = -1
+        #: Each reign costs the cluster an epoch, so that those which soon stumble follow one another more slowly.
+        self._stumbling = Backoff(LEAST_BACKOFF_MS, MOST_BACKOFF_MS)
+        self._term: ControllerTerm | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._unsubscribe: Callable[[], None] = lambda: None
+        self.topics = TopicCommands(self._term_or_raise, settings, clock, dice or random.Random())
+        self.partitions = PartitionCommands(self._term_or_raise, InternalTopicRules.of(settings), clock)
+
+    # --- life ----------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Begins to run for the seat; returns at once."""
+        self._unsubscribe = self._zk_client.store.subscribe(self._on_event)
+        self._task = asyncio.create_task(self._run(), name="controller-shell")
+
+    async def stop(self) -> None:
+        """Gives up the seat, if it is ours, so that the next controller need not wait."""
+        self._unsubscribe()
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+        store = self._zk_client.store
+        if not store.connected:
+            return
+        try:
+            # Also where no reign has begun: an election may have been under way, and what is read comes after it.
+            lease = await self._zk_client.read_controller()
+            if lease.owner == store.session_id:
+                await self._zk_client.resign_controller(lease)
+        except (StoreError, znodes.MalformedZnodeError) as error:
+            log.info("the controller's seat was left to its session: %s", error)
+
+    @property
+    def is_controller(self) -> bool:
+        """Whether this broker reigns."""
+        return self._term is not None and not self._term.ended
+
+    @property
+    def controller_id(self) -> int:
+        """Who holds the seat as far as this broker knows; −1 nobody."""
+        return self._lease.controller_id
+
+    @property
+    def controller_epoch(self) -> int:
+        """The epoch of that reign."""
+        return self._lease.epoch
+
+    # --- requests ------------------------------------------------------------------------------------
+
+    async def controlled_shutdown(self, request: ControlledShutdownRequest) -> ControlledShutdownResponse:
+        """Moves what the broker leads to others, and answers what nobody else could take, once the others know."""
+        try:
+            term = self._term_or_raise()
+            registered = term.controller.brokers.get(request.broker_id)
+            if registered is None or registered.epoch != request.broker_epoch:
+                raise StaleBrokerEpochError(f"broker {request.broker_id} is not registered as {request.broker_epoch}")
+        except BrokerError as error:
+            return ControlledShutdownResponse(error.code)
+        moving = term.controller.led_by(request.broker_id)
+        term.perform(term.controller.shutdown_wanted(request.broker_id))
+        begun_ms = self._clock.monotonic_ms()
+        await term.until(
+            lambda: not term.controller.has_pending_work(request.broker_id), begun_ms + _HANDOVER_WRITES_MS
+        )
+        if term.ended:
+            return ControlledShutdownResponse(NotControllerError.code)
+        remaining = term.controller.led_by(request.broker_id)
+        moved = set(moving) - set(remaining)
+        await term.until_led(moved, self._clock.monotonic_ms() + _HANDOVER_ANSWERS_MS)
+        log.info("broker %d leaves: %d partitions moved, %d remain", request.broker_id, len(moved), len(remaining))
+        return ControlledShutdownResponse(0, tuple(DescribePartition(tp.topic, tp.partition) for tp in remaining))
+
+    def _term_or_raise(self) -> ControllerTerm:
+        if self._term is None or self._term.ended:
+            raise NotControllerError(f"broker {self._settings.broker_id} is not the controller")
+        return self._term
+
+    # --- the seat ------------------------------------------------------------------------------------
+
+    async def _run(self) -> None:
+        while True:
+            try:
+                await self._turn()
+            except (StoreError, ControllerFenced) as error:
+                log.debug("the controller's seat: %s", error)
+                await asyncio.sleep(_RETRY_S)
+            except Exception:
+                log.exception("the controller's seat")
+                await asyncio.sleep(_RETRY_S)
+
+    async def _turn(self) -> None:
+        """One look at the seat, and what follows from it."""
+        self._lease_changed.clear()
+        lease = await self._zk_client.read_controller(watch=True)
+        me = self._settings.broker_id
+        mine: ControllerLease | None = None
+        refused: BrokerRegistration | None = None
+        if lease.unclaimed:
+            mine = await self._take(lease)
+        elif lease.controller_id == me:
+            # An earlier life of this broker, or a reign that stumbled: only we can hold this id now. In the new epoch
+            # nothing that the earlier one has under way lands behind what is read, and nobody sees the seat vacant.
+            mine = await self._take(lease, replace_controller=True)
+        else:
+            self._lease = lease
+            if (refused := await self._found_dead(lease)) is None:
+                return
+            log.warning("controller %d refuses connections: running for its seat", lease.controller_id)
+            mine = await self._take(lease, replace_controller=True)
+            if mine is not None:
+                self._oust_limiter.fenced(lease.controller_id, self._clock.monotonic_ms())
+        if mine is None:
+            return
+        self._lease = mine
+        self._last_epoch = mine.epoch
+        self._events.controller(mine.epoch)
+        settings = self._settings
+        rebalancing = Rebalancing(
+            settings.leader_imbalance_check_interval_seconds, settings.leader_imbalance_per_broker_percentage
+        )
+        self._term = ControllerTerm(
+            mine,
+            self._zk_client,
+            self._clock,
+            self._limiter,
+            self._identity.connect,
+            unclean_by_default=settings.topic_defaults.unclean_leader_election_enable,
+            min_insync_by_default=settings.topic_defaults.min_insync_replicas,
+            recovery_timeout_ms=settings.unclean_recovery_timeout_ms,
+            rebalancing=rebalancing if settings.auto_leader_rebalance_enable else None,
+            refused=refused,
+            probe=self._probe,
+        )
+        begun_ms = self._clock.monotonic_ms()
+        try:
+            await self._term.run()
+        finally:
+            self._term = None
+            self._lease = ControllerLease(NO_LEADER, mine.epoch, mine.epoch_version)
+        if self._clock.monotonic_ms() - begun_ms >= _SOUND_MS:
+            self._stumbling.reset()
+        await asyncio.sleep(self._stumbling.next_ms() / 1000)
+
+    async def _take(self, lease: ControllerLease, *, replace_controller: bool = False) -> ControllerLease | None:
+        """The seat, in an epoch above all that this broker knows of: an earlier ZooKeeper gives them out once more."""
+        known = max(self._known_epoch(), self._last_epoch)
+        after = replace(lease, epoch=max(lease.epoch, known))
+        mine = await self._zk_client.try_become_controller(
+            self._settings.broker_id, after, replace_controller=replace_controller
+        )
+        if mine is not None and known > lease.epoch:
+            log.error("ZooKeeper had controller epoch %d, known is %d: its data is that of an earlier time",
+                      lease.epoch, known)  # fmt: skip
+        return mine
+
+    async def _found_dead(self, lease: ControllerLease) -> BrokerRegistration | None:
+        """Waits until the seat changes (None) or its holder refuses connections: which registration of it."""
+        changed = asyncio.create_task(self._lease_changed.wait())
+        refused = asyncio.create_task(self._until_refused(lease.controller_id))
+        try:
+            await asyncio.wait((changed, refused), return_when=asyncio.FIRST_COMPLETED)
+            if changed.done():
+                return None
+            found = await refused
+        finally:
+            changed.cancel()
+            refused.cancel()
+        if self._oust_limiter.allows(lease.controller_id, self._clock.monotonic_ms()):
+            return found
+        await asyncio.sleep(MOST_BACKOFF_MS / 1000)
+        return None
+
+    async def _until_refused(self, controller_id: int) -> BrokerRegistration:
+        backoff = Backoff(LEAST_BACKOFF_MS, MOST_BACKOFF_MS)
+        while True:
+            # A registration may go before the seat does; where it was is still where to knock.
+            if registration := await self._zk_client.read_broker(controller_id):
+                self._addresses[controller_id] = registration
+            if known := self._addresses.get(controller_id):
+                try:
+                    connection = await self._identity.connect(known.replication_endpoint)
+                    backoff.reset()
+                    try:
+                        await connection.wait_closed()
+                    finally:
+                        connection.close()
+                except TidelogError as error:
+                    log.debug("controller %d: %s", controller_id, error)
+                if await self._probe(known.replication_endpoint) is ProbeOutcome.REFUSED:
+                    return known
+            await asyncio.sleep(backoff.next_ms() / 1000)
+
+    def _on_event(self, event: StoreEvent) -> None:
+        if isinstance(event, SessionChanged) or event == NodeChanged(znodes.CONTROLLER):
+            self._lease_changed.set()

@@ -1,0 +1,216 @@
+"""Committing offsets, and asking what is committed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from cluster.groups.committed_offsets import Offsets
+from node.groups.coordinator import GroupCoordinator
+from node.groups.group_log_writer import TOO_LARGE
+from node.groups.shard import HostedGroup, Shard
+from tidelog.errors import (
+    BrokerError,
+    CoordinatorLoadInProgressError,
+    GroupIdNotFoundError,
+    GroupSubscribedToTopicError,
+    IllegalGenerationError,
+    InvalidCommitOffsetSizeError,
+    InvalidRequestError,
+    NonEmptyGroupError,
+    OffsetMetadataTooLargeError,
+    UnknownTopicOrPartitionError,
+)
+from tidelog.group_messages import (
+    CommittedPartition,
+    OffsetCommitPartition,
+    OffsetCommitRequest,
+    OffsetDeleteRequest,
+    OffsetFetchPartition,
+    OffsetFetchRequest,
+)
+from tidelog.groups.consumer_protocol import PROTOCOL_TYPE
+from tidelog.groups.offsets_topic import Commit, CommitKey, encode_commit, encode_key
+from tidelog.messages import DescribePartition
+from tidelog.model import TopicPartition
+
+#: Told the outcome of each partition of the request, in its order.
+Outcomes = Callable[[tuple[CommittedPartition, ...]], None]
+
+#: Tombstones in one batch: some hundred bytes each, far below `max.message.bytes`.
+TOMBSTONES = 1000
+
+_INT32, _INT64 = 2**31, 2**63
+
+
+class OffsetCommits:
+    """Kafka's offset manager: a register for each group and partition."""
+
+    def __init__(self, coordinator: GroupCoordinator) -> None:
+        self._coordinator = coordinator
+
+    # --- committing ----------------------------------------------------------------------------------
+
+    def commit(self, request: OffsetCommitRequest, done: Outcomes) -> None:
+        """Remember offsets. `done` is told, here and now or later, when they are committed themselves.
+
+        A BrokerError refuses the request as a whole. Of a partition that stands there twice the last one counts.
+        """
+        coordinator = self._coordinator
+        shard, hosted = self._admit(request)
+        refused: dict[TopicPartition, BrokerError] = {}
+        commits: dict[TopicPartition, Commit] = {}
+        now_ms = coordinator.clock.now_ms()
+        for part in request.partitions:
+            tp = TopicPartition(part.topic, part.partition)
+            error = self._refusal(part)
+            if error is not None:
+                refused[tp] = error
+                continue
+            metadata = part.committed_metadata
+            commits[tp] = Commit(part.committed_offset, part.committed_leader_epoch, metadata, now_ms)
+        if not commits:
+            coordinator.drop_if_nothing(shard, hosted)
+            done(_outcomes(request, refused))
+            return
+        records = [
+            (encode_key(CommitKey(request.group_id, *tp)), encode_commit(commit)) for tp, commit in commits.items()
+        ]
+        hosted.offsets.begin(commits)
+
+        def written(first_offset: int, error: BrokerError | None) -> None:
+            if error is None:
+                hosted.offsets.written(commits, first_offset)
+            else:
+                hosted.offsets.failed(commits)
+                coordinator.drop_if_nothing(shard, hosted)
+                if isinstance(error, TOO_LARGE):
+                    error = InvalidCommitOffsetSizeError(str(error))
+                refused.update(dict.fromkeys(commits, error))
+            done(_outcomes(request, refused))
+
+        coordinator.writes.write(shard, records, written)
+
+    def _admit(self, request: OffsetCommitRequest) -> tuple[Shard, HostedGroup]:
+        """The group, if these may commit for it; who is no member makes one where there is none."""
+        coordinator, generation = self._coordinator, request.generation_id
+        shard, hosted = coordinator.find(request.group_id)
+        if hosted is None:
+            if generation >= 0:
+                raise IllegalGenerationError(f"generation {generation} of a group that is not there")
+            shard, hosted = coordinator.find_or_create(request.group_id)
+        try:
+            hosted.group.check_commit(
+                request.member_id, request.group_instance_id, generation, coordinator.clock.monotonic_ms()
+            )
+        except BrokerError:
+            coordinator.drop_if_nothing(shard, hosted)
+            raise
+        return shard, hosted
+
+    def _refusal(self, part: OffsetCommitPartition) -> BrokerError | None:
+        coordinator = self._coordinator
+        if not coordinator.metadata.exists(part.topic, part.partition):
+            if not coordinator.metadata.informed:
+                return CoordinatorLoadInProgressError("this broker has not been told of all topics yet")
+            return UnknownTopicOrPartitionError()
+        if len(part.committed_metadata.encode()) > coordinator.settings.offset_metadata_max_bytes:
+            return OffsetMetadataTooLargeError()
+        # What a record has room for.
+        if not (-_INT64 <= part.committed_offset < _INT64 and -_INT32 <= part.committed_leader_epoch < _INT32):
+            return InvalidRequestError()
+        return None
+
+    # --- asking --------------------------------------------------------------------------------------
+
+    def fetch(self, request: OffsetFetchRequest) -> tuple[OffsetFetchPartition, ...]:
+        """What is committed, of these partitions or of all that have something. A BrokerError where nobody can tell.
+
+        What is known to be of a deleted topic is not told, whatever becomes of its tombstone.
+        """
+        shard, hosted = self._coordinator.find_to_read(request.group_id)
+        offsets = Offsets() if hosted is None else hosted.offsets
+        void = set(offsets.committed_below(shard.deleted))
+        if request.partitions is None:
+            return tuple(_fetched(tp, commit) for tp, commit in offsets.all().items() if tp not in void)
+        tps = [TopicPartition(part.topic, part.partition) for part in request.partitions]
+        return tuple(_fetched(tp, None if tp in void else offsets.get(tp)) for tp in tps)
+
+    # --- forgetting ----------------------------------------------------------------------------------
+
+    def delete(self, request: OffsetDeleteRequest, done: Outcomes) -> None:
+        """Forget these offsets, but of topics that members are subscribed to (KIP-496)."""
+        shard, hosted = self._coordinator.find(request.group_id)
+        if hosted is None:
+            raise GroupIdNotFoundError(f"there is no group {request.group_id!r}")
+        group = hosted.group
+        if group.members and group.protocol_type != PROTOCOL_TYPE:
+            raise NonEmptyGroupError(f"group {request.group_id!r} has members of type {group.protocol_type!r}")
+        subscribed = hosted.subscribed
+        refused: dict[TopicPartition, BrokerError] = {}
+        doomed: dict[TopicPartition, None] = {}
+        for part in request.partitions:
+            tp = TopicPartition(part.topic, part.partition)
+            if subscribed is None or part.topic in subscribed:
+                refused[tp] = GroupSubscribedToTopicError()
+            elif not self._coordinator.metadata.exists(*tp) and hosted.offsets.get(tp) is None:
+                refused[tp] = UnknownTopicOrPartitionError()
+            else:
+                doomed[tp] = None
+
+        def deleted(failed: Mapping[TopicPartition, BrokerError]) -> None:
+            done(_outcomes(request, {**refused, **failed}))
+
+        self.write_tombstones(shard, hosted, list(doomed), deleted)
+
+    def write_tombstones(
+        self,
+        shard: Shard,
+        hosted: HostedGroup,
+        tps: list[TopicPartition],
+        done: Callable[[Mapping[TopicPartition, BrokerError]], None] = lambda failed: None,
+    ) -> None:
+        """Write tombstones; `done` is told, when all are decided, which failed. What is committed later stays."""
+        failed: dict[TopicPartition, BrokerError] = {}
+        batches = [tps[first : first + TOMBSTONES] for first in range(0, len(tps), TOMBSTONES)]
+        left = len(batches)
+        if not left:
+            done(failed)
+
+        def write(batch: list[TopicPartition]) -> None:
+            def written(first_offset: int, error: BrokerError | None) -> None:
+                nonlocal left
+                left -= 1
+                if error is None:
+                    for record_offset, tp in enumerate(batch, first_offset):
+                        hosted.offsets.read(tp, None, record_offset)
+                else:
+                    failed.update(dict.fromkeys(batch, error))
+                hosted.offsets.failed(batch)
+                if not left:
+                    self._coordinator.drop_if_nothing(shard, hosted)
+                    done(failed)
+
+            hosted.offsets.begin(batch)
+            keys = [encode_key(CommitKey(hosted.group_id, *tp)) for tp in batch]
+            self._coordinator.writes.write(shard, [(key, None) for key in keys], written)
+
+        for batch in batches:
+            write(batch)
+
+
+def _fetched(tp: TopicPartition, commit: Commit | None) -> OffsetFetchPartition:
+    if commit is None:
+        return OffsetFetchPartition(*tp, 0)
+    return OffsetFetchPartition(*tp, 0, commit.offset, commit.leader_epoch, commit.metadata)
+
+
+def _outcomes(
+    request: OffsetCommitRequest | OffsetDeleteRequest, refused: Mapping[TopicPartition, BrokerError]
+) -> tuple[CommittedPartition, ...]:
+    parts: tuple[OffsetCommitPartition, ...] | tuple[DescribePartition, ...] = request.partitions
+
+    def outcome(tp: TopicPartition) -> CommittedPartition:
+        error = refused.get(tp)
+        return CommittedPartition(*tp, 0) if error is None else CommittedPartition(*tp, error.code, str(error) or None)
+
+    return tuple(outcome(TopicPartition(part.topic, part.partition)) for part in parts)

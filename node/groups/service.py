@@ -1,0 +1,75 @@
+"""The coordinator with all that belongs to it, as one part of a broker."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable, Coroutine
+
+from node.groups.coordinator import GroupCoordinator
+from node.groups.deletion import Deletion
+from node.groups.expiry import Expiry
+from node.groups.member_requests import MemberRequests
+from node.groups.offset_commits import OffsetCommits
+from node.groups.offsets_topic import Assignments, CreateTopics, OffsetsTopic
+from node.replication.replica_manager import ReplicaManager
+from node.settings import BrokerSettings
+from tidelog.groups.offsets_topic import OFFSETS_TOPIC
+
+
+class CoordinatorService:
+    """Made before the replicas hear of any partition; `start`, `tick` all the time, then `stop`."""
+
+    def __init__(
+        self,
+        replicas: ReplicaManager,
+        settings: BrokerSettings,
+        assignments: Assignments,
+        create_topics: CreateTopics,
+        may_be_deposed: Callable[[], bool],
+        dice: random.Random,
+    ) -> None:
+        self.topic = OffsetsTopic(settings, assignments, create_topics, replicas.clock)
+        self.coordinator = GroupCoordinator(replicas, self.topic, settings, may_be_deposed)
+        self.members = MemberRequests(self.coordinator, dice)
+        self.offsets = OffsetCommits(self.coordinator)
+        self.deletion = Deletion(self.coordinator, self.offsets)
+        self._expiry = Expiry(self.coordinator, self.offsets, self.deletion, assignments)
+        self._tasks: set[asyncio.Task[None]] = set()
+        replicas.metadata.on_deleted = self._topics_deleted
+        replicas.metadata.on_named = self._topic_named
+        self.coordinator.shards.on_ready = lambda shard: self._spawn(self._expiry.look_for_deleted(shard))
+
+    @property
+    def expired(self) -> int:
+        """Offsets that had their time."""
+        return self._expiry.expired
+
+    def start(self) -> None:
+        """Begins to look for what has expired."""
+        self._spawn(self._expiry.run())
+
+    def tick(self, now_ms: int) -> int | None:
+        """Time has passed. Returns when to call it again, unless the replicas' alarm is set before."""
+        return self.coordinator.tick(now_ms)
+
+    def stop(self) -> None:
+        """Nothing of it runs any more."""
+        for task in self._tasks:
+            task.cancel()
+        self.coordinator.close()
+
+    def _topics_deleted(self, topics: tuple[str, ...]) -> None:
+        if OFFSETS_TOPIC in topics:
+            self.topic.forget()
+        self._expiry.topics_deleted(topics)
+        self._spawn(self._expiry.forget_all_deleted())
+
+    def _topic_named(self, topic: str, topic_id: str) -> None:
+        if topic == OFFSETS_TOPIC:
+            self.topic.told(topic_id)
+
+    def _spawn(self, work: Coroutine[None, None, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)

@@ -1,0 +1,20 @@
+"""What anybody asks of the controller."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from node.controller.partition_commands import PartitionCommands
+from node.controller.topic_commands import TopicCommands
+from tidelog.control_messages import ControlledShutdownRequest, ControlledShutdownResponse
+
+
+class ControllerProtocol(Protocol):
+    """The controller's shell inside this process, which answers NOT_CONTROLLER while another broker holds the seat."""
+
+    async def controlled_shutdown(self, request: ControlledShutdownRequest) -> ControlledShutdownResponse: ...
+
+    @property
+    def topics(self) -> TopicCommands: ...
+    @property
+    def partitions(self) -> PartitionCommands: ...

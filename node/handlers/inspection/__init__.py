@@ -1,0 +1,1 @@
+"""The handlers that describe a broker, its replicas and its log directories."""

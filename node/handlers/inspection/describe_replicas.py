@@ -1,0 +1,39 @@
+"""DescribeReplicas: what only a partition's leader knows of its replicas."""
+
+from __future__ import annotations
+
+from node.replication.replica_manager import ReplicaManager
+from tidelog.errors import BrokerError
+from tidelog.messages import (
+    DescribePartition,
+    DescribeReplicasRequest,
+    DescribeReplicasResponse,
+    ReplicasDescription,
+)
+from tidelog.model import TopicPartition
+
+
+def describe_replicas(replicas: ReplicaManager, request: DescribeReplicasRequest) -> DescribeReplicasResponse:
+    """Each partition's offsets and ISR, or NOT_LEADER_OR_FOLLOWER and the like."""
+    return DescribeReplicasResponse(tuple(_describe(replicas, part) for part in request.partitions))
+
+
+def _describe(replicas: ReplicaManager, part: DescribePartition) -> ReplicasDescription:
+    try:
+        replica = replicas.get_or_raise(TopicPartition(part.topic, part.partition)).leader_or_raise()
+    except BrokerError as error:
+        return ReplicasDescription(part.topic, part.partition, error.code)
+    log, partition = replica.log, replica.partition
+    ends = {follower: state.log_end_offset for follower, state in partition.followers.items()}
+    ends[replicas.broker_id] = log.log_end_offset
+    return ReplicasDescription(
+        part.topic,
+        part.partition,
+        0,
+        partition.leader_epoch,
+        log.log_start_offset,
+        partition.high_watermark,
+        log.log_end_offset,
+        partition.isr,
+        dict(sorted(ends.items())),
+    )

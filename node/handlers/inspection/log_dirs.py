@@ -1,0 +1,74 @@
+"""DescribeLogDirs: what lies in which directory, and which of them no longer works."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from node.replication.replica_manager import ReplicaManager
+from tidelog.admin_messages import DescribeLogDirsRequest, DescribeLogDirsResponse, LogDir, LogDirReplica
+from tidelog.errors import StorageError
+from tidelog.model import TopicPartition
+
+#: A disk that has not told of its space by then does not tell.
+_PATIENCE_S = 1.0
+_UNTOLD = (-1, -1)
+
+
+class LogDirs:
+    """Every directory of this broker. However many ask, and however long a disk hangs, one thread at most looks."""
+
+    def __init__(self, replicas: ReplicaManager) -> None:
+        self._replicas = replicas
+        self._looking: asyncio.Future[dict[Path, tuple[int, int]]] | None = None
+
+    async def describe(self, request: DescribeLogDirsRequest) -> DescribeLogDirsResponse:
+        """The directories, with those of the partitions in them that were asked for."""
+        held = self._replicas.log_sizes()
+        spaces = await self._spaces(list(held))
+        wanted = None
+        if request.partitions is not None:
+            wanted = {TopicPartition(each.topic, each.partition) for each in request.partitions}
+        dirs = []
+        for path, sizes in held.items():
+            if isinstance(sizes, StorageError):
+                dirs.append(LogDir(str(path), sizes.code, str(sizes)))
+            else:
+                chosen = {tp: size for tp, size in sorted(sizes.items()) if wanted is None or tp in wanted}
+                total, usable = spaces.get(path, _UNTOLD)
+                dirs.append(LogDir(str(path), 0, None, _replicas_in(self._replicas, chosen), total, usable))
+        return DescribeLogDirsResponse(tuple(dirs))
+
+    async def _spaces(self, paths: Sequence[Path]) -> dict[Path, tuple[int, int]]:
+        """Of those disks that tell."""
+        if self._looking is None:
+            self._looking = asyncio.ensure_future(
+                self._replicas.offload(lambda: {path: _space(path) for path in paths})
+            )
+        looking = self._looking
+        done, _ = await asyncio.wait({looking}, timeout=_PATIENCE_S)
+        if not done:
+            return {}
+        if self._looking is looking:  # and not a later one, of somebody who came on in between
+            self._looking = None
+        return looking.result()
+
+
+def _replicas_in(replicas: ReplicaManager, sizes: Mapping[TopicPartition, int]) -> tuple[LogDirReplica, ...]:
+    return tuple(LogDirReplica(*tp, size, _lag(replicas, tp)) for tp, size in sizes.items())
+
+
+def _lag(replicas: ReplicaManager, tp: TopicPartition) -> int:
+    replica = replicas.get(tp)
+    return 0 if replica is None else max(0, replica.partition.high_watermark - replica.log.log_end_offset)
+
+
+def _space(path: Path) -> tuple[int, int]:
+    """(all bytes, those that are free) of the disk."""
+    try:
+        usage = shutil.disk_usage(path)
+    except OSError:
+        return _UNTOLD
+    return usage.total, usage.free

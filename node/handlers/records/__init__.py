@@ -1,0 +1,1 @@
+"""The handlers of requests for records: produce, fetch, look-ups and deletions."""

@@ -1,0 +1,138 @@
+"""A follower's fetch: it acknowledges everything before the offsets that it asks from, and is answered with news.
+
+Both hold for all members of its session (`node.replication.fetch_sessions`), of which only the restless are looked at.
+"""
+
+from __future__ import annotations
+
+from node.handlers.records.read_partition import MAX_RESPONSE_BYTES, leader_for, read_partition, refusal
+from node.net.server import RequestContext
+from node.purgatory.delayed_produce import DelayedResponse
+from node.replication.fetch_sessions import FIRST_EPOCH, NO_SESSION, FetchSession, Member
+from node.replication.replica_manager import ReplicaManager
+from node.runtime.deferred_response import DeferredResponse
+from tidelog.errors import BrokerError, UnknownLeaderEpochError
+from tidelog.messages import FetchPartition, FetchPartitionResponse, FetchRequest, FetchResponse, Response
+from tidelog.model import TopicPartition
+
+
+class SessionFetch(DelayedResponse):
+    """Waits for something to send, but no longer once an epoch ends, a disk fails or a partition cannot be read."""
+
+    __slots__ = ("_refused", "_replicas", "_request", "session")
+
+    def __init__(
+        self,
+        deadline_ms: int,
+        replicas: ReplicaManager,
+        request: FetchRequest,
+        session: FetchSession,
+        refused: list[FetchPartitionResponse],
+    ) -> None:
+        super().__init__(deadline_ms)
+        self.session = session
+        self._replicas = replicas
+        self._request = request
+        self._refused = refused
+
+    def is_satisfied(self) -> bool:
+        if self._refused:
+            return True
+        for _, member in self.session.restless():
+            replica, offset = member.replica, member.asked.fetch_offset
+            if not member.is_led or replica.log.log_end_offset > offset or not replica.is_in_range(offset):
+                return True
+        return False
+
+    def answer(self) -> Response:
+        session = self.session
+        news, size = list(self._refused), 0
+        budget = min(self._request.max_bytes, MAX_RESPONSE_BYTES)
+        for tp, member in session.restless():
+            answer, read_bytes = read_partition(
+                self._replicas, member.asked, member.replica, member.leader_epoch, budget - size,
+                for_follower=True, first=size == 0,
+            )  # fmt: skip
+            size += read_bytes
+            if answer.error_code or answer.records is not None:
+                session.drop(tp)
+                news.append(answer)
+                continue
+            known = (member.told_high_watermark, member.told_log_start)
+            if known != (answer.high_watermark, answer.log_start_offset):
+                member.told_high_watermark, member.told_log_start = answer.high_watermark, answer.log_start_offset
+                news.append(answer)
+            session.settle(tp)
+        return FetchResponse(tuple(news), 0 if self._request.session_epoch == NO_SESSION else session.id)
+
+
+class FollowerFetches:
+    """The handler. At most one fetch of a session waits: the next one has it answered."""
+
+    def __init__(self, replicas: ReplicaManager) -> None:
+        self._replicas = replicas
+        self._parked: dict[FetchSession, SessionFetch] = {}
+
+    def handle(self, request: FetchRequest, context: RequestContext) -> Response | DeferredResponse:
+        """The answer, at once or later. FetchSessionIdNotFoundError, InvalidFetchSessionEpochError."""
+        replicas = self._replicas
+        now_ms = replicas.clock.monotonic_ms()
+        session = self._session(request, context, now_ms)
+        for forgotten in request.forgotten:
+            session.drop(TopicPartition(forgotten.topic, forgotten.partition))
+        refused = [refusal for asked in request.partitions if (refusal := self._name(session, asked))]
+        for _, member in session.restless():
+            self._acknowledge(session, member, now_ms)
+        session.fetched_at_ms = now_ms
+        due_ms = context.due_ms(now_ms, request.max_wait_ms)
+        fetch = SessionFetch(due_ms, replicas, request, session, refused)
+        at_once = request.max_wait_ms == 0 or request.min_bytes == 0 or request.session_epoch == FIRST_EPOCH
+        if at_once or (not len(session) and request.session_epoch == NO_SESSION):
+            return fetch.answer()
+        if not replicas.waiting.follower_fetches.try_complete_else_watch(fetch, (session,)):
+            self._parked[session] = fetch
+        return fetch.response
+
+    def _session(self, request: FetchRequest, context: RequestContext, now_ms: int) -> FetchSession:
+        sessions, replica_id = self._replicas.waiting.sessions, request.replica_id
+        if request.session_epoch > FIRST_EPOCH:
+            session = sessions.go_on(
+                request.session_id, request.session_epoch, replica_id, context.peer, context.sender_epoch
+            )
+            self._answer_parked(session)
+            return session
+        session, over = sessions.begin(replica_id, context.peer, context.sender_epoch, now_ms)
+        for each in over:
+            self._answer_parked(each)
+        return session
+
+    def _answer_parked(self, session: FetchSession) -> None:
+        parked = self._parked.pop(session, None)
+        if parked is not None:
+            self._replicas.waiting.follower_fetches.force_complete_operation(parked)
+
+    def _name(self, session: FetchSession, asked: FetchPartition) -> FetchPartitionResponse | None:
+        """Takes the partition into the session, or says why not."""
+        tp = TopicPartition(asked.topic, asked.partition)
+        try:
+            replica = leader_for(self._replicas, asked)
+            if asked.current_leader_epoch < 0:
+                raise UnknownLeaderEpochError("a follower must say in which epoch it follows")
+        except BrokerError as error:
+            session.drop(tp)
+            return refusal(asked, error)
+        known = replica.partition.leader_epoch
+        self._replicas.events.processed(FetchRequest.api, epoch=asked.current_leader_epoch, known=known)
+        session.name(tp, Member(asked, replica, known))
+        return None
+
+    def _acknowledge(self, session: FetchSession, member: Member, now_ms: int) -> None:
+        replica, log, offset = member.replica, member.replica.log, member.asked.fetch_offset
+        end = log.log_end_offset
+        # An offset that this log does not have acknowledges nothing: the follower's log is another one still.
+        if member.is_led and log.log_start_offset <= offset <= end:
+            partition = replica.partition
+            facts = partition.follower_fetched(
+                session.replica_id, offset, session.broker_epoch, end, now_ms, member.asked.log_start_offset
+            )
+            self._replicas.act(replica, facts)

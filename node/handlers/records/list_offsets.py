@@ -1,0 +1,208 @@
+"""ListOffsets and OffsetForLeaderEpoch: where in a partition something stands. The leader alone knows.
+
+The rules of the look-up are DESIGN 5 and the page on looking offsets up by time (KIP-79, KIP-207, KIP-734).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Awaitable
+
+from node.handlers.records.read_bounds import visible_log
+from node.net.server import RequestContext
+from node.replication.replica_manager import ReplicaManager
+from storage.segments.timestamp_search import LongSearchError, QuickSearcher, Search
+from tidelog.errors import (
+    BrokerError,
+    InvalidRequestError,
+    OffsetNotAvailableError,
+    RequestTimedOutError,
+    UnreadableRecordsError,
+)
+from tidelog.messages import (
+    EpochEndOffset,
+    EpochPartition,
+    ListOffsetsPartition,
+    ListOffsetsPartitionResponse,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
+)
+from tidelog.model import (
+    CONSUMER_REPLICA_ID,
+    EARLIEST_TIMESTAMP,
+    LATEST_TIMESTAMP,
+    MAX_TIMESTAMP,
+    NO_TIMESTAMP,
+    READ_COMMITTED,
+    READ_UNCOMMITTED,
+    TopicPartition,
+)
+
+log = logging.getLogger(__name__)
+
+#: Look-ups that wait for a thread; each holds a batch. Those beyond are to come again.
+MAX_LONG_LOOK_UPS = 32
+#: Partitions of one request that are looked at in one go; a few ms.
+AT_ONCE = 64
+
+
+class OffsetLookUps:
+    """ListOffsets. What is more than others can wait for is answered later.
+
+    A search through very many records, of which one runs at a time; and the partitions beyond the first `AT_ONCE`.
+    """
+
+    def __init__(self, replicas: ReplicaManager) -> None:
+        self._replicas = replicas
+        self._waiting = 0
+        self._turn = asyncio.Lock()
+
+    def list_offsets(
+        self, request: ListOffsetsRequest, context: RequestContext
+    ) -> ListOffsetsResponse | Awaitable[ListOffsetsResponse]:
+        """One answer or one error for each partition; a partition that stands there twice is an error.
+
+        InvalidRequestError where there is no such isolation level.
+        """
+        if request.isolation_level not in (READ_UNCOMMITTED, READ_COMMITTED):
+            raise InvalidRequestError(f"there is no isolation level {request.isolation_level}")
+        named = [(part.topic, part.partition) for part in request.partitions]
+        asked_often = Counter(named) if len(set(named)) < len(named) else {}
+        answers: list[ListOffsetsPartitionResponse | _LongLookUp] = []
+        for number, part in enumerate(request.partitions):
+            if asked_often and asked_often[part.topic, part.partition] > 1:
+                answers.append(ListOffsetsPartitionResponse(part.topic, part.partition, InvalidRequestError.code))
+            else:
+                look_up = _LongLookUp(self._replicas, request.replica_id, part)
+                answers.append(look_up.go_on() if number < AT_ONCE else look_up)
+        settled = [answer for answer in answers if isinstance(answer, ListOffsetsPartitionResponse)]
+        if len(settled) == len(answers):
+            return ListOffsetsResponse(tuple(settled))
+        return self._finish(answers, context)
+
+    async def _finish(
+        self, answers: list[ListOffsetsPartitionResponse | _LongLookUp], context: RequestContext
+    ) -> ListOffsetsResponse:
+        if self._waiting >= MAX_LONG_LOOK_UPS:
+            raise RequestTimedOutError(f"{self._waiting} look-ups wait for their turn; ask again")
+        self._waiting += 1
+        try:
+            settled = []
+            for number, answer in enumerate(answers):
+                if number and not number % AT_ONCE:
+                    await asyncio.sleep(0)  # for the others
+                if isinstance(answer, _LongLookUp) and answer.is_new:
+                    answer = answer.go_on()
+                while not isinstance(answer, ListOffsetsPartitionResponse):
+                    async with self._turn:
+                        if 0 <= context.deadline_ms < self._replicas.clock.monotonic_ms():
+                            raise RequestTimedOutError("the look-up had no turn before its deadline")
+                        answer = await answer.search_on_thread()
+                settled.append(answer)
+            return ListOffsetsResponse(tuple(settled))
+        finally:
+            self._waiting -= 1
+
+
+class _LongLookUp:
+    """One partition's look-up, which begins anew after each search that was too long for the loop."""
+
+    def __init__(self, replicas: ReplicaManager, replica_id: int, part: ListOffsetsPartition) -> None:
+        self._replicas = replicas
+        self._replica_id = replica_id
+        self._part = part
+        self._searcher = QuickSearcher()
+        self._search: Search | None = None
+
+    @property
+    def is_new(self) -> bool:
+        """Whether it has not begun."""
+        return self._search is None
+
+    def go_on(self) -> ListOffsetsPartitionResponse | _LongLookUp:
+        """The answer, or this look-up itself where a search must be run first."""
+        try:
+            return _look_up(self._replicas, self._replica_id, self._part, self._searcher)
+        except LongSearchError as error:
+            self._search = error.search
+            return self
+        except BrokerError as error:
+            return self._refusal(error)
+
+    async def search_on_thread(self) -> ListOffsetsPartitionResponse | _LongLookUp:
+        """As `go_on`, once the search has been run."""
+        assert self._search is not None
+        try:
+            self._searcher.learn(self._search, await self._replicas.offload(self._search.run))
+        except BrokerError as error:
+            return self._refusal(error)
+        return self.go_on()
+
+    def _refusal(self, error: BrokerError) -> ListOffsetsPartitionResponse:
+        tp = TopicPartition(self._part.topic, self._part.partition)
+        code = self._replicas.code_of(error, tp)
+        if not isinstance(error, UnreadableRecordsError):
+            return ListOffsetsPartitionResponse(*tp, code)
+        log.error("%s: a look-up by time came upon what nobody can read: %s", tp, error)
+        return ListOffsetsPartitionResponse(*tp, code, offset=error.offset)
+
+
+def _look_up(
+    replicas: ReplicaManager, replica_id: int, part: ListOffsetsPartition, searcher: QuickSearcher
+) -> ListOffsetsPartitionResponse:
+    visible = visible_log(replicas, replica_id, TopicPartition(part.topic, part.partition), part.current_leader_epoch)
+    log = visible.replica.log
+    if part.timestamp == EARLIEST_TIMESTAMP:
+        start = log.log_start_offset
+        epoch = log.epoch_at(start) if start < log.log_end_offset else None
+        return _answer(part, NO_TIMESTAMP, start, epoch)
+    if part.timestamp == LATEST_TIMESTAMP:
+        visible.require_known_end()
+        return _answer(part, NO_TIMESTAMP, visible.upper_bound, log.latest_epoch)
+    if part.timestamp == MAX_TIMESTAMP:
+        visible.require_known_end()
+        found = log.offset_of_max_timestamp(visible.upper_bound, searcher)
+    elif part.timestamp < 0:
+        raise InvalidRequestError(f"{part.timestamp} is no timestamp")
+    else:
+        found = log.offset_for_timestamp(part.timestamp, visible.upper_bound, searcher)
+    if found is not None:
+        return _answer(part, found.timestamp, found.offset, found.leader_epoch)
+    visible.require_known_end()
+    return _answer(part, NO_TIMESTAMP, -1, None)
+
+
+def _answer(part: ListOffsetsPartition, timestamp: int, offset: int, epoch: int | None) -> ListOffsetsPartitionResponse:
+    return ListOffsetsPartitionResponse(
+        part.topic, part.partition, 0, timestamp, offset, -1 if epoch is None else epoch
+    )
+
+
+def offset_for_leader_epoch(
+    replicas: ReplicaManager, request: OffsetForLeaderEpochRequest
+) -> OffsetForLeaderEpochResponse:
+    """Where epochs end in this leader's log."""
+    for_consumer = request.replica_id == CONSUMER_REPLICA_ID
+    return OffsetForLeaderEpochResponse(
+        tuple(_end_of_epoch(replicas, part, for_consumer=for_consumer) for part in request.partitions)
+    )
+
+
+def _end_of_epoch(replicas: ReplicaManager, part: EpochPartition, *, for_consumer: bool) -> EpochEndOffset:
+    try:
+        replica = replicas.get_or_raise(TopicPartition(part.topic, part.partition))
+        replica.leader_or_raise(part.current_leader_epoch)
+        if replicas.cut_off and for_consumer and part.leader_epoch > replica.partition.leader_epoch:
+            # Somebody else may lead by now, in that epoch: "there is none" would have a consumer start anew.
+            raise OffsetNotAvailableError(f"{replica.topic_partition}: another may lead by now")
+        found = replica.log.end_offset_for_epoch(part.leader_epoch)
+    except BrokerError as error:
+        return EpochEndOffset(part.topic, part.partition, error.code)
+    if found is None:
+        return EpochEndOffset(part.topic, part.partition, 0)
+    leader_epoch, end_offset = found
+    return EpochEndOffset(part.topic, part.partition, 0, leader_epoch, end_offset)

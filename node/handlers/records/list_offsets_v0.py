@@ -1,0 +1,44 @@
+"""ListOffsets of version 0: offsets by the times at which a partition's segments were last written."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from node.handlers.records.read_bounds import visible_log
+from node.replication.replica_manager import ReplicaManager
+from storage.log.timestamp_lookup import offsets_up_to
+from tidelog.errors import BrokerError, InvalidRequestError
+from tidelog.model import EARLIEST_TIMESTAMP, TopicPartition
+from tidelog.segment_messages import (
+    ListSegmentOffsetsRequest,
+    ListSegmentOffsetsResponse,
+    SegmentOffsets,
+    SegmentOffsetsPartition,
+)
+
+
+def list_segment_offsets(replicas: ReplicaManager, request: ListSegmentOffsetsRequest) -> ListSegmentOffsetsResponse:
+    """One answer or one error for each partition; a partition that stands there twice is an error."""
+    asked_often = Counter((part.topic, part.partition) for part in request.partitions)
+    answers = []
+    for part in request.partitions:
+        tp = TopicPartition(part.topic, part.partition)
+        try:
+            if asked_often[tp] > 1:
+                raise InvalidRequestError(f"the request names {tp} twice")
+            answers.append(SegmentOffsets(*tp, 0, tuple(_offsets(replicas, request.replica_id, part))))
+        except BrokerError as error:
+            answers.append(SegmentOffsets(*tp, replicas.code_of(error, tp)))
+    return ListSegmentOffsetsResponse(tuple(answers))
+
+
+def _offsets(replicas: ReplicaManager, replica_id: int, part: SegmentOffsetsPartition) -> list[int]:
+    tp = TopicPartition(part.topic, part.partition)
+    if part.timestamp < EARLIEST_TIMESTAMP or part.max_num_offsets < 0:
+        raise InvalidRequestError(f"{part.max_num_offsets} offsets by {part.timestamp}")
+    visible = visible_log(replicas, replica_id, tp, part.current_leader_epoch)
+    now_ms = replicas.clock.now_ms()
+    offsets = visible.replica.log.segment_offsets(part.timestamp, part.max_num_offsets, now_ms)
+    if offsets and offsets[0] > visible.upper_bound:
+        visible.require_known_end()  # the bound itself would be the answer
+    return offsets_up_to(offsets, visible.upper_bound)

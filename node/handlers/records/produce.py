@@ -1,0 +1,140 @@
+"""Produce: append to the leader's log, wait for the ISR with acks=all, and for the disk where the topic asks for it.
+
+A batch that takes long to admit is looked at on a thread. Whatever comes for the same partition meanwhile waits behind
+it, so that batches are appended in the order in which they came; other partitions, of the same request too, do not.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable
+
+from node.internal_topics import check_produce
+from node.net.server import RequestContext
+from node.replication.leader_appends import ACKS_ALL, ACKS_NONE, Appended, LeaderAppends, Outcome
+from node.replication.replica_manager import ReplicaManager
+from node.runtime.deferred_response import DeferredResponse
+from node.runtime.keyed_queue import KeyedQueue
+from storage.log.batch_validation import SlowValidationError, ValidatedBatch, validate_batch, validate_if_quick
+from tidelog.errors import BrokerError, InvalidRequiredAcksError, RequestTimedOutError
+from tidelog.messages import ProducePartition, ProducePartitionResponse, ProduceRequest, ProduceResponse, Response
+from tidelog.model import TopicPartition
+
+_KNOWN_ACKS = (ACKS_ALL, ACKS_NONE, 1)
+
+#: Batches looked at at the same time: one that takes very long does not hold up all the others.
+ADMITTING_THREADS = 2
+#: What may wait for that, all partitions together. Those beyond are to come again.
+MAX_WAITING_BYTES = 64 << 20
+#: What a batch that waits takes besides its bytes.
+WAITING_OVERHEAD_BYTES = 4 << 10
+#: The longest that a batch may have waited when it is appended; its sender's own deadline, if that is earlier.
+_MAX_WAIT_MS = 30_000
+
+
+class Produces:
+    """The produces of one broker."""
+
+    def __init__(self, replicas: ReplicaManager) -> None:
+        self._replicas = replicas
+        self._appends = LeaderAppends(replicas)
+        self._lines: KeyedQueue[TopicPartition] = KeyedQueue()
+        self._threads = asyncio.Semaphore(ADMITTING_THREADS)
+
+    def handle(
+        self, request: ProduceRequest, context: RequestContext
+    ) -> Response | DeferredResponse | Awaitable[Response] | None:
+        """The answer, later where a thread, the ISR or the disk must have its turn first, or None with acks=0."""
+        acks = request.acks
+        if acks not in _KNOWN_ACKS:
+            code = InvalidRequiredAcksError.code
+            return ProduceResponse(
+                tuple(ProducePartitionResponse(part.topic, part.partition, code) for part in request.partitions)
+            )
+        now_ms = self._replicas.clock.monotonic_ms()
+        late_ms = context.due_ms(now_ms, _MAX_WAIT_MS)
+        outcomes: list[Outcome] = []  # those that are known at once
+        begun: list[Outcome | asyncio.Task[Outcome]] = []
+        for part in request.partitions:
+            outcome = self._append_or_wait(part, acks, late_ms)
+            begun.append(outcome)
+            if not isinstance(outcome, asyncio.Task):
+                outcomes.append(outcome)
+        due_ms = context.due_ms(now_ms, request.timeout_ms)
+        if len(outcomes) == len(begun):
+            return self._acknowledge(outcomes, acks, due_ms)
+        return None if acks == ACKS_NONE else self._acknowledge_later(begun, acks, due_ms)
+
+    # --- appending -------------------------------------------------------------------------------------------
+
+    def _append_or_wait(self, part: ProducePartition, acks: int, late_ms: int) -> Outcome | asyncio.Task[Outcome]:
+        tp = TopicPartition(part.topic, part.partition)
+        try:
+            check_produce(tp.topic)
+            if tp not in self._lines and not self._replicas.loop_budget.busy:
+                return self._append_at_once(tp, part, acks)
+        except SlowValidationError:
+            pass
+        except BrokerError as error:
+            return self._appends.refusal(tp, error)
+        size_bytes = len(part.records) + WAITING_OVERHEAD_BYTES
+        if 0 < self._lines.held_bytes > MAX_WAITING_BYTES - size_bytes:
+            return self._appends.refusal(
+                tp, RequestTimedOutError("too many batches wait until they are looked at; send again")
+            )
+        return self._lines.join(tp, size_bytes, lambda: self._append_in_turn(tp, part, acks, late_ms))
+
+    async def _append_in_turn(self, tp: TopicPartition, part: ProducePartition, acks: int, late_ms: int) -> Outcome:
+        try:
+            await self._replicas.loop_budget.turn()
+            self._raise_if_late(late_ms)
+            try:
+                return self._append_at_once(tp, part, acks)
+            except SlowValidationError:
+                return await self._append_after_thread(tp, part, acks, late_ms)
+        except BrokerError as error:
+            return self._appends.refusal(tp, error)
+
+    def _append_at_once(self, tp: TopicPartition, part: ProducePartition, acks: int) -> Appended:
+        replica = self._appends.leader_or_raise(self._replicas.get_or_raise(tp), acks)
+        try:
+            validated = validate_if_quick(part.records, replica.log.config, self._replicas.clock.now_ms())
+        except BrokerError as refusal:
+            return self._appends.repeated(replica, part.records, refusal)
+        return self._appends.append(replica, validated)
+
+    async def _append_after_thread(
+        self, tp: TopicPartition, part: ProducePartition, acks: int, late_ms: int
+    ) -> Appended:
+        async with self._threads:
+            self._raise_if_late(late_ms)
+            replica = self._appends.leader_or_raise(self._replicas.get_or_raise(tp), acks)
+            config, now_ms = replica.log.config, self._replicas.clock.now_ms()
+            validated: ValidatedBatch | BrokerError
+            try:
+                validated = await self._replicas.offload(validate_batch, part.records, config, now_ms)
+            except BrokerError as refusal:
+                validated = refusal
+        self._raise_if_late(late_ms)
+        # Of this very replica: the topic may have been made anew meanwhile, with other settings.
+        replica = self._appends.leader_or_raise(replica, acks)
+        if isinstance(validated, BrokerError):
+            return self._appends.repeated(replica, part.records, validated)
+        return self._appends.append(replica, validated)
+
+    def _raise_if_late(self, late_ms: int) -> None:
+        if late_ms < self._replicas.clock.monotonic_ms():
+            raise RequestTimedOutError("the batch had no turn before its sender stopped waiting")
+
+    # --- answering -------------------------------------------------------------------------------------------
+
+    def _acknowledge(self, outcomes: list[Outcome], acks: int, due_ms: int) -> Response | DeferredResponse | None:
+        return None if acks == ACKS_NONE else self._appends.acknowledge(outcomes, acks, due_ms)
+
+    async def _acknowledge_later(
+        self, begun: list[Outcome | asyncio.Task[Outcome]], acks: int, due_ms: int
+    ) -> Response:
+        outcomes = [await each if isinstance(each, asyncio.Task) else each for each in begun]
+        answer = self._acknowledge(outcomes, acks, due_ms)
+        assert answer is not None
+        return answer if isinstance(answer, Response) else await answer

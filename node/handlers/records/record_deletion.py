@@ -1,0 +1,119 @@
+"""DeleteRecords: a partition's leader makes its oldest records unreadable, and sees that the others do."""
+
+from __future__ import annotations
+
+from node.internal_topics import check_record_deletion
+from node.net.server import RequestContext
+from node.purgatory.delayed_produce import DelayedResponse
+from node.replication.replica import Replica
+from node.replication.replica_manager import ReplicaManager
+from storage.log.log import HIGH_WATERMARK
+from tidelog.admin_messages import (
+    DeletedRecords,
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsResponse,
+)
+from tidelog.errors import (
+    BrokerError,
+    InvalidRequestError,
+    NotLeaderOrFollowerError,
+    OffsetNotAvailableError,
+    PolicyViolationError,
+    RequestTimedOutError,
+)
+from tidelog.frozen import frozen
+from tidelog.messages import Response
+from tidelog.model import TopicPartition
+
+
+@frozen
+class PendingDeletion:
+    """One partition of a DeleteRecords. `index` is its place in the answer."""
+
+    index: int
+    replica: Replica
+    leader_epoch: int
+    before_offset: int
+
+    @property
+    def low_watermark(self) -> int:
+        """Where the last of the live replicas begins."""
+        return self.replica.partition.low_watermark(self.replica.log.log_start_offset)
+
+
+class DelayedDeletion(DelayedResponse):
+    """Waits until every live replica of each partition begins where its leader does, or that leads no longer."""
+
+    __slots__ = ("_pending", "_responses")
+
+    def __init__(self, deadline_ms: int, responses: list[DeletedRecords], pending: list[PendingDeletion]) -> None:
+        super().__init__(deadline_ms)
+        self._responses = responses
+        self._pending = pending
+
+    def is_satisfied(self) -> bool:
+        self._pending = [deletion for deletion in self._pending if not self._is_decided(deletion)]
+        return not self._pending
+
+    def _is_decided(self, deletion: PendingDeletion) -> bool:
+        tp = deletion.replica.topic_partition
+        if not deletion.replica.leads_in(deletion.leader_epoch):
+            self._responses[deletion.index] = DeletedRecords(*tp, NotLeaderOrFollowerError.code)
+            return True
+        if deletion.low_watermark < deletion.before_offset:
+            return False
+        self._responses[deletion.index] = DeletedRecords(*tp, 0, deletion.low_watermark)
+        return True
+
+    def answer(self) -> Response:
+        return DeleteRecordsResponse(tuple(self._responses))
+
+    def on_expiration(self) -> None:
+        for deletion in self._pending:
+            self._responses[deletion.index] = DeletedRecords(
+                *deletion.replica.topic_partition,
+                RequestTimedOutError.code,
+                deletion.low_watermark,
+                f"the leader begins at {deletion.before_offset}, but not every live replica does yet",
+            )
+        self.on_complete()
+
+
+async def delete_records(replicas: ReplicaManager, request: DeleteRecordsRequest, context: RequestContext) -> Response:
+    """One answer or one error for each partition, once its live replicas have followed. InvalidRequestError."""
+    if request.timeout_ms < 0:
+        raise InvalidRequestError("a deletion with a negative timeout")
+    due_ms = context.due_ms(replicas.clock.monotonic_ms(), request.timeout_ms)
+    responses: list[DeletedRecords] = []
+    pending: list[PendingDeletion] = []
+    for index, part in enumerate(request.partitions):
+        tp = TopicPartition(part.topic, part.partition)
+        await replicas.loop_budget.turn()
+        began_ms = replicas.clock.monotonic_ms()
+        try:
+            pending.append(_delete(replicas, tp, part, index))
+            responses.append(DeletedRecords(*tp, 0))
+        except BrokerError as error:
+            responses.append(DeletedRecords(*tp, replicas.code_of(error, tp), error_message=str(error)))
+        replicas.loop_budget.took(replicas.clock.monotonic_ms() - began_ms)
+    delayed = DelayedDeletion(due_ms, responses, pending)
+    keys = {deletion.replica.topic_partition for deletion in pending}
+    replicas.waiting.deletions.try_complete_else_watch(delayed, keys)
+    return await delayed.response
+
+
+def _delete(replicas: ReplicaManager, tp: TopicPartition, part: DeleteRecordsPartition, index: int) -> PendingDeletion:
+    check_record_deletion(tp.topic)
+    replica = replicas.get_or_raise(tp).leader_or_raise()
+    log, partition = replica.log, replica.partition
+    if not log.config.delete:
+        raise PolicyViolationError(f"{tp} is compacted only (cleanup.policy): none of its records may be deleted")
+    high_watermark = partition.high_watermark
+    if not partition.knows_committed_end and not 0 <= part.offset <= high_watermark:
+        raise OffsetNotAvailableError(f"{tp}: the leader does not know the committed end yet")
+    before_offset = high_watermark if part.offset == HIGH_WATERMARK else part.offset
+    before_start = log.log_start_offset
+    if log.delete_records(part.offset, high_watermark) > before_start:
+        replicas.waiting.records_deleted(tp)
+    return PendingDeletion(index, replica, partition.leader_epoch, before_offset)

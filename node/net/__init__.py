@@ -1,0 +1,1 @@
+"""The sockets of a broker: ZeroMQ for requests, HTTP for health and metrics. Start with `server.py`."""

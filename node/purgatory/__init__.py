@@ -1,0 +1,1 @@
+"""Requests that wait: delayed produces, fetches and deletions. Start with `purgatory.py`, which is pure."""

@@ -1,0 +1,114 @@
+"""Responses that are given when something has come true: as operations that wait in a purgatory."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from dataclasses import dataclass
+
+from cluster.replication.partition import Partition
+from node.purgatory.purgatory import DelayedOperation
+from node.replication.replica import Replica
+from node.runtime.deferred_response import DeferredResponse
+from tidelog.errors import NotEnoughReplicasAfterAppendError, NotLeaderOrFollowerError, RequestTimedOutError
+from tidelog.messages import ProducePartitionResponse, ProduceResponse, Response
+
+
+class DelayedResponse(DelayedOperation):
+    """An operation whose outcome is the `response` to a request."""
+
+    __slots__ = ("response",)
+
+    def __init__(self, deadline_ms: int) -> None:
+        super().__init__(deadline_ms)
+        self.response = DeferredResponse()
+
+    @abstractmethod
+    def answer(self) -> Response:
+        """The answer as of now."""
+
+    def on_complete(self) -> None:
+        self.response.give(self.answer())
+
+
+@dataclass(slots=True)
+class PendingAppend:
+    """One partition of a produce that waits. `index` is its place in the answer."""
+
+    index: int
+    replica: Replica
+    leader_epoch: int
+    required_offset: int
+
+
+def too_few_in_sync(partition: Partition) -> str:
+    """Return the error message for a produce with acks=all to a partition with fewer in-sync replicas than it needs."""
+    return (
+        f"{partition.topic_partition}: in-sync replicas: {partition.in_sync_count} of {len(partition.replicas)}; "
+        f"acks=all needs {partition.effective_min_isr} (min.insync.replicas={partition.min_insync_replicas})"
+    )
+
+
+class DelayedProduce(DelayedResponse):
+    """Waits until each of its appends is decided. The first of these that is true decides, for good:
+
+    A. The epoch of the append is over: NOT_LEADER_OR_FOLLOWER, since nobody here knows what the next leader kept.
+    B. The high watermark has reached the required offset: success, or NOT_ENOUGH_REPLICAS_AFTER_APPEND where the ISR
+       became too small meanwhile.
+    C. The time is over: REQUEST_TIMED_OUT.
+    """
+
+    __slots__ = ("_pending", "_responses")
+
+    def __init__(
+        self, deadline_ms: int, responses: list[ProducePartitionResponse], pending: list[PendingAppend]
+    ) -> None:
+        super().__init__(deadline_ms)
+        self._responses = responses
+        self._pending = pending
+
+    def is_satisfied(self) -> bool:
+        self._pending = [append for append in self._pending if not self._is_decided(append)]
+        return not self._pending
+
+    def _is_decided(self, append: PendingAppend) -> bool:
+        replica = append.replica
+        if not replica.leads_in(append.leader_epoch):
+            self._fail(append, NotLeaderOrFollowerError.code)  # A
+        elif replica.partition.high_watermark < append.required_offset:
+            return False
+        elif not replica.partition.has_enough_in_sync:
+            self._fail(append, NotEnoughReplicasAfterAppendError.code, too_few_in_sync(replica.partition))  # B
+        else:
+            replica.events.ack(replica.partition, replica.log.log_end_offset, append.required_offset)
+        return True
+
+    def answer(self) -> Response:
+        for append in self._pending:
+            self._fail(append, NotLeaderOrFollowerError.code)
+        return ProduceResponse(tuple(self._responses))
+
+    def on_expiration(self) -> None:
+        for append in self._pending:
+            self._fail(append, RequestTimedOutError.code)  # C
+        self._pending = []
+        self.on_complete()
+
+    def _fail(self, append: PendingAppend, error_code: int, message: str | None = None) -> None:
+        answered = self._responses[append.index]
+        self._responses[append.index] = ProducePartitionResponse(
+            answered.topic, answered.partition, error_code, error_message=message
+        )
+
+
+class SyncedProduce(DelayedProduce):
+    """A produce with acks=1 that waits until this broker has its records on the disk; the others need not."""
+
+    __slots__ = ()
+
+    def _is_decided(self, append: PendingAppend) -> bool:
+        replica = append.replica
+        if not replica.leads_in(append.leader_epoch):
+            self._fail(append, NotLeaderOrFollowerError.code)
+            return True
+        flushed_offset = replica.partition.flushed_offset
+        return flushed_offset is None or flushed_offset >= append.required_offset

@@ -1,0 +1,190 @@
+"""What a broker does for its logs all the time, each at its own pace (the settings have Kafka's names).
+
+The loop owns the logs, so what changes them runs there, in steps that are short; what waits for a disk runs on threads
+of its own, which are few and keep nobody else waiting. After each of them it is looked whether a disk has failed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from concurrent.futures import ThreadPoolExecutor
+from typing import Protocol, TypeVar
+
+from node.replication.replica import Replica
+from node.replication.replica_manager import ReplicaManager
+from node.settings import BrokerSettings
+from tidelog.clock import Clock
+from tidelog.model import TopicPartition
+from tidelog.signals import Flag
+
+log = logging.getLogger(__name__)
+
+#: Logs that are looked at before other work gets a turn of the loop.
+_TURN = 64
+_REMOVAL_CHECK_MS = 1000
+_EPOCHS_CHECK_MS = 1000
+#: A timer of the loop cannot wait for ever; a setting of 2⁶³ − 1 ms means as much.
+_LONGEST_PAUSE_S = 10 * 365 * 86_400
+
+T = TypeVar("T")
+
+
+class Checkpoints(Protocol):
+    """What is needed of `storage.log_manager.LogManager`."""
+
+    def checkpoint_recovery_points(self) -> None: ...
+    def checkpoint_log_starts(self) -> None: ...
+    @property
+    def has_unwritten_epochs(self) -> bool: ...
+    def write_epochs(self) -> None: ...
+
+
+class Round(Protocol):
+    """What is needed of `storage.log_maintenance.CleaningRound`."""
+
+    def write_next(self) -> bool: ...
+    def install(self, monotonic_ms: int) -> None: ...
+    def end(self) -> bool: ...
+
+
+class Upkeep(Protocol):
+    """What is needed of `storage.log_maintenance.Upkeep`."""
+
+    def delete_old_segments(self, tp: TopicPartition, now_ms: int, high_watermark: int, monotonic_ms: int) -> int: ...
+    def is_removal_due(self, monotonic_ms: int) -> bool: ...
+    def forget_idle_producers(self, tp: TopicPartition, now_ms: int, expiration_ms: int) -> int: ...
+    def remove_deleted(self, monotonic_ms: int) -> int: ...
+    def sync_due(self, now_ms: int) -> int: ...
+    def begin_cleaning(self, now_ms: int, upper_bounds: dict[TopicPartition, int]) -> Round | None: ...
+    def stop(self) -> None: ...
+
+
+class MaintenanceLoop:
+    """`start`, then `stop`, after which nothing of it runs any more, on no thread."""
+
+    def __init__(
+        self, settings: BrokerSettings, replicas: ReplicaManager, checkpoints: Checkpoints, upkeep: Upkeep, clock: Clock
+    ) -> None:
+        self._settings = settings
+        self._replicas = replicas
+        self._checkpoints = checkpoints
+        self._upkeep = upkeep
+        self._clock = clock
+        self._stopping = Flag()
+        self._tasks: list[asyncio.Task[None]] = []
+        cleaners = settings.log_cleaner_threads if settings.log_cleaner_enable else 0
+        self._cleaners = cleaners
+        # One thread for each kind of work: a disk that is slow with one delays no other.
+        self._threads = ThreadPoolExecutor(cleaners + 5, thread_name_prefix="housekeeping")
+
+    def start(self) -> None:
+        """Begins; returns at once."""
+        settings, checkpoints, upkeep = self._settings, self._checkpoints, self._upkeep
+        every, on_thread = self._every, self._on_thread
+        works: list[Coroutine[None, None, None]] = [
+            every(settings.replica_high_watermark_checkpoint_interval_ms, self._replicas.checkpoint_high_watermarks),
+            every(
+                settings.log_flush_offset_checkpoint_interval_ms,
+                lambda: on_thread(checkpoints.checkpoint_recovery_points),
+            ),
+            every(
+                settings.log_flush_start_offset_checkpoint_interval_ms,
+                lambda: on_thread(checkpoints.checkpoint_log_starts),
+            ),
+            every(
+                settings.log_flush_scheduler_interval_ms,
+                lambda: on_thread(lambda: upkeep.sync_due(self._clock.monotonic_ms())),
+            ),
+            every(settings.log_retention_check_interval_ms, self.delete_old_segments),
+            every(settings.producer_id_expiration_check_interval_ms, self.forget_idle_producers),
+            every(_REMOVAL_CHECK_MS, self.remove_deleted),
+            every(_EPOCHS_CHECK_MS, self.write_epochs),
+            *(self._keep_cleaning() for _ in range(self._cleaners)),
+        ]
+        self._tasks = [asyncio.get_running_loop().create_task(work) for work in works]
+
+    async def stop(self) -> None:
+        """Ends what runs, be it in the middle of a round of compaction."""
+        self._stopping.set()
+        self._upkeep.stop()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._threads.shutdown(wait=False)
+
+    async def delete_old_segments(self) -> None:
+        """Retention, for every replica below its own high watermark."""
+        async for replica in self._online():
+            tp, high_watermark = replica.topic_partition, replica.partition.high_watermark
+            now_ms, monotonic_ms = self._clock.now_ms(), self._clock.monotonic_ms()
+            if self._upkeep.delete_old_segments(tp, now_ms, high_watermark, monotonic_ms):
+                self._replicas.log_start_rose(tp)
+
+    async def remove_deleted(self) -> None:
+        """The files of segments whose delay has passed."""
+        monotonic_ms = self._clock.monotonic_ms()
+        if self._upkeep.is_removal_due(monotonic_ms):
+            await self._on_thread(lambda: self._upkeep.remove_deleted(monotonic_ms))
+
+    async def write_epochs(self) -> None:
+        """The leader epochs that have begun since, of all logs in one step."""
+        if self._checkpoints.has_unwritten_epochs:
+            await self._on_thread(self._checkpoints.write_epochs)
+
+    async def forget_idle_producers(self) -> None:
+        """In every log; a producer that comes back after so long begins anew."""
+        expiration_ms = self._settings.producer_id_expiration_ms
+        async for replica in self._online():
+            self._upkeep.forget_idle_producers(replica.topic_partition, self._clock.monotonic_ms(), expiration_ms)
+
+    async def _online(self) -> AsyncIterator[Replica]:
+        """The replicas whose disk works; other work gets its turns between them, always after one that took long."""
+        loop_budget = self._replicas.loop_budget
+        for count, replica in enumerate(list(self._replicas), 1):
+            await loop_budget.turn()
+            if not replica.offline and self._replicas.get(replica.topic_partition) is replica:
+                began_ms = self._clock.monotonic_ms()
+                yield replica
+                loop_budget.took(self._clock.monotonic_ms() - began_ms)
+            if count % _TURN == 0:
+                await asyncio.sleep(0)
+
+    async def clean(self) -> bool:
+        """One round of compaction; False where no log is worth one, or it went wrong and is to be tried later."""
+        bounds = {each.topic_partition: each.partition.high_watermark for each in self._replicas if not each.offline}
+        round_ = self._upkeep.begin_cleaning(self._clock.now_ms(), bounds)
+        if round_ is None:
+            return False
+        try:
+            while await self._on_thread(round_.write_next):
+                round_.install(self._clock.monotonic_ms())
+        finally:
+            went_well = round_.end()
+        return went_well
+
+    async def _keep_cleaning(self) -> None:
+        await self._pause(self._settings.log_cleaner_backoff_ms)
+        while not self._stopping.is_set():
+            try:
+                worthwhile = await self.clean()
+            except Exception:
+                log.exception("compaction failed")
+                worthwhile = False
+            self._replicas.notice_failures()
+            if not worthwhile:
+                await self._pause(self._settings.log_cleaner_backoff_ms)
+
+    async def _every(self, interval_ms: int, work: Callable[[], Awaitable[object]]) -> None:
+        while not await self._pause(interval_ms):
+            try:
+                await work()
+            except Exception:
+                log.exception("the upkeep of the logs failed")
+            self._replicas.notice_failures()
+
+    async def _pause(self, interval_ms: int) -> bool:
+        """Whether it was ended by `stop`."""
+        return await self._stopping.wait(min(interval_ms / 1000, _LONGEST_PAUSE_S))
+
+    async def _on_thread(self, work: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._threads, work)

@@ -1,0 +1,1 @@
+"""Parts of the event loop and of the process that know nothing of replication or groups."""

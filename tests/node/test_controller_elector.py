@@ -1,0 +1,484 @@
+"""Who is the controller, and what it does when brokers, disks and ZooKeeper fail: over brokers that only take notes."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from cluster.state import PartitionState
+from cluster.zookeeper import znodes
+from cluster.zookeeper.client import ZkClient
+from cluster.zookeeper.in_memory import MemoryZooKeeper, NetworkConditions
+from cluster.zookeeper.store import NoNodeError, OutcomeUnknownError
+from node.controller import controller_term
+from node.controller.controller_channel import MOST_BACKOFF_MS
+from node.controller.controller_elector import ControllerElector
+from node.identity import Identity
+from node.settings import BrokerSettings
+from tests.node.controller_cluster import SESSION_TIMEOUT_MS, TP, Broker, Cluster, run
+from tests.virtual_time import VirtualClock, on_virtual_time
+from tidelog.clock import SystemClock
+from tidelog.control_messages import (
+    ControlledShutdownRequest,
+    EpochBegin,
+    LeaderAndIsrRequest,
+    LogEndAnswer,
+    UpdateMetadataRequest,
+)
+from tidelog.errors import (
+    IneligibleReplicaError,
+    NotControllerError,
+    RequestTimedOutError,
+    StaleBrokerEpochError,
+    TopicAlreadyExistsError,
+)
+from tidelog.messages import CreateTopicsRequest, DeleteTopicsRequest, NewTopic
+from tidelog.model import NO_LEADER, TopicPartition
+
+
+def test_one_broker_is_elected_and_all_know_which() -> None:
+    async def story(cluster: Cluster) -> None:
+        electors = [broker.elector for broker in cluster.brokers.values()]
+        await cluster.until(lambda: {elector.controller_id for elector in electors} == {1})
+        assert [elector.is_controller for elector in electors] == [True, False, False]
+        await cluster.until(lambda: all(broker.live == (1, 2, 3) for broker in cluster.brokers.values()))
+
+    run(story)
+
+
+def test_a_broker_that_is_not_the_controller_says_so() -> None:
+    async def story(cluster: Cluster) -> None:
+        elector = cluster.brokers[2].elector
+        created = await elector.topics.create_topics(CreateTopicsRequest((NewTopic("t", 1, 1),), 1000))
+        deleted = await elector.topics.delete_topics(DeleteTopicsRequest(("t",), 1000))
+        left = await elector.controlled_shutdown(ControlledShutdownRequest(2, 1))
+        codes = [created.topics[0].error_code, deleted.topics[0].error_code, left.error_code]
+        assert codes == [NotControllerError.code] * 3
+
+    run(story)
+
+
+def test_a_killed_leader_is_replaced_long_before_its_session_ends() -> None:
+    async def story(cluster: Cluster) -> None:
+        await cluster.create(assignment={0: (2, 3, 1)})
+        start_ms = SystemClock().monotonic_ms()
+        await cluster.brokers[2].kill()
+        await cluster.until(lambda: cluster.brokers[3].hosted[TP].leader == 3)
+        assert SystemClock().monotonic_ms() - start_ms < SESSION_TIMEOUT_MS / 2
+        assert await cluster.state() == PartitionState(3, 1, (3, 1), 1)
+        await cluster.until(lambda: cluster.brokers[1].metadata[TP].leader == 3)
+        await cluster.until(lambda: cluster.brokers[1].live == (1, 3))
+
+    run(story)
+
+
+def test_a_killed_controller_is_replaced_long_before_its_session_ends() -> None:
+    async def story(cluster: Cluster) -> None:
+        await cluster.create(assignment={0: (1, 2, 3)})
+        start_ms = SystemClock().monotonic_ms()
+        await cluster.brokers[1].kill()
+        await cluster.until(lambda: cluster.brokers[2].hosted[TP].leader == 2)
+        assert SystemClock().monotonic_ms() - start_ms < SESSION_TIMEOUT_MS / 2
+        state = await cluster.state()
+        assert (state.leader, state.isr, state.controller_epoch) == (2, (2, 3), 2)
+        assert cluster.controller in (cluster.brokers[2].elector, cluster.brokers[3].elector)
+
+    run(story)
+
+
+def test_a_silent_broker_is_left_to_its_session() -> None:
+    async def story(cluster: Cluster) -> None:
+        await cluster.create(assignment={0: (2, 3, 1)})
+        cluster.brokers[2].deaf = True
+        cluster.brokers[2].store.way.cut()
+        await cluster.create("other", assignment={0: (3, 1)}, timeout_ms=5000)  # half of it for who is deaf
+        assert (await cluster.state()).leader == 2
+        cluster.zookeeper.expire(cluster.brokers[2].store.session_id)
+        await cluster.until(lambda: cluster.brokers[3].hosted[TP].leader == 3)
+        assert (await cluster.state()).leader_epoch == 1
+
+    run(story)
+
+
+def test_a_broker_that_comes_back_gets_all_it_hosts_under_its_new_epoch() -> None:
+    async def story(cluster: Cluster) -> None:
+        await cluster.create(assignment={0: (2, 3, 1)})
+        old = cluster.brokers[2]
+        await old.kill()
+        await cluster.until(lambda: cluster.brokers[3].hosted[TP].leader == 3)
+        again = cluster.brokers[2] = Broker(cluster.zookeeper, 2)
+        await again.start(previous_session=old.store.session_id)
+        await cluster.until(lambda: again.hosted[TP].leader == 3 and again.metadata[TP].isr == (3, 1))
+        assert again.identity.broker_epoch > old.identity.broker_epoch
+        assert again.hosted[TP].replicas == (2, 3, 1)
+        await cluster.until(lambda: cluster.brokers[1].live == (1, 2, 3))
+
+    run(story)
+
+
+def test_a_healthy_broker_whose_session_expires_registers_anew_and_has_lost_its_leadership() -> None:
+    async def story(cluster: Cluster) -> None:
+        await cluster.create(assignment={0: (2, 3, 1)})
+        cluster.zookeeper.expire(cluster.brokers[2].store.session_id)
+        await cluster.until(lambda: cluster.brokers[2].hosted[TP].leader == 3)
+        assert await cluster.state() == PartitionState(3, 1, (3, 1), 1)
+
+    run(story)
+
+
+def test_who_wins_the_seat_of_one_that_refuses_counts_it_among_the_living_to_nobody() -> None:
+    async def story(cluster: Cluster) -> None:
+        await cluster.create(assignment={0: (1, 2, 3), 1: (2, 3, 1), 2: (3, 1, 2)})
+        victim = next(broker for broker in cluster.brokers.values() if broker.elector.is_controller)
+        others = [broker for broker in cluster.brokers.values() if broker is not victim]
+        await victim.kill()
+        await cluster.until(lambda: all(victim.broker_id not in broker.live for broker in others))
+        told = [
+            request
+            for broker in others
+            for request in broker.requests
+            if isinstance(request, LeaderAndIsrRequest | UpdateMetadataRequest) and request.controller_epoch == 2
+        ]
+        assert told
+        assert not any(live.broker_id == victim.broker_id for request in told for live in request.live_brokers)
+
+    run(story)
+
+
+def test_the_last_replica_comes_back_as_leader() -> None:
+    async def story(cluster: Cluster) -> None:
+        await cluster.create(assignment={0: (2,)})
+        old = cluster.brokers[2]
+        await old.kill()
+        await cluster.until(lambda: cluster.brokers[1].metadata[TP].leader == NO_LEADER)
+        assert (await cluster.state()).isr == (2,)
+        again = cluster.brokers[2] = Broker(cluster.zookeeper, 2)
+        await again.start(previous_session=old.store.session_id)
+        await cluster.until(lambda: again.hosted[TP].leader == 2)
+        assert await cluster.state() == PartitionState(2, 2, (2,), 1)
+
+    run(story)
+
+
+def test_an_isr_change_of_a_leader_reaches_everybodys_metadata() -> None:
+    async def story(cluster: Cluster) -> None:
+        await cluster.create(assignment={0: (2, 3, 1)})
+        leader = cluster.brokers[2].zk_client
+        state = await cluster.state()
+        assert await leader.change_isr(TP, replace(state, isr=(2, 3)), 0) == 1
+        await leader.notify_isr_change([TP])
+        await cluster.until(lambda: all(b.metadata[TP].isr == (2, 3) for b in cluster.brokers.values()))
+        assert await leader.read_isr_changes() == {}
+        assert (await cluster.state()).leader_epoch == 0
+
+    run(story)
+
+
+def test_partitions_on_a_failed_disk_find_other_leaders_at_once() -> None:
+    async def story(cluster: Cluster) -> None:
+        await cluster.create(assignment={0: (2, 3, 1), 1: (2, 1, 3)})
+        owner = cluster.brokers[2]
+        owner.offline = {TP}
+        await owner.zk_client.notify_log_dir_failure(2)
+        await cluster.until(lambda: all(b.metadata[TP].leader == 3 for b in cluster.brokers.values()))
+        assert (await cluster.state()).isr == (3, 1)
+        assert (await cluster.state(TopicPartition("t", 1))).leader == 2
+        assert await owner.zk_client.read_log_dir_failures() == {}
+
+    run(story)
+
+
+def test_partition_whose_leader_lacks_committed_records_finds_another() -> None:
+    async def story(cluster: Cluster) -> None:
+        await cluster.create(assignment={0: (2, 3, 1)})
+        owner = cluster.brokers[2]
+        owner.lacking = {TP}
+        await owner.zk_client.notify_log_dir_failure(2)  # it is asked what it can take its part in
+        await cluster.until(lambda: all(b.metadata[TP].leader == 3 for b in cluster.brokers.values()))
+        assert (await cluster.state()).isr == (3, 1)
+
+    run(story)
+
+
+@pytest.mark.parametrize("lacks", [2, 3])
+def test_unclean_election_learns_which_replicas_lack_committed_records(lacks: int) -> None:
+    async def story(cluster: Cluster) -> None:
+        await cluster.create(assignment={0: (4, 2, 3)}, configs={"unclean.leader.election.enable": "true"})
+        for broker_id in (2, 3):
+            code = IneligibleReplicaError.code if broker_id == lacks else 0
+            cluster.brokers[broker_id].log_ends[TP] = LogEndAnswer("t", 0, code, 0, 5, (EpochBegin(0, 0),))
+        state = await cluster.state()
+        await cluster.brokers[4].zk_client.change_isr(TP, replace(state, isr=(4,)), 0)
+        await cluster.brokers[4].kill()
+        await cluster.until(lambda: cluster.brokers[1].metadata[TP].leader in (2, 3))
+        assert (await cluster.state()).leader == 5 - lacks
+
+    run(story, brokers=4)
+
+
+def test_an_election_starts_from_the_isr_in_zookeeper_not_from_the_one_remembered() -> None:
+    async def story(cluster: Cluster) -> None:
+        await cluster.create(assignment={0: (2, 3, 1)})
+        # The leader removes broker 3 and dies before anybody hears of it.
+        state = await cluster.state()
+        await cluster.brokers[2].zk_client.change_isr(TP, replace(state, isr=(2, 1)), 0)
+        await cluster.brokers[2].kill()
+        await cluster.until(lambda: cluster.brokers[1].hosted[TP].leader == 1)
+        assert await cluster.state() == PartitionState(1, 1, (1,), 1)
+
+    run(story)
+
+
+def test_a_leaving_broker_hands_over_before_it_is_answered() -> None:
+    async def story(cluster: Cluster) -> None:
+        await cluster.create(assignment={0: (2, 3, 1), 1: (3, 2, 1)})
+        await cluster.create("alone", assignment={0: (2,)})
+        broker = cluster.brokers[2]
+        request = ControlledShutdownRequest(2, broker.identity.broker_epoch)
+        answer = await cluster.controller.controlled_shutdown(request)
+        assert answer.error_code == 0
+        assert [(left.topic, left.partition) for left in answer.remaining] == [("alone", 0)]
+        assert cluster.brokers[3].hosted[TP].leader == 3
+        assert await cluster.state() == PartitionState(3, 1, (3, 1), 1)
+        assert await cluster.state(TopicPartition("t", 1)) == PartitionState(3, 0, (3, 1), 1)
+        stale = await cluster.controller.controlled_shutdown(ControlledShutdownRequest(2, 0))
+        assert stale.error_code == StaleBrokerEpochError.code
+
+    run(story)
+
+
+def test_a_controller_that_stops_politely_is_replaced_at_once() -> None:
+    async def story(cluster: Cluster) -> None:
+        await cluster.brokers[1].elector.stop()
+        await cluster.until(lambda: cluster.controller is not cluster.brokers[1].elector)
+        assert cluster.controller.controller_epoch == 2
+
+    run(story)
+
+
+def test_what_a_broker_does_not_answer_is_said_again() -> None:
+    async def story(cluster: Cluster) -> None:
+        cluster.brokers[2].deaf = True
+        request = CreateTopicsRequest((NewTopic("t", assignment={0: (2, 3)}),), timeout_ms=200)
+        (created,) = (await cluster.controller.topics.create_topics(request)).topics
+        assert created.error_code == RequestTimedOutError.code
+        cluster.brokers[2].deaf = False
+        await cluster.brokers[2].reopen()
+        await cluster.until(lambda: cluster.brokers[2].hosted[TP].leader in (2, 3))
+
+    run(story)
+
+
+def test_a_thousand_partitions_fail_over_within_three_seconds() -> None:
+    async def story(cluster: Cluster) -> None:
+        assignment = {partition: (2, 3, 1) for partition in range(1000)}
+        request = CreateTopicsRequest((NewTopic("t", assignment=assignment),), timeout_ms=60_000)
+        assert (await cluster.controller.topics.create_topics(request)).topics[0].error_code == 0
+        start_ms = SystemClock().monotonic_ms()
+        await cluster.brokers[2].kill()
+        await cluster.until(lambda: all(message.leader == 3 for message in cluster.brokers[3].hosted.values()))
+        assert SystemClock().monotonic_ms() - start_ms < 3000
+
+    run(story)
+
+
+def test_a_controller_that_was_cut_off_for_a_while_sees_what_it_missed() -> None:
+    async def story(cluster: Cluster) -> None:
+        await cluster.create(assignment={0: (2, 3, 1)})
+        controller = cluster.controller
+        cluster.brokers[1].store.way.refuse()
+        expired = cluster.brokers[2]
+        epoch = expired.identity.broker_epoch
+        cluster.zookeeper.expire(expired.store.session_id)
+        await cluster.until(lambda: expired.identity.broker_epoch > epoch)
+        assert (await cluster.state()).leader == 2, "nobody can act meanwhile"
+        cluster.brokers[1].store.way.heal()
+        await cluster.until(lambda: cluster.brokers[3].hosted[TP].leader == 3)
+        assert cluster.controller is controller
+        assert controller.controller_epoch == 1
+
+    run(story)
+
+
+@pytest.mark.parametrize("written", [False, True], ids=["the request is lost", "the answer is lost"])
+def test_controller_that_cannot_know_what_it_has_written_reads_everything_anew(written: bool) -> None:
+    async def story(cluster: Cluster) -> None:
+        await cluster.create(assignment={0: (2, 3, 1)})
+        zk_client = cluster.brokers[1].zk_client
+        write_state = zk_client.write_state
+
+        async def lose(*arguments: Any) -> int:
+            zk_client.write_state = write_state  # type: ignore[method-assign]
+            if written:
+                await write_state(*arguments)
+            raise OutcomeUnknownError("ZooKeeper does not answer")
+
+        zk_client.write_state = lose  # type: ignore[method-assign]
+        await cluster.brokers[2].kill()
+        await cluster.until(lambda: cluster.brokers[3].hosted[TP].leader == 3)
+        await cluster.until(lambda: cluster.controller.controller_epoch == 2)
+        state = await cluster.state()
+        assert (state.leader, state.isr, state.leader_epoch) == (3, (3, 1), 1)
+
+    run(story)
+
+
+def test_a_controller_whose_session_expires_resigns_and_somebody_reigns_on() -> None:
+    async def story(cluster: Cluster) -> None:
+        await cluster.create(assignment={0: (1, 2, 3)})
+        cluster.zookeeper.expire(cluster.brokers[1].store.session_id)
+        await cluster.until(lambda: cluster.brokers[1].hosted[TP].leader_epoch > 0)
+        state = await cluster.state()
+        assert (state.leader, state.leader_epoch, state.controller_epoch) in ((1, 1, 2), (2, 1, 2))
+        assert cluster.controller.controller_epoch == 2
+        reigning = [broker.elector.is_controller for broker in cluster.brokers.values()]
+        assert reigning.count(True) == 1
+
+    run(story)
+
+
+def test_a_partitions_state_that_nobody_can_read_costs_nobody_the_controller_nor_its_topic_its_logs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Nothing tells that it was mended: it is looked at again now and then."""
+    monkeypatch.setattr(controller_term, "_UNREAD_CHECK_S", 0.2)
+
+    async def story(cluster: Cluster) -> None:
+        await cluster.create("t", assignment={0: (2, 3)})
+        await cluster.create("odd", assignment={0: (2, 3), 1: (3, 2)})
+        path = znodes.state_path(TopicPartition("odd", 1))
+        right = (await cluster.brokers[3].store.get(path)).data
+        await cluster.brokers[3].store.set(path, b"nobody can read this")
+        await cluster.brokers[1].kill()
+        await cluster.until(lambda: cluster.controller.controller_epoch == 2)
+        await cluster.until(lambda: told_topics(cluster.brokers[3]).keys() == {"t", "odd"})
+        assert told_topics(cluster.brokers[3])["odd"] == "", "its logs are no strays, though nothing is known of it"
+        new = NewTopic("odd", 1, 1)
+        (refused,) = (await cluster.controller.topics.create_topics(CreateTopicsRequest((new,), 1000))).topics
+        assert refused.error_code == TopicAlreadyExistsError.code
+        cluster.brokers[3].hosted.clear()
+        await cluster.brokers[3].store.set(path, right)
+        await cluster.until(lambda: {each.topic for each in cluster.brokers[3].hosted} >= {"odd"})
+        assert cluster.controller.controller_epoch == 2
+
+    run(story)
+
+
+@on_virtual_time
+async def test_reigns_that_fail_at_once_follow_one_another_ever_more_slowly_whatever_they_fail_of() -> None:
+    class Odd(ZkClient):
+        async def topics_to_delete(self, *, watch: bool = False) -> list[str]:
+            raise LookupError("nobody foresaw this")
+
+    zk_client = Odd(MemoryZooKeeper().connect(), VirtualClock())
+    await zk_client.ensure_paths()
+    settings = BrokerSettings(broker_id=1, log_dirs=("unused",), zookeeper="127.0.0.1:1")
+    elector = ControllerElector(settings, zk_client, VirtualClock(), Identity("", 1, broker_epoch=1))
+    await elector.start()
+    await asyncio.sleep(60)
+    epoch = (await zk_client.read_controller()).epoch
+    assert 100 < epoch < 60_000 / MOST_BACKOFF_MS + 10, "each of them costs the cluster an epoch"
+    await elector.stop()
+
+
+class Alone:
+    """A broker that runs for the seat, and has a ZooKeeper from which every answer takes its time."""
+
+    def __init__(self) -> None:
+        weather = NetworkConditions(request_ms=(20, 20), answer_ms=(20, 20))
+        self.zookeeper = MemoryZooKeeper(VirtualClock(), SESSION_TIMEOUT_MS, weather=weather)
+        self.store = self.zookeeper.connect()
+        self.zk_client = ZkClient(self.store, VirtualClock())
+        settings = BrokerSettings(broker_id=1, log_dirs=("unused",), zookeeper="127.0.0.1:1")
+        self.elector = ControllerElector(settings, self.zk_client, VirtualClock(), Identity("", 1, broker_epoch=1))
+
+    async def run_for_the_seat(self) -> None:
+        """Until it has asked for it."""
+        asked = asyncio.Event()
+        await self.zk_client.ensure_paths()
+        self.store.way.on_write = lambda write: asked.set()
+        await self.elector.start()
+        await asked.wait()
+
+    def holder(self) -> int:
+        """Whose session holds the seat; 0 nobody's."""
+        try:
+            return self.zookeeper.node(znodes.CONTROLLER).owner
+        except NoNodeError:
+            return 0
+
+
+@on_virtual_time
+async def test_a_seat_that_is_won_while_its_winner_stops_is_given_up() -> None:
+    for under_way_s in (0.001, 0.03):
+        broker = Alone()
+        await broker.run_for_the_seat()
+        await asyncio.sleep(under_way_s)
+        assert broker.holder() == (0 if under_way_s < 0.02 else broker.store.session_id)
+        await broker.elector.stop()
+        assert (await broker.zk_client.read_controller()).epoch == 1, "it was won"
+        assert broker.holder() == 0
+
+
+@on_virtual_time
+async def test_who_stops_while_zookeeper_is_silent_leaves_the_seat_to_its_session(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level("INFO", "node.controller.controller_elector")
+    broker = Alone()
+    await broker.run_for_the_seat()
+    await asyncio.sleep(0.03)
+    broker.store.way.cut()
+    await broker.elector.stop()
+    assert broker.holder() == broker.store.session_id
+    assert [message for message in caplog.messages if "left to its session" in message]
+
+
+def test_who_stops_leaves_the_seat_of_another_alone() -> None:
+    async def story(cluster: Cluster) -> None:
+        reigning = cluster.zookeeper.node(znodes.CONTROLLER).czxid
+        await cluster.brokers[2].elector.stop()
+        assert cluster.zookeeper.node(znodes.CONTROLLER).czxid == reigning
+
+    run(story)
+
+
+def told_topics(broker: Broker) -> dict[str, str]:
+    """Of which topics the broker was told last that there are no others."""
+    told = (each.every_topic for each in broker.requests if isinstance(each, UpdateMetadataRequest))
+    return [each for each in told if each is not None][-1]
+
+
+def told_settings(broker: Broker) -> dict[str, str]:
+    """What the broker was told last of the topic's settings."""
+    told = [t for r in broker.requests if isinstance(r, UpdateMetadataRequest) for t in r.topics if t.name == "t"]
+    return told[-1].configs
+
+
+def test_settings_that_somebody_changes_reach_every_broker_and_the_notification_goes() -> None:
+    async def story(cluster: Cluster) -> None:
+        await cluster.create(num_partitions=2)
+        settings = cluster.brokers[3].zk_client.topic_configs
+        await settings.change("t", lambda before: {**before, "retention.ms": "5"})
+        everybody = cluster.brokers.values()
+        await cluster.until(lambda: all(told_settings(broker) == {"retention.ms": "5"} for broker in everybody))
+        await cluster.until(lambda: not cluster.zookeeper.node("/config/changes").children)
+
+    run(story)
+
+
+def test_settings_that_change_while_the_controller_cannot_hear_it_are_told_when_it_can() -> None:
+    async def story(cluster: Cluster) -> None:
+        await cluster.create(num_partitions=1)
+        cluster.brokers[1].store.way.refuse()
+        settings = cluster.brokers[3].zk_client.topic_configs
+        await settings.change("t", lambda before: {**before, "retention.ms": "5"})
+        assert all(told_settings(broker) == {} for broker in cluster.brokers.values())
+        cluster.brokers[1].store.way.heal()
+        everybody = cluster.brokers.values()
+        await cluster.until(lambda: all(told_settings(broker) == {"retention.ms": "5"} for broker in everybody))
+
+    run(story)

@@ -1,0 +1,126 @@
+"""When a controller is taken for dead, and when a topic for led: both by what was said and nothing less."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+
+import pytest
+
+from cluster.state import BrokerRegistration, ControllerLease, PartitionState, TopicAssignment, VersionedState
+from cluster.zookeeper.client import ZkClient
+from cluster.zookeeper.in_memory import MemoryZooKeeper
+from node.controller.controller_elector import ControllerElector
+from node.controller.controller_term import ControllerTerm
+from node.controller.failure_detector import FenceLimiter
+from node.controller.outbox import StateBatch
+from node.identity import Identity
+from node.settings import BrokerSettings
+from tidelog.clock import SystemClock
+from tidelog.control_messages import LeaderAndIsrResponse, PartitionOutcome, PartitionStateMessage
+from tidelog.errors import FencedLeaderEpochError, NotControllerError, NotLeaderOrFollowerError
+from tidelog.listeners import BROKERS, CLIENTS
+from tidelog.model import Endpoint, TopicPartition
+
+TP = TopicPartition("t", 0)
+
+
+def registration(broker_id: int, host: str, replication_port: int) -> BrokerRegistration:
+    listeners = {CLIENTS: Endpoint(host, 1), BROKERS: Endpoint(host, replication_port)}
+    return BrokerRegistration(broker_id, listeners)
+
+
+async def test_a_controller_that_hangs_up_but_still_accepts_keeps_its_seat() -> None:
+    knocks = asyncio.Semaphore(0)
+
+    async def hang_up(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        knocks.release()
+        writer.close()
+
+    door = await asyncio.start_server(hang_up, "127.0.0.1", 0)
+    port = door.sockets[0].getsockname()[1]
+    zookeeper, clock = MemoryZooKeeper(session_timeout_ms=60_000), SystemClock()
+    odd, me = (ZkClient(zookeeper.connect(), clock, patience_ms=2000) for _ in range(2))
+    await odd.ensure_paths()
+    await odd.register_broker(registration(2, "127.0.0.1", port))
+    lease = await odd.try_become_controller(2, await odd.read_controller())
+    settings = BrokerSettings(broker_id=1, log_dirs=("unused",), zookeeper="127.0.0.1:1")
+    elector = ControllerElector(settings, me, clock, Identity("", 1, broker_epoch=1))
+    await elector.start()
+    for _ in range(6):  # the handshake and the plain connect of three suspicions
+        await knocks.acquire()
+    assert await me.read_controller() == lease
+    assert (elector.controller_id, elector.is_controller) == (2, False)
+    await elector.stop()
+    door.close()
+    await door.wait_closed()
+
+
+def a_reign() -> ControllerTerm:
+    """Of broker 1, which has not begun."""
+
+    async def nobody(*_: object) -> None:
+        raise AssertionError("nobody is dialled here")
+
+    zk_client, clock = ZkClient(MemoryZooKeeper().connect(), SystemClock()), SystemClock()
+    return ControllerTerm(ControllerLease(1, 1, 1), zk_client, clock, FenceLimiter(1000), nobody)  # type: ignore[arg-type]
+
+
+def answered(code: int) -> LeaderAndIsrResponse:
+    return LeaderAndIsrResponse(0, (PartitionOutcome("t", 0, code),))
+
+
+async def test_a_partition_is_led_once_its_leader_has_answered_for_this_very_epoch() -> None:
+    term = a_reign()
+    leader = replace(registration(2, "h", 2), epoch=7)
+
+    def elected(epoch: int) -> StateBatch:
+        term.controller.states[TP] = VersionedState(PartitionState(2, epoch, (2,), 1), epoch)
+        return StateBatch({TP: PartitionStateMessage("t", 0, 1, 2, epoch, (2,), epoch, (2, 3))})
+
+    first = elected(0)
+    assert not term.is_led(TP)
+    term.on_answer(leader, first, answered(NotControllerError.code), 0)
+    assert not term.is_led(TP), "it refused"
+    term.on_answer(leader, first, answered(0), 0)
+    assert term.is_led(TP)
+    second = elected(1)
+    assert not term.is_led(TP), "it has answered for the epoch before"
+    term.on_answer(leader, second, answered(0), 0)
+    assert term.is_led(TP)
+
+
+async def test_a_leader_that_does_not_go_on_in_its_epoch_after_a_restart_is_given_a_new_one() -> None:
+    term = a_reign()
+    leader = replace(registration(2, "h", 2), epoch=7)
+    state = VersionedState(PartitionState(2, 5, (2, 3), 1), 8)
+    topic = TopicAssignment("t", "id", {0: (2, 3)})
+    others = {3: replace(registration(3, "h", 3), epoch=6)}
+    term.controller.begin({2: leader} | others, {"t": topic}, {TP: state})
+    batch = StateBatch({TP: PartitionStateMessage("t", 0, 1, 2, 5, (2, 3), 8, (2, 3))})
+    term.on_answer(leader, batch, answered(FencedLeaderEpochError.code), 0)
+    assert not term.controller.undecided(TP), "who knows better than ZooKeeper is not talked over"
+    term.on_answer(leader, batch, answered(NotLeaderOrFollowerError.code), 0)
+    assert term.controller.undecided(TP)
+    assert not term.is_led(TP)
+    term.end("the test is over")
+
+
+async def test_a_controller_reigns_in_an_epoch_above_all_that_its_broker_knows_whatever_zookeeper_says(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    zk_client, clock = ZkClient(MemoryZooKeeper().connect(), SystemClock(), patience_ms=2000), SystemClock()
+    await zk_client.ensure_paths()
+    settings = BrokerSettings(broker_id=1, log_dirs=("unused",), zookeeper="127.0.0.1:1")
+    known = [7]
+    elector = ControllerElector(settings, zk_client, clock, Identity("", 1), known_epoch=lambda: known[-1])
+    for epoch in (8, 9):
+        await elector.start()
+        async with asyncio.timeout(20):
+            while not elector.is_controller:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+        assert (elector.controller_epoch, (await zk_client.read_controller()).epoch) == (epoch, epoch)
+        known.append(epoch)
+        await elector.stop()
+    said = [record.getMessage() for record in caplog.records if record.levelname == "ERROR"]
+    assert said == ["ZooKeeper had controller epoch 0, known is 7: its data is that of an earlier time"]

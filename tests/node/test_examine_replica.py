@@ -1,0 +1,60 @@
+"""What a broker tells of one replica, whatever its role."""
+
+from __future__ import annotations
+
+import pytest
+
+from node.handlers.inspection.examine_replica import ReplicaExaminations
+from tests.node.client_requests import TP
+from tests.node.memory_cluster import MemoryCluster
+from tests.virtual_time import on_virtual_time, until
+from tidelog.errors import UnknownTopicOrPartitionError
+from tidelog.operator_messages import ExamineReplicaRequest, ReplicaReport
+
+
+async def examined(cluster: MemoryCluster, broker_id: int) -> ReplicaReport:
+    answer = await ReplicaExaminations(cluster.nodes[broker_id].replicas, 300_000).examine(ExamineReplicaRequest(*TP))
+    assert answer.error_code == 0 and answer.replica is not None
+    return answer.replica
+
+
+@on_virtual_time
+async def test_a_leader_tells_what_it_knows_of_each_follower() -> None:
+    async with MemoryCluster() as cluster:
+        await cluster.elect(1)
+        await cluster.produce(b"a")
+        await until(lambda: cluster.nodes[3].replica().partition.high_watermark == 1)
+        cluster.cut(1, 3)
+        await cluster.produce(b"b", acks=1)
+        await until(lambda: cluster.nodes[1].replica().partition.followers[2].log_end_offset == 2)
+        told = await examined(cluster, 1)
+        assert (told.role, told.leader, told.leader_epoch, told.isr) == ("leader", 1, 0, (1, 2, 3))
+        assert (told.high_watermark, told.log_end_offset, told.synced_end, told.min_insync_replicas) == (1, 2, -1, 2)
+        near, far = told.followers
+        assert (near.broker_id, near.log_end_offset, near.registered) == (2, 2, True)
+        assert (far.broker_id, far.log_end_offset) == (3, 1)
+        await until(lambda: len(cluster.nodes[1].replica().partition.isr) == 2)
+        assert (await examined(cluster, 1)).followers[1].caught_up_ago_ms >= cluster.max_lag_ms
+        await cluster.kill(3)
+        await cluster.tell([1])
+        assert [each.registered for each in (await examined(cluster, 1)).followers] == [True, False]
+        assert told.retention is not None and told.retention.oldest is not None
+        assert (told.retention.segments, told.retention.oldest.end_offset) == (1, 2)
+
+
+@on_virtual_time
+async def test_a_follower_tells_whom_it_follows_and_a_broken_disk_is_no_obstacle() -> None:
+    async with MemoryCluster() as cluster:
+        await cluster.elect(1)
+        told = await examined(cluster, 2)
+        assert (told.role, told.leader, told.followers) == ("follower", 1, ())
+        cluster.nodes[2].replica().offline = True
+        broken = await examined(cluster, 2)
+        assert (broken.role, broken.retention) == ("offline", None)
+
+
+@on_virtual_time
+async def test_who_has_no_replica_says_so() -> None:
+    async with MemoryCluster() as cluster:
+        with pytest.raises(UnknownTopicOrPartitionError):
+            await examined(cluster, 1)

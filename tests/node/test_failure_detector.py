@@ -1,0 +1,126 @@
+"""What counts as a death, and how often anybody may be declared dead."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+
+import pytest
+
+from cluster.state import BrokerRegistration
+from cluster.zookeeper.store import OutcomeUnknownError
+from node.controller.failure_detector import FailureDetector, FenceLimiter, ProbeOutcome, probe
+from tests.hand_clock import HandClock
+from tidelog.listeners import BROKERS, CLIENTS
+from tidelog.model import Endpoint
+
+
+def broker(port: int = 1, broker_id: int = 7) -> BrokerRegistration:
+    endpoint = Endpoint("127.0.0.1", port)
+    return BrokerRegistration(broker_id, {CLIENTS: endpoint, BROKERS: endpoint}, epoch=70)
+
+
+async def test_a_listener_accepts_a_free_port_refuses_and_a_full_queue_is_silent() -> None:
+    with socket.create_server(("127.0.0.1", 0), backlog=0) as listener:
+        endpoint = Endpoint("127.0.0.1", listener.getsockname()[1])
+        assert await probe(endpoint) is ProbeOutcome.ACCEPTED
+        fillers = [socket.socket() for _ in range(4)]
+        for filler in fillers:
+            filler.setblocking(False)
+            filler.connect_ex((endpoint.host, endpoint.port))
+        assert await probe(endpoint, timeout_ms=200) is ProbeOutcome.SILENT
+        for filler in fillers:
+            filler.close()
+    assert await probe(endpoint) is ProbeOutcome.REFUSED
+
+
+def test_nobody_is_fenced_twice_within_a_session_timeout() -> None:
+    limiter = FenceLimiter(6000)
+    assert limiter.allows(1, 0)
+    limiter.fenced(1, 0)
+    assert not limiter.allows(1, 5999)
+    assert limiter.allows(2, 10)
+    assert limiter.allows(1, 6000)
+
+
+class Court:
+    """Counts probes and fences."""
+
+    def __init__(self, outcome: ProbeOutcome) -> None:
+        self.clock = HandClock()
+        self.outcome = outcome
+        self.probes = 0
+        self.fenced: list[int] = []
+        self.registered = True
+        self.failure: Exception | None = None
+        self.detector = FailureDetector(self.clock, FenceLimiter(6000), self._fence, self._probe)
+
+    async def _probe(self, endpoint: Endpoint) -> ProbeOutcome:
+        self.probes += 1
+        await asyncio.sleep(0)
+        return self.outcome
+
+    async def _fence(self, registration: BrokerRegistration) -> bool:
+        if self.failure is not None:
+            raise self.failure
+        if self.registered:
+            self.fenced.append(registration.epoch)
+        return self.registered
+
+    async def rest(self) -> None:
+        for _ in range(5):
+            await asyncio.sleep(0)
+
+
+async def test_only_a_refusal_confirms_a_suspicion() -> None:
+    for outcome in ProbeOutcome:
+        court = Court(outcome)
+        court.detector.suspect(broker())
+        await court.rest()
+        assert court.fenced == ([70] if outcome is ProbeOutcome.REFUSED else [])
+
+
+async def test_many_suspicions_are_one_probe_and_one_fence() -> None:
+    court = Court(ProbeOutcome.REFUSED)
+    for _ in range(10):
+        court.detector.suspect(broker())
+    await court.rest()
+    court.detector.suspect(broker())
+    await court.rest()
+    assert (court.probes, court.fenced) == (1, [70])
+    court.clock.at_ms = 6000
+    court.detector.suspect(broker())
+    await court.rest()
+    assert (court.probes, court.fenced) == (2, [70, 70])
+
+
+async def test_a_fence_that_zookeeper_did_not_answer_is_tried_again_at_the_next_suspicion(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    court = Court(ProbeOutcome.REFUSED)
+    court.failure = OutcomeUnknownError("no connection")
+    court.detector.suspect(broker())
+    await court.rest()
+    assert [record for record in caplog.records if record.exc_info] == [], "an outage is no surprise"
+    court.failure = None
+    court.detector.suspect(broker())
+    await court.rest()
+    assert (court.probes, court.fenced) == (2, [70])
+
+
+async def test_an_answer_of_a_later_life_needs_no_probe() -> None:
+    court = Court(ProbeOutcome.ACCEPTED)
+    await court.detector.fence_now(broker())
+    await court.detector.fence_now(broker())
+    assert (court.probes, court.fenced) == (0, [70])
+
+
+async def test_who_left_by_himself_was_not_fenced() -> None:
+    court = Court(ProbeOutcome.REFUSED)
+    court.registered = False
+    court.detector.suspect(broker())
+    await court.rest()
+    court.registered = True
+    court.detector.suspect(broker())
+    await court.rest()
+    assert court.fenced == [70]

@@ -1,0 +1,311 @@
+"""What a broker tells those who watch it, of replicas and states in memory."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from cluster.replication.partition import Role
+from node.identity import Identity
+from node.net.http_server import Answer, line
+from node.observability import exposition, replica_metrics
+from node.observability.health_endpoints import HealthEndpoints, Scrapes
+from node.observability.metric_families import Family, Kind
+from node.observability.metrics import Metrics
+from node.observability.readiness import why_not_ready
+from node.runtime.latency_histogram import LatencyHistogram, RequestTimes
+from tests.node.client_requests import TP, produce_request
+from tests.node.memory_cluster import TOPIC_ID, MemoryCluster
+from tests.virtual_time import on_virtual_time, until
+from tidelog.control_messages import StopReplicaPartition, StopReplicaRequest, TopicInfo, UpdateMetadataRequest
+from tidelog.errors import MessageTooLargeError
+from tidelog.messages import ApiKey
+from tidelog.model import TopicPartition
+
+EMPTY_DISKS = SimpleNamespace(directories=(), failures={})
+
+
+def identity_in(cluster: MemoryCluster, broker_id: int) -> Identity:
+    return Identity("c", broker_id, cluster.nodes[broker_id].epoch)
+
+
+def readiness(cluster: MemoryCluster, broker_id: int, identity: Identity | None = None) -> str | None:
+    node = cluster.nodes[broker_id]
+    identity = identity or identity_in(cluster, broker_id)
+    return why_not_ready(identity, node.metadata, node.replicas, cut_off=node.cut_off)
+
+
+async def inform(cluster: MemoryCluster, broker_id: int) -> None:
+    states, topics = cluster.leader_and_isr().partitions, (TopicInfo(TP.topic, TOPIC_ID, {}, 1),)
+    update = UpdateMetadataRequest(1, 1, cluster.live(), states, topics, (), {TP.topic: TOPIC_ID})
+    await cluster.nodes[broker_id].ask(update, sender_epoch=1)
+
+
+def measures_of(cluster: MemoryCluster, broker_id: int, *, leads: bool = False) -> Metrics:
+    node = cluster.nodes[broker_id]
+    return Metrics(
+        identity=identity_in(cluster, broker_id),
+        metadata=node.metadata,
+        replicas=node.replicas,
+        waiting=node.waiting,
+        groups=node.groups,
+        session=SimpleNamespace(cut_off=False, silence_ms=1500),
+        lease=SimpleNamespace(is_controller=leads),
+        disks=EMPTY_DISKS,
+        doors={},
+        why_not_ready=lambda: None,
+    )
+
+
+async def series(of: Metrics) -> dict[str, float]:
+    """Every sample by its name and labels, as Prometheus reads them."""
+    told = b"".join(exposition.expose(await of.read())).decode()
+    samples = (line.rsplit(" ", 1) for line in told.splitlines() if line.startswith("tidelog_"))
+    return {name: float(value) for name, value in samples}
+
+
+# --- readiness ---------------------------------------------------------------------------------------------------
+
+
+@on_virtual_time
+async def test_a_broker_is_ready_when_it_is_registered_and_serves_what_the_controller_gave_it() -> None:
+    async with MemoryCluster() as cluster:
+        assert readiness(cluster, 2) == "the controller has not told this broker of its partitions yet"
+        await cluster.elect(1, tell=[1, 3])
+        assert readiness(cluster, 3) == "the controller has not told this broker of its partitions yet", "not of all"
+        await inform(cluster, 2)
+        assert readiness(cluster, 2) == "not serving yet: t-0"
+        await cluster.tell([2])
+        assert readiness(cluster, 2) is None
+        assert readiness(cluster, 2, Identity("c", 2)) == "not registered with ZooKeeper"
+        assert readiness(cluster, 2, Identity("c", 2, 999)) == (
+            "the controller has not told this broker of its partitions yet"
+        )
+        cluster.nodes[2].cut_off = True
+        assert readiness(cluster, 2) == "ZooKeeper has not been heard of for a session timeout"
+
+
+@on_virtual_time
+async def test_a_broker_that_lost_its_leaderships_is_not_ready_before_it_is_told_anew() -> None:
+    async with MemoryCluster() as cluster:
+        await cluster.elect(1)
+        await inform(cluster, 1)
+        assert readiness(cluster, 1) is None
+        cluster.nodes[1].replicas.registration_lost()
+        assert readiness(cluster, 1) == "not serving yet: t-0"
+
+
+@on_virtual_time
+async def test_a_broker_is_ready_though_it_keeps_a_log_of_what_is_others_now() -> None:
+    async with MemoryCluster() as cluster:
+        await cluster.elect(1)
+        node, (state,) = cluster.nodes[2], cluster.leader_and_isr().partitions
+        stop = StopReplicaPartition(*TP, state.leader_epoch, False)
+        await node.ask(StopReplicaRequest(1, cluster.controller_epoch, (stop,)), sender_epoch=1)
+        moved, topics = replace(state, replicas=(1, 3), leaving=(2,)), (TopicInfo(TP.topic, TOPIC_ID, {}, 1),)
+        told = UpdateMetadataRequest(
+            1, cluster.controller_epoch, cluster.live(), (moved,), topics, (), {TP.topic: TOPIC_ID}
+        )
+        await node.ask(told, sender_epoch=1)
+        assert node.replica().partition.role is Role.STOPPED
+        assert readiness(cluster, 2) is None
+
+
+@on_virtual_time
+async def test_a_broker_that_is_leaving_is_not_ready() -> None:
+    async with MemoryCluster() as cluster:
+        await cluster.elect(1)
+        cluster.nodes[2].shutting_down = True
+        await inform(cluster, 2)
+        assert readiness(cluster, 2) == "shutting down"
+
+
+@on_virtual_time
+async def test_a_broker_that_starts_tells_what_it_waits_for() -> None:
+    observation = HealthEndpoints()
+    observation.stage = "waiting for ZooKeeper at h:1"
+    for path, status in (("/healthz", 200), ("/readyz", 503), ("/metrics", 503)):
+        answer = await observation.answer(path)
+        assert answer is not None and answer.status == status
+    assert answer.body == b"waiting for ZooKeeper at h:1\n"
+    assert await observation.answer("/") is None
+
+
+# --- numbers -----------------------------------------------------------------------------------------------------
+
+
+@on_virtual_time
+async def test_a_leader_tells_of_followers_that_are_behind_and_of_the_isr() -> None:
+    async with MemoryCluster() as cluster:
+        await cluster.elect(1)
+        assert await cluster.produce(b"a") == (0, 0)
+        await until(lambda: cluster.nodes[2].replica().partition.high_watermark == 1)
+        cluster.cut(1, 2, 3)
+        await cluster.produce(b"b", acks=1)
+        told = await series(measures_of(cluster, 1))
+        assert told['tidelog_follower_lag_records{follower="2"}'] == 1
+        assert told['tidelog_partition_follower_lag_records{follower="3",partition="0",topic="t"}'] == 1
+        assert told['tidelog_partition_high_watermark{partition="0",topic="t"}'] == 1
+        assert told['tidelog_partition_log_end_offset{partition="0",topic="t"}'] == 2
+        assert (told["tidelog_leaders"], told["tidelog_under_replicated_partitions"]) == (1, 0)
+
+        leader = cluster.nodes[1].replica().partition
+        await until(lambda: len(leader.isr) == 1)
+        told = await series(measures_of(cluster, 1))
+        assert (told["tidelog_under_replicated_partitions"], told["tidelog_under_min_isr_partitions"]) == (1, 1)
+        assert (told["tidelog_isr_shrinks_total"], told["tidelog_isr_expansions_total"]) == (1, 0)
+        cluster.heal()
+        await until(lambda: len(leader.isr) == 3)
+        told = await series(measures_of(cluster, 1))
+        assert (told["tidelog_under_replicated_partitions"], told["tidelog_under_min_isr_partitions"]) == (0, 0)
+        assert (told["tidelog_isr_shrinks_total"], told["tidelog_isr_expansions_total"]) == (1, 2)
+        assert told["tidelog_zookeeper_silence_seconds"] == 1.5
+
+        follower = await series(measures_of(cluster, 2))
+        assert (follower["tidelog_partitions"], follower["tidelog_leaders"]) == (1, 0)
+
+
+@on_virtual_time
+async def test_a_produce_that_waits_in_vain_is_told_of() -> None:
+    async with MemoryCluster() as cluster:
+        await cluster.elect(1)
+        cluster.cut(1, 2, 3)
+        node = cluster.nodes[1]
+        node.replicas.waiting.produces._now_ns = lambda: round(node.replicas.clock.monotonic_ms() * 1e6)
+        await node.ask(produce_request(b"a", timeout_ms=300))
+        told = await series(measures_of(cluster, 1))
+        assert told['tidelog_purgatory_expired_total{purgatory="produce"}'] == 1
+        assert told['tidelog_purgatory_wait_seconds_bucket{le="0.25",purgatory="produce"}'] == 0
+        assert told['tidelog_purgatory_wait_seconds_bucket{le="0.5",purgatory="produce"}'] == 1
+        assert told['tidelog_purgatory_size{purgatory="produce"}'] == 0
+
+
+@on_virtual_time
+async def test_partitions_without_a_leader_are_counted_once_by_the_controller() -> None:
+    async with MemoryCluster() as cluster:
+        await cluster.elect(1)
+        await cluster.kill(1)
+        await inform(cluster, 2)
+        assert (await series(measures_of(cluster, 2)))["tidelog_offline_partitions"] == 0
+        assert (await series(measures_of(cluster, 2, leads=True)))["tidelog_offline_partitions"] == 1
+
+
+@on_virtual_time
+async def test_very_many_partitions_are_told_in_sums(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(replica_metrics, "MOST_TOLD_APART", 1)
+    async with MemoryCluster() as cluster:
+        for partition in range(3):
+            await cluster.elect(1, tp=TopicPartition("t", partition))
+        told = await series(measures_of(cluster, 1))
+        assert (told["tidelog_partitions"], told["tidelog_partitions_left_out"]) == (3, 2)
+        assert sum(name.startswith("tidelog_partition_log_end_offset{") for name in told) == 1
+
+
+@on_virtual_time
+async def test_the_bytes_of_each_directory_are_told() -> None:
+    async with MemoryCluster() as cluster:
+        of = measures_of(cluster, 1)
+        logs = {TopicPartition("t", number): SimpleNamespace(size_bytes=100) for number in range(3)}
+        directory = SimpleNamespace(path=Path("/d"), logs=logs)
+        of.disks = SimpleNamespace(directories=(directory,), failures={Path("/e"): "gone"})
+        told = await series(of)
+        assert told['tidelog_log_directory_bytes{directory="/d"}'] == 300
+        assert told["tidelog_offline_log_directories"] == 1
+
+
+@on_virtual_time
+async def test_requests_are_told_by_door_and_api() -> None:
+    now_ns = 0
+    times = RequestTimes(lambda: now_ns)
+    now_ns = 300_000
+    times.answered(ApiKey.PRODUCE, 0)
+    times.refused_with(MessageTooLargeError.code)
+    async with MemoryCluster() as cluster:
+        of = measures_of(cluster, 1)
+        of.doors = {"clients": times}
+        told = await series(of)
+    assert told['tidelog_request_seconds_bucket{api="PRODUCE",door="clients",le="0.00025"}'] == 0
+    assert told['tidelog_request_seconds_bucket{api="PRODUCE",door="clients",le="0.0005"}'] == 1
+    assert told['tidelog_request_seconds_sum{api="PRODUCE",door="clients"}'] == pytest.approx(0.0003)
+    assert told['tidelog_requests_refused_total{door="clients",error="MessageTooLargeError"}'] == 1
+
+
+def test_a_duration_lies_in_the_first_bucket_that_holds_it() -> None:
+    durations = LatencyHistogram()
+    for duration_ns in (0, 100_000, 100_001, 30_000_000_000, 30_000_000_001):
+        durations.add(duration_ns)
+    assert (durations.cumulated[:2], durations.cumulated[-2:]) == ([2, 3], [4, 5])
+
+
+def test_a_label_may_hold_anything() -> None:
+    [told] = exposition.expose([Family("f", "m", Kind.GAUGE, ("path",)).add(1, 'a"b\n\\')])
+    assert b'f{path="a\\"b\\n\\\\"} 1.0' in told
+
+
+def test_what_is_told_in_parts_is_the_same_as_at_once() -> None:
+    family = Family("f", "what it means", Kind.COUNTER, ("number",))
+    for number in range(250):
+        family.add(number, number)
+    parts = list(exposition.expose([family]))
+    lines = b"".join(parts).decode().splitlines()
+    assert len(parts) == 3 and [line for line in lines if line.startswith("#")] == lines[:2]
+    assert lines[2:] == [f'f_total{{number="{number}"}} {float(number)}' for number in range(250)]
+
+
+@on_virtual_time
+async def test_the_operators_document_lists_every_series() -> None:
+    async with MemoryCluster() as cluster:
+        told = [family for family in await measures_of(cluster, 1).read()]
+    document = (Path(__file__).parents[2] / "docs" / "OPERATIONS.md").read_text().splitlines()
+    for family in told:
+        name = family.name + ("_total" if family.kind is Kind.COUNTER else "")
+        labels = ", ".join(family.labels)
+        begin = f"| `{name}` | {family.kind.value} | {labels} | {family.meaning} | "
+        assert [line for line in document if line.startswith(begin) and len(line) > len(begin) + 2], begin
+
+
+@on_virtual_time
+async def test_scrapes_take_a_tenth_of_the_time_whoever_asks_how_often() -> None:
+    loop = asyncio.get_running_loop()
+    made: list[float] = []
+
+    async def make() -> Answer:
+        made.append(loop.time())
+        await asyncio.sleep(0.01)
+        return line(200, str(len(made)))
+
+    async def ask(scrapes: Scrapes, until_s: float) -> None:
+        while loop.time() < until_s:
+            asked = loop.time()
+            answer = await scrapes.next()
+            assert made[int(answer.body) - 1] >= asked, "it is not older than the question"
+
+    scrapes = Scrapes(make)
+    began = loop.time()
+    await asyncio.gather(*(ask(scrapes, began + 1) for _ in range(30)))
+    assert 9 <= len(made) <= 11
+
+
+@on_virtual_time
+async def test_who_hangs_up_and_a_scrape_that_fails_take_nothing_from_the_next_who_ask() -> None:
+    failing = True
+
+    async def make() -> Answer:
+        await asyncio.sleep(0.01)
+        if failing:
+            raise RuntimeError("a bug")
+        return line(200, "told")
+
+    scrapes = Scrapes(make)
+    with pytest.raises(RuntimeError):
+        await scrapes.next()
+    failing = False
+    impatient = asyncio.create_task(scrapes.next())
+    patient = asyncio.create_task(scrapes.next())
+    await asyncio.sleep(0)
+    impatient.cancel()
+    assert (await patient).body == b"told\n"

@@ -1,0 +1,286 @@
+"""What a broker does for its logs by itself: it happens, on what it may touch, and it ends when the broker does."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import threading
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from simulation.failing_files import FailingFiles, Fault
+
+from node.replication.log_maintenance import MaintenanceLoop
+from node.settings import BrokerSettings
+from storage.descriptor_reserve import OutOfDescriptorsError
+from storage.log.batch_validation import validate_batch
+from storage.log.log import Log
+from storage.log_maintenance import Upkeep
+from storage.log_manager import LogManager
+from tests.hand_clock import HandClock
+from tests.node.client_requests import TP
+from tests.node.memory_cluster import MemoryCluster
+from tests.node.test_loop_budget import Turns
+from tests.storage.cleaning import keyed
+from tests.storage.logs import UnsyncedFiles
+from tests.virtual_time import until
+from tidelog.clock import SystemClock
+from tidelog.model import TopicPartition
+
+SETTINGS = BrokerSettings(
+    broker_id=1,
+    log_dirs=("unused",),
+    zookeeper="127.0.0.1:1",
+    replica_high_watermark_checkpoint_interval_ms=10,
+    log_retention_check_interval_ms=10,
+    log_cleaner_backoff_ms=10,
+    log_flush_scheduler_interval_ms=10,
+    log_flush_offset_checkpoint_interval_ms=10,
+    log_flush_start_offset_checkpoint_interval_ms=10,
+)
+
+
+class Home:
+    """One broker that leads one partition on a real disk."""
+
+    def __init__(self, cluster: MemoryCluster, manager: LogManager, files: FailingFiles) -> None:
+        self.node = cluster.nodes[1]
+        self.cluster = cluster
+        self.manager = manager
+        self.files = files
+
+    @property
+    def log(self) -> Log:
+        return self.manager.logs()[TP]
+
+    def keeping(
+        self, upkeep: Upkeep | None = None, clock: SystemClock | None = None, **settings: object
+    ) -> MaintenanceLoop:
+        chosen = dataclasses.replace(SETTINGS, **settings)  # type: ignore[arg-type]
+        upkeep = upkeep or Upkeep(self.manager, self.files)
+        return MaintenanceLoop(chosen, self.node.replicas, self.manager, upkeep, clock or SystemClock())
+
+
+@asynccontextmanager
+async def home(path: Path, **configs: str) -> AsyncIterator[Home]:
+    files = FailingFiles(UnsyncedFiles())
+    manager = LogManager.open([path], files, 1, "c", "boot")
+    async with MemoryCluster(1, directory=lambda: manager) as cluster:
+        cluster.configs = {name.replace("_", "."): value for name, value in configs.items()}
+        await cluster.elect(1)
+        yield Home(cluster, manager, files)
+
+
+async def test_old_segments_go_below_the_high_watermark_and_their_files_later(tmp_path: Path) -> None:
+    async with home(tmp_path, segment_bytes="200", retention_bytes="400", file_delete_delay_ms="0") as here:
+        for _ in range(20):
+            await here.cluster.produce(b"x" * 50)
+        keeping = here.keeping()
+        keeping.start()
+        await until(lambda: here.log.log_start_offset > 0)
+        assert here.log.size_bytes <= 600
+        await until(lambda: not list(tmp_path.rglob("*.deleted")))
+        here.node.replica().partition.high_watermark = start = here.log.log_start_offset
+        now_ms = SystemClock().now_ms()
+        for _ in range(20):
+            here.log.append_as_leader(keyed((None, b"x" * 50), timestamp=now_ms), 0, now_ms)
+        await keeping.delete_old_segments()
+        assert here.log.log_start_offset == start
+        await keeping.stop()
+
+
+def deleted(path: Path) -> list[Path]:
+    return list(path.rglob("*.deleted"))
+
+
+class SetBack(HandClock):
+    """Its wall clock goes back by an hour with each look."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._wall_ms = super().now_ms()
+
+    def now_ms(self) -> int:
+        self._wall_ms -= 3_600_000
+        return self._wall_ms
+
+
+async def test_files_go_when_their_delay_has_passed_though_the_machines_clock_is_set_back(tmp_path: Path) -> None:
+    async with home(tmp_path, segment_bytes="200", retention_bytes="400", file_delete_delay_ms="60000") as here:
+        for _ in range(20):
+            await here.cluster.produce(b"x" * 50)
+        clock = SetBack()
+        keeping = here.keeping(clock=clock)
+        await keeping.delete_old_segments()
+        clock.at_ms = 59_999
+        await keeping.remove_deleted()
+        assert deleted(tmp_path)
+        clock.at_ms = 60_000
+        await keeping.remove_deleted()
+        assert not deleted(tmp_path)
+        await keeping.stop()
+
+
+async def test_old_segments_on_a_slow_disk_go_log_by_log_in_turns_of_their_own(tmp_path: Path) -> None:
+    async with home(tmp_path, segment_bytes="200", retention_bytes="0") as here:
+        tps = [TP, *(TopicPartition("t", number) for number in range(1, 4))]
+        for tp in tps[1:]:
+            await here.cluster.elect(1, tp=tp)
+        now_ms = SystemClock().now_ms()
+        for replica in here.node.replicas:
+            for _ in range(5):
+                replica.append_as_leader(validate_batch(keyed((None, b"x" * 50)), replica.log.config, now_ms), now_ms)
+            replica.partition.high_watermark = 5
+        turns = Turns()
+        turns.slow(here.node.replicas.loop_budget)
+        await here.keeping().delete_old_segments()
+        assert [here.manager.logs()[tp].log_start_offset for tp in tps] == [5] * 4
+        assert len(turns.appends) == 4 and turns.are_their_own
+
+
+async def test_retention_touches_no_replica_that_went_while_others_had_their_turn(tmp_path: Path) -> None:
+    async with home(tmp_path) as here:
+        other = TopicPartition("t", 1)
+        await here.cluster.elect(1, tp=other)
+        asked: list[TopicPartition] = []
+
+        class Watched(Upkeep):
+            def delete_old_segments(self, tp: TopicPartition, *_: int) -> int:
+                asked.append(tp)
+                here.node.replicas.loop_budget.took(300)
+                asyncio.get_running_loop().create_task(here.node.replicas.set_aside(other))
+                return 0
+
+        await here.keeping(Watched(here.manager, here.files)).delete_old_segments()
+        assert asked == [TP]
+
+
+async def test_logs_are_compacted_and_checkpoints_written(tmp_path: Path) -> None:
+    settings = {"cleanup_policy": "compact", "min_cleanable_dirty_ratio": "0", "flush_ms": "0"}
+    async with home(tmp_path, **settings) as here:
+        for number in range(3):
+            batch = keyed((b"a", b"%d" % number), timestamp=SystemClock().now_ms())
+            here.log.append_as_leader(batch, 0, SystemClock().now_ms())
+            here.log.roll(SystemClock().now_ms())
+        here.node.replica().partition.high_watermark = 3
+        keeping = here.keeping()
+        keeping.start()
+        names = ("cleaner", "recovery-point", "replication")
+        files = [tmp_path / f"{name}-offset-checkpoint" for name in names]
+        await until(lambda: all(file.exists() and "t 0 3" in file.read_text() for file in files))
+        assert (tmp_path / "log-start-offset-checkpoint").exists()
+        assert len(here.log.segment_base_offsets) == 2
+        await keeping.stop()
+
+
+async def test_the_epoch_that_has_begun_is_in_its_file_a_moment_later(tmp_path: Path) -> None:
+    async with home(tmp_path) as here:
+        file = tmp_path / str(TP) / "leader-epoch-checkpoint"
+        keeping = here.keeping()
+        await keeping.write_epochs()
+        assert file.read_text() == "0\n1\n0 0\n"
+        await here.cluster.produce(b"a")
+        await here.cluster.elect(1)
+        assert here.log.latest_epoch == 1 and "1 1" not in file.read_text(), "nobody waits for it"
+        await keeping.write_epochs()
+        assert file.read_text() == "0\n2\n0 0\n1 1\n"
+        await keeping.stop()
+
+
+async def test_idle_producers_are_forgotten(tmp_path: Path) -> None:
+    async with home(tmp_path) as here:
+        now_ms = SystemClock().now_ms()
+        batch = keyed((b"a", b"1"), timestamp=now_ms, producer_id=7, producer_epoch=0, base_sequence=0)
+        here.log.append_as_leader(batch, 0, now_ms)
+        keeping = here.keeping(producer_id_expiration_ms=1, producer_id_expiration_check_interval_ms=1)
+        keeping.start()
+        await until(lambda: not here.log.last_offsets_of_producers)
+        await keeping.stop()
+
+
+async def test_without_the_cleaner_nothing_is_compacted(tmp_path: Path) -> None:
+    async with home(tmp_path) as here:
+        rounds: Counter[str] = Counter()
+
+        class Watched(Upkeep):
+            def begin_cleaning(self, now_ms: int, upper_bounds: object) -> None:
+                rounds["compaction"] += 1
+
+            def sync_due(self, now_ms: int) -> int:
+                rounds["syncs, as often"] += 1
+                return 0
+
+        on = here.keeping(Watched(here.manager, here.files))
+        on.start()
+        await until(lambda: rounds["compaction"] > 0)
+        await on.stop()
+        rounds.clear()
+        off = here.keeping(Watched(here.manager, here.files), log_cleaner_enable=False)
+        off.start()
+        await until(lambda: rounds["syncs, as often"] > 3)
+        await off.stop()
+        assert not rounds["compaction"]
+
+
+async def test_after_a_round_that_went_wrong_the_cleaner_waits_as_if_there_were_nothing_to_do(tmp_path: Path) -> None:
+    settings = {"cleanup_policy": "compact", "min_cleanable_dirty_ratio": "0"}
+    async with home(tmp_path, **settings) as here:
+        now_ms = SystemClock().now_ms()
+        for number in range(2):
+            here.log.append_as_leader(keyed((b"a", b"%d" % number), timestamp=now_ms), 0, now_ms)
+            here.log.roll(now_ms)
+        here.node.replica().partition.high_watermark = 2
+
+        def refuse(call: str, path: Path) -> None:
+            if ".cleaned" in path.name:
+                raise OutOfDescriptorsError(f"{path}: too many open files")
+
+        here.files.watch = refuse
+        keeping = here.keeping()
+        assert not await keeping.clean()
+        here.files.watch = lambda call, path: None
+        assert await keeping.clean()
+        assert not await keeping.clean()
+        await keeping.stop()
+
+
+async def test_a_disk_that_fails_in_the_background_is_noticed(tmp_path: Path) -> None:
+    async with home(tmp_path) as here:
+        keeping = here.keeping()
+        keeping.start()
+        here.files.fail(Fault.READ_ONLY)
+        await until(lambda: len(here.node.storage_errors) == 1)
+        assert here.node.replica().offline
+        await keeping.stop()
+
+
+async def test_after_the_stop_nothing_runs_any_more_and_a_long_round_is_cut_short(tmp_path: Path) -> None:
+    async with home(tmp_path) as here:
+        released = threading.Event()
+        began, ended = threading.Event(), list[bool]()
+
+        class Endless:
+            def write_next(self) -> bool:
+                began.set()
+                ended.append(released.wait(20))
+                return False
+
+            def install(self, monotonic_ms: int) -> None: ...
+            def end(self) -> bool:
+                ended.append(True)
+                return True
+
+        class Busy(Upkeep):
+            def begin_cleaning(self, now_ms: int, upper_bounds: object) -> Endless:  # type: ignore[override]
+                return Endless()
+
+            def stop(self) -> None:
+                released.set()
+
+        keeping = here.keeping(Busy(here.manager, here.files))
+        keeping.start()
+        await until(began.is_set)
+        await keeping.stop()
+        assert ended[-2:] == [True, True]

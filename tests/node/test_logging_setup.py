@@ -1,0 +1,35 @@
+"""What a broker's log has of its own, and of the library that talks to ZooKeeper."""
+
+from __future__ import annotations
+
+import logging
+import sys
+
+from node.runtime.logging_setup import RateLimitedKazooLog
+
+
+def record(name: str, message: str, at_s: float, *arguments: object) -> logging.LogRecord:
+    made = logging.LogRecord(name, logging.WARNING, __file__, 1, message, arguments, None)
+    made.created = at_s
+    return made
+
+
+def test_what_kazoo_repeats_is_written_once_a_minute() -> None:
+    passes = RateLimitedKazooLog().filter
+    dropped = [passes(record("kazoo.client", "Connection dropped: %s", tenth / 2, "refused")) for tenth in range(300)]
+    assert [second / 2 for second, written in enumerate(dropped) if written] == [0, 60, 120]
+    assert passes(record("kazoo.client", "Session has expired", 121.0)), "that is news"
+
+
+def test_of_kazoo_the_stack_is_left_out() -> None:
+    try:
+        raise ValueError("an answer that was torn")
+    except ValueError:
+        failed = logging.LogRecord("kazoo.client", logging.ERROR, __file__, 1, "failed", (), sys.exc_info())
+    assert RateLimitedKazooLog().filter(failed)
+    assert "Traceback" not in logging.Formatter().format(failed)
+
+
+def test_what_the_broker_says_is_always_written() -> None:
+    passes = RateLimitedKazooLog().filter
+    assert all(passes(record("node.handlers.controller_requests", "t-0: leads", 0.0)) for _ in range(5))

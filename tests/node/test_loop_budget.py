@@ -1,0 +1,184 @@
+"""A disk that cannot keep up is waited for once in a turn of the loop, which has to go on meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from node.runtime.loop_budget import LoopBudget
+from tests.node.client_requests import TP, produce_request
+from tests.node.group_cluster import GroupCluster
+from tests.node.memory_cluster import MemoryCluster
+from tests.node.scripted_leader import OTHER, Following, replica_of, stored, values
+from tests.virtual_time import VirtualClock, on_virtual_time, until
+from tidelog.group_messages import DeleteGroupsRequest
+from tidelog.messages import EpochEndOffset, FetchPartitionResponse, FetchResponse, OffsetForLeaderEpochResponse
+
+
+class Turns:
+    """In which turn of the loop each append was made."""
+
+    def __init__(self) -> None:
+        self.number = 0
+        self.appends: list[int] = []
+
+    def slow(self, loop_budget: LoopBudget) -> None:
+        """From now on each append takes a third of a second."""
+        took: Callable[[int], None] = loop_budget.took
+
+        def note(ms: int) -> None:
+            self.appends.append(self.number)
+            asyncio.get_running_loop().call_soon(self._next)
+            took(300)
+
+        loop_budget.took = note  # type: ignore[method-assign]
+
+    def _next(self) -> None:
+        self.number += 1
+
+    @property
+    def are_their_own(self) -> bool:
+        """Whether no two appends were made in one."""
+        return len(set(self.appends)) == len(self.appends)
+
+
+async def test_who_waits_for_a_slow_disk_has_a_turn_each() -> None:
+    loop_budget = LoopBudget()
+
+    async def append() -> None:
+        await loop_budget.turn()
+        loop_budget.took(300)
+
+    found = Turns()
+    found.slow(loop_budget)
+    await asyncio.gather(*(append() for _ in range(5)))
+    assert len(found.appends) == 5 and found.are_their_own
+
+
+async def test_nobody_waits_for_a_quick_disk() -> None:
+    loop_budget = LoopBudget()
+    loop_budget.took(1)
+    assert not loop_budget.busy
+
+
+@on_virtual_time
+async def test_a_leader_with_a_slow_disk_appends_once_in_a_turn_and_in_order() -> None:
+    async with MemoryCluster() as cluster:
+        found = Turns()
+        await cluster.elect(1)
+        found.slow(cluster.leader.replicas.loop_budget)
+        answers = await asyncio.gather(*(cluster.leader.ask(produce_request(value)) for value in (b"a", b"b", b"c")))
+        assert [answer.partitions[0].error_code for answer in answers] == [0, 0, 0]
+        assert cluster.leader.log().values == [b"a", b"b", b"c"]
+        assert len(found.appends) >= 3 and found.are_their_own
+
+
+@on_virtual_time
+async def test_a_follower_with_a_slow_disk_appends_once_in_a_turn() -> None:
+    async with Following() as following:
+        found = Turns()
+        first, second = replica_of(TP), replica_of(OTHER)
+        leader = await following.begin(first, second)
+        found.slow(following.fetchers.loop_budget)
+        _, answer = await leader.next_fetch()
+        answer.set_result(
+            FetchResponse(
+                tuple(
+                    FetchPartitionResponse(tp.topic, tp.partition, 0, 0, 0, 0, records=stored(b"a", offset=0))
+                    for tp in (TP, OTHER)
+                ),
+                session_id=7,
+            )
+        )
+        await until(lambda: values(first) == values(second) == [b"a"])
+        assert len(found.appends) == 2 and found.are_their_own
+
+
+@on_virtual_time
+async def test_a_follower_whose_disk_is_slow_to_cut_cuts_once_in_a_turn() -> None:
+    async with Following() as following:
+        found = Turns()
+        first, second = replica_of(TP, b"a", b"z"), replica_of(OTHER, b"a", b"z")
+        leader = await following.begin(first, second)
+        found.slow(following.fetchers.loop_budget)
+        await until(lambda: bool(leader.asked))
+        asked = leader.look_up(0)
+        ends = tuple(EpochEndOffset(each.topic, each.partition, 0, 3, 1) for each in asked.partitions)
+        assert len(ends) == 2
+        leader.asked[0][1].set_result(OffsetForLeaderEpochResponse(ends))
+        await until(lambda: values(first) == values(second) == [b"a"])
+        assert len(found.appends) == 2 and found.are_their_own
+
+
+# --- a coordinator's own records ---------------------------------------------------------------------
+
+GROUPS = ("g", "h", "i")
+
+
+@on_virtual_time
+async def test_a_coordinator_with_a_slow_disk_forgets_one_group_s_offsets_in_a_turn() -> None:
+    async with GroupCluster() as cluster:
+        await cluster.coordinate(1)
+        for group in GROUPS:
+            assert await cluster.commit(5, group=group) == 0
+        found = Turns()
+        found.slow(cluster.coordinator.replicas.loop_budget)
+        await cluster.inform(TP, deleted=("t",))
+        await asyncio.sleep(1)
+        assert len(found.appends) == len(GROUPS) and found.are_their_own
+
+
+@on_virtual_time
+async def test_a_coordinator_with_a_slow_disk_lets_one_group_s_offsets_expire_in_a_turn() -> None:
+    async with GroupCluster(offsets_retention_minutes=1, offsets_retention_check_interval_ms=100_000) as cluster:
+        await cluster.coordinate(1)
+        for group in GROUPS:
+            assert await cluster.commit(5, group=group) == 0
+        found = Turns()
+        found.slow(cluster.coordinator.replicas.loop_budget)
+        await asyncio.sleep(110)
+        assert cluster.coordinator.groups.expired == len(GROUPS)
+        assert len(found.appends) == len(GROUPS) and found.are_their_own
+
+
+@on_virtual_time
+async def test_a_coordinator_with_a_slow_disk_deletes_one_group_in_a_turn() -> None:
+    async with GroupCluster() as cluster:
+        await cluster.coordinate(1)
+        for group in GROUPS:
+            assert await cluster.commit(5, group=group) == 0
+        found = Turns()
+        found.slow(cluster.coordinator.replicas.loop_budget)
+        answer = await cluster.coordinator.ask(DeleteGroupsRequest(GROUPS))
+        assert [each.error_code for each in answer.groups] == [0, 0, 0]
+        assert len(found.appends) == len(GROUPS) and found.are_their_own
+
+
+@on_virtual_time
+async def test_a_coordinator_with_a_slow_disk_misses_the_members_of_one_group_in_a_turn() -> None:
+    async with GroupCluster() as cluster:
+        await cluster.coordinate(1)
+        for group in GROUPS:
+            await cluster.client(group=group).settle()
+        found = Turns()
+        node = cluster.coordinator
+        found.slow(node.replicas.loop_budget)
+        node.groups.tick(VirtualClock().monotonic_ms() + 11_000)  # all of their sessions are over
+        assert len(found.appends) == 1
+        await asyncio.sleep(12)
+        assert [(await cluster.describe(group)).state for group in GROUPS] == ["Empty"] * len(GROUPS)
+        assert len(found.appends) == len(GROUPS) and found.are_their_own
+
+
+@on_virtual_time
+async def test_members_are_missed_though_others_wait_for_the_disk_in_every_turn() -> None:
+    async with GroupCluster() as cluster:
+        await cluster.coordinate(1)
+        for group in GROUPS:
+            await cluster.client(group=group).settle()
+        node = cluster.coordinator
+        node.replicas.loop_budget.took(300)
+        assert node.replicas.loop_budget.busy
+        node.groups.tick(VirtualClock().monotonic_ms() + 11_000)
+        await asyncio.sleep(1)
+        assert [(await cluster.describe(group)).state for group in GROUPS] == ["Empty"] * len(GROUPS)

@@ -1,0 +1,30 @@
+"""What the logs of a topic obey, also where ZooKeeper holds what nobody of ours would write."""
+
+from __future__ import annotations
+
+from node.replication.topic_log_configs import TopicLogConfigs
+from storage.configs.log_config import LogConfig
+
+WRONG = {"retention.ms": "soon", "segment.bytes": "5000", "no.such": "1"}
+
+
+def test_settings_are_read_once_for_all_partitions_until_they_change() -> None:
+    settings = TopicLogConfigs(LogConfig())
+    first = settings.of("t", {"retention.ms": "5"})
+    assert settings.of("t", {"retention.ms": "5"}) is first
+    assert settings.of("other", {"retention.ms": "5"}) == first
+    assert settings.of("t", {"retention.ms": "6"}).retention_ms == 6
+    assert settings.of("t", {}) == LogConfig()
+    settings.forget("t")
+    assert settings.of("t", {"retention.ms": "5"}) == first
+
+
+def test_a_log_that_is_open_keeps_its_settings_where_the_new_ones_are_wrong() -> None:
+    current = LogConfig.from_topic_configs({"retention.ms": "-1"})
+    assert TopicLogConfigs(LogConfig()).of("t", WRONG, current) is current
+
+
+def test_a_log_that_is_opened_obeys_what_is_right() -> None:
+    defaults = LogConfig.from_topic_configs({"retention.ms": "7"})
+    config = TopicLogConfigs(defaults).of("t", WRONG)
+    assert (config.retention_ms, config.segment_bytes) == (7, 5000)

@@ -1,0 +1,36 @@
+"""Rules for the creation of topics."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from node.controller.topic_validation import plan_topic
+from node.internal_topics import InternalTopicRules
+from storage.configs.log_config import LogConfig
+from tidelog.errors import InvalidConfigError
+from tidelog.messages import NewTopic
+
+
+def test_settings_that_contradict_the_brokers_own_are_refused() -> None:
+    """No replica could follow them, so that the topic would be there and have no partition."""
+    defaults = LogConfig(max_compaction_lag_ms=1000)
+
+    def plan(**configs: str) -> None:
+        new = NewTopic("t", configs={name.replace("_", "."): value for name, value in configs.items()})
+        plan_topic(
+            new,
+            existing=(),
+            brokers=(1,),
+            num_partitions=1,
+            replication_factor=1,
+            defaults=defaults,
+            internal=InternalTopicRules(1, 1024, defaults),
+            source=random.Random(0),
+        )
+
+    plan(min_compaction_lag_ms="1000")
+    plan(min_compaction_lag_ms="5000", max_compaction_lag_ms="6000")
+    with pytest.raises(InvalidConfigError, match=r"min\.compaction\.lag\.ms=5000 is more than max.*=1000"):
+        plan(min_compaction_lag_ms="5000")

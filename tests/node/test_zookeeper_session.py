@@ -1,0 +1,83 @@
+"""How long a broker may believe in its session."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+
+from cluster.zookeeper.in_memory import MemoryStore, MemoryZooKeeper, NetworkConditions
+from cluster.zookeeper.store import OutcomeUnknownError
+from node.runtime.watchdog import Watchdog
+from node.zookeeper_session import Session
+from tests.hand_clock import HandClock
+from tests.virtual_time import VirtualClock, on_virtual_time
+
+TIMEOUT_MS = 6000
+
+
+class Counting(MemoryStore):
+    """Knows how many of its syncs have had no end yet, and how many that were at most."""
+
+    begun = under_way = most = 0
+
+    async def sync(self, path: str) -> None:
+        self.begun += 1
+        self.under_way += 1
+        self.most = max(self.most, self.under_way)
+        try:
+            await super().sync(path)
+        finally:
+            self.under_way -= 1
+
+
+async def beside_a_server_that_has_lost_its_leader() -> Counting:
+    """What the others write does not come to this server, which answers reads from what it has."""
+    never_ms = 24 * 3600 * 1000
+    zookeeper = MemoryZooKeeper(
+        VirtualClock(), TIMEOUT_MS, servers=2, weather=NetworkConditions(lag_ms=(never_ms, never_ms))
+    )
+    with suppress(OutcomeUnknownError):  # of a writer that is beside the same server
+        await zookeeper.connect().create("/new")
+    stores = [zookeeper.connect(Counting) for _ in range(6)]
+    behind = [store for store in stores if await store.exists("/new") is None]
+    return behind[0]
+
+
+async def test_a_session_is_cut_off_one_timeout_after_the_last_confirmed_request_was_sent() -> None:
+    clock = HandClock()
+    zookeeper = MemoryZooKeeper(clock, session_timeout_ms=300)
+    store = zookeeper.connect()
+    session = Session(store, clock, Watchdog(store.session_timeout_ms, lambda: None))
+    await store.sync("/")
+    clock.at_ms += 299
+    assert not session.cut_off
+    clock.at_ms += 1
+    assert session.cut_off
+    await session.start()
+    for _ in range(5):  # its first heartbeat goes there and back in as many turns
+        await asyncio.sleep(0)
+    assert not session.cut_off, "the heartbeat was answered"
+    await session.stop()
+
+
+@on_virtual_time
+async def test_who_is_beside_a_server_that_has_lost_its_leader_is_cut_off_although_that_server_answers_reads() -> None:
+    store = await beside_a_server_that_has_lost_its_leader()
+    session = Session(store, VirtualClock(), Watchdog(TIMEOUT_MS, lambda: None))
+    await session.start()
+    await asyncio.sleep(TIMEOUT_MS / 1000 - 0.001)
+    assert not session.cut_off
+    await asyncio.sleep(0.001)
+    assert session.cut_off
+    await session.stop()
+
+
+@on_virtual_time
+async def test_heartbeats_that_are_not_answered_do_not_pile_up() -> None:
+    store = await beside_a_server_that_has_lost_its_leader()
+    session = Session(store, VirtualClock(), Watchdog(TIMEOUT_MS, lambda: None))
+    await session.start()
+    await asyncio.sleep(10 * TIMEOUT_MS / 1000)
+    assert store.most == 1
+    assert 5 <= store.begun <= 10, "each is given up after a session timeout"
+    await session.stop()
