@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from tidelog.listeners import BROKERS, CLIENTS
 from tidelog.model import NO_LEADER, Endpoint, TopicPartition
+from tidelog.protocol.listeners import BROKERS, CLIENTS
 
 #: The version of a znode that does not exist, in the fields that hold znode versions.
 NO_VERSION = -1

@@ -9,9 +9,9 @@ from node.controller.controller_client import ControllerClient
 from node.controller.controller_elector import ControllerElector
 from node.identity import Identity
 from node.metadata_cache import MetadataCache
-from tidelog.control_messages import ControlledShutdownRequest
 from tidelog.errors import TidelogError, error_for
 from tidelog.model import TopicPartition
+from tidelog.protocol.control_messages import ControlledShutdownRequest
 
 log = logging.getLogger(__name__)
 

@@ -25,8 +25,8 @@ from node.settings import BrokerSettings
 from storage.descriptor_reserve import DescriptorReserve
 from storage.files import Files, RealFiles
 from tidelog.clock import Clock, SystemClock
-from tidelog.dealer import Dealer, Dial
 from tidelog.model import Endpoint
+from tidelog.protocol.native.dealer import Dealer, Dial
 
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 #: More than ZeroMQ lets wait to be accepted (100), but no more than an eighth of what the process may have.

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from tidelog.clock import Clock, SystemClock
-from tidelog.connection import Connection
-from tidelog.dealer import Dealer, Dial
 from tidelog.model import Endpoint
+from tidelog.protocol.native.connection import Connection
+from tidelog.protocol.native.dealer import Dealer, Dial
 
 #: A handshake takes four round trips, of half a second between continents.
 CONNECT_TIMEOUT_MS = 2500

@@ -14,7 +14,7 @@ from node.settings import BrokerSettings
 from storage.configs.log_config import LogConfig
 from storage.configs.parsers import INT64_MAX
 from tidelog.errors import InvalidPartitionsError, InvalidTopicError, PolicyViolationError
-from tidelog.frozen import frozen
+from tidelog.frozen_dataclass import frozen
 from tidelog.groups.offsets_topic import OFFSETS_TOPIC
 from tidelog.model import TopicPartition
 

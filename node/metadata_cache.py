@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 
 from node.internal_topics import is_internal
 from node.runtime.condition import Condition
-from tidelog.control_messages import BrokerInfo, PartitionStateMessage, TopicInfo, UpdateMetadataRequest
 from tidelog.errors import (
     BrokerNotAvailableError,
     InvalidRequestError,
@@ -19,9 +18,10 @@ from tidelog.errors import (
     ListenerNotFoundError,
     UnknownTopicOrPartitionError,
 )
-from tidelog.listeners import CLIENTS
-from tidelog.messages import BrokerAddress, MetadataResponse, PartitionMetadata, TopicMetadata
 from tidelog.model import NO_LEADER
+from tidelog.protocol.control_messages import BrokerInfo, PartitionStateMessage, TopicInfo, UpdateMetadataRequest
+from tidelog.protocol.listeners import CLIENTS
+from tidelog.protocol.messages import BrokerAddress, MetadataResponse, PartitionMetadata, TopicMetadata
 
 #: Of one topic: more than its znode can list, which is a megabyte at most. Of all: more than ZooKeeper bears.
 _MAX_PARTITIONS, _MOST_OF_ALL = 1 << 17, 1 << 20

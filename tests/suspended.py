@@ -8,7 +8,7 @@ import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from tidelog.local.process import Process, birth_of
+from tidelog.local.processes.process import Process, birth_of
 
 
 @contextmanager

@@ -12,8 +12,8 @@ from composecheck.reading import read, tools
 from composecheck.story import HOST, NETWORK
 
 from node.settings import BrokerSettings
-from tidelog.listeners import BROKERS, CLIENTS
 from tidelog.model import Endpoint
+from tidelog.protocol.listeners import BROKERS, CLIENTS
 
 ROOT = Path(__file__).parent.parent
 COMPOSE = (ROOT / "docker-compose.yml").read_text()

@@ -11,19 +11,19 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 
 import pytest
 
-from tidelog import (
+from tidelog import errors
+from tidelog.frozen_dataclass import version_of
+from tidelog.model import Buffer
+from tidelog.protocol import (
     admin_messages,
     control_messages,
-    errors,
     group_messages,
+    list_offsets_v0_messages,
     messages,
     operator_messages,
     partition_messages,
-    segment_messages,
 )
-from tidelog.frozen import version_of
-from tidelog.messages import Message, Request
-from tidelog.model import Buffer
+from tidelog.protocol.messages import Message, Request
 
 DOCS = Path(__file__).parent.parent / "docs"
 
@@ -35,7 +35,7 @@ MESSAGES = [
         group_messages,
         operator_messages,
         partition_messages,
-        segment_messages,
+        list_offsets_v0_messages,
         control_messages,
     )
     for cls in vars(module).values()

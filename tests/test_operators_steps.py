@@ -15,7 +15,7 @@ from node.net.http_server import DEADLINE_S, MAX_CONNECTIONS, MAX_REQUEST_BYTES
 from node.settings import BrokerSettings
 from tests.test_operations import OPERATIONS, ROOT, section
 from tests.typed_commands import find, understand
-from tidelog.cli.up import up
+from tidelog.cli.cluster.up import up
 from tidelog.errors import ConfigError
 from tidelog.local.shared_settings import DECIDED
 

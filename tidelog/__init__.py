@@ -19,13 +19,15 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from tidelog.admin import Admin
-    from tidelog.admin_messages import ConfigChange, ConfigEntry, ConfigOp, ConfigResourceType, ConfigSource
-    from tidelog.config_calls import ConfigResource
-    from tidelog.consumer import Consumer
-    from tidelog.descriptions import ClusterDescription, PartitionDescription, TopicDescription
+    from tidelog.client.admin.admin import Admin
+    from tidelog.client.admin.admin_results import ClusterDescription, PartitionDescription, TopicDescription
+    from tidelog.client.admin.config_requests import ConfigResource
+    from tidelog.client.consumer.consumer import Consumer
+    from tidelog.client.consumer.fetch_buffer import ConsumerRecord, FetchedBatches
+    from tidelog.client.consumer.seek_to_time import OlderRecords, StartingPoint, StartReason
+    from tidelog.client.producer.producer import Producer
+    from tidelog.client.producer.record_future import RecordFuture, RecordRun, RunPart
     from tidelog.errors import TidelogError
-    from tidelog.fetch_buffer import ConsumerRecord, FetchedBatches
     from tidelog.groups.descriptions import (
         ConsumerGroupDescription,
         ConsumerGroupListing,
@@ -34,7 +36,7 @@ if TYPE_CHECKING:
         MemberDescription,
     )
     from tidelog.groups.lag import PartitionLag
-    from tidelog.groups.rebalance_listener import ConsumerRebalanceListener
+    from tidelog.groups.membership.rebalance_listener import ConsumerRebalanceListener
     from tidelog.groups.reset import (
         OffsetReset,
         ShiftBy,
@@ -44,7 +46,6 @@ if TYPE_CHECKING:
         ToOffset,
         ToTime,
     )
-    from tidelog.messages import NewTopic
     from tidelog.model import (
         ConsumerGroupMetadata,
         Endpoint,
@@ -55,10 +56,9 @@ if TYPE_CHECKING:
         RecordMetadata,
         TopicPartition,
     )
-    from tidelog.partition_messages import ElectionType, NewPartitions, PartitionReassignment
-    from tidelog.producer import Producer
-    from tidelog.record_future import RecordFuture, RecordRun, RunPart
-    from tidelog.starting_points import OlderRecords, StartingPoint, StartReason
+    from tidelog.protocol.admin_messages import ConfigChange, ConfigEntry, ConfigOp, ConfigResourceType, ConfigSource
+    from tidelog.protocol.messages import NewTopic
+    from tidelog.protocol.partition_messages import ElectionType, NewPartitions, PartitionReassignment
 
 __version__ = "0.1.0"
 
@@ -114,52 +114,52 @@ __all__ = [
 ]
 
 _HOMES = {
-    "Admin": "tidelog.admin",
-    "ClusterDescription": "tidelog.descriptions",
-    "ConfigChange": "tidelog.admin_messages",
-    "ConfigEntry": "tidelog.admin_messages",
-    "ConfigOp": "tidelog.admin_messages",
-    "ConfigResource": "tidelog.config_calls",
-    "ConfigResourceType": "tidelog.admin_messages",
-    "ConfigSource": "tidelog.admin_messages",
-    "Consumer": "tidelog.consumer",
+    "Admin": "tidelog.client.admin.admin",
+    "ClusterDescription": "tidelog.client.admin.admin_results",
+    "ConfigChange": "tidelog.protocol.admin_messages",
+    "ConfigEntry": "tidelog.protocol.admin_messages",
+    "ConfigOp": "tidelog.protocol.admin_messages",
+    "ConfigResource": "tidelog.client.admin.config_requests",
+    "ConfigResourceType": "tidelog.protocol.admin_messages",
+    "ConfigSource": "tidelog.protocol.admin_messages",
+    "Consumer": "tidelog.client.consumer.consumer",
     "ConsumerGroupDescription": "tidelog.groups.descriptions",
     "ConsumerGroupListing": "tidelog.groups.descriptions",
     "ConsumerGroupListings": "tidelog.groups.descriptions",
     "ConsumerGroupMetadata": "tidelog.model",
     "ConsumerGroupState": "tidelog.groups.descriptions",
-    "ConsumerRebalanceListener": "tidelog.groups.rebalance_listener",
-    "ConsumerRecord": "tidelog.fetch_buffer",
-    "ElectionType": "tidelog.partition_messages",
+    "ConsumerRebalanceListener": "tidelog.groups.membership.rebalance_listener",
+    "ConsumerRecord": "tidelog.client.consumer.fetch_buffer",
+    "ElectionType": "tidelog.protocol.partition_messages",
     "Endpoint": "tidelog.model",
-    "FetchedBatches": "tidelog.fetch_buffer",
+    "FetchedBatches": "tidelog.client.consumer.fetch_buffer",
     "MemberDescription": "tidelog.groups.descriptions",
-    "NewPartitions": "tidelog.partition_messages",
-    "NewTopic": "tidelog.messages",
+    "NewPartitions": "tidelog.protocol.partition_messages",
+    "NewTopic": "tidelog.protocol.messages",
     "NoOffset": "tidelog.model",
     "OffsetAndMetadata": "tidelog.model",
     "OffsetAndTimestamp": "tidelog.model",
     "OffsetOutcome": "tidelog.model",
     "OffsetReset": "tidelog.groups.reset",
-    "OlderRecords": "tidelog.starting_points",
-    "PartitionDescription": "tidelog.descriptions",
+    "OlderRecords": "tidelog.client.consumer.seek_to_time",
+    "PartitionDescription": "tidelog.client.admin.admin_results",
     "PartitionLag": "tidelog.groups.lag",
-    "PartitionReassignment": "tidelog.partition_messages",
-    "Producer": "tidelog.producer",
-    "RecordFuture": "tidelog.record_future",
-    "RecordRun": "tidelog.record_future",
-    "RunPart": "tidelog.record_future",
+    "PartitionReassignment": "tidelog.protocol.partition_messages",
+    "Producer": "tidelog.client.producer.producer",
+    "RecordFuture": "tidelog.client.producer.record_future",
+    "RecordRun": "tidelog.client.producer.record_future",
+    "RunPart": "tidelog.client.producer.record_future",
     "RecordMetadata": "tidelog.model",
     "ShiftBy": "tidelog.groups.reset",
-    "StartReason": "tidelog.starting_points",
-    "StartingPoint": "tidelog.starting_points",
+    "StartReason": "tidelog.client.consumer.seek_to_time",
+    "StartingPoint": "tidelog.client.consumer.seek_to_time",
     "TidelogError": "tidelog.errors",
     "ToCurrent": "tidelog.groups.reset",
     "ToEarliest": "tidelog.groups.reset",
     "ToLatest": "tidelog.groups.reset",
     "ToOffset": "tidelog.groups.reset",
     "ToTime": "tidelog.groups.reset",
-    "TopicDescription": "tidelog.descriptions",
+    "TopicDescription": "tidelog.client.admin.admin_results",
     "TopicPartition": "tidelog.model",
 }
 _ROOMS = ("aio", "errors")

@@ -14,9 +14,9 @@ from enum import IntEnum
 from operator import index
 from typing import Any, NoReturn, TypeVar
 
-from tidelog.codec import MAX_STRING
 from tidelog.errors import ArgumentTypeError, ArgumentValueError, InvalidGroupIdError, InvalidTopicError
 from tidelog.model import Buffer, OffsetAndMetadata, TopicPartition, validate_topic
+from tidelog.protocol.codec import MAX_STRING
 
 K = TypeVar("K")
 T = TypeVar("T")

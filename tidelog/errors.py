@@ -185,14 +185,14 @@ class OffsetOutOfRangeError(BrokerError):
         offset: int = -1,
         first: int = -1,
         end: int = -1,
-        made_anew: bool = False,
+        on_topic_recreated: bool = False,
     ) -> None:
         super().__init__(*args)
         self.topic_partition = topic_partition
         self.offset = offset
         self.first = first
         self.end = end
-        self.made_anew = made_anew
+        self.on_topic_recreated = on_topic_recreated
 
 
 class LogTruncationError(OffsetOutOfRangeError):

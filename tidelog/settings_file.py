@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from tidelog.errors import ConfigError
-from tidelog.frozen import frozen
+from tidelog.frozen_dataclass import frozen
 
 _OPENING, _CLOSING, _LINE_END = ("[", "{"), ("]", "}"), "\n"
 #: What ends a line or a bracket, and what only looks so: strings and comments. A string in three quotes may end with

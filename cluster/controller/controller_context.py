@@ -7,7 +7,8 @@ from collections.abc import Iterable, Mapping
 from cluster.controller.effects import Effect, SendLeaderAndIsr, SendStopReplica
 from cluster.controller.reassignment import ReassignmentProgress
 from cluster.state import BrokerRegistration, TopicAssignment, VersionedState
-from tidelog.control_messages import (
+from tidelog.model import TopicPartition
+from tidelog.protocol.control_messages import (
     ANY_EPOCH,
     BrokerInfo,
     ListenerAddress,
@@ -15,7 +16,6 @@ from tidelog.control_messages import (
     StopReplicaPartition,
     TopicInfo,
 )
-from tidelog.model import TopicPartition
 
 
 class ControllerContext:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from cluster.state import BrokerRegistration, PartitionState, VersionedState
-from tidelog.control_messages import PartitionStateMessage, StopReplicaPartition
 from tidelog.model import TopicPartition
+from tidelog.protocol.control_messages import PartitionStateMessage, StopReplicaPartition
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from cluster.state import PartitionState
-from tidelog.frozen import frozen
+from tidelog.frozen_dataclass import frozen
 
 
 @dataclass(frozen=True, slots=True, order=True)

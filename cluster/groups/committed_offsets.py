@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 
-from tidelog.frozen import frozen
+from tidelog.frozen_dataclass import frozen
 from tidelog.groups.offsets_topic import Commit
 from tidelog.model import TopicPartition
 

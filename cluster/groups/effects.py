@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from tidelog.errors import BrokerError
-from tidelog.frozen import frozen
+from tidelog.frozen_dataclass import frozen
 
 
 @frozen

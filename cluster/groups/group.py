@@ -32,9 +32,9 @@ from tidelog.errors import (
     RebalanceInProgressError,
     UnknownMemberIdError,
 )
-from tidelog.frozen import frozen
-from tidelog.group_messages import MemberStage
+from tidelog.frozen_dataclass import frozen
 from tidelog.groups.offsets_topic import GroupRecord
+from tidelog.protocol.group_messages import MemberStage
 
 
 class GroupState(Enum):

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from cluster.groups.effects import Answer, Joined, Synced
 from tidelog.errors import BrokerError
-from tidelog.frozen import frozen
+from tidelog.frozen_dataclass import frozen
 from tidelog.groups.offsets_topic import MemberRecord
 
 #: How long a newcomer is waited for whose request is waiting itself: its connection may be gone (as in Kafka).

@@ -19,7 +19,7 @@ from typing import Protocol
 
 from cluster.backoff import Backoff
 from tidelog.errors import BrokerError, OffsetOutOfRangeError
-from tidelog.frozen import frozen
+from tidelog.frozen_dataclass import frozen
 
 UNKNOWN_EPOCH = -1
 

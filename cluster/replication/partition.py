@@ -25,7 +25,7 @@ from dataclasses import replace
 from enum import Enum
 
 from cluster.state import PartitionState, VersionedState
-from tidelog.frozen import frozen
+from tidelog.frozen_dataclass import frozen
 from tidelog.model import NO_LEADER, TopicPartition
 
 UNKNOWN_OFFSET = -1

@@ -13,8 +13,8 @@ from typing import Any
 
 from cluster.state import NO_VERSION, BrokerRegistration, PartitionState, TopicAssignment
 from tidelog.errors import TidelogError
-from tidelog.listeners import BROKERS, CLIENTS, Listener
 from tidelog.model import Endpoint, TopicPartition
+from tidelog.protocol.listeners import BROKERS, CLIENTS, Listener
 
 CONTROLLER = "/controller"
 CONTROLLER_EPOCH = "/controller_epoch"

@@ -12,7 +12,6 @@ from cluster.controller.effects import AskLogEnds, SendLeaderAndIsr, SendMetadat
 from cluster.controller.liveness import NEVER
 from cluster.state import BrokerRegistration
 from node.controller.outbox import Batch, Outbox, QuestionBatch
-from tidelog.connection import Connection
 from tidelog.errors import (
     BrokerError,
     DisconnectedError,
@@ -21,8 +20,9 @@ from tidelog.errors import (
     TidelogError,
     TimeoutError,
 )
-from tidelog.messages import Request, Response
 from tidelog.model import Endpoint
+from tidelog.protocol.messages import Request, Response
+from tidelog.protocol.native.connection import Connection
 
 log = logging.getLogger(__name__)
 

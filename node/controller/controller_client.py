@@ -8,7 +8,7 @@ from typing import Protocol, TypeVar, cast
 from node.identity import Identity
 from node.metadata_cache import MetadataCache
 from tidelog.errors import BrokerNotAvailableError
-from tidelog.messages import Request, Response
+from tidelog.protocol.messages import Request, Response
 
 Req = TypeVar("Req", bound=Request)
 Res = TypeVar("Res", bound=Response)

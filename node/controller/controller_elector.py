@@ -30,17 +30,15 @@ from node.identity import Identity
 from node.internal_topics import InternalTopicRules
 from node.settings import BrokerSettings
 from tidelog.clock import Clock
-from tidelog.control_messages import ControlledShutdownRequest, ControlledShutdownResponse
 from tidelog.errors import (
     BrokerError,
     NotControllerError,
     StaleBrokerEpochError,
     TidelogError,
 )
-from tidelog.messages import (
-    DescribePartition,
-)
 from tidelog.model import NO_LEADER, Endpoint
+from tidelog.protocol.control_messages import ControlledShutdownRequest, ControlledShutdownResponse
+from tidelog.protocol.messages import DescribePartition
 
 log = logging.getLogger(__name__)
 

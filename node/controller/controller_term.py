@@ -41,14 +41,10 @@ from node.controller.failure_detector import FailureDetector, FenceLimiter, Prob
 from node.controller.outbox import Batch, QuestionBatch, StateBatch, StopBatch
 from node.runtime.condition import Condition
 from tidelog.clock import Clock
-from tidelog.control_messages import (
-    LeaderAndIsrResponse,
-    LogEndsResponse,
-    StopReplicaResponse,
-)
 from tidelog.errors import IneligibleReplicaError, NotControllerError, NotLeaderOrFollowerError, StorageError
-from tidelog.messages import Request, Response
 from tidelog.model import NO_LEADER, Endpoint, TopicPartition
+from tidelog.protocol.control_messages import LeaderAndIsrResponse, LogEndsResponse, StopReplicaResponse
+from tidelog.protocol.messages import Request, Response
 
 log = logging.getLogger(__name__)
 

@@ -15,10 +15,10 @@ from collections.abc import Awaitable, Callable
 from enum import Enum
 
 from cluster.state import BrokerRegistration
-from tidelog.addresses import resolve
 from tidelog.clock import Clock
 from tidelog.errors import TidelogError
 from tidelog.model import Endpoint
+from tidelog.protocol.addresses import resolve
 
 log = logging.getLogger(__name__)
 

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from cluster.controller.controller import Controller
-from tidelog.control_messages import (
+from tidelog.model import TopicPartition
+from tidelog.protocol.control_messages import (
     LeaderAndIsrRequest,
     LogEndsRequest,
     PartitionStateMessage,
@@ -19,8 +20,7 @@ from tidelog.control_messages import (
     StopReplicaRequest,
     UpdateMetadataRequest,
 )
-from tidelog.messages import DescribePartition, Request
-from tidelog.model import TopicPartition
+from tidelog.protocol.messages import DescribePartition, Request
 
 #: Entries of one request, so that a request stays far below the largest frame.
 MAX_ENTRIES = 2000

@@ -20,7 +20,8 @@ from tidelog.errors import (
     TopicAlreadyExistsError,
     UnknownTopicOrPartitionError,
 )
-from tidelog.messages import (
+from tidelog.model import TopicPartition
+from tidelog.protocol.messages import (
     CreatedTopic,
     CreateTopicsRequest,
     CreateTopicsResponse,
@@ -29,7 +30,6 @@ from tidelog.messages import (
     DeleteTopicsResponse,
     NewTopic,
 )
-from tidelog.model import TopicPartition
 
 
 class TopicCommands:

@@ -18,9 +18,9 @@ from tidelog.errors import (
     NoReassignmentInProgressError,
     TopicAlreadyExistsError,
 )
-from tidelog.messages import NewTopic
 from tidelog.model import TopicPartition, validate_topic
-from tidelog.partition_messages import NewPartitions, WantedReplicas
+from tidelog.protocol.messages import NewTopic
+from tidelog.protocol.partition_messages import NewPartitions, WantedReplicas
 
 #: One znode holds the assignment of all partitions, and has to stay below ZooKeeper's 1 MB.
 MAX_PARTITIONS = 10_000

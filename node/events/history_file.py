@@ -14,8 +14,8 @@ from node.events.recorder import Events
 from tidelog.checker import broker_events
 from tidelog.checker.broker_events import Broker, BrokerEvent
 from tidelog.checker.history import HistoryWriter
-from tidelog.messages import ApiKey
 from tidelog.model import TopicPartition
+from tidelog.protocol.messages import ApiKey
 
 log = logging.getLogger(__name__)
 

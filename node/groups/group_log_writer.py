@@ -22,7 +22,7 @@ from tidelog.errors import (
     UnknownTopicOrPartitionError,
     error_for,
 )
-from tidelog.messages import Response
+from tidelog.protocol.messages import Response
 from tidelog.records import encode_batch
 
 #: What a failed write is to whoever waits for it, as Kafka has it. Of these nobody knows whether it will count.

@@ -14,7 +14,7 @@ from tidelog.errors import (
     InvalidSessionTimeoutError,
     UnknownMemberIdError,
 )
-from tidelog.group_messages import (
+from tidelog.protocol.group_messages import (
     HeartbeatRequest,
     JoinGroupRequest,
     LeaveGroupRequest,

@@ -20,7 +20,10 @@ from tidelog.errors import (
     OffsetMetadataTooLargeError,
     UnknownTopicOrPartitionError,
 )
-from tidelog.group_messages import (
+from tidelog.groups.assignment.consumer_protocol import PROTOCOL_TYPE
+from tidelog.groups.offsets_topic import Commit, CommitKey, encode_commit, encode_key
+from tidelog.model import TopicPartition
+from tidelog.protocol.group_messages import (
     CommittedPartition,
     OffsetCommitPartition,
     OffsetCommitRequest,
@@ -28,10 +31,7 @@ from tidelog.group_messages import (
     OffsetFetchPartition,
     OffsetFetchRequest,
 )
-from tidelog.groups.consumer_protocol import PROTOCOL_TYPE
-from tidelog.groups.offsets_topic import Commit, CommitKey, encode_commit, encode_key
-from tidelog.messages import DescribePartition
-from tidelog.model import TopicPartition
+from tidelog.protocol.messages import DescribePartition
 
 #: Told the outcome of each partition of the request, in its order.
 Outcomes = Callable[[tuple[CommittedPartition, ...]], None]

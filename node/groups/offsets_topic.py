@@ -18,7 +18,7 @@ from node.settings import BrokerSettings
 from tidelog.clock import Clock
 from tidelog.errors import TidelogError, TopicAlreadyExistsError, error_for
 from tidelog.groups.offsets_topic import OFFSETS_TOPIC, partition_for
-from tidelog.messages import CreateTopicsRequest, CreateTopicsResponse, NewTopic
+from tidelog.protocol.messages import CreateTopicsRequest, CreateTopicsResponse, NewTopic
 
 log = logging.getLogger(__name__)
 

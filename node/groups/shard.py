@@ -6,7 +6,7 @@ from cluster.groups.committed_offsets import Offsets
 from cluster.groups.group import Group, GroupSettings, GroupState
 from node.replication.replica import Replica
 from tidelog.errors import CorruptMessageError
-from tidelog.groups.consumer_protocol import PROTOCOL_TYPE, decode_subscription
+from tidelog.groups.assignment.consumer_protocol import PROTOCOL_TYPE, decode_subscription
 from tidelog.groups.offsets_topic import GroupRecord
 from tidelog.model import TopicPartition
 

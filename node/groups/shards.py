@@ -21,7 +21,7 @@ from node.replication.replica import Replica
 from node.replication.replica_manager import ReplicaManager
 from node.runtime.latency_histogram import LatencyHistogram
 from tidelog.errors import BrokerError, CorruptMessageError, OffsetOutOfRangeError
-from tidelog.messages import ProducePartitionResponse
+from tidelog.protocol.messages import ProducePartitionResponse
 from tidelog.quantities import count_of
 
 log = logging.getLogger(__name__)

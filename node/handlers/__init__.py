@@ -20,7 +20,7 @@ from node.metadata_cache import MetadataCache
 from node.net.server import RequestContext, is_for_brokers
 from node.replication.replica_manager import ReplicaManager
 from tidelog.errors import ClusterAuthorizationFailedError, UnsupportedVersionError
-from tidelog.messages import ApiKey, Request
+from tidelog.protocol.messages import ApiKey, Request
 
 __all__ = ["Handlers"]
 

@@ -1,4 +1,4 @@
-"""What administers settings, records and disks; see `tidelog.admin_messages`."""
+"""What administers settings, records and disks; see `tidelog.protocol.admin_messages`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from node.handlers.inspection.log_dirs import LogDirs
 from node.handlers.records.record_deletion import delete_records
 from node.replication.replica_manager import ReplicaManager
 from node.settings import BrokerSettings
-from tidelog.messages import ApiKey
+from tidelog.protocol.messages import ApiKey
 
 
 def admin_handlers(replicas: ReplicaManager, settings: BrokerSettings, topics: Topics) -> HandlerTable:

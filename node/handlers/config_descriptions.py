@@ -10,7 +10,7 @@ from node.settings import BrokerSettings
 from storage.configs.broker_config import SYNONYMS
 from storage.configs.log_config import LogConfig, config_type
 from storage.configs.parsers import INT32_MAX, as_text
-from tidelog.admin_messages import ConfigEntry, ConfigSource, ConfigSynonym, ConfigType
+from tidelog.protocol.admin_messages import ConfigEntry, ConfigSource, ConfigSynonym, ConfigType
 
 
 def given_by_kafkas_names(settings: BrokerSettings) -> dict[str, str]:

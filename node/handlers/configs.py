@@ -24,7 +24,15 @@ from node.runtime.lock_with_deadline import turn
 from node.settings import BrokerSettings
 from storage.configs.descriptions import describe_topic
 from storage.configs.incremental_changes import changed
-from tidelog.admin_messages import (
+from tidelog.clock import Clock
+from tidelog.errors import (
+    BrokerError,
+    InvalidConfigError,
+    InvalidRequestError,
+    UnknownTopicOrPartitionError,
+)
+from tidelog.model import validate_topic
+from tidelog.protocol.admin_messages import (
     AlteredConfigs,
     ConfigAlteration,
     ConfigEntry,
@@ -36,14 +44,6 @@ from tidelog.admin_messages import (
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
 )
-from tidelog.clock import Clock
-from tidelog.errors import (
-    BrokerError,
-    InvalidConfigError,
-    InvalidRequestError,
-    UnknownTopicOrPartitionError,
-)
-from tidelog.model import validate_topic
 
 log = logging.getLogger(__name__)
 

@@ -6,7 +6,7 @@ from typing import Protocol
 
 from node.controller.partition_commands import PartitionCommands
 from node.controller.topic_commands import TopicCommands
-from tidelog.control_messages import ControlledShutdownRequest, ControlledShutdownResponse
+from tidelog.protocol.control_messages import ControlledShutdownRequest, ControlledShutdownResponse
 
 
 class ControllerProtocol(Protocol):

@@ -18,7 +18,18 @@ from node.replication.replica import Replica
 from node.replication.replica_manager import ReplicaManager
 from node.runtime.lock_with_deadline import turn
 from storage.descriptor_reserve import OutOfDescriptorsError
-from tidelog.control_messages import (
+from tidelog.errors import (
+    BrokerError,
+    FencedLeaderEpochError,
+    IneligibleReplicaError,
+    RequestTimedOutError,
+    StaleBrokerEpochError,
+    StaleControllerEpochError,
+    StorageError,
+    UnknownTopicIdError,
+)
+from tidelog.model import NO_LEADER, TopicPartition
+from tidelog.protocol.control_messages import (
     ANY_EPOCH,
     BrokerInfo,
     ControllerRequest,
@@ -37,17 +48,6 @@ from tidelog.control_messages import (
     UpdateMetadataRequest,
     UpdateMetadataResponse,
 )
-from tidelog.errors import (
-    BrokerError,
-    FencedLeaderEpochError,
-    IneligibleReplicaError,
-    RequestTimedOutError,
-    StaleBrokerEpochError,
-    StaleControllerEpochError,
-    StorageError,
-    UnknownTopicIdError,
-)
-from tidelog.model import NO_LEADER, TopicPartition
 from tidelog.quantities import count_of, first_of
 
 log = logging.getLogger(__name__)

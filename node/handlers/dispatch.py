@@ -7,7 +7,7 @@ from typing import Any
 
 from node.net.server import RequestContext
 from node.runtime.deferred_response import DeferredResponse
-from tidelog.messages import ApiKey, Response
+from tidelog.protocol.messages import ApiKey, Response
 
 #: None where no response is wanted.
 Outcome = Response | DeferredResponse | Awaitable[Response] | None

@@ -1,4 +1,4 @@
-"""Consumer groups and what they commit: `tidelog.group_messages` in, the coordinator's answers out.
+"""Consumer groups and what they commit: `tidelog.protocol.group_messages` in, the coordinator's answers out.
 
 Errors stand where Kafka has them: in the answer's own code where it has one, else with each entry.
 """
@@ -20,7 +20,8 @@ from node.metadata_cache import MetadataCache
 from node.net.server import RequestContext
 from node.runtime.deferred_response import DeferredResponse
 from tidelog.errors import BrokerError, CoordinatorNotAvailableError, InvalidRequestError, MemberIdRequiredError
-from tidelog.group_messages import (
+from tidelog.groups.offsets_topic import OFFSETS_TOPIC
+from tidelog.protocol.group_messages import (
     CommittedPartition,
     Coordinator,
     DeletedGroup,
@@ -51,8 +52,7 @@ from tidelog.group_messages import (
     SyncGroupRequest,
     SyncGroupResponse,
 )
-from tidelog.groups.offsets_topic import OFFSETS_TOPIC
-from tidelog.messages import ApiKey, Response
+from tidelog.protocol.messages import ApiKey, Response
 
 #: Kafka's `key_type` of a group; transactions have none here.
 GROUP_KEY = 0

@@ -1,4 +1,4 @@
-"""What an operator's commands ask; see `tidelog.operator_messages`."""
+"""What an operator's commands ask; see `tidelog.protocol.operator_messages`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from node.handlers.inspection.examine_replica import ReplicaExaminations
 from node.observability.health_endpoints import HealthEndpoints
 from node.replication.replica_manager import ReplicaManager
 from node.settings import BrokerSettings
-from tidelog.messages import ApiKey
+from tidelog.protocol.messages import ApiKey
 
 
 def operator_handlers(replicas: ReplicaManager, observation: HealthEndpoints, settings: BrokerSettings) -> HandlerTable:

@@ -7,7 +7,7 @@ import logging
 from typing import Protocol
 
 from tidelog.errors import BrokerNotAvailableError, InvalidRequestError, TidelogError
-from tidelog.messages import InitProducerIdRequest, InitProducerIdResponse
+from tidelog.protocol.messages import InitProducerIdRequest, InitProducerIdResponse
 
 log = logging.getLogger(__name__)
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from tidelog.control_messages import BrokerInfo, LeaderAndIsrRequest
 from tidelog.model import TopicPartition
+from tidelog.protocol.control_messages import BrokerInfo, LeaderAndIsrRequest
 
 
 class StrayPartitions:

@@ -27,7 +27,9 @@ from tidelog.errors import (
     UnknownServerError,
     UnknownTopicOrPartitionError,
 )
-from tidelog.group_messages import (
+from tidelog.groups.zookeeper_names import group_in_path_or_raise
+from tidelog.model import TopicPartition
+from tidelog.protocol.group_messages import (
     CommittedPartition,
     ListedGroup,
     ListGroupsResponse,
@@ -38,8 +40,6 @@ from tidelog.group_messages import (
     OffsetFetchRequest,
     OffsetFetchResponse,
 )
-from tidelog.groups.zookeeper_names import group_in_path_or_raise
-from tidelog.model import TopicPartition
 
 log = logging.getLogger(__name__)
 

@@ -14,9 +14,9 @@ import socket
 from collections.abc import Awaitable, Callable
 from ipaddress import ip_address
 
-from tidelog.addresses import resolve
-from tidelog.frozen import frozen
+from tidelog.frozen_dataclass import frozen
 from tidelog.model import Endpoint
+from tidelog.protocol.addresses import resolve
 
 log = logging.getLogger(__name__)
 

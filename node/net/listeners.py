@@ -12,8 +12,8 @@ from ipaddress import IPv4Address, IPv6Address, ip_address
 
 from cluster.state import BrokerRegistration
 from tidelog.errors import ConfigError
-from tidelog.listeners import BROKERS, CLIENTS, Listener
 from tidelog.model import Endpoint
+from tidelog.protocol.listeners import BROKERS, CLIENTS, Listener
 
 
 @dataclass(frozen=True, slots=True)

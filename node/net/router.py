@@ -17,7 +17,7 @@ from typing import NamedTuple, Protocol
 import zmq
 
 from tidelog.model import Buffer, Endpoint
-from tidelog.sockets import (
+from tidelog.protocol.native.sockets import (
     READ_BATCH,
     be_ready_for_large_frames,
     descriptor_of,

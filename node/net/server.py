@@ -19,18 +19,7 @@ from node.identity import Identity
 from node.net.router import Listen, Listening, Router
 from node.runtime.deferred_response import DeferredResponse
 from node.runtime.latency_histogram import RequestTimes
-from tidelog.admin_messages import ADMIN_REQUESTS
 from tidelog.clock import Clock
-from tidelog.codec import (
-    MAX_BROKER_ENVELOPE_BYTES,
-    MAX_CLIENT_ENVELOPE_BYTES,
-    Body,
-    RequestHeader,
-    ResponseHeader,
-    decode_request,
-    encode,
-)
-from tidelog.control_messages import CONTROL_REQUESTS
 from tidelog.errors import (
     BrokerError,
     ClusterAuthorizationFailedError,
@@ -42,10 +31,23 @@ from tidelog.errors import (
     UnknownServerError,
     UnsupportedVersionError,
 )
-from tidelog.frozen import frozen
-from tidelog.group_messages import GROUP_REQUESTS, JoinGroupRequest
-from tidelog.listeners import CLIENTS
-from tidelog.messages import (
+from tidelog.frozen_dataclass import frozen
+from tidelog.model import Buffer, Endpoint
+from tidelog.protocol.admin_messages import ADMIN_REQUESTS
+from tidelog.protocol.codec import (
+    MAX_BROKER_ENVELOPE_BYTES,
+    MAX_CLIENT_ENVELOPE_BYTES,
+    Body,
+    RequestHeader,
+    ResponseHeader,
+    decode_request,
+    encode,
+)
+from tidelog.protocol.control_messages import CONTROL_REQUESTS
+from tidelog.protocol.group_messages import GROUP_REQUESTS, JoinGroupRequest
+from tidelog.protocol.list_offsets_v0_messages import SEGMENT_REQUESTS
+from tidelog.protocol.listeners import CLIENTS
+from tidelog.protocol.messages import (
     CLIENT_REQUESTS,
     ApiRange,
     ApiVersionsRequest,
@@ -53,11 +55,9 @@ from tidelog.messages import (
     Request,
     Response,
 )
-from tidelog.model import Buffer, Endpoint
-from tidelog.operator_messages import OPERATOR_REQUESTS
-from tidelog.partition_messages import PARTITION_REQUESTS
-from tidelog.segment_messages import SEGMENT_REQUESTS
-from tidelog.sockets import host_of_sender
+from tidelog.protocol.native.sockets import host_of_sender
+from tidelog.protocol.operator_messages import OPERATOR_REQUESTS
+from tidelog.protocol.partition_messages import PARTITION_REQUESTS
 
 log = logging.getLogger(__name__)
 

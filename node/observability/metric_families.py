@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from node.runtime.latency_histogram import LatencyHistogram
-from tidelog.frozen import frozen
+from tidelog.frozen_dataclass import frozen
 
 
 class Kind(Enum):

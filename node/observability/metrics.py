@@ -21,8 +21,8 @@ from node.purgatory.purgatories import Purgatories
 from node.replication.replica_manager import ReplicaManager
 from node.runtime.latency_histogram import RequestTimes
 from tidelog.errors import error_for
-from tidelog.messages import ApiKey
 from tidelog.model import TopicPartition
+from tidelog.protocol.messages import ApiKey
 
 #: Replicas that are looked at before other work gets a turn of the loop.
 _TURN = 64

@@ -10,7 +10,7 @@ from node.purgatory.purgatory import DelayedOperation
 from node.replication.replica import Replica
 from node.runtime.deferred_response import DeferredResponse
 from tidelog.errors import NotEnoughReplicasAfterAppendError, NotLeaderOrFollowerError, RequestTimedOutError
-from tidelog.messages import ProducePartitionResponse, ProduceResponse, Response
+from tidelog.protocol.messages import ProducePartitionResponse, ProduceResponse, Response
 
 
 class DelayedResponse(DelayedOperation):

@@ -12,8 +12,8 @@ from typing import Any
 from node.purgatory.delayed_produce import DelayedProduce, DelayedResponse
 from node.purgatory.purgatory import Purgatory
 from node.replication.fetch_sessions import FetchSession, FetchSessions
+from tidelog.client.async_event import Signal
 from tidelog.model import TopicPartition
-from tidelog.signals import Signal
 
 
 class Purgatories:

@@ -17,8 +17,8 @@ from dataclasses import dataclass
 
 from node.replication.replica import Replica
 from tidelog.errors import FetchSessionIdNotFoundError, InvalidFetchSessionEpochError
-from tidelog.messages import FetchPartition
 from tidelog.model import TopicPartition
+from tidelog.protocol.messages import FetchPartition
 
 #: One for each follower is needed. Beyond it the one that was silent the longest begins anew when it comes back.
 MAX_SESSIONS = 1000

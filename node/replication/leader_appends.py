@@ -12,8 +12,8 @@ from node.replication.replica_manager import ReplicaManager
 from node.runtime.deferred_response import DeferredResponse
 from storage.log.batch_validation import ValidatedBatch, admit_own
 from tidelog.errors import BrokerError, NotEnoughReplicasError, NotLeaderOrFollowerError
-from tidelog.messages import ProducePartitionResponse, ProduceResponse, RecordError
 from tidelog.model import Buffer, TopicPartition
+from tidelog.protocol.messages import ProducePartitionResponse, ProduceResponse, RecordError
 
 ACKS_NONE = 0
 ACKS_ALL = -1

@@ -15,9 +15,9 @@ from node.replication.replica import Replica
 from node.replication.replica_ports import Logs, Offload
 from storage.descriptor_reserve import OutOfDescriptorsError
 from storage.directory.leadership_checkpoint import Leadership
-from tidelog.control_messages import PartitionStateMessage
 from tidelog.errors import BrokerError, FencedLeaderEpochError, NotLeaderOrFollowerError
 from tidelog.model import TopicPartition
+from tidelog.protocol.control_messages import PartitionStateMessage
 
 #: ISRs that change within this time are written down together.
 _GATHERING_S = 0.05

@@ -15,9 +15,9 @@ from typing import Protocol, TypeVar
 from node.replication.replica import Replica
 from node.replication.replica_manager import ReplicaManager
 from node.settings import BrokerSettings
+from tidelog.client.async_event import Flag
 from tidelog.clock import Clock
 from tidelog.model import TopicPartition
-from tidelog.signals import Flag
 
 log = logging.getLogger(__name__)
 

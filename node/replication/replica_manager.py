@@ -27,7 +27,6 @@ from storage.configs.log_config import LogConfig
 from storage.descriptor_reserve import OutOfDescriptorsError
 from storage.directory.directory_checkpoints import Committed
 from tidelog.clock import Clock
-from tidelog.control_messages import TopicInfo
 from tidelog.errors import (
     BrokerError,
     IneligibleReplicaError,
@@ -36,6 +35,7 @@ from tidelog.errors import (
     UnknownTopicOrPartitionError,
 )
 from tidelog.model import TopicPartition
+from tidelog.protocol.control_messages import TopicInfo
 
 log = logging.getLogger(__name__)
 

@@ -11,9 +11,9 @@ from node.replication.replica import Replica, ReplicaLog
 from storage.configs.log_config import LogConfig
 from storage.directory.directory_checkpoints import Committed
 from storage.directory.leadership_checkpoint import Leadership
-from tidelog.control_messages import BrokerInfo
 from tidelog.errors import StorageError
 from tidelog.model import TopicPartition
+from tidelog.protocol.control_messages import BrokerInfo
 
 T = TypeVar("T")
 P = ParamSpec("P")

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Generator
 from typing import Any
 
-from tidelog.messages import Response
+from tidelog.protocol.messages import Response
 
 
 class DeferredResponse:

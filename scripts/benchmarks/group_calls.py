@@ -8,9 +8,9 @@ from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
 
 from benchmarks.figures import NotMeasured
-from tidelog.connection import Connection
 from tidelog.errors import BrokerError, TidelogError, error_for, raise_first
-from tidelog.group_messages import (
+from tidelog.model import Endpoint, TopicPartition
+from tidelog.protocol.group_messages import (
     FindCoordinatorRequest,
     FindCoordinatorResponse,
     OffsetCommitPartition,
@@ -19,8 +19,8 @@ from tidelog.group_messages import (
     OffsetFetchRequest,
     OffsetFetchResponse,
 )
-from tidelog.messages import DescribePartition
-from tidelog.model import Endpoint, TopicPartition
+from tidelog.protocol.messages import DescribePartition
+from tidelog.protocol.native.connection import Connection
 
 TIMEOUT_MS = 60_000
 _LOOK_AGAIN_S = 0.02

@@ -14,7 +14,7 @@ from benchmarks import machine, reading
 from benchmarks.figures import NotMeasured
 from benchmarks.lab import ClusterUnderTest
 from tidelog import Producer, RecordFuture, TopicPartition
-from tidelog.settings import ProducerOptions
+from tidelog.client.settings import ProducerOptions
 
 #: Different values, made before the clock starts.
 VALUES = 1 << 12

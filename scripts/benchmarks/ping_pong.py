@@ -16,7 +16,7 @@ import zmq
 
 from benchmarks.figures import NotMeasured
 from tidelog.model import Buffer
-from tidelog.sockets import descriptor_of, has_input, open_socket, receive_message, send_message
+from tidelog.protocol.native.sockets import descriptor_of, has_input, open_socket, receive_message, send_message
 
 _MESSAGE = bytes(60)
 _WARM_UP = 500

@@ -14,8 +14,8 @@ from typing import ClassVar
 
 from benchmarks.load import FLUSH_S, Load
 from tidelog import Producer, RecordFuture
+from tidelog.client.settings import ProducerOptions
 from tidelog.records import BatchBuilder
-from tidelog.settings import ProducerOptions
 
 BATCH_BYTES = 64 << 10
 #: A producer has one batch of a partition in flight at a time; several share the work as tools beside each other do.

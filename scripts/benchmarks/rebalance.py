@@ -13,18 +13,9 @@ import uvloop
 from benchmarks import group_calls
 from benchmarks.figures import Benchmark, Figure, NotMeasured
 from benchmarks.lab import Lab
-from tidelog.connection import Connection
 from tidelog.errors import MemberIdRequiredError, error_for
-from tidelog.group_messages import (
-    JoinGroupProtocol,
-    JoinGroupRequest,
-    JoinGroupResponse,
-    SyncGroupAssignment,
-    SyncGroupRequest,
-    SyncGroupResponse,
-)
-from tidelog.groups.assignors import ASSIGNORS, Candidate
-from tidelog.groups.consumer_protocol import (
+from tidelog.groups.assignment.assignors import ASSIGNORS, Candidate
+from tidelog.groups.assignment.consumer_protocol import (
     PROTOCOL_TYPE,
     Subscription,
     decode_assignment,
@@ -33,6 +24,15 @@ from tidelog.groups.consumer_protocol import (
     encode_subscription,
 )
 from tidelog.model import TopicPartition
+from tidelog.protocol.group_messages import (
+    JoinGroupProtocol,
+    JoinGroupRequest,
+    JoinGroupResponse,
+    SyncGroupAssignment,
+    SyncGroupRequest,
+    SyncGroupResponse,
+)
+from tidelog.protocol.native.connection import Connection
 
 MEMBERS, PARTITIONS = 50, 200
 _ROUNDS = 3

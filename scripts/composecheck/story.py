@@ -12,9 +12,9 @@ from composecheck.engine import SERVICES, Containers, Failed, wait_for
 from composecheck.load import Load, Promise, read_back
 from composecheck.reading import read, tools
 from tidelog import Admin, TopicPartition
-from tidelog.descriptions import PartitionDescription
-from tidelog.messages import NewTopic
+from tidelog.client.admin.admin_results import PartitionDescription
 from tidelog.model import Endpoint
+from tidelog.protocol.messages import NewTopic
 
 HOST = {1: Endpoint("127.0.0.1", 9611), 2: Endpoint("127.0.0.1", 9612), 3: Endpoint("127.0.0.1", 9613)}
 NETWORK = {1: Endpoint("broker-1", 9600), 2: Endpoint("broker-2", 9600), 3: Endpoint("broker-3", 9600)}

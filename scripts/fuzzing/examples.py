@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import fields
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
-from tidelog.messages import Message
 from tidelog.model import Buffer
+from tidelog.protocol.messages import Message
 
 #: What the fields of the first example hold, and of the second.
 _FILLINGS: Sequence[dict[Any, Any]] = (

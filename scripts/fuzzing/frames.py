@@ -11,23 +11,17 @@ from node.identity import Identity
 from node.net.router import NOTHING_UNREAD, OnMessage, Unread
 from node.net.server import RequestContext, Server
 from node.runtime.deferred_response import DeferredResponse
-from tidelog.admin_messages import ADMIN_REQUESTS
 from tidelog.clock import SystemClock
-from tidelog.codec import (
-    RequestHeader,
-    ResponseHeader,
-    decode_request,
-    decode_response,
-    encode,
-)
-from tidelog.control_messages import CONTROL_REQUESTS
 from tidelog.errors import InvalidRequestError, ProtocolError, UnknownServerError
-from tidelog.group_messages import GROUP_REQUESTS
-from tidelog.messages import CLIENT_REQUESTS, Message, Request, Response
 from tidelog.model import Buffer, Endpoint
-from tidelog.operator_messages import OPERATOR_REQUESTS
-from tidelog.partition_messages import PARTITION_REQUESTS
-from tidelog.segment_messages import SEGMENT_REQUESTS
+from tidelog.protocol.admin_messages import ADMIN_REQUESTS
+from tidelog.protocol.codec import RequestHeader, ResponseHeader, decode_request, decode_response, encode
+from tidelog.protocol.control_messages import CONTROL_REQUESTS
+from tidelog.protocol.group_messages import GROUP_REQUESTS
+from tidelog.protocol.list_offsets_v0_messages import SEGMENT_REQUESTS
+from tidelog.protocol.messages import CLIENT_REQUESTS, Message, Request, Response
+from tidelog.protocol.operator_messages import OPERATOR_REQUESTS
+from tidelog.protocol.partition_messages import PARTITION_REQUESTS
 
 REQUESTS: tuple[type[Request], ...] = (
     *CLIENT_REQUESTS,

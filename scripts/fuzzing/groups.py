@@ -7,8 +7,8 @@ from typing import TypeVar
 
 from fuzzing.target import Target, check
 from tidelog.errors import CorruptMessageError
-from tidelog.groups import consumer_protocol as protocol
 from tidelog.groups import offsets_topic as topic
+from tidelog.groups.assignment import consumer_protocol as protocol
 from tidelog.model import TopicPartition
 
 T = TypeVar("T")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tidelog import Admin, NewTopic
 from tidelog.local.cluster import LocalCluster
-from tidelog.local.process import Process
+from tidelog.local.processes.process import Process
 
 TOPIC = "lines"
 PARTITIONS = 6

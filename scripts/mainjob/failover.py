@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from mainjob.feed import Feed
 from tidelog import Admin, PartitionDescription
-from tidelog.local.process import Process
+from tidelog.local.processes.process import Process
 from tidelog.model import NO_LEADER
 
 

@@ -26,8 +26,8 @@ from simulation.page_cache import Fate
 from simulation.timeline import NS_PER_MS, Process, Timeline
 from storage.files import Files
 from tidelog.checker.broker_events import BrokerEvent, Resources
-from tidelog.dealer import Dial
 from tidelog.model import Endpoint, TopicPartition
+from tidelog.protocol.native.dealer import Dial
 
 #: From one broker to another.
 _LINES = 2

@@ -17,9 +17,9 @@ from simulation.timeline import NS_PER_MS, NS_PER_S, Process
 from simulation.trace import Trace
 from storage.configs.log_config import LogConfig
 from tidelog.checker.broker_events import BrokerEvent
-from tidelog.connection import Connection
 from tidelog.groups.offsets_topic import OFFSETS_TOPIC
 from tidelog.model import Endpoint, TopicPartition
+from tidelog.protocol.native.connection import Connection
 
 T = TypeVar("T")
 
@@ -87,7 +87,7 @@ class ClientProcess:
                 self.start(self._work)
 
     async def open(self, endpoint: Endpoint, *, client_id: str, timeout_ms: int, cluster_id: str) -> Connection:
-        """`tidelog.client.Opener`."""
+        """`tidelog.client.cluster_client.Opener`."""
         return await Connection.open(
             endpoint,
             client_id=client_id,

@@ -18,7 +18,7 @@ from node.net.router import NOTHING_UNREAD, OnMessage, Unread
 from simulation.timeline import NS_PER_MS, Process, Timeline
 from tidelog.errors import OverloadedError
 from tidelog.model import Buffer, Endpoint
-from tidelog.sockets import HEARTBEAT_INTERVAL_MS, HEARTBEAT_TIMEOUT_MS, MAX_QUEUED
+from tidelog.protocol.native.sockets import HEARTBEAT_INTERVAL_MS, HEARTBEAT_TIMEOUT_MS, MAX_QUEUED
 
 #: A segment that was lost is sent again after so long, then after twice as long, and so on.
 _RETRANSMISSION_MS = 200

@@ -9,13 +9,13 @@ from random import Random
 
 from simulation.cluster import OFFSETS_TPS, ClientProcess, Cluster
 from tidelog.aio import Admin, Consumer
-from tidelog.client_environment import ClientEnvironment
-from tidelog.config_calls import ConfigResource
+from tidelog.client.admin.config_requests import ConfigResource
+from tidelog.client.environment import ClientEnvironment
 from tidelog.errors import TidelogError
 from tidelog.groups.offsets_topic import OFFSETS_TOPIC
-from tidelog.messages import NewTopic
 from tidelog.model import TopicPartition
-from tidelog.partition_messages import ElectionType, NewPartitions
+from tidelog.protocol.messages import NewTopic
+from tidelog.protocol.partition_messages import ElectionType, NewPartitions
 
 _PATIENCE_MS = 8_000
 #: A topic that comes and goes, and that no client of a story knows.

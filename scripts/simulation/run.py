@@ -34,7 +34,7 @@ from tidelog.checker.invariant import Ending, Window
 from tidelog.checker.logs import FinalLog
 from tidelog.checker.operations import Client
 from tidelog.checker.verdict import Verdict
-from tidelog.client_environment import ClientEnvironment
+from tidelog.client.environment import ClientEnvironment
 from tidelog.model import NO_LEADER, TopicPartition
 
 T = TypeVar("T")

@@ -22,7 +22,7 @@ from tidelog.chaos.clients.surroundings import History, Surroundings
 from tidelog.chaos.clients.trimming import Trimmer
 from tidelog.chaos.load import LoadTopic, Times
 from tidelog.checker.operations import Client
-from tidelog.client_environment import ClientEnvironment
+from tidelog.client.environment import ClientEnvironment
 from tidelog.errors import TidelogError, TopicAlreadyExistsError
 
 TOPICS = (

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from storage.configs.broker_config import SYNONYMS
 from storage.configs.docs import MEANINGS
 from storage.configs.log_config import NO_EFFECT, LogConfig, config_type
-from tidelog.admin_messages import ConfigEntry, ConfigSource, ConfigSynonym, ConfigType
+from tidelog.protocol.admin_messages import ConfigEntry, ConfigSource, ConfigSynonym, ConfigType
 
 _BUILT_IN = LogConfig().to_topic_configs()
 

@@ -9,8 +9,8 @@ from collections.abc import Iterable, Mapping
 
 from storage.configs.log_config import LogConfig, config_type, no_such_setting
 from storage.configs.parsers import items
-from tidelog.admin_messages import ConfigChange, ConfigOp, ConfigType
 from tidelog.errors import InvalidConfigError, InvalidRequestError
+from tidelog.protocol.admin_messages import ConfigChange, ConfigOp, ConfigType
 
 
 def changed(configs: Mapping[str, str], changes: Iterable[ConfigChange], defaults: LogConfig) -> dict[str, str]:

@@ -28,9 +28,9 @@ from storage.configs.parsers import (
     ratio,
     throttled_replicas,
 )
-from tidelog.admin_messages import ConfigType
 from tidelog.errors import InvalidConfigError
 from tidelog.nearest_names import nearest_names
+from tidelog.protocol.admin_messages import ConfigType
 from tidelog.records import Codec
 
 _DAY_MS = 24 * 60 * 60 * 1000

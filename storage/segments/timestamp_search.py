@@ -17,7 +17,7 @@ from tidelog.errors import (
     UnreadableRecordsError,
     UnsupportedCompressionTypeError,
 )
-from tidelog.frozen import frozen
+from tidelog.frozen_dataclass import frozen
 from tidelog.model import Buffer
 from tidelog.records import (
     MAX_DECOMPRESSED_BYTES,

@@ -10,7 +10,7 @@ import pytest
 
 from tests.processes.harness.waiting import wait_for
 from tidelog.chaos.undo import UNDO_FILE, UndoFile
-from tidelog.local.process import Process
+from tidelog.local.processes.process import Process
 
 
 @pytest.fixture

@@ -33,8 +33,8 @@ from cluster.state import (
     TopicAssignment,
     VersionedState,
 )
-from tidelog.listeners import BROKERS, CLIENTS
 from tidelog.model import Endpoint, TopicPartition
+from tidelog.protocol.listeners import BROKERS, CLIENTS
 
 TP = TopicPartition("t", 0)
 LISTENERS = {CLIENTS: Endpoint("h", 1), BROKERS: Endpoint("h", 2)}

@@ -16,13 +16,13 @@ from cluster.controller.effects import SendLeaderAndIsr, SendMetadata, SendStopR
 from cluster.controller.leader_selection import REGISTRATION_DELAY_MS
 from cluster.state import PartitionState, TopicAssignment, VersionedState
 from tests.cluster.controller_stage import TP, Cluster, broker, short
-from tidelog.control_messages import ANY_EPOCH
 from tidelog.errors import (
     ElectionNotNeededError,
     EligibleLeadersNotAvailableError,
     PreferredLeaderNotAvailableError,
 )
 from tidelog.model import NO_LEADER, TopicPartition
+from tidelog.protocol.control_messages import ANY_EPOCH
 
 
 def test_a_new_topic_is_elected_then_told_to_its_replicas() -> None:

@@ -12,8 +12,8 @@ from cluster.controller.effects import Effect, SendLeaderAndIsr, SendStopReplica
 from cluster.controller.reassignment import state_without_removed_replicas
 from cluster.state import PartitionState, ReplicaAssignment
 from tests.cluster.controller_stage import TP, Cluster, broker, short
-from tidelog.control_messages import PartitionStateMessage
 from tidelog.model import NO_LEADER, TopicPartition
+from tidelog.protocol.control_messages import PartitionStateMessage
 
 
 def test_an_assignment_goes_toward_its_target_in_the_targets_order() -> None:

@@ -17,8 +17,8 @@ from cluster.zookeeper.write_conflicts import AssignmentConflict, BrokerIdTaken,
 from tests.cluster.stores import Server
 from tests.virtual_time import VirtualClock, on_virtual_time
 from tidelog.clock import SystemClock
-from tidelog.listeners import BROKERS, CLIENTS
 from tidelog.model import Endpoint, TopicPartition
+from tidelog.protocol.listeners import BROKERS, CLIENTS
 
 TP = TopicPartition("t", 0)
 TOPIC = TopicAssignment("t", "AAAAAAAAAAAAAAAAAAAAAQ", {0: (1, 2), 1: (2, 1)}, {"retention.ms": "-1"})

@@ -10,8 +10,8 @@ import pytest
 
 from cluster.state import BrokerRegistration, PartitionState, TopicAssignment
 from cluster.zookeeper import znodes
-from tidelog.listeners import BROKERS, CLIENTS
 from tidelog.model import Endpoint, TopicPartition
+from tidelog.protocol.listeners import BROKERS, CLIENTS
 
 
 def test_a_state_is_kafkas_json() -> None:

@@ -18,7 +18,7 @@ from cluster.zookeeper.store import OutcomeUnknownError, SessionChanged, Session
 from tests.cluster.stores import TIMEOUT_MS
 from tests.processes.harness.waiting import is_stopped, wait_for
 from tidelog.clock import SystemClock
-from tidelog.local.ports import choose_port
+from tidelog.local.processes.ports import choose_port
 from tidelog.local.zookeeper import EmbeddedZooKeeper
 
 

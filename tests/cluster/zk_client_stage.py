@@ -16,8 +16,8 @@ from cluster.zookeeper.in_memory import MemoryZooKeeper
 from cluster.zookeeper.store import Check, NodeStat, NoNodeError
 from tests.cluster.faulty_store import FaultyStore
 from tests.virtual_time import VirtualClock
-from tidelog.listeners import BROKERS, CLIENTS
 from tidelog.model import Endpoint, TopicPartition
+from tidelog.protocol.listeners import BROKERS, CLIENTS
 
 TP = TopicPartition("t", 0)
 TOPIC = TopicAssignment("t", "AAAAAAAAAAAAAAAAAAAAAQ", {0: (1, 2), 1: (2, 1)}, {"retention.ms": "5"})

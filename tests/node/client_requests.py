@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tidelog.messages import FetchPartition, FetchRequest, ProducePartition, ProduceRequest
 from tidelog.model import Buffer, TopicPartition
+from tidelog.protocol.messages import FetchPartition, FetchRequest, ProducePartition, ProduceRequest
 from tidelog.records import decode_records, encode_batch, iter_headers
 
 TP = TopicPartition("t", 0)

@@ -17,7 +17,9 @@ from node.net.server import RequestContext, Server
 from node.registration import Registration
 from node.settings import BrokerSettings
 from tidelog.clock import SystemClock
-from tidelog.control_messages import (
+from tidelog.errors import IneligibleReplicaError, StorageError
+from tidelog.model import Endpoint, TopicPartition
+from tidelog.protocol.control_messages import (
     LeaderAndIsrRequest,
     LeaderAndIsrResponse,
     LogEndAnswer,
@@ -30,10 +32,8 @@ from tidelog.control_messages import (
     UpdateMetadataRequest,
     UpdateMetadataResponse,
 )
-from tidelog.errors import IneligibleReplicaError, StorageError
-from tidelog.listeners import BROKERS, CLIENTS
-from tidelog.messages import CreateTopicsRequest, NewTopic, Request, Response
-from tidelog.model import Endpoint, TopicPartition
+from tidelog.protocol.listeners import BROKERS, CLIENTS
+from tidelog.protocol.messages import CreateTopicsRequest, NewTopic, Request, Response
 
 SESSION_TIMEOUT_MS = 10_000
 CLUSTER_ID = "a-cluster"

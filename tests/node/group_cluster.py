@@ -10,9 +10,11 @@ from tests.node.client_requests import TP
 from tests.node.memory_cluster import MemoryCluster
 from tests.node.memory_node import Node
 from tests.node.offsets_topic import OFFSETS
-from tidelog.control_messages import UpdateMetadataRequest
 from tidelog.errors import CoordinatorLoadInProgressError, CoordinatorNotAvailableError, MemberIdRequiredError
-from tidelog.group_messages import (
+from tidelog.groups.assignment.consumer_protocol import Subscription, encode_subscription
+from tidelog.model import TopicPartition
+from tidelog.protocol.control_messages import UpdateMetadataRequest
+from tidelog.protocol.group_messages import (
     DescribedGroup,
     DescribeGroupsRequest,
     HeartbeatRequest,
@@ -26,9 +28,7 @@ from tidelog.group_messages import (
     SyncGroupRequest,
     SyncGroupResponse,
 )
-from tidelog.groups.consumer_protocol import Subscription, encode_subscription
-from tidelog.messages import DescribePartition
-from tidelog.model import TopicPartition
+from tidelog.protocol.messages import DescribePartition
 from tidelog.records import encode_batch
 
 GROUP = "g"

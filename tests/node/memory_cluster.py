@@ -14,15 +14,15 @@ from tests.node.memory_network import MemoryNetwork
 from tests.node.memory_node import MemoryStates, Node
 from tests.virtual_time import VirtualClock
 from tidelog.checker.broker_events import BrokerEvent
-from tidelog.control_messages import (
+from tidelog.model import TopicPartition
+from tidelog.protocol.control_messages import (
     BrokerInfo,
     LeaderAndIsrRequest,
     LeaderAndIsrResponse,
     PartitionStateMessage,
     TopicInfo,
 )
-from tidelog.messages import ProduceResponse
-from tidelog.model import TopicPartition
+from tidelog.protocol.messages import ProduceResponse
 
 TOPIC_ID = "topic-id-1"
 

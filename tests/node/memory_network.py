@@ -14,9 +14,9 @@ from typing import Any, Protocol
 from node.handlers import Handlers
 from node.net.server import RequestContext
 from tidelog.errors import BrokerError, DisconnectedError, TimeoutError
-from tidelog.messages import ApiVersionsResponse, Request, Response
 from tidelog.model import Endpoint
-from tidelog.sockets import HEARTBEAT_INTERVAL_MS, HEARTBEAT_TIMEOUT_MS
+from tidelog.protocol.messages import ApiVersionsResponse, Request, Response
+from tidelog.protocol.native.sockets import HEARTBEAT_INTERVAL_MS, HEARTBEAT_TIMEOUT_MS
 
 LATENCY_S = 0.001
 #: A connection ends after so long a silence.

@@ -28,15 +28,16 @@ from tests.node.memory_network import FIRST_PORT, LATENCY_S, MemoryConnection, M
 from tests.node.offsets_topic import MemoryOffsetsTopic, NoZooKeeperOffsets
 from tests.node.topic_settings import TopicSettings, a_brokers_settings
 from tests.virtual_time import VirtualClock
-from tidelog.control_messages import (
+from tidelog.errors import NotControllerError, StorageError
+from tidelog.model import Endpoint, TopicPartition
+from tidelog.protocol.control_messages import (
     BrokerInfo,
     ControlledShutdownRequest,
     ControlledShutdownResponse,
     ListenerAddress,
 )
-from tidelog.errors import NotControllerError, StorageError
-from tidelog.listeners import BROKERS, CLIENTS
-from tidelog.messages import (
+from tidelog.protocol.listeners import BROKERS, CLIENTS
+from tidelog.protocol.messages import (
     CreatedTopic,
     CreateTopicsRequest,
     CreateTopicsResponse,
@@ -49,7 +50,6 @@ from tidelog.messages import (
     Request,
     Response,
 )
-from tidelog.model import Endpoint, TopicPartition
 
 T = TypeVar("T")
 

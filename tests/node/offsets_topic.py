@@ -7,8 +7,8 @@ from typing import Any
 from cluster.state import TopicAssignment
 from tidelog.errors import CoordinatorNotAvailableError
 from tidelog.groups.offsets_topic import OFFSETS_TOPIC
-from tidelog.messages import CreateTopicsRequest, CreateTopicsResponse
 from tidelog.model import TopicPartition
+from tidelog.protocol.messages import CreateTopicsRequest, CreateTopicsResponse
 
 OFFSETS = TopicPartition(OFFSETS_TOPIC, 0)
 

@@ -14,14 +14,15 @@ from storage.configs.log_config import LogConfig
 from tests.node.client_requests import TP, batch_of
 from tests.node.memory_log import MemoryLog
 from tests.virtual_time import VirtualClock, until
-from tidelog.control_messages import BrokerInfo, ListenerAddress
 from tidelog.errors import (
     DisconnectedError,
     StorageError,
     TimeoutError,
 )
-from tidelog.listeners import BROKERS
-from tidelog.messages import (
+from tidelog.model import Endpoint, TopicPartition
+from tidelog.protocol.control_messages import BrokerInfo, ListenerAddress
+from tidelog.protocol.listeners import BROKERS
+from tidelog.protocol.messages import (
     ApiVersionsResponse,
     FetchPartitionResponse,
     FetchRequest,
@@ -30,7 +31,6 @@ from tidelog.messages import (
     Request,
     Response,
 )
-from tidelog.model import Endpoint, TopicPartition
 from tidelog.records import assign_offsets
 
 OTHER = TopicPartition("t", 1)

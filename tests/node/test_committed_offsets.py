@@ -31,7 +31,9 @@ from tidelog.errors import (
     UnknownMemberIdError,
     UnknownTopicOrPartitionError,
 )
-from tidelog.group_messages import (
+from tidelog.groups.offsets_topic import CommitKey, GroupKey, decode_key
+from tidelog.model import TopicPartition
+from tidelog.protocol.group_messages import (
     DeleteGroupsRequest,
     LeaveGroupRequest,
     LeavingMember,
@@ -41,9 +43,7 @@ from tidelog.group_messages import (
     OffsetDeleteRequest,
     OffsetFetchRequest,
 )
-from tidelog.groups.offsets_topic import CommitKey, GroupKey, decode_key
-from tidelog.messages import DescribePartition
-from tidelog.model import TopicPartition
+from tidelog.protocol.messages import DescribePartition
 from tidelog.records import decode_records
 
 

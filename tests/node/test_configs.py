@@ -19,7 +19,17 @@ from tests.node.memory_cluster import TOPIC_ID, MemoryCluster
 from tests.node.memory_node import Node
 from tests.node.topic_settings import TopicSettings, a_brokers_settings
 from tests.virtual_time import VirtualClock, on_virtual_time
-from tidelog.admin_messages import (
+from tidelog.clock import SystemClock
+from tidelog.errors import (
+    InvalidConfigError,
+    InvalidRequestError,
+    InvalidTopicError,
+    MessageTooLargeError,
+    NotEnoughReplicasError,
+    RequestTimedOutError,
+    UnknownTopicOrPartitionError,
+)
+from tidelog.protocol.admin_messages import (
     AlteredConfigs,
     ConfigAlteration,
     ConfigChange,
@@ -32,17 +42,7 @@ from tidelog.admin_messages import (
     DescribedConfigs,
     IncrementalAlterConfigsRequest,
 )
-from tidelog.clock import SystemClock
-from tidelog.control_messages import TopicInfo, UpdateMetadataRequest
-from tidelog.errors import (
-    InvalidConfigError,
-    InvalidRequestError,
-    InvalidTopicError,
-    MessageTooLargeError,
-    NotEnoughReplicasError,
-    RequestTimedOutError,
-    UnknownTopicOrPartitionError,
-)
+from tidelog.protocol.control_messages import TopicInfo, UpdateMetadataRequest
 
 TOPIC, BROKER = ConfigResourceType.TOPIC, ConfigResourceType.BROKER
 

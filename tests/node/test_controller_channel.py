@@ -13,11 +13,11 @@ from cluster.state import BrokerRegistration
 from node.controller.controller_channel import ControllerChannel
 from node.controller.outbox import Batch, MetadataBatch, QuestionBatch, StopBatch
 from tests.virtual_time import on_virtual_time, until
-from tidelog.control_messages import StopReplicaPartition, UpdateMetadataResponse
 from tidelog.errors import ProtocolError
-from tidelog.listeners import BROKERS
-from tidelog.messages import Response
 from tidelog.model import Endpoint, TopicPartition
+from tidelog.protocol.control_messages import StopReplicaPartition, UpdateMetadataResponse
+from tidelog.protocol.listeners import BROKERS
+from tidelog.protocol.messages import Response
 
 BROKER = BrokerRegistration(1, {BROKERS: Endpoint("h", 1)}, 10)
 

@@ -21,13 +21,6 @@ from node.settings import BrokerSettings
 from tests.node.controller_cluster import SESSION_TIMEOUT_MS, TP, Broker, Cluster, run
 from tests.virtual_time import VirtualClock, on_virtual_time
 from tidelog.clock import SystemClock
-from tidelog.control_messages import (
-    ControlledShutdownRequest,
-    EpochBegin,
-    LeaderAndIsrRequest,
-    LogEndAnswer,
-    UpdateMetadataRequest,
-)
 from tidelog.errors import (
     IneligibleReplicaError,
     NotControllerError,
@@ -35,8 +28,15 @@ from tidelog.errors import (
     StaleBrokerEpochError,
     TopicAlreadyExistsError,
 )
-from tidelog.messages import CreateTopicsRequest, DeleteTopicsRequest, NewTopic
 from tidelog.model import NO_LEADER, TopicPartition
+from tidelog.protocol.control_messages import (
+    ControlledShutdownRequest,
+    EpochBegin,
+    LeaderAndIsrRequest,
+    LogEndAnswer,
+    UpdateMetadataRequest,
+)
+from tidelog.protocol.messages import CreateTopicsRequest, DeleteTopicsRequest, NewTopic
 
 
 def test_one_broker_is_elected_and_all_know_which() -> None:

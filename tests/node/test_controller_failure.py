@@ -17,10 +17,10 @@ from node.controller.outbox import StateBatch
 from node.identity import Identity
 from node.settings import BrokerSettings
 from tidelog.clock import SystemClock
-from tidelog.control_messages import LeaderAndIsrResponse, PartitionOutcome, PartitionStateMessage
 from tidelog.errors import FencedLeaderEpochError, NotControllerError, NotLeaderOrFollowerError
-from tidelog.listeners import BROKERS, CLIENTS
 from tidelog.model import Endpoint, TopicPartition
+from tidelog.protocol.control_messages import LeaderAndIsrResponse, PartitionOutcome, PartitionStateMessage
+from tidelog.protocol.listeners import BROKERS, CLIENTS
 
 TP = TopicPartition("t", 0)
 

@@ -8,8 +8,8 @@ from contextlib import suppress
 from node.identity import CONNECT_TIMEOUT_MS, Identity
 from node.net.server import Server
 from tidelog.clock import SystemClock
-from tidelog.connection import Connection
 from tidelog.model import Endpoint
+from tidelog.protocol.native.connection import Connection
 
 ONE_WAY_S = 0.2
 

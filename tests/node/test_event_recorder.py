@@ -22,8 +22,8 @@ from tests.virtual_time import VirtualClock, on_virtual_time, until
 from tidelog.checker import broker_events
 from tidelog.checker.broker_events import Broker, BrokerEvent
 from tidelog.checker.history import read_history
-from tidelog.control_messages import LeaderAndIsrRequest
 from tidelog.errors import NotLeaderOrFollowerError, RequestTimedOutError
+from tidelog.protocol.control_messages import LeaderAndIsrRequest
 
 E = TypeVar("E", bound=BrokerEvent)
 

@@ -9,7 +9,7 @@ from tests.node.client_requests import TP
 from tests.node.memory_cluster import MemoryCluster
 from tests.virtual_time import on_virtual_time, until
 from tidelog.errors import UnknownTopicOrPartitionError
-from tidelog.operator_messages import ExamineReplicaRequest, ReplicaReport
+from tidelog.protocol.operator_messages import ExamineReplicaRequest, ReplicaReport
 
 
 async def examined(cluster: MemoryCluster, broker_id: int) -> ReplicaReport:

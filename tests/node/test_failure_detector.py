@@ -11,8 +11,8 @@ from cluster.state import BrokerRegistration
 from cluster.zookeeper.store import OutcomeUnknownError
 from node.controller.failure_detector import FailureDetector, FenceLimiter, ProbeOutcome, probe
 from tests.hand_clock import HandClock
-from tidelog.listeners import BROKERS, CLIENTS
 from tidelog.model import Endpoint
+from tidelog.protocol.listeners import BROKERS, CLIENTS
 
 
 def broker(port: int = 1, broker_id: int = 7) -> BrokerRegistration:

@@ -26,12 +26,8 @@ from tidelog.errors import (
     OffsetOutOfRangeError,
     UnknownLeaderEpochError,
 )
-from tidelog.messages import (
-    FetchPartition,
-    FetchRequest,
-    FetchResponse,
-)
 from tidelog.model import Buffer
+from tidelog.protocol.messages import FetchPartition, FetchRequest, FetchResponse
 
 
 @on_virtual_time

@@ -15,14 +15,14 @@ from tests.node.client_requests import TP, produce_request, values_of
 from tests.node.memory_cluster import MemoryCluster
 from tests.virtual_time import on_virtual_time, until
 from tidelog.errors import FencedLeaderEpochError, FetchSessionIdNotFoundError, InvalidFetchSessionEpochError
-from tidelog.messages import (
+from tidelog.model import TopicPartition
+from tidelog.protocol.messages import (
     FetchPartition,
     FetchPartitionResponse,
     FetchRequest,
     FetchResponse,
     ForgottenPartition,
 )
-from tidelog.model import TopicPartition
 
 TPS = [TP._replace(partition=number) for number in range(3)]
 

@@ -25,9 +25,9 @@ from tidelog.errors import (
     RebalanceInProgressError,
     UnknownMemberIdError,
 )
-from tidelog.group_messages import FindCoordinatorRequest, ListGroupsRequest, SyncGroupRequest
 from tidelog.groups.offsets_topic import CommitKey, GroupKey, encode_key
 from tidelog.model import NO_LEADER
+from tidelog.protocol.group_messages import FindCoordinatorRequest, ListGroupsRequest, SyncGroupRequest
 from tidelog.records.header import seal
 
 

@@ -21,10 +21,10 @@ from node.runtime.latency_histogram import LatencyHistogram, RequestTimes
 from tests.node.client_requests import TP, produce_request
 from tests.node.memory_cluster import TOPIC_ID, MemoryCluster
 from tests.virtual_time import on_virtual_time, until
-from tidelog.control_messages import StopReplicaPartition, StopReplicaRequest, TopicInfo, UpdateMetadataRequest
 from tidelog.errors import MessageTooLargeError
-from tidelog.messages import ApiKey
 from tidelog.model import TopicPartition
+from tidelog.protocol.control_messages import StopReplicaPartition, StopReplicaRequest, TopicInfo, UpdateMetadataRequest
+from tidelog.protocol.messages import ApiKey
 
 EMPTY_DISKS = SimpleNamespace(directories=(), failures={})
 

@@ -28,7 +28,11 @@ from tests.node.memory_cluster import MemoryCluster
 from tests.node.offsets_topic import OFFSETS
 from tests.node.topic_settings import TopicSettings, a_brokers_settings
 from tests.virtual_time import on_virtual_time
-from tidelog.admin_messages import (
+from tidelog.clock import SystemClock
+from tidelog.errors import InvalidPartitionsError, InvalidTopicError, PolicyViolationError
+from tidelog.groups.offsets_topic import OFFSETS_TOPIC
+from tidelog.model import TopicPartition
+from tidelog.protocol.admin_messages import (
     AlteredConfigs,
     ConfigAlteration,
     ConfigChange,
@@ -38,13 +42,9 @@ from tidelog.admin_messages import (
     DeleteRecordsRequest,
     IncrementalAlterConfigsRequest,
 )
-from tidelog.clock import SystemClock
-from tidelog.control_messages import PartitionStateMessage, TopicInfo, UpdateMetadataRequest
-from tidelog.errors import InvalidPartitionsError, InvalidTopicError, PolicyViolationError
-from tidelog.groups.offsets_topic import OFFSETS_TOPIC
-from tidelog.messages import CreateTopicsRequest, DeleteTopicsRequest, NewTopic
-from tidelog.model import TopicPartition
-from tidelog.partition_messages import (
+from tidelog.protocol.control_messages import PartitionStateMessage, TopicInfo, UpdateMetadataRequest
+from tidelog.protocol.messages import CreateTopicsRequest, DeleteTopicsRequest, NewTopic
+from tidelog.protocol.partition_messages import (
     AlterPartitionReassignmentsRequest,
     CreatePartitionsRequest,
     NewPartitions,

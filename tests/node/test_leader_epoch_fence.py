@@ -17,7 +17,6 @@ from tests.node.client_requests import TP
 from tests.node.memory_cluster import TOPIC_ID, MemoryCluster
 from tests.storage.logs import UnsyncedFiles
 from tests.virtual_time import on_virtual_time, until
-from tidelog.control_messages import StopReplicaPartition, StopReplicaRequest
 from tidelog.errors import (
     FencedLeaderEpochError,
     NotLeaderOrFollowerError,
@@ -25,6 +24,7 @@ from tidelog.errors import (
     StorageError,
 )
 from tidelog.model import NO_LEADER, TopicPartition
+from tidelog.protocol.control_messages import StopReplicaPartition, StopReplicaRequest
 
 FENCED = FencedLeaderEpochError.code
 

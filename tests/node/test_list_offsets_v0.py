@@ -18,7 +18,7 @@ from tidelog.errors import (
     UnknownTopicOrPartitionError,
 )
 from tidelog.model import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
-from tidelog.segment_messages import ListSegmentOffsetsRequest, SegmentOffsetsPartition
+from tidelog.protocol.list_offsets_v0_messages import ListSegmentOffsetsRequest, SegmentOffsetsPartition
 
 LATER = 1 << 60
 

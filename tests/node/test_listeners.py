@@ -7,8 +7,8 @@ import pytest
 from cluster.state import BrokerRegistration
 from node.net.listeners import ListenerEndpoint, plan_doors, require_own_addresses
 from tidelog.errors import ConfigError
-from tidelog.listeners import BROKERS, CLIENTS
 from tidelog.model import Endpoint
+from tidelog.protocol.listeners import BROKERS, CLIENTS
 
 INSIDE = ("TIDELOG://0.0.0.0:9600", "TIDELOG_HOST://0.0.0.0:9611", "REPLICATION://0.0.0.0:9601")
 TOLD = ("TIDELOG://broker-1:9600", "TIDELOG_HOST://127.0.0.1:9611", "REPLICATION://broker-1:9601")

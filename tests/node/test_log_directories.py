@@ -13,8 +13,8 @@ from tests.node.memory_cluster import MemoryCluster
 from tests.storage.logs import UnsyncedFiles
 from tests.virtual_time import on_virtual_time, until
 from tidelog.errors import IneligibleReplicaError, StorageError
-from tidelog.messages import ProduceResponse
 from tidelog.model import TopicPartition
+from tidelog.protocol.messages import ProduceResponse
 
 OTHER = TP._replace(partition=1)
 

@@ -8,9 +8,9 @@ from pathlib import Path
 from tests.node.client_requests import TP
 from tests.node.memory_cluster import MemoryCluster
 from tests.virtual_time import on_virtual_time
-from tidelog.admin_messages import DescribeLogDirsRequest, LogDirReplica
 from tidelog.errors import StorageError
-from tidelog.messages import DescribePartition
+from tidelog.protocol.admin_messages import DescribeLogDirsRequest, LogDirReplica
+from tidelog.protocol.messages import DescribePartition
 
 
 @on_virtual_time

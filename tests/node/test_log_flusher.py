@@ -21,8 +21,8 @@ from storage.log_manager import LogManager
 from tests.node.client_requests import TP, batch_of, produce_request
 from tests.node.memory_cluster import MemoryCluster
 from tests.virtual_time import until
-from tidelog.control_messages import StopReplicaPartition, StopReplicaRequest
 from tidelog.errors import NotLeaderOrFollowerError, RequestTimedOutError
+from tidelog.protocol.control_messages import StopReplicaPartition, StopReplicaRequest
 
 DEADLINE_S = 30
 DURABLE = {"min.insync.replicas": "2", "flush.messages": "1"}

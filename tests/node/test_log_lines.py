@@ -22,7 +22,7 @@ from tidelog.errors import (
     UnknownLeaderEpochError,
     UnknownTopicOrPartitionError,
 )
-from tidelog.messages import FetchPartitionResponse
+from tidelog.protocol.messages import FetchPartitionResponse
 
 
 def lines(caplog: pytest.LogCaptureFixture, level: int = logging.INFO) -> list[str]:

@@ -25,7 +25,8 @@ from tidelog.errors import (
     UnknownLeaderEpochError,
     UnknownTopicOrPartitionError,
 )
-from tidelog.messages import (
+from tidelog.model import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, MAX_TIMESTAMP, READ_COMMITTED, READ_UNCOMMITTED
+from tidelog.protocol.messages import (
     DescribePartition,
     DescribeReplicasRequest,
     EpochPartition,
@@ -34,7 +35,6 @@ from tidelog.messages import (
     ListOffsetsResponse,
     OffsetForLeaderEpochRequest,
 )
-from tidelog.model import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, MAX_TIMESTAMP, READ_COMMITTED, READ_UNCOMMITTED
 from tidelog.records import HEADER_BYTES, Codec, compress, encode_batch
 from tidelog.records.header import HEADER, seal
 

@@ -11,8 +11,13 @@ from tests.node.group_cluster import GroupCluster
 from tests.node.memory_cluster import MemoryCluster
 from tests.node.scripted_leader import OTHER, Following, replica_of, stored, values
 from tests.virtual_time import VirtualClock, on_virtual_time, until
-from tidelog.group_messages import DeleteGroupsRequest
-from tidelog.messages import EpochEndOffset, FetchPartitionResponse, FetchResponse, OffsetForLeaderEpochResponse
+from tidelog.protocol.group_messages import DeleteGroupsRequest
+from tidelog.protocol.messages import (
+    EpochEndOffset,
+    FetchPartitionResponse,
+    FetchResponse,
+    OffsetForLeaderEpochResponse,
+)
 
 
 class Turns:

@@ -7,13 +7,6 @@ import pytest
 from node.metadata_cache import MetadataCache
 from tests.node.memory_cluster import MemoryCluster
 from tests.virtual_time import on_virtual_time
-from tidelog.control_messages import (
-    BrokerInfo,
-    ListenerAddress,
-    PartitionStateMessage,
-    TopicInfo,
-    UpdateMetadataRequest,
-)
 from tidelog.errors import (
     BrokerNotAvailableError,
     InvalidRequestError,
@@ -22,12 +15,14 @@ from tidelog.errors import (
     NotControllerError,
     UnknownTopicOrPartitionError,
 )
-from tidelog.messages import (
-    CreateTopicsRequest,
-    InitProducerIdRequest,
-    MetadataRequest,
-    NewTopic,
+from tidelog.protocol.control_messages import (
+    BrokerInfo,
+    ListenerAddress,
+    PartitionStateMessage,
+    TopicInfo,
+    UpdateMetadataRequest,
 )
+from tidelog.protocol.messages import CreateTopicsRequest, InitProducerIdRequest, MetadataRequest, NewTopic
 
 
 @on_virtual_time

@@ -15,15 +15,15 @@ from tests.node.memory_cluster import MemoryCluster
 from tests.node.memory_log import MemoryLog, MemoryLogs
 from tests.node.memory_node import Node
 from tests.virtual_time import on_virtual_time
-from tidelog.control_messages import (
+from tidelog.errors import RequestTimedOutError
+from tidelog.model import TopicPartition
+from tidelog.protocol.control_messages import (
     LeaderAndIsrRequest,
     StopReplicaPartition,
     StopReplicaRequest,
     UpdateMetadataRequest,
 )
-from tidelog.errors import RequestTimedOutError
-from tidelog.messages import Request, Response
-from tidelog.model import TopicPartition
+from tidelog.protocol.messages import Request, Response
 
 OTHER = TopicPartition(TP.topic, 1)
 

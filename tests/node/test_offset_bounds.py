@@ -27,11 +27,8 @@ from tests.node.test_list_offsets_v0 import before
 from tests.node.test_log_maintenance import Home, home
 from tests.storage.cleaning import keyed
 from tests.storage.logs import records_of
-from tidelog.admin_messages import DeleteRecordsPartition, DeleteRecordsRequest, DescribeLogDirsRequest
 from tidelog.clock import SystemClock
-from tidelog.control_messages import LogEndsRequest
 from tidelog.errors import IneligibleReplicaError, OffsetOutOfRangeError
-from tidelog.messages import DescribePartition, DescribeReplicasRequest, EpochPartition, OffsetForLeaderEpochRequest
 from tidelog.model import (
     CONSUMER_REPLICA_ID,
     DEBUGGING_REPLICA_ID,
@@ -39,7 +36,15 @@ from tidelog.model import (
     LATEST_TIMESTAMP,
     MAX_TIMESTAMP,
 )
-from tidelog.operator_messages import ExamineReplicaRequest
+from tidelog.protocol.admin_messages import DeleteRecordsPartition, DeleteRecordsRequest, DescribeLogDirsRequest
+from tidelog.protocol.control_messages import LogEndsRequest
+from tidelog.protocol.messages import (
+    DescribePartition,
+    DescribeReplicasRequest,
+    EpochPartition,
+    OffsetForLeaderEpochRequest,
+)
+from tidelog.protocol.operator_messages import ExamineReplicaRequest
 
 LOG_START, RECOVERY_POINT, HIGH_WATERMARK, LOG_END = 2, 4, 7, 11
 SEGMENTS = (0, 3, 6, 8, 10)

@@ -13,8 +13,8 @@ from tests.node.memory_cluster import MemoryCluster
 from tests.node.offsets_topic import OFFSETS, MemoryOffsetsTopic
 from tests.node.topic_settings import a_brokers_settings
 from tests.virtual_time import VirtualClock, on_virtual_time, until
-from tidelog.control_messages import TopicInfo, UpdateMetadataRequest
 from tidelog.groups.offsets_topic import OFFSETS_TOPIC, partition_for
+from tidelog.protocol.control_messages import TopicInfo, UpdateMetadataRequest
 
 
 class Told:

@@ -14,10 +14,10 @@ from node.identity import Identity
 from node.net.server import Server
 from node.runtime.out_of_memory import guard_memory
 from tidelog.clock import SystemClock
-from tidelog.connection import Connection
 from tidelog.errors import TimeoutError
-from tidelog.messages import MetadataRequest, Response
 from tidelog.model import Endpoint
+from tidelog.protocol.messages import MetadataRequest, Response
+from tidelog.protocol.native.connection import Connection
 
 
 @pytest.mark.parametrize(

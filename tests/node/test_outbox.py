@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from node.controller.outbox import MAX_ENTRIES, MetadataBatch, Outbox, StateBatch, StopBatch
-from tidelog.control_messages import PartitionStateMessage, StopReplicaPartition
 from tidelog.model import TopicPartition
+from tidelog.protocol.control_messages import PartitionStateMessage, StopReplicaPartition
 
 
 def state(partition: int, leader_epoch: int = 0) -> PartitionStateMessage:

@@ -25,9 +25,9 @@ from tidelog.errors import (
     RequestTimedOutError,
     UnknownTopicOrPartitionError,
 )
-from tidelog.messages import DescribePartition
 from tidelog.model import TopicPartition
-from tidelog.partition_messages import (
+from tidelog.protocol.messages import DescribePartition
+from tidelog.protocol.partition_messages import (
     AlterPartitionReassignmentsRequest,
     CreatePartitionsRequest,
     ElectionType,

@@ -21,7 +21,7 @@ from tests.virtual_time import on_virtual_time, until
 from tidelog.errors import (
     UnknownLeaderEpochError,
 )
-from tidelog.messages import (
+from tidelog.protocol.messages import (
     EpochEndOffset,
     ForgottenPartition,
     OffsetForLeaderEpochRequest,

@@ -24,8 +24,8 @@ from tidelog.errors import (
     RequestTimedOutError,
     UnknownTopicOrPartitionError,
 )
-from tidelog.messages import ProducePartitionResponse, ProduceResponse, RecordError
 from tidelog.model import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, MAX_TIMESTAMP
+from tidelog.protocol.messages import ProducePartitionResponse, ProduceResponse, RecordError
 from tidelog.records import encode_batch
 
 T0 = 1_700_000_000_000

@@ -7,7 +7,7 @@ import asyncio
 from node.handlers.producer_ids import ProducerIds
 from tests.virtual_time import on_virtual_time
 from tidelog.errors import BrokerNotAvailableError, RequestTimedOutError
-from tidelog.messages import InitProducerIdRequest
+from tidelog.protocol.messages import InitProducerIdRequest
 
 PATIENCE_S = 6
 

@@ -11,7 +11,6 @@ from tests.node.client_requests import TP
 from tests.node.memory_cluster import MemoryCluster
 from tests.node.test_loop_budget import Turns
 from tests.virtual_time import on_virtual_time
-from tidelog.admin_messages import DeletedRecords, DeleteRecordsPartition, DeleteRecordsRequest
 from tidelog.errors import (
     InvalidRequestError,
     NotLeaderOrFollowerError,
@@ -22,6 +21,7 @@ from tidelog.errors import (
     UnknownTopicOrPartitionError,
 )
 from tidelog.model import TopicPartition
+from tidelog.protocol.admin_messages import DeletedRecords, DeleteRecordsPartition, DeleteRecordsRequest
 
 
 def request_for(offset: int, tp: TopicPartition = TP, timeout_ms: int = 5000) -> DeleteRecordsRequest:

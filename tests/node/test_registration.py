@@ -15,8 +15,8 @@ from cluster.zookeeper.store import NoNodeError
 from cluster.zookeeper.write_conflicts import BrokerIdTaken
 from node.registration import Registration
 from tests.virtual_time import VirtualClock, on_virtual_time, until
-from tidelog.listeners import BROKERS, CLIENTS
 from tidelog.model import Endpoint
+from tidelog.protocol.listeners import BROKERS, CLIENTS
 
 LISTENERS = {CLIENTS: Endpoint("127.0.0.1", 9600), BROKERS: Endpoint("127.0.0.1", 9601)}
 BROKER = BrokerRegistration(1, LISTENERS)

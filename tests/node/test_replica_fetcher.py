@@ -12,7 +12,8 @@ from tidelog.errors import (
     FetchSessionIdNotFoundError,
     InvalidFetchSessionEpochError,
 )
-from tidelog.messages import (
+from tidelog.model import TopicPartition
+from tidelog.protocol.messages import (
     EpochEndOffset,
     FetchPartitionResponse,
     FetchRequest,
@@ -20,7 +21,6 @@ from tidelog.messages import (
     OffsetForLeaderEpochRequest,
     OffsetForLeaderEpochResponse,
 )
-from tidelog.model import TopicPartition
 
 
 @on_virtual_time

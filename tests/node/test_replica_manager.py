@@ -16,14 +16,6 @@ from tests.node.client_requests import TP, fetch_request, produce_request
 from tests.node.memory_cluster import TOPIC_ID, MemoryCluster
 from tests.node.memory_log import MemoryLog, MemoryLogs
 from tests.virtual_time import on_virtual_time, until
-from tidelog.control_messages import (
-    ANY_EPOCH,
-    LogEndsRequest,
-    PartitionStateMessage,
-    StopReplicaPartition,
-    StopReplicaRequest,
-    UpdateMetadataRequest,
-)
 from tidelog.errors import (
     FencedLeaderEpochError,
     IneligibleReplicaError,
@@ -32,8 +24,16 @@ from tidelog.errors import (
     StaleControllerEpochError,
     StorageError,
 )
-from tidelog.messages import DescribePartition
 from tidelog.model import TopicPartition
+from tidelog.protocol.control_messages import (
+    ANY_EPOCH,
+    LogEndsRequest,
+    PartitionStateMessage,
+    StopReplicaPartition,
+    StopReplicaRequest,
+    UpdateMetadataRequest,
+)
+from tidelog.protocol.messages import DescribePartition
 
 
 @on_virtual_time

@@ -13,7 +13,7 @@ from tests.node.client_requests import TP
 from tests.node.memory_cluster import MemoryCluster
 from tests.virtual_time import on_virtual_time, until
 from tidelog.errors import NotEnoughReplicasError, NotLeaderOrFollowerError, RequestTimedOutError
-from tidelog.messages import FetchRequest
+from tidelog.protocol.messages import FetchRequest
 
 
 @on_virtual_time

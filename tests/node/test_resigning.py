@@ -14,15 +14,12 @@ from tests.node.client_requests import TP
 from tests.node.memory_cluster import MemoryCluster
 from tests.node.memory_node import Node
 from tests.virtual_time import on_virtual_time
-from tidelog.control_messages import (
-    StopReplicaPartition,
-    StopReplicaRequest,
-)
 from tidelog.errors import (
     NotLeaderOrFollowerError,
     StaleBrokerEpochError,
 )
 from tidelog.model import LATEST_TIMESTAMP
+from tidelog.protocol.control_messages import StopReplicaPartition, StopReplicaRequest
 
 
 @on_virtual_time

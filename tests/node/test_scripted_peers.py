@@ -19,10 +19,10 @@ from node.identity import Identity
 from node.net.router import Router
 from node.net.server import MAX_PARKED, MAX_UNREAD_BYTES, RequestContext, Server
 from tidelog.clock import SystemClock
-from tidelog.codec import RequestHeader, ResponseHeader, decode_request, decode_response, encode
-from tidelog.connection import Connection
 from tidelog.errors import DisconnectedError, TimeoutError, UnsupportedVersionError
-from tidelog.messages import (
+from tidelog.model import Endpoint
+from tidelog.protocol.codec import RequestHeader, ResponseHeader, decode_request, decode_response, encode
+from tidelog.protocol.messages import (
     ApiKey,
     ApiRange,
     ApiVersionsResponse,
@@ -34,8 +34,8 @@ from tidelog.messages import (
     Request,
     Response,
 )
-from tidelog.model import Endpoint
-from tidelog.sockets import open_socket
+from tidelog.protocol.native.connection import Connection
+from tidelog.protocol.native.sockets import open_socket
 
 ANSWER = MetadataResponse("c", 1, (), ())
 ANSWER_BYTES = 64 << 10
@@ -149,8 +149,8 @@ def shake_hands_and_fall_silent(peer: socket.socket, kind: bytes, *last_words: b
 
 @pytest.fixture
 def _quick_heartbeats(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tidelog.sockets.HEARTBEAT_INTERVAL_MS", 50)
-    monkeypatch.setattr("tidelog.sockets.HEARTBEAT_TIMEOUT_MS", 200)
+    monkeypatch.setattr("tidelog.protocol.native.sockets.HEARTBEAT_INTERVAL_MS", 50)
+    monkeypatch.setattr("tidelog.protocol.native.sockets.HEARTBEAT_TIMEOUT_MS", 200)
 
 
 @pytest.mark.usefixtures("_quick_heartbeats")

@@ -21,9 +21,6 @@ from node.runtime.deferred_response import DeferredResponse
 from tidelog.chaos.faults.signs import LATE
 from tidelog.checker.broker_events import BrokerEvent, Error, Processed, Reject
 from tidelog.clock import SystemClock
-from tidelog.codec import RequestHeader, decode_response
-from tidelog.connection import Connection
-from tidelog.control_messages import UpdateMetadataRequest
 from tidelog.errors import (
     BrokerError,
     ClusterAuthorizationFailedError,
@@ -36,8 +33,11 @@ from tidelog.errors import (
     UnknownServerError,
     UnsupportedVersionError,
 )
-from tidelog.group_messages import JoinGroupRequest, JoinGroupResponse
-from tidelog.messages import (
+from tidelog.model import Endpoint
+from tidelog.protocol.codec import RequestHeader, decode_response
+from tidelog.protocol.control_messages import UpdateMetadataRequest
+from tidelog.protocol.group_messages import JoinGroupRequest, JoinGroupResponse
+from tidelog.protocol.messages import (
     ApiKey,
     FetchPartition,
     FetchPartitionResponse,
@@ -50,7 +50,7 @@ from tidelog.messages import (
     Request,
     Response,
 )
-from tidelog.model import Endpoint
+from tidelog.protocol.native.connection import Connection
 
 EMPTY = MetadataResponse("c", 1, (), ())
 Handle = Callable[[Request, RequestContext], Response | DeferredResponse | Awaitable[Response] | None]
@@ -213,7 +213,7 @@ async def test_a_host_is_tried_at_each_of_its_addresses(monkeypatch: pytest.Monk
     async def several(host: str) -> tuple[str, ...]:
         return ("127.0.0.2", "127.0.0.1", "127.0.0.3")  # as ::1 and 127.0.0.1 are both localhost
 
-    monkeypatch.setattr("tidelog.connection.resolve", several)
+    monkeypatch.setattr("tidelog.protocol.native.connection.resolve", several)
     async with serving(lambda request, context: EMPTY) as server:
         there = Endpoint("somewhere", server.endpoint.port)
         connection = await Connection.open(there, client_id="t", timeout_ms=10_000)
@@ -225,7 +225,7 @@ async def test_a_name_that_nobody_knows_is_nobody_there(monkeypatch: pytest.Monk
     async def unknown(host: str) -> tuple[str, ...]:
         raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
 
-    monkeypatch.setattr("tidelog.connection.resolve", unknown)
+    monkeypatch.setattr("tidelog.protocol.native.connection.resolve", unknown)
     with pytest.raises(DisconnectedError, match="nowhere:1: its name is not known: Name or service"):
         await Connection.open(Endpoint("nowhere", 1), client_id="t", timeout_ms=60_000)
 

@@ -18,8 +18,8 @@ from tests.node.memory_cluster import MemoryCluster
 from tests.node.memory_node import Node
 from tests.virtual_time import on_virtual_time
 from tidelog.errors import InvalidRecordError, NotLeaderOrFollowerError, RequestTimedOutError
-from tidelog.messages import ProducePartition, ProduceRequest, ProduceResponse
 from tidelog.model import TopicPartition
+from tidelog.protocol.messages import ProducePartition, ProduceRequest, ProduceResponse
 from tidelog.records import Codec, encode_batch
 
 T0 = 1_700_000_000_000

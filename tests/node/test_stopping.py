@@ -19,10 +19,10 @@ from node.purgatory.purgatory import DelayedOperation
 from node.replication.log_maintenance import MaintenanceLoop
 from node.runtime.watchdog import Guard
 from node.settings import BrokerSettings
-from tidelog.control_messages import ControlledShutdownResponse, TopicInfo
 from tidelog.errors import StorageError
-from tidelog.messages import DescribePartition
 from tidelog.model import TopicPartition
+from tidelog.protocol.control_messages import ControlledShutdownResponse, TopicInfo
+from tidelog.protocol.messages import DescribePartition
 
 WAIT_MS = 300
 

@@ -14,9 +14,6 @@ from cluster.zookeeper.store import OutcomeUnknownError
 from cluster.zookeeper.topic_znodes import TopicZnodes
 from node.controller.topic_commands import TopicCommands
 from tests.node.controller_cluster import Cluster, SkippingClock, run
-from tidelog.control_messages import (
-    LeaderAndIsrRequest,
-)
 from tidelog.errors import (
     InvalidConfigError,
     InvalidReplicationFactorError,
@@ -25,9 +22,10 @@ from tidelog.errors import (
     TopicAlreadyExistsError,
     UnknownTopicOrPartitionError,
 )
-from tidelog.messages import CreateTopicsRequest, DeleteTopicsRequest, NewTopic
 from tidelog.model import TopicPartition
-from tidelog.partition_messages import CreatePartitionsRequest, NewPartitions
+from tidelog.protocol.control_messages import LeaderAndIsrRequest
+from tidelog.protocol.messages import CreateTopicsRequest, DeleteTopicsRequest, NewTopic
+from tidelog.protocol.partition_messages import CreatePartitionsRequest, NewPartitions
 
 
 def test_a_created_topic_is_led_before_the_answer_comes() -> None:

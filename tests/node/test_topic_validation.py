@@ -10,7 +10,7 @@ from node.controller.topic_validation import plan_topic
 from node.internal_topics import InternalTopicRules
 from storage.configs.log_config import LogConfig
 from tidelog.errors import InvalidConfigError
-from tidelog.messages import NewTopic
+from tidelog.protocol.messages import NewTopic
 
 
 def test_settings_that_contradict_the_brokers_own_are_refused() -> None:

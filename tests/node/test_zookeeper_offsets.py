@@ -14,7 +14,6 @@ from node.handlers.zookeeper_offsets import MAX_PARTITIONS, ZooKeeperOffsetHandl
 from node.metadata_cache import MetadataCache
 from node.net.server import RequestContext
 from tests.virtual_time import VirtualClock, on_virtual_time
-from tidelog.control_messages import PartitionStateMessage, UpdateMetadataRequest
 from tidelog.errors import (
     CoordinatorNotAvailableError,
     InvalidGroupIdError,
@@ -24,8 +23,9 @@ from tidelog.errors import (
     UnknownServerError,
     UnknownTopicOrPartitionError,
 )
-from tidelog.group_messages import OffsetCommitPartition, OffsetCommitRequest, OffsetFetchRequest
-from tidelog.messages import DescribePartition
+from tidelog.protocol.control_messages import PartitionStateMessage, UpdateMetadataRequest
+from tidelog.protocol.group_messages import OffsetCommitPartition, OffsetCommitRequest, OffsetFetchRequest
+from tidelog.protocol.messages import DescribePartition
 
 OF_A_CLIENT = RequestContext(b"client", "test", -1, -1, False)
 UNKNOWN = UnknownTopicOrPartitionError.code

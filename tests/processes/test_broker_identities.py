@@ -16,7 +16,7 @@ from storage.directory import meta_properties
 from tests.processes.harness.cluster import RunningCluster, running_cluster
 from tests.processes.harness.ordeal import ordeal
 from tests.processes.harness.waiting import require_bite, wait_bitten, wait_for
-from tidelog.local.ports import choose_port
+from tidelog.local.processes.ports import choose_port
 from tidelog.local.zookeeper import EmbeddedZooKeeper
 
 LONG_SESSION_S = 10

@@ -12,7 +12,7 @@ from tests.processes.harness.cluster import RunningCluster, running_cluster
 from tests.processes.harness.command import Shell
 from tidelog import Consumer, Producer
 from tidelog.errors import InvalidRecordError, UnsupportedCompressionTypeError
-from tidelog.messages import ProducePartition, ProduceRequest, ProduceResponse
+from tidelog.protocol.messages import ProducePartition, ProduceRequest, ProduceResponse
 from tidelog.records import HEADER_BYTES, Codec, compress, encode_batch, iter_headers, read_header
 from tidelog.records.header import HEADER, seal
 

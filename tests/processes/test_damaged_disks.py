@@ -23,7 +23,7 @@ from tests.processes.harness.workload import Workload
 from tidelog import ElectionType, TopicPartition
 from tidelog.chaos.faults.shim import Page, Shim
 from tidelog.chaos.undo import UndoFile
-from tidelog.local.place import HERE
+from tidelog.local.processes.process_placement import HERE
 from tidelog.model import NO_LEADER
 from tidelog.records.header import iter_headers
 

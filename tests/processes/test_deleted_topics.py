@@ -14,7 +14,7 @@ from tests.processes.harness.cluster import RunningCluster
 from tests.processes.harness.ordeal import ordeal
 from tests.processes.harness.waiting import require_bite, wait_bitten, wait_for
 from tests.processes.harness.workload import Workload
-from tidelog.messages import FetchPartition, FetchRequest, FetchResponse
+from tidelog.protocol.messages import FetchPartition, FetchRequest, FetchResponse
 
 PARTITIONS = 3
 
@@ -66,11 +66,13 @@ def test_a_topic_that_was_created_again_while_a_broker_slept_has_none_of_the_old
             if sleep == "killed":
                 cluster.restart(sleeper)
             else:
-                made_anew = [FetchPartition(*tp, -1, 0, 1 << 20, topic_id="AnotherTopicOfThatName") for tp in tps]
+                on_topic_recreated = [
+                    FetchPartition(*tp, -1, 0, 1 << 20, topic_id="AnotherTopicOfThatName") for tp in tps
+                ]
                 with ThreadPoolExecutor() as asking:  # when it wakes up it finds the questions waiting
                     answers = [
                         asking.submit(ask, cluster.address(sleeper), FetchRequest(-1, 0, 1, 1 << 20, (each,)), 20_000)
-                        for each in made_anew
+                        for each in on_topic_recreated
                     ]
                     asleep.close()
                 for answer in answers:

@@ -10,7 +10,7 @@ import pytest
 from kazoo.client import KazooClient
 
 from tidelog.errors import LocalError
-from tidelog.local.process import Process
+from tidelog.local.processes.process import Process
 from tidelog.local.zookeeper import EmbeddedZooKeeper, serves
 from tidelog.model import Endpoint
 

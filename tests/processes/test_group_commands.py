@@ -15,7 +15,7 @@ import pytest
 from tests.processes.harness.cluster import RunningCluster, running_cluster
 from tests.processes.harness.command import Outcome, Shell
 from tests.processes.harness.waiting import wait_for
-from tidelog.config_calls import ConfigResource
+from tidelog.client.admin.config_requests import ConfigResource
 from tidelog.errors import InvalidTopicError, PolicyViolationError
 from tidelog.groups.offsets_topic import OFFSETS_TOPIC, partition_for
 from tidelog.model import TopicPartition

@@ -9,7 +9,8 @@ from tests.processes.harness.cluster import RunningCluster
 from tests.processes.harness.workload import Workload, read_all
 from tidelog import Consumer, Producer, TopicPartition
 from tidelog.errors import LogTruncationError, NotLeaderOrFollowerError
-from tidelog.messages import (
+from tidelog.model import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
+from tidelog.protocol.messages import (
     ListOffsetsPartition,
     ListOffsetsRequest,
     ListOffsetsResponse,
@@ -17,7 +18,6 @@ from tidelog.messages import (
     ProduceRequest,
     ProduceResponse,
 )
-from tidelog.model import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 from tidelog.records.encode import encode_batch
 
 

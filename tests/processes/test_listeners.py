@@ -8,9 +8,9 @@ from pathlib import Path
 from tests.processes.harness.cluster import running_cluster
 from tests.processes.harness.waiting import wait_for
 from tidelog import Admin, Consumer, Producer
-from tidelog.listeners import Listener
-from tidelog.local.ports import choose_port
+from tidelog.local.processes.ports import choose_port
 from tidelog.model import Endpoint
+from tidelog.protocol.listeners import Listener
 
 _WARNING = "there is no authentication yet"
 

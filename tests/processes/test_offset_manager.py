@@ -26,14 +26,14 @@ from tidelog.errors import (
     error_for,
     raise_first,
 )
-from tidelog.group_messages import (
+from tidelog.protocol.group_messages import (
     OffsetCommitPartition,
     OffsetCommitRequest,
     OffsetCommitResponse,
     OffsetFetchRequest,
     OffsetFetchResponse,
 )
-from tidelog.messages import DescribePartition
+from tidelog.protocol.messages import DescribePartition
 
 MY_GROUP = "demoGroup"
 TOPIC = "demoTopic"

@@ -18,11 +18,11 @@ from tests.processes.harness.cluster import RunningCluster
 from tests.processes.harness.coordinators import coordinator
 from tests.processes.harness.waiting import wait_for
 from tidelog import Consumer, OffsetAndMetadata, TopicPartition
-from tidelog.connection import Connection
 from tidelog.errors import error_for, raise_first
-from tidelog.group_messages import OffsetCommitPartition, OffsetCommitRequest, OffsetCommitResponse
 from tidelog.groups.offsets_topic import OFFSETS_TOPIC
 from tidelog.model import Endpoint
+from tidelog.protocol.group_messages import OffsetCommitPartition, OffsetCommitRequest, OffsetCommitResponse
+from tidelog.protocol.native.connection import Connection
 
 KEPT = TopicPartition(OFFSETS_TOPIC, 0)
 

@@ -22,7 +22,7 @@ from tests.processes.harness.command import TIDELOG, Shell
 from tests.processes.harness.waiting import wait_for
 from tests.test_operations import section
 from tests.test_operators_steps import blocks, typed_in
-from tidelog.local.ports import choose_port
+from tidelog.local.processes.ports import choose_port
 from tidelog.local.zookeeper import EmbeddedZooKeeper
 from tidelog.model import NO_LEADER
 

@@ -16,16 +16,16 @@ from tests.processes.harness.waiting import wait_for
 from tests.processes.test_zookeeper_outages import cluster_behind, kill
 from tidelog import TopicPartition
 from tidelog.errors import RequestTimedOutError, TimeoutError, UnknownTopicOrPartitionError
-from tidelog.group_messages import (
+from tidelog.groups.zookeeper_requests import ZooKeeperOffset
+from tidelog.local.zookeeper import EmbeddedZooKeeper
+from tidelog.model import OffsetAndMetadata
+from tidelog.protocol.group_messages import (
     OffsetCommitPartition,
     OffsetCommitRequest,
     OffsetCommitResponse,
     OffsetFetchRequest,
     OffsetFetchResponse,
 )
-from tidelog.groups.zookeeper_calls import ZooKeeperOffset
-from tidelog.local.zookeeper import EmbeddedZooKeeper
-from tidelog.model import OffsetAndMetadata
 
 pytestmark = pytest.mark.xdist_group("zookeeper_offsets")  # one cluster, not one for each worker
 

@@ -13,7 +13,7 @@ from mainjob.failover import Kill, Seats, choose_victim
 from mainjob.feed import Feed
 
 from tidelog import PartitionDescription
-from tidelog.local.process import Process
+from tidelog.local.processes.process import Process
 
 SECOND = 1_000_000_000
 

@@ -10,9 +10,9 @@ from simulation.story import Story
 from simulation.trace import Trace
 
 from tidelog.aio import Admin, Consumer, Producer
-from tidelog.client_environment import ClientEnvironment
-from tidelog.messages import NewTopic
+from tidelog.client.environment import ClientEnvironment
 from tidelog.model import TopicPartition
+from tidelog.protocol.messages import NewTopic
 
 TP = TopicPartition("orders", 0)
 

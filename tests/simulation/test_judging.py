@@ -18,9 +18,9 @@ from node.replication.leader_appends import Appended, LeaderAppends
 from node.replication.replica import Replica
 from storage.log.batch_validation import ValidatedBatch
 from tidelog.errors import CoordinatorNotAvailableError, NotEnoughReplicasError
-from tidelog.group_messages import OffsetCommitRequest, OffsetFetchPartition
 from tidelog.groups.offsets_topic import Commit, partition_for
 from tidelog.model import TopicPartition
+from tidelog.protocol.group_messages import OffsetCommitRequest, OffsetFetchPartition
 
 
 def told(

@@ -6,7 +6,7 @@ from storage.configs.broker_config import topic_defaults
 from storage.configs.descriptions import describe_topic
 from storage.configs.docs import MEANINGS
 from storage.configs.log_config import LogConfig
-from tidelog.admin_messages import ConfigEntry, ConfigSource, ConfigSynonym, ConfigType
+from tidelog.protocol.admin_messages import ConfigEntry, ConfigSource, ConfigSynonym, ConfigType
 
 TOPIC, FILE, DEFAULT = (
     ConfigSource.DYNAMIC_TOPIC_CONFIG,

@@ -6,8 +6,8 @@ import pytest
 
 from storage.configs.incremental_changes import changed
 from storage.configs.log_config import LogConfig
-from tidelog.admin_messages import ConfigChange, ConfigOp
 from tidelog.errors import BrokerError, InvalidConfigError, InvalidRequestError
+from tidelog.protocol.admin_messages import ConfigChange, ConfigOp
 
 DEFAULTS = LogConfig()
 APPEND, SUBTRACT, DELETE = ConfigOp.APPEND, ConfigOp.SUBTRACT, ConfigOp.DELETE

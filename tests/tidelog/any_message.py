@@ -9,14 +9,14 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 
 from hypothesis import strategies as st
 
-from tidelog.admin_messages import ADMIN_REQUESTS
-from tidelog.control_messages import CONTROL_REQUESTS
-from tidelog.group_messages import GROUP_REQUESTS
-from tidelog.messages import CLIENT_REQUESTS, Message
 from tidelog.model import Buffer
-from tidelog.operator_messages import OPERATOR_REQUESTS
-from tidelog.partition_messages import PARTITION_REQUESTS
-from tidelog.segment_messages import SEGMENT_REQUESTS
+from tidelog.protocol.admin_messages import ADMIN_REQUESTS
+from tidelog.protocol.control_messages import CONTROL_REQUESTS
+from tidelog.protocol.group_messages import GROUP_REQUESTS
+from tidelog.protocol.list_offsets_v0_messages import SEGMENT_REQUESTS
+from tidelog.protocol.messages import CLIENT_REQUESTS, Message
+from tidelog.protocol.operator_messages import OPERATOR_REQUESTS
+from tidelog.protocol.partition_messages import PARTITION_REQUESTS
 
 REQUESTS = (
     *CLIENT_REQUESTS,

@@ -10,7 +10,7 @@ import tidelog
 from tests.tidelog.fake_cluster import FakeCluster, FakePartition
 from tests.virtual_time import VirtualClock
 from tidelog.aio import Admin, Consumer, Producer
-from tidelog.client_environment import ClientEnvironment
+from tidelog.client.environment import ClientEnvironment
 from tidelog.clock import Clock, SystemClock
 from tidelog.records.encode import encode_batch
 

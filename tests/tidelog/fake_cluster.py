@@ -16,7 +16,6 @@ from typing import NamedTuple
 
 from tests.tidelog.fake_coordinator import FakeCoordinator
 from tests.tidelog.fake_zookeeper_offsets import FakeZooKeeperOffsets
-from tidelog.admin_messages import DescribeLogDirsRequest, DescribeLogDirsResponse, LogDir, LogDirReplica
 from tidelog.errors import (
     BrokerError,
     DisconnectedError,
@@ -39,9 +38,17 @@ from tidelog.errors import (
     UnknownProducerIdError,
     UnknownTopicOrPartitionError,
 )
-from tidelog.group_messages import GROUP_REQUESTS
 from tidelog.groups.offsets_topic import OFFSETS_TOPIC
-from tidelog.messages import (
+from tidelog.model import CONSUMER_REPLICA_ID, EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, MAX_TIMESTAMP, Endpoint
+from tidelog.protocol.admin_messages import DescribeLogDirsRequest, DescribeLogDirsResponse, LogDir, LogDirReplica
+from tidelog.protocol.group_messages import GROUP_REQUESTS
+from tidelog.protocol.list_offsets_v0_messages import (
+    ListSegmentOffsetsRequest,
+    ListSegmentOffsetsResponse,
+    SegmentOffsets,
+    SegmentOffsetsPartition,
+)
+from tidelog.protocol.messages import (
     ApiVersionsResponse,
     BrokerAddress,
     CreatedTopic,
@@ -78,16 +85,9 @@ from tidelog.messages import (
     Response,
     TopicMetadata,
 )
-from tidelog.model import CONSUMER_REPLICA_ID, EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, MAX_TIMESTAMP, Endpoint
 from tidelog.records.decode import Record, decode_records
 from tidelog.records.encode import encode_batch
 from tidelog.records.header import assign_offsets, read_header
-from tidelog.segment_messages import (
-    ListSegmentOffsetsRequest,
-    ListSegmentOffsetsResponse,
-    SegmentOffsets,
-    SegmentOffsetsPartition,
-)
 
 CLUSTER_ID = "fake-cluster"
 #: The key of a record that nobody sent through the producer of the test.

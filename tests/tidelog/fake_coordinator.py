@@ -23,7 +23,9 @@ from tidelog.errors import (
     OffsetMetadataTooLargeError,
     UnknownTopicOrPartitionError,
 )
-from tidelog.group_messages import (
+from tidelog.groups.assignment.consumer_protocol import decode_subscription
+from tidelog.model import TopicPartition
+from tidelog.protocol.group_messages import (
     CommittedPartition,
     Coordinator,
     DeletedGroup,
@@ -57,9 +59,7 @@ from tidelog.group_messages import (
     SyncGroupRequest,
     SyncGroupResponse,
 )
-from tidelog.groups.consumer_protocol import decode_subscription
-from tidelog.messages import Request, Response
-from tidelog.model import TopicPartition
+from tidelog.protocol.messages import Request, Response
 
 if TYPE_CHECKING:
     from tests.tidelog.fake_cluster import FakeCluster

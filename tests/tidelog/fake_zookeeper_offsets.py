@@ -6,7 +6,8 @@ from collections import defaultdict
 from typing import TYPE_CHECKING
 
 from tidelog.errors import UnknownTopicOrPartitionError
-from tidelog.group_messages import (
+from tidelog.model import TopicPartition
+from tidelog.protocol.group_messages import (
     CommittedPartition,
     ListedGroup,
     ListGroupsRequest,
@@ -17,8 +18,7 @@ from tidelog.group_messages import (
     OffsetFetchRequest,
     OffsetFetchResponse,
 )
-from tidelog.messages import Request, Response
-from tidelog.model import TopicPartition
+from tidelog.protocol.messages import Request, Response
 
 if TYPE_CHECKING:
     from tests.tidelog.fake_cluster import FakeCluster

@@ -3,7 +3,14 @@
 from __future__ import annotations
 
 from tests.tidelog.fake_cluster import FakeCluster
-from tidelog.group_messages import (
+from tidelog.groups.assignment.consumer_protocol import (
+    PROTOCOL_TYPE,
+    Subscription,
+    encode_assignment,
+    encode_subscription,
+)
+from tidelog.model import TopicPartition
+from tidelog.protocol.group_messages import (
     JoinGroupProtocol,
     JoinGroupRequest,
     JoinGroupResponse,
@@ -11,8 +18,6 @@ from tidelog.group_messages import (
     SyncGroupRequest,
     SyncGroupResponse,
 )
-from tidelog.groups.consumer_protocol import PROTOCOL_TYPE, Subscription, encode_assignment, encode_subscription
-from tidelog.model import TopicPartition
 
 
 async def join(

@@ -10,7 +10,7 @@ from tests.tidelog.clients import a_consumer
 from tests.tidelog.fake_cluster import FakeCluster
 from tests.virtual_time import until
 from tidelog.aio import Consumer
-from tidelog.groups.rebalance_listener import ConsumerRebalanceListener
+from tidelog.groups.membership.rebalance_listener import ConsumerRebalanceListener
 from tidelog.model import TopicPartition
 
 STRATEGIES = ("range", "roundrobin", "sticky", "cooperative-sticky")

@@ -11,7 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidelog.accumulator import Accumulator, PartitionQueue, TopicQueues
+from tidelog.client.producer.accumulator import Accumulator, PartitionQueue, TopicQueues
+from tidelog.client.producer.producer_batch import ANONYMOUS, Batch, ProducerIdentity
+from tidelog.client.producer.record_future import BatchOutcome, RecordFuture, RecordRun
+from tidelog.client.settings import ProducerSettings, make_settings
 from tidelog.errors import (
     ClosedError,
     InvalidTimestampError,
@@ -21,12 +24,9 @@ from tidelog.errors import (
     TimeoutError,
 )
 from tidelog.model import TopicPartition
-from tidelog.produced_batch import ANONYMOUS, Batch, ProducerIdentity
-from tidelog.record_future import BatchOutcome, RecordFuture, RecordRun
 from tidelog.records.decode import decode_records
 from tidelog.records.encode import BatchBuilder, single_record_bytes
 from tidelog.records.header import HEADER_BYTES, read_header
-from tidelog.settings import ProducerSettings, make_settings
 
 ME, ANEW = ProducerIdentity(7, 0), ProducerIdentity(8, 0)
 

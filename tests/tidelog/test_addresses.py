@@ -10,7 +10,7 @@ import time
 import pytest
 
 from tests.virtual_time import on_virtual_time
-from tidelog.addresses import PATIENCE_S, Resolver, resolve
+from tidelog.protocol.addresses import PATIENCE_S, Resolver, resolve
 
 
 class NameServer:

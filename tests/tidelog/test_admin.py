@@ -20,8 +20,8 @@ from tidelog.errors import (
     TopicAlreadyExistsError,
     UnknownTopicOrPartitionError,
 )
-from tidelog.messages import CreateTopicsRequest, NewTopic
 from tidelog.model import Endpoint
+from tidelog.protocol.messages import CreateTopicsRequest, NewTopic
 from tidelog.records.encode import encode_batch
 
 

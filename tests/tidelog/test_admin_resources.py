@@ -10,7 +10,19 @@ from tests.tidelog.clients import in_memory
 from tests.tidelog.fake_cluster import FakeCluster, Fault
 from tests.virtual_time import VirtualClock, on_virtual_time
 from tidelog import ConfigChange, ConfigOp, ConfigResource
-from tidelog.admin_messages import (
+from tidelog.aio import Admin
+from tidelog.errors import (
+    BrokerNotAvailableError,
+    InvalidConfigError,
+    InvalidRequestError,
+    NotLeaderOrFollowerError,
+    OffsetOutOfRangeError,
+    RequestTimedOutError,
+    TimeoutError,
+    UnknownTopicOrPartitionError,
+)
+from tidelog.model import TopicPartition
+from tidelog.protocol.admin_messages import (
     AlteredConfigs,
     ConfigEntry,
     ConfigResourceType,
@@ -28,19 +40,7 @@ from tidelog.admin_messages import (
     IncrementalAlterConfigsResponse,
     LogDir,
 )
-from tidelog.aio import Admin
-from tidelog.errors import (
-    BrokerNotAvailableError,
-    InvalidConfigError,
-    InvalidRequestError,
-    NotLeaderOrFollowerError,
-    OffsetOutOfRangeError,
-    RequestTimedOutError,
-    TimeoutError,
-    UnknownTopicOrPartitionError,
-)
-from tidelog.messages import Request, Response
-from tidelog.model import TopicPartition
+from tidelog.protocol.messages import Request, Response
 
 TP = TopicPartition("t", 0)
 

@@ -33,11 +33,11 @@ from tidelog import (
     ToTime,
 )
 from tidelog.aio import Admin, Consumer, Producer
+from tidelog.client.settings import AdminSettings, ConsumerSettings, ProducerSettings, make_settings, setting_fields
 from tidelog.errors import InvalidTopicError, TidelogError
-from tidelog.messages import ApiVersionsRequest, MetadataRequest
 from tidelog.model import EARLIEST_TIMESTAMP
+from tidelog.protocol.messages import ApiVersionsRequest, MetadataRequest
 from tidelog.records import encode_batch
-from tidelog.settings import AdminSettings, ConsumerSettings, ProducerSettings, make_settings, setting_fields
 
 TP = TopicPartition("t", 0)
 ANY: Any = object()

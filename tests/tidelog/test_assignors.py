@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidelog.groups.assignors import (
+from tidelog.groups.assignment.assignors import (
     ASSIGNORS,
     Assignments,
     Candidate,
@@ -17,9 +17,9 @@ from tidelog.groups.assignors import (
     assign_ranges,
     assign_sticky,
 )
-from tidelog.groups.balance import Balance
-from tidelog.groups.consumer_protocol import Subscription
-from tidelog.groups.member_data import MemberData, encode_member_data
+from tidelog.groups.assignment.consumer_protocol import Subscription
+from tidelog.groups.assignment.sticky_assignment import Balance
+from tidelog.groups.assignment.sticky_user_data import MemberData, encode_member_data
 from tidelog.model import TopicPartition
 
 

@@ -14,7 +14,8 @@ from tests.tidelog.fake_cluster import FakeCluster
 from tests.virtual_time import on_virtual_time
 from tidelog.aio import Consumer
 from tidelog.errors import InternalError
-from tidelog.group_messages import (
+from tidelog.model import TopicPartition
+from tidelog.protocol.group_messages import (
     FindCoordinatorRequest,
     HeartbeatRequest,
     JoinGroupRequest,
@@ -22,14 +23,13 @@ from tidelog.group_messages import (
     OffsetFetchRequest,
     SyncGroupRequest,
 )
-from tidelog.messages import (
+from tidelog.protocol.messages import (
     FetchRequest,
     ListOffsetsRequest,
     MetadataRequest,
     OffsetForLeaderEpochRequest,
     Request,
 )
-from tidelog.model import TopicPartition
 
 P0, P1, P2 = (TopicPartition("t", number) for number in range(3))
 

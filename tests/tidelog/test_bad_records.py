@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from tests.tidelog.clients import a_producer
 from tests.tidelog.fake_cluster import FakeCluster, FakePartition, Fault
 from tests.virtual_time import on_virtual_time
+from tidelog.client.producer.record_future import RecordFuture
 from tidelog.errors import BrokerError, InvalidRecordError, InvalidTimestampError, MessageTooLargeError
-from tidelog.messages import InitProducerIdRequest, ProduceRequest, Request
-from tidelog.record_future import RecordFuture
+from tidelog.protocol.messages import InitProducerIdRequest, ProduceRequest, Request
 from tidelog.records import encode_batch
 from tidelog.records.decode import Record
 from tidelog.records.header import read_header

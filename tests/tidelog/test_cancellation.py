@@ -14,8 +14,8 @@ import pytest
 from tests.tidelog.clients import a_consumer, a_producer, put
 from tests.tidelog.fake_cluster import FakeCluster
 from tests.virtual_time import on_virtual_time
-from tidelog.addresses import Resolver
 from tidelog.model import TopicPartition
+from tidelog.protocol.addresses import Resolver
 
 #: Steps of the event loop between what comes and the cancellation.
 STEPS = range(8)

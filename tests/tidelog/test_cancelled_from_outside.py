@@ -12,11 +12,11 @@ from tests.tidelog.fake_cluster import FakeCluster
 from tests.tidelog.group_stories import Reading, committed, shared
 from tests.virtual_time import on_virtual_time, until
 from tidelog import Consumer
-from tidelog.addresses import Resolver
 from tidelog.errors import InternalError
-from tidelog.group_messages import HeartbeatRequest
-from tidelog.messages import MetadataRequest, Request
 from tidelog.model import TopicPartition
+from tidelog.protocol.addresses import Resolver
+from tidelog.protocol.group_messages import HeartbeatRequest
+from tidelog.protocol.messages import MetadataRequest, Request
 
 P0, P1 = (TopicPartition("t", number) for number in range(2))
 

@@ -26,7 +26,7 @@ def test_a_close_that_is_cancelled_at_any_moment_leaves_nothing_running(turns: i
         await reading.consumer.close()
         await asyncio.sleep(0)
         names = [task.get_coro().__qualname__ for task in asyncio.all_tasks()]  # type: ignore[union-attr]
-        assert not [name for name in names if name.startswith(("GroupConsumer", "Member", "TopicWatch"))]
+        assert not [name for name in names if name.startswith(("GroupConsumer", "Member", "TopicWatcher"))]
 
     story()
 

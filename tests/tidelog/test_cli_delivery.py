@@ -11,8 +11,8 @@ import pytest
 from tests.tidelog.clients import in_memory
 from tests.tidelog.fake_cluster import FakeCluster
 from tidelog import Producer
-from tidelog.cli.delivery import Delivery, Place, UndeliveredLine
-from tidelog.cli.record_lines import OutgoingRecord, parse_json, parse_plain
+from tidelog.cli.records.delivery import Delivery, Place, UndeliveredLine
+from tidelog.cli.records.record_lines import OutgoingRecord, parse_json, parse_plain
 
 FIRST = Place("standard input", 1)
 

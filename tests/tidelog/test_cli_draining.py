@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidelog.cli.draining import drain
+from tidelog.cli.topics.draining import drain
 
 BROKERS = range(1, 8)
 ASSIGNMENTS = st.dictionaries(

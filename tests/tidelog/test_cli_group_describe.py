@@ -8,14 +8,14 @@ from typing import Any, cast
 
 import pytest
 
-from tidelog.admin import Admin
-from tidelog.cli.admins import describe_group_patiently
-from tidelog.cli.group_describe import _show_members, _show_partitions
+from tidelog.cli.admin_factory import describe_group_patiently
+from tidelog.cli.groups.group_describe import _show_members, _show_partitions
+from tidelog.client.admin.admin import Admin
 from tidelog.errors import TimeoutError
-from tidelog.group_messages import MemberStage
 from tidelog.groups.descriptions import ConsumerGroupDescription, ConsumerGroupState, MemberDescription
 from tidelog.groups.lag import PartitionLag
 from tidelog.model import TopicPartition
+from tidelog.protocol.group_messages import MemberStage
 
 TP = TopicPartition("orders", 0)
 

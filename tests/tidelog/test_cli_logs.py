@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tidelog.cli.logs import Tail
+from tidelog.cli.cluster.logs import Tail
 
 
 @pytest.fixture

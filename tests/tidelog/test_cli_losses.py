@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from tidelog.cli.losses import losses
+from tidelog.cli.topics.losses import losses
+from tidelog.client.admin.topic_time_spans import PartitionTimes
 from tidelog.errors import NotLeaderOrFollowerError
 from tidelog.records import RecordTime
-from tidelog.topic_times import PartitionTimes
 
 NOW_MS = 1_700_000_000_000
 HOUR_MS = 3_600_000

@@ -9,7 +9,7 @@ import termios
 
 import pytest
 
-from tidelog.cli.progress import Progress
+from tidelog.cli.terminal.progress import Progress
 
 
 def read_to_the_end(terminal: int) -> str:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tidelog.cli.reassignment import Progress, StartedChange, lost_replicas, target_replicas
-from tidelog.descriptions import PartitionDescription
-from tidelog.partition_messages import PartitionReassignment
+from tidelog.cli.topics.reassignment import Progress, StartedChange, lost_replicas, target_replicas
+from tidelog.client.admin.admin_results import PartitionDescription
+from tidelog.protocol.partition_messages import PartitionReassignment
 
 #: Partition 0 moves from 1, 2, 3 to 1, 2, 4.
 MOVING = PartitionReassignment("t", 0, (1, 2, 4, 3), (4,), (3,))

@@ -7,7 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidelog.cli.record_lines import OutgoingRecord, format_json, format_plain, parse_json, parse_plain, read_lines
+from tidelog.cli.records.record_lines import (
+    OutgoingRecord,
+    format_json,
+    format_plain,
+    parse_json,
+    parse_plain,
+    read_lines,
+)
 from tidelog.model import NO_TIMESTAMP
 
 MOST = 1_000

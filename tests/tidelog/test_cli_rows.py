@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tidelog.cli.rows import read_rows
+from tidelog.cli.records.rows import read_rows
+from tidelog.client.consumer.fetch_buffer import FetchedBatches
 from tidelog.errors import MessageTooLargeError
-from tidelog.fetch_buffer import FetchedBatches
 from tidelog.model import OffsetAndMetadata, TopicPartition
 from tidelog.records.control import MarkerKind, encode_control_batch
 from tidelog.records.encode import encode_batch

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tidelog.cli.table import Quantity, format_table
+from tidelog.cli.terminal.table import Quantity, format_table
 
 
 def test_numbers_stand_to_the_right_and_what_is_not_known_is_a_dash() -> None:

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from tidelog.cli.times import At, Beginning, End, Position, parse_position
+from tidelog.cli.terminal.times import At, Beginning, End, Position, parse_position
 
 NOW_MS = 1_800_000_000_000
 

@@ -11,9 +11,9 @@ from contextlib import contextmanager
 
 import pytest
 
-from tidelog.cli.admins import open_admin
+from tidelog.cli.admin_factory import open_admin
 from tidelog.cli.program import run
-from tidelog.cli.waiting import Waiting
+from tidelog.cli.terminal.waiting import Waiting
 from tidelog.errors import NoBrokersError
 
 pytestmark = pytest.mark.timeout(20)

@@ -14,7 +14,7 @@ import tidelog.aio
 from tests.tidelog.clients import in_memory
 from tests.tidelog.fake_cluster import FakeCluster
 from tidelog import TopicPartition
-from tidelog.settings import AdminSettings, ConsumerSettings, ProducerSettings
+from tidelog.client.settings import AdminSettings, ConsumerSettings, ProducerSettings
 
 SETTINGS = {"Admin": AdminSettings, "Consumer": ConsumerSettings, "Producer": ProducerSettings}
 CLIENTS = [getattr(package, name) for package in (tidelog, tidelog.aio) for name in SETTINGS]

@@ -18,14 +18,14 @@ import tidelog
 from tests.tidelog.clients import in_memory, put
 from tests.tidelog.fake_cluster import FakeCluster
 from tidelog import aio
-from tidelog.config_calls import ConfigResource
+from tidelog.client.admin.config_requests import ConfigResource
 from tidelog.errors import ClosedError
-from tidelog.group_messages import HeartbeatRequest
-from tidelog.groups.rebalance_listener import ConsumerRebalanceListener
+from tidelog.groups.membership.rebalance_listener import ConsumerRebalanceListener
 from tidelog.groups.reset import ToEarliest
-from tidelog.messages import NewTopic, ProduceRequest
 from tidelog.model import OffsetAndMetadata, TopicPartition
-from tidelog.partition_messages import ElectionType, NewPartitions
+from tidelog.protocol.group_messages import HeartbeatRequest
+from tidelog.protocol.messages import NewTopic, ProduceRequest
+from tidelog.protocol.partition_messages import ElectionType, NewPartitions
 from tidelog.records import encode_batch
 
 KINDS: list[type[Any]] = [aio.Producer, aio.Consumer, aio.Admin]

@@ -10,8 +10,7 @@ import pytest
 
 import tidelog
 import tidelog.aio
-from tidelog.errors import ConfigError
-from tidelog.settings import (
+from tidelog.client.settings import (
     AdminOptions,
     AdminSettings,
     ConsumerOptions,
@@ -20,6 +19,7 @@ from tidelog.settings import (
     ProducerSettings,
     make_settings,
 )
+from tidelog.errors import ConfigError
 
 CLIENTS = ["Admin", "Consumer", "Producer"]
 #: What an event loop's client has besides, each for a reason of its own.

@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.tidelog.any_message import REQUESTS, values_of
-from tidelog.codec import (
+from tidelog.errors import ProtocolError
+from tidelog.protocol.codec import (
     MAX_STRING,
     Body,
     RequestHeader,
@@ -17,8 +18,7 @@ from tidelog.codec import (
     decode_response,
     encode,
 )
-from tidelog.errors import ProtocolError
-from tidelog.messages import (
+from tidelog.protocol.messages import (
     FetchPartitionResponse,
     FetchResponse,
     Message,

@@ -10,6 +10,7 @@ from tests.tidelog.clients import in_memory
 from tests.tidelog.fake_cluster import FakeCluster
 from tests.virtual_time import VirtualClock, on_virtual_time
 from tidelog.aio import Consumer, Producer
+from tidelog.client.consumer.fetch_buffer import ConsumerRecord
 from tidelog.errors import (
     BrokerError,
     ConfigError,
@@ -17,7 +18,6 @@ from tidelog.errors import (
     MessageTooLargeError,
     UnsupportedCompressionTypeError,
 )
-from tidelog.fetch_buffer import ConsumerRecord
 from tidelog.model import TopicPartition
 from tidelog.records import Codec, MarkerKind, compress, encode_batch, encode_control_batch, read_header
 from tidelog.records.header import HEADER, HEADER_BYTES, seal

@@ -8,11 +8,11 @@ from collections.abc import Callable, Sequence
 import pytest
 
 from tests.virtual_time import VirtualClock, on_virtual_time
-from tidelog.codec import ResponseHeader, decode_request, encode
-from tidelog.connection import Connection
 from tidelog.errors import DisconnectedError, TimeoutError
-from tidelog.messages import ApiVersionsResponse
 from tidelog.model import Buffer, Endpoint
+from tidelog.protocol.codec import ResponseHeader, decode_request, encode
+from tidelog.protocol.messages import ApiVersionsResponse
+from tidelog.protocol.native.connection import Connection
 
 WELCOME = ApiVersionsResponse(0, "c1", 7, 1, 0, ())
 
@@ -23,7 +23,7 @@ class Host:
     def __init__(self, monkeypatch: pytest.MonkeyPatch, **addresses: str) -> None:
         self.behaviour = addresses
         self.dialled: list[tuple[str, float]] = []
-        monkeypatch.setattr("tidelog.connection.resolve", self.resolve)
+        monkeypatch.setattr("tidelog.protocol.native.connection.resolve", self.resolve)
 
     async def resolve(self, host: str) -> tuple[str, ...]:
         return tuple(self.behaviour)

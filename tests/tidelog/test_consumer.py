@@ -20,8 +20,8 @@ from tidelog.errors import (
     OffsetOutOfRangeError,
     UnknownTopicOrPartitionError,
 )
-from tidelog.messages import FetchRequest, ListOffsetsRequest, OffsetForLeaderEpochRequest, Request
 from tidelog.model import TopicPartition
+from tidelog.protocol.messages import FetchRequest, ListOffsetsRequest, OffsetForLeaderEpochRequest, Request
 from tidelog.records.decode import decode_records
 from tidelog.records.encode import encode_batch
 

@@ -22,9 +22,15 @@ from tidelog.errors import (
     UnknownServerError,
     UnknownTopicOrPartitionError,
 )
-from tidelog.group_messages import OffsetCommitPartition
-from tidelog.messages import FetchRequest, ListOffsetsRequest, MetadataRequest, OffsetForLeaderEpochRequest, Request
 from tidelog.model import TopicPartition
+from tidelog.protocol.group_messages import OffsetCommitPartition
+from tidelog.protocol.messages import (
+    FetchRequest,
+    ListOffsetsRequest,
+    MetadataRequest,
+    OffsetForLeaderEpochRequest,
+    Request,
+)
 from tidelog.records.header import read_header
 
 P0, P1, P2 = (TopicPartition("t", number) for number in range(3))
@@ -534,7 +540,7 @@ async def test_without_a_policy_the_reader_of_a_topic_made_anew_is_told_until_it
         for _ in range(2):
             with pytest.raises(OffsetOutOfRangeError, match=r"t-0: .* made anew") as told:
                 await consumer.poll(5000)
-            assert told.value.made_anew
+            assert told.value.on_topic_recreated
         consumer.seek(P0, 1)
         assert (await read(consumer, 1))[0] == (0, 1, b"b")
 

@@ -10,8 +10,8 @@ from tests.tidelog.clients import a_consumer, put, read, seconds
 from tests.tidelog.fake_cluster import FakeCluster
 from tests.virtual_time import on_virtual_time
 from tidelog.errors import CorruptMessageError, OffsetOutOfRangeError, TopicAuthorizationFailedError
-from tidelog.messages import FetchRequest, ListOffsetsRequest, MetadataRequest
 from tidelog.model import READ_COMMITTED, TopicPartition
+from tidelog.protocol.messages import FetchRequest, ListOffsetsRequest, MetadataRequest
 
 P0, P1, P2 = (TopicPartition("t", number) for number in range(3))
 

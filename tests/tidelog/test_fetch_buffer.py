@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tidelog.fetch_buffer import MAX_CHUNKS, PartitionBuffer
+from tidelog.client.consumer.fetch_buffer import MAX_CHUNKS, PartitionBuffer
 from tidelog.model import TopicPartition
 from tidelog.records import encode_batch
 

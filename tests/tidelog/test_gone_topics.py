@@ -16,7 +16,7 @@ from tidelog.errors import (
     UnknownTopicOrPartitionError,
     UnsupportedVersionError,
 )
-from tidelog.messages import InitProducerIdRequest, MetadataRequest, MetadataResponse, NewTopic, TopicMetadata
+from tidelog.protocol.messages import InitProducerIdRequest, MetadataRequest, MetadataResponse, NewTopic, TopicMetadata
 
 #: A broker that has not heard of a topic yet denies it too, so that only seconds of denial are certain.
 CERTAIN_S = 4.5
@@ -50,7 +50,7 @@ async def test_records_fail_when_the_deletion_of_their_topic_is_certain(led: boo
             partition.leader = -1
             for _ in range(3):
                 await asyncio.sleep(0.2)
-                await producer.client.refresh_or_not(producer.clock.monotonic_ms() + 1000)
+                await producer.client.try_refresh(producer.clock.monotonic_ms() + 1000)
         waiting = [await producer.send("t", b"%d" % number) for number in range(3)]
         delete(cluster, "t")
         started = seconds()

@@ -20,9 +20,9 @@ from tidelog.errors import (
     TimeoutError,
     UnknownMemberIdError,
 )
-from tidelog.group_messages import DeleteGroupsRequest, ListGroupsRequest, OffsetCommitRequest
 from tidelog.groups.descriptions import ConsumerGroupState
 from tidelog.model import OffsetAndMetadata, TopicPartition
+from tidelog.protocol.group_messages import DeleteGroupsRequest, ListGroupsRequest, OffsetCommitRequest
 
 TP, OTHER = TopicPartition("t", 0), TopicPartition("t", 1)
 

@@ -18,13 +18,9 @@ from tidelog.errors import (
     TimeoutError,
     UnknownTopicOrPartitionError,
 )
-from tidelog.group_messages import (
-    JoinGroupRequest,
-    OffsetCommitPartition,
-    OffsetCommitRequest,
-)
-from tidelog.messages import FetchRequest, OffsetForLeaderEpochRequest
 from tidelog.model import OffsetAndMetadata, TopicPartition
+from tidelog.protocol.group_messages import JoinGroupRequest, OffsetCommitPartition, OffsetCommitRequest
+from tidelog.protocol.messages import FetchRequest, OffsetForLeaderEpochRequest
 
 P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
 

@@ -11,15 +11,15 @@ from tests.tidelog.fake_cluster import FakeCluster
 from tests.tidelog.group_members import join
 from tests.tidelog.test_admin import an_admin
 from tests.virtual_time import VirtualClock, on_virtual_time
+from tidelog.client.consumer.offset_lookup import Ends
 from tidelog.errors import (
     LeaderNotAvailableError,
     UnknownTopicOrPartitionError,
     UnreadableRecordsError,
 )
 from tidelog.groups.lag import PartitionLag, Standing, first_unread, lag_of
-from tidelog.messages import FetchRequest
 from tidelog.model import OffsetAndMetadata, TopicPartition
-from tidelog.offsets import Ends
+from tidelog.protocol.messages import FetchRequest
 from tidelog.records import RecordTime
 from tidelog.records.encode import encode_batch
 from tidelog.records.header import read_header

@@ -15,10 +15,10 @@ from tidelog.errors import (
     UnknownServerError,
     UnknownTopicOrPartitionError,
 )
-from tidelog.group_messages import OffsetCommitRequest
 from tidelog.groups.migration import Migration, OffsetMigration, migrate
-from tidelog.groups.zookeeper_calls import ZooKeeperOffset
+from tidelog.groups.zookeeper_requests import ZooKeeperOffset
 from tidelog.model import OffsetAndMetadata, TopicPartition
+from tidelog.protocol.group_messages import OffsetCommitRequest
 
 TPS = [TopicPartition("t", number) for number in range(4)]
 GONE = TopicPartition("gone", 0)

@@ -19,8 +19,8 @@ from tests.tidelog.clients import put
 from tests.tidelog.fake_cluster import FakeCluster, Fault
 from tests.tidelog.group_stories import STRATEGIES, Notes, Reading, parts
 from tests.virtual_time import on_virtual_time, until
-from tidelog.group_messages import GROUP_REQUESTS
 from tidelog.model import TopicPartition
+from tidelog.protocol.group_messages import GROUP_REQUESTS
 
 PARTITIONS = 5
 ROUNDS = 25

@@ -8,13 +8,13 @@ from typing import Any, cast
 
 import pytest
 
-from tidelog.cli.copying import copy
-from tidelog.cli.group_share import Share
-from tidelog.cli.progress import Progress
-from tidelog.cli.sink import Sink
-from tidelog.consumer import Consumer
+from tidelog.cli.records.consume_loop import copy
+from tidelog.cli.records.group_share import Share
+from tidelog.cli.records.output import Sink
+from tidelog.cli.terminal.progress import Progress
+from tidelog.client.consumer.consumer import Consumer
+from tidelog.client.consumer.fetch_buffer import FetchedBatches
 from tidelog.errors import CommitFailedError, CorruptMessageError, RebalanceInProgressError, TidelogError
-from tidelog.fetch_buffer import FetchedBatches
 from tidelog.model import OffsetAndMetadata, TopicPartition
 from tidelog.records.encode import encode_batch
 

@@ -19,14 +19,14 @@ from tidelog.errors import (
     RebalanceInProgressError,
     TimeoutError,
 )
-from tidelog.group_messages import (
+from tidelog.model import OffsetAndMetadata, TopicPartition
+from tidelog.protocol.group_messages import (
     HeartbeatRequest,
     JoinGroupRequest,
     LeaveGroupRequest,
     OffsetCommitRequest,
     SyncGroupRequest,
 )
-from tidelog.model import OffsetAndMetadata, TopicPartition
 
 P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
 

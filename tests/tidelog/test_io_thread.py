@@ -11,15 +11,15 @@ from collections.abc import Callable
 
 import pytest
 
+from tidelog.client.blocking.io_thread import GRACE_S, IoThread
 from tidelog.errors import ClosedError
-from tidelog.io_thread import GRACE_S, IoThread
 
 
 def test_a_client_that_nobody_closed_is_stopped_before_the_interpreter_goes() -> None:
     """In a process of its own: what matters happens at its exit, after everything that was registered later."""
     program = (
         "import atexit\n"
-        "from tidelog.io_thread import IoThread\n"
+        "from tidelog.client.blocking.io_thread import IoThread\n"
         "threads = []\n"
         "atexit.register(lambda: print('closed:', threads[0].loop.is_closed()))\n"
         "threads.append(IoThread())\n"

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from tidelog.groups.assignors import (
+from tidelog.groups.assignment.assignors import (
     Assignments,
     Candidate,
     assign_cooperatively,
@@ -22,14 +22,19 @@ from tidelog.groups.assignors import (
     assign_ranges,
     assign_sticky,
 )
-from tidelog.groups.consumer_protocol import (
+from tidelog.groups.assignment.consumer_protocol import (
     Subscription,
     decode_assignment,
     decode_subscription,
     encode_assignment,
     encode_subscription,
 )
-from tidelog.groups.member_data import MemberData, decode_generation, decode_member_data, encode_member_data
+from tidelog.groups.assignment.sticky_user_data import (
+    MemberData,
+    decode_generation,
+    decode_member_data,
+    encode_member_data,
+)
 from tidelog.groups.offsets_topic import (
     Commit,
     CommitKey,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tidelog.listeners import Listener
 from tidelog.model import Endpoint
+from tidelog.protocol.listeners import Listener
 
 
 @pytest.mark.parametrize("text", ["TIDELOG://h:9600", "TIDELOG_HOST_2://[::1]:9600", "REPLICATION://10.0.0.7:65535"])

@@ -14,11 +14,11 @@ from click.testing import CliRunner
 
 from tests.hand_clock import HandClock
 from tests.suspended import suspended_process
-from tidelog.cli.up import up
+from tidelog.cli.cluster.up import up
 from tidelog.errors import LocalError
 from tidelog.local.cluster import LocalCluster
-from tidelog.local.ports import LOOPBACK
-from tidelog.local.process import birth_of
+from tidelog.local.processes.ports import LOOPBACK
+from tidelog.local.processes.process import birth_of
 from tidelog.local.state import STATE_FILE, BrokerState, ClusterState, load_state, save_state
 
 
@@ -173,7 +173,7 @@ def test_start_says_for_what_it_waits_and_why_it_gives_up(tmp_path: Path, monkey
         clock.at_ms += 1_000
         return {1: frozenset({1, 2}), 2: frozenset({2})}
 
-    monkeypatch.setattr("tidelog.local.probe.probe", probe)
+    monkeypatch.setattr("tidelog.local.processes.liveness_probe.probe", probe)
     monkeypatch.setattr("tidelog.local.cluster.require_zookeeper", lambda hosts: None)
     monkeypatch.setattr(
         "tidelog.local.cluster.why_not_ready", lambda broker: "it reads its logs" if clock.at_ms < 5_000 else None

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from tests.suspended import suspended_process
-from tidelog.diagnosis import Check, State
+from tidelog.client.diagnosis.doctor_checks import Check, State
 from tidelog.local.environment import examine_environment
-from tidelog.local.ports import LOOPBACK
+from tidelog.local.processes.ports import LOOPBACK
 from tidelog.local.state import BrokerState, ClusterState, ProcessState
 
 

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from tidelog import Admin, Consumer, Producer
-from tidelog.cli.find import find_cluster, find_data_dir
+from tidelog.cli.common_options import find_cluster, find_data_dir
 from tidelog.errors import ConfigError, LocalError
 from tidelog.local.home import data_home, forget_last_up, last_up, prepare_directory, remember_last_up
-from tidelog.local.process import birth_of
+from tidelog.local.processes.process import birth_of
 from tidelog.local.state import BrokerState, ClusterState, ProcessState, load_state, save_state
 
 

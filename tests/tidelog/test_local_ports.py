@@ -8,8 +8,8 @@ from contextlib import ExitStack
 import pytest
 
 from tidelog.errors import LocalError
-from tidelog.local import ports
-from tidelog.local.ports import LOOPBACK, choose_port, port_is_free
+from tidelog.local.processes import ports
+from tidelog.local.processes.ports import LOOPBACK, choose_port, port_is_free
 
 
 def test_a_port_is_given_to_nobody_else_while_who_got_it_comes_to_listen_there(monkeypatch: pytest.MonkeyPatch) -> None:

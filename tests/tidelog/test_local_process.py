@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.suspended import suspended_process
-from tidelog.local.process import Condition, Process, birth_of, read_stat
+from tidelog.local.processes.process import Condition, Process, birth_of, read_stat
 
 _MAIN_THREAD_ENDS = """
 import ctypes, threading, time

@@ -24,7 +24,7 @@ from tidelog.errors import (
     TopicAuthorizationFailedError,
     UnknownTopicOrPartitionError,
 )
-from tidelog.messages import ListOffsetsRequest, MetadataRequest
+from tidelog.protocol.messages import ListOffsetsRequest, MetadataRequest
 
 P0, P1, P2, P3 = (TopicPartition("t", number) for number in range(4))
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidelog.messages import BrokerAddress, MetadataResponse, PartitionMetadata, TopicMetadata
-from tidelog.metadata import ClusterView, Leader
+from tidelog.client.metadata import ClusterView, Leader
 from tidelog.model import Endpoint
+from tidelog.protocol.messages import BrokerAddress, MetadataResponse, PartitionMetadata, TopicMetadata
 
 BROKERS = (BrokerAddress(1, "a", 1), BrokerAddress(2, "b", 2))
 

@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
+from tidelog.client.settings import parse_bootstrap
 from tidelog.errors import ConfigError, InvalidTopicError
 from tidelog.model import Endpoint, validate_topic
-from tidelog.settings import parse_bootstrap
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,8 @@ from tests.tidelog.fake_cluster import FakeCluster
 from tests.tidelog.group_members import join
 from tests.tidelog.test_admin import an_admin
 from tests.virtual_time import on_virtual_time
+from tidelog.client.consumer.offset_lookup import Ends
+from tidelog.client.consumer.seek_to_time import OlderRecords, StartingPoint, StartReason
 from tidelog.errors import (
     GroupIdNotFoundError,
     InvalidRequestError,
@@ -19,7 +21,6 @@ from tidelog.errors import (
     UnknownMemberIdError,
     UnknownTopicOrPartitionError,
 )
-from tidelog.group_messages import OffsetCommitRequest
 from tidelog.groups.reset import (
     Adjustment,
     OffsetReset,
@@ -32,10 +33,9 @@ from tidelog.groups.reset import (
     ToTime,
     resolve,
 )
-from tidelog.messages import Request
 from tidelog.model import OffsetAndMetadata, TopicPartition
-from tidelog.offsets import Ends
-from tidelog.starting_points import OlderRecords, StartingPoint, StartReason
+from tidelog.protocol.group_messages import OffsetCommitRequest
+from tidelog.protocol.messages import Request
 
 TP = TopicPartition("t", 0)
 ENDS = Ends(10, 20)

@@ -7,14 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidelog.errors import CorruptMessageError
-from tidelog.groups.consumer_protocol import (
+from tidelog.groups.assignment.consumer_protocol import (
     Subscription,
     decode_assignment,
     decode_subscription,
     encode_assignment,
     encode_subscription,
 )
-from tidelog.groups.member_data import MemberData, decode_member_data, encode_member_data
+from tidelog.groups.assignment.sticky_user_data import MemberData, decode_member_data, encode_member_data
 from tidelog.groups.offsets_topic import (
     Commit,
     CommitKey,

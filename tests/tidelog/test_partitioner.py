@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidelog.partitioner import _positive_hash, murmur2, partition_for_key
+from tidelog.client.producer.partitioner import _positive_hash, murmur2, partition_for_key
 
 
 @pytest.mark.parametrize(

@@ -22,9 +22,9 @@ from tests.tidelog.clients import a_producer
 from tests.tidelog.fake_cluster import FakeCluster, FakePartition, Fault, Verdict
 from tests.virtual_time import on_virtual_time
 from tidelog import errors
+from tidelog.client.producer.record_future import RecordFuture
 from tidelog.errors import BrokerError, error_for
-from tidelog.messages import InitProducerIdRequest, ProduceRequest, Request
-from tidelog.record_future import RecordFuture
+from tidelog.protocol.messages import InitProducerIdRequest, ProduceRequest, Request
 
 #: No version of the protocol defines this code.
 UNDEFINED_CODE = 9999

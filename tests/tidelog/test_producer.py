@@ -28,8 +28,8 @@ from tidelog.errors import (
     TimeoutError,
     UnknownTopicOrPartitionError,
 )
-from tidelog.messages import InitProducerIdRequest, MetadataRequest, ProduceRequest, Request
 from tidelog.model import RecordMetadata
+from tidelog.protocol.messages import InitProducerIdRequest, MetadataRequest, ProduceRequest, Request
 
 
 @on_virtual_time

@@ -13,13 +13,13 @@ import pytest
 from tests.tidelog.clients import a_producer, an_admin, seconds
 from tests.tidelog.fake_cluster import FakeCluster
 from tests.virtual_time import on_virtual_time
-from tidelog import sender
-from tidelog.accumulator import Accumulator, PartitionQueue
 from tidelog.aio import Producer
+from tidelog.client.producer import sender
+from tidelog.client.producer.accumulator import Accumulator, PartitionQueue
+from tidelog.client.producer.record_future import RecordFuture
 from tidelog.errors import InternalError, TimeoutError
-from tidelog.messages import InitProducerIdRequest, MetadataRequest
 from tidelog.model import Endpoint
-from tidelog.record_future import RecordFuture
+from tidelog.protocol.messages import InitProducerIdRequest, MetadataRequest
 
 #: Long enough that the steps below reach from the first call into the second attempt of each request.
 STEPS = range(1, 60)

@@ -21,7 +21,7 @@ from tidelog.errors import (
     UnknownProducerIdError,
     UnknownTopicOrPartitionError,
 )
-from tidelog.messages import MetadataRequest, ProduceRequest
+from tidelog.protocol.messages import MetadataRequest, ProduceRequest
 from tidelog.records import encode_batch
 
 # --- partial failures -----------------------------------------------------------------------------

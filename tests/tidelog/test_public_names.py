@@ -20,8 +20,11 @@ def test_an_unknown_name_is_an_attribute_error() -> None:
 
 
 def test_looking_at_processes_loads_no_client() -> None:
-    heavy = ("zmq", "msgpack", "uvloop", "kazoo", "pyspark", "rich", "tidelog.client")
-    program = f"import sys, tidelog.cli.up, tidelog.cli.cluster; print([m for m in {heavy} if m in sys.modules])"
+    heavy = ("zmq", "msgpack", "uvloop", "kazoo", "pyspark", "rich", "tidelog.client.cluster_client")
+    program = (
+        "import sys, tidelog.cli.cluster.up, tidelog.cli.cluster.cluster; "
+        f"print([m for m in {heavy} if m in sys.modules])"
+    )
     shown = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=30, check=True)
     assert shown.stdout.strip() == "[]"
 
@@ -29,8 +32,14 @@ def test_looking_at_processes_loads_no_client() -> None:
 @pytest.mark.parametrize(
     ("use", "needless"),
     [
-        ("from tidelog import Producer; Producer", ("tidelog.groups", "tidelog.group_messages", "tidelog.fetcher")),
-        ("from tidelog import Consumer; Consumer", ("tidelog.groups.group_consumer", "tidelog.group_messages")),
+        (
+            "from tidelog import Producer; Producer",
+            ("tidelog.groups", "tidelog.protocol.group_messages", "tidelog.client.consumer.fetcher"),
+        ),
+        (
+            "from tidelog import Consumer; Consumer",
+            ("tidelog.groups.membership.group_consumer", "tidelog.protocol.group_messages"),
+        ),
     ],
 )
 def test_who_is_in_no_group_loads_nothing_of_groups(use: str, needless: tuple[str, ...]) -> None:

@@ -162,8 +162,9 @@ BY_HAND = re.compile(r":[,.\d]*[gfe]\}|/ 1e\d|/ 1000\}|'' if [^}]* == 1|'s' if|\
 NOT_FOR_READING = ("self._began:5.0f} s  ", "--seconds {request.seconds:g}")
 COMMANDS = Path(tidelog.cli.__file__).parent
 PRINTED_BY_COMMANDS = [
-    *COMMANDS.glob("*.py"),
-    *(COMMANDS.parent / f"{name}.py" for name in ("diagnosis", "explanation", "partition_facts", "skew")),
+    *COMMANDS.rglob("*.py"),
+    *(COMMANDS.parent / "client/diagnosis").glob("*.py"),
+    COMMANDS.parent / "client/admin/timestamp_skew.py",
 ]
 
 

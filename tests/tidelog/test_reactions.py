@@ -27,9 +27,9 @@ from tidelog.errors import (
     UnsupportedForMessageFormatError,
     UnsupportedVersionError,
 )
-from tidelog.group_messages import FindCoordinatorRequest, OffsetCommitRequest, OffsetFetchRequest
-from tidelog.messages import FetchRequest, ListOffsetsRequest, MetadataRequest
 from tidelog.model import OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
+from tidelog.protocol.group_messages import FindCoordinatorRequest, OffsetCommitRequest, OffsetFetchRequest
+from tidelog.protocol.messages import FetchRequest, ListOffsetsRequest, MetadataRequest
 
 TP = TopicPartition("t", 0)
 

@@ -18,8 +18,8 @@ from tidelog.errors import (
     MessageTooLargeError,
     UnknownTopicOrPartitionError,
 )
-from tidelog.messages import ProduceRequest
 from tidelog.model import TopicPartition
+from tidelog.protocol.messages import ProduceRequest
 from tidelog.records import Codec, encode_batch, read_header, stamp_log_append_time
 from tidelog.records.header import HEADER, seal
 from tidelog.records.ready_made import ReadyMadeBatch

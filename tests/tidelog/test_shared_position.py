@@ -13,8 +13,8 @@ from tests.tidelog.fake_cluster import FakeCluster, FakePartition
 from tests.tidelog.group_stories import Notes, committed
 from tests.virtual_time import on_virtual_time, until
 from tidelog.aio import Consumer
-from tidelog.messages import FetchRequest
 from tidelog.model import TopicPartition
+from tidelog.protocol.messages import FetchRequest
 
 P0, P1 = (TopicPartition("t", number) for number in range(2))
 

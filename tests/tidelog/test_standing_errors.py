@@ -21,9 +21,9 @@ from tidelog.errors import (
     TopicAuthorizationFailedError,
     UnknownTopicOrPartitionError,
 )
-from tidelog.group_messages import JoinGroupRequest, OffsetFetchRequest
-from tidelog.messages import FetchRequest, MetadataRequest
 from tidelog.model import TopicPartition
+from tidelog.protocol.group_messages import JoinGroupRequest, OffsetFetchRequest
+from tidelog.protocol.messages import FetchRequest, MetadataRequest
 
 P0, P3 = TopicPartition("t", 0), TopicPartition("t", 3)
 

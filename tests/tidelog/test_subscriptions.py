@@ -15,11 +15,9 @@ from tidelog.errors import (
     InvalidGroupIdError,
     InvalidTopicError,
 )
-from tidelog.group_messages import (
-    OffsetFetchRequest,
-)
 from tidelog.groups.offsets_topic import OFFSETS_TOPIC
 from tidelog.model import OffsetAndMetadata, TopicPartition
+from tidelog.protocol.group_messages import OffsetFetchRequest
 
 P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
 

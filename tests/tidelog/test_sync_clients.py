@@ -16,13 +16,13 @@ import pytest
 from tests.tidelog.clients import in_memory, put
 from tests.tidelog.fake_cluster import FakeCluster, FakePartition
 from tidelog import Admin, Consumer, ConsumerRebalanceListener, NewTopic, OffsetAndMetadata, Producer, TopicPartition
-from tidelog.client import TOPIC_IDLE_MS
+from tidelog.client.blocking.io_thread import GRACE_S, IoThread
+from tidelog.client.cluster_client import TOPIC_IDLE_MS
+from tidelog.client.producer.partitioner import partition_for_key
+from tidelog.client.producer.record_future import RecordFuture
 from tidelog.clock import SystemClock
 from tidelog.errors import BufferExhaustedError, ClosedError, TimeoutError, UnknownTopicOrPartitionError
-from tidelog.io_thread import GRACE_S, IoThread
-from tidelog.messages import Request
-from tidelog.partitioner import partition_for_key
-from tidelog.record_future import RecordFuture
+from tidelog.protocol.messages import Request
 from tidelog.records.encode import encode_batch
 
 P0 = TopicPartition("t", 0)

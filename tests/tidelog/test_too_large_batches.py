@@ -13,7 +13,7 @@ from tests.tidelog.fake_cluster import FakeCluster, Fault
 from tests.tidelog.test_producer import a_producer
 from tests.virtual_time import on_virtual_time
 from tidelog.errors import BrokerError, MessageTooLargeError, RecordListTooLargeError
-from tidelog.messages import InitProducerIdRequest, ProduceRequest, Request
+from tidelog.protocol.messages import InitProducerIdRequest, ProduceRequest, Request
 from tidelog.records.encode import single_record_bytes
 from tidelog.records.header import read_header
 

@@ -19,7 +19,7 @@ from tidelog.errors import (
     NoBrokersError,
     UnknownTopicOrPartitionError,
 )
-from tidelog.group_messages import JoinGroupRequest, OffsetCommitRequest, OffsetFetchRequest
+from tidelog.protocol.group_messages import JoinGroupRequest, OffsetCommitRequest, OffsetFetchRequest
 
 
 async def until_assigned(consumer: Consumer, count: int, patience_s: float = 20) -> None:

@@ -18,9 +18,9 @@ from tidelog.errors import (
     UnknownServerError,
     UnknownTopicOrPartitionError,
 )
-from tidelog.group_messages import ListGroupsRequest, OffsetCommitRequest, OffsetFetchRequest
-from tidelog.groups.zookeeper_calls import ZooKeeperOffset
+from tidelog.groups.zookeeper_requests import ZooKeeperOffset
 from tidelog.model import TopicPartition
+from tidelog.protocol.group_messages import ListGroupsRequest, OffsetCommitRequest, OffsetFetchRequest
 
 T0, T1, GONE = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("gone", 0)
 

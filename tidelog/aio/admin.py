@@ -6,18 +6,24 @@ from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Literal, Self, Unpack, overload
 
-from tidelog import admin_arguments, arguments, config_calls, log_dir_calls, record_deletion
-from tidelog.admin_messages import ConfigEntry, LogDir
+from tidelog import arguments
 from tidelog.aio.group_admin import GroupAdmin
 from tidelog.aio.group_migration import migrate_offsets
 from tidelog.aio.offset_reset import reset_offsets
 from tidelog.aio.partition_admin import PartitionAdmin
-from tidelog.client import ClusterClient
-from tidelog.client_environment import ClientEnvironment
-from tidelog.client_help import client_repr, shows_settings
-from tidelog.config_calls import Changes, ConfigResource
-from tidelog.controller_calls import ControllerCalls, about_topic
-from tidelog.descriptions import ClusterDescription, TopicDescription, describe_partition
+from tidelog.client.admin import admin_arguments, config_requests, log_dir_requests, record_deletion
+from tidelog.client.admin.admin_results import ClusterDescription, TopicDescription, describe_partition
+from tidelog.client.admin.config_requests import Changes, ConfigResource
+from tidelog.client.admin.topic_time_spans import PartitionTimes, describe_times
+from tidelog.client.cluster_client import ClusterClient
+from tidelog.client.controller_requests import ControllerCalls, about_topic
+from tidelog.client.diagnosis.explain_partition import PartitionFacts
+from tidelog.client.diagnosis.gather_replica_status import ask_facts
+from tidelog.client.environment import ClientEnvironment
+from tidelog.client.help import client_repr, shows_settings
+from tidelog.client.leader_requests import Asked, PerLeaderRequest
+from tidelog.client.lifecycle import LoopBound
+from tidelog.client.settings import AdminOptions, AdminSettings, BootstrapServers, make_settings
 from tidelog.errors import (
     BrokerError,
     ClosedError,
@@ -28,16 +34,15 @@ from tidelog.errors import (
     error_for,
     raise_first,
 )
-from tidelog.explanation import PartitionFacts
-from tidelog.groups import zookeeper_calls
+from tidelog.groups import zookeeper_requests
 from tidelog.groups.descriptions import ConsumerGroupDescription, ConsumerGroupListings
 from tidelog.groups.lag import PartitionLag
 from tidelog.groups.migration import OffsetMigration
 from tidelog.groups.reset import OffsetReset, ResetTarget
-from tidelog.groups.zookeeper_calls import ZooKeeperOffset
-from tidelog.leader_calls import Asked, LeaderQuestion
-from tidelog.lifecycle import LoopBound
-from tidelog.messages import (
+from tidelog.groups.zookeeper_requests import ZooKeeperOffset
+from tidelog.model import OffsetAndMetadata, TopicPartition
+from tidelog.protocol.admin_messages import ConfigEntry, LogDir
+from tidelog.protocol.messages import (
     CreatedTopic,
     CreateTopicsRequest,
     CreateTopicsResponse,
@@ -51,11 +56,7 @@ from tidelog.messages import (
     ReplicasDescription,
     Response,
 )
-from tidelog.model import OffsetAndMetadata, TopicPartition
-from tidelog.partition_facts import ask_facts
-from tidelog.partition_messages import ElectionType, NewPartitions, PartitionReassignment
-from tidelog.settings import AdminOptions, AdminSettings, BootstrapServers, make_settings
-from tidelog.topic_times import PartitionTimes, describe_times
+from tidelog.protocol.partition_messages import ElectionType, NewPartitions, PartitionReassignment
 
 #: A description does not wait longer for leaders that are missing or hang: that they do is part of what it tells.
 DESCRIBE_PATIENCE_MS = 2_000
@@ -173,7 +174,7 @@ class Admin(LoopBound):
         if names is None:
             names = await self.list_topics(timeout_ms)
         client.track(*names)
-        await client.bootstrapped(deadline_ms)
+        await client.wait_for_metadata(deadline_ms)
         await client.refresh(deadline_ms)
         views = [await client.topic(name, deadline_ms) for name in names]
         partitions = {TopicPartition(view.name, number): None for view in views for number in view.partitions}
@@ -202,7 +203,7 @@ class Admin(LoopBound):
         """As the answering broker sees it now."""
         client = self._client()
         deadline_ms = self._deadline_ms(timeout_ms)
-        await client.bootstrapped(deadline_ms)
+        await client.wait_for_metadata(deadline_ms)
         await client.refresh(deadline_ms)
         view = client.view
         return ClusterDescription(view.cluster_id, view.controller_id, dict(sorted(view.brokers.items())))
@@ -217,7 +218,7 @@ class Admin(LoopBound):
     ) -> dict[ConfigResource, dict[str, ConfigEntry]]:
         """Each resource's settings by name, with value and source. The first resource's refusal is raised."""
         wanted, deadline_ms = admin_arguments.resources("resources", resources), self._deadline_ms(timeout_ms)
-        return await config_calls.describe_configs(
+        return await config_requests.describe_configs(
             self._client(),
             wanted,
             deadline_ms,
@@ -231,10 +232,12 @@ class Admin(LoopBound):
         """Changes the named settings alone; brokers obey them a moment later. The first refusal is raised."""
         wanted = admin_arguments.config_changes("configs", configs)
         validate_only, deadline_ms = arguments.flag("validate_only", validate_only), self._deadline_ms(timeout_ms)
-        await config_calls.alter_configs(self._client(), wanted, deadline_ms, validate_only=validate_only)
+        await config_requests.alter_configs(self._client(), wanted, deadline_ms, validate_only=validate_only)
 
     async def partition_facts(self, partition: TopicPartition, timeout_ms: int | None = None) -> PartitionFacts:
-        """What each broker with a replica knows of the partition; `tidelog.explanation.explain` makes sense of it."""
+        """What each broker with a replica knows of the partition; `tidelog.client.diagnosis.explain_partition.explain`
+        makes sense of it.
+        """
         tp, deadline_ms = arguments.partition("partition", partition), self._deadline_ms(timeout_ms)
         return await ask_facts(self._client(), tp, deadline_ms)
 
@@ -251,18 +254,18 @@ class Admin(LoopBound):
         """The log directories of these brokers, or of all that live, by broker id."""
         wanted = None if brokers is None else arguments.broker_ids("brokers", brokers)
         deadline_ms = self._deadline_ms(timeout_ms)
-        return await log_dir_calls.describe_log_dirs(self._client(), wanted, deadline_ms)
+        return await log_dir_requests.describe_log_dirs(self._client(), wanted, deadline_ms)
 
     async def list_zookeeper_groups(self, timeout_ms: int | None = None) -> list[str]:
         """The groups that have offsets in ZooKeeper, where commits of version 0 lie."""
-        return await zookeeper_calls.list_groups(self._client(), self._deadline_ms(timeout_ms))
+        return await zookeeper_requests.list_groups(self._client(), self._deadline_ms(timeout_ms))
 
     async def list_zookeeper_group_offsets(
         self, group_id: str, timeout_ms: int | None = None
     ) -> dict[TopicPartition, ZooKeeperOffset]:
         """What a group has in ZooKeeper, also of partitions that are gone (with that error). InvalidGroupIdError."""
         name, deadline_ms = arguments.group_id("group_id", group_id), self._deadline_ms(timeout_ms)
-        return await zookeeper_calls.group_offsets(self._client(), name, deadline_ms)
+        return await zookeeper_requests.group_offsets(self._client(), name, deadline_ms)
 
     async def alter_zookeeper_group_offsets(
         self, group_id: str, offsets: Mapping[TopicPartition, int], timeout_ms: int | None = None
@@ -270,7 +273,7 @@ class Admin(LoopBound):
         """Commits into ZooKeeper, as consumers of version 0 do. The first partition's refusal is raised."""
         name, wanted = arguments.group_id("group_id", group_id), arguments.offsets_by_partition("offsets", offsets)
         deadline_ms = self._deadline_ms(timeout_ms)
-        await zookeeper_calls.commit_offsets(self._client(), name, wanted, deadline_ms)
+        await zookeeper_requests.commit_offsets(self._client(), name, wanted, deadline_ms)
 
     async def migrate_zookeeper_group(
         self, group_id: str, timeout_ms: int | None = None, *, force: bool = False, execute: bool = False
@@ -427,6 +430,6 @@ def _read_descriptions(response: Response) -> Iterable[tuple[TopicPartition, Bro
         yield TopicPartition(each.topic, each.partition), error_for(each.error_code), each
 
 
-_DESCRIBE_REPLICAS: LeaderQuestion[None, ReplicasDescription] = LeaderQuestion(
+_DESCRIBE_REPLICAS: PerLeaderRequest[None, ReplicasDescription] = PerLeaderRequest(
     "describe replicas", _make_description_request, _read_descriptions
 )

@@ -13,9 +13,18 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self, Unpack, overload
 
 from tidelog import arguments
-from tidelog.client import ClusterClient
-from tidelog.client_environment import ClientEnvironment
-from tidelog.client_help import assignment_repr, client_repr, shows_settings
+from tidelog.client.cluster_client import ClusterClient
+from tidelog.client.consumer.fetch_buffer import ConsumerRecord, FetchedBatches, PartitionBuffer
+from tidelog.client.consumer.fetcher import Fetcher
+from tidelog.client.consumer.list_offsets_v0 import offsets_before
+from tidelog.client.consumer.offset_lookup import end_of_each, offsets_for_times, outcomes_for_times, to_targets
+from tidelog.client.consumer.poll_remainder import PollRemainder
+from tidelog.client.consumer.seek_to_time import StartingPoint, starting_points
+from tidelog.client.consumer.standing_error import StandingError
+from tidelog.client.environment import ClientEnvironment
+from tidelog.client.help import assignment_repr, client_repr, shows_settings
+from tidelog.client.lifecycle import LoopBound
+from tidelog.client.settings import BootstrapServers, ConsumerOptions, ConsumerSettings, make_settings
 from tidelog.errors import (
     ArgumentValueError,
     ClosedError,
@@ -24,11 +33,8 @@ from tidelog.errors import (
     TimeoutError,
     UnknownTopicOrPartitionError,
 )
-from tidelog.fetch_buffer import ConsumerRecord, FetchedBatches, PartitionBuffer
-from tidelog.fetcher import Fetcher
-from tidelog.groups.rebalance_listener import Caller, HeldListener, RebalanceListener, call_here
-from tidelog.groups.topic_choice import ASSIGNED, TopicChoice
-from tidelog.lifecycle import LoopBound
+from tidelog.groups.membership.rebalance_listener import Caller, HeldListener, RebalanceListener, call_here
+from tidelog.groups.membership.subscription import ASSIGNED, Subscription
 from tidelog.model import (
     EARLIEST_TIMESTAMP,
     LATEST_TIMESTAMP,
@@ -38,18 +44,12 @@ from tidelog.model import (
     OffsetOutcome,
     TopicPartition,
 )
-from tidelog.offsets import end_of_each, offsets_for_times, outcomes_for_times, to_targets
-from tidelog.records_in_hand import RecordsInHand
-from tidelog.segment_offsets import offsets_before
-from tidelog.settings import BootstrapServers, ConsumerOptions, ConsumerSettings, make_settings
-from tidelog.standing_error import StandingError
-from tidelog.starting_points import StartingPoint, starting_points
 from tidelog.timestamps import Timestamp, to_target_ms
 
 if TYPE_CHECKING:  # imported where a consumer has a group: many have none, and need not wait for it
+    from tidelog.client.consumer.topic_subscription import TopicSubscription
     from tidelog.groups.committed_offsets import CommittedOffsets
-    from tidelog.groups.group_consumer import GroupConsumer
-    from tidelog.topic_subscription import TopicSubscription
+    from tidelog.groups.membership.group_consumer import GroupConsumer
 
 #: How long an iteration waits at a time.
 ITERATION_POLL_MS = 1_000
@@ -81,7 +81,7 @@ class Consumer(LoopBound):
         self._offsets: CommittedOffsets | None = None
         self._group: GroupConsumer | None = None
         self._ungrouped: TopicSubscription | None = None
-        self.in_hand = RecordsInHand()
+        self.in_hand = PollRemainder()
 
     async def start(self) -> Self:
         """Begin; `async with` and every call do it by themselves."""
@@ -108,7 +108,7 @@ class Consumer(LoopBound):
 
         Without a group read all their partitions, from where `auto_offset_reset` says.
         """
-        choice, held = TopicChoice(topics, pattern), HeldListener("listener", listener)
+        choice, held = Subscription(topics, pattern), HeldListener("listener", listener)
         fetcher = self._started()
         subscriber = self._subscriber
         if subscriber is None:
@@ -272,7 +272,7 @@ class Consumer(LoopBound):
             buffer = fetcher.buffers.get(tp)
             if buffer is not None and buffer.position is not None:
                 first = taken.fetch_offset if isinstance(taken, FetchedBatches) else taken[0].offset
-                buffer.stand_at(first, -1)
+                buffer.set_position(first, -1)
         fetcher.wake()
 
     async def position(self, partition: TopicPartition, timeout_ms: int | None = None) -> int:
@@ -436,7 +436,7 @@ class Consumer(LoopBound):
         return self._fetcher
 
     def _new_group(self, fetcher: Fetcher) -> GroupConsumer:
-        from tidelog.groups.group_consumer import GroupConsumer
+        from tidelog.groups.membership.group_consumer import GroupConsumer
 
         assert self._offsets is not None
         group = GroupConsumer(self.client, self.settings, fetcher, self._offsets, self.listener_caller)
@@ -444,7 +444,7 @@ class Consumer(LoopBound):
         return group
 
     def _new_topic_subscription(self, fetcher: Fetcher) -> TopicSubscription:
-        from tidelog.topic_subscription import TopicSubscription
+        from tidelog.client.consumer.topic_subscription import TopicSubscription
 
         subscription = TopicSubscription(self.client, fetcher, self.listener_caller)
         self.client.closers.append(subscription.abandon)

@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import TypeVar
 
-from tidelog.broker_calls import ask_broker
-from tidelog.client import ClusterClient, is_retriable
+from tidelog.client.broker_requests import ask_broker
+from tidelog.client.cluster_client import ClusterClient, is_retriable
 from tidelog.errors import (
     BrokerError,
     GroupIdNotFoundError,
@@ -18,7 +18,20 @@ from tidelog.errors import (
     error_for,
     raise_first,
 )
-from tidelog.group_messages import (
+from tidelog.groups.committed_offsets import commit_entry, found_offset
+from tidelog.groups.coordinator_requests import ask_coordinator
+from tidelog.groups.descriptions import (
+    ConsumerGroupDescription,
+    ConsumerGroupListing,
+    ConsumerGroupListings,
+    ConsumerGroupState,
+    describe_group,
+    listing_of,
+)
+from tidelog.groups.lag import PartitionLag, partition_lags
+from tidelog.groups.offsets_topic import OFFSETS_TOPIC
+from tidelog.model import OffsetAndMetadata, TopicPartition, validate_topic
+from tidelog.protocol.group_messages import (
     CommittedPartition,
     DeleteGroupsRequest,
     DeleteGroupsResponse,
@@ -34,20 +47,7 @@ from tidelog.group_messages import (
     OffsetFetchRequest,
     OffsetFetchResponse,
 )
-from tidelog.groups.committed_offsets import commit_entry, found_offset
-from tidelog.groups.coordinator_calls import ask_coordinator
-from tidelog.groups.descriptions import (
-    ConsumerGroupDescription,
-    ConsumerGroupListing,
-    ConsumerGroupListings,
-    ConsumerGroupState,
-    describe_group,
-    listing_of,
-)
-from tidelog.groups.lag import PartitionLag, partition_lags
-from tidelog.groups.offsets_topic import OFFSETS_TOPIC
-from tidelog.messages import DescribePartition, Request, Response
-from tidelog.model import OffsetAndMetadata, TopicPartition, validate_topic
+from tidelog.protocol.messages import DescribePartition, Request, Response
 
 T = TypeVar("T")
 
@@ -70,7 +70,7 @@ class GroupAdmin:
         wanted = tuple(dict.fromkeys(map(str, states)))
         client = self._client
         client.track(OFFSETS_TOPIC)
-        await client.bootstrapped(deadline_ms)
+        await client.wait_for_metadata(deadline_ms)
         await client.refresh(deadline_ms)
         brokers = sorted(client.view.brokers)
         patient_ms = min(deadline_ms, client.clock.monotonic_ms() + LIST_PATIENCE_MS)

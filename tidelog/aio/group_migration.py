@@ -6,9 +6,9 @@ from dataclasses import replace
 
 from tidelog.aio.group_admin import GroupAdmin
 from tidelog.aio.offset_reset import require_no_members
-from tidelog.client import ClusterClient
+from tidelog.client.cluster_client import ClusterClient
 from tidelog.errors import GroupIdNotFoundError, TidelogError
-from tidelog.groups import zookeeper_calls
+from tidelog.groups import zookeeper_requests
 from tidelog.groups.migration import Migration, OffsetMigration, migrate
 from tidelog.model import OffsetAndMetadata, TopicPartition
 
@@ -17,7 +17,7 @@ async def migrate_offsets(
     client: ClusterClient, groups: GroupAdmin, group_id: str, deadline_ms: int, *, force: bool, execute: bool
 ) -> dict[TopicPartition, OffsetMigration]:
     """See `Admin.migrate_zookeeper_group`."""
-    found = await zookeeper_calls.group_offsets(client, group_id, deadline_ms)
+    found = await zookeeper_requests.group_offsets(client, group_id, deadline_ms)
     if not found:
         raise GroupIdNotFoundError(f"group {group_id!r} has no offsets in ZooKeeper")
     described = (await groups.describe([group_id], deadline_ms))[group_id]

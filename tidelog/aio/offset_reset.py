@@ -7,15 +7,15 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from tidelog.aio.group_admin import GroupAdmin
-from tidelog.client import ClusterClient
+from tidelog.client.admin.record_timestamp import record_times
+from tidelog.client.cluster_client import ClusterClient
+from tidelog.client.consumer.offset_lookup import Ends, find_ends
+from tidelog.client.consumer.seek_to_time import StartingPoint, try_starting_points
 from tidelog.errors import GroupIdNotFoundError, NonEmptyGroupError, TidelogError, raise_first
 from tidelog.groups.descriptions import ConsumerGroupDescription, ConsumerGroupState, MemberDescription
 from tidelog.groups.reset import OffsetReset, ResetTarget, ToTime, resolve
 from tidelog.model import READ_UNCOMMITTED, OffsetAndMetadata, TopicPartition
-from tidelog.offsets import Ends, find_ends
 from tidelog.quantities import first_of
-from tidelog.record_times import record_times
-from tidelog.starting_points import StartingPoint, try_starting_points
 from tidelog.timestamps import to_target_ms, warn_of_seconds
 
 #: Only those that are shown beside the offsets; nothing depends on them.

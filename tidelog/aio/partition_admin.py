@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from tidelog.client import ClusterClient
-from tidelog.controller_calls import ControllerCalls, about_topic
+from tidelog.client.cluster_client import ClusterClient
+from tidelog.client.controller_requests import ControllerCalls, about_topic
 from tidelog.errors import (
     InvalidPartitionsError,
     NoReassignmentInProgressError,
@@ -13,9 +13,9 @@ from tidelog.errors import (
     UnknownTopicOrPartitionError,
     error_for,
 )
-from tidelog.messages import DescribePartition
 from tidelog.model import TopicPartition
-from tidelog.partition_messages import (
+from tidelog.protocol.messages import DescribePartition
+from tidelog.protocol.partition_messages import (
     AlterPartitionReassignmentsRequest,
     AlterPartitionReassignmentsResponse,
     CreatePartitionsRequest,

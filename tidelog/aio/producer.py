@@ -9,20 +9,20 @@ from types import TracebackType
 from typing import Any, Self, TypeVar, Unpack
 
 from tidelog import arguments
-from tidelog.accumulator import TopicQueues
-from tidelog.client import ClusterClient
-from tidelog.client_environment import ClientEnvironment
-from tidelog.client_help import client_repr, shows_settings
+from tidelog.client.async_event import Flag
+from tidelog.client.cluster_client import ClusterClient
+from tidelog.client.environment import ClientEnvironment
+from tidelog.client.help import client_repr, shows_settings
+from tidelog.client.lifecycle import LoopBound
+from tidelog.client.producer.accumulator import TopicQueues
+from tidelog.client.producer.record_future import RecordFuture, RecordRun
+from tidelog.client.producer.sender import Sender
+from tidelog.client.settings import BootstrapServers, ProducerOptions, ProducerSettings, make_settings
 from tidelog.errors import BufferExhaustedError, ClosedError, TimeoutError
-from tidelog.lifecycle import LoopBound
 from tidelog.model import Buffer, RecordMetadata, TopicPartition
 from tidelog.quantities import count_of, plural
-from tidelog.record_future import RecordFuture, RecordRun
 from tidelog.records.encode import Headers, to_record_timestamp
 from tidelog.records.ready_made import ReadyMadeBatch
-from tidelog.sender import Sender
-from tidelog.settings import BootstrapServers, ProducerOptions, ProducerSettings, make_settings
-from tidelog.signals import Flag
 from tidelog.timestamps import Timestamp
 
 Sent = TypeVar("Sent", RecordFuture, RecordRun)

@@ -13,20 +13,20 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
-from tidelog.admin_messages import ConfigEntry
 from tidelog.aio import Admin
 from tidelog.chaos.engine import Container, Engine, find_engine
 from tidelog.chaos.fault import Furnishing, Need, View
 from tidelog.chaos.undo import UndoFile
 from tidelog.chaos.zookeeper import ZooKeeperSight
 from tidelog.checker.history import DIRECTORY as HISTORIES
-from tidelog.config_calls import ConfigResource
+from tidelog.client.admin.config_requests import ConfigResource
 from tidelog.errors import LocalError
-from tidelog.local.place import HERE, Place
-from tidelog.local.ports import LOOPBACK
-from tidelog.local.process import Process
+from tidelog.local.processes.ports import LOOPBACK
+from tidelog.local.processes.process import Process
+from tidelog.local.processes.process_placement import HERE, Place
 from tidelog.local.state import BrokerState
 from tidelog.model import Endpoint, TopicPartition
+from tidelog.protocol.admin_messages import ConfigEntry
 
 _ASK_MS = 10_000
 #: From `start` until a broker is registered, and between two looks for it.

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tidelog.errors import LocalError
-from tidelog.local.process import Process, birth_of
+from tidelog.local.processes.process import Process, birth_of
 
 ENGINES = ("docker", "podman")
 _ANSWER_S = 30.0

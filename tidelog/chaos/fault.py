@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Protocol
 
 from tidelog.checker.broker_events import BrokerEvent
-from tidelog.local.place import Place as Place
-from tidelog.local.process import Process
+from tidelog.local.processes.process import Process
+from tidelog.local.processes.process_placement import Place as Place
 from tidelog.model import TopicPartition
 
 

@@ -12,8 +12,8 @@ from pathlib import Path
 from tidelog.aio import Consumer
 from tidelog.chaos.clients.observing import columns_of
 from tidelog.checker.logs import READ, FinalLog, write_final_log
+from tidelog.client.consumer.fetch_buffer import FetchedBatches
 from tidelog.errors import LocalError, TimeoutError
-from tidelog.fetch_buffer import FetchedBatches
 from tidelog.local.broker import broker_environment
 from tidelog.model import TopicPartition
 from tidelog.records.header import iter_headers

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from tidelog.messages import NewTopic
 from tidelog.model import TopicPartition
+from tidelog.protocol.messages import NewTopic
 
 _HOUR_MS = 3_600_000
 

@@ -35,7 +35,7 @@ from tidelog.chaos.workload import Workload, create_topics, replicas_of
 from tidelog.chaos.workplace import RESULTS, Workplace
 from tidelog.checker.verdict import Verdict
 from tidelog.errors import HistoryError, TidelogError
-from tidelog.partition_messages import ElectionType
+from tidelog.protocol.partition_messages import ElectionType
 
 _BUSY_S = 30.0
 _WATCH_EVERY_S = 0.2

@@ -22,8 +22,8 @@ from tidelog.chaos.zookeeper import ZooKeeperSight
 from tidelog.checker.history import DIRECTORY as HISTORIES
 from tidelog.errors import LocalError
 from tidelog.local.cluster import LocalCluster
-from tidelog.local.place import HERE, ZOOKEEPER, Place
-from tidelog.local.process import Process
+from tidelog.local.processes.process import Process
+from tidelog.local.processes.process_placement import HERE, ZOOKEEPER, Place
 from tidelog.local.state import BrokerState, ClusterState
 from tidelog.model import TopicPartition
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from signal import SIGCONT
 from typing import Any
 
-from tidelog.local.process import Process
+from tidelog.local.processes.process import Process
 
 UNDO_FILE = "undo.jsonl"
 _COMMAND_S = 20.0

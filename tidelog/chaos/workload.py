@@ -17,7 +17,7 @@ from tidelog.chaos.load import Load, Part
 from tidelog.checker.run_directory import write_compacted
 from tidelog.errors import LocalError, TopicAlreadyExistsError
 from tidelog.local.broker import broker_environment
-from tidelog.local.process import Process
+from tidelog.local.processes.process import Process
 
 DIRECTORY = "clients"
 _LOOK_AGAIN_S = 0.1

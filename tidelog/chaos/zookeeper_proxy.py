@@ -12,7 +12,7 @@ from struct import Struct
 from types import TracebackType
 from typing import Self
 
-from tidelog.local.ports import LOOPBACK
+from tidelog.local.processes.ports import LOOPBACK
 from tidelog.model import Endpoint
 
 CREATE, SET_DATA, CHECK, MULTI, CREATE2 = 1, 5, 13, 14, 15

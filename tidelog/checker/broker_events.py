@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TypeAlias
 
-from tidelog.frozen import frozen
+from tidelog.frozen_dataclass import frozen
 from tidelog.model import TopicPartition
 
 

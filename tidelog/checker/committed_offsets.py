@@ -26,7 +26,7 @@ from tidelog.checker.group_operations import (
 )
 from tidelog.checker.invariant import Ending, Handler, Invariant
 from tidelog.checker.timeline import RunningMax
-from tidelog.frozen import frozen
+from tidelog.frozen_dataclass import frozen
 from tidelog.model import TopicPartition
 
 Attempt: TypeAlias = CommitOk | CommitFailed | CommitUnknown

@@ -25,7 +25,7 @@ from tidelog.checker.operations import (
 )
 from tidelog.checker.sightings import Sightings
 from tidelog.checker.timeline import RunningMax
-from tidelog.frozen import frozen
+from tidelog.frozen_dataclass import frozen
 from tidelog.model import TopicPartition
 
 

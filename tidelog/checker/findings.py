@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from tidelog.checker.columns import SEQUENCE_BITS
-from tidelog.frozen import frozen
+from tidelog.frozen_dataclass import frozen
 from tidelog.model import TopicPartition
 
 #: So many violations of one invariant are told in full; the others are counted.

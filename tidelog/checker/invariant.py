@@ -10,7 +10,7 @@ from typing import Any, ClassVar, TypeVar
 from tidelog.checker.facts import Facts, PartitionFacts
 from tidelog.checker.findings import Finding, Tally
 from tidelog.checker.logs import READ, FinalLog
-from tidelog.frozen import frozen
+from tidelog.frozen_dataclass import frozen
 from tidelog.model import TopicPartition
 
 T = TypeVar("T")

@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import Any
 
 from tidelog.checker.findings import Finding
-from tidelog.frozen import frozen
+from tidelog.frozen_dataclass import frozen
 from tidelog.model import TopicPartition
 
 

@@ -19,7 +19,7 @@ from tidelog.chaos.workplace import Workplace, clean_up
 from tidelog.cli.chaos_check import check
 from tidelog.cli.chaos_lines import ELECTIONS, REASSIGNMENTS, Reporting, show
 from tidelog.cli.commands import Group
-from tidelog.cli.find import Seconds, json_option
+from tidelog.cli.common_options import Seconds, json_option
 from tidelog.local.cluster import DEFAULT_BROKERS
 from tidelog.local.home import data_home, last_up
 from tidelog.local.state import load_state

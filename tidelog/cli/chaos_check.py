@@ -9,7 +9,7 @@ import click
 from tidelog.chaos.kept import judge_again
 from tidelog.cli.chaos_lines import MOST_FINDINGS, as_object, lines_of, show_object
 from tidelog.cli.commands import Command
-from tidelog.cli.find import json_option
+from tidelog.cli.common_options import json_option
 
 
 @click.command(cls=Command)

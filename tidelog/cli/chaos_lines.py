@@ -17,8 +17,8 @@ from tidelog.chaos.faults import catalogue
 from tidelog.chaos.run import Request, Result
 from tidelog.chaos.scenarios import rows_of
 from tidelog.chaos.verdict import BROKEN, KEPT
-from tidelog.cli.progress import is_terminal, terminal_width
-from tidelog.cli.table import format_table
+from tidelog.cli.terminal.progress import is_terminal, terminal_width
+from tidelog.cli.terminal.table import format_table
 from tidelog.local.cluster import DEFAULT_BROKERS
 
 #: Where no line can move, a line now and then says that it is not hung.

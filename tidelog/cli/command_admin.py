@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
-from tidelog.admin import Admin
-from tidelog.cli.waiting import Waiting
+from tidelog.cli.terminal.waiting import Waiting
+from tidelog.client.admin.admin import Admin
 
 T = TypeVar("T")
 

@@ -19,8 +19,8 @@ from typing import TextIO
 
 import click
 
-from tidelog.cli.advice import next_step
 from tidelog.cli.commands import Group
+from tidelog.cli.error_hints import next_step
 from tidelog.errors import ConfigError, TidelogError, TidelogWarning
 
 FAILED, MISUSED, INTERRUPTED = 1, 2, 130
@@ -31,23 +31,23 @@ _OUTPUT_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 #: Subcommand → the module that holds it, imported when it is asked for: most need no client, and none needs all.
 #: One stands in a higher room of the same wheel; it is a name here and no import, so that tidelog works without it.
 _COMMANDS = {
-    "broker": "tidelog.cli.cluster",
+    "broker": "tidelog.cli.cluster.cluster",
     "chaos": "tidelog.cli.chaos",
     "completion": "tidelog.cli.completion",
-    "config": "tidelog.cli.config",
-    "consume": "tidelog.cli.consume",
-    "doctor": "tidelog.cli.doctor",
-    "down": "tidelog.cli.cluster",
+    "config": "tidelog.cli.topics.config",
+    "consume": "tidelog.cli.records.consume",
+    "doctor": "tidelog.cli.cluster.doctor",
+    "down": "tidelog.cli.cluster.cluster",
     "dump": "storage.dump",
-    "explain": "tidelog.cli.explain",
-    "group": "tidelog.cli.group",
-    "logdirs": "tidelog.cli.logdirs",
-    "logs": "tidelog.cli.logs",
-    "offsets": "tidelog.cli.offsets",
-    "produce": "tidelog.cli.produce",
-    "status": "tidelog.cli.cluster",
-    "topic": "tidelog.cli.topic",
-    "up": "tidelog.cli.up",
+    "explain": "tidelog.cli.cluster.explain",
+    "group": "tidelog.cli.groups.group",
+    "logdirs": "tidelog.cli.cluster.logdirs",
+    "logs": "tidelog.cli.cluster.logs",
+    "offsets": "tidelog.cli.topics.offsets",
+    "produce": "tidelog.cli.records.produce",
+    "status": "tidelog.cli.cluster.cluster",
+    "topic": "tidelog.cli.topics.topic",
+    "up": "tidelog.cli.cluster.up",
 }
 _SUMMARIES = {
     "broker": "Run one broker in the foreground (for compose or systemd).",

@@ -1,1 +1,4 @@
-"""What coordinators, members and tools share about consumer groups. All bytes are Kafka's."""
+"""Consumer groups as clients see them: membership, assignment, committed offsets and lag.
+
+Start with `membership/group_consumer.py`. `offsets_topic.py` has the records of `__consumer_offsets`.
+"""

@@ -6,8 +6,7 @@ import asyncio
 import builtins
 from collections.abc import Callable, Iterable, Mapping
 
-from tidelog.client import ClusterClient
-from tidelog.codec import MAX_STRING
+from tidelog.client.cluster_client import ClusterClient
 from tidelog.errors import (
     BrokerError,
     CommitFailedError,
@@ -22,7 +21,10 @@ from tidelog.errors import (
     error_for,
     raise_first,
 )
-from tidelog.group_messages import (
+from tidelog.groups.coordinator_requests import ask_coordinator
+from tidelog.model import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
+from tidelog.protocol.codec import MAX_STRING
+from tidelog.protocol.group_messages import (
     OffsetCommitPartition,
     OffsetCommitRequest,
     OffsetCommitResponse,
@@ -30,9 +32,7 @@ from tidelog.group_messages import (
     OffsetFetchRequest,
     OffsetFetchResponse,
 )
-from tidelog.groups.coordinator_calls import ask_coordinator
-from tidelog.messages import DescribePartition
-from tidelog.model import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
+from tidelog.protocol.messages import DescribePartition
 
 COMMIT_FAILED = (
     "the group has gone on without this consumer, and its partitions may be others' by now. What was read since the "
@@ -118,7 +118,7 @@ class CommittedOffsets:
             unheard = [each for each in entries if isinstance(refusals[each], UnknownTopicOrPartitionError)]
             if unheard:
                 client.track(*{each.topic for each in unheard})
-                await client.refresh_or_not(deadline_ms)
+                await client.try_refresh(deadline_ms)
             entries = tuple(
                 [each for each in unheard if not client.partition_refusal(TopicPartition(each.topic, each.partition))]
             )

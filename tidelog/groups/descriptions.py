@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from tidelog.errors import CorruptMessageError, TidelogError, raise_first
-from tidelog.group_messages import DescribedGroup, DescribedMember, ListedGroup, MemberStage
-from tidelog.groups.consumer_protocol import PROTOCOL_TYPE, decode_assignment, decode_subscription
+from tidelog.groups.assignment.consumer_protocol import PROTOCOL_TYPE, decode_assignment, decode_subscription
 from tidelog.model import TopicPartition
+from tidelog.protocol.group_messages import DescribedGroup, DescribedMember, ListedGroup, MemberStage
 
 
 class ConsumerGroupState(StrEnum):

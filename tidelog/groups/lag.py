@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-from tidelog.client import ClusterClient
+from tidelog.client.admin.record_timestamp import record_times
+from tidelog.client.cluster_client import ClusterClient
+from tidelog.client.consumer.offset_lookup import Ends, find_ends
 from tidelog.errors import TidelogError
 from tidelog.model import NO_TIMESTAMP, TopicPartition
-from tidelog.offsets import Ends, find_ends
-from tidelog.record_times import record_times
 from tidelog.records import RecordTime
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from tidelog.errors import TidelogError
-from tidelog.groups.zookeeper_calls import ZooKeeperOffset
+from tidelog.groups.zookeeper_requests import ZooKeeperOffset
 
 
 class Migration(StrEnum):

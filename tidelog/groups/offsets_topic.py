@@ -15,8 +15,8 @@ import struct
 from functools import lru_cache
 
 from tidelog.errors import CorruptMessageError
-from tidelog.frozen import frozen
-from tidelog.groups.wire import FlexibleReader, SchemaReader, SchemaWriter
+from tidelog.frozen_dataclass import frozen
+from tidelog.groups.kafka_schema import FlexibleReader, SchemaReader, SchemaWriter
 
 OFFSETS_TOPIC = "__consumer_offsets"
 

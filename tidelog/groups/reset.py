@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+from tidelog.client.consumer.offset_lookup import Ends
+from tidelog.client.consumer.seek_to_time import StartingPoint, StartReason
 from tidelog.errors import InvalidRequestError, TidelogError
 from tidelog.model import TopicPartition
-from tidelog.offsets import Ends
-from tidelog.starting_points import StartingPoint, StartReason
 from tidelog.timestamps import Timestamp
 
 

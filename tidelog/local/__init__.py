@@ -1,1 +1,1 @@
-"""A cluster on this machine: an embedded ZooKeeper and broker processes that outlive the command that started them."""
+"""The local cluster of `tidelog up`: its processes, its ZooKeeper and its directories. Start with `cluster.py`."""

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import tidelog
 from tidelog.errors import LocalError
-from tidelog.listeners import BROKERS, CLIENTS, Listener
-from tidelog.local.place import HERE, Place
-from tidelog.local.ports import port_is_free
-from tidelog.local.process import Process
+from tidelog.local.processes.ports import port_is_free
+from tidelog.local.processes.process import Process
+from tidelog.local.processes.process_placement import HERE, Place
 from tidelog.local.state import BrokerState
 from tidelog.model import Endpoint
+from tidelog.protocol.listeners import BROKERS, CLIENTS, Listener
 
 
 def launch_broker(

@@ -25,13 +25,13 @@ from tidelog.clock import Clock, SystemClock
 from tidelog.errors import LocalError
 from tidelog.local.broker import launch_broker
 from tidelog.local.home import data_home, down_command, forget_last_up, prepare_directory, remember_last_up
-from tidelog.local.place import HERE, ZOOKEEPER, Place
-from tidelog.local.ports import choose_port
-from tidelog.local.process import Condition, Process
+from tidelog.local.processes.log_tail import last_words
+from tidelog.local.processes.ports import choose_port
+from tidelog.local.processes.process import Condition, Process
+from tidelog.local.processes.process_placement import HERE, ZOOKEEPER, Place
 from tidelog.local.readiness import why_not_ready
 from tidelog.local.shared_settings import names_in
 from tidelog.local.state import STATE_FILE, BrokerState, ClusterState, ProcessState, load_state, save_state
-from tidelog.local.tail import last_words
 from tidelog.local.zookeeper import EmbeddedZooKeeper, require_zookeeper
 from tidelog.quantities import format_duration
 
@@ -391,7 +391,8 @@ class LocalCluster:
         only: int | None = None,
         on_wait: OnWait = lambda what, why, waited_ms: None,
     ) -> None:
-        from tidelog.local.probe import probe  # late: stopping and describing a cluster need no ZeroMQ
+        # late: stopping and describing a cluster need no ZeroMQ
+        from tidelog.local.processes.liveness_probe import probe
 
         state = self.known_state()
         began_ms = self._clock.monotonic_ms()

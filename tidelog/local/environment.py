@@ -7,14 +7,14 @@ import resource
 from collections.abc import Iterator
 from pathlib import Path
 
-from tidelog.diagnosis import Check, State, examine_disk, examine_file_limit
+from tidelog.client.diagnosis.doctor_checks import Check, State, examine_disk, examine_file_limit
 from tidelog.errors import LocalError
 from tidelog.local.java import OLDEST_JAVA, find_java
-from tidelog.local.ports import port_is_free
-from tidelog.local.process import Condition
+from tidelog.local.processes.ports import port_is_free
+from tidelog.local.processes.process import Condition
 from tidelog.local.state import ClusterState, ProcessState
 from tidelog.local.zookeeper import find_jars, require_zookeeper, serves
-from tidelog.operator_messages import LogDirectoryReport
+from tidelog.protocol.operator_messages import LogDirectoryReport
 
 
 def examine_environment(data_dir: Path, state: ClusterState | None) -> list[Check]:

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from http.client import HTTPConnection, HTTPException
 
-from tidelog.local.process import Condition
+from tidelog.local.processes.process import Condition
 from tidelog.local.state import BrokerState
 
 _ANSWER_S = 2.0

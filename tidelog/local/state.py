@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from tidelog.errors import LocalError
-from tidelog.local.ports import LOOPBACK
-from tidelog.local.process import Condition, Process
+from tidelog.local.processes.ports import LOOPBACK
+from tidelog.local.processes.process import Condition, Process
 from tidelog.model import Endpoint
 
 STATE_FILE = "cluster.json"

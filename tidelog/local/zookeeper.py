@@ -13,10 +13,10 @@ from types import TracebackType
 from tidelog.clock import Clock, SystemClock
 from tidelog.errors import LocalError
 from tidelog.local.java import find_java
-from tidelog.local.place import HERE, Place
-from tidelog.local.ports import choose_port, port_is_free
-from tidelog.local.process import Process
-from tidelog.local.tail import last_words
+from tidelog.local.processes.log_tail import last_words
+from tidelog.local.processes.ports import choose_port, port_is_free
+from tidelog.local.processes.process import Process
+from tidelog.local.processes.process_placement import HERE, Place
 from tidelog.model import Endpoint
 from tidelog.quantities import format_duration
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, TypeVar
 
-from tidelog.bootstrap import find_brokers
+from tidelog.client.bootstrap import find_brokers
 from tidelog.errors import ConfigError
 from tidelog.model import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, Endpoint, validate_topic
 from tidelog.nearest_names import nearest_names
@@ -70,7 +70,7 @@ _SPARKS = frozenset({"checkpointlocation", "queryname", "path"})
 
 _CLIENT_SETTINGS: dict[str, tuple[frozenset[Use], Callable[[str], Any]]] = {
     "tidelog.client.id": (frozenset(Use), str),
-    "tidelog.bootstrap.timeout.ms": (frozenset(Use), values.at_least(1)),
+    "tidelog.client.bootstrap.timeout.ms": (frozenset(Use), values.at_least(1)),
     "tidelog.request.timeout.ms": (frozenset(Use), values.at_least(1)),
     "tidelog.retry.backoff.ms": (frozenset(Use), values.at_least(1)),
     "tidelog.default.api.timeout.ms": (_READS, values.at_least(1)),

@@ -15,7 +15,7 @@ from node.observability.metrics import Metrics
 from node.settings import BrokerSettings
 from tidelog.clock import Clock
 from tidelog.errors import BrokerNotAvailableError
-from tidelog.operator_messages import DescribeBrokerRequest, DescribeBrokerResponse, LogDirectoryReport
+from tidelog.protocol.operator_messages import DescribeBrokerRequest, DescribeBrokerResponse, LogDirectoryReport
 
 _DESCRIPTORS = Path("/proc/self/fd")
 

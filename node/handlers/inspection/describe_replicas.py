@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from node.replication.replica_manager import ReplicaManager
 from tidelog.errors import BrokerError
-from tidelog.messages import (
+from tidelog.model import TopicPartition
+from tidelog.protocol.messages import (
     DescribePartition,
     DescribeReplicasRequest,
     DescribeReplicasResponse,
     ReplicasDescription,
 )
-from tidelog.model import TopicPartition
 
 
 def describe_replicas(replicas: ReplicaManager, request: DescribeReplicasRequest) -> DescribeReplicasResponse:

@@ -7,7 +7,7 @@ from node.replication.replica import Replica
 from node.replication.replica_manager import ReplicaManager
 from storage.log import retention
 from tidelog.model import TopicPartition
-from tidelog.operator_messages import (
+from tidelog.protocol.operator_messages import (
     ExamineReplicaRequest,
     ExamineReplicaResponse,
     FollowerReport,

@@ -8,9 +8,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from node.replication.replica_manager import ReplicaManager
-from tidelog.admin_messages import DescribeLogDirsRequest, DescribeLogDirsResponse, LogDir, LogDirReplica
 from tidelog.errors import StorageError
 from tidelog.model import TopicPartition
+from tidelog.protocol.admin_messages import DescribeLogDirsRequest, DescribeLogDirsResponse, LogDir, LogDirReplica
 
 #: A disk that has not told of its space by then does not tell.
 _PATIENCE_S = 1.0

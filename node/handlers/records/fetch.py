@@ -12,8 +12,8 @@ from node.replication.replica import Replica
 from node.replication.replica_manager import ReplicaManager
 from node.runtime.deferred_response import DeferredResponse
 from tidelog.errors import BrokerError, InvalidRequestError
-from tidelog.messages import FetchPartition, FetchPartitionResponse, FetchRequest, FetchResponse, Response
 from tidelog.model import TopicPartition
+from tidelog.protocol.messages import FetchPartition, FetchPartitionResponse, FetchRequest, FetchResponse, Response
 
 
 @dataclass(slots=True)

@@ -12,8 +12,8 @@ from node.replication.fetch_sessions import FIRST_EPOCH, NO_SESSION, FetchSessio
 from node.replication.replica_manager import ReplicaManager
 from node.runtime.deferred_response import DeferredResponse
 from tidelog.errors import BrokerError, UnknownLeaderEpochError
-from tidelog.messages import FetchPartition, FetchPartitionResponse, FetchRequest, FetchResponse, Response
 from tidelog.model import TopicPartition
+from tidelog.protocol.messages import FetchPartition, FetchPartitionResponse, FetchRequest, FetchResponse, Response
 
 
 class SessionFetch(DelayedResponse):

@@ -21,16 +21,6 @@ from tidelog.errors import (
     RequestTimedOutError,
     UnreadableRecordsError,
 )
-from tidelog.messages import (
-    EpochEndOffset,
-    EpochPartition,
-    ListOffsetsPartition,
-    ListOffsetsPartitionResponse,
-    ListOffsetsRequest,
-    ListOffsetsResponse,
-    OffsetForLeaderEpochRequest,
-    OffsetForLeaderEpochResponse,
-)
 from tidelog.model import (
     CONSUMER_REPLICA_ID,
     EARLIEST_TIMESTAMP,
@@ -40,6 +30,16 @@ from tidelog.model import (
     READ_COMMITTED,
     READ_UNCOMMITTED,
     TopicPartition,
+)
+from tidelog.protocol.messages import (
+    EpochEndOffset,
+    EpochPartition,
+    ListOffsetsPartition,
+    ListOffsetsPartitionResponse,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
 )
 
 log = logging.getLogger(__name__)

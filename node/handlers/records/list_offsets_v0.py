@@ -9,7 +9,7 @@ from node.replication.replica_manager import ReplicaManager
 from storage.log.timestamp_lookup import offsets_up_to
 from tidelog.errors import BrokerError, InvalidRequestError
 from tidelog.model import EARLIEST_TIMESTAMP, TopicPartition
-from tidelog.segment_messages import (
+from tidelog.protocol.list_offsets_v0_messages import (
     ListSegmentOffsetsRequest,
     ListSegmentOffsetsResponse,
     SegmentOffsets,

@@ -17,8 +17,14 @@ from node.runtime.deferred_response import DeferredResponse
 from node.runtime.keyed_queue import KeyedQueue
 from storage.log.batch_validation import SlowValidationError, ValidatedBatch, validate_batch, validate_if_quick
 from tidelog.errors import BrokerError, InvalidRequiredAcksError, RequestTimedOutError
-from tidelog.messages import ProducePartition, ProducePartitionResponse, ProduceRequest, ProduceResponse, Response
 from tidelog.model import TopicPartition
+from tidelog.protocol.messages import (
+    ProducePartition,
+    ProducePartitionResponse,
+    ProduceRequest,
+    ProduceResponse,
+    Response,
+)
 
 _KNOWN_ACKS = (ACKS_ALL, ACKS_NONE, 1)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from node.replication.replica import Replica
 from node.replication.replica_manager import ReplicaManager
 from tidelog.errors import InvalidRequestError, OffsetNotAvailableError
-from tidelog.frozen import frozen
+from tidelog.frozen_dataclass import frozen
 from tidelog.model import CONSUMER_REPLICA_ID, DEBUGGING_REPLICA_ID, TopicPartition
 
 

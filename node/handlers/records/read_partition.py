@@ -5,8 +5,8 @@ from __future__ import annotations
 from node.replication.replica import Replica
 from node.replication.replica_manager import ReplicaManager
 from tidelog.errors import BrokerError, InvalidFetchSizeError, OffsetNotAvailableError, OffsetOutOfRangeError
-from tidelog.messages import FetchPartition, FetchPartitionResponse
 from tidelog.model import Buffer, TopicPartition
+from tidelog.protocol.messages import FetchPartition, FetchPartitionResponse
 
 #: No answer is larger, whatever was asked for.
 MAX_RESPONSE_BYTES = 52_428_800

@@ -8,12 +8,6 @@ from node.purgatory.delayed_produce import DelayedResponse
 from node.replication.replica import Replica
 from node.replication.replica_manager import ReplicaManager
 from storage.log.log import HIGH_WATERMARK
-from tidelog.admin_messages import (
-    DeletedRecords,
-    DeleteRecordsPartition,
-    DeleteRecordsRequest,
-    DeleteRecordsResponse,
-)
 from tidelog.errors import (
     BrokerError,
     InvalidRequestError,
@@ -22,9 +16,15 @@ from tidelog.errors import (
     PolicyViolationError,
     RequestTimedOutError,
 )
-from tidelog.frozen import frozen
-from tidelog.messages import Response
+from tidelog.frozen_dataclass import frozen
 from tidelog.model import TopicPartition
+from tidelog.protocol.admin_messages import (
+    DeletedRecords,
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsResponse,
+)
+from tidelog.protocol.messages import Response
 
 
 @frozen

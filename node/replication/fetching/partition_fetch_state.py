@@ -14,7 +14,7 @@ from tidelog.errors import (
     UnknownTopicOrPartitionError,
     error_for,
 )
-from tidelog.messages import EpochEndOffset, EpochPartition, FetchPartition, FetchPartitionResponse
+from tidelog.protocol.messages import EpochEndOffset, EpochPartition, FetchPartition, FetchPartitionResponse
 
 log = logging.getLogger(__name__)
 

@@ -8,8 +8,8 @@ parked one with what it has. Where fetch after fetch brings nothing, each waits 
 bound; the first that brings something is followed by short ones again, so that the high watermark comes soon after it.
 
 Nothing is given up for being slow. A connection delivers in order or ends, and it ends a few seconds after the last
-sign of life (`tidelog.connection`): what is late is on its way through a narrow link, and asking for it once more
-would make it later.
+sign of life (`tidelog.protocol.native.connection`): what is late is on its way through a narrow link, and asking for it
+once more would make it later.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from cluster.backoff import Backoff
 from cluster.replication.follower import Phase
 from node.replication.fetching.partition_fetch_state import PartitionFetchState
 from node.runtime.loop_budget import LoopBudget
+from tidelog.client.async_event import Signal
 from tidelog.clock import Clock
-from tidelog.control_messages import BrokerInfo
 from tidelog.errors import (
     BrokerError,
     FetchSessionIdNotFoundError,
@@ -35,8 +35,10 @@ from tidelog.errors import (
     StorageError,
     TidelogError,
 )
-from tidelog.frozen import frozen
-from tidelog.messages import (
+from tidelog.frozen_dataclass import frozen
+from tidelog.model import Endpoint, TopicPartition
+from tidelog.protocol.control_messages import BrokerInfo
+from tidelog.protocol.messages import (
     ApiVersionsResponse,
     FetchPartitionResponse,
     FetchRequest,
@@ -47,8 +49,6 @@ from tidelog.messages import (
     Request,
     Response,
 )
-from tidelog.model import Endpoint, TopicPartition
-from tidelog.signals import Signal
 
 log = logging.getLogger(__name__)
 
@@ -59,7 +59,7 @@ _MAX_FETCHES = 2
 
 
 class Peer(Protocol):
-    """What is needed of `tidelog.connection.Connection`."""
+    """What is needed of `tidelog.protocol.native.connection.Connection`."""
 
     @property
     def peer(self) -> ApiVersionsResponse: ...

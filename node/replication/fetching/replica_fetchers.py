@@ -10,9 +10,9 @@ from node.replication.fetching.replica_fetcher import FetchSettings, Opener, Rep
 from node.replication.replica import Replica
 from node.runtime.loop_budget import LoopBudget
 from tidelog.clock import Clock
-from tidelog.control_messages import BrokerInfo
 from tidelog.errors import StorageError
 from tidelog.model import TopicPartition
+from tidelog.protocol.control_messages import BrokerInfo
 
 
 class ReplicaFetchers:

@@ -28,8 +28,8 @@ from tidelog.checker.group_operations import (
 )
 from tidelog.checker.operations import Read
 from tidelog.errors import CoordinatorLoadInProgressError
-from tidelog.group_messages import OffsetCommitRequest
 from tidelog.model import Endpoint
+from tidelog.protocol.group_messages import OffsetCommitRequest
 
 ORDERS = LoadTopic("orders", 4)
 

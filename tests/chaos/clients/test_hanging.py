@@ -24,7 +24,7 @@ from tidelog.chaos.payload import make_id, payload
 from tidelog.checker.findings import Finding
 from tidelog.checker.group_operations import CommitOk
 from tidelog.checker.operations import Overdue
-from tidelog.messages import ListOffsetsRequest
+from tidelog.protocol.messages import ListOffsetsRequest
 
 ORDERS = LoadTopic("orders", 2)
 _WAITING = (TailReader, Wanderer, ResetReader, DirectReader, MemberClient, Asker, CommittedReader)

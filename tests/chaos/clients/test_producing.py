@@ -16,8 +16,8 @@ from tidelog.chaos.load import LoadTopic, Times
 from tidelog.chaos.payload import producer_of, sequence_of
 from tidelog.checker.operations import ProduceFailed, ProduceInvoked, ProduceOk, ProduceUnknown
 from tidelog.errors import InvalidTimestampError, UnknownTopicOrPartitionError
-from tidelog.messages import ProduceRequest
 from tidelog.model import TopicPartition
+from tidelog.protocol.messages import ProduceRequest
 
 ORDERS = LoadTopic("orders", 2)
 

@@ -32,8 +32,8 @@ from tidelog.checker.operations import (
     Read,
     ReadFailed,
 )
-from tidelog.messages import FetchRequest
 from tidelog.model import TopicPartition
+from tidelog.protocol.messages import FetchRequest
 
 ORDERS = LoadTopic("orders", 2)
 

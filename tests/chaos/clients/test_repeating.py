@@ -11,10 +11,10 @@ import pytest
 
 from tests.virtual_time import until
 from tidelog.chaos.clients.repeating import repeating
-from tidelog.client import Peer
+from tidelog.client.cluster_client import Peer
 from tidelog.errors import NotLeaderOrFollowerError
-from tidelog.messages import ProduceRequest, ProduceResponse
 from tidelog.model import Endpoint
+from tidelog.protocol.messages import ProduceRequest, ProduceResponse
 
 ALWAYS = SimpleNamespace(randrange=lambda count: 0)
 

@@ -16,8 +16,8 @@ from tidelog.chaos.fault import Furnishing, Need, PartitionView, Target, View
 from tidelog.chaos.faults.harm import Harm
 from tidelog.chaos.faults.namespaces import CLIENTS, Namespaces
 from tidelog.chaos.undo import UndoFile
-from tidelog.local.place import HERE, ZOOKEEPER
-from tidelog.local.process import Process
+from tidelog.local.processes.process import Process
+from tidelog.local.processes.process_placement import HERE, ZOOKEEPER
 from tidelog.model import TopicPartition
 
 TP = TopicPartition("t", 0)

@@ -12,7 +12,7 @@ import pytest
 from tests.chaos.faults.members import BROKERS, FOLLOWERS, LEADER, MEMBERS, Stage, network_stage
 from tidelog.chaos.faults import network, slow_network
 from tidelog.chaos.faults.namespaces import CLIENTS, Namespaces
-from tidelog.local.place import ZOOKEEPER
+from tidelog.local.processes.process_placement import ZOOKEEPER
 
 pytestmark = [
     pytest.mark.slow,

@@ -10,7 +10,7 @@ import pytest
 
 from tidelog.chaos.faults.disks import Disks, fill
 from tidelog.chaos.undo import UndoFile
-from tidelog.local.place import HERE
+from tidelog.local.processes.process_placement import HERE
 
 pytestmark = [
     pytest.mark.slow,

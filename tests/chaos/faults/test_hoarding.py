@@ -13,8 +13,8 @@ from node.identity import Identity
 from node.net.server import MAX_UNREAD_BYTES, Server
 from tidelog.chaos.faults.resources import OutOfMemory, fetch_from
 from tidelog.clock import SystemClock
-from tidelog.messages import FetchPartitionResponse, FetchRequest, FetchResponse, Request, Response
 from tidelog.model import Endpoint, TopicPartition
+from tidelog.protocol.messages import FetchPartitionResponse, FetchRequest, FetchResponse, Request, Response
 
 ANSWER_BYTES = 1 << 20
 

@@ -13,7 +13,7 @@ import pytest
 from tidelog.chaos.faults.namespaces import CLIENTS, NAMESPACES, Namespaces
 from tidelog.chaos.faults.packets import Installed, Rule, one_way
 from tidelog.chaos.undo import UndoFile
-from tidelog.local.place import HERE
+from tidelog.local.processes.process_placement import HERE
 
 pytestmark = [
     pytest.mark.slow,

@@ -13,7 +13,7 @@ import pytest
 
 from tidelog.chaos.faults.shim import Page, Shim
 from tidelog.chaos.undo import UndoFile
-from tidelog.local.place import HERE
+from tidelog.local.processes.process_placement import HERE
 
 pytestmark = pytest.mark.skipif(Shim().missing() is not None, reason=f"{Shim().missing()}")
 

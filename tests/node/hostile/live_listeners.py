@@ -22,9 +22,10 @@ from tests.node.client_requests import produce_request
 from tests.node.memory_cluster import MemoryCluster
 from tests.node.offsets_topic import OFFSETS
 from tests.virtual_time import VirtualClock
-from tidelog.codec import RequestHeader, decode_response, encode
-from tidelog.listeners import BROKERS, CLIENTS
-from tidelog.messages import (
+from tidelog.model import Buffer, Endpoint, TopicPartition
+from tidelog.protocol.codec import RequestHeader, decode_response, encode
+from tidelog.protocol.listeners import BROKERS, CLIENTS
+from tidelog.protocol.messages import (
     ApiVersionsRequest,
     ApiVersionsResponse,
     FetchPartition,
@@ -34,7 +35,6 @@ from tidelog.messages import (
     Request,
     Response,
 )
-from tidelog.model import Buffer, Endpoint, TopicPartition
 
 CLUSTER_ID = "c"
 BROKER_EPOCH = 101

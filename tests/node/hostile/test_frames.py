@@ -23,10 +23,10 @@ from tests.node.hostile.live_listeners import (
     resident_bytes,
 )
 from tests.tidelog.any_message import ANY, REQUESTS, values_of
-from tidelog.codec import RequestHeader, encode
 from tidelog.errors import ProtocolError, UnknownServerError
-from tidelog.messages import Request
 from tidelog.model import Buffer
+from tidelog.protocol.codec import RequestHeader, encode
+from tidelog.protocol.messages import Request
 
 #: One a line: a name, then each frame in hexadecimal. What a fuzzer finds is added here.
 CORPUS = Path(__file__).parent / "corpus.txt"

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 import pytest
 
 from tests.node.hostile.live_listeners import BROKERS, CLIENTS, Canary, LiveDoors, resident_bytes
-from tidelog.codec import MAX_FRAME_BYTES
+from tidelog.protocol.codec import MAX_FRAME_BYTES
 
 DOORS = pytest.mark.parametrize("door", [CLIENTS, BROKERS])
 

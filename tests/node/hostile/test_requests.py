@@ -8,14 +8,6 @@ import pytest
 
 from tests.node.client_requests import TP, batch_of, produce_request
 from tests.node.hostile.live_listeners import BROKER_EPOCH, BROKERS, CLIENTS, Canary, LiveDoors
-from tidelog.control_messages import (
-    LeaderAndIsrRequest,
-    LeaderAndIsrResponse,
-    PartitionStateMessage,
-    StopReplicaPartition,
-    StopReplicaRequest,
-    TopicInfo,
-)
 from tidelog.errors import (
     ClusterAuthorizationFailedError,
     FencedLeaderEpochError,
@@ -26,7 +18,16 @@ from tidelog.errors import (
     UnknownLeaderEpochError,
     UnsupportedVersionError,
 )
-from tidelog.messages import (
+from tidelog.protocol.control_messages import (
+    LeaderAndIsrRequest,
+    LeaderAndIsrResponse,
+    PartitionStateMessage,
+    StopReplicaPartition,
+    StopReplicaRequest,
+    TopicInfo,
+)
+from tidelog.protocol.list_offsets_v0_messages import ListSegmentOffsetsRequest, SegmentOffsetsPartition
+from tidelog.protocol.messages import (
     DescribePartition,
     DescribeReplicasRequest,
     EpochPartition,
@@ -42,7 +43,6 @@ from tidelog.messages import (
     ProduceResponse,
     Request,
 )
-from tidelog.segment_messages import ListSegmentOffsetsRequest, SegmentOffsetsPartition
 
 NAMES = ["..", ".", "", "a/b", "../../etc/passwd", "t\0", "\0", "x" * 250, "é", "t t", "canary\n"]
 

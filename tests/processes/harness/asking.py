@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
-from tidelog.connection import Connection
-from tidelog.messages import (
+from tidelog.model import Endpoint, TopicPartition
+from tidelog.protocol.messages import (
     ProducePartition,
     ProducePartitionResponse,
     ProduceRequest,
@@ -13,7 +13,7 @@ from tidelog.messages import (
     Request,
     Response,
 )
-from tidelog.model import Endpoint, TopicPartition
+from tidelog.protocol.native.connection import Connection
 from tidelog.records.encode import encode_batch
 
 

@@ -21,7 +21,7 @@ from tidelog.chaos.sessions import expire
 from tidelog.errors import TidelogError
 from tidelog.local.broker import broker_command, broker_environment
 from tidelog.local.cluster import LocalCluster
-from tidelog.local.ports import choose_port
+from tidelog.local.processes.ports import choose_port
 
 
 class RunningCluster:

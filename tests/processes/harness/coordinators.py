@@ -7,8 +7,8 @@ from tests.processes.harness.cluster import RunningCluster
 from tests.processes.harness.waiting import wait_bitten, wait_for
 from tidelog import TopicPartition
 from tidelog.errors import TidelogError
-from tidelog.group_messages import FindCoordinatorRequest, FindCoordinatorResponse
 from tidelog.groups.offsets_topic import OFFSETS_TOPIC, partition_for
+from tidelog.protocol.group_messages import FindCoordinatorRequest, FindCoordinatorResponse
 
 OFFSETS_PARTITIONS = 50
 

@@ -14,8 +14,8 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import TextIO
 
 from tidelog import Consumer, ConsumerRebalanceListener, OffsetAndMetadata, TopicPartition
+from tidelog.client.consumer.fetch_buffer import ConsumerRecord
 from tidelog.errors import TidelogError
-from tidelog.fetch_buffer import ConsumerRecord
 
 SESSION_TIMEOUT_MS = 6_000
 _MOST_AT_ONCE = 200

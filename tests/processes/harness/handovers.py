@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from tidelog.checker.outcomes import Outcome
 from tidelog.checker.timeline import RunningMax
-from tidelog.frozen import frozen
+from tidelog.frozen_dataclass import frozen
 from tidelog.model import TopicPartition
 
 

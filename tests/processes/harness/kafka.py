@@ -11,8 +11,8 @@ from pathlib import Path
 from kafkadump.toolbox import BROKER, kafka_command
 
 from tests.processes.harness.waiting import wait_for
-from tidelog.local.ports import LOOPBACK, choose_port
-from tidelog.local.process import Process
+from tidelog.local.processes.ports import LOOPBACK, choose_port
+from tidelog.local.processes.process import Process
 from tidelog.local.zookeeper import EmbeddedZooKeeper
 
 #: Everything that Kafka does by itself once in a while, it does soon.

@@ -10,7 +10,7 @@ from typing import Self
 
 from tests.processes.harness.waiting import wait_bitten, wait_for
 from tidelog import Consumer, Producer, TopicPartition
-from tidelog.record_future import RecordFuture
+from tidelog.client.producer.record_future import RecordFuture
 
 #: What must be acknowledged in some second before a fault, or the fault finds nothing to spoil.
 LEAST_RATE = 200

@@ -7,7 +7,7 @@ from contextlib import suppress
 from tidelog.aio import Admin
 from tidelog.chaos.clients.surroundings import Surroundings
 from tidelog.errors import TidelogError
-from tidelog.partition_messages import ElectionType
+from tidelog.protocol.partition_messages import ElectionType
 
 _PATIENCE_MS = 5_000
 

@@ -30,15 +30,15 @@ from tidelog.errors import (
     TidelogError,
     error_for,
 )
-from tidelog.group_messages import (
+from tidelog.model import OffsetAndMetadata, TopicPartition
+from tidelog.protocol.group_messages import (
     OffsetCommitPartition,
     OffsetCommitRequest,
     OffsetCommitResponse,
     OffsetFetchRequest,
     OffsetFetchResponse,
 )
-from tidelog.messages import DescribePartition
-from tidelog.model import OffsetAndMetadata, TopicPartition
+from tidelog.protocol.messages import DescribePartition
 
 _PATIENCE_MS = 2_000
 _ELSEWHERE = (NotCoordinatorError, CoordinatorNotAvailableError)

@@ -23,7 +23,8 @@ from tidelog.checker.operations import (
 )
 from tidelog.checker.outcomes import error_name
 from tidelog.errors import ProtocolError, TidelogError, error_for
-from tidelog.messages import (
+from tidelog.model import CONSUMER_REPLICA_ID, EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, Buffer, TopicPartition
+from tidelog.protocol.messages import (
     FetchPartition,
     FetchRequest,
     FetchResponse,
@@ -31,7 +32,6 @@ from tidelog.messages import (
     ListOffsetsRequest,
     ListOffsetsResponse,
 )
-from tidelog.model import CONSUMER_REPLICA_ID, EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, Buffer, TopicPartition
 from tidelog.records.header import iter_headers
 
 _MOST_BYTES = 64 << 10

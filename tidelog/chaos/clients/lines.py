@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import Self
 
-from tidelog.client import Opener, Peer, open_connection
+from tidelog.client.cluster_client import Opener, Peer, open_connection
 from tidelog.errors import DisconnectedError, TidelogError, error_for
-from tidelog.group_messages import FindCoordinatorRequest, FindCoordinatorResponse
-from tidelog.messages import Request, Response
 from tidelog.model import Endpoint
+from tidelog.protocol.group_messages import FindCoordinatorRequest, FindCoordinatorResponse
+from tidelog.protocol.messages import Request, Response
 
 _MOST_TO_CONNECT_MS = 3_000
 

@@ -18,9 +18,9 @@ from tidelog.checker.group_operations import (
     Revoked,
 )
 from tidelog.checker.outcomes import error_name
+from tidelog.client.consumer.fetch_buffer import ConsumerRecord
 from tidelog.errors import TidelogError
-from tidelog.fetch_buffer import ConsumerRecord
-from tidelog.groups.rebalance_listener import ConsumerRebalanceListener
+from tidelog.groups.membership.rebalance_listener import ConsumerRebalanceListener
 from tidelog.model import OffsetAndMetadata, TopicPartition
 
 _MOST_AT_ONCE = 500

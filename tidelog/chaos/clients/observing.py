@@ -9,8 +9,8 @@ from tidelog.chaos.clients.surroundings import History, Surroundings
 from tidelog.chaos.payload import read_id
 from tidelog.checker.operations import Read, ReadFailed
 from tidelog.checker.outcomes import error_name
+from tidelog.client.consumer.fetch_buffer import ConsumerRecord, FetchedBatches
 from tidelog.errors import OffsetOutOfRangeError, TidelogError
-from tidelog.fetch_buffer import ConsumerRecord, FetchedBatches
 from tidelog.model import Buffer, TopicPartition
 from tidelog.records.decode import decode_columns
 from tidelog.records.header import iter_headers

@@ -20,10 +20,10 @@ from tidelog.chaos.clients.timestamps import timestamp_ms
 from tidelog.chaos.payload import make_id, payload
 from tidelog.checker.operations import ProduceFailed, ProduceInvoked, ProduceOk, ProduceUnknown
 from tidelog.checker.outcomes import Outcome, error_name, produce_outcome
+from tidelog.client.producer.partitioner import partition_for_key
+from tidelog.client.producer.record_future import RecordFuture
 from tidelog.errors import DuplicateSequenceError, TidelogError
 from tidelog.model import RecordMetadata, TopicPartition
-from tidelog.partitioner import partition_for_key
-from tidelog.record_future import RecordFuture
 
 _TICK_S = 0.02
 #: One record in so many is large.

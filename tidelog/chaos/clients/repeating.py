@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import random
 
-from tidelog.client import Opener, Peer
+from tidelog.client.cluster_client import Opener, Peer
 from tidelog.errors import TidelogError
-from tidelog.messages import ProduceRequest, ProduceResponse, Request, Response
 from tidelog.model import Endpoint
+from tidelog.protocol.messages import ProduceRequest, ProduceResponse, Request, Response
 
 #: One produce request in so many.
 _ONE_IN = 10

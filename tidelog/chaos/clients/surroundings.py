@@ -19,11 +19,11 @@ from tidelog.chaos.load import LoadTopic
 from tidelog.checker.events import Event
 from tidelog.checker.honesty import GRACE_NS
 from tidelog.checker.operations import Client, Overdue
-from tidelog.client import Opener, open_connection
-from tidelog.client_environment import ClientEnvironment
+from tidelog.client.async_event import Flag
+from tidelog.client.cluster_client import Opener, open_connection
+from tidelog.client.environment import ClientEnvironment
 from tidelog.clock import Clock, SystemClock
 from tidelog.model import TopicPartition
-from tidelog.signals import Flag
 
 #: What is remembered of each partition, for others to ask for.
 _REMEMBERED = 512

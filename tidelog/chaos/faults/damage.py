@@ -19,8 +19,8 @@ from tidelog.chaos.faults.topic_settings import alter_topics
 from tidelog.chaos.payload import read_id
 from tidelog.checker.history import SUFFIX, HistoryWriter
 from tidelog.checker.operations import Client, Read
+from tidelog.client.consumer.fetch_buffer import ConsumerRecord
 from tidelog.errors import LocalError, TidelogError
-from tidelog.fetch_buffer import ConsumerRecord
 from tidelog.model import TopicPartition
 from tidelog.records.header import HEADER_BYTES, BatchHeader, iter_headers
 

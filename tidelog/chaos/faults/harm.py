@@ -13,7 +13,7 @@ from typing import Any
 
 from tidelog.chaos.fault import Availability, Evidence, Need, Target, View
 from tidelog.errors import LocalError, TidelogError
-from tidelog.local.process import Process
+from tidelog.local.processes.process import Process
 from tidelog.model import TopicPartition
 
 #: How long a process may take to end after SIGKILL; one that writes a core or frees gigabytes takes its time.

@@ -19,9 +19,9 @@ from tidelog.chaos.faults import signs
 from tidelog.chaos.faults.harm import Harm, Timing, ended
 from tidelog.chaos.faults.processes import BrokerFault, leader_of_one
 from tidelog.local.broker import broker_command, broker_environment
-from tidelog.local.ports import choose_port
-from tidelog.local.process import Process
-from tidelog.local.tail import last_words
+from tidelog.local.processes.log_tail import last_words
+from tidelog.local.processes.ports import choose_port
+from tidelog.local.processes.process import Process
 
 _END_MS = 30_000
 

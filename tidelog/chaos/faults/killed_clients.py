@@ -18,7 +18,7 @@ from tidelog.checker.history import SUFFIX
 from tidelog.checker.lines import of_fields
 from tidelog.checker.operations import ProduceFailed, ProduceInvoked, ProduceOk, ProduceUnknown
 from tidelog.errors import LocalError
-from tidelog.local.process import Process
+from tidelog.local.processes.process import Process
 
 _REPLACED_S = 15.0
 #: How long a client is looked at before it is killed wherever it is.

@@ -21,7 +21,7 @@ from pathlib import Path
 from tidelog.chaos.fault import Need, Place, UndoLog
 from tidelog.chaos.faults.tools import lacking, quietly, run
 from tidelog.errors import LocalError
-from tidelog.local.place import ZOOKEEPER
+from tidelog.local.processes.process_placement import ZOOKEEPER
 
 PREFIX = "tidelog"
 #: The clients, among the members of the network.

@@ -13,7 +13,7 @@ from tidelog.chaos.faults.harm import UNAVAILABLE, Timing, kill
 from tidelog.chaos.faults.namespaces import CLIENTS, Namespaces
 from tidelog.chaos.faults.packets import Installed, Rule, one_way
 from tidelog.chaos.faults.processes import BrokerFault, leader_of_one
-from tidelog.local.place import ZOOKEEPER
+from tidelog.local.processes.process_placement import ZOOKEEPER
 
 Made = Callable[[Namespaces], Rule]
 

@@ -14,7 +14,7 @@ from tidelog.chaos.faults import signs
 from tidelog.chaos.faults.harm import UNAVAILABLE, Harm, Timing, ended, kill, leaders, look_until, of, send
 from tidelog.chaos.faults.layout import CLEAN_SHUTDOWN
 from tidelog.errors import LocalError
-from tidelog.local.process import Process
+from tidelog.local.processes.process import Process
 from tidelog.model import TopicPartition
 
 #: A polite stop takes this long at most, whatever the cluster answers.

@@ -20,12 +20,12 @@ from tidelog.chaos.faults.harm import Timing, wait_until
 from tidelog.chaos.faults.processes import BrokerFault, leader_of_one
 from tidelog.chaos.faults.said import Said
 from tidelog.chaos.faults.tools import quietly
-from tidelog.codec import RequestHeader, encode
 from tidelog.errors import LocalError
-from tidelog.local.process import Process
-from tidelog.messages import ApiKey, FetchPartition, FetchRequest
+from tidelog.local.processes.process import Process
 from tidelog.model import CONSUMER_REPLICA_ID, Buffer, Endpoint, TopicPartition
-from tidelog.sockets import MAX_QUEUED, open_socket, send_message
+from tidelog.protocol.codec import RequestHeader, encode
+from tidelog.protocol.messages import ApiKey, FetchPartition, FetchRequest
+from tidelog.protocol.native.sockets import MAX_QUEUED, open_socket, send_message
 
 #: A broker that has just lost many connections may have room for all of these: they are offered this often at most.
 _CONNECTIONS, _OFFERS = 64, 4

@@ -13,7 +13,7 @@ from pathlib import Path
 from tidelog.chaos.fault import Need, Place, UndoLog
 from tidelog.chaos.faults.tools import run
 from tidelog.errors import LocalError
-from tidelog.local.place import ZOOKEEPER
+from tidelog.local.processes.process_placement import ZOOKEEPER
 
 #: The page's fields, eight bytes each, in the order of shim.c. First the orders, where 0 is none: `_us` and `_ns` are
 #: micro- and nanoseconds, `tear_after` is the bytes that are still written, and one; negative: those that are not.

@@ -17,8 +17,8 @@ from tidelog.chaos.faults.packets import Rule
 from tidelog.chaos.faults.tools import quietly, run, run_aside
 from tidelog.errors import LocalError
 from tidelog.local.broker import broker_environment
-from tidelog.local.place import ZOOKEEPER
-from tidelog.local.process import Process
+from tidelog.local.processes.process import Process
+from tidelog.local.processes.process_placement import ZOOKEEPER
 
 _QUEUE = 7
 _DELAY_MS = (100, 500)

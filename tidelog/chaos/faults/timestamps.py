@@ -15,8 +15,8 @@ from tidelog.checker.history import SUFFIX, HistoryWriter
 from tidelog.checker.operations import Client, ProduceFailed, ProduceInvoked, ProduceOk, ProduceUnknown
 from tidelog.checker.outcomes import Outcome, error_name, produce_outcome
 from tidelog.errors import InvalidTimestampError, TidelogError, error_for
-from tidelog.messages import ProducePartition, ProduceRequest, ProduceResponse
 from tidelog.model import NO_TIMESTAMP, TopicPartition
+from tidelog.protocol.messages import ProducePartition, ProduceRequest, ProduceResponse
 from tidelog.records.encode import BatchBuilder
 
 _HOUR_MS = 3_600_000

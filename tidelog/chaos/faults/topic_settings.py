@@ -6,12 +6,12 @@ import asyncio
 from collections.abc import Collection
 from functools import partial
 
-from tidelog.admin_messages import ConfigSource
 from tidelog.aio.admin import Admin
 from tidelog.chaos.fault import Target
 from tidelog.chaos.faults.harm import Harm
-from tidelog.config_calls import ConfigResource
+from tidelog.client.admin.config_requests import ConfigResource
 from tidelog.groups.offsets_topic import OFFSETS_TOPIC
+from tidelog.protocol.admin_messages import ConfigSource
 
 _FLUSH, _TIMES = "flush.messages", "message.timestamp.type"
 #: Until brokers obey a changed setting; they say so within a tenth of it.

@@ -1,0 +1,246 @@
+"""Connections to brokers that are not who they were."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+
+import pytest
+
+from tests.tidelog.clients import a_consumer, a_producer, in_memory, put, read, seconds
+from tests.tidelog.fake_cluster import FakeCluster, FakeConnection, FakePartition
+from tests.tidelog.group_stories import Reading
+from tests.virtual_time import VirtualClock, on_virtual_time, until
+from tidelog.aio import Admin
+from tidelog.client.cluster_client import ClusterClient
+from tidelog.client.metadata import ClusterView
+from tidelog.client.settings import ClientSettings
+from tidelog.errors import BrokerNotAvailableError, ClosedError, UnknownTopicOrPartitionError
+from tidelog.groups.offsets_topic import OFFSETS_TOPIC
+from tidelog.model import Endpoint, TopicPartition
+from tidelog.protocol.messages import MetadataRequest
+
+
+@on_virtual_time
+async def test_a_broker_at_anothers_address_is_not_taken_for_it() -> None:
+    cluster = FakeCluster(brokers=2)
+    moved = False
+
+    async def open_(endpoint: Endpoint, *, client_id: str, timeout_ms: int, cluster_id: str) -> FakeConnection:
+        there = Endpoint(endpoint.host, 1002) if moved else endpoint
+        return await cluster.open(there, client_id=client_id, timeout_ms=timeout_ms, cluster_id=cluster_id)
+
+    settings = ClientSettings(bootstrap=(Endpoint("fake", 1002),))
+    clock = VirtualClock()
+    client = ClusterClient(settings, clock=clock, opener=open_, rng=random.Random(1))
+    await client.wait_for_metadata(clock.monotonic_ms() + 1000)
+    moved = True  # broker 1 is gone, and the other one listens at its port
+    with pytest.raises(BrokerNotAvailableError, match="is broker 2 now, not 1"):
+        await client.peer(1, 1000)
+    await client.close()
+
+
+@on_virtual_time
+async def test_a_topic_that_is_forgotten_while_a_partition_of_it_is_waited_for_is_waited_for_too() -> None:
+    cluster = FakeCluster()
+    partitions = cluster.create("t", 1)
+    clock = VirtualClock()
+    client = ClusterClient(ClientSettings(bootstrap=(Endpoint("fake", 1002),)), clock=clock, opener=cluster.open)
+    await client.topic("t", clock.monotonic_ms() + 1000)
+
+    def forget(_: ClusterView) -> None:
+        client.listeners.remove(forget)
+        client.forget("t")
+        partitions.append(FakePartition("t", 1, 1))
+
+    client.listeners.append(forget)
+    await client.partition(TopicPartition("t", 1), clock.monotonic_ms() + 5000)
+    assert client.view.partition_count("t") == 2
+    await client.close()
+
+
+@on_virtual_time
+async def test_who_waits_for_a_client_that_another_task_closes_is_told_so_and_not_cancelled() -> None:
+    cluster = FakeCluster()
+    clock = VirtualClock()
+    client = ClusterClient(ClientSettings(bootstrap=(Endpoint("fake", 1002),)), clock=clock, opener=cluster.open)
+    await client.wait_for_metadata(clock.monotonic_ms() + 1000)
+    cluster.hung.update(cluster.live)
+    connecting = asyncio.create_task(client.peer(1, 5000))
+    refreshing = asyncio.create_task(client.refresh(clock.monotonic_ms() + 5000))
+    await asyncio.sleep(0.1)
+    await client.close()
+    for waiting in (connecting, refreshing):
+        with pytest.raises(ClosedError):
+            await waiting
+
+
+@on_virtual_time
+async def test_who_asks_for_a_topic_that_is_not_there_ends_nobody_elses_wait_for_it() -> None:
+    cluster = FakeCluster()
+    clock = VirtualClock()
+    client = ClusterClient(ClientSettings(bootstrap=(Endpoint("fake", 1002),)), clock=clock, opener=cluster.open)
+    client.track("awaited")
+    for topic in ("awaited", "asked for"):
+        with pytest.raises(UnknownTopicOrPartitionError):
+            await client.topic(topic, clock.monotonic_ms() + 10_000)
+    cluster.create("awaited")
+    await client.refresh(clock.monotonic_ms() + 1000)
+    assert client.view.partition_count("awaited") == 1
+    last = cluster.sent(MetadataRequest)[-1]
+    assert isinstance(last, MetadataRequest) and last.topics == ("awaited",)
+    await client.close()
+
+
+@on_virtual_time
+async def test_a_topic_that_was_missing_for_somebody_else_is_looked_for_again_before_it_is_denied() -> None:
+    cluster = FakeCluster()
+    clock = VirtualClock()
+    client = ClusterClient(ClientSettings(bootstrap=(Endpoint("fake", 1002),)), clock=clock, opener=cluster.open)
+    client.track("t")
+    with pytest.raises(UnknownTopicOrPartitionError):
+        await client.topic("t", clock.monotonic_ms() + 10_000)
+    cluster.create("t")
+    assert (await client.topic("t", clock.monotonic_ms() + 10_000)).name == "t"
+    await client.close()
+
+
+# --- what is forgotten ----------------------------------------------------------------------------
+
+MINUTE_S = 60
+
+
+def asked_for(cluster: FakeCluster) -> tuple[str, ...]:
+    """The topics that the last question for metadata named, not counting the one for all that there are."""
+    named = [each.topics for each in cluster.sent(MetadataRequest) if isinstance(each, MetadataRequest)]
+    return next(topics for topics in reversed(named) if topics is not None)
+
+
+@on_virtual_time
+async def test_what_an_admin_has_asked_for_once_is_forgotten_whether_it_was_there_or_not() -> None:
+    cluster = FakeCluster()
+    async with in_memory(Admin, cluster, clock=VirtualClock()) as admin:
+        for number in range(20):
+            cluster.create(f"t{number}")
+            await admin.describe_topics([f"t{number}"])
+            with pytest.raises(UnknownTopicOrPartitionError):
+                await admin.describe_topics([f"nowhere{number}"])
+            with pytest.raises(UnknownTopicOrPartitionError):
+                await admin.partition_facts(TopicPartition(f"nobody{number}", 0))
+            await admin.list_topics()
+            await asyncio.sleep(MINUTE_S)
+            assert len(asked_for(cluster)) <= 15
+            assert admin.client.view.topics.keys() <= set(asked_for(cluster))
+        await asyncio.sleep(5 * MINUTE_S)
+        await admin.describe_cluster()
+        assert asked_for(cluster) == ()
+        assert (admin.client.view.topics, admin.client.view.refused) == ({}, {})
+
+
+@on_virtual_time
+async def test_a_topic_is_not_forgotten_while_somebody_waits_for_it() -> None:
+    cluster = FakeCluster()
+    clock = VirtualClock()
+    settings = ClientSettings(bootstrap=(Endpoint("fake", 1002),))
+    client = ClusterClient(settings, clock=clock, opener=cluster.open)
+    await client.wait_for_metadata(clock.monotonic_ms() + 1000)
+    cluster.hung.update(cluster.live)
+    waiting = asyncio.create_task(client.topic("t", clock.monotonic_ms() + 60 * MINUTE_S * 1000))
+    await asyncio.sleep(7 * MINUTE_S)
+    cluster.create("t")
+    cluster.hung.clear()
+    assert (await waiting).name == "t"
+    await client.close()
+
+
+@on_virtual_time
+async def test_a_subscriber_asks_for_what_it_is_subscribed_to_and_not_for_what_has_gone() -> None:
+    cluster = FakeCluster()
+    reading = Reading(cluster, metadata_max_age_ms=10_000).begin(pattern="^day-")
+    for day in range(14):
+        put(cluster.create(f"day-{day}")[0], b"news")
+        cluster.create(f"other-{day}")
+        await until(lambda count=day + 1: len(reading.seen) == count)
+        cluster.partitions.pop(f"day-{day - 1}", None)
+        await asyncio.sleep(MINUTE_S)
+    assert reading.consumer.subscription() == {"day-13"}
+    needed = {f"day-{day}" for day in range(6, 14)} | {OFFSETS_TOPIC}
+    assert {"day-13", OFFSETS_TOPIC} <= set(asked_for(cluster)) <= needed
+    assert reading.consumer.client.view.topics.keys() <= needed
+    await reading.close()
+
+
+@on_virtual_time
+async def test_who_leads_a_group_does_not_forget_what_the_others_are_subscribed_to() -> None:
+    cluster = FakeCluster()
+    cluster.create("mine")
+    cluster.create("theirs")
+    leader, other = Reading(cluster).begin(["mine"]), Reading(cluster).begin(["theirs"])
+    await until(lambda: len(leader.consumer.assignment()) == len(other.consumer.assignment()) == 1)
+    generation = cluster.coordinator.groups["g"].generation
+    await asyncio.sleep(20 * MINUTE_S)
+    assert cluster.coordinator.groups["g"].generation == generation
+    await leader.close()
+    await other.close()
+
+
+@on_virtual_time
+async def test_what_a_reader_has_assigned_itself_is_not_forgotten_while_it_does_nothing() -> None:
+    cluster = FakeCluster()
+    partition = cluster.create("t")[0]
+    async with a_consumer(cluster) as consumer:
+        consumer.assign([TopicPartition("t", 0)])
+        consumer.pause(TopicPartition("t", 0))
+        await consumer.poll(10)
+        await asyncio.sleep(60 * MINUTE_S)
+        assert asked_for(cluster) == ("t",)
+        consumer.resume(TopicPartition("t", 0))
+        put(partition, b"a")
+        assert len(await read(consumer, 1)) == 1
+
+
+@on_virtual_time
+async def test_a_producer_asks_for_what_it_sends_to_and_finds_it_again_after_a_long_pause() -> None:
+    cluster = FakeCluster()
+    cluster.create("once")
+    cluster.create("often")
+    async with a_producer(cluster) as producer:
+        await producer.send_and_wait("once", b"a")
+        for _ in range(15):
+            await producer.send_and_wait("often", b"a")
+            await asyncio.sleep(MINUTE_S)
+        assert asked_for(cluster) == ("often",)
+        assert producer.client.view.topics.keys() == {"often"}
+        begun = seconds()
+        await producer.send_and_wait("once", b"b")
+        assert seconds() - begun < 0.1
+
+
+@on_virtual_time
+async def test_after_a_long_pause_a_producer_chooses_among_the_partitions_that_there_are_now() -> None:
+    cluster = FakeCluster()
+    partitions = cluster.create("t", 1)
+    keys = [b"%d" % number for number in range(20)]
+    async with a_producer(cluster) as producer:
+        await producer.send_and_wait("t", b"a", key=keys[0])
+        await asyncio.sleep(20 * MINUTE_S)
+        partitions += [FakePartition("t", number, 1) for number in range(1, 4)]
+        await asyncio.sleep(20 * MINUTE_S)
+        first = [await producer.send("t", b"b", key=key) for key in keys]
+        then = [await producer.send_and_wait("t", b"c", key=key) for key in keys]
+        assert [(await each).partition for each in first] == [each.partition for each in then]
+        assert {each.partition for each in then} == {0, 1, 2, 3}
+
+
+@on_virtual_time
+async def test_after_a_long_pause_a_producer_hears_from_send_that_its_topic_is_gone() -> None:
+    cluster = FakeCluster()
+    cluster.create("t")
+    async with a_producer(cluster) as producer:
+        await producer.send_and_wait("t", b"a")
+        del cluster.partitions["t"]
+        await asyncio.sleep(20 * MINUTE_S)
+        begun = seconds()
+        with pytest.raises(UnknownTopicOrPartitionError, match="topic 't' does not exist"):
+            await producer.send("t", b"b")
+        assert seconds() - begun < 5

@@ -1,0 +1,121 @@
+"""What a doctor says of a cluster's facts."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from tidelog.client.diagnosis.doctor_checks import (
+    BrokerAnswer,
+    Check,
+    ClusterFacts,
+    State,
+    examine_cluster,
+    examine_file_limit,
+)
+from tidelog.model import Endpoint
+from tidelog.protocol.messages import BrokerAddress, MetadataResponse, PartitionMetadata, TopicMetadata
+from tidelog.protocol.operator_messages import DescribeBrokerResponse, LogDirectoryReport
+
+GIB = 1 << 30
+DISK = LogDirectoryReport("/d", "", 500 * GIB, 300 * GIB, 1_000_000, 900_000)
+WELL = DescribeBrokerResponse(
+    0, 1, "1.0", 1_000, 60_000, 3, 50, 20_000, "z:2181", 500, 6_000, None, (DISK,)
+)  # fmt: skip
+METADATA = MetadataResponse(
+    "c",
+    1,
+    (BrokerAddress(1, "h", 1), BrokerAddress(2, "h", 2)),
+    (TopicMetadata("t", 0, "id", False, (PartitionMetadata(0, 0, 1, 0, (1, 2), (1, 2)),)),),
+)
+
+
+def answer(number: int, ahead_ms: float = 0, **changes: Any) -> BrokerAnswer:
+    return BrokerAnswer(Endpoint("h", number), replace(WELL, broker_id=number, **changes), "", ahead_ms, 1)
+
+
+def facts(*answers: BrokerAnswer, metadata: MetadataResponse | None = METADATA) -> ClusterFacts:
+    return ClusterFacts(metadata, {f"broker {each.endpoint.port}": each for each in answers or (answer(1), answer(2))})
+
+
+def checked(of: ClusterFacts, name: str) -> Check:
+    [found] = [check for check in examine_cluster(of) if check.name == name]
+    return found
+
+
+def test_a_cluster_that_is_well_needs_no_advice() -> None:
+    checks = examine_cluster(facts())
+    assert {check.state for check in checks} == {State.OK} and not any(check.advice for check in checks)
+    assert {check.name for check in checks} == {
+        "broker 1", "broker 2", "controller", "partitions", "clocks", "versions",
+        "broker 1, disk", "broker 1, files", "broker 1, ZooKeeper",
+        "broker 2, disk", "broker 2, files", "broker 2, ZooKeeper",
+    }  # fmt: skip
+
+
+def test_a_broker_that_does_not_answer_or_is_not_ready_is_a_failure() -> None:
+    silent = BrokerAnswer(Endpoint("h", 2), None, "connection refused")
+    found = checked(facts(answer(1), silent), "broker 2")
+    assert (found.state, found.sentence) == (State.FAILURE, "h:2 does not answer: connection refused")
+    found = checked(facts(answer(1, not_ready="opening its logs")), "broker 1")
+    assert (found.state, found.sentence) == (State.FAILURE, "not ready: opening its logs")
+
+
+def test_partitions_that_are_not_well_are_named_with_the_command_that_explains_them() -> None:
+    short = PartitionMetadata(0, 0, 1, 0, (1, 2), (1,))
+    unled = [PartitionMetadata(number, 5, -1, 0, (1, 2), (1,)) for number in range(4)]
+    topics = (TopicMetadata("s", 0, "", False, (short,)), TopicMetadata("u", 0, "", False, tuple(unled)))
+    metadata = replace(METADATA, topics=topics, controller_id=-1)
+    without, under = [check for check in examine_cluster(facts(metadata=metadata)) if check.name == "partitions"]
+    assert without == Check("partitions", State.FAILURE, "4 (u/0, u/1, u/2, …) without a leader", "tidelog explain u/0")
+    assert under == Check("partitions", State.WARNING, "1 (s/0) under-replicated", "tidelog explain s/0")
+    assert checked(facts(metadata=metadata), "controller").state is State.FAILURE
+
+
+@pytest.mark.parametrize(
+    ("changes", "state"),
+    [
+        ({"free_bytes": GIB // 8}, State.FAILURE),
+        ({"free_bytes": 10 * GIB}, State.WARNING),
+        ({"free_bytes": 10 * GIB, "total_bytes": 40 * GIB}, State.OK),
+        ({"free_inodes": 5_000}, State.FAILURE),
+        ({"free_inodes": 50_000}, State.WARNING),
+        ({"free_inodes": 0, "total_inodes": 0}, State.OK),
+        ({"error": "I/O error"}, State.FAILURE),
+    ],
+)
+def test_disks_that_fill_up(changes: dict[str, Any], state: State) -> None:
+    of = facts(answer(1, log_directories=(replace(DISK, **changes),)))
+    assert checked(of, "broker 1, disk").state is state
+
+
+def test_a_broker_that_may_run_out_of_files() -> None:
+    assert checked(facts(answer(1, open_files=17_000)), "broker 1, files").state is State.WARNING
+    found = checked(facts(answer(1, partitions=10_000)), "broker 1, files")
+    assert found.state is State.WARNING and "31,000" in found.advice
+    assert examine_file_limit(1_024).state is State.WARNING
+    assert examine_file_limit(-1).state is State.OK, "there is no limit"
+
+
+@pytest.mark.parametrize(("silence_ms", "state"), [(3_000, State.OK), (3_001, State.WARNING), (6_000, State.FAILURE)])
+def test_a_broker_that_does_not_hear_of_zookeeper(silence_ms: int, state: State) -> None:
+    assert checked(facts(answer(1, zookeeper_silence_ms=silence_ms)), "broker 1, ZooKeeper").state is state
+
+
+@pytest.mark.parametrize(
+    ("ahead_ms", "state"), [(499, State.OK), (600, State.WARNING), (-600, State.WARNING), (700_000, State.FAILURE)]
+)
+def test_clocks_that_disagree(ahead_ms: int, state: State) -> None:
+    assert checked(facts(answer(1), answer(2, ahead_ms)), "clocks").state is state
+
+
+def test_what_a_slow_answer_leaves_in_doubt_is_no_skew() -> None:
+    late = replace(answer(2, 900), doubt_ms=800)
+    assert checked(facts(answer(1), late), "clocks").state is State.OK
+
+
+def test_versions_that_differ_are_an_upgrade_to_be_finished() -> None:
+    found = checked(facts(answer(1), answer(2, software_version="1.1")), "versions")
+    assert (found.state, found.sentence) == (State.WARNING, "1.0 on broker 1; 1.1 on broker 2")

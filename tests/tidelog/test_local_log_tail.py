@@ -1,0 +1,37 @@
+"""The one line that is quoted where a process ended while it started."""
+
+from __future__ import annotations
+
+import shutil
+from collections import namedtuple
+from pathlib import Path
+
+import pytest
+
+from tidelog.local.processes.log_tail import last_words
+
+Usage = namedtuple("Usage", "total used free")
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ("a\nb\n", "b"),
+        ("an ERROR\njava.lang.Exception: taken\nafter it\n", "java.lang.Exception: taken"),
+        ("starting\n2026-11-21T", "starting"),
+        ("starting\nException: cut o", "Exception: cut o"),
+        ("2026-11-21T", "2026-11-21T"),
+        ("\n \n", "it said nothing"),
+    ],
+)
+def test_the_last_words_are_those_of_an_error_or_the_last_whole_line(tmp_path: Path, content: str, words: str) -> None:
+    log = tmp_path / "zookeeper.log"
+    log.write_text(content)
+    assert last_words(tmp_path / "missing.out", log) == words
+
+
+def test_a_full_disk_that_cut_the_log_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = tmp_path / "zookeeper.log"
+    log.write_text("2026-11-21T")
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: Usage(1 << 30, 1 << 30, 4096))
+    assert last_words(log).startswith(f"the disk of {tmp_path} is full")

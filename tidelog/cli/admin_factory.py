@@ -1,0 +1,89 @@
+"""The admin of a command, and what it says of topics that do not exist."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import click
+
+from tidelog.cli.common_options import find_cluster
+from tidelog.quantities import count_of, format_duration
+
+if TYPE_CHECKING:
+    from tidelog.client.admin.admin import Admin
+    from tidelog.errors import TidelogError
+    from tidelog.groups.descriptions import ConsumerGroupDescription
+    from tidelog.model import TopicPartition
+
+#: How long a command waits for a group's coordinator before it says so.
+_QUIET_MS = 2_000
+
+
+@contextmanager
+def open_admin(
+    bootstrap_servers: str | None, timeout: float, *, shows_waiting: bool = True, client_id: str = "tidelog-cli"
+) -> Iterator[Admin]:
+    """Open an admin client of the command's cluster. Its calls give up after `timeout` seconds."""
+    servers = find_cluster(bootstrap_servers)
+
+    from tidelog.cli.command_admin import CommandAdmin
+    from tidelog.client.admin.admin import Admin
+
+    timeout_ms = round(timeout * 1000)
+    with (CommandAdmin if shows_waiting else Admin)(
+        servers,
+        client_id=client_id,
+        default_api_timeout_ms=timeout_ms,
+        bootstrap_timeout_ms=min(timeout_ms, 5_000),
+    ) as admin:
+        yield admin
+
+
+def describe_group_patiently(admin: Admin, name: str, timeout: float) -> ConsumerGroupDescription:
+    """Return the group's description. If the coordinator does not answer at once, say why on standard error.
+
+    TimeoutError after `timeout` seconds.
+    """
+    from tidelog.errors import TimeoutError
+
+    total_ms = round(timeout * 1000)
+    quiet_ms = min(total_ms, _QUIET_MS)
+    try:
+        return admin.describe_consumer_groups([name], quiet_ms)[name]
+    except TimeoutError as error:
+        left_ms = total_ms - quiet_ms
+        if not left_ms:
+            raise
+        click.echo(f"{error}; waiting up to {format_duration(left_ms)} more", err=True)
+    return admin.describe_consumer_groups([name], left_ms)[name]
+
+
+def unknown_topic(name: str) -> click.ClickException:
+    """What to answer to somebody who means a topic that does not exist."""
+    return click.ClickException(f"no topic {name!r}: tidelog topic list shows what there is")
+
+
+def unknown_partition(topic: str, number: int, known: Collection[int]) -> click.ClickException:
+    """What to answer to somebody who means a partition that the topic does not have."""
+    from tidelog.client.metadata import no_such_partition
+    from tidelog.model import TopicPartition
+
+    return click.ClickException(str(no_such_partition(TopicPartition(topic, number), len(known))))
+
+
+def unknown_group(name: str) -> click.ClickException:
+    """What to answer to somebody who means a group that does not exist."""
+    return click.ClickException(f"no group {name!r}: tidelog group list shows what there is")
+
+
+def refuse_silence(errors: Mapping[TopicPartition, TidelogError | None], asked: int) -> None:
+    """Once the rest is shown: ClickException where some of the partitions that were asked about have an error."""
+    silent = [tp for tp, error in errors.items() if error is not None]
+    if silent:
+        tp = silent[0]
+        raise click.ClickException(
+            f"{count_of(len(silent), 'partition')} of {asked} gave no answer ({errors[tp]}): "
+            f"tidelog explain {tp.topic}/{tp.partition} says more"
+        )

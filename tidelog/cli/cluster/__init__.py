@@ -1,0 +1,1 @@
+"""`tidelog up`, `down`, `status`, `broker`, `logs`, `logdirs`, `doctor` and `explain`."""

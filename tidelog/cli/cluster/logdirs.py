@@ -1,0 +1,105 @@
+"""`tidelog logdirs`: the disks of the brokers, and what lies on them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import click
+
+from tidelog.cli.admin_factory import open_admin
+from tidelog.cli.commands import Command
+from tidelog.cli.common_options import bootstrap_option, json_option, timeout_option
+from tidelog.cli.name_types import BROKER_ID, TOPIC
+from tidelog.cli.terminal.table import Quantity, format_table
+from tidelog.model import TopicPartition
+from tidelog.quantities import format_size
+
+if TYPE_CHECKING:
+    from tidelog.client.admin.admin import Admin
+    from tidelog.protocol.admin_messages import LogDir
+
+#: Of each replica: how many records it is behind its leader; absent where nobody knows.
+Lags = dict[tuple[int, TopicPartition], int]
+
+
+@click.command(cls=Command)
+@click.option(
+    "--broker", "brokers", type=BROKER_ID, multiple=True, metavar="ID", help="Only this one; may be repeated."
+)
+@click.option(
+    "--topic", "topics", type=TOPIC, multiple=True, metavar="TOPIC", help="Each log of this topic; may be repeated."
+)
+@json_option
+@bootstrap_option
+@timeout_option
+def logdirs(
+    brokers: tuple[int, ...], topics: tuple[str, ...], as_json: bool, bootstrap_servers: str | None, timeout: float
+) -> None:
+    """Show each broker's log directories: what is offline and why, sizes, and how much is free.
+
+    With --topic each of its logs, with the records that it is behind its leader.
+    """
+    with open_admin(bootstrap_servers, timeout) as admin:
+        described = admin.describe_log_dirs(brokers or None)
+        lags = _lags(admin, topics) if topics or as_json else {}
+    if as_json:
+        listed = [
+            {"id": broker, "log_dirs": [_as_json(broker, each, topics, lags) for each in dirs]}
+            for broker, dirs in described.items()
+        ]
+        click.echo(json.dumps({"brokers": listed}))
+        return
+    if topics:
+        headings: tuple[str, ...] = ("broker", "log", "size", "lag", "directory")
+        rows = [row for broker, dirs in described.items() for each in dirs for row in _logs(broker, each, topics, lags)]
+    else:
+        headings = ("broker", "directory", "logs", "size", "free", "state")
+        rows = [_summary(broker, each) for broker, dirs in described.items() for each in dirs]
+    for line in format_table(headings, rows):
+        click.echo(line)
+
+
+def _lags(admin: Admin, topics: tuple[str, ...]) -> Lags:
+    lags: Lags = {}
+    for topic in admin.describe_topics(topics or None):
+        for partition in topic.partitions:
+            tp = TopicPartition(topic.topic, partition.partition)
+            lags[partition.leader, tp] = 0
+            lags |= {(broker, tp): lag for broker, lag in (partition.lag or {}).items() if lag is not None}
+    return lags
+
+
+def _summary(broker: int, each: LogDir) -> tuple[object, ...]:
+    if each.error_code:
+        return broker, each.path, None, None, None, f"offline: {each.error_message}"
+    size = Quantity(format_size(sum(replica.size_bytes for replica in each.replicas)))
+    free = Quantity(format_size(each.usable_bytes)) if each.usable_bytes >= 0 else None
+    return broker, each.path, len(each.replicas), size, free, "online"
+
+
+def _logs(broker: int, each: LogDir, topics: tuple[str, ...], lags: Lags) -> Iterator[tuple[object, ...]]:
+    for replica in each.replicas:
+        if replica.topic in topics:
+            tp = TopicPartition(replica.topic, replica.partition)
+            yield broker, str(tp), Quantity(format_size(replica.size_bytes)), lags.get((broker, tp)), each.path
+
+
+def _as_json(broker: int, each: LogDir, topics: tuple[str, ...], lags: Lags) -> dict[str, object]:
+    return {
+        "path": each.path,
+        "error": each.error_message,
+        "total_bytes": each.total_bytes if each.total_bytes >= 0 else None,
+        "usable_bytes": each.usable_bytes if each.usable_bytes >= 0 else None,
+        "replicas": [
+            {
+                "topic": replica.topic,
+                "partition": replica.partition,
+                "size_bytes": replica.size_bytes,
+                "lag": lags.get((broker, TopicPartition(replica.topic, replica.partition))),
+            }
+            for replica in each.replicas
+            if not topics or replica.topic in topics
+        ],
+    }

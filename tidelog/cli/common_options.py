@@ -1,0 +1,85 @@
+"""The options that many commands have, and how a command finds its cluster."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from tidelog.client.bootstrap import ENVIRONMENT_VARIABLE, find_brokers
+from tidelog.local.home import data_home, last_up
+
+#: A week: longer than anybody waits, and far below what a clock can count.
+_LONGEST_TIMEOUT_S = 7 * 86_400.0
+
+F = TypeVar("F", bound=Callable[..., object])
+
+
+class Seconds(click.FloatRange):
+    """A number of them, without "not a number", which lies in every range."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        seconds = super().convert(value, param, ctx)
+        if math.isnan(seconds):
+            self.fail(f"{value!r} is not a number of seconds", param, ctx)
+        return seconds
+
+
+class _Directory(click.Path):
+    """An empty one is a variable that was never set, not the directory where the user stands."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if value == "":
+            self.fail("must not be empty", param, ctx)
+        return super().convert(value, param, ctx)
+
+
+def bootstrap_option(function: F) -> F:
+    """`--bootstrap-servers`, handed on as `bootstrap_servers` (str | None)."""
+    return click.option(
+        "--bootstrap-servers",
+        metavar="HOST:PORT,…",
+        help=f"Brokers to start from [default: ${ENVIRONMENT_VARIABLE}, else the cluster of the last tidelog up]",
+    )(function)
+
+
+def timeout_option(function: F) -> F:
+    """`--timeout` in seconds, handed on as `timeout` (float)."""
+    return click.option(
+        "--timeout",
+        type=Seconds(0.1, _LONGEST_TIMEOUT_S),
+        default=30.0,
+        show_default=True,
+        metavar="SECONDS",
+        help="Give up when the cluster does not answer for this long.",
+    )(function)
+
+
+def data_dir_option(function: F) -> F:
+    """`--data-dir`, handed on as `data_dir` (Path | None)."""
+    return click.option(
+        "--data-dir",
+        type=_Directory(path_type=Path),
+        metavar="DIR",
+        help="Where the cluster lies [default: $TIDELOG_HOME, else $XDG_DATA_HOME/tidelog or ~/.local/share/tidelog]",
+    )(function)
+
+
+def json_option(function: F) -> F:
+    """`--json`, handed on as `as_json` (bool)."""
+    return click.option("--json", "as_json", is_flag=True, help="One JSON object.")(function)
+
+
+def find_cluster(bootstrap_servers: str | None, environment: Mapping[str, str] = os.environ) -> str:
+    """The bootstrap servers; LocalError says how to get some."""
+    return bootstrap_servers or find_brokers("--bootstrap-servers HOST:PORT", environment).servers
+
+
+def find_data_dir(data_dir: Path | None, environment: Mapping[str, str] = os.environ) -> Path:
+    """For commands about the local processes: the one that was named, else that of the last `up`, else the default."""
+    home = data_home(environment)
+    return (data_dir or last_up(home) or home).absolute()

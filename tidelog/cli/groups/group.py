@@ -1,0 +1,185 @@
+"""`tidelog group`: list and delete; `describe`, `reset` and `migrate` have files of their own."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import click
+
+from tidelog.cli.admin_factory import open_admin, unknown_group
+from tidelog.cli.commands import Group
+from tidelog.cli.common_options import bootstrap_option, json_option, timeout_option
+from tidelog.cli.groups.group_describe import describe
+from tidelog.cli.groups.group_migrate import migrate
+from tidelog.cli.groups.group_reset import reset
+from tidelog.cli.name_types import GROUP, TOPIC_CHOICE, TopicChoice
+from tidelog.cli.terminal.table import format_table
+from tidelog.cli.terminal.waiting import saying_if_slow
+from tidelog.errors import GroupIdNotFoundError, GroupSubscribedToTopicError, NonEmptyGroupError, TidelogError
+from tidelog.model import TopicPartition
+from tidelog.quantities import count_of, plural
+
+if TYPE_CHECKING:
+    from tidelog.client.admin.admin import Admin
+    from tidelog.groups.descriptions import ConsumerGroupListings
+
+#: By Kafka's names, in the order of a group's life; a group that is Dead is none.
+_STATES = ("Empty", "PreparingRebalance", "CompletingRebalance", "Stable")
+
+
+@click.group(cls=Group)
+def group() -> None:
+    """List, describe, reset, delete and migrate consumer groups."""
+
+
+group.add_command(describe)
+group.add_command(reset)
+group.add_command(migrate)
+
+
+@group.command("list")
+@click.option(
+    "--state",
+    "states",
+    type=click.Choice(_STATES, case_sensitive=False),
+    metavar="STATE",
+    multiple=True,
+    help=f"Only groups in this state: {', '.join(_STATES)}; may be repeated.",
+)
+@json_option
+@bootstrap_option
+@timeout_option
+def list_(states: tuple[str, ...], as_json: bool, bootstrap_servers: str | None, timeout: float) -> None:
+    """List the groups of all brokers.
+
+    A group of type "consumer" shares its topics among its members; a "simple" one has only committed. Exit status 1
+    where a broker did not answer; the groups of the others are shown all the same.
+    """
+    with open_admin(bootstrap_servers, timeout) as admin:
+        from tidelog.groups.descriptions import ConsumerGroupDescription
+
+        listings = admin.list_consumer_groups(states)
+        names = [each.group_id for each in listings.valid]
+        told = admin.describe_consumer_groups(names, partial=True)
+    members = {name: len(each.members) for name, each in told.items() if isinstance(each, ConsumerGroupDescription)}
+    rows = [
+        (
+            each.group_id,
+            each.state.value,
+            "simple" if each.is_simple_consumer_group else each.protocol_type,
+            members.get(each.group_id),
+            each.coordinator,
+        )
+        for each in listings.valid
+    ]
+    if as_json:
+        groups = [dict(zip(("group", "state", "type", "members", "coordinator"), row, strict=True)) for row in rows]
+        errors = {str(broker): str(error) for broker, error in listings.errors.items()}
+        told_of = {"groups": groups, "errors": errors, "leaderless": list(map(str, listings.leaderless))}
+        click.echo(json.dumps(told_of))
+    else:
+        for line in format_table(("group", "state", "type", "members", "coordinator"), rows):
+            click.echo(line)
+        if not rows and not states:
+            click.echo("there is no group yet: tidelog consume TOPIC --group GROUP makes one", err=True)
+    _refuse_silence(listings)
+
+
+def _refuse_silence(listings: ConsumerGroupListings) -> None:
+    if listings.errors:
+        broker, error = next(iter(listings.errors.items()))
+        silent = ", ".join(map(str, listings.errors))
+        who, whose = plural(len(listings.errors), "broker"), plural(len(listings.errors), "its", "their")
+        raise click.ClickException(
+            f"{who} {silent} did not list {whose} groups (broker {broker}: {error}): tidelog doctor says more"
+        )
+    if listings.leaderless:
+        first = listings.leaderless[0]
+        raise click.ClickException(
+            f"{count_of(len(listings.leaderless), 'partition has', 'partitions have')} no leader in {first.topic}, so "
+            f"that their groups are missing: tidelog explain {first.topic}/{first.partition} says why"
+        )
+
+
+@group.command()
+@click.argument("names", metavar="GROUP…", nargs=-1, required=True, type=GROUP)
+@click.option(
+    "--topic",
+    "topics",
+    metavar="TOPIC[:0,1]",
+    type=TOPIC_CHOICE,
+    multiple=True,
+    help="Only what is committed for this topic, or these partitions of it; may be repeated.",
+)
+@json_option
+@bootstrap_option
+@timeout_option
+def delete(
+    names: tuple[str, ...],
+    topics: tuple[TopicChoice, ...],
+    as_json: bool,
+    bootstrap_servers: str | None,
+    timeout: float,
+) -> None:
+    """Delete groups without members, and all that they have committed."""
+    coordinators = f"the coordinators of {', '.join(names)}" if len(names) > 1 else f"the coordinator of {names[0]}"
+    with open_admin(bootstrap_servers, timeout) as admin, saying_if_slow(coordinators, timeout):
+        outcomes: Mapping[str, TidelogError | None]
+        if topics:
+            outcomes = {name: _delete_offsets(admin, name, topics) for name in dict.fromkeys(names)}
+        else:
+            outcomes = admin.delete_consumer_groups(names)
+    deleted = [name for name, error in outcomes.items() if error is None]
+    if as_json:
+        errors = {name: str(error) for name, error in outcomes.items() if error is not None}
+        click.echo(json.dumps({"deleted": deleted, "errors": errors}))
+    else:
+        for name in deleted:
+            click.echo(f"deleted what {name} had committed for {_names(topics)}" if topics else f"deleted {name}")
+    refusals = [_refused(name, error) for name, error in outcomes.items() if error is not None]
+    if len(refusals) > 1:
+        raise TidelogError("; ".join(map(str, refusals)))
+    for refusal in refusals:
+        raise refusal
+
+
+def _delete_offsets(admin: Admin, name: str, topics: tuple[TopicChoice, ...]) -> TidelogError | None:
+    """The first refusal, if any. Topics that are gone count as well: what is committed for them is not."""
+    committed = admin.list_consumer_group_offsets(name)
+    wanted = [tp for tp in committed if any(_covers(each, tp) for each in topics)]
+    try:
+        outcomes = admin.delete_consumer_group_offsets(name, wanted)
+    except GroupIdNotFoundError as error:
+        return error
+    for each in topics:
+        if not any(_covers(each, tp) for tp in committed):
+            return TidelogError(f"group {name!r} has committed nothing for {_names([each])}")
+    return next((error for error in outcomes.values() if error is not None), None)
+
+
+def _covers(choice: TopicChoice, tp: TopicPartition) -> bool:
+    return choice.topic == tp.topic and (choice.numbers is None or tp.partition in choice.numbers)
+
+
+def _names(topics: tuple[TopicChoice, ...] | list[TopicChoice]) -> str:
+    return ", ".join(
+        each.topic if each.numbers is None else f"{each.topic}:{','.join(map(str, each.numbers))}" for each in topics
+    )
+
+
+def _refused(name: str, error: TidelogError) -> Exception:
+    match error:
+        case GroupIdNotFoundError():
+            return unknown_group(name)
+        case NonEmptyGroupError():
+            return click.ClickException(
+                f"group {name!r} has members: stop them first; tidelog group describe {name} --members shows them"
+            )
+        case GroupSubscribedToTopicError():
+            return click.ClickException(
+                f"members of group {name!r} read that topic: stop them first; tidelog group describe {name} --members "
+                "shows them"
+            )
+    return error

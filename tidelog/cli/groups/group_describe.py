@@ -1,0 +1,300 @@
+"""`tidelog group describe`: where a group is, how far behind, and who its members are."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import click
+
+from tidelog.cli.admin_factory import describe_group_patiently, open_admin, refuse_silence, unknown_group
+from tidelog.cli.commands import Command
+from tidelog.cli.common_options import Seconds, bootstrap_option, json_option, timeout_option
+from tidelog.cli.name_types import GROUP
+from tidelog.cli.terminal.table import format_table
+from tidelog.cli.terminal.waiting import Waiting
+from tidelog.clock import SystemClock
+from tidelog.model import TopicPartition
+from tidelog.quantities import count_of
+
+if TYPE_CHECKING:
+    from tidelog.client.admin.admin import Admin
+    from tidelog.groups.descriptions import ConsumerGroupDescription, MemberDescription
+    from tidelog.groups.lag import PartitionLag
+
+    Lags = Mapping[TopicPartition, PartitionLag]
+
+_LONGEST_RATE_S = 3600.0
+_STATE_HEADINGS = ("group", "state", "coordinator", "assignor", "members")
+_NEVER_JOINED = "has never joined: the coordinator gave out this id, and no consumer has joined with it yet"
+
+
+@click.command(cls=Command)
+@click.argument("name", metavar="GROUP", type=GROUP)
+@click.option("--members", is_flag=True, help="Show its members instead.")
+@click.option("--state", is_flag=True, help="Show its state and its coordinator instead.")
+@click.option(
+    "--rate",
+    "rate_s",
+    type=Seconds(0.1, _LONGEST_RATE_S),
+    metavar="SECONDS",
+    help="Watch for so long, and show how many records a second are committed and written.",
+)
+@json_option
+@bootstrap_option
+@timeout_option
+def describe(
+    name: str,
+    members: bool,
+    state: bool,
+    rate_s: float | None,
+    as_json: bool,
+    bootstrap_servers: str | None,
+    timeout: float,
+) -> None:
+    """Show what GROUP has committed, and how far behind that is.
+
+    The lag is what there is to read behind the committed offset, in records. SECONDS is the age of the first of them:
+    what the group has done is as old as that. It is 0 where the group is caught up. Exit status 1 where a partition
+    gave no answer; the others are shown all the same.
+    """
+    if sum((members, state, rate_s is not None)) > 1:
+        raise click.UsageError("say one of --members, --state and --rate")
+    with open_admin(bootstrap_servers, timeout) as admin:
+        from tidelog.groups.descriptions import ConsumerGroupState
+
+        described = describe_group_patiently(admin, name, timeout)
+        if described.state is ConsumerGroupState.DEAD:
+            raise unknown_group(name)
+        if members:
+            _show_members(described, as_json)
+        elif state:
+            _show_state(described, str(admin.describe_cluster().brokers.get(described.coordinator)), as_json)
+        else:
+            rates = None if rate_s is None else _rates(admin, name, rate_s)
+            _show_partitions(described, admin.consumer_group_lag(name), rates, as_json)
+
+
+# --- partitions --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Rate:
+    """Records a second; None where it cannot be said."""
+
+    committed: float | None
+    written: float | None
+
+
+def _rates(admin: Admin, name: str, wait_s: float) -> dict[TopicPartition, _Rate]:
+    clock = SystemClock()
+    began_ms, before = clock.monotonic_ms(), admin.consumer_group_lag(name)
+    with Waiting("watching the group"):
+        time.sleep(wait_s)
+    ended_ms, after = clock.monotonic_ms(), admin.consumer_group_lag(name)
+    seconds = (ended_ms - began_ms) / 1000
+
+    def rate(old: int | None, new: int | None) -> float | None:
+        return None if old is None or new is None else round((new - old) / seconds, 1)
+
+    return {
+        tp: _Rate(
+            rate(before[tp].committed_offset, each.committed_offset),
+            rate(before[tp].log_end_offset, each.log_end_offset),
+        )
+        for tp, each in after.items()
+        if tp in before
+    }
+
+
+def _show_partitions(
+    described: ConsumerGroupDescription,
+    lags: Lags,
+    rates: Mapping[TopicPartition, _Rate] | None,
+    as_json: bool,
+) -> None:
+    owners = {tp: member for member in described.members for tp in member.assignment or ()}
+    idle = [member for member in described.members if not member.assignment]
+    if as_json:
+        known = [each.lag for each in lags.values() if each.lag is not None]
+        late = [each.lag_ms / 1000 for each in lags.values() if each.lag_ms is not None]
+        told = {
+            "group": described.group_id,
+            "state": described.state.value,
+            "lag": sum(known),
+            "lag_seconds": max(late, default=None),
+            "partitions": [_as_json(tp, each, owners.get(tp), rates) for tp, each in lags.items()],
+            "members_without_partitions": [_member_as_json(each, described) for each in idle],
+            "never_joined": list(described.pending_member_ids),
+        }
+        click.echo(json.dumps(told))
+    else:
+        for line in format_table(_STATE_HEADINGS, [_state_row(described)]):
+            click.echo(line)
+        click.echo()
+        at = ("topic", "partition", "committed", "log end", "lag", "seconds")
+        speeds = () if rates is None else ("committed/s", "written/s")
+        rows = [_row(tp, each, owners.get(tp), rates) for tp, each in lags.items()]
+        nowhere = (None,) * (len(at) + len(speeds))
+        rows += [(*nowhere, each.member_id, each.host, _why_without_partitions(each, described)) for each in idle]
+        rows += [(*nowhere, member_id, None, _NEVER_JOINED) for member_id in described.pending_member_ids]
+        for line in format_table((*at, *speeds, "member", "host", "note"), rows):
+            click.echo(line)
+    refuse_silence({tp: each.error for tp, each in lags.items()}, len(lags))
+
+
+def _row(
+    tp: TopicPartition,
+    lag: PartitionLag,
+    owner: MemberDescription | None,
+    rates: Mapping[TopicPartition, _Rate] | None,
+) -> tuple[object, ...]:
+    seconds = None if lag.lag_ms is None else lag.lag_ms // 1000
+    at = (tp.topic, tp.partition, lag.committed_offset, lag.log_end_offset, lag.lag, seconds)
+    rate = (rates or {}).get(tp, _Rate(None, None))
+    speeds = () if rates is None else (rate.committed, rate.written)
+    return (*at, *speeds, owner and owner.member_id, owner and owner.host, _note(lag))
+
+
+def _note(lag: PartitionLag) -> str | None:
+    from tidelog.groups.lag import Standing
+
+    if lag.error is not None:
+        return str(lag.error)
+    match lag.standing:
+        case Standing.NOTHING_COMMITTED:
+            return "nothing committed"
+        case Standing.BELOW_LOG_START:
+            assert lag.committed_offset is not None and lag.log_start_offset is not None
+            gone = count_of(lag.log_start_offset - lag.committed_offset, "record")
+            return f"the log starts at {lag.log_start_offset}: {gone} gone unread"
+        case Standing.PAST_LOG_END:
+            return "past the log's end"
+    return None
+
+
+def _as_json(
+    tp: TopicPartition,
+    lag: PartitionLag,
+    owner: MemberDescription | None,
+    rates: Mapping[TopicPartition, _Rate] | None,
+) -> dict[str, object]:
+    told: dict[str, object] = {
+        "topic": tp.topic,
+        "partition": tp.partition,
+        "committed_offset": lag.committed_offset,
+        "log_start_offset": lag.log_start_offset,
+        "log_end_offset": lag.log_end_offset,
+        "lag": lag.lag,
+        "lag_seconds": None if lag.lag_ms is None else lag.lag_ms / 1000,
+        "standing": lag.standing,
+        "member_id": owner.member_id if owner else None,
+        "client_id": owner.client_id if owner else None,
+        "host": owner.host if owner else None,
+        "error": str(lag.error) if lag.error else None,
+    }
+    if rates is not None:
+        rate = rates.get(tp, _Rate(None, None))
+        told |= {"committed_per_second": rate.committed, "written_per_second": rate.written}
+    return told
+
+
+# --- members and state -------------------------------------------------------------------------------
+
+
+def _show_members(described: ConsumerGroupDescription, as_json: bool) -> None:
+    if as_json:
+        told = {
+            "group": described.group_id,
+            "state": described.state.value,
+            "members": [_member_as_json(each, described) for each in described.members],
+            "never_joined": list(described.pending_member_ids),
+        }
+        click.echo(json.dumps(told))
+        return
+    rows: list[tuple[object, ...]] = [
+        (
+            each.member_id,
+            each.group_instance_id,
+            each.client_id,
+            each.host,
+            None if each.assignment is None else len(each.assignment),
+            _by_topic(each.assignment or ()) or None,
+            None if each.assignment else _why_without_partitions(each, described),
+        )
+        for each in described.members
+    ]
+    rows += [(member_id, None, None, None, None, None, _NEVER_JOINED) for member_id in described.pending_member_ids]
+    for line in format_table(("member", "instance", "client", "host", "partitions", "assignment", "note"), rows):
+        click.echo(line)
+
+
+def _member_as_json(member: MemberDescription, group: ConsumerGroupDescription) -> dict[str, object]:
+    return {
+        "member_id": member.member_id,
+        "group_instance_id": member.group_instance_id,
+        "client_id": member.client_id,
+        "host": member.host,
+        "topics": None if member.topics is None else list(member.topics),
+        "assignment": None if member.assignment is None else [tp._asdict() for tp in member.assignment],
+        "stage": member.stage,
+        "note": None if member.assignment else _why_without_partitions(member, group),
+    }
+
+
+def _why_without_partitions(member: MemberDescription, group: ConsumerGroupDescription) -> str:
+    """Return the reason for which a member has no partitions, as far as its coordinator knows."""
+    from tidelog.groups.descriptions import ConsumerGroupState
+    from tidelog.protocol.group_messages import MemberStage
+
+    preparing = group.state is ConsumerGroupState.PREPARING_REBALANCE
+    match member.stage:
+        case MemberStage.AWAITED if preparing:
+            return "has not rejoined since the rebalance began: it does so in its next poll"
+        case MemberStage.AWAITED:
+            return "has not asked for its partitions yet: it does so in its next poll"
+        case MemberStage.WAITING if preparing:
+            return "waits until every member has rejoined"
+        case MemberStage.WAITING:
+            return "waits for its partitions"
+    if member.assignment is None:
+        return "its assignment is unknown"
+    topics = ", ".join(member.topics or ()) or "nothing"
+    return f"has no partitions; subscribed to {topics}"
+
+
+def _by_topic(partitions: tuple[TopicPartition, ...]) -> str:
+    numbers: dict[str, list[str]] = {}
+    for tp in partitions:
+        numbers.setdefault(tp.topic, []).append(str(tp.partition))
+    return " ".join(f"{topic}:{','.join(each)}" for topic, each in numbers.items())
+
+
+def _show_state(described: ConsumerGroupDescription, address: str, as_json: bool) -> None:
+    if as_json:
+        told = {
+            "group": described.group_id,
+            "state": described.state.value,
+            "type": "simple" if described.is_simple_consumer_group else described.protocol_type,
+            "assignor": described.partition_assignor or None,
+            "coordinator": described.coordinator,
+            "coordinator_address": address,
+            "members": len(described.members),
+        }
+        click.echo(json.dumps(told))
+        return
+    for line in format_table(_STATE_HEADINGS, [_state_row(described, f" ({address})")]):
+        click.echo(line)
+
+
+def _state_row(described: ConsumerGroupDescription, address: str = "") -> tuple[object, ...]:
+    return (
+        described.group_id,
+        described.state.value,
+        f"{described.coordinator}{address}",
+        described.partition_assignor or None,
+        len(described.members),
+    )

@@ -1,0 +1,165 @@
+"""`tidelog consume`: a topic's records out, as lines or JSON lines."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from datetime import tzinfo
+from typing import TYPE_CHECKING
+
+import click
+
+from tidelog.cli.admin_factory import unknown_partition, unknown_topic
+from tidelog.cli.commands import Command
+from tidelog.cli.common_options import bootstrap_option, find_cluster, timeout_option
+from tidelog.cli.name_types import GROUP, TOPIC
+from tidelog.cli.records.consume_loop import Alone, copy
+from tidelog.cli.records.consume_range import refuse_reversed, resolve_ends, resolve_span
+from tidelog.cli.records.group_share import SESSION_TIMEOUT_MS, Share, start_of_new_group
+from tidelog.cli.records.output import Sink
+from tidelog.cli.terminal.interrupts import interrupted_by
+from tidelog.cli.terminal.progress import Progress
+from tidelog.cli.terminal.times import TIME_HELP, position_or_misused, timezone_option
+from tidelog.cli.terminal.waiting import Waiting
+from tidelog.clock import SystemClock
+from tidelog.model import TopicPartition
+from tidelog.records import MAX_DECOMPRESSED_BYTES, MOST_DECOMPRESSED_BYTES
+
+if TYPE_CHECKING:
+    from tidelog.client.consumer.consumer import Consumer
+
+
+@click.command(cls=Command)
+@click.argument("topic", type=TOPIC)
+@bootstrap_option
+@click.option(
+    "--from",
+    "start",
+    metavar="WHERE",
+    default="beginning",
+    show_default=True,
+    help=f"beginning, end, an offset, or a time: {TIME_HELP}.",
+)
+@click.option("--until", "end", metavar="WHERE", help="Stop before this, said as in --from [default: the present end]")
+@timezone_option
+@click.option("--count", type=click.IntRange(min=1), metavar="N", help="Stop after N records.")
+@click.option("--follow", is_flag=True, help="Go on with what is still to come, until Ctrl-C.")
+@click.option(
+    "--partition",
+    "only",
+    type=click.IntRange(min=0),
+    multiple=True,
+    metavar="N",
+    help="Only this one; may be repeated.",
+)
+@click.option(
+    "--group",
+    type=GROUP,
+    metavar="GROUP",
+    help="As a member of this group: go on where it has committed, and commit what is written.",
+)
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["lines", "json"]),
+    default="lines",
+    show_default=True,
+    help="Values, a newline behind each; or lossless JSON lines, which tidelog produce takes back.",
+)
+@click.option("--json", "form", flag_value="json", help="The same as --format json.")
+@click.option(
+    "--max-decompressed-batch-bytes",
+    type=click.IntRange(1, MOST_DECOMPRESSED_BYTES),
+    default=MAX_DECOMPRESSED_BYTES,
+    metavar="N",
+    help="Refuse a batch whose records have more bytes than that when decompressed [default: 128 MiB, at most 1 GiB]",
+)
+@timeout_option
+def consume(
+    topic: str,
+    bootstrap_servers: str | None,
+    start: str,
+    end: str | None,
+    zone: tzinfo | None,
+    count: int | None,
+    follow: bool,
+    only: tuple[int, ...],
+    group: str | None,
+    form: str,
+    max_decompressed_batch_bytes: int,
+    timeout: float,
+) -> None:
+    """Write TOPIC's records to standard output: those that are there now, and then stop.
+
+    Records of one partition come in order; partitions take turns. Of a time, the first record counts that has it or
+    a later one. A line on standard error says which partitions start at their oldest record or at their end instead,
+    and why there is nothing to read. Exit status 1 if no partition has the offset of --from.
+
+    With --group the members of GROUP share the partitions, and each goes on where the group has committed; --from
+    counts where it has not. Records are committed once they are written, also by a Ctrl-C.
+    """
+    first = position_or_misused(start, "--from", zone)
+    last = None if end is None else position_or_misused(end, "--until", zone)
+    refuse_reversed(first, last)
+    if follow and last is not None:
+        raise click.UsageError("--follow has no end: leave out --until", click.get_current_context())
+    if group is not None and only:
+        raise click.UsageError("--group shares the partitions among its members: leave out --partition")
+    servers = find_cluster(bootstrap_servers)
+
+    from tidelog.client.consumer.consumer import Consumer
+
+    timeout_ms = round(timeout * 1000)
+    # A member that just ends leaves its partitions to nobody for a session.
+    polite = () if group is None else (signal.SIGTERM, signal.SIGHUP)
+    with (
+        interrupted_by(*polite),
+        Consumer(
+            servers,
+            client_id="tidelog-consume",
+            group_id=group,
+            session_timeout_ms=SESSION_TIMEOUT_MS,
+            enable_auto_commit=False,
+            auto_offset_reset="none" if group is None else start_of_new_group(first),
+            max_decompressed_batch_bytes=max_decompressed_batch_bytes,
+            default_api_timeout_ms=timeout_ms,
+            bootstrap_timeout_ms=min(timeout_ms, 5_000),
+        ) as consumer,
+        Progress("read", shown=_progress_wanted()) as progress,
+    ):
+        partitions = _partitions(consumer, topic, only)
+        sink = Sink(sys.stdout.buffer, form, progress)
+        if group is not None:
+            with Waiting():
+                ends, notes = (None, ()) if follow else resolve_ends(consumer, partitions, last)
+            for note in notes:
+                click.echo(f"tidelog: {note}", err=True)
+            with Share(consumer, topic, ends) as share:
+                copy(consumer, share, sink, count, timeout_ms, max_decompressed_batch_bytes)
+            if ends is not None and not progress.records:
+                click.echo("tidelog: nothing to read: the group has read all that it was given here", err=True)
+            return
+        with Waiting():
+            span = resolve_span(
+                consumer, partitions, first, last, follow=follow, exact=bool(only), now_ms=SystemClock().now_ms()
+            )
+        for note in span.notes:
+            click.echo(f"tidelog: {note}", err=True)
+        copy(consumer, Alone(consumer, span), sink, count, timeout_ms, max_decompressed_batch_bytes)
+
+
+def _partitions(consumer: Consumer, topic: str, only: tuple[int, ...]) -> list[TopicPartition]:
+    with Waiting():
+        known = consumer.partitions_for_topic(topic)
+    if known is None:
+        raise unknown_topic(topic)
+    for number in only:
+        if number not in known:
+            raise unknown_partition(topic, number, known)
+    return [TopicPartition(topic, number) for number in sorted(set(only) or known)]
+
+
+def _progress_wanted() -> bool | None:
+    """Not where the records themselves go to the terminal."""
+    return False if os.isatty(sys.stdout.fileno()) else None

@@ -1,0 +1,102 @@
+"""Sums up what `tidelog produce` wrote: records, bytes, partitions and offsets, as text or as JSON."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tidelog.quantities import count_of, first_of, format_size
+
+if TYPE_CHECKING:
+    from tidelog.client.producer.record_future import RunPart
+
+#: The summary names the offsets of at most this many partitions.
+_MOST_PARTITIONS_NAMED = 8
+
+
+@dataclass(slots=True)
+class PartitionSummary:
+    """The records that one partition stored.
+
+    size_bytes     the bytes of keys and values
+    first_offset   the offset of the first record; None if no broker returned an offset (acks=0)
+    last_offset    the offset of the last record; records of other producers may lie between the two
+    """
+
+    records: int = 0
+    size_bytes: int = 0
+    first_offset: int | None = None
+    last_offset: int | None = None
+
+    def add(self, part: RunPart, size_bytes: int) -> None:
+        """Add records that were stored at consecutive offsets."""
+        self.records += part.record_count
+        self.size_bytes += size_bytes
+        if part.base_offset >= 0:
+            if self.first_offset is None:
+                self.first_offset = part.base_offset
+            self.last_offset = part.base_offset + part.record_count - 1
+
+    def offsets_text(self) -> str:
+        """Return the offsets as text; empty if no broker returned one."""
+        if self.first_offset == self.last_offset:
+            return "" if self.first_offset is None else f"offset {self.first_offset}"
+        return f"offsets {self.first_offset} to {self.last_offset}"
+
+
+class ProduceSummary:
+    """The records that the partitions of a topic stored."""
+
+    def __init__(self, topic: str) -> None:
+        self._topic = topic
+        self._partitions: dict[int, PartitionSummary] = {}
+
+    @property
+    def records(self) -> int:
+        """The number of records in all partitions."""
+        return sum(each.records for each in self._partitions.values())
+
+    @property
+    def size_bytes(self) -> int:
+        """The bytes of all keys and values."""
+        return sum(each.size_bytes for each in self._partitions.values())
+
+    def add(self, partition: int, part: RunPart, size_bytes: int) -> None:
+        """Add records that the partition stored at consecutive offsets."""
+        self._partitions.setdefault(partition, PartitionSummary()).add(part, size_bytes)
+
+    def as_text(self, *, acknowledged: bool = True) -> str:
+        """Return the summary in one line. Without `acknowledged` it says that the records were only sent."""
+        if not self._partitions:
+            return f"wrote no records to {self._topic}: the input has no lines"
+        verb = "wrote" if acknowledged else "sent, without acknowledgement,"
+        what = f"{count_of(self.records, 'record')}, {format_size(self.size_bytes)},"
+        where = f"{count_of(len(self._partitions), 'partition')} of {self._topic}"
+        return f"{verb} {what} to {where}{self.offsets_text()}"
+
+    def offsets_text(self) -> str:
+        """Return the offsets in each partition, for the end of a sentence; empty if none is known."""
+        named = [
+            f"{self._topic}/{number} {text}"
+            for number, each in sorted(self._partitions.items())
+            if (text := each.offsets_text())
+        ]
+        return f": {first_of(named, _MOST_PARTITIONS_NAMED)}" if named else ""
+
+    def as_json(self) -> dict[str, object]:
+        """Return the summary as a JSON object."""
+        return {
+            "topic": self._topic,
+            "records": self.records,
+            "bytes": self.size_bytes,
+            "partitions": [
+                {
+                    "partition": number,
+                    "records": each.records,
+                    "bytes": each.size_bytes,
+                    "first_offset": each.first_offset,
+                    "last_offset": each.last_offset,
+                }
+                for number, each in sorted(self._partitions.items())
+            ],
+        }

@@ -1,0 +1,1 @@
+"""`tidelog topic`, `tidelog offsets` and `tidelog config`."""

@@ -1,0 +1,134 @@
+"""`tidelog offsets`: which offset a point in time stands for, and why where there is none."""
+
+from __future__ import annotations
+
+import json
+from datetime import tzinfo
+
+import click
+
+from tidelog.cli.admin_factory import refuse_silence, unknown_topic
+from tidelog.cli.commands import Command
+from tidelog.cli.common_options import bootstrap_option, find_cluster, json_option, timeout_option
+from tidelog.cli.name_types import TOPIC
+from tidelog.cli.terminal.times import TIME_HELP, time_or_misused, timezone_option
+from tidelog.cli.terminal.waiting import Waiting
+from tidelog.cli.topics.offsets_before import show_offsets_before, target_of
+from tidelog.cli.topics.partition_notes import format_partitions
+from tidelog.model import NoOffset, OffsetAndTimestamp, OffsetOutcome, TopicPartition
+from tidelog.timestamps import format_time
+
+#: Why a look-up found nothing, for people.
+_REASONS = {
+    NoOffset.EMPTY: "the partition holds no record",
+    NoOffset.PAST_END: "every record is older",
+    NoOffset.ABOVE_HIGH_WATERMARK: "only records that are not committed yet are so late",
+}
+#: Of what was found, where the time lies before all that there is.
+_BEFORE_LOG_START = "before_log_start"
+_FIRST_OFFSET = 0
+
+
+@click.command(cls=Command)
+@click.argument("topic", type=TOPIC)
+@click.option("--at", metavar="TIME", help=f"{TIME_HELP}.")
+@click.option(
+    "--before",
+    metavar="TIME",
+    help="Instead of --at: where segments begin that were last written by then; also `latest` or `earliest`.",
+)
+@click.option(
+    "--max",
+    "most",
+    type=click.IntRange(1, 1_000_000),
+    metavar="N",
+    default=1,
+    show_default=True,
+    help="With --before: so many offsets of a partition, the newest first.",
+)
+@timezone_option
+@json_option
+@bootstrap_option
+@timeout_option
+def offsets(
+    topic: str,
+    at: str | None,
+    before: str | None,
+    most: int,
+    zone: tzinfo | None,
+    as_json: bool,
+    bootstrap_servers: str | None,
+    timeout: float,
+) -> None:
+    """For each partition of TOPIC, show the first offset whose record has this time or a later one.
+
+    Where there is none, the reason stands instead. Exit status 1 where a partition's leader gave no answer; the other
+    partitions are shown all the same.
+
+    With --before, show where its segments begin, as tools did before records had timestamps: nothing that was written
+    after the time stands before the first of these offsets.
+    """
+    if (at is None) == (before is None):
+        raise click.UsageError("give one of --at TIME and --before TIME")
+    timestamp_ms = target_of(before, zone) if before is not None else time_or_misused(at or "", "--at", zone)
+    servers = find_cluster(bootstrap_servers)
+
+    from tidelog.client.consumer.consumer import Consumer
+
+    timeout_ms = round(timeout * 1000)
+    with Consumer(
+        servers,
+        client_id="tidelog-offsets",
+        default_api_timeout_ms=timeout_ms,
+        bootstrap_timeout_ms=min(timeout_ms, 5_000),
+    ) as consumer:
+        with Waiting():
+            numbers = consumer.partitions_for_topic(topic)
+        if numbers is None:
+            raise unknown_topic(topic)
+        partitions = [TopicPartition(topic, number) for number in sorted(numbers)]
+        if before is not None:
+            show_offsets_before(consumer, topic, partitions, timestamp_ms, most, as_json=as_json)
+            return
+        with Waiting():
+            outcomes = consumer.offsets_for_times(dict.fromkeys(partitions, timestamp_ms), partial=True)
+            found = [tp for tp in partitions if outcomes[tp].found]
+            oldest = consumer.offsets_for_times(dict.fromkeys(found, 0), partial=True)
+    first = {tp for tp in found if outcomes[tp].found == oldest[tp].found}
+    too_young = {tp for tp in first if (answer := outcomes[tp].found) and answer.timestamp > timestamp_ms}
+    if as_json:
+        answers = [_as_json(tp, outcomes[tp], tp in too_young) for tp in partitions]
+        click.echo(json.dumps({"topic": topic, "timestamp": timestamp_ms, "partitions": answers}))
+    else:
+        empty = [tp.partition for tp in partitions if outcomes[tp].reason is NoOffset.EMPTY]
+        rows = {tp.partition: _row(tp, outcomes[tp], tp in too_young) for tp in partitions}
+        for line in format_partitions(("partition", "offset", "time of its record", "note"), rows, empty):
+            click.echo(line)
+    refuse_silence({tp: each.error for tp, each in outcomes.items()}, len(outcomes))
+
+
+def _row(tp: TopicPartition, outcome: OffsetOutcome, before_log_start: bool) -> tuple[object, ...]:
+    answer = outcome.found
+    if answer is not None:
+        note = f"{_BEFORE_LOG_START}: {_what_was_before(answer)}" if before_log_start else None
+        return tp.partition, answer.offset, format_time(answer.timestamp), note
+    assert outcome.reason is not None
+    told = _REASONS.get(outcome.reason) or str(outcome.error)
+    return tp.partition, None, None, f"{outcome.reason}: {told}"
+
+
+def _what_was_before(oldest: OffsetAndTimestamp) -> str:
+    return "older records are gone" if oldest.offset > _FIRST_OFFSET else "no record was ever older"
+
+
+def _as_json(tp: TopicPartition, outcome: OffsetOutcome, before_log_start: bool) -> dict[str, object]:
+    answer = outcome.found
+    return {
+        "partition": tp.partition,
+        "offset": answer.offset if answer else None,
+        "timestamp": answer.timestamp if answer else None,
+        "leader_epoch": answer.leader_epoch if answer else None,
+        "before_log_start": before_log_start,
+        "reason": outcome.reason,
+        "error": str(outcome.error) if outcome.error else None,
+    }

@@ -1,0 +1,47 @@
+"""`tidelog offsets --before`: where segments begin that were last written by then."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from datetime import tzinfo
+from typing import TYPE_CHECKING
+
+import click
+
+from tidelog.cli.terminal.table import format_table
+from tidelog.cli.terminal.times import time_or_misused
+from tidelog.cli.terminal.waiting import Waiting
+from tidelog.model import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, TopicPartition
+
+if TYPE_CHECKING:
+    from tidelog.client.consumer.consumer import Consumer
+
+_ENDS = {"latest": LATEST_TIMESTAMP, "earliest": EARLIEST_TIMESTAMP}
+
+
+def target_of(before: str, zone: tzinfo | None) -> int:
+    """The time (ms), or what stands for one of the ends; click.BadParameter."""
+    return _ENDS[before] if before in _ENDS else time_or_misused(before, "--before", zone)
+
+
+def show_offsets_before(
+    consumer: Consumer, topic: str, partitions: Sequence[TopicPartition], target: int, most: int, *, as_json: bool
+) -> None:
+    """A line for each partition."""
+    with Waiting():
+        offsets = consumer.offsets_before(dict.fromkeys(partitions, target), most)
+    if as_json:
+        answers = [{"partition": tp.partition, "offsets": offsets[tp]} for tp in partitions]
+        click.echo(json.dumps({"topic": topic, "before": target, "partitions": answers}))
+        return
+    rows = [
+        (
+            tp.partition,
+            ", ".join(map(str, offsets[tp])) or None,
+            None if offsets[tp] else "every segment was written later: begin at the earliest offset",
+        )
+        for tp in partitions
+    ]
+    for line in format_table(("partition", "offsets", "note"), rows):
+        click.echo(line)

@@ -1,0 +1,40 @@
+"""Puts partitions of a topic into one line, so that the output for a thousand partitions stays short."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+
+from tidelog.cli.terminal.table import format_table
+from tidelog.quantities import count_of, first_of, format_count
+
+#: A line names at most this many partitions.
+_MOST_NUMBERS = 8
+#: This many partitions with the same note, or more, share a line.
+SUMMED_UP_FROM = 2
+
+
+def partitions_text(numbers: Sequence[int], total: int) -> str:
+    """Return these of a topic's `total` partitions as text: partition 3, all 6 partitions, 2 of 6 partitions (0, 4)."""
+    if len(numbers) == total > 1:
+        return f"all {count_of(total, 'partition')}"
+    if len(numbers) == 1:
+        return f"partition {numbers[0]}"
+    named = first_of(list(map(str, numbers)), _MOST_NUMBERS)
+    return f"{format_count(len(numbers))} of {count_of(total, 'partition')} ({named})"
+
+
+def format_partitions(
+    headings: Sequence[str], rows: Mapping[int, Sequence[object]], empty: Collection[int]
+) -> Iterator[str]:
+    """Yield a table with a row for each partition of a topic, and one line for the empty ones if they are several."""
+    left_out = set(empty) if len(empty) >= SUMMED_UP_FROM else set()
+    shown = [row for number, row in rows.items() if number not in left_out]
+    if shown:
+        yield from format_table(headings, shown)
+    if left_out:
+        yield empty_text(sorted(left_out), len(rows))
+
+
+def empty_text(numbers: Sequence[int], total: int) -> str:
+    """Return the sentence that these partitions are empty."""
+    return f"{partitions_text(numbers, total)} {'is' if len(numbers) == 1 else 'are'} empty"

@@ -1,0 +1,178 @@
+"""`tidelog topic`: create, list, describe, alter and delete; the other commands have files of their own."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import click
+
+from tidelog.cli.admin_factory import open_admin, unknown_topic
+from tidelog.cli.commands import Group
+from tidelog.cli.common_options import bootstrap_option, json_option, timeout_option
+from tidelog.cli.name_types import TOPIC
+from tidelog.cli.terminal.table import format_table
+from tidelog.cli.topics.partitions import elect
+from tidelog.cli.topics.reassignment import reassign
+from tidelog.cli.topics.record_deletion import delete_records
+from tidelog.cli.topics.topic_alter import MOST_PARTITIONS, alter, settings_of
+from tidelog.cli.topics.topic_times import show_times
+from tidelog.errors import PolicyViolationError, TopicAlreadyExistsError, UnknownTopicOrPartitionError
+from tidelog.model import NO_LEADER
+from tidelog.quantities import count_of
+
+if TYPE_CHECKING:
+    from tidelog.client.admin.admin_results import PartitionDescription
+
+
+@click.group(cls=Group)
+def topic() -> None:
+    """Create, list, describe, change and delete topics."""
+
+
+topic.add_command(alter)
+topic.add_command(delete_records)
+topic.add_command(elect)
+topic.add_command(reassign)
+
+
+@topic.command()
+@click.argument("name", metavar="TOPIC", type=TOPIC)
+@click.option(
+    "--partitions", type=click.IntRange(1, MOST_PARTITIONS), metavar="N", help="[default: the brokers' setting]"
+)
+@click.option(
+    "--replication-factor", type=click.IntRange(1, 1_000), metavar="N", help="[default: the brokers' setting]"
+)
+@click.option(
+    "--config", "configs", multiple=True, metavar="KEY=VALUE", help="A setting of the topic; may be repeated."
+)
+@json_option
+@bootstrap_option
+@timeout_option
+def create(
+    name: str,
+    partitions: int | None,
+    replication_factor: int | None,
+    configs: tuple[str, ...],
+    as_json: bool,
+    bootstrap_servers: str | None,
+    timeout: float,
+) -> None:
+    """Create a topic; returns when every partition has a leader."""
+    settings = settings_of(configs)
+    with open_admin(bootstrap_servers, timeout) as admin:
+        from tidelog.protocol.messages import NewTopic
+
+        wanted = NewTopic(name, partitions or -1, replication_factor or -1, configs=settings or None)
+        try:
+            created = admin.create_topics([wanted])[0]
+        except TopicAlreadyExistsError:
+            raise click.ClickException(f"topic {name!r} exists already: see tidelog topic describe {name}") from None
+    count, replicas = created.num_partitions, created.replication_factor
+    if as_json:
+        told = {"topic": name, "topic_id": created.topic_id, "partitions": count, "replication_factor": replicas}
+        click.echo(json.dumps(told))
+        return
+    click.echo(f"created {name}: {count_of(count, 'partition')}, {count_of(replicas, 'replica')} of each")
+
+
+@topic.command("list")
+@json_option
+@bootstrap_option
+@timeout_option
+def list_(as_json: bool, bootstrap_servers: str | None, timeout: float) -> None:
+    """List the topics' names."""
+    with open_admin(bootstrap_servers, timeout) as admin:
+        names = admin.list_topics()
+    if as_json:
+        click.echo(json.dumps({"topics": names}))
+        return
+    for name in names:
+        click.echo(name)
+    if not names:
+        click.echo("there is no topic yet: tidelog topic create TOPIC makes one", err=True)
+
+
+@topic.command()
+@click.argument("name", metavar="TOPIC", type=TOPIC)
+@click.option(
+    "--times", is_flag=True, help="Show records, size, oldest and newest timestamp instead, and what is skewed."
+)
+@json_option
+@bootstrap_option
+@timeout_option
+def describe(name: str, times: bool, as_json: bool, bootstrap_servers: str | None, timeout: float) -> None:
+    """Show each partition's leader, epoch, in-sync replicas and offsets.
+
+    The lag is what each follower is behind its leader, in records. With --times, records are counted by their offsets
+    (compaction may have left fewer), bytes are those of the leader's log, and some records of each partition are looked
+    at: lines on standard error say where timestamps are out of order or in the future, and where partitions are far
+    apart or unevenly filled, so that a point in time would not mean the same in all of them.
+    """
+    with open_admin(bootstrap_servers, timeout) as admin:
+        try:
+            if times:
+                show_times(admin, name, as_json=as_json)
+                return
+            partitions = admin.describe_topics([name])[0].partitions
+        except UnknownTopicOrPartitionError:
+            raise unknown_topic(name) from None
+    if as_json:
+        click.echo(json.dumps({"topic": name, "partitions": list(map(_as_json, partitions))}))
+        return
+    headings = ("partition", "leader", "epoch", "isr", "replicas", "high watermark", "log end", "lag")
+    for line in format_table(headings, list(map(_row, partitions))):
+        click.echo(line)
+
+
+@topic.command()
+@click.argument("names", metavar="TOPIC…", nargs=-1, required=True, type=TOPIC)
+@json_option
+@bootstrap_option
+@timeout_option
+def delete(names: tuple[str, ...], as_json: bool, bootstrap_servers: str | None, timeout: float) -> None:
+    """Delete topics and all their records."""
+    deleted: list[str] = []
+    try:
+        with open_admin(bootstrap_servers, timeout) as admin:
+            for name in dict.fromkeys(names):
+                try:
+                    admin.delete_topics([name])
+                except UnknownTopicOrPartitionError:
+                    raise unknown_topic(name) from None
+                except PolicyViolationError as error:
+                    raise click.ClickException(f"{error}; tidelog group delete GROUP deletes one group") from None
+                deleted.append(name)
+                if not as_json:
+                    click.echo(f"deleted {name}")
+    finally:  # those before the one that could not be are gone
+        if deleted and as_json:
+            click.echo(json.dumps({"deleted": deleted}))
+
+
+def _as_json(each: PartitionDescription) -> dict[str, object]:
+    return {
+        "partition": each.partition,
+        "leader": each.leader,
+        "leader_epoch": each.leader_epoch,
+        "isr": list(each.isr),
+        "replicas": list(each.replicas),
+        "high_watermark": each.high_watermark,
+        "log_end_offset": each.log_end_offset,
+        "lag": {} if each.lag is None else {str(replica): lag for replica, lag in each.lag.items()},
+    }
+
+
+def _row(each: PartitionDescription) -> tuple[object, ...]:
+    lags = (each.lag or {}).items()
+    return (
+        each.partition,
+        "none" if each.leader == NO_LEADER else each.leader,
+        each.leader_epoch,
+        ",".join(map(str, each.isr)),
+        ",".join(map(str, each.replicas)),
+        each.high_watermark,
+        each.log_end_offset,
+        " ".join(f"{replica}:{'?' if lag is None else lag}" for replica, lag in lags) or None,
+    )

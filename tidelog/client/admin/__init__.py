@@ -1,0 +1,1 @@
+"""The requests of administrators and their results. Start with `admin.py`."""

@@ -1,0 +1,129 @@
+"""Settings as an admin asks for them and changes them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Self
+
+from tidelog.client.broker_requests import ask_broker
+from tidelog.client.cluster_client import ClusterClient
+from tidelog.errors import BrokerError, InvalidRequestError, error_for, raise_first
+from tidelog.protocol.admin_messages import (
+    AlteredConfigs,
+    ConfigAlteration,
+    ConfigChange,
+    ConfigEntry,
+    ConfigQuery,
+    ConfigResourceType,
+    DescribeConfigsRequest,
+    DescribeConfigsResponse,
+    DescribedConfigs,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
+)
+from tidelog.protocol.messages import Request, Response
+
+#: Resources of one request; more are asked for one after the other.
+_BATCH = 100
+
+#: What to do with settings: a value to set, None to delete; or changes, where lists are appended to or subtracted from.
+Changes = Mapping[str, str | None] | Iterable[ConfigChange]
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigResource:
+    """Whose settings: a topic's by its name, a broker's by its id."""
+
+    type: ConfigResourceType
+    name: str
+
+    @classmethod
+    def topic(cls, name: str) -> Self:
+        return cls(ConfigResourceType.TOPIC, name)
+
+    @classmethod
+    def broker(cls, broker_id: int) -> Self:
+        return cls(ConfigResourceType.BROKER, str(broker_id))
+
+    @property
+    def broker_id(self) -> int | None:
+        """The one broker that is to be asked; None: any will do. InvalidRequestError where the name is no id."""
+        if self.type != ConfigResourceType.BROKER:
+            return None
+        if not self.name.isdecimal():
+            raise InvalidRequestError(f"{self.name!r} is not the id of a broker")
+        return int(self.name)
+
+
+async def describe_configs(
+    client: ClusterClient,
+    resources: Iterable[ConfigResource],
+    deadline_ms: int,
+    *,
+    include_synonyms: bool,
+    include_documentation: bool,
+) -> dict[ConfigResource, dict[str, ConfigEntry]]:
+    """Each resource's settings by name. The first resource's refusal is raised."""
+
+    async def ask(broker_id: int | None, asked: list[ConfigResource]) -> tuple[DescribedConfigs, ...]:
+        queries = tuple(ConfigQuery(resource.type, resource.name) for resource in asked)
+        request = DescribeConfigsRequest(queries, include_synonyms, include_documentation)
+        answer = await _ask(client, broker_id, request, deadline_ms)
+        assert isinstance(answer, DescribeConfigsResponse)
+        return answer.resources
+
+    told = [each for batch in _batches(resources) for each in await ask(*batch)]
+    _raise_refusals(told)
+    return {_resource_of(each): {entry.name: entry for entry in each.entries} for each in told}
+
+
+async def alter_configs(
+    client: ClusterClient,
+    wanted: Mapping[ConfigResource, Iterable[ConfigChange]],
+    deadline_ms: int,
+    *,
+    validate_only: bool,
+) -> None:
+    """Returns when all is written. The first resource's refusal is raised; others may have taken effect."""
+
+    async def ask(broker_id: int | None, asked: list[ConfigResource]) -> tuple[AlteredConfigs, ...]:
+        alterations = tuple(
+            ConfigAlteration(resource.type, resource.name, tuple(wanted[resource])) for resource in asked
+        )
+        answer = await _ask(client, broker_id, IncrementalAlterConfigsRequest(alterations, validate_only), deadline_ms)
+        assert isinstance(answer, IncrementalAlterConfigsResponse)
+        return answer.resources
+
+    _raise_refusals([each for batch in _batches(wanted) for each in await ask(*batch)])
+
+
+async def _ask(client: ClusterClient, broker_id: int | None, request: Request, deadline_ms: int) -> Response:
+    if broker_id is None:
+        return await client.call_any(request, deadline_ms)
+    return await ask_broker(client, broker_id, request, deadline_ms)
+
+
+def _batches(resources: Iterable[ConfigResource]) -> list[tuple[int | None, list[ConfigResource]]]:
+    """Who is asked for what; None: any broker."""
+    groups: dict[int | None, list[ConfigResource]] = {}
+    for resource in dict.fromkeys(resources):
+        groups.setdefault(resource.broker_id, []).append(resource)
+    return [
+        (broker_id, group[start : start + _BATCH])
+        for broker_id, group in groups.items()
+        for start in range(0, len(group), _BATCH)
+    ]
+
+
+def _resource_of(told: DescribedConfigs) -> ConfigResource:
+    return ConfigResource(ConfigResourceType(told.resource_type), told.resource_name)
+
+
+def _raise_refusals(told: Iterable[DescribedConfigs | AlteredConfigs]) -> None:
+    raise_first(map(_refusal_of, told))
+
+
+def _refusal_of(told: DescribedConfigs | AlteredConfigs) -> BrokerError | None:
+    kind = "topic" if told.resource_type == ConfigResourceType.TOPIC else "broker"
+    return error_for(told.error_code, told.error_message or f"{kind} {told.resource_name}")

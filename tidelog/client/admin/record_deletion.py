@@ -1,0 +1,58 @@
+"""Deleting a partition's oldest records, as an admin asks for it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from tidelog.client.cluster_client import ClusterClient
+from tidelog.client.leader_requests import Asked, PerLeaderRequest
+from tidelog.errors import BrokerError, RequestTimedOutError, TimeoutError, error_for
+from tidelog.model import TopicPartition
+from tidelog.protocol.admin_messages import (
+    DeletedRecords,
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsResponse,
+)
+from tidelog.protocol.messages import Response
+
+#: The leader gives up on the other replicas this much earlier than we give up on it, so that it can still say why.
+_ANSWER_MARGIN = 0.9
+
+
+async def delete_records(
+    client: ClusterClient, before: Mapping[TopicPartition, int], timeout_ms: int
+) -> dict[TopicPartition, int]:
+    """Where each partition begins on every live replica, once that is at its offset of `before` or later."""
+    deadline_ms = client.clock.monotonic_ms() + timeout_ms
+    starts: dict[TopicPartition, int] = {}
+    left_ms = timeout_ms
+    while True:
+        wanted = {tp: offset for tp, offset in before.items() if tp not in starts}
+        answers = await _question(client, left_ms).ask(client, wanted, left_ms)
+        starts |= {tp: answer.low_watermark for tp, answer in answers.items() if not answer.error_code}
+        late = {tp: answer.error_message for tp, answer in answers.items() if answer.error_code}
+        left_ms = deadline_ms - client.clock.monotonic_ms()
+        if not late:
+            return starts
+        if left_ms <= timeout_ms * (1 - _ANSWER_MARGIN):
+            raise TimeoutError("; ".join(f"delete records of {tp}: {why}" for tp, why in sorted(late.items())))
+
+
+def _question(client: ClusterClient, timeout_ms: int) -> PerLeaderRequest[int, DeletedRecords]:
+    patience_ms = max(1, int(min(timeout_ms, client.settings.request_timeout_ms) * _ANSWER_MARGIN))
+
+    def make(asked: Asked[int]) -> DeleteRecordsRequest:
+        parts = tuple(DeleteRecordsPartition(*tp, offset) for tp, offset, _ in asked)
+        return DeleteRecordsRequest(parts, patience_ms)
+
+    return PerLeaderRequest("delete records", make, _read)
+
+
+def _read(response: Response) -> Iterable[tuple[TopicPartition, BrokerError | None, DeletedRecords]]:
+    assert isinstance(response, DeleteRecordsResponse)
+    for each in response.partitions:
+        # That some replica did not follow in time is an answer: to ask again at once would not tell more.
+        late = each.error_code == RequestTimedOutError.code
+        error = None if late else error_for(each.error_code, each.error_message or "")
+        yield TopicPartition(each.topic, each.partition), error, each

@@ -1,0 +1,85 @@
+"""When the record at an offset was written: what a reader that stands there is behind in time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping
+
+from tidelog.client.cluster_client import ClusterClient
+from tidelog.client.leader_requests import Asked, Outcomes, PerLeaderRequest
+from tidelog.errors import BrokerError, UnreadableRecordsError, error_for
+from tidelog.model import CONSUMER_REPLICA_ID, TopicPartition
+from tidelog.protocol.messages import FetchPartition, FetchPartitionResponse, FetchRequest, FetchResponse, Response
+from tidelog.records.header import read_header
+from tidelog.records.time_search import RecordTime, first_record_at_or_after
+
+#: Fetches under way at a time.
+_MOST_AT_ONCE = 16
+_ANY_TIME = -(1 << 63)
+
+
+async def record_times(
+    client: ClusterClient, offsets: Mapping[TopicPartition, int], timeout_ms: int
+) -> Outcomes[RecordTime | None]:
+    """The first record at or after each offset, None where none may be read yet.
+
+    Each costs the transfer of one batch. Outcomes as of `PerLeaderRequest.try_ask`: OffsetOutOfRangeError, and
+    UnreadableRecordsError for a batch that cannot be decoded.
+    """
+    outcomes: Outcomes[RecordTime | None] = Outcomes()
+    deadline_ms = client.clock.monotonic_ms() + timeout_ms
+    room = asyncio.Semaphore(_MOST_AT_ONCE)
+
+    async def look(tp: TopicPartition, offset: int) -> None:
+        async with room:
+            await _look(client, tp, offset, deadline_ms, outcomes)
+
+    await asyncio.gather(*(look(tp, offset) for tp, offset in offsets.items()))
+    return outcomes
+
+
+async def _look(
+    client: ClusterClient, tp: TopicPartition, offset: int, deadline_ms: int, outcomes: Outcomes[RecordTime | None]
+) -> None:
+    at = offset
+    while True:
+        left_ms = max(1, deadline_ms - client.clock.monotonic_ms())
+        told = await _FETCH_ONE.try_ask(client, {tp: at}, left_ms)
+        outcomes.refused |= told.refused
+        outcomes.errors |= told.errors
+        if tp not in told.answers:
+            return
+        batch = told.answers[tp].records
+        if not batch:
+            outcomes.answers[tp] = None
+            return
+        try:
+            header = read_header(batch)
+            found = None if header.is_control else first_record_at_or_after(batch, _ANY_TIME, offset)
+        except BrokerError as error:
+            outcomes.refused[tp] = UnreadableRecordsError(
+                f"{tp}: the batch at offset {at} cannot be read: {error}", offset=at
+            )
+            return
+        if found is not None:
+            outcomes.answers[tp] = found
+            return
+        # A control batch, or what compaction has left of one: the next record is in the next batch.
+        at = max(at + 1, header.next_offset)
+
+
+def _fetch_one_batch(asked: Asked[int]) -> FetchRequest:
+    # Of one byte at most, but a broker's answer always begins with a whole batch.
+    partitions = tuple(
+        FetchPartition(*tp, leader.epoch, offset, 1, topic_id=leader.topic_id) for tp, offset, leader in asked
+    )
+    return FetchRequest(CONSUMER_REPLICA_ID, 0, 0, 1, partitions)
+
+
+def _read(response: Response) -> Iterable[tuple[TopicPartition, BrokerError | None, FetchPartitionResponse]]:
+    assert isinstance(response, FetchResponse)
+    for each in response.partitions:
+        yield TopicPartition(each.topic, each.partition), error_for(each.error_code), each
+
+
+_FETCH_ONE: PerLeaderRequest[int, FetchPartitionResponse] = PerLeaderRequest("the record", _fetch_one_batch, _read)

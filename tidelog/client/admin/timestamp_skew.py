@@ -1,0 +1,131 @@
+"""What makes look-ups by time surprising: rules over what is known of a topic's partitions. No I/O.
+
+A point in time means the same in every partition only where their records have their timestamps in order, none from
+the future, and reach back about as far (the reasons that KIP-33 and users of look-ups by file time give).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from tidelog.client.admin.topic_time_spans import PartitionTimes
+from tidelog.quantities import first_of, format_duration, format_size, plural
+from tidelog.records import RecordTime
+from tidelog.timestamps import format_time
+
+_SECOND_MS = 1_000
+_HOUR_MS = 3_600 * _SECOND_MS
+#: Producers' clocks differ, and their batches overtake each other: by less than that nobody is surprised.
+TOLERATED_DISORDER_MS = _SECOND_MS
+TOLERATED_FUTURE_MS = 300 * _SECOND_MS
+#: Partitions begin and end at different times; told of from an hour on, where it is a tenth of all that there is.
+TOLERATED_DISTANCE_MS = _HOUR_MS
+_DISTANT_SHARE = 10
+#: Partitions that differ by less than ten times, or where the largest is small, are even enough.
+UNEVEN_FACTOR = 10
+_UNEVEN_FROM_BYTES = 1 << 20
+_MOST_NAMED = 3
+
+
+class SkewKind(StrEnum):
+    """What is unusual."""
+
+    OUT_OF_ORDER = "out_of_order"
+    FUTURE = "future"
+    FAR_APART = "far_apart"
+    UNEVEN = "uneven"
+
+
+@dataclass(frozen=True, slots=True)
+class Skew:
+    """One thing to know, about these partitions, in a line."""
+
+    kind: SkewKind
+    partitions: tuple[int, ...]
+    text: str
+
+
+def find_skew(partitions: Sequence[PartitionTimes], now_ms: int) -> list[Skew]:
+    """All there is to warn of, by the records that were looked at."""
+    return [
+        *(skew for each in partitions if (skew := _disorder(each))),
+        *(skew for each in partitions if (skew := _future(each, now_ms))),
+        *_far_apart(partitions),
+        *_uneven(partitions),
+    ]
+
+
+def _disorder(each: PartitionTimes) -> Skew | None:
+    known = sorted({*each.samples, *([each.newest] if each.newest else [])})
+    worst: tuple[int, RecordTime, RecordTime] | None = None
+    highest: RecordTime | None = None
+    for record in known:
+        if highest is not None and (back_ms := highest.timestamp - record.timestamp) > (worst[0] if worst else 0):
+            worst = back_ms, highest, record
+        if highest is None or record.timestamp > highest.timestamp:
+            highest = record
+    if worst is None or worst[0] < TOLERATED_DISORDER_MS:
+        return None
+    back_ms, before, behind = worst
+    text = (
+        f"partition {each.partition}: timestamps are out of order: the record at offset {behind.offset} is "
+        f"{format_duration(back_ms)} older than that at {before.offset}; a reader that starts from a time reads older "
+        "ones, too"
+    )
+    return Skew(SkewKind.OUT_OF_ORDER, (each.partition,), text)
+
+
+def _future(each: PartitionTimes, now_ms: int) -> Skew | None:
+    if each.newest is None or (ahead_ms := each.newest.timestamp - now_ms) < TOLERATED_FUTURE_MS:
+        return None
+    text = (
+        f"partition {each.partition}: the record at offset {each.newest.offset} lies {format_duration(ahead_ms)} in "
+        "the future of this machine's clock: see the producer's clock, and message.timestamp.after.max.ms"
+    )
+    return Skew(SkewKind.FUTURE, (each.partition,), text)
+
+
+def _far_apart(partitions: Iterable[PartitionTimes]) -> Iterator[Skew]:
+    filled = [
+        (each, each.oldest.timestamp, each.newest.timestamp) for each in partitions if each.oldest and each.newest
+    ]
+    if not filled:
+        return
+    whole_ms = max(end for _, _, end in filled) - min(start for _, start, _ in filled)
+    least_ms = max(TOLERATED_DISTANCE_MS, whole_ms // _DISTANT_SHARE)
+    first, last = min(start for _, start, _ in filled), max(end for _, _, end in filled)
+    late = [(start, each.partition) for each, start, _ in filled if start - first > least_ms]
+    if late:
+        yield Skew(
+            SkewKind.FAR_APART,
+            tuple(number for _, number in late),
+            f"later than others begin {_named(late)}: from {format_time(first)} to {format_time(max(late)[0])} "
+            "not each of them has a record, and a reader starts with their oldest (before_log_start)",
+        )
+    early = [(end, each.partition) for each, _, end in filled if last - end > least_ms]
+    if early:
+        yield Skew(
+            SkewKind.FAR_APART,
+            tuple(number for _, number in early),
+            f"earlier than others end {_named(early)}: from {format_time(min(early)[0])} to {format_time(last)} "
+            "not each of them has a record, and a reader starts at their end (past_end)",
+        )
+
+
+def _uneven(partitions: Iterable[PartitionTimes]) -> Iterator[Skew]:
+    sizes = [(each.size_bytes, each.partition) for each in partitions if each.size_bytes is not None]
+    if len(sizes) < 2:
+        return
+    (least, smallest), (most, largest) = min(sizes), max(sizes)
+    if most >= _UNEVEN_FROM_BYTES and most > UNEVEN_FACTOR * least:
+        text = (
+            f"partition {largest} has {format_size(most)} and partition {smallest} has {format_size(least)}: "
+            "see by which keys the producers choose partitions"
+        )
+        yield Skew(SkewKind.UNEVEN, (smallest, largest), text)
+
+
+def _named(found: Sequence[tuple[int, int]]) -> str:
+    return f"{plural(len(found), 'partition')} {first_of([str(number) for _, number in found], _MOST_NAMED)}"

@@ -1,0 +1,118 @@
+"""How much a topic's partitions hold, and of which times: what to look at before a look-up by time surprises."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+
+from tidelog.client.admin.log_dir_requests import describe_log_dirs
+from tidelog.client.admin.record_timestamp import record_times
+from tidelog.client.cluster_client import ClusterClient
+from tidelog.client.consumer.offset_lookup import find_ends, list_offsets
+from tidelog.client.leader_requests import Outcomes
+from tidelog.errors import TidelogError
+from tidelog.model import MAX_TIMESTAMP, TopicPartition
+from tidelog.records import RecordTime
+
+#: Records whose timestamps are looked at besides: the first, the last, and some between them at equal distances.
+_SAMPLES = 8
+#: A leader that is missing or hangs keeps nobody waiting longer: that it does is part of what is told.
+_PATIENCE_MS = 3_000
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionTimes:
+    """One partition. What its leader did not tell is None, and `error` says why.
+
+    log_start_offset, end_offset   of what may be read, the end exclusive
+    size_bytes                     of its leader's log on disk
+    newest                         the record with the largest timestamp, the first of equals; None: there is none
+    samples                        records in offset order, the first and the last of the partition among them
+    """
+
+    partition: int
+    log_start_offset: int | None = None
+    end_offset: int | None = None
+    size_bytes: int | None = None
+    newest: RecordTime | None = None
+    samples: tuple[RecordTime, ...] = ()
+    error: TidelogError | None = None
+
+    @property
+    def records(self) -> int | None:
+        """Offsets, as Kafka's tools count; of a compacted partition fewer records may remain."""
+        if self.log_start_offset is None or self.end_offset is None:
+            return None
+        return self.end_offset - self.log_start_offset
+
+    @property
+    def oldest(self) -> RecordTime | None:
+        """The first record, with which whoever asks for an earlier time begins."""
+        return self.samples[0] if self.samples else None
+
+
+async def describe_times(client: ClusterClient, topic: str, deadline_ms: int) -> list[PartitionTimes]:
+    """The partitions in order. UnknownTopicOrPartitionError, NoBrokersError, TimeoutError where none is known."""
+    view = await client.topic(topic, deadline_ms)
+    tps = [TopicPartition(topic, number) for number in sorted(view.partitions)]
+    patience_ms = max(1, min(_PATIENCE_MS, deadline_ms - client.clock.monotonic_ms()))
+    (ends, silent), newest, sizes = await asyncio.gather(
+        find_ends(client, tps, patience_ms),
+        list_offsets().try_ask(client, dict.fromkeys(tps, MAX_TIMESTAMP), patience_ms),
+        _sizes(client, tps, client.clock.monotonic_ms() + patience_ms),
+    )
+    spans = {tp: range(each.start, each.end) for tp, each in ends.items()}
+    samples = await _samples(client, spans, patience_ms)
+    errors = samples.unanswered | newest.unanswered | silent
+    told: list[PartitionTimes] = []
+    for tp in tps:
+        top = newest.answers.get(tp)
+        told.append(
+            PartitionTimes(
+                tp.partition,
+                spans[tp].start if tp in spans else None,
+                spans[tp].stop if tp in spans else None,
+                sizes.get(tp),
+                RecordTime(top.offset, top.timestamp) if top is not None and top.offset >= 0 else None,
+                tuple(dict.fromkeys(samples.answers.get(tp, ()))),
+                errors.get(tp),
+            )
+        )
+    return told
+
+
+async def _sizes(client: ClusterClient, tps: Collection[TopicPartition], limit_ms: int) -> dict[TopicPartition, int]:
+    """Of the leaders' logs, as far as the leaders tell."""
+    leaders = {tp: leader.broker_id for tp in tps if (leader := client.view.leader_of(*tp))}
+
+    async def ask(broker_id: int) -> dict[TopicPartition, int]:
+        try:
+            told = await describe_log_dirs(client, [broker_id], limit_ms)
+        except TidelogError:
+            return {}
+        logs = [each for directory in told[broker_id] for each in directory.replicas]
+        return {TopicPartition(each.topic, each.partition): each.size_bytes for each in logs}
+
+    brokers = sorted(set(leaders.values()))
+    of_broker = dict(zip(brokers, await asyncio.gather(*map(ask, brokers)), strict=True))
+    return {tp: size for tp, broker in leaders.items() if (size := of_broker[broker].get(tp)) is not None}
+
+
+async def _samples(
+    client: ClusterClient, spans: Mapping[TopicPartition, range], patience_ms: int
+) -> Outcomes[list[RecordTime]]:
+    found: Outcomes[list[RecordTime]] = Outcomes({tp: [] for tp in spans})
+    for number in range(_SAMPLES):
+        wanted = {
+            tp: span.start + (len(span) - 1) * number // (_SAMPLES - 1)
+            for tp, span in spans.items()
+            if span and tp not in found.errors and tp not in found.refused
+        }
+        told = await record_times(client, wanted, patience_ms)
+        for tp, record in told.answers.items():
+            if record is not None and record.offset in spans[tp]:
+                found.answers[tp].append(record)
+        found.errors |= told.errors
+        found.refused |= told.refused
+    return found

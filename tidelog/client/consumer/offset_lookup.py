@@ -1,0 +1,178 @@
+"""Offsets by time, and the two ends of a partition: asked of the leaders, as TIMESTAMPS promises."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+
+from tidelog import arguments
+from tidelog.client.cluster_client import ClusterClient
+from tidelog.client.leader_requests import Asked, PerLeaderRequest
+from tidelog.errors import BrokerError, InvalidRecordError, TidelogError, error_for
+from tidelog.model import (
+    CONSUMER_REPLICA_ID,
+    DEBUGGING_REPLICA_ID,
+    EARLIEST_TIMESTAMP,
+    LATEST_TIMESTAMP,
+    READ_UNCOMMITTED,
+    NoOffset,
+    OffsetAndTimestamp,
+    OffsetOutcome,
+    TopicPartition,
+)
+from tidelog.protocol.messages import (
+    ListOffsetsPartition,
+    ListOffsetsPartitionResponse,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    Response,
+)
+from tidelog.timestamps import LARGEST_TIMESTAMP_MS, Timestamp, looks_like_seconds, to_target_ms, warn_of_seconds
+
+#: The target of a look-up that any record with a timestamp answers.
+ANY_TIME_MS = 0
+#: What a look-up costs that only says why there is nothing: nobody waits longer for a reason.
+_REASON_PATIENCE_MS = 2_000
+
+
+@dataclass(frozen=True, slots=True)
+class Ends:
+    """The offsets of a partition that may be read: from `start` (inclusive) to `end` (exclusive)."""
+
+    start: int
+    end: int
+
+
+def list_offsets(
+    isolation_level: int = READ_UNCOMMITTED, replica_id: int = CONSUMER_REPLICA_ID
+) -> PerLeaderRequest[int, ListOffsetsPartitionResponse]:
+    """The question whose subject is a timestamp (or −1 latest, −2 earliest, −3 the largest timestamp)."""
+
+    def make(asked: Asked[int]) -> ListOffsetsRequest:
+        partitions = tuple(ListOffsetsPartition(*tp, timestamp, leader.epoch) for tp, timestamp, leader in asked)
+        return ListOffsetsRequest(partitions, replica_id, isolation_level)
+
+    return PerLeaderRequest("list offsets", make, _read)
+
+
+def to_targets(times: Mapping[TopicPartition, Timestamp]) -> dict[TopicPartition, int]:
+    """The targets in milliseconds. ValueError and TypeError name the partition, or what is none; one
+    SecondsForMillisecondsWarning for all.
+    """
+    targets: dict[TopicPartition, int] = {}
+    in_seconds: dict[int, TopicPartition] = {}
+    for key, time in arguments.mapping("times", times, "partitions").items():
+        tp = arguments.partition("times: a key", key)
+        if type(time) is int and 0 <= time <= LARGEST_TIMESTAMP_MS:
+            timestamp_ms = time  # as most are: the words for an error would take longer than all the rest
+        else:
+            timestamp_ms = to_target_ms(time, f"times[{tp}]")
+        targets[tp] = timestamp_ms
+        if looks_like_seconds(timestamp_ms):
+            in_seconds.setdefault(timestamp_ms, tp)
+    for timestamp_ms, tp in in_seconds.items():
+        warn_of_seconds(f"times[{tp}]", timestamp_ms)
+    return targets
+
+
+async def offsets_for_times(
+    client: ClusterClient, times: Mapping[TopicPartition, Timestamp], timeout_ms: int, isolation_level: int
+) -> dict[TopicPartition, OffsetAndTimestamp | None]:
+    """For each partition the earliest offset whose timestamp is at or after the target, None where there is none.
+
+    Errors of `to_targets`; a final refusal is raised at once; TimeoutError says how long it took and which partitions
+    are missing.
+    """
+    targets = to_targets(times)
+    answers = await list_offsets(isolation_level).ask(client, targets, timeout_ms)
+    return {tp: _found(answers[tp]) for tp in targets}
+
+
+async def outcomes_for_times(
+    client: ClusterClient, times: Mapping[TopicPartition, Timestamp], timeout_ms: int, isolation_level: int
+) -> dict[TopicPartition, OffsetOutcome]:
+    """As `offsets_for_times`, but a partition without an answer loses no other's, and says why it has none.
+
+    Errors of `to_targets`, and NoBrokersError where nobody knows of any partition.
+    """
+    targets = to_targets(times)
+    told = await list_offsets(isolation_level).try_ask(client, targets, timeout_ms)
+    outcomes = {tp: OffsetOutcome(None, NoOffset.REFUSED, error) for tp, error in told.refused.items()}
+    outcomes |= {tp: OffsetOutcome(None, NoOffset.RETRY, error) for tp, error in told.errors.items()}
+    outcomes |= {tp: OffsetOutcome(_found(answer)) for tp, answer in told.answers.items() if answer.offset >= 0}
+    nowhere = {tp: target for tp, target in targets.items() if tp not in outcomes}
+    outcomes |= await _reasons(client, nowhere, isolation_level)
+    return {tp: outcomes[tp] for tp in targets}
+
+
+async def end_of_each(
+    client: ClusterClient, partitions: Iterable[TopicPartition], which: int, timeout_ms: int, isolation_level: int
+) -> dict[TopicPartition, int]:
+    """The first (`which` = EARLIEST_TIMESTAMP) or next (LATEST_TIMESTAMP) offset of each partition."""
+    targets = dict.fromkeys(partitions, which)
+    answers = await list_offsets(isolation_level).ask(client, targets, timeout_ms)
+    return {tp: answers[tp].offset for tp in targets}
+
+
+async def find_ends(
+    client: ClusterClient,
+    partitions: Collection[TopicPartition],
+    timeout_ms: int,
+    isolation_level: int = READ_UNCOMMITTED,
+) -> tuple[dict[TopicPartition, Ends], dict[TopicPartition, TidelogError]]:
+    """What may be read of each partition; and why not, of those whose leader does not say."""
+    question = list_offsets(isolation_level)
+    earliest, latest = await asyncio.gather(
+        question.try_ask(client, dict.fromkeys(partitions, EARLIEST_TIMESTAMP), timeout_ms),
+        question.try_ask(client, dict.fromkeys(partitions, LATEST_TIMESTAMP), timeout_ms),
+    )
+    ends = {
+        tp: Ends(start.offset, max(start.offset, latest.answers[tp].offset))
+        for tp, start in earliest.answers.items()
+        if tp in latest.answers
+    }
+    return ends, earliest.unanswered | latest.unanswered
+
+
+async def _reasons(
+    client: ClusterClient, nowhere: Mapping[TopicPartition, int], isolation_level: int
+) -> dict[TopicPartition, OffsetOutcome]:
+    """Why leaders found nothing at these times: asked of them, with a view up to the end of their logs, too."""
+    uncommitted, (ends, silent) = await asyncio.gather(
+        list_offsets(replica_id=DEBUGGING_REPLICA_ID).try_ask(client, nowhere, _REASON_PATIENCE_MS),
+        find_ends(client, nowhere, _REASON_PATIENCE_MS, isolation_level),
+    )
+    silent |= uncommitted.unanswered
+    outcomes: dict[TopicPartition, OffsetOutcome] = {}
+    for tp in nowhere:
+        if tp in silent:
+            outcomes[tp] = OffsetOutcome(None, NoOffset.RETRY, silent[tp])
+        elif uncommitted.answers[tp].offset >= 0:
+            outcomes[tp] = OffsetOutcome(None, NoOffset.ABOVE_HIGH_WATERMARK)
+        elif ends[tp].start < ends[tp].end:
+            outcomes[tp] = OffsetOutcome(None, NoOffset.PAST_END)
+        else:
+            outcomes[tp] = OffsetOutcome(None, NoOffset.EMPTY)
+    return outcomes
+
+
+def _read(response: Response) -> Iterable[tuple[TopicPartition, BrokerError | None, ListOffsetsPartitionResponse]]:
+    assert isinstance(response, ListOffsetsResponse)
+    for each in response.partitions:
+        yield TopicPartition(each.topic, each.partition), _error_of(each), each
+
+
+def _error_of(answer: ListOffsetsPartitionResponse) -> BrokerError | None:
+    if answer.error_code != InvalidRecordError.code:
+        return error_for(answer.error_code)
+    return InvalidRecordError(
+        f"the records of the batch at offset {answer.offset} cannot be read; the log of the partition's leader says why"
+    )
+
+
+def _found(answer: ListOffsetsPartitionResponse) -> OffsetAndTimestamp | None:
+    if answer.offset < 0:
+        return None
+    epoch = answer.leader_epoch if answer.leader_epoch >= 0 else None
+    return OffsetAndTimestamp(answer.offset, answer.timestamp, epoch)

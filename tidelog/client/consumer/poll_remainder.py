@@ -1,0 +1,61 @@
+"""Holds the records that an iteration has taken from the buffers and not yielded yet.
+
+An iteration and `poll` share one position. The position is behind the records in hand, because the iteration takes many
+records at a time. So every other call of the consumer first gives the records in hand back to their buffers. The
+position is then behind the last record that was yielded.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+from tidelog.client.consumer.fetch_buffer import ConsumerRecord, PartitionBuffer
+
+
+class _Piece(NamedTuple):
+    """The remaining records of one buffer, with the buffer's `generation` and `moves` when the records were taken."""
+
+    buffer: PartitionBuffer
+    left: Iterator[ConsumerRecord]
+    generation: int
+    moves: int
+
+
+class PollRemainder:
+    """The records in hand, in the order in which they are yielded."""
+
+    def __init__(self) -> None:
+        self._pieces: deque[_Piece] = deque()
+        self._left: Iterator[ConsumerRecord] = iter(())
+
+    def take(self, taken: Mapping[PartitionBuffer, list[ConsumerRecord]]) -> None:
+        """Hold the records that were just taken from these buffers. Nothing else may be in hand."""
+        self._pieces.extend(
+            _Piece(buffer, iter(records), buffer.generation, buffer.moves) for buffer, records in taken.items()
+        )
+        self._left = self._pieces[0].left if self._pieces else iter(())
+
+    def next(self) -> ConsumerRecord | None:
+        """Return the next record; None if nothing is in hand."""
+        while True:
+            for record in self._left:
+                return record
+            if not self._pieces:
+                return None
+            self._pieces.popleft()
+            self._left = self._pieces[0].left if self._pieces else iter(())
+
+    def give_back(self) -> None:
+        """Give the remaining records back to their buffers, except to buffers whose position was moved meanwhile."""
+        while self._pieces:
+            buffer, left, generation, moves = self._pieces.popleft()
+            records = list(left)
+            if not records:
+                continue
+            if buffer.generation == generation:
+                buffer.take_back(records)
+            elif buffer.moves == moves and buffer.position is not None and records[0].offset < buffer.position:
+                buffer.rewind(records[0].offset)  # the buffer has dropped its data: fetch it again
+        self._left = iter(())

@@ -1,0 +1,132 @@
+"""A subscription without a group: one consumer reads every partition of its topics.
+
+The assignment follows the metadata. It changes only during a `poll`, never between two records that the user works on.
+The rebalance listener is called in the user's own task or thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable
+from functools import partial
+
+from tidelog.client.cluster_client import ClusterClient
+from tidelog.client.consumer.fetcher import Fetcher
+from tidelog.client.metadata import ClusterView
+from tidelog.errors import IllegalStateError, NoBrokersError, TidelogError
+from tidelog.groups.membership.rebalance_listener import Caller, ConsumerRebalanceListener
+from tidelog.groups.membership.subscription import SUBSCRIBED, Subscription
+from tidelog.groups.membership.topic_watcher import TopicWatcher
+from tidelog.model import TopicPartition
+
+
+class TopicSubscription:
+    """Assigns every partition of the subscribed topics to the fetcher, from `subscribe` until `leave`.
+
+    call   calls the listener in the user's thread or task
+    """
+
+    def __init__(self, client: ClusterClient, fetcher: Fetcher, call: Caller) -> None:
+        self._client = client
+        self._fetcher = fetcher
+        self._call = call
+        self._watch = TopicWatcher(client, fetcher.arrived.set, self._on_error)
+        self._listener = ConsumerRebalanceListener()
+        self._in_listener = False
+
+    def subscribe(self, choice: Subscription, listener: ConsumerRebalanceListener) -> None:
+        """Read these topics from the next poll on. IllegalStateError if the choice does not go with the earlier one."""
+        choice.require_can_follow(self._watch.choice)
+        if self._watch.choice is None:
+            self._client.listeners.append(self._on_view)
+            self._client.needs.append(self._needed_topics)
+        self._listener = listener
+        self._watch.begin(choice)
+        self._fetcher.arrived.set()
+
+    @property
+    def topics(self) -> frozenset[str]:
+        """The topics that the consumer is subscribed to; of a pattern those that match it."""
+        choice = self._watch.choice
+        return frozenset() if choice is None or choice.topics is None else choice.topics
+
+    def give_up(self, partitions: Collection[TopicPartition]) -> None:
+        """Raise IllegalStateError, because a subscriber cannot be assigned partitions by hand."""
+        raise IllegalStateError(SUBSCRIBED)
+
+    # --- a poll ------------------------------------------------------------------------------------------
+
+    def begin_poll(self) -> None:
+        """Refuse a poll from within the listener."""
+        if self._in_listener:
+            raise IllegalStateError(
+                "a rebalance listener must not poll: the poll that called it goes on when it returns"
+            )
+
+    async def run_errands(self) -> None:
+        """Assign the partitions that the topics have now, and call the listener, whose exceptions are raised."""
+        choice = self._watch.choice
+        wanted = [TopicPartition(topic, each) for topic in sorted(self.topics) for each in range(self._count(topic))]
+        gone, added = set(self._fetcher.buffers).difference(wanted), set(wanted).difference(self._fetcher.buffers)
+        if gone:
+            try:
+                await self._tell(self._listener.on_partitions_revoked, gone)
+            finally:
+                self._drop(gone)
+        if added and self._watch.choice is choice:
+            self._fetcher.assign(wanted)
+            await self._tell(self._listener.on_partitions_assigned, added)
+
+    def end_poll(self) -> None:
+        """Do nothing, because no group waits for the next poll."""
+
+    async def leave(self, deadline_ms: int, *, autocommit: bool = True) -> None:
+        """End the subscription and call the listener. An exception of the listener is raised at the end."""
+        self._client.listeners.remove(self._on_view)
+        self._client.needs.remove(self._needed_topics)
+        try:
+            await self._watch.stop()
+            if owned := set(self._fetcher.buffers):
+                await self._tell(self._listener.on_partitions_revoked, owned)
+        finally:
+            self._drop(set(self._fetcher.buffers))
+
+    async def abandon(self) -> None:
+        """End the subscription of a consumer that its user dropped. The listener is not called."""
+        await self._watch.stop()
+
+    # --- below -------------------------------------------------------------------------------------------
+
+    def _count(self, topic: str) -> int:
+        """Return the number of the topic's partitions: 0 once it is certain that there is no such topic."""
+        return 0 if self._client.refusal(topic) else self._client.view.partition_count(topic)
+
+    def _drop(self, gone: set[TopicPartition]) -> None:
+        buffers = self._fetcher.buffers
+        for tp in gone & buffers.keys():
+            trouble = buffers[tp].trouble
+            refusal = self._client.refusal(tp.topic) if tp.topic in self.topics else None
+            if trouble.error is None or trouble.is_new():  # so that one poll raises the error of a deleted topic
+                self._fetcher.given_up = self._fetcher.given_up or refusal
+        self._fetcher.assign([tp for tp in buffers if tp not in gone])
+
+    async def _tell(
+        self, method: Callable[[Collection[TopicPartition]], object], partitions: Collection[TopicPartition]
+    ) -> None:
+        self._in_listener = True
+        try:
+            await self._call(partial(method, set(partitions)))
+        finally:
+            self._in_listener = False
+
+    def _needed_topics(self) -> Iterable[str]:
+        return self._watch.topics
+
+    def _on_view(self, view: ClusterView) -> None:
+        self._fetcher.cluster_trouble.clear()
+        self._fetcher.arrived.set()
+
+    def _on_error(self, error: TidelogError) -> None:
+        """Report to the reader that no broker was ever reached. The fetcher reports later outages."""
+        if isinstance(error, NoBrokersError) and not self._client.view.version:
+            self._fetcher.cluster_trouble.set(error)
+            self._fetcher.arrived.set()

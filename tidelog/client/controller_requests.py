@@ -1,0 +1,131 @@
+"""What an admin asks of the controller, wherever that is by now, and what it waits to see of the outcome."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import TypeVar
+
+from tidelog.client.cluster_client import ClusterClient, is_retriable
+from tidelog.client.metadata import ClusterView
+from tidelog.clock import Clock
+from tidelog.errors import (
+    BrokerError,
+    BrokerNotAvailableError,
+    NotControllerError,
+    NotLeaderOrFollowerError,
+    TidelogError,
+    TimeoutError,
+    raise_first,
+)
+from tidelog.model import NO_LEADER
+from tidelog.protocol.messages import Request, Response
+
+R = TypeVar("R", bound=Response)
+
+#: What passes when the right broker is asked; every other refusal of the controller is final.
+_ASK_AGAIN = (NotControllerError, BrokerNotAvailableError)
+
+#: The controller gives up on the other brokers this much earlier than we give up on it, so that it can still say why.
+_ANSWER_MARGIN = 0.9
+
+
+class ControllerCalls:
+    """Through one client. Nothing takes longer than the deadline that it is given: TimeoutError."""
+
+    def __init__(self, client: ClusterClient, clock: Clock, request_timeout_ms: int) -> None:
+        self._client = client
+        self._clock = clock
+        self._request_timeout_ms = request_timeout_ms
+
+    async def ask(
+        self,
+        make: Callable[[int], Request],
+        cls: type[R],
+        deadline_ms: int,
+        *,
+        refusals: Callable[[R], Iterable[TidelogError | None]] = lambda answer: (),
+        done_before: tuple[type[TidelogError], ...] = (),
+    ) -> R:
+        """The controller's answer; asked again elsewhere while there is none, or it is no longer the one.
+
+        make          the request, given how long the controller may take (ms)
+        refusals      what was refused, or None, for each thing that is asked for, in one order; the first refusal that
+                      is final is raised, with the others
+        done_before   refusals that say of what may have been done, or was, by an attempt before that it took effect
+        """
+        client = self._client
+        await client.wait_for_metadata(deadline_ms)
+        attempt = 0
+        last: TidelogError = NotControllerError("no controller is elected")
+        unsure, done = False, set[int]()
+        while True:
+            left_ms = deadline_ms - self._clock.monotonic_ms()
+            if left_ms <= 0:
+                raise TimeoutError(f"the controller did not do it in time (last: {last})") from last
+            controller = client.view.controller_id
+            sent = False
+            try:
+                if controller == NO_LEADER:
+                    raise NotControllerError("no controller is elected")
+                peer = await client.peer(controller, left_ms)
+                left_ms = max(1, deadline_ms - self._clock.monotonic_ms())
+                sent = True
+                timeout_ms = min(left_ms, self._request_timeout_ms)
+                moved = partial(_has_other_controller, controller)
+                request = make(max(1, int(timeout_ms * _ANSWER_MARGIN)))
+                answer = await client.call_leader(peer, request, timeout_ms, moved)
+                assert isinstance(answer, cls)
+            except TidelogError as error:
+                if not is_retriable(error):
+                    raise
+                # The client itself says that a leader moved: nobody answered then, either.
+                if sent and (not isinstance(error, BrokerError) or isinstance(error, NotLeaderOrFollowerError)):
+                    unsure = True
+                last = error
+            else:
+                left = []
+                for slot, refused in enumerate(refusals(answer)):
+                    if refused is None:
+                        done.add(slot)
+                    elif not (isinstance(refused, done_before) and (unsure or slot in done)):
+                        left.append(refused)
+                if not left:
+                    return answer
+                raise_first(refusal for refusal in left if not isinstance(refusal, _ASK_AGAIN))
+                last = left[0]
+            await client.try_refresh(deadline_ms)
+            if client.view.controller_id in (NO_LEADER, controller):
+                await client.backoff(attempt, deadline_ms)
+                attempt += 1
+
+    async def await_leaders(self, topic: str, deadline_ms: int, *, partitions: int = 1) -> None:
+        """Returns when this client sees so many partitions of the topic, and a leader of each."""
+        client = self._client
+        attempt = 0
+        was_seen = False
+        while True:
+            client.track(topic)
+            await client.try_refresh(deadline_ms)
+            # Before this client has seen the topic, a refusal only means that a broker does not know it yet.
+            if was_seen and (gone := client.refusal(topic)):
+                raise gone
+            count = client.view.partition_count(topic)
+            was_seen = was_seen or count > 0
+            missing = [number for number in range(count) if client.view.leader_of(topic, number) is None]
+            if count >= partitions and not missing:
+                return
+            if self._clock.monotonic_ms() >= deadline_ms:
+                which = f"has no leader yet for partitions {missing}" if missing else "is not known to its brokers yet"
+                raise TimeoutError(f"topic {topic!r} was {'created' if partitions == 1 else 'extended'}, but {which}")
+            await client.backoff(attempt, deadline_ms)
+            attempt += 1
+
+
+def about_topic(name: str, message: str) -> str:
+    """Return the controller's message, with the topic's name in front unless the message contains the name."""
+    return message if repr(name) in message else f"topic {name!r}: {message}"
+
+
+def _has_other_controller(controller_id: int, view: ClusterView) -> bool:
+    return view.controller_id not in (NO_LEADER, controller_id)

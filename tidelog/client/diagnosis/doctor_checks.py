@@ -1,0 +1,205 @@
+"""Is a cluster well, and what should be done? Facts in, one line for each thing looked at out. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+from tidelog.model import NO_LEADER, Endpoint, TopicPartition
+from tidelog.protocol.messages import MetadataResponse
+from tidelog.protocol.operator_messages import DescribeBrokerResponse, LogDirectoryReport
+from tidelog.quantities import count_of, format_count, format_duration, format_size
+
+_MIB, _GIB = 1 << 20, 1 << 30
+#: Less than this is free: nothing can be relied on any more, or somebody should look.
+_FULL_BYTES, _NEARLY_FULL_BYTES = 256 * _MIB, 20 * _GIB
+_FULL_SHARE, _NEARLY_FULL_SHARE = 0.01, 0.1
+#: Each partition holds its newest segment's three files open; connections and the rest need some too.
+_FILES_OF_A_PARTITION, _OTHER_FILES = 3, 1000
+_FILES_USED_SHARE = 0.8
+#: Of the clocks of two brokers. Look-ups by time and retention mean what people think only below the first.
+_SKEW_WARNING_MS, _SKEW_FAILURE_MS = 500, 600_000
+_MOST_NAMED = 3
+
+
+class State(Enum):
+    """How bad it is."""
+
+    OK = "ok"
+    WARNING = "warning"
+    FAILURE = "failure"
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One thing that was looked at. `advice` says what to do, "" where there is nothing to do."""
+
+    name: str
+    state: State
+    sentence: str
+    advice: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerAnswer:
+    """What one address answered, or why it did not.
+
+    ahead_ms   the broker's wall clock minus ours, known to within `doubt_ms`
+    """
+
+    endpoint: Endpoint
+    report: DescribeBrokerResponse | None
+    refused: str = ""
+    ahead_ms: float = 0
+    doubt_ms: float = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterFacts:
+    """`answers` by what was asked ("broker 1", or an address); `metadata` is None where no broker answered."""
+
+    metadata: MetadataResponse | None
+    answers: Mapping[str, BrokerAnswer]
+
+
+def examine_cluster(facts: ClusterFacts) -> list[Check]:
+    """All that its brokers tell."""
+    reports = {name: answer.report for name, answer in facts.answers.items() if answer.report is not None}
+    checks = [_broker(name, answer) for name, answer in facts.answers.items()]
+    if facts.metadata is not None:
+        checks.append(_controller(facts.metadata))
+        checks += _partitions(facts.metadata)
+    for name, report in reports.items():
+        checks += (_directory(f"{name}, disk", each) for each in report.log_directories)
+        checks.append(_open_files(name, report))
+        checks.append(_zookeeper_session(name, report))
+    if len(reports) > 1:
+        checks.append(_clocks([(name, answer) for name, answer in facts.answers.items() if answer.report]))
+        checks.append(_versions(reports))
+    return checks
+
+
+def _broker(name: str, answer: BrokerAnswer) -> Check:
+    report = answer.report
+    if report is None:
+        advice = "start it, or see its log; tidelog status shows the local ones"
+        return Check(name, State.FAILURE, f"{answer.endpoint} does not answer: {answer.refused}", advice)
+    if report.not_ready is not None:
+        return Check(name, State.FAILURE, f"not ready: {report.not_ready}", "wait a moment, then see its log")
+    up = f"up for {format_duration(report.uptime_ms)}"
+    return Check(name, State.OK, f"ready at {answer.endpoint}, {count_of(report.partitions, 'replica')}, {up}")
+
+
+def _controller(metadata: MetadataResponse) -> Check:
+    if metadata.controller_id == NO_LEADER:
+        return Check("controller", State.FAILURE, "none is elected", "see whether the brokers reach ZooKeeper")
+    return Check("controller", State.OK, f"broker {metadata.controller_id}")
+
+
+def _partitions(metadata: MetadataResponse) -> Iterator[Check]:
+    unled, short, count = [], [], 0
+    for topic in metadata.topics:
+        for each in topic.partitions:
+            count += 1
+            tp = TopicPartition(topic.name, each.partition)
+            if each.leader == NO_LEADER:
+                unled.append(tp)
+            elif len(each.isr) < len(each.replicas):
+                short.append(tp)
+    if unled:
+        yield Check("partitions", State.FAILURE, f"{_named(unled)} without a leader", _explain(unled[0]))
+    if short:
+        yield Check("partitions", State.WARNING, f"{_named(short)} under-replicated", _explain(short[0]))
+    if not unled and not short:
+        yield Check("partitions", State.OK, f"{format_count(count)}, all led and in sync")
+
+
+def _named(tps: Sequence[TopicPartition]) -> str:
+    names = ", ".join(f"{tp.topic}/{tp.partition}" for tp in tps[:_MOST_NAMED])
+    return f"{len(tps)} ({names}{', …' if len(tps) > _MOST_NAMED else ''})"
+
+
+def _explain(tp: TopicPartition) -> str:
+    return f"tidelog explain {tp.topic}/{tp.partition}"
+
+
+def _directory(name: str, report: LogDirectoryReport) -> Check:
+    if report.error:
+        advice = "repair the disk, then start the broker again"
+        return Check(name, State.FAILURE, f"{report.path} is offline: {report.error}", advice)
+    return examine_disk(name, report)
+
+
+def examine_disk(name: str, report: LogDirectoryReport) -> Check:
+    """Bytes and inodes of the file system below a directory that works; some file systems have 0 inodes of 0."""
+    free, total = report.free_bytes, report.total_bytes
+    share = free / total if total > 0 else 1.0
+    sentence = f"{format_size(free)} of {format_size(total)} are free below {report.path}"
+    advice = "make room, or lower retention.ms or retention.bytes of large topics"
+    if free < _FULL_BYTES:
+        return Check(name, State.FAILURE, sentence, advice)
+    if report.free_inodes < report.total_inodes * _NEARLY_FULL_SHARE:
+        few = report.free_inodes < report.total_inodes * _FULL_SHARE
+        state = State.FAILURE if few else State.WARNING
+        of_all = f"{format_count(report.free_inodes)} of {count_of(report.total_inodes, 'inode')}"
+        sentence = f"{of_all} are free below {report.path}"
+        return Check(name, state, sentence, "remove small files, or take a file system with more inodes")
+    if share < _NEARLY_FULL_SHARE and free < _NEARLY_FULL_BYTES:
+        return Check(name, State.WARNING, sentence, advice)
+    return Check(name, State.OK, sentence)
+
+
+def _open_files(name: str, report: DescribeBrokerResponse) -> Check:
+    limit, name = report.open_files_limit, f"{name}, files"
+    most = f"at most {format_count(limit)}" if limit >= 0 else "any number"
+    sentence = f"{format_count(report.open_files)} of {most} are open"
+    needed = report.partitions * _FILES_OF_A_PARTITION + _OTHER_FILES
+    if 0 <= limit < needed or report.open_files > limit * _FILES_USED_SHARE:
+        wanted = format_count(max(needed, 2 * report.open_files))
+        advice = f"raise the limit to {wanted} or more (ulimit -Hn, LimitNOFILE=)"
+        return Check(name, State.WARNING, sentence, advice)
+    return Check(name, State.OK, sentence)
+
+
+def examine_file_limit(limit: int) -> Check:
+    """That of processes which are started from here."""
+    sentence = f"a process may open {format_count(limit) if limit >= 0 else 'any number'}"
+    if 0 <= limit < _OTHER_FILES + 1000 * _FILES_OF_A_PARTITION:
+        return Check("files", State.WARNING, sentence, "raise it for brokers with many partitions (ulimit -Hn)")
+    return Check("files", State.OK, sentence)
+
+
+def _zookeeper_session(name: str, report: DescribeBrokerResponse) -> Check:
+    silence_ms, timeout_ms = report.zookeeper_silence_ms, report.zookeeper_session_timeout_ms
+    name = f"{name}, ZooKeeper"
+    sentence = f"{report.zookeeper} confirmed something {format_duration(silence_ms)} ago"
+    if silence_ms >= timeout_ms:
+        advice = "see whether the ensemble runs and the network between carries"
+        return Check(name, State.FAILURE, f"{sentence}, the session timeout is {format_duration(timeout_ms)}", advice)
+    if silence_ms > timeout_ms / 2:
+        return Check(name, State.WARNING, sentence, "ask again; if it stays so, see how busy ZooKeeper is")
+    return Check(name, State.OK, sentence)
+
+
+def _clocks(answers: Iterable[tuple[str, BrokerAnswer]]) -> Check:
+    ordered = sorted(answers, key=lambda each: each[1].ahead_ms)
+    (behind_name, behind), (ahead_name, ahead) = ordered[0], ordered[-1]
+    skew_ms = ahead.ahead_ms - behind.ahead_ms
+    doubt_ms = ahead.doubt_ms + behind.doubt_ms
+    sure_ms = max(0.0, skew_ms - doubt_ms)
+    if sure_ms <= _SKEW_WARNING_MS:
+        return Check("clocks", State.OK, f"the brokers' agree within {format_duration(round(skew_ms + doubt_ms))}")
+    state = State.FAILURE if sure_ms > _SKEW_FAILURE_MS else State.WARNING
+    sentence = f"{ahead_name} is {format_duration(round(skew_ms))} ahead of {behind_name}"
+    return Check("clocks", state, sentence, "let both follow an NTP server: retention and look-ups go by time")
+
+
+def _versions(reports: Mapping[str, DescribeBrokerResponse]) -> Check:
+    versions: dict[str, list[str]] = {}
+    for name, report in reports.items():
+        versions.setdefault(report.software_version, []).append(name)
+    if len(versions) == 1:
+        return Check("versions", State.OK, f"all brokers run tidelog {next(iter(versions))}")
+    told = "; ".join(f"{version} on {', '.join(names)}" for version, names in sorted(versions.items()))
+    return Check("versions", State.WARNING, told, "finish the upgrade, one broker after the other")

@@ -1,0 +1,57 @@
+"""Asks every broker that has a replica of a partition for what it knows of it."""
+
+from __future__ import annotations
+
+import asyncio
+
+from tidelog.client.cluster_client import ClusterClient
+from tidelog.client.diagnosis.explain_partition import PartitionFacts
+from tidelog.client.metadata import no_such_partition
+from tidelog.errors import TidelogError, error_for
+from tidelog.model import TopicPartition
+from tidelog.protocol.operator_messages import ExamineReplicaRequest, ExamineReplicaResponse
+from tidelog.quantities import format_duration
+
+#: For one broker: that it does not answer is a fact too.
+PATIENCE_MS = 3_000
+
+
+async def ask_facts(client: ClusterClient, tp: TopicPartition, deadline_ms: int) -> PartitionFacts:
+    """All replicas at once; UnknownTopicOrPartitionError, NoBrokersError, TimeoutError where nothing is known."""
+    client.track(tp.topic)
+    await client.wait_for_metadata(deadline_ms)
+    await client.refresh(deadline_ms)
+    topic = await client.topic(tp.topic, deadline_ms)
+    known = topic.partitions.get(tp.partition)
+    if known is None:
+        raise no_such_partition(tp, len(topic.partitions))
+    view = client.view
+    asked = [broker for broker in known.replicas if broker in view.brokers]
+    answers = await asyncio.gather(*(_examine(client, broker, tp, deadline_ms) for broker in asked))
+    told = dict(zip(asked, answers, strict=True))
+    return PartitionFacts(
+        tp,
+        frozenset(view.brokers),
+        view.controller_id,
+        known,
+        {broker: answer for broker, answer in told.items() if isinstance(answer, ExamineReplicaResponse)},
+        {broker: answer for broker, answer in told.items() if isinstance(answer, str)},
+    )
+
+
+async def _examine(
+    client: ClusterClient, broker: int, tp: TopicPartition, deadline_ms: int
+) -> ExamineReplicaResponse | str:
+    """The answer, or why there is none."""
+    patience_ms = max(1, min(PATIENCE_MS, deadline_ms - client.clock.monotonic_ms()))
+    try:
+        async with asyncio.timeout(patience_ms / 1000):
+            peer = await client.peer(broker, patience_ms)
+            answer = await peer.send(ExamineReplicaRequest(*tp), timeout_ms=patience_ms)
+    except TimeoutError:
+        return f"no answer in {format_duration(patience_ms)}"
+    except TidelogError as error:
+        return str(error) or type(error).__name__
+    assert isinstance(answer, ExamineReplicaResponse)
+    refusal = error_for(answer.error_code)
+    return str(refusal) if refusal else answer

@@ -1,0 +1,36 @@
+"""Holds the outside world of a client: its clock, its network and its random numbers."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol, TypeVar
+
+from tidelog.client.cluster_client import Opener, open_connection
+from tidelog.client.settings import BootstrapServers
+from tidelog.clock import Clock, SystemClock
+
+
+class _Client(Protocol):
+    def _set_up(
+        self, bootstrap_servers: BootstrapServers | None, options: Mapping[str, Any], environment: ClientEnvironment
+    ) -> None: ...
+
+
+C = TypeVar("C", bound=_Client)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientEnvironment:
+    """The clock, network and random numbers of the machine, or those of a test, the simulator or chaos."""
+
+    clock: Clock = field(default_factory=SystemClock)
+    opener: Opener = open_connection
+    rng: random.Random = field(default_factory=random.Random)
+
+    def create(self, cls: type[C], bootstrap_servers: BootstrapServers | None = None, **options: Any) -> C:
+        """Return a client of this class in this environment; the other arguments are those of its constructor."""
+        client = cls.__new__(cls)
+        client._set_up(bootstrap_servers, options, self)
+        return client

@@ -1,0 +1,67 @@
+"""Looking for the leaders of partitions that have none, as far as the client knows."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from tidelog.client.async_event import Flag
+from tidelog.client.cluster_client import REFRESH, ClusterClient
+
+
+class LeaderSearch:
+    """One look at once, the following ones with growing pauses between them.
+
+    on_look   called after each look, whatever it brought
+    """
+
+    def __init__(self, client: ClusterClient, on_look: Callable[[], object]) -> None:
+        self._client = client
+        self._on_look = on_look
+        self._attempt = 0
+        self._hurry = Flag()
+        self._looking: asyncio.Task[None] | None = None
+
+    def go_on(self, *, patiently: bool = False) -> None:
+        """Look for the missing leaders, unless a search is under way.
+
+        A patient search is for partitions that do not exist: its pauses grow to `LASTING_BACKOFF_MS`.
+        """
+        if not patiently:
+            self._hurry.set()
+        if self._looking is None or self._looking.done():
+            self._hurry.clear()
+            self._looking = self._client.background.run("the search for leaders", self._look(patiently))
+            self._looking.add_done_callback(self._looked)
+
+    def rest(self) -> None:
+        """Nobody waits for one: the next search begins without a pause."""
+        self._attempt = 0
+
+    async def stop(self) -> None:
+        """Give up the look that is under way."""
+        looking, self._looking = self._looking, None
+        if looking is not None:
+            looking.cancel()
+            await asyncio.gather(looking, return_exceptions=True)
+
+    async def _look(self, patiently: bool) -> None:
+        client = self._client
+        attempt, self._attempt = self._attempt, self._attempt + 1
+        if attempt:
+            may_last = patiently or client.background.is_failing(REFRESH)
+            pause_ms = (client.lasting_backoff_ms if may_last else client.backoff_ms)(attempt - 1)
+            if patiently:
+                await self._hurry.wait(pause_ms / 1000)  # ends early if a search becomes urgent
+            else:
+                await asyncio.sleep(pause_ms / 1000)
+        await client.try_refresh(client.clock.monotonic_ms() + client.settings.request_timeout_ms)
+
+    def _looked(self, task: asyncio.Task[None]) -> None:
+        if task is not self._looking:
+            return
+        if task.cancelled():  # by another task: a timer, because nothing may start while a loop is being closed
+            pause_ms = self._client.backoff_ms(self._attempt)
+            task.get_loop().call_later(pause_ms / 1000, self._on_look)
+        else:
+            self._on_look()

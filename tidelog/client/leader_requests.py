@@ -1,0 +1,198 @@
+"""One question about many partitions: asked of each leader, asked again where the answer was "not now"."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
+
+from tidelog.client.cluster_client import ClusterClient, Peer, is_retriable
+from tidelog.client.metadata import ClusterView, Leader
+from tidelog.errors import (
+    BrokerError,
+    LeaderNotAvailableError,
+    TidelogError,
+    TimeoutError,
+    UnknownTopicOrPartitionError,
+    raise_first,
+)
+from tidelog.model import TopicPartition
+from tidelog.protocol.messages import Request, Response
+
+Q = TypeVar("Q")
+A = TypeVar("A")
+
+#: Of what an error lists.
+_MOST_NAMED = 3
+
+#: The partitions that one leader is asked about: (partition, question, its leader).
+Asked = Sequence[tuple[TopicPartition, Q, Leader]]
+
+
+@dataclass(slots=True)
+class Outcomes(Generic[A]):
+    """What is known so far.
+
+    answers   of the partitions that have one
+    refused   the final error of each partition that never will
+    errors    the last error of each partition that may yet
+    """
+
+    answers: dict[TopicPartition, A] = field(default_factory=dict)
+    refused: dict[TopicPartition, TidelogError] = field(default_factory=dict)
+    errors: dict[TopicPartition, TidelogError] = field(default_factory=dict)
+
+    @property
+    def unanswered(self) -> dict[TopicPartition, TidelogError]:
+        """Why, of each partition that has no answer."""
+        return self.errors | self.refused
+
+
+def summary(errors: Mapping[TopicPartition, TidelogError]) -> str:
+    """Who is missing and why, in a line that stays short however many there are."""
+    by_reason: dict[str, list[TopicPartition]] = {}
+    for tp in sorted(errors):
+        by_reason.setdefault(str(errors[tp]), []).append(tp)
+    told = [f"{_some(list(map(str, tps)))}: {reason}" for reason, tps in by_reason.items()]
+    return _some(told, "; ", "reasons")
+
+
+def _some(texts: list[str], separator: str = ", ", what: str = "partitions") -> str:
+    left = len(texts) - _MOST_NAMED
+    return separator.join(texts[:_MOST_NAMED]) + (f"{separator}and {left} more {what}" if left > 0 else "")
+
+
+class PerLeaderRequest(Generic[Q, A]):
+    """A kind of question: how a request is made for one leader, and how its answer reads.
+
+    make   the request for the partitions of one leader
+    read   (partition, error or None, answer) for each partition of the response
+    """
+
+    def __init__(
+        self,
+        what: str,
+        make: Callable[[Asked[Q]], Request],
+        read: Callable[[Response], Iterable[tuple[TopicPartition, BrokerError | None, A]]],
+    ) -> None:
+        self.what = what
+        self._make = make
+        self._read = read
+
+    async def ask(
+        self, client: ClusterClient, wanted: Mapping[TopicPartition, Q], timeout_ms: int
+    ) -> dict[TopicPartition, A]:
+        """An answer for every partition. A final refusal is raised at once; TimeoutError names who is missing."""
+        started_ms = client.clock.monotonic_ms()
+        outcomes = await self.try_ask(client, wanted, timeout_ms, until_refused=True)
+        raise_first(outcomes.refused.values())
+        if outcomes.errors:
+            waited_ms = client.clock.monotonic_ms() - started_ms
+            raise TimeoutError(f"{self.what}: no answer in {waited_ms} ms for {summary(outcomes.errors)}")
+        return outcomes.answers
+
+    async def try_ask(
+        self,
+        client: ClusterClient,
+        wanted: Mapping[TopicPartition, Q],
+        timeout_ms: int,
+        *,
+        until_refused: bool = False,
+    ) -> Outcomes[A]:
+        """Whatever is known when all is settled or the time is up (with `until_refused`, at the first refusal)."""
+        outcomes: Outcomes[A] = Outcomes()
+        if not wanted:
+            return outcomes
+        deadline_ms = client.clock.monotonic_ms() + timeout_ms
+        topics = {tp.topic for tp in wanted}
+        client.track(*topics)
+        outcomes.errors = dict.fromkeys(wanted, LeaderNotAvailableError("no leader is known"))
+        await client.wait_for_metadata(deadline_ms)
+        if not topics <= client.view.topics.keys():
+            await client.try_refresh(deadline_ms)
+        attempt = 0
+        while True:
+            leaders = {tp: client.view.leader_of(*tp) for tp in outcomes.errors}
+            await self._round(client, wanted, leaders, outcomes, deadline_ms)
+            if until_refused and outcomes.refused:
+                return outcomes
+            if not outcomes.errors or client.clock.monotonic_ms() >= deadline_ms:
+                return outcomes
+            client.track(*topics)
+            if any(error.stale_metadata for error in outcomes.errors.values()):
+                await client.try_refresh(deadline_ms)
+            for tp in list(outcomes.errors):
+                if gone := client.partition_refusal(tp):
+                    outcomes.refused[tp] = gone
+                    del outcomes.errors[tp]
+            moved = all(client.view.leader_of(*tp) not in (None, leaders[tp]) for tp in outcomes.errors)
+            if not moved:
+                await client.backoff(attempt, deadline_ms)
+                attempt += 1
+
+    async def _round(
+        self,
+        client: ClusterClient,
+        wanted: Mapping[TopicPartition, Q],
+        leaders: Mapping[TopicPartition, Leader | None],
+        outcomes: Outcomes[A],
+        deadline_ms: int,
+    ) -> None:
+        by_broker: dict[int, list[tuple[TopicPartition, Q, Leader]]] = {}
+        for tp, leader in leaders.items():
+            if leader is None:
+                outcomes.errors[tp] = LeaderNotAvailableError("no leader is known")
+            else:
+                by_broker.setdefault(leader.broker_id, []).append((tp, wanted[tp], leader))
+        for told in await self._ask_each(client, by_broker, deadline_ms):
+            for tp, answer in told.items():
+                if not isinstance(answer, TidelogError):
+                    outcomes.answers[tp] = answer
+                elif is_retriable(answer):
+                    outcomes.errors[tp] = answer
+                    continue
+                else:
+                    outcomes.refused[tp] = type(answer)(f"{self.what} of {tp}: {answer}")
+                del outcomes.errors[tp]
+
+    async def _ask_each(
+        self, client: ClusterClient, by_broker: Mapping[int, Asked[Q]], deadline_ms: int
+    ) -> list[dict[TopicPartition, A | TidelogError]]:
+        """What each broker told of its partitions. All requests are on their way before any answer is waited for."""
+        sent = [(asked, self._send(client, broker_id, asked, deadline_ms)) for broker_id, asked in by_broker.items()]
+        try:
+            return [await self._told(asked, answer) for asked, answer in sent]
+        finally:
+            for _, answer in sent:
+                answer.cancel()
+
+    def _send(
+        self, client: ClusterClient, broker_id: int, asked: Asked[Q], deadline_ms: int
+    ) -> asyncio.Future[Response]:
+        """The answer to come; a task is needed only where a connection must be opened first."""
+
+        def moved(view: ClusterView) -> bool:
+            return any(view.has_newer_leader(*tp, leader.epoch) for tp, _, leader in asked)
+
+        def call(peer: Peer) -> asyncio.Future[Response]:
+            return client.call_leader(peer, self._make(asked), patience_ms(), moved)
+
+        def patience_ms() -> int:
+            return min(max(1, deadline_ms - client.clock.monotonic_ms()), client.settings.request_timeout_ms)
+
+        async def connect_and_call() -> Response:
+            return await call(await client.peer(broker_id, patience_ms()))
+
+        peer = client.live_peer(broker_id)
+        return asyncio.ensure_future(connect_and_call()) if peer is None else call(peer)
+
+    async def _told(self, asked: Asked[Q], answer: asyncio.Future[Response]) -> dict[TopicPartition, A | TidelogError]:
+        """The answer or the error of each partition that was asked for."""
+        try:
+            response = await answer
+        except TidelogError as error:
+            return {tp: error for tp, _, _ in asked}
+        told = {tp: error or answer for tp, error, answer in self._read(response)}
+        left_out = UnknownTopicOrPartitionError("the broker's answer leaves this partition out")
+        return {tp: told.get(tp, left_out) for tp, _, _ in asked}

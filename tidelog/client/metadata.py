@@ -1,0 +1,117 @@
+"""Who leads what, as far as this client knows: a value that is replaced whole by each answer.
+
+Any broker may be asked, and some know less than others: one that has just started, or one that is cut off from
+the controller. So answers are merged, and a partition's leader epoch never goes back while the topic is the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Mapping
+from dataclasses import dataclass, field, replace
+
+from tidelog.errors import LeaderNotAvailableError, UnknownTopicOrPartitionError
+from tidelog.model import NO_LEADER, Endpoint, TopicPartition
+from tidelog.protocol.messages import MetadataResponse, PartitionMetadata, TopicMetadata
+
+
+@dataclass(frozen=True, slots=True)
+class Leader:
+    """A partition's leader and the epoch in which it leads; `topic_id` tells apart two topics of one name."""
+
+    broker_id: int
+    epoch: int
+    topic_id: str = field(default="", compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class TopicView:
+    """One topic; `partitions` by number."""
+
+    name: str
+    topic_id: str
+    is_internal: bool
+    partitions: Mapping[int, PartitionMetadata]
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterView:
+    """The cluster as the newest answers show it.
+
+    topics    those that some broker has told of
+    refused   topics that the last answer refused, with its error code; they may still stand in `topics`
+    version   counts the merged answers; 0 means that no broker has answered yet
+    """
+
+    cluster_id: str = ""
+    controller_id: int = NO_LEADER
+    brokers: Mapping[int, Endpoint] = field(default_factory=dict)
+    topics: Mapping[str, TopicView] = field(default_factory=dict)
+    refused: Mapping[str, int] = field(default_factory=dict)
+    version: int = 0
+
+    def leader_of(self, topic: str, partition: int) -> Leader | None:
+        """None where the partition is unknown, has no leader, or its leader is not among the brokers."""
+        view = self.topics.get(topic)
+        known = view.partitions.get(partition) if view else None
+        if view is None or known is None or known.leader not in self.brokers:
+            return None
+        return Leader(known.leader, known.leader_epoch, view.topic_id)
+
+    def has_newer_leader(self, topic: str, partition: int, leader_epoch: int) -> bool:
+        """Whether a leader of a later epoch is known."""
+        leader = self.leader_of(topic, partition)
+        return leader is not None and leader.epoch > leader_epoch
+
+    def partition_count(self, topic: str) -> int:
+        """0 for an unknown topic."""
+        view = self.topics.get(topic)
+        return len(view.partitions) if view else 0
+
+    def merged(self, answer: MetadataResponse) -> ClusterView:
+        """The view after `answer`."""
+        topics, refused = dict(self.topics), dict(self.refused)
+        for told in answer.topics:
+            if told.error_code in (0, LeaderNotAvailableError.code) and told.partitions:
+                topics[told.name] = _merged_topic(topics.get(told.name), told)
+                refused.pop(told.name, None)
+            elif told.error_code:
+                refused[told.name] = told.error_code
+        brokers = {each.broker_id: Endpoint(each.host, each.port) for each in answer.brokers}
+        return replace(
+            self,
+            cluster_id=answer.cluster_id or self.cluster_id,
+            controller_id=answer.controller_id,
+            brokers=brokers or self.brokers,
+            topics=topics,
+            refused=refused,
+            version=self.version + 1,
+        )
+
+    def only(self, topics: Container[str]) -> ClusterView:
+        """The view of somebody whom no other topics concern."""
+        return replace(
+            self,
+            topics={name: view for name, view in self.topics.items() if name in topics},
+            refused={name: code for name, code in self.refused.items() if name in topics},
+        )
+
+    def without(self, topic: str) -> ClusterView:
+        """Return the view without a topic that does not exist, or that this client may not see."""
+        topics = {name: view for name, view in self.topics.items() if name != topic}
+        refused = {topic: UnknownTopicOrPartitionError.code, **self.refused}
+        return replace(self, topics=topics, refused=refused)
+
+
+def _merged_topic(old: TopicView | None, told: TopicMetadata) -> TopicView:
+    new = {each.partition: each for each in told.partitions}
+    if old is not None and old.topic_id == told.topic_id:
+        for number, known in old.partitions.items():
+            if number not in new or new[number].leader_epoch < known.leader_epoch:
+                new[number] = known
+    return TopicView(told.name, told.topic_id, told.is_internal, new)
+
+
+def no_such_partition(tp: TopicPartition, count: int) -> UnknownTopicOrPartitionError:
+    """The error of who names a partition beyond the `count` that its topic has."""
+    known = "its only partition is 0" if count == 1 else f"its partitions are 0 to {count - 1}"
+    return UnknownTopicOrPartitionError(f"topic {tp.topic!r} has no partition {tp.partition}: {known}")

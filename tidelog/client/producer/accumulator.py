@@ -1,0 +1,521 @@
+"""Records waiting to be sent, and the rules of what may be sent next. No I/O; the time is passed in.
+
+    append (any thread)      a record joins its partition's open batch
+    append_values            records without key join it, as many as one batch takes
+    append_batch             a ready-made batch goes behind it
+    waiting_queues (loop)    partitions with nothing in flight; `ready_at_ms` says when their first batch may go
+    take                     that batch leaves, with a sequence that it keeps for good
+    succeed | fail | retry   and comes back with its outcome
+    give_up                  which its records do not wait for beyond their deadline
+    split                    or comes back in halves, which the broker may take
+    drop_refused             or without the single records that the broker refused
+
+Per partition at most one batch is in flight and a batch that must be repeated stays first, so that order is kept
+by construction. A sequence that may or may not have been used up by the broker is never used for other records:
+the partition then waits for a new producer id (and the others go on with theirs).
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from itertools import islice
+
+from tidelog.client.metadata import no_such_partition
+from tidelog.client.producer.producer_batch import ANONYMOUS, Batch, ProducerIdentity
+from tidelog.client.producer.record_future import BatchFuture, BatchOutcome, RecordFuture, RecordRun
+from tidelog.client.settings import ProducerSettings
+from tidelog.errors import MessageTooLargeError, TidelogError, TimeoutError
+from tidelog.model import NO_TIMESTAMP, TopicPartition
+from tidelog.records.encode import BatchBuilder, Header, single_record_bytes
+from tidelog.records.ready_made import ReadyMadeBatch
+
+_SEQUENCES = 1 << 31
+#: See `TopicQueues.sticky_batch_bytes`.
+_FIRST_STICKY_BYTES = 512
+_STICKY_SHARE = 8
+
+
+class PartitionQueue:
+    """The batches of one partition, oldest first.
+
+    open        still takes records; always the youngest
+    in_flight   True while the first one is with the broker
+    identity    under which sequences are given out; None asks for a new one
+    refused     the identity that must not be used here any more
+    """
+
+    __slots__ = ("batches", "identity", "in_flight", "next_sequence", "open", "refused", "topic_partition")
+
+    def __init__(self, topic_partition: TopicPartition) -> None:
+        self.topic_partition = topic_partition
+        self.batches: deque[Batch] = deque()
+        self.open: Batch | None = None
+        self.in_flight = False
+        self.identity: ProducerIdentity | None = None
+        self.refused: ProducerIdentity | None = None
+        self.next_sequence = 0
+
+
+class TopicQueues:
+    """A topic's queues; keyless records stay with the `sticky` partition until its batch is closed.
+
+    known         as many as the topic ever had; a topic made anew may have fewer `partitions`
+    sticky_bytes  the sum of the size limits of all batches that keyless records have begun
+    """
+
+    __slots__ = ("available", "known", "partitions", "sticky", "sticky_bytes")
+
+    def __init__(self) -> None:
+        self.known: list[PartitionQueue] = []
+        self.partitions: list[PartitionQueue] = []
+        self.available: Sequence[int] = ()
+        self.sticky = 0
+        self.sticky_bytes = 0
+
+    def queue(self, partition: int) -> PartitionQueue:
+        """UnknownTopicOrPartitionError where there is no such partition, or none any more."""
+        try:
+            return self.partitions[partition]
+        except IndexError:
+            tp = TopicPartition(self.known[0].topic_partition.topic, partition)
+            raise no_such_partition(tp, len(self.partitions)) from None
+
+    def next_sticky(self) -> int:
+        """The next partition that has a leader (any, where none has)."""
+        choice = self.available or range(len(self.partitions))
+        self.sticky = next((each for each in choice if each > self.sticky), choice[0])
+        return self.sticky
+
+    def sticky_batch_bytes(self, batch_size: int) -> int:
+        """Return the size limit of the next batch that keyless records begin, at most `batch_size`.
+
+        The limit is 512 bytes at first, and later an eighth of the sum of all earlier limits. So a few hundred short
+        records already reach several partitions, and batches have their full size once that sum is eight times
+        `batch_size`. Kafka's partitioner fills a whole batch from the beginning (KIP-480), so that the first records
+        of a producer share one partition.
+        """
+        if len(self.available or self.partitions) < 2:
+            return batch_size  # no other partition could take the rest
+        limit = min(batch_size, max(_FIRST_STICKY_BYTES, self.sticky_bytes // _STICKY_SHARE))
+        self.sticky_bytes += limit
+        return limit
+
+
+class Accumulator:
+    """All partitions' queues under one lock, which is held for microseconds only.
+
+    `wake` is called (from whichever thread appends) when the sender may have gone to sleep without knowing of
+    a batch, once for each time it armed itself.
+
+    `first_sequence` says where an identity begins to count in a partition; the log takes any sequence from who is new.
+    Where ZooKeeper was restored from an earlier state an id is given out twice. If all began alike, batches of the
+    second producer would then pass for repetitions of the first one's.
+    """
+
+    def __init__(
+        self, settings: ProducerSettings, wake: Callable[[], object], first_sequence: Callable[[], int]
+    ) -> None:
+        self.topics: dict[str, TopicQueues] = {}
+        self.buffered_bytes = 0
+        self._lock = threading.RLock()
+        self._settle_lock = threading.Lock()
+        self._settings = settings
+        self._batch_size = min(settings.batch_size, settings.max_request_size)
+        self._limit = settings.buffer_memory
+        self._partitioner = settings.partitioner
+        self._wake = wake
+        self._first_sequence = first_sequence
+        self._armed = False
+        self._active: dict[PartitionQueue, None] = {}
+        self._flush_before_ms = -1
+        self._waiting_for_space: list[Callable[[], object]] = []
+        self._closed: TidelogError | None = None
+
+    # --- the caller's side ------------------------------------------------------------------------
+
+    def append(
+        self,
+        topic: TopicQueues,
+        partition: int | None,
+        timestamp_ms: int,
+        key: bytes | None,
+        value: bytes | None,
+        headers: Sequence[Header],
+        clock_ms: Callable[[], int],
+    ) -> RecordFuture | None:
+        """The future, or None while the buffer is full. MessageTooLargeError; UnknownTopicOrPartitionError.
+
+        After `fail_all` its error.
+        """
+        if self.buffered_bytes >= self._limit:
+            return None
+        # Not `with`, which costs an interpreter of today twice as much, and each record comes past here.
+        try:
+            self._lock.acquire()
+            queues = topic.partitions
+            if partition is None and key is not None:
+                partition = self._partitioner(key, len(queues))
+            if partition is None:
+                queue = queues[topic.sticky]
+                if queue.open is None:
+                    queue = queues[topic.next_sticky()]
+            else:
+                queue = topic.queue(partition)
+            batch = queue.open
+            if batch is not None:
+                builder = batch.builder
+                before_bytes = builder.size_bytes
+                # An open batch has a real builder.
+                index = builder.try_append(timestamp_ms, key, value, headers)  # type: ignore[union-attr]
+                if index is not None:
+                    self.buffered_bytes += builder.size_bytes - before_bytes
+                    return RecordFuture(batch.outcome, index, timestamp_ms)
+                queue.open = None
+                if partition is None:
+                    queue = queues[topic.next_sticky()]
+                    if queue.open is not None:
+                        queue.open = None
+            limit = topic.sticky_batch_bytes(self._batch_size) if partition is None else self._batch_size
+            return self._begin(queue, timestamp_ms, key, value, headers, clock_ms(), limit)
+        finally:
+            # Ctrl-C may strike before the lock is held, or after; held for ever it would hang whoever closes.
+            try:  # noqa: SIM105  # `suppress` would cost each record more than the lock
+                self._lock.release()
+            except RuntimeError:
+                pass
+
+    def append_values(
+        self,
+        topic: TopicQueues,
+        partition: int | None,
+        timestamp_ms: int,
+        values: Sequence[bytes],
+        start: int,
+        clock_ms: Callable[[], int],
+    ) -> RecordRun | None:
+        """Append records with the values `values[start:]`, as many as one batch takes, and return them.
+
+        At least one record is appended, or None is returned because the buffer is full. Raises what `append` raises,
+        about the first value only: a later value that is refused ends the run before it.
+        """
+        with self._lock:
+            first = self.append(topic, partition, timestamp_ms, None, values[start], (), clock_ms)
+            if first is None:
+                return None
+            batch = topic.queue(topic.sticky if partition is None else partition).open
+            assert batch is not None and isinstance(batch.builder, BatchBuilder)
+            builder = batch.builder
+            index, before_bytes = builder.record_count - 1, builder.size_bytes
+            try:
+                for value in islice(values, start + 1, None):
+                    if type(value) is not bytes or builder.try_append(timestamp_ms, None, value) is None:
+                        break
+            finally:  # also where Ctrl-C strikes
+                self.buffered_bytes += builder.size_bytes - before_bytes
+            return RecordRun(batch.outcome, index, builder.record_count - index)
+
+    def append_batch(
+        self, topic: TopicQueues, partition: int, ready_made: ReadyMadeBatch, clock_ms: Callable[[], int]
+    ) -> RecordFuture | None:
+        """Return one future for all records of the batch; None if the buffer is full. Errors as of `append`."""
+        if ready_made.size_bytes > self._settings.max_request_size:
+            raise MessageTooLargeError(
+                f"a batch of {ready_made.size_bytes} bytes: max_request_size is {self._settings.max_request_size}"
+            )
+        if self.buffered_bytes >= self._limit:
+            return None
+        with self._lock:
+            queue = topic.queue(partition)
+            queue.open = None
+            batch = self._join(queue, ready_made, clock_ms(), open_for_more=False)
+            return BatchFuture(batch.outcome, batch.last_index, ready_made.max_timestamp)
+
+    def when_space(self, callback: Callable[[], object]) -> bool:
+        """Call it once when bytes have been freed; False (and no call) where there is room already."""
+        with self._lock:
+            if self.buffered_bytes < self._limit:
+                return False
+            first = not self._waiting_for_space
+            self._waiting_for_space.append(callback)
+        if first:
+            self._wake()  # what lingers goes now
+        return True
+
+    def no_space(self, callback: Callable[[], object]) -> None:
+        """Who waited for it has given up."""
+        with self._lock:
+            self._waiting_for_space = [each for each in self._waiting_for_space if each is not callback]
+
+    def begin_flush(self, now_ms: int) -> list[RecordFuture]:
+        """The last record of each batch that is not settled yet; from here on it does not linger."""
+        with self._lock:
+            self._flush_before_ms = now_ms
+            unsettled = [batch.last_record() for queue in self._active for batch in queue.batches]
+        self._wake()
+        return unsettled
+
+    # --- the sender's side (the event loop) -------------------------------------------------------
+
+    def arm(self) -> None:
+        """Whatever is appended from now on calls `wake`."""
+        with self._lock:
+            self._armed = True
+
+    def add_partitions(self, topic: str, count: int, available: Sequence[int]) -> TopicQueues:
+        """The topic has `count` partitions (it may have got more, or less), of which `available` have a leader."""
+        with self._lock:
+            queues = self.topics.get(topic)
+            if queues is None:
+                queues = self.topics[topic] = TopicQueues()
+            for number in range(len(queues.known), count):
+                queues.known.append(PartitionQueue(TopicPartition(topic, number)))
+            if len(queues.partitions) != count > 0:
+                queues.partitions = queues.known[:count]
+                queues.sticky = min(queues.sticky, count - 1)
+            queues.available = available
+            return queues
+
+    def waiting_queues(self) -> list[PartitionQueue]:
+        """Those with something to send and nothing in flight."""
+        with self._lock:
+            return [queue for queue in self._active if not queue.in_flight]
+
+    def ready_at_ms(self, queue: PartitionQueue) -> int:
+        """When the first batch may go; the past means now."""
+        batch = queue.batches[0]
+        hurried = self._waiting_for_space or batch.created_ms <= self._flush_before_ms
+        if batch.attempts or batch is not queue.open or hurried:
+            return batch.retry_at_ms
+        return batch.created_ms + self._settings.linger_ms
+
+    def take(self, queue: PartitionQueue, identity: ProducerIdentity, leader_epoch: int) -> Batch:
+        """The first batch, with its bytes made; its sequence is given out the first time.
+
+        Where its bytes cannot be made, whatever that raises; nothing has been given out then.
+        """
+        batch = self._close_first(queue)
+        if queue.identity is None:
+            queue.identity, queue.next_sequence = identity, self._first_sequence()
+        if batch.identity is not queue.identity:
+            self._build(batch, queue, queue.identity)
+        queue.in_flight = True
+        batch.sent_epoch = leader_epoch
+        batch.attempts += 1
+        return batch
+
+    def succeed(
+        self, queue: PartitionQueue, base_offset: int = -1, log_append_time_ms: int = NO_TIMESTAMP
+    ) -> BatchOutcome:
+        """The batch in flight is acknowledged and leaves; those who wait for it hear of it by `announce`."""
+        return self._leave(queue, None, base_offset, log_append_time_ms)
+
+    def fail(self, queue: PartitionQueue, error: TidelogError) -> None:
+        """The first batch is given up (it need not be in flight)."""
+        self._return_sequences(queue, self._close_first(queue))
+        self._leave(queue, error).announce()
+
+    def fail_waiting(self, queue: PartitionQueue, error: TidelogError) -> None:
+        """Fail all batches of a partition that has nothing in flight."""
+        while queue.batches:
+            self.fail(queue, error)
+
+    def split(self, queue: PartitionQueue) -> None:
+        """The batch in flight, of several records, is too large for the broker: two take its place and stay first."""
+        batch = queue.batches[0]
+        halves = batch.halves()
+        self._return_sequences(queue, batch)
+        with self._lock:
+            queue.batches.popleft()
+            queue.batches.extendleft(reversed(halves))
+            self.buffered_bytes += sum(half.size_bytes for half in halves) - batch.size_bytes
+        queue.in_flight = False
+
+    def drop_refused(self, queue: PartitionQueue, errors: Mapping[int, TidelogError]) -> None:
+        """Take the records at these positions out of the batch in flight, because the broker refused it for them.
+
+        The other records stay first, to be sent again. Without any other record, the batch is done.
+        """
+        batch = queue.batches[0]
+        rest = batch.without(errors)
+        self._return_sequences(queue, batch)
+        with self._lock:
+            queue.batches[0] = rest
+            self.buffered_bytes += rest.size_bytes - batch.size_bytes
+        queue.in_flight = False
+        if not rest.builder.record_count:
+            self._leave(queue, None).announce()
+
+    def retry(self, queue: PartitionQueue, error: TidelogError, at_ms: int, *, outcome_unknown: bool) -> None:
+        """The batch in flight comes back and stays first."""
+        batch = queue.batches[0]
+        batch.last_error = error
+        batch.outcome_unknown |= outcome_unknown
+        batch.retry_at_ms = at_ms
+        queue.in_flight = False
+
+    def discard_producer_id(self, queue: PartitionQueue) -> None:
+        """This partition's next batch needs another producer id; nothing of it is in flight."""
+        queue.refused, queue.identity = queue.identity, None
+
+    def give_up(self, queue: PartitionQueue, batch: Batch, now_ms: int) -> int | None:
+        """The batch, if it is still in flight, has passed its deadline: its records are told, but the next one waits
+        until it is back, lest it be overtaken. Those behind it that have passed theirs meanwhile, unsent, leave.
+
+        Returns the deadline of the first that is left behind it: then it is to be asked again.
+        """
+        if not queue.in_flight or queue.batches[0] is not batch:
+            return None
+        if not batch.given_up:
+            batch.given_up = True
+            batch.settle(-1, NO_TIMESTAMP, _expired(batch, now_ms), may_be_stored=True)
+            batch.outcome.announce()
+        while len(queue.batches) > 1:
+            behind = queue.batches[1]
+            if behind.deadline_ms > now_ms:
+                return behind.deadline_ms
+            self._close(queue, behind)
+            self._leave(queue, _expired(behind, now_ms), place=1).announce()
+        return None
+
+    def expire(self, now_ms: int) -> list[PartitionQueue]:
+        """Give up what waits beyond its deadline; for what is in flight there is `give_up`. Those that still wait."""
+        waiting = self.waiting_queues()
+        for queue in waiting:
+            while queue.batches and queue.batches[0].deadline_ms <= now_ms:
+                self.fail(queue, _expired(queue.batches[0], now_ms))
+        return [queue for queue in waiting if queue.batches]
+
+    def next_deadline_ms(self) -> int | None:
+        """When `expire` is worth calling."""
+        deadlines = [queue.batches[0].deadline_ms for queue in self.waiting_queues() if queue.batches]
+        return min(deadlines, default=None)
+
+    def fail_all(self, error: TidelogError) -> None:
+        """The end: whatever is not settled fails, and nothing is taken any more. Any thread; several may at once."""
+        with self._lock:
+            self._closed = error
+            queues = list(self._active)
+        for queue in queues:
+            while (outcome := self._fail_first(queue, error)) is not None:
+                outcome.announce()
+
+    # --- below ------------------------------------------------------------------------------------
+
+    def _begin(
+        self,
+        queue: PartitionQueue,
+        timestamp_ms: int,
+        key: bytes | None,
+        value: bytes | None,
+        headers: Sequence[Header],
+        now_ms: int,
+        limit: int,
+    ) -> RecordFuture:
+        builder = BatchBuilder(limit)
+        index = builder.try_append(timestamp_ms, key, value, headers)
+        if index is None:
+            needed = single_record_bytes(key, value, headers)
+            if needed > self._settings.max_request_size:
+                raise MessageTooLargeError(
+                    f"a record of {needed} bytes for {queue.topic_partition}: max_request_size is "
+                    f"{self._settings.max_request_size} (and the topic's max.message.bytes must allow it too)"
+                )
+            # The timestamp may cost a few bytes more than the estimate, which leaves it out.
+            builder = BatchBuilder(needed + 16)
+            index = builder.try_append(timestamp_ms, key, value, headers)
+            assert index is not None
+        batch = self._join(queue, builder, now_ms, open_for_more=True)
+        return RecordFuture(batch.outcome, index, timestamp_ms)
+
+    def _join(
+        self, queue: PartitionQueue, builder: BatchBuilder | ReadyMadeBatch, now_ms: int, *, open_for_more: bool
+    ) -> Batch:
+        """A new batch behind all others of the partition."""
+        if self._closed is not None:
+            raise self._closed
+        outcome = BatchOutcome(queue.topic_partition, self._settle_lock)
+        batch = Batch(outcome, builder, now_ms, now_ms + self._settings.delivery_timeout_ms)
+        size_bytes = batch.size_bytes
+        # Ctrl-C may strike in any call; whatever it leaves behind must be whole. So what is written here without one
+        # comes first, the batch in one call, and nobody is thought to have been woken who was not.
+        self._active[queue] = None
+        self.buffered_bytes += size_bytes
+        if open_for_more:
+            queue.open = batch
+        queue.batches.append(batch)
+        if self._armed and (not queue.in_flight or self._settings.linger_ms):
+            self._wake()
+            self._armed = False
+        return batch
+
+    def _fail_first(self, queue: PartitionQueue, error: TidelogError) -> BatchOutcome | None:
+        with self._lock:
+            if not queue.batches:
+                return None
+            self._close_first(queue).outcome_unknown |= queue.in_flight
+            return self._leave(queue, error)
+
+    def _close_first(self, queue: PartitionQueue) -> Batch:
+        """The first batch, which takes no more records from here on."""
+        batch = queue.batches[0]
+        self._close(queue, batch)
+        return batch
+
+    def _close(self, queue: PartitionQueue, batch: Batch) -> None:
+        with self._lock:
+            if batch is queue.open:
+                queue.open = None
+
+    def _build(self, batch: Batch, queue: PartitionQueue, identity: ProducerIdentity) -> None:
+        sequence = -1 if identity == ANONYMOUS else queue.next_sequence
+        batch.payload = batch.builder.build(
+            producer_id=identity.producer_id,
+            producer_epoch=identity.producer_epoch,
+            base_sequence=sequence,
+            codec=self._settings.codec,
+        )
+        batch.identity, batch.sequence = identity, sequence
+        if identity != ANONYMOUS:
+            queue.next_sequence = (sequence + batch.builder.record_count) % _SEQUENCES
+
+    def _return_sequences(self, queue: PartitionQueue, batch: Batch) -> None:
+        """The batch, which was refused or is given up, needs its sequences no more."""
+        if batch.identity is not None and batch.identity is queue.identity and queue.identity != ANONYMOUS:
+            if batch.outcome_unknown:
+                self.discard_producer_id(queue)
+            else:
+                queue.next_sequence = batch.sequence  # the broker has certainly not seen them
+
+    def _leave(
+        self,
+        queue: PartitionQueue,
+        error: TidelogError | None,
+        base_offset: int = -1,
+        log_append_time_ms: int = NO_TIMESTAMP,
+        place: int = 0,
+    ) -> BatchOutcome:
+        # Settled before it leaves: a flush, on another thread, sees it in the queue or sees its outcome.
+        batch = queue.batches[place]
+        if not batch.given_up:
+            may_be_stored = error is not None and batch.outcome_unknown
+            batch.settle(base_offset, log_append_time_ms, error, may_be_stored=may_be_stored)
+        with self._lock:
+            del queue.batches[place]
+            queue.in_flight &= place > 0
+            if not queue.batches:
+                self._active.pop(queue, None)
+            self.buffered_bytes -= batch.size_bytes
+            waiting, self._waiting_for_space = self._waiting_for_space, []
+        for callback in waiting:
+            callback()
+        return batch.outcome
+
+
+def _expired(batch: Batch, now_ms: int) -> TimeoutError:
+    waited_ms = now_ms - batch.created_ms
+    last = f"; last: {batch.last_error}" if batch.last_error else ""
+    error = TimeoutError(f"{batch.topic_partition}: not acknowledged within {waited_ms} ms (delivery_timeout_ms){last}")
+    error.__cause__ = batch.last_error
+    return error

@@ -1,0 +1,172 @@
+"""A batch of the producer, from its first record to its acknowledgement. Pure: no lock, no I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from tidelog.client.producer.record_future import BatchOutcome, RecordFuture
+from tidelog.errors import TidelogError
+from tidelog.model import NO_TIMESTAMP, TopicPartition
+from tidelog.records.decode import Record, decode_records
+from tidelog.records.encode import BatchBuilder
+from tidelog.records.header import HEADER_BYTES
+from tidelog.records.ready_made import ReadyMadeBatch
+from tidelog.records.varint import INT32_MAX
+
+
+class ProducerIdentity(NamedTuple):
+    """What makes a repeated batch recognisable; (−1, −1) for a producer that is not idempotent."""
+
+    producer_id: int
+    producer_epoch: int
+
+
+ANONYMOUS = ProducerIdentity(-1, -1)
+
+
+class RefusedRecord(NamedTuple):
+    """A single record that the leader refused: the fault, and whether an earlier attempt may have stored the record."""
+
+    error: TidelogError
+    may_be_stored: bool
+
+
+class Batch:
+    """Records of one partition that are sent, acknowledged and repeated together.
+
+    builder           of its records; what was made elsewhere takes its place
+    outcome           what their futures look at; shared with the other parts where it was split
+    first_index       of its first record, among those of the outcome
+    refused           records that are no longer sent, by their index in the outcome; they settle with the batch
+    deadline_ms       when the user is told that it failed, whatever happens then
+    retry_at_ms       not sent before
+    sequence          of its first record; −1 until it is first sent under `identity`
+    outcome_unknown   an attempt may have been appended without us knowing
+    given_up          its records were told that they failed while it was with the broker, where it still is
+    failures          attempts that a broker may have seen, and that brought no outcome
+    sent_epoch        the leader epoch of the last attempt
+    """
+
+    __slots__ = (
+        "attempts",
+        "builder",
+        "created_ms",
+        "deadline_ms",
+        "failures",
+        "first_index",
+        "given_up",
+        "identity",
+        "last_error",
+        "outcome",
+        "outcome_unknown",
+        "payload",
+        "refused",
+        "retry_at_ms",
+        "sent_epoch",
+        "sequence",
+        "topic_partition",
+    )
+
+    def __init__(
+        self,
+        outcome: BatchOutcome,
+        builder: BatchBuilder | ReadyMadeBatch,
+        created_ms: int,
+        deadline_ms: int,
+        first_index: int = 0,
+    ) -> None:
+        self.outcome = outcome
+        self.topic_partition: TopicPartition = outcome.topic_partition
+        self.builder = builder
+        self.payload = b""
+        self.first_index = first_index
+        self.refused: Mapping[int, RefusedRecord] = {}
+        self.created_ms = created_ms
+        self.deadline_ms = deadline_ms
+        self.retry_at_ms = created_ms
+        self.attempts = self.failures = 0
+        self.identity: ProducerIdentity | None = None
+        self.sequence = -1
+        self.sent_epoch = -1
+        self.outcome_unknown = self.given_up = False
+        self.last_error: TidelogError | None = None
+
+    @property
+    def size_bytes(self) -> int:
+        """Before compression by the producer."""
+        return self.builder.size_bytes
+
+    @property
+    def last_index(self) -> int:
+        """Of its youngest record, among those of the outcome."""
+        return self.first_index + self.builder.record_count + len(self.refused) - 1
+
+    def last_record(self) -> RecordFuture:
+        """Done when all of it is, since records settle in their order."""
+        return RecordFuture(self.outcome, self.last_index, self.created_ms)
+
+    def halves(self) -> tuple[Batch, Batch]:
+        """Its records (two or more) as two batches of about half its bytes.
+
+        Of neither it is known more than of the whole: where an attempt of that has no end, they may be stored.
+        """
+        kept = self._kept()
+        records = decode_records(self.builder.build())
+        half = BatchBuilder((self.size_bytes + HEADER_BYTES) // 2)
+        full = (index for index, record in enumerate(records) if _append(half, record) is None)
+        # Where compressing what was ready-made had made it larger, all of it may fit.
+        cut = max(1, next(full, len(records) // 2))
+        before = {index: refused for index, refused in self.refused.items() if index < kept[cut]}
+        after = {index: refused for index, refused in self.refused.items() if index > kept[cut]}
+        return self._part(records[:cut], self.first_index, before), self._part(records[cut:], kept[cut], after)
+
+    def can_drop(self, positions: Mapping[int, object]) -> bool:
+        """Return whether `without` can remove the records at these positions, which count from 0."""
+        count = self.builder.record_count
+        return isinstance(self.builder, BatchBuilder) and all(0 <= each < count for each in positions)
+
+    def without(self, errors: Mapping[int, TidelogError]) -> Batch:
+        """Return the batch without the records at these positions, which fail with these errors when it settles."""
+        records, kept = decode_records(self.builder.build()), self._kept()
+        refused = {kept[each]: RefusedRecord(error, self.outcome_unknown) for each, error in errors.items()}
+        others = [record for position, record in enumerate(records) if position not in errors]
+        return self._part(others, self.first_index, {**self.refused, **refused})
+
+    def settle(
+        self, base_offset: int, log_append_time_ms: int, error: TidelogError | None, *, may_be_stored: bool
+    ) -> None:
+        """Settle the refused records with their own errors, and all others with the outcome of the batch.
+
+        Records settle in their order. Only the others have offsets, and these are consecutive from `base_offset` on.
+        """
+        index = self.first_index
+        for refused_index in sorted(self.refused):
+            if index < refused_index:
+                self.outcome.settle(
+                    refused_index - 1, base_offset, log_append_time_ms, error, may_be_stored=may_be_stored
+                )
+                base_offset += refused_index - index if base_offset >= 0 else 0
+            fault = self.refused[refused_index]
+            self.outcome.settle(refused_index, -1, NO_TIMESTAMP, fault.error, may_be_stored=fault.may_be_stored)
+            index = refused_index + 1
+        if index <= self.last_index:
+            self.outcome.settle(self.last_index, base_offset, log_append_time_ms, error, may_be_stored=may_be_stored)
+
+    def _kept(self) -> Sequence[int]:
+        """Return the index in the outcome of each record that is still sent."""
+        every = range(self.first_index, self.last_index + 1)
+        return [index for index in every if index not in self.refused] if self.refused else every
+
+    def _part(self, records: Sequence[Record], first_index: int, refused: Mapping[int, RefusedRecord]) -> Batch:
+        builder = BatchBuilder(INT32_MAX)
+        for record in records:
+            _append(builder, record)
+        part = Batch(self.outcome, builder, self.created_ms, self.deadline_ms, first_index)
+        part.refused = refused
+        part.outcome_unknown, part.last_error = self.outcome_unknown, self.last_error
+        return part
+
+
+def _append(builder: BatchBuilder, record: Record) -> int | None:
+    return builder.try_append(record.timestamp, record.key, record.value, record.headers)

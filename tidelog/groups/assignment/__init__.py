@@ -1,0 +1,1 @@
+"""The assignment of partitions to the members of a group. Start with `assignors.py`."""

@@ -1,0 +1,38 @@
+"""What the leader of a group does for all: it assigns, and knows by what. Pure."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping
+
+from tidelog.errors import CorruptMessageError
+from tidelog.groups.assignment.assignors import ASSIGNORS, Candidate
+from tidelog.groups.assignment.consumer_protocol import Subscription, decode_subscription, encode_assignment
+from tidelog.protocol.group_messages import JoinGroupMember, SyncGroupAssignment
+
+_log = logging.getLogger(__name__)
+
+
+def candidates(members: Iterable[JoinGroupMember]) -> list[Candidate]:
+    """The members as they have told of themselves; who cannot be understood gets nothing, and the others go on."""
+    found = []
+    for member in members:
+        try:
+            subscription = decode_subscription(member.metadata)
+        except CorruptMessageError as error:
+            _log.warning("the subscription of member %r cannot be read: %s", member.member_id, error)
+            subscription = Subscription(())
+        found.append(Candidate(member.member_id, member.group_instance_id, subscription))
+    return found
+
+
+def topics_of(members: Iterable[Candidate]) -> set[str]:
+    """What anybody wants."""
+    return {topic for member in members for topic in member.subscription.topics}
+
+
+def assign(assignor: str, members: list[Candidate], counts: Mapping[str, int]) -> tuple[SyncGroupAssignment, ...]:
+    """Who gets what; `counts` has each topic's number of partitions, 0 where there is no such topic."""
+    existing = {topic: count for topic, count in counts.items() if count}
+    given = ASSIGNORS[assignor](members, existing)
+    return tuple(SyncGroupAssignment(member_id, encode_assignment(tps)) for member_id, tps in given.items())

@@ -1,0 +1,47 @@
+"""What a consumer is subscribed to: topics by name, or all whose names match."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from tidelog import arguments
+from tidelog.errors import ArgumentTypeError, ArgumentValueError, IllegalStateError
+
+#: Messages of IllegalStateError: a consumer either subscribes, or is assigned partitions.
+SUBSCRIBED = "this consumer is subscribed: unsubscribe before you assign partitions"
+ASSIGNED = "this consumer was assigned partitions by hand: unsubscribe before you subscribe"
+
+
+class Subscription:
+    """`topics` changes where a pattern finds others; None until it was held against the cluster once."""
+
+    def __init__(self, topics: Iterable[str] = (), pattern: str | re.Pattern[str] | None = None) -> None:
+        """ValueError, InvalidTopicError: what cannot be subscribed to."""
+        if isinstance(topics, str):
+            raise ArgumentValueError(f"topics must be a list of names, as [{topics!r}], and not one name")
+        names = frozenset(arguments.topics("topics", topics))
+        if bool(names) == (pattern is not None):
+            raise ArgumentValueError("subscribe to either topics or a pattern; unsubscribe ends a subscription")
+        self.pattern = None if pattern is None else _compiled(pattern)
+        self.topics: frozenset[str] | None = names or None
+
+    def require_can_follow(self, before: Subscription | None) -> None:
+        """Raise IllegalStateError if one of the two is by topics and the other by pattern."""
+        if before is not None and (before.pattern is None) != (self.pattern is None):
+            raise IllegalStateError("topics and a pattern exclude each other: unsubscribe before you change over")
+
+    def matches(self, names: Iterable[str]) -> bool:
+        """Held against these: whether the choice is another one now."""
+        assert self.pattern is not None
+        before, self.topics = self.topics, frozenset(name for name in names if self.pattern.match(name))
+        return before != self.topics
+
+
+def _compiled(pattern: str | re.Pattern[str]) -> re.Pattern[str]:
+    if not isinstance(pattern.pattern if isinstance(pattern, re.Pattern) else pattern, str):
+        raise ArgumentTypeError(f"pattern must be a regular expression of a str, not {pattern!r}")
+    try:
+        return re.compile(pattern)
+    except re.error as error:
+        raise ArgumentValueError(f"pattern {pattern!r} is not a regular expression: {error}") from None

@@ -1,0 +1,110 @@
+"""Offsets that groups keep in ZooKeeper (commits and fetches of version 0), as any broker reads and writes them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from tidelog.client.cluster_client import ClusterClient
+from tidelog.errors import (
+    BrokerError,
+    CoordinatorNotAvailableError,
+    RequestTimedOutError,
+    TimeoutError,
+    UnknownServerError,
+    UnknownTopicOrPartitionError,
+    error_for,
+    raise_first,
+)
+from tidelog.frozen_dataclass import frozen
+from tidelog.groups.zookeeper_names import group_in_path_or_raise
+from tidelog.model import TopicPartition
+from tidelog.protocol.group_messages import (
+    ListGroupsRequest,
+    ListGroupsResponse,
+    OffsetCommitPartition,
+    OffsetCommitRequest,
+    OffsetCommitResponse,
+    OffsetFetchRequest,
+    OffsetFetchResponse,
+)
+from tidelog.protocol.messages import Request, Response
+
+#: What passes when ZooKeeper answers again, or another broker is asked.
+_PASSING = (RequestTimedOutError, CoordinatorNotAvailableError)
+
+
+@frozen
+class ZooKeeperOffset:
+    """What a group has committed of one partition.
+
+    offset   −1 where it cannot be read
+    error    UnknownTopicOrPartitionError: the cluster has no such partition any more; None: it has
+    """
+
+    offset: int
+    error: BrokerError | None = None
+
+
+async def list_groups(client: ClusterClient, deadline_ms: int) -> list[str]:
+    """The groups that have offsets in ZooKeeper."""
+    answer = await client.call_any(ListGroupsRequest(in_zookeeper=True), deadline_ms)
+    assert isinstance(answer, ListGroupsResponse)
+    return sorted(group.group_id for group in answer.groups)
+
+
+async def group_offsets(
+    client: ClusterClient, group_id: str, deadline_ms: int
+) -> dict[TopicPartition, ZooKeeperOffset]:
+    """Of every partition that the group has an offset of; InvalidGroupIdError."""
+    group_in_path_or_raise(group_id)
+    answer = await _settled(client, OffsetFetchRequest(group_id, None, in_zookeeper=True), deadline_ms)
+    assert isinstance(answer, OffsetFetchResponse)
+    return {
+        (tp := TopicPartition(part.topic, part.partition)): ZooKeeperOffset(
+            part.committed_offset, _refusal(tp, part.error_code)
+        )
+        for part in answer.partitions
+    }
+
+
+async def commit_offsets(
+    client: ClusterClient, group_id: str, offsets: Mapping[TopicPartition, int], deadline_ms: int
+) -> None:
+    """Writes them; the first refusal is raised, with those of the other partitions in `others`."""
+    group_in_path_or_raise(group_id)
+    partitions = tuple(OffsetCommitPartition(*tp, offset) for tp, offset in offsets.items())
+    answer = await _settled(client, OffsetCommitRequest(group_id, partitions, in_zookeeper=True), deadline_ms)
+    assert isinstance(answer, OffsetCommitResponse)
+    raise_first(_refusal(TopicPartition(part.topic, part.partition), part.error_code) for part in answer.partitions)
+
+
+def _refusal(tp: TopicPartition, code: int) -> BrokerError | None:
+    error = error_for(code)
+    match error:
+        case None:
+            return None
+        case UnknownTopicOrPartitionError():
+            return UnknownTopicOrPartitionError(f"the cluster has no partition {tp}")
+        case UnknownServerError():
+            return UnknownServerError(f"{tp}: what stands in ZooKeeper cannot be used; a broker's log says why")
+    return type(error)(f"{tp}: {error}")
+
+
+async def _settled(client: ClusterClient, request: Request, deadline_ms: int) -> Response:
+    """An answer without an entry that may be another one soon."""
+    attempt = 0
+    last: BrokerError | None = None
+    while True:
+        try:
+            answer = await client.call_any(request, deadline_ms)
+        except TimeoutError as error:
+            if last is None:
+                raise
+            raise TimeoutError(f"no offsets from ZooKeeper in time (last: {last})") from error
+        assert isinstance(answer, OffsetFetchResponse | OffsetCommitResponse)
+        codes = {part.error_code for part in answer.partitions}
+        last = next((error for error in map(error_for, codes) if isinstance(error, _PASSING)), None)
+        if last is None:
+            return answer
+        await client.backoff(attempt, deadline_ms)
+        attempt += 1

@@ -1,0 +1,38 @@
+"""Asks local brokers whether they serve."""
+
+from __future__ import annotations
+
+import asyncio
+
+from tidelog.errors import TidelogError
+from tidelog.model import Endpoint
+from tidelog.protocol.messages import MetadataRequest, MetadataResponse
+from tidelog.protocol.native.connection import Connection
+
+_CLIENT_ID = "tidelog-up"
+_TIMEOUT_MS = 1_000
+
+
+async def known_brokers(endpoint: Endpoint) -> frozenset[int]:
+    """The ids of the live brokers as the broker there knows them; empty where nobody serves."""
+    try:
+        connection = await Connection.open(endpoint, client_id=_CLIENT_ID, timeout_ms=_TIMEOUT_MS)
+    except TidelogError:
+        return frozenset()
+    try:
+        answer = await connection.call(MetadataRequest(topics=()), timeout_ms=_TIMEOUT_MS)
+    except TidelogError:
+        return frozenset()
+    finally:
+        connection.close()
+    assert isinstance(answer, MetadataResponse)
+    return frozenset(broker.broker_id for broker in answer.brokers)
+
+
+def probe(endpoints: dict[int, Endpoint]) -> dict[int, frozenset[int]]:
+    """For each broker id, whom the broker at its endpoint knows."""
+
+    async def ask_all() -> list[frozenset[int]]:
+        return await asyncio.gather(*map(known_brokers, endpoints.values()))
+
+    return dict(zip(endpoints, asyncio.run(ask_all()), strict=True))

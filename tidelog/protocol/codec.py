@@ -1,0 +1,296 @@
+"""Messages to frames and back (docs/PROTOCOL.md).
+
+A message travels as a list of frames: an envelope, then the record bytes that it refers to. The envelope is one
+msgpack array of a header and a body; each frame more would cost both sides about as much as the whole unpacking.
+A body is the array of its dataclass's fields in their order, without those of later versions than the request's; a
+nested message is a nested array; a `Buffer` field holds the index of the frame with its bytes, and every such frame is
+referred to exactly once, in order. Coders are compiled once for each class and version from its annotations.
+
+Whatever a peer sends, decoding either gives a whole, well-typed message or raises ProtocolError.
+"""
+
+from __future__ import annotations
+
+import re
+import types
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields
+from functools import cache
+from itertools import product
+from operator import attrgetter
+from typing import Any, NamedTuple, TypeVar, Union, get_args, get_origin, get_type_hints
+
+import msgpack
+
+from tidelog.errors import ProtocolError
+from tidelog.frozen_dataclass import version_of
+from tidelog.model import Buffer
+from tidelog.protocol.messages import Message
+
+#: No frame may be larger; ZeroMQ refuses it before allocating.
+MAX_FRAME_BYTES = 64 * 1024 * 1024
+#: Envelopes of requests, of clients and of brokers. What one holds can take seventy times its bytes in memory, and the
+#: loop for as long as it takes to make all that.
+MAX_CLIENT_ENVELOPE_BYTES = 1 << 20
+MAX_BROKER_ENVELOPE_BYTES = 16 << 20
+#: Bytes of a string in an envelope, as UTF-8.
+MAX_STRING = 32767
+
+#: Stands for the version in which messages have all their fields.
+NEWEST = 1 << 15
+
+_FRAMING = 0
+_INT64 = 1 << 63
+_UINT64_TAG = 0xCF
+#: How every number beyond 63 bits begins, and sometimes something else.
+_HUGE_NUMBER = re.compile(b"\xcf[\x80-\xff]")
+
+M = TypeVar("M", bound=Message)
+
+
+class RequestHeader(NamedTuple):
+    """What stands before the body of a request.
+
+    deadline_ms       on the addressee's own monotonic clock, learned in the handshake; −1 in the handshake itself
+    sender_epoch      the sending broker's epoch (czxid of its registration), −1 from clients
+    addressee_epoch   the epoch of the broker that this is meant for, −1 for whichever it has
+    """
+
+    api_key: int
+    api_version: int
+    correlation_id: int
+    client_id: str
+    cluster_id: str
+    deadline_ms: int
+    sender_epoch: int
+    addressee_epoch: int
+
+
+class ResponseHeader(NamedTuple):
+    """What stands before the body of a response. With an `error_code` ≠ 0 no body follows."""
+
+    correlation_id: int
+    error_code: int
+    error_message: str | None
+
+
+# The types of all fields at once, the framing's first: one comparison for each header.
+_Types = frozenset[tuple[type, ...]]
+_REQUEST_TYPES: _Types = frozenset({(int, int, int, int, str, str, int, int, int)})
+_RESPONSE_TYPES: _Types = frozenset({(int, int, int, str), (int, int, int, type(None))})
+
+
+class Body:
+    """A body that came, before anybody knows what it is: its array, and the frames of record bytes."""
+
+    __slots__ = ("_frames", "_next", "_value")
+
+    def __init__(self, value: Any, frames: Sequence[Buffer] = ()) -> None:
+        self._value = value
+        self._frames = frames
+        self._next = 0
+
+    def read(self, cls: type[M], version: int = NEWEST) -> M:
+        """The message, once; ProtocolError if this is not one `cls` of that version, whole and nothing more."""
+        kind: Any = cls
+        message: M = _message_coder(kind, version).decode(self._value, self)
+        if self._next != len(self._frames):
+            raise ProtocolError(f"{cls.__name__}: {len(self._frames) - self._next} frames that nothing refers to")
+        return message
+
+    def take(self, index: int) -> Buffer:
+        """The record bytes that a field refers to: the next frame, or else a ProtocolError."""
+        if index != self._next or index >= len(self._frames):
+            raise ProtocolError("a records field does not refer to the next frame")
+        self._next += 1
+        return self._frames[index]
+
+
+def encode(
+    header: RequestHeader | ResponseHeader, message: Message | None = None, version: int = NEWEST
+) -> list[Buffer]:
+    """The frames of a message: the envelope, and the record bytes uncopied. `version` is that of the request.
+
+    ProtocolError where no peer would take it.
+    """
+    if message is None:
+        return [_pack(((_FRAMING, *header),))]
+    attachments: list[Buffer] = []
+    kind: Any = type(message)
+    body = _message_coder(kind, version).encode(message, attachments)
+    return [_pack(((_FRAMING, *header), body)), *attachments]
+
+
+def decode_request(frames: Sequence[Buffer]) -> tuple[RequestHeader, Body]:
+    """ProtocolError if the frames are no request at all."""
+    fields, body = _decode(frames, _REQUEST_TYPES)
+    return RequestHeader._make(fields), body
+
+
+def decode_response(frames: Sequence[Buffer]) -> tuple[ResponseHeader, Body]:
+    """ProtocolError if the frames are no response at all."""
+    fields, body = _decode(frames, _RESPONSE_TYPES)
+    return ResponseHeader._make(fields), body
+
+
+def _decode(frames: Sequence[Buffer], allowed: _Types) -> tuple[list[Any], Body]:
+    envelope = _unpack(frames[0]) if frames else None
+    if type(envelope) is not list or not 1 <= len(envelope) <= 2:
+        raise ProtocolError("not a message of this protocol")
+    header, body = envelope[0], envelope[1] if len(envelope) == 2 else None
+    if type(header) is not list or tuple(map(type, header)) not in allowed or header[0] != _FRAMING:
+        raise ProtocolError("not a header of this protocol")
+    # Only this tag can bring a number beyond our 64 signed bits; envelopes without such bytes need no look.
+    if _UINT64_TAG in bytes(frames[0]) and _HUGE_NUMBER.search(frames[0]):
+        if _has_huge_number(header):
+            raise ProtocolError("a header with a number of more than 64 bits and a sign")
+        if _has_huge_number(body):
+            body = None  # which is no message
+    del header[0]
+    return header, Body(body, frames[1:])
+
+
+def _pack(envelope: tuple[Any, ...]) -> bytes:
+    try:
+        packed: bytes = msgpack.packb(envelope)
+    except (UnicodeEncodeError, OverflowError) as error:
+        raise ProtocolError(f"this cannot be sent: {error}") from None
+    # Only a long envelope can hold a string that is too long: the others, nearly all, need no look.
+    if len(packed) > MAX_STRING:
+        try:
+            _unpack(packed)
+        except ProtocolError:
+            raise ProtocolError(f"a text of more than {MAX_STRING} bytes cannot be sent") from None
+    return packed
+
+
+def _unpack(frame: Buffer) -> Any:
+    """What is in the frame; no string is too long."""
+    try:
+        return msgpack.unpackb(frame, strict_map_key=False, max_str_len=MAX_STRING)
+    except (ValueError, TypeError, RecursionError) as error:  # msgpack's own errors derive from ValueError
+        raise ProtocolError(f"not msgpack, or a string that is too long: {type(error).__name__}") from None
+
+
+def _has_huge_number(value: Any) -> bool:
+    if isinstance(value, list):
+        return any(map(_has_huge_number, value))
+    if isinstance(value, dict):
+        return any(map(_has_huge_number, value)) or any(map(_has_huge_number, value.values()))
+    return isinstance(value, int) and value >= _INT64
+
+
+@dataclass(frozen=True, slots=True)
+class _Coder:
+    """How one type travels.
+
+    wire     the types of Python that msgpack may make of it; whoever holds a value checks that before decoding
+    encode   None where the value travels as it is
+    decode   None where the wire's type says it all
+    """
+
+    wire: frozenset[type]
+    encode: Callable[[Any, list[Buffer]], Any] | None = None
+    decode: Callable[[Any, Body], Any] | None = None
+
+
+class _MessageCoder(NamedTuple):
+    encode: Callable[[Any, list[Buffer]], list[Any]]
+    decode: Callable[[Any, Body], Any]
+
+
+_LIST = frozenset({list})
+_DICT = frozenset({dict})
+
+
+@cache
+def _coder(annotation: Any, version: int) -> _Coder:
+    """The coder of one type, compiled at its first use."""
+    if isinstance(annotation, type) and issubclass(annotation, Message):
+        kind: Any = annotation
+        return _Coder(_LIST, *_message_coder(kind, version))
+    if annotation == Buffer:
+        return _Coder(frozenset({int}), _attach, lambda value, body: body.take(value))
+    if annotation in (int, bool, str, bytes):
+        return _Coder(frozenset({annotation}))
+    origin, arguments = get_origin(annotation), get_args(annotation)
+    if origin in (Union, types.UnionType):
+        return _optional_coder(arguments, version)
+    if origin is tuple and arguments[1:] == (...,):
+        return _tuple_coder(_coder(arguments[0], version))
+    if origin is dict:
+        return _dict_coder(_coder(arguments[0], version), _coder(arguments[1], version))
+    raise TypeError(f"a message field cannot be of type {annotation}")
+
+
+def _attach(value: Buffer, attachments: list[Buffer]) -> int:
+    attachments.append(value)
+    return len(attachments) - 1
+
+
+def _optional_coder(arguments: tuple[Any, ...], version: int) -> _Coder:
+    members = [a for a in arguments if a is not types.NoneType]
+    inner = _coder(Buffer if set(members) == set(get_args(Buffer)) else members[0], version)
+    encode, decode = inner.encode, inner.decode
+    return _Coder(
+        inner.wire | {types.NoneType},
+        encode and (lambda value, attachments: None if value is None else encode(value, attachments)),
+        decode and (lambda value, body: None if value is None else decode(value, body)),
+    )
+
+
+def _tuple_coder(item: _Coder) -> _Coder:
+    wire, encode_item, decode_item = item.wire, item.encode, item.decode
+
+    def decode(value: list[Any], body: Body) -> tuple[Any, ...]:
+        if not wire.issuperset(map(type, value)):
+            raise ProtocolError("an array field holds something else")
+        return tuple(value) if decode_item is None else tuple([decode_item(each, body) for each in value])
+
+    return _Coder(
+        _LIST,
+        encode_item and (lambda value, attachments: [encode_item(each, attachments) for each in value]),
+        decode,
+    )
+
+
+def _dict_coder(key: _Coder, item: _Coder) -> _Coder:
+    decode_item = item.decode
+    if key.encode or key.decode or item.encode:
+        raise TypeError("maps in messages hold scalars or tuples of them")
+
+    def decode(value: dict[Any, Any], body: Body) -> dict[Any, Any]:
+        if not key.wire.issuperset(map(type, value)) or not item.wire.issuperset(map(type, value.values())):
+            raise ProtocolError("a map field holds something else")
+        return value if decode_item is None else {k: decode_item(v, body) for k, v in value.items()}
+
+    return _Coder(_DICT, None, decode)
+
+
+@cache
+def _message_coder(cls: type[Message], version: int) -> _MessageCoder:
+    hints = get_type_hints(cls)
+    every = fields(cls)  # type: ignore[arg-type]  # every concrete message is a dataclass
+    names = [f.name for f in every if version_of(f) <= version]
+    assert names == [f.name for f in every[: len(names)]], "fields of later versions come last"
+    coders = [_coder(hints[name], version) for name in names]
+    encoders = [(index, coder.encode) for index, coder in enumerate(coders) if coder.encode]
+    decoders = [(index, coder.decode) for index, coder in enumerate(coders) if coder.decode]
+    # All types at once: one comparison instead of a call for each field.
+    allowed = frozenset(product(*(coder.wire for coder in coders)))
+    values_of = attrgetter(*names) if len(names) > 1 else lambda message: [getattr(message, name) for name in names]
+
+    def encode(message: Any, attachments: list[Buffer]) -> list[Any]:
+        values = list(values_of(message))
+        for index, encode_field in encoders:
+            values[index] = encode_field(values[index], attachments)
+        return values
+
+    def decode(values: Any, body: Body) -> Message:
+        if type(values) is not list or tuple(map(type, values)) not in allowed:
+            raise ProtocolError(f"{cls.__name__}: not its {len(names)} fields, or not their types")
+        for index, decode_field in decoders:
+            values[index] = decode_field(values[index], body)
+        return cls(*values)
+
+    return _MessageCoder(encode, decode)

@@ -1,0 +1,109 @@
+"""The asking side's line: the only module that touches ZeroMQ there.
+
+ZeroMQ by itself is not reliable RPC: it reconnects behind one's back, and what was queued before a partition arrives
+after it. So a `Dealer` is one DEALER socket for one life of one TCP connection. It never reconnects; nothing can
+outlive it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+import zmq
+from zmq.utils.monitor import parse_monitor_message
+
+from tidelog.errors import OverloadedError
+from tidelog.model import Buffer, Endpoint
+from tidelog.protocol.native.sockets import (
+    READ_BATCH,
+    descriptor_of,
+    has_input,
+    open_socket,
+    receive_message,
+    send_message,
+)
+
+_GONE = zmq.EVENT_DISCONNECTED | zmq.EVENT_CLOSED | zmq.EVENT_CONNECT_RETRIED | zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
+_GONE |= zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL | zmq.EVENT_HANDSHAKE_FAILED_AUTH
+
+
+class Line(Protocol):
+    """One life of one connection, seen from who opened it. Messages come in order, or the line ends."""
+
+    def send(self, frames: Sequence[Buffer]) -> None:
+        """Without waiting, and before anybody has answered there; OverloadedError where too much waits."""
+
+    def close(self) -> None:
+        """Nobody is told of anything any more. Idempotent."""
+
+
+#: Opens a line to an address, with what is to be called with each message, and once when the line has ended by itself;
+#: both in later turns of the loop.
+Dial = Callable[[Endpoint, Callable[[Sequence[Buffer]], None], Callable[[], None]], Line]
+
+
+class Dealer:
+    """A `Line` over ZeroMQ."""
+
+    def __init__(
+        self, address: Endpoint, on_message: Callable[[Sequence[Buffer]], None], on_ended: Callable[[], None]
+    ) -> None:
+        self._address = address
+        self._on_message = on_message
+        self._on_ended = on_ended
+        self._loop = asyncio.get_running_loop()
+        self._open = True
+        self._reading = False
+        self._socket = open_socket(zmq.DEALER)
+        self._socket.setsockopt(zmq.RECONNECT_IVL, -1)
+        self._monitor: zmq.Socket[bytes] = self._socket.get_monitor_socket(_GONE)
+        self._loop.add_reader(descriptor_of(self._monitor), self._on_monitor)
+        self._loop.add_reader(descriptor_of(self._socket), self._on_readable)
+        self._socket.connect(f"tcp://{address}")
+        # The descriptor announces only changes: what has happened by now is looked at once.
+        self._loop.call_soon(self._on_monitor)
+
+    def send(self, frames: Sequence[Buffer]) -> None:
+        try:
+            send_message(self._socket, frames)
+        except zmq.Again:
+            raise OverloadedError(f"the queue to {self._address} is full") from None
+        # A send may have swallowed what the descriptor would announce.
+        if not self._reading and has_input(self._socket):
+            self._loop.call_soon(self._on_readable)
+
+    def close(self) -> None:
+        if not self._open:
+            return
+        self._open = False
+        if not self._loop.is_closed():
+            self._loop.remove_reader(descriptor_of(self._monitor))
+            self._loop.remove_reader(descriptor_of(self._socket))
+        self._socket.disable_monitor()
+        self._monitor.close(linger=0)
+        self._socket.close(linger=0)
+
+    def _on_readable(self) -> None:
+        if not self._open:
+            return
+        self._reading = True  # what is sent meanwhile needs no look of its own
+        try:
+            for _ in range(READ_BATCH):
+                frames = receive_message(self._socket)
+                if frames is None:
+                    return
+                self._on_message(frames)
+                if not self._open or not has_input(self._socket):
+                    return
+        finally:
+            self._reading = False
+        self._loop.call_soon(self._on_readable)
+
+    def _on_monitor(self) -> None:
+        while self._open and has_input(self._monitor):
+            event = parse_monitor_message(self._monitor.recv_multipart(zmq.NOBLOCK))
+            if event["event"] & _GONE:
+                self._on_ended()
+                return
