@@ -9,6 +9,7 @@ COPY tidelog ./tidelog
 COPY storage ./storage
 COPY cluster ./cluster
 COPY node ./node
+COPY verify ./verify
 RUN pip install --no-cache-dir --root-user-action=ignore . && rm -rf /usr/src/tidelog/*
 
 WORKDIR /var/lib/tidelog

@@ -112,7 +112,7 @@ class RealEnvironment:
             return NO_EVENTS, lambda: None
         # Late: of a hundred brokers one keeps a history.
         from node.events.history_file import EventRecorder, HistoryFile, Tracebacks
-        from tidelog.checker.broker_events import Broker
+        from tidelog.history.broker_events import Broker
 
         loop = asyncio.get_running_loop()
         name = str(settings.broker_id)

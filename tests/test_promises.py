@@ -5,13 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
-from simulation.kinds import Kind
-from simulation.run import JUDGED
-
 from tests.operations import ROOT, section
-from tidelog.chaos.faults import catalogue
-from tidelog.chaos.report.promises import PROMISES
-from tidelog.checker.checker import INVARIANTS
+from verify.chaos.faults import catalogue
+from verify.chaos.report.promises import PROMISES
+from verify.checker.checker import INVARIANTS
+from verify.simulation.fault_kinds import Kind
+from verify.simulation.run import JUDGED
 
 SECTION = section("What stands behind the promises")
 ROWS = catalogue()

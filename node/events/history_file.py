@@ -11,9 +11,9 @@ from pathlib import Path
 
 from cluster.replication.partition import UNKNOWN_OFFSET, IsrProposal, Partition
 from node.events.recorder import Events
-from tidelog.checker import broker_events
-from tidelog.checker.broker_events import Broker, BrokerEvent
-from tidelog.checker.history import HistoryWriter
+from tidelog.history import broker_events
+from tidelog.history.broker_events import Broker, BrokerEvent
+from tidelog.history.history_files import HistoryWriter
 from tidelog.model import TopicPartition
 from tidelog.protocol.messages import ApiKey
 

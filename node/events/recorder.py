@@ -12,7 +12,7 @@ from tidelog.model import TopicPartition
 
 
 class Events:
-    """Keeps nothing. The names are those of `tidelog.checker.broker_events`.
+    """Keeps nothing. The names are those of `tidelog.history.broker_events`.
 
     become_leader     the partition is led from here on, in its epoch and version; the log ends there
     become_follower   it is followed

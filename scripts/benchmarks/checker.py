@@ -11,7 +11,7 @@ from pathlib import Path
 from benchmarks.figures import Benchmark, Figure, NotMeasured
 from benchmarks.lab import Lab
 from benchmarks.run_on_file import write_run
-from tidelog.checker.run_directory import RunDirectory
+from verify.checker.run_directory import RunDirectory
 
 _WRITES = 1_000_000
 _READERS = 3

@@ -9,12 +9,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from tidelog.checker.broker_events import Ack, Append, BecomeLeader, Broker, HighWatermark
-from tidelog.checker.columns import SEQUENCE_BITS
-from tidelog.checker.history import HistoryWriter, history_path
-from tidelog.checker.logs import READ, EpochStart, FinalLog, StoredBatch, write_final_log
-from tidelog.checker.operations import Client, LatestOk, LookUpOk, ProduceInvoked, ProduceOk, Read
+from tidelog.history.broker_events import Ack, Append, BecomeLeader, Broker, HighWatermark
+from tidelog.history.columns import SEQUENCE_BITS
+from tidelog.history.history_files import HistoryWriter, history_path
+from tidelog.history.operations import Client, LatestOk, LookUpOk, ProduceInvoked, ProduceOk, Read
 from tidelog.model import TopicPartition
+from verify.checker.logs import READ, EpochStart, FinalLog, StoredBatch, write_final_log
 
 _T0_MS: Final = 1_700_000_000_000
 _STEP_NS: Final = 100_000

@@ -8,7 +8,6 @@ from functools import cache
 from pathlib import Path
 
 from crc32c import crc32c
-from simulation.crashable_files import CrashableFiles
 
 from fuzzing.target import Target, check
 from storage import partition_metadata
@@ -22,6 +21,7 @@ from storage.producers.producer_snapshots import CRC_COVERS_FROM, decode_snapsho
 from storage.producers.producer_state import BatchMetadata, Producer, ProducerState
 from tidelog.errors import TidelogError
 from tidelog.records import decode_records, encode_batch, iter_headers
+from verify.simulation.disks.crashable_files import CrashableFiles
 
 _DIRECTORY = Path("/data")
 _LOG = _DIRECTORY / "t-0"

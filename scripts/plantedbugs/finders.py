@@ -96,7 +96,7 @@ class Suite:
 class Simulator:
     """All its seeds in one go, to the first that fails; the program ends with 1 then, and says which."""
 
-    module: str = "simulation"
+    module: str = "verify.simulation"
 
     def look(self, tree: Path, arguments: Sequence[str], bounds: Bounds, watch: Watch) -> Finding:
         ended = self._run(tree, ("--seeds", str(bounds.runs), *arguments), bounds, watch)

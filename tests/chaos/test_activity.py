@@ -7,11 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from tidelog.chaos.activity import Activity
-from tidelog.chaos.tail import HistoryTail
-from tidelog.checker.broker_events import Append, Broker, HighWatermark, Registered, Session
-from tidelog.checker.history import HistoryWriter, history_path
-from tidelog.checker.operations import (
+from tidelog.history.broker_events import Append, Broker, HighWatermark, Registered, Session
+from tidelog.history.history_files import HistoryWriter, history_path
+from tidelog.history.operations import (
     Client,
     LatestOk,
     ProduceFailed,
@@ -22,6 +20,8 @@ from tidelog.checker.operations import (
     ReadFailed,
 )
 from tidelog.model import TopicPartition
+from verify.chaos.results.activity import Activity
+from verify.chaos.results.tail import HistoryTail
 
 TP = TopicPartition("t", 0)
 MS = 1_000_000

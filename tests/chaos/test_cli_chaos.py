@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tidelog.chaos.scenarios import SCENARIOS
 from tidelog.cli.program import run
+from verify.chaos.scenarios import SCENARIOS
 
 
 @pytest.fixture(autouse=True)

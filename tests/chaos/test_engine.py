@@ -10,9 +10,9 @@ import pytest
 
 from node.handlers.config_descriptions import describe_broker
 from node.settings import BrokerSettings
-from tidelog.chaos.container_target import reachable, settings_of
-from tidelog.chaos.engine import find_engine, of_inspection
 from tidelog.errors import LocalError
+from verify.chaos.targets.container_target import reachable, settings_of
+from verify.chaos.targets.engine import find_engine, of_inspection
 
 COMPOSE = Path(__file__).parents[2] / "compose"
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from tests.tidelog.clients import a_consumer, put
 from tests.tidelog.fake_cluster import FakeCluster
 from tests.virtual_time import on_virtual_time
-from tidelog.chaos.final_logs import read_leaders
-from tidelog.chaos.payload import make_id, payload
-from tidelog.checker.columns import DAMAGED
-from tidelog.checker.logs import READ
+from tidelog.history.columns import DAMAGED
 from tidelog.model import TopicPartition
+from verify.chaos.payload import make_id, payload
+from verify.chaos.results.final_logs import read_leaders
+from verify.checker.logs import READ
 
 TPS = [TopicPartition("t", 0), TopicPartition("t", 1)]
 

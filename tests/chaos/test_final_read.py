@@ -10,17 +10,17 @@ from typing import cast
 
 import pytest
 
-from tidelog.chaos import run
-from tidelog.chaos.course import Reporter
-from tidelog.chaos.fault import Need
-from tidelog.chaos.load import Load
-from tidelog.chaos.run import Request, Result, _Ordeal
-from tidelog.chaos.scenarios import SCENARIOS
-from tidelog.chaos.targets import Cluster
-from tidelog.chaos.verdict import UNPROVED
-from tidelog.checker.verdict import Verdict
 from tidelog.errors import LocalError, TidelogError, TimeoutError
 from tidelog.model import TopicPartition
+from verify.chaos import run
+from verify.chaos.fault import Need
+from verify.chaos.load import Load
+from verify.chaos.results.verdict import UNPROVED
+from verify.chaos.run import Request, Result, _Ordeal
+from verify.chaos.runner import Reporter
+from verify.chaos.scenarios import SCENARIOS
+from verify.chaos.targets.process_target import Cluster
+from verify.checker.verdict import Verdict
 
 
 @dataclass

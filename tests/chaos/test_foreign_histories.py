@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tidelog.chaos import foreign_histories
+from verify.chaos.results import foreign_histories
 
 
 def test_what_is_followed_grows_and_what_was_taken_does_not(tmp_path: Path) -> None:

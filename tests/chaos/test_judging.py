@@ -7,10 +7,10 @@ from pathlib import Path
 
 from tests.checker.little_log import MS, random_story
 from tests.checker.written_run import write_run
-from tidelog.chaos.course import LEAST_DURING, MOST_HEALING_S
-from tidelog.chaos.injections import Injection, Outcome
-from tidelog.chaos.judging import judge, window_of
-from tidelog.checker.invariant import Window
+from verify.chaos.injections import Injection, Outcome
+from verify.chaos.results.judging import judge, window_of
+from verify.chaos.runner import LEAST_DURING, MOST_HEALING_S
+from verify.checker.invariant import Window
 
 S = 1_000_000_000
 BIT = Injection(

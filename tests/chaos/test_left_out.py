@@ -10,13 +10,13 @@ from typing import Any, Self, cast
 
 import pytest
 
-from tidelog.chaos import run
-from tidelog.chaos.course import LEAST_RATE, Reporter
-from tidelog.chaos.load import Load
-from tidelog.chaos.run import Request, _Ordeal
-from tidelog.chaos.scenarios import SCENARIOS
-from tidelog.chaos.targets import Cluster
 from tidelog.model import TopicPartition
+from verify.chaos import run
+from verify.chaos.load import Load
+from verify.chaos.run import Request, _Ordeal
+from verify.chaos.runner import LEAST_RATE, Reporter
+from verify.chaos.scenarios import SCENARIOS
+from verify.chaos.targets.process_target import Cluster
 
 NOBODY = "127.0.0.1:1"
 

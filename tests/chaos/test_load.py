@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tidelog.chaos.load import TOPICS, Load, LoadTopic, Part, Times
+from verify.chaos.load import TOPICS, Load, LoadTopic, Part, Times
 
 
 def test_a_part_travels_as_json() -> None:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidelog.chaos.payload import SMALLEST_BYTES, id_of, make_id, payload, producer_of, sequence_of
+from verify.chaos.payload import SMALLEST_BYTES, id_of, make_id, payload, producer_of, sequence_of
 
 IDS = st.builds(make_id, st.integers(0, (1 << 23) - 1), st.integers(0, (1 << 40) - 1))
 SIZES = st.integers(SMALLEST_BYTES, 300)

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from tidelog.chaos.report.axis import Axis
+from verify.chaos.report.axis import Axis
 
 
 def texts(seconds: float, level: int) -> list[str]:

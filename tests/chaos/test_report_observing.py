@@ -4,11 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tidelog.chaos.injections import Injection, Outcome
-from tidelog.chaos.report.availability import Gap, meanwhile, unavailable
-from tidelog.chaos.report.facts import Level, RunFacts, Span
-from tidelog.chaos.report.observing import Observer
-from tidelog.checker.broker_events import (
+from tidelog.history.broker_events import (
     BecomeFollower,
     BecomeLeader,
     Broker,
@@ -19,9 +15,13 @@ from tidelog.checker.broker_events import (
     Resources,
     Session,
 )
-from tidelog.checker.events import Event, Header
-from tidelog.checker.operations import Client, ProduceInvoked, ProduceOk, ProduceUnknown, Read
+from tidelog.history.events import Event, Header
+from tidelog.history.operations import Client, ProduceInvoked, ProduceOk, ProduceUnknown, Read
 from tidelog.model import TopicPartition
+from verify.chaos.injections import Injection, Outcome
+from verify.chaos.report.availability import Gap, meanwhile, unavailable
+from verify.chaos.report.facts import Level, RunFacts, Span
+from verify.chaos.report.observing import Observer
 
 TP = TopicPartition("orders", 0)
 SECOND = 1_000_000_000

@@ -10,18 +10,18 @@ from pathlib import Path
 import pytest
 
 from tests.chaos.told_run import START, ToldRun, at, fault_line, verdict
-from tidelog.chaos.injections import Injection, Outcome
-from tidelog.chaos.report import write_report
-from tidelog.chaos.report.__main__ import main
-from tidelog.chaos.report.facts import Moments, PartitionFacts, RunFacts, Span
-from tidelog.chaos.report.page import page
-from tidelog.chaos.report.promises import PROMISES
-from tidelog.chaos.report.verdict import headline
-from tidelog.chaos.verdict import count_rows
-from tidelog.checker.findings import Finding
-from tidelog.checker.verdict import Row, Verdict
 from tidelog.errors import HistoryError
 from tidelog.model import TopicPartition
+from verify.chaos.injections import Injection, Outcome
+from verify.chaos.report import write_report
+from verify.chaos.report.__main__ import main
+from verify.chaos.report.facts import Moments, PartitionFacts, RunFacts, Span
+from verify.chaos.report.page import page
+from verify.chaos.report.promises import PROMISES
+from verify.chaos.report.verdict import headline
+from verify.chaos.results.verdict import count_rows
+from verify.checker.findings import Finding
+from verify.checker.verdict import Row, Verdict
 
 STORY = Path(__file__).parent / "report_story.txt"
 EVIL = "</script><img src=x onerror=alert(1)>\"'&"

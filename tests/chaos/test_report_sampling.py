@@ -8,8 +8,8 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidelog.chaos.report.facts import Level, Moments, Span
-from tidelog.chaos.report.sampling import (
+from verify.chaos.report.facts import Level, Moments, Span
+from verify.chaos.report.sampling import (
     Slices,
     counted,
     gaps,

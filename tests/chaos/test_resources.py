@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from tidelog.chaos import resources
-from tidelog.chaos.resources import ResourceCounts, as_of_controllers
-from tidelog.checker.broker_events import Resources
-from tidelog.checker.history import read_history
+from tidelog.history.broker_events import Resources
+from tidelog.history.history_files import read_history
 from tidelog.local.state import BrokerState
+from verify.chaos.results import resources
+from verify.chaos.results.resources import ResourceCounts, as_of_controllers
 
 #: No process has a greater number.
 _GONE = 1 << 22

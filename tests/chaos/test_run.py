@@ -8,15 +8,15 @@ from typing import cast
 
 import pytest
 
-from tidelog.chaos import run
-from tidelog.chaos.course import Reporter
-from tidelog.chaos.load import Load
-from tidelog.chaos.report.reading import read_about
-from tidelog.chaos.run import Request, _Ordeal, had
-from tidelog.chaos.scenarios import SCENARIOS
-from tidelog.chaos.targets import Cluster
-from tidelog.chaos.workplace import Workplace
 from tidelog.errors import LocalError
+from verify.chaos import run
+from verify.chaos.load import Load
+from verify.chaos.report.reading import read_about
+from verify.chaos.run import Request, _Ordeal, had
+from verify.chaos.run_directory import Workplace
+from verify.chaos.runner import Reporter
+from verify.chaos.scenarios import SCENARIOS
+from verify.chaos.targets.process_target import Cluster
 
 REQUEST = Request(SCENARIOS["leader-kill"], ("F1", "F6"), 1, 30.0, Load())
 

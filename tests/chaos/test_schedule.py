@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidelog.chaos.scenarios import SCENARIOS, row_number, rows_of
-from tidelog.chaos.schedule import Step, schedule
+from verify.chaos.scenarios import SCENARIOS, row_number, rows_of
+from verify.chaos.schedule import Step, schedule
 
 ROWS = ["F1", "F2", "F7", "F20", "F43"]
 seeds = st.integers(0, 2**63 - 1)

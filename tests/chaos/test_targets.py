@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from tidelog.chaos.container_target import ContainerTarget
-from tidelog.chaos.fault import Fault, Need
-from tidelog.chaos.faults import catalogue
-from tidelog.chaos.targets import Cluster, LocalTarget
-from tidelog.chaos.undo import UndoFile
 from tidelog.local.cluster import LocalCluster
 from tidelog.local.state import BrokerState, ClusterState, ProcessState, save_state
+from verify.chaos.fault import Fault, Need
+from verify.chaos.faults import catalogue
+from verify.chaos.targets.container_target import ContainerTarget
+from verify.chaos.targets.process_target import Cluster, LocalTarget
+from verify.chaos.targets.undo import UndoFile
 
 #: Whose harm lies in files of brokers or of ZooKeeper, where nothing tells a later run how to put it back.
 DAMAGES = {"F42", "F46", "F47", "F48", "F49", "F53"}

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from tests.processes.harness.waiting import wait_for
-from tidelog.chaos.undo import UNDO_FILE, UndoFile
 from tidelog.local.processes.process import Process
+from verify.chaos.targets.undo import UNDO_FILE, UndoFile
 
 
 @pytest.fixture

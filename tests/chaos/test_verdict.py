@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tidelog.chaos.injections import Injection, Outcome
-from tidelog.chaos.verdict import BROKEN, KEPT, UNPROVED, RowCount, count_rows, exit_status, shortcomings
-from tidelog.checker.verdict import Row, Verdict
 from tidelog.model import TopicPartition
+from verify.chaos.injections import Injection, Outcome
+from verify.chaos.results.verdict import BROKEN, KEPT, UNPROVED, RowCount, count_rows, exit_status, shortcomings
+from verify.checker.verdict import Row, Verdict
 
 KEYS = [f"I{number}" for number in range(1, 23)]
 

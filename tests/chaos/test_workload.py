@@ -7,11 +7,11 @@ import signal
 from collections.abc import Callable
 from pathlib import Path
 
-from tidelog.chaos.load import Load
-from tidelog.chaos.workload import Workload
-from tidelog.checker.history import history_path, read_history
-from tidelog.checker.operations import Client
-from tidelog.checker.run_directory import RunDirectory
+from tidelog.history.history_files import history_path, read_history
+from tidelog.history.operations import Client
+from verify.chaos.load import Load
+from verify.chaos.workload import Workload
+from verify.checker.run_directory import RunDirectory
 
 #: Nobody listens there.
 NOWHERE = "127.0.0.1:1"

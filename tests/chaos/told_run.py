@@ -9,8 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tidelog.chaos.payload import make_id
-from tidelog.checker.broker_events import (
+from tidelog.history.broker_events import (
     BecomeFollower,
     BecomeLeader,
     Broker,
@@ -19,10 +18,11 @@ from tidelog.checker.broker_events import (
     IsrChange,
     Session,
 )
-from tidelog.checker.history import HistoryWriter, history_path
-from tidelog.checker.operations import Client, ProduceInvoked, ProduceOk, ProduceUnknown, Read
-from tidelog.checker.verdict import Row, Verdict
+from tidelog.history.history_files import HistoryWriter, history_path
+from tidelog.history.operations import Client, ProduceInvoked, ProduceOk, ProduceUnknown, Read
 from tidelog.model import TopicPartition
+from verify.chaos.payload import make_id
+from verify.checker.verdict import Row, Verdict
 
 SECOND = 1_000_000_000
 #: No clock of a machine begins at 0.

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from tidelog.checker.broker_events import Broker
-from tidelog.checker.checker import Checker
-from tidelog.checker.events import Event
-from tidelog.checker.invariant import Ending
-from tidelog.checker.operations import Client
-from tidelog.checker.verdict import Verdict
+from tidelog.history.broker_events import Broker
+from tidelog.history.events import Event
+from tidelog.history.operations import Client
+from verify.checker.checker import Checker
+from verify.checker.invariant import Ending
+from verify.checker.verdict import Verdict
 
 _CLIENT: Final = Client("client")
 _NOTHING: Final = Ending()

@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from tidelog.checker.broker_events import (
+from tidelog.history.broker_events import (
     Ack,
     Append,
     BecomeFollower,
@@ -23,13 +23,9 @@ from tidelog.checker.broker_events import (
     Reject,
     Resources,
 )
-from tidelog.checker.checker import Checker
-from tidelog.checker.events import Event, Header
-from tidelog.checker.facts import Source
-from tidelog.checker.group_operations import Assigned, CommitFailed, CommitOk, CommittedOk, CommitUnknown
-from tidelog.checker.invariant import Ending, Window
-from tidelog.checker.logs import READ, EpochStart, FinalLog, StoredBatch
-from tidelog.checker.operations import (
+from tidelog.history.events import Event, Header
+from tidelog.history.group_operations import Assigned, CommitFailed, CommitOk, CommittedOk, CommitUnknown
+from tidelog.history.operations import (
     Client,
     LatestOk,
     LookUpOk,
@@ -39,8 +35,12 @@ from tidelog.checker.operations import (
     ProduceUnknown,
     Read,
 )
-from tidelog.checker.verdict import Verdict
 from tidelog.model import TopicPartition
+from verify.checker.checker import Checker
+from verify.checker.facts import Source
+from verify.checker.invariant import Ending, Window
+from verify.checker.logs import READ, EpochStart, FinalLog, StoredBatch
+from verify.checker.verdict import Verdict
 
 TPS = [TopicPartition("t", 0), TopicPartition("t", 1)]
 #: Of a topic in which records have keys, and only the last of each key is sure to stay.

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from tests.checker.judging import verdict_on_all
-from tidelog.checker.broker_events import (
+from tidelog.history.broker_events import (
     Ack,
     Append,
     BecomeFollower,
@@ -21,11 +21,11 @@ from tidelog.checker.broker_events import (
     Reject,
     Resources,
 )
-from tidelog.checker.checker import Checker
-from tidelog.checker.events import Event
-from tidelog.checker.invariant import Ending
-from tidelog.checker.verdict import Row
+from tidelog.history.events import Event
 from tidelog.model import TopicPartition
+from verify.checker.checker import Checker
+from verify.checker.invariant import Ending
+from verify.checker.verdict import Row
 
 TP = TopicPartition("t", 0)
 ACK = Ack(9, TP, 4, 2, [1, 2], [3], {1: 5, 2: 5, 3: 5}, [1, 2, 3], 2)

@@ -7,8 +7,8 @@ from array import array
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidelog.checker.by_record import ABSENT, ByRecord
-from tidelog.checker.columns import SEQUENCE_BITS, Column
+from tidelog.history.columns import SEQUENCE_BITS, Column
+from verify.checker.by_record import ABSENT, ByRecord
 
 _FIRST = st.sampled_from((-1, 0, 250, 511, (7 << SEQUENCE_BITS) + 255, (1 << 63) - 300)) | st.integers(0, 700)
 

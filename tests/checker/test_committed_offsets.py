@@ -5,15 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tests.checker.judging import verdict_on
-from tidelog.checker.events import Event
-from tidelog.checker.group_operations import (
-    Assigned,
-    CommitFailed,
-    CommitInvoked,
-    CommitOk,
-    CommittedOk,
-    CommitUnknown,
-)
+from tidelog.history.events import Event
+from tidelog.history.group_operations import Assigned, CommitFailed, CommitInvoked, CommitOk, CommittedOk, CommitUnknown
 from tidelog.model import TopicPartition
 
 TP, OTHER = TopicPartition("t", 0), TopicPartition("t", 1)

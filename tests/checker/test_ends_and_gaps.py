@@ -8,13 +8,9 @@ from dataclasses import replace
 import pytest
 
 from tests.checker.judging import verdict_on, verdict_on_all
-from tidelog.checker.broker_events import BecomeFollower, BecomeLeader, Broker
-from tidelog.checker.checker import Checker
-from tidelog.checker.events import Event
-from tidelog.checker.findings import Finding
-from tidelog.checker.invariant import Ending, Window
-from tidelog.checker.logs import FinalLog
-from tidelog.checker.operations import (
+from tidelog.history.broker_events import BecomeFollower, BecomeLeader, Broker
+from tidelog.history.events import Event
+from tidelog.history.operations import (
     Client,
     EarliestOk,
     LatestOk,
@@ -30,6 +26,10 @@ from tidelog.checker.operations import (
     TrimUnknown,
 )
 from tidelog.model import TopicPartition
+from verify.checker.checker import Checker
+from verify.checker.findings import Finding
+from verify.checker.invariant import Ending, Window
+from verify.checker.logs import FinalLog
 
 TP, OTHER = TopicPartition("t", 0), TopicPartition("t", 1)
 

@@ -8,14 +8,14 @@ from dataclasses import replace
 import pytest
 
 from tests.checker.judging import verdict_on_all
-from tidelog.checker.broker_events import Ack, BecomeLeader
-from tidelog.checker.events import Event
-from tidelog.checker.findings import Finding
-from tidelog.checker.invariant import Ending
-from tidelog.checker.logs import READ, EpochStart, FinalLog, StoredBatch
-from tidelog.checker.operations import ProduceInvoked, ProduceOk, Read, TrimInvoked, TrimOk, TrimUnknown
-from tidelog.checker.verdict import Row, Status
+from tidelog.history.broker_events import Ack, BecomeLeader
+from tidelog.history.events import Event
+from tidelog.history.operations import ProduceInvoked, ProduceOk, Read, TrimInvoked, TrimOk, TrimUnknown
 from tidelog.model import TopicPartition
+from verify.checker.findings import Finding
+from verify.checker.invariant import Ending
+from verify.checker.logs import READ, EpochStart, FinalLog, StoredBatch
+from verify.checker.verdict import Row, Status
 
 TP = TopicPartition("t", 0)
 COMPACTED = frozenset({"t"})

@@ -13,13 +13,13 @@ import pytest
 
 from tests.checker.little_log import random_story
 from tests.checker.mutations import MUTATIONS
-from tidelog.checker.broker_events import Broker, Registered, Session, Truncate
-from tidelog.checker.events import Event, Header
-from tidelog.checker.group_operations import CommitInvoked, CommittedFailed, Revoked
-from tidelog.checker.history import HistoryWriter, history_path, read_history
-from tidelog.checker.lines import of_fields, to_fields
-from tidelog.checker.logs import FinalLog, read_final_log, read_final_logs, write_final_log
-from tidelog.checker.operations import (
+from tidelog.errors import HistoryError
+from tidelog.history.broker_events import Broker, Registered, Session, Truncate
+from tidelog.history.events import Event, Header
+from tidelog.history.group_operations import CommitInvoked, CommittedFailed, Revoked
+from tidelog.history.history_files import HistoryWriter, history_path, read_history
+from tidelog.history.json_lines import of_fields, to_fields
+from tidelog.history.operations import (
     Client,
     EarliestFailed,
     EarliestOk,
@@ -32,8 +32,8 @@ from tidelog.checker.operations import (
     TrimOk,
     TrimUnknown,
 )
-from tidelog.errors import HistoryError
 from tidelog.model import TopicPartition
+from verify.checker.logs import FinalLog, read_final_log, read_final_logs, write_final_log
 
 TP = TopicPartition("t", 0)
 INVOKED = ProduceInvoked(TP, [1, 2], [5, 6], [100, 110])

@@ -9,14 +9,14 @@ import pytest
 
 from tests.checker.judging import verdict_on
 from tests.checker.little_log import random_story
-from tidelog.checker.broker_events import BecomeLeader, Broker, HighWatermark
-from tidelog.checker.checker import Checker
-from tidelog.checker.group_operations import Assigned, CommitInvoked, CommitOk, CommittedOk
-from tidelog.checker.invariant import Ending
-from tidelog.checker.logs import READ, FinalLog
-from tidelog.checker.operations import Client, ProduceInvoked, ProduceOk, Read
-from tidelog.checker.verdict import Status
+from tidelog.history.broker_events import BecomeLeader, Broker, HighWatermark
+from tidelog.history.group_operations import Assigned, CommitInvoked, CommitOk, CommittedOk
+from tidelog.history.operations import Client, ProduceInvoked, ProduceOk, Read
 from tidelog.model import TopicPartition
+from verify.checker.checker import Checker
+from verify.checker.invariant import Ending
+from verify.checker.logs import READ, FinalLog
+from verify.checker.verdict import Status
 
 TP = TopicPartition("t", 0)
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.checker.little_log import random_story
 from tests.checker.mutations import MUTATIONS
 from tests.checker.mutations.mutation import Mutation, NothingToSpoil
-from tidelog.checker.checker import INVARIANTS
+from verify.checker.checker import INVARIANTS
 
 SEEDS = st.integers(0, 1 << 32)
 

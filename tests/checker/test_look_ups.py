@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tidelog.checker.broker_events import Broker
-from tidelog.checker.checker import Checker
-from tidelog.checker.invariant import Ending
-from tidelog.checker.logs import FinalLog
-from tidelog.checker.look_ups import Fault, LookUp, StoredRecord, Trim, Verdict, judge
-from tidelog.checker.operations import Client, LookUpOk, ProduceInvoked, ProduceOk, TrimOk
+from tidelog.history.broker_events import Broker
+from tidelog.history.operations import Client, LookUpOk, ProduceInvoked, ProduceOk, TrimOk
 from tidelog.model import TopicPartition
+from verify.checker.checker import Checker
+from verify.checker.invariant import Ending
+from verify.checker.logs import FinalLog
+from verify.checker.look_ups import Fault, LookUp, StoredRecord, Trim, Verdict, judge
 
 #: Offset, timestamp, sent, acknowledged, superseded: times go up and down, 2 and 4 are equal, 3 has a successor.
 LOG = [

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tidelog import errors
-from tidelog.checker.outcomes import DOCUMENTED, PRODUCE_FAILED, Outcome, commit_outcome, error_name, produce_outcome
+from verify.checker.outcomes import DOCUMENTED, PRODUCE_FAILED, Outcome, commit_outcome, error_name, produce_outcome
 
 #: Of the fault catalogue: definitely not appended.
 DEFINITE = (2, 3, 10, 17, 18, 19, 29, 32, 35, 87)

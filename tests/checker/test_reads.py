@@ -7,13 +7,13 @@ from collections.abc import Sequence
 import pytest
 
 from tests.checker.judging import verdict_on_all
-from tidelog.checker.broker_events import BecomeLeader, HighWatermark
-from tidelog.checker.events import Event
-from tidelog.checker.findings import Finding
-from tidelog.checker.group_operations import Assigned, CommitOk
-from tidelog.checker.invariant import Ending
-from tidelog.checker.operations import Read, TrimInvoked
+from tidelog.history.broker_events import BecomeLeader, HighWatermark
+from tidelog.history.events import Event
+from tidelog.history.group_operations import Assigned, CommitOk
+from tidelog.history.operations import Read, TrimInvoked
 from tidelog.model import TopicPartition
+from verify.checker.findings import Finding
+from verify.checker.invariant import Ending
 
 TP, OTHER = TopicPartition("t", 0), TopicPartition("t", 1)
 

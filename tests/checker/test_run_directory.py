@@ -12,10 +12,10 @@ from click.testing import CliRunner, Result
 from tests.checker.little_log import random_story
 from tests.checker.mutations import MUTATIONS
 from tests.checker.written_run import write_run
-from tidelog.checker.__main__ import check
-from tidelog.checker.history import history_path
-from tidelog.checker.run_directory import RunDirectory, write_compacted
-from tidelog.checker.verdict import Verdict
+from tidelog.history.history_files import history_path
+from verify.checker.__main__ import check
+from verify.checker.run_directory import RunDirectory, write_compacted
+from verify.checker.verdict import Verdict
 
 MUTATION = {each.name: each.spoil for each in MUTATIONS}
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidelog.checker.timeline import RunningMax
+from verify.checker.timeline import RunningMax
 
 MOMENTS = st.integers(0, 12)
 STEPS = st.lists(st.tuples(st.booleans(), MOMENTS, st.integers(-5, 5)), max_size=40)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from tests.checker.little_log import Story
-from tidelog.checker.history import HistoryWriter, history_path
-from tidelog.checker.logs import write_final_log
-from tidelog.checker.run_directory import write_compacted, write_windows
+from tidelog.history.history_files import HistoryWriter, history_path
+from verify.checker.logs import write_final_log
+from verify.checker.run_directory import write_compacted, write_windows
 
 
 def write_run(directory: Path, story: Story) -> None:

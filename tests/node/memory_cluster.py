@@ -13,7 +13,7 @@ from tests.node.memory_log import MemoryLogs
 from tests.node.memory_network import MemoryNetwork
 from tests.node.memory_node import MemoryStates, Node
 from tests.virtual_time import VirtualClock
-from tidelog.checker.broker_events import BrokerEvent
+from tidelog.history.broker_events import BrokerEvent
 from tidelog.model import TopicPartition
 from tidelog.protocol.control_messages import (
     BrokerInfo,

@@ -15,11 +15,11 @@ from tests.checker.judging import verdict_on
 from tests.node.group_cluster import GroupCluster
 from tests.node.offsets_topic import OFFSETS
 from tests.virtual_time import on_virtual_time, until
-from tidelog.checker.events import Event
-from tidelog.checker.group_operations import CommitFailed, CommitInvoked, CommitOk, CommittedOk, CommitUnknown
-from tidelog.checker.outcomes import Outcome, commit_outcome, error_name
 from tidelog.errors import RequestTimedOutError
+from tidelog.history.events import Event
+from tidelog.history.group_operations import CommitFailed, CommitInvoked, CommitOk, CommittedOk, CommitUnknown
 from tidelog.model import TopicPartition
+from verify.checker.outcomes import Outcome, commit_outcome, error_name
 
 T = TypeVar("T")
 TP = TopicPartition("t", 0)

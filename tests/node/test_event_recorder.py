@@ -19,10 +19,10 @@ from node.zookeeper_session import Session
 from tests.node.client_requests import TP
 from tests.node.memory_cluster import MemoryCluster
 from tests.virtual_time import VirtualClock, on_virtual_time, until
-from tidelog.checker import broker_events
-from tidelog.checker.broker_events import Broker, BrokerEvent
-from tidelog.checker.history import read_history
 from tidelog.errors import NotLeaderOrFollowerError, RequestTimedOutError
+from tidelog.history import broker_events
+from tidelog.history.broker_events import Broker, BrokerEvent
+from tidelog.history.history_files import read_history
 from tidelog.protocol.control_messages import LeaderAndIsrRequest
 
 E = TypeVar("E", bound=BrokerEvent)

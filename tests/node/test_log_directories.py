@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from simulation.failing_files import FailingFiles, Fault
-
 from node.replication.replica_manager import ReplicaManager
 from storage.log_manager import LogManager
 from tests.node.client_requests import TP, produce_request
@@ -15,6 +13,7 @@ from tests.virtual_time import on_virtual_time, until
 from tidelog.errors import IneligibleReplicaError, StorageError
 from tidelog.model import TopicPartition
 from tidelog.protocol.messages import ProduceResponse
+from verify.simulation.disks.failing_files import FailingFiles, Fault
 
 OTHER = TP._replace(partition=1)
 

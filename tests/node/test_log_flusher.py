@@ -11,9 +11,6 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from simulation.crashable_files import CrashableFiles
-from simulation.failing_files import FailingFiles, Fault
-from simulation.page_cache import FORGOTTEN, KEPT, Fate
 
 from storage.configs.log_config import LogConfig
 from storage.descriptor_reserve import OutOfDescriptorsError
@@ -23,6 +20,9 @@ from tests.node.memory_cluster import MemoryCluster
 from tests.virtual_time import until
 from tidelog.errors import NotLeaderOrFollowerError, RequestTimedOutError
 from tidelog.protocol.control_messages import StopReplicaPartition, StopReplicaRequest
+from verify.simulation.disks.crashable_files import CrashableFiles
+from verify.simulation.disks.failing_files import FailingFiles, Fault
+from verify.simulation.disks.page_cache import FORGOTTEN, KEPT, Fate
 
 DEADLINE_S = 30
 DURABLE = {"min.insync.replicas": "2", "flush.messages": "1"}

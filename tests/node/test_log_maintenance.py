@@ -10,8 +10,6 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from simulation.failing_files import FailingFiles, Fault
-
 from node.replication.log_maintenance import MaintenanceLoop
 from node.settings import BrokerSettings
 from storage.descriptor_reserve import OutOfDescriptorsError
@@ -28,6 +26,7 @@ from tests.storage.logs import UnsyncedFiles
 from tests.virtual_time import until
 from tidelog.clock import SystemClock
 from tidelog.model import TopicPartition
+from verify.simulation.disks.failing_files import FailingFiles, Fault
 
 SETTINGS = BrokerSettings(
     broker_id=1,

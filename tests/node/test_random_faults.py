@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from tests.node.client_requests import TP, produce_request
 from tests.node.memory_cluster import MemoryCluster
 from tests.virtual_time import on_virtual_time, until
-from tidelog.checker.look_ups import LookUp, StoredRecord, judge
 from tidelog.protocol.messages import FetchPartition, FetchRequest
 from tidelog.records import Record, decode_records, encode_batch, iter_headers
+from verify.checker.look_ups import LookUp, StoredRecord, judge
 
 #: Which broker: 0 is the one that leads, for that is where faults hurt.
 LEADER = 0

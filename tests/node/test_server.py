@@ -18,8 +18,6 @@ from node.events.recorder import NO_EVENTS, Events
 from node.identity import Identity
 from node.net.server import MAX_UNANSWERED, RequestContext, Server
 from node.runtime.deferred_response import DeferredResponse
-from tidelog.chaos.faults.signs import LATE
-from tidelog.checker.broker_events import BrokerEvent, Error, Processed, Reject
 from tidelog.clock import SystemClock
 from tidelog.errors import (
     BrokerError,
@@ -33,6 +31,7 @@ from tidelog.errors import (
     UnknownServerError,
     UnsupportedVersionError,
 )
+from tidelog.history.broker_events import BrokerEvent, Error, Processed, Reject
 from tidelog.model import Endpoint
 from tidelog.protocol.codec import RequestHeader, decode_response
 from tidelog.protocol.control_messages import UpdateMetadataRequest
@@ -51,6 +50,7 @@ from tidelog.protocol.messages import (
     Response,
 )
 from tidelog.protocol.native.connection import Connection
+from verify.chaos.faults.support.bite_detection import LATE
 
 EMPTY = MetadataResponse("c", 1, (), ())
 Handle = Callable[[Request, RequestContext], Response | DeferredResponse | Awaitable[Response] | None]

@@ -13,8 +13,8 @@ import pytest
 
 from tests.processes.harness.command import Shell, processes_of
 from tests.processes.harness.waiting import wait_for
-from tidelog.chaos.workplace import clean_up
 from tidelog.local.state import load_state
+from verify.chaos.run_directory import clean_up
 
 pytestmark = [
     pytest.mark.xdist_group("chaos"),  # one after another: each has three brokers and clients that keep them busy

@@ -21,11 +21,11 @@ from tests.processes.harness.replica_files import assert_replicas_identical, bat
 from tests.processes.harness.waiting import require_bite, wait_bitten, wait_for
 from tests.processes.harness.workload import Workload
 from tidelog import ElectionType, TopicPartition
-from tidelog.chaos.faults.shim import Page, Shim
-from tidelog.chaos.undo import UndoFile
 from tidelog.local.processes.process_placement import HERE
 from tidelog.model import NO_LEADER
 from tidelog.records.header import iter_headers
+from verify.chaos.faults.support.shim import Page, Shim
+from verify.chaos.targets.undo import UndoFile
 
 SOON = {"replica_high_watermark_checkpoint_interval_ms": 100, "log_flush_offset_checkpoint_interval_ms": 100}
 

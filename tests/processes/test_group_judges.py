@@ -11,9 +11,6 @@ import pytest
 from tests.checker.judging import verdict_on
 from tests.processes.harness.handovers import Kept, Processed, Turn, by_partition, handover_violations, unowned_s
 from tests.processes.harness.members import assignments, turns
-from tidelog.checker.events import Event
-from tidelog.checker.group_operations import Assigned, CommitFailed, CommitOk, CommittedOk, CommitUnknown
-from tidelog.checker.outcomes import Outcome, commit_outcome, error_name
 from tidelog.errors import (
     CoordinatorNotAvailableError,
     IllegalGenerationError,
@@ -21,7 +18,10 @@ from tidelog.errors import (
     OffsetMetadataTooLargeError,
     RequestTimedOutError,
 )
+from tidelog.history.events import Event
+from tidelog.history.group_operations import Assigned, CommitFailed, CommitOk, CommittedOk, CommitUnknown
 from tidelog.model import TopicPartition
+from verify.checker.outcomes import Outcome, commit_outcome, error_name
 
 TP, OTHER = TopicPartition("t", 0), TopicPartition("t", 1)
 

@@ -18,7 +18,7 @@ from tests.processes.harness.members import Member, Members, assignments, commit
 from tests.processes.harness.waiting import require_bite, wait_for
 from tests.processes.harness.workload import Workload
 from tidelog import Consumer, TopicPartition
-from tidelog.checker.group_operations import Assigned, CommitOk, CommitUnknown
+from tidelog.history.group_operations import Assigned, CommitOk, CommitUnknown
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 

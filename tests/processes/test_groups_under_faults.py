@@ -19,9 +19,9 @@ from tests.processes.harness.leaks import sockets_of, waiting_requests
 from tests.processes.harness.registers import Registers
 from tests.processes.harness.waiting import require_bite, wait_bitten, wait_for
 from tidelog import Consumer, TopicPartition
-from tidelog.checker.outcomes import error_name
 from tidelog.errors import CoordinatorNotAvailableError
 from tidelog.local.zookeeper import EmbeddedZooKeeper
+from verify.checker.outcomes import error_name
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 

@@ -11,11 +11,11 @@ from typing import Any, TypeVar
 from tests.processes.harness.cluster import running_cluster
 from tests.processes.harness.waiting import wait_for
 from tidelog import Producer, TopicPartition
-from tidelog.checker import broker_events
-from tidelog.checker.broker_events import Broker
-from tidelog.checker.checker import Checker
-from tidelog.checker.findings import Finding
-from tidelog.checker.history import read_history
+from tidelog.history import broker_events
+from tidelog.history.broker_events import Broker
+from tidelog.history.history_files import read_history
+from verify.checker.checker import Checker
+from verify.checker.findings import Finding
 
 E = TypeVar("E", broker_events.BecomeLeader, broker_events.Ack, broker_events.Append)
 

@@ -19,10 +19,10 @@ from tests.processes.harness.ordeal import ordeal
 from tests.processes.harness.replica_files import assert_replicas_identical, end_on_disk
 from tests.processes.harness.waiting import require_bite, wait_bitten, wait_for
 from tidelog import NewTopic, TopicPartition
-from tidelog.chaos.zookeeper_proxy import MULTI, Fate, Request, ZooKeeperProxy
 from tidelog.errors import NotEnoughReplicasError
 from tidelog.local.zookeeper import EmbeddedZooKeeper
 from tidelog.model import NO_LEADER, Endpoint
+from verify.chaos.targets.zookeeper_proxy import MULTI, Fate, Request, ZooKeeperProxy
 
 LONG_SESSION = {"zookeeper_session_timeout_ms": 10_000}
 #: By the end of such a session alone a leader is missed for longer than that.

@@ -13,7 +13,6 @@ from tests.processes.harness.cluster import RunningCluster
 from tests.processes.harness.coordinators import coordinator, told_coordinator, wait_moved, wait_offsets_topic
 from tests.processes.harness.waiting import require_bite, wait_for
 from tidelog import Consumer, OffsetAndMetadata, TopicPartition
-from tidelog.chaos.clients.lines import Lines
 from tidelog.errors import (
     BrokerError,
     CoordinatorLoadInProgressError,
@@ -34,6 +33,7 @@ from tidelog.protocol.group_messages import (
     OffsetFetchResponse,
 )
 from tidelog.protocol.messages import DescribePartition
+from verify.chaos.clients.support.lines import Lines
 
 MY_GROUP = "demoGroup"
 TOPIC = "demoTopic"

@@ -13,18 +13,18 @@ import pytest
 
 from tests.processes.harness.cluster import RunningCluster
 from tidelog.aio import Admin
-from tidelog.chaos.activity import Activity
-from tidelog.chaos.final_logs import copy_replica_logs, read_final_logs
-from tidelog.chaos.load import Load
-from tidelog.chaos.payload import producer_of
-from tidelog.chaos.tail import HistoryTail
-from tidelog.chaos.workload import Workload, create_topics
-from tidelog.checker import group_operations, operations
-from tidelog.checker.history import DIRECTORY, read_history
-from tidelog.checker.logs import read_final_log
-from tidelog.checker.operations import Client, ProduceFailed, ProduceInvoked, ProduceOk, ProduceUnknown
-from tidelog.checker.run_directory import RunDirectory
+from tidelog.history import group_operations, operations
+from tidelog.history.history_files import DIRECTORY, read_history
+from tidelog.history.operations import Client, ProduceFailed, ProduceInvoked, ProduceOk, ProduceUnknown
 from tidelog.local.cluster import LocalCluster
+from verify.chaos.load import Load
+from verify.chaos.payload import producer_of
+from verify.chaos.results.activity import Activity
+from verify.chaos.results.final_logs import copy_replica_logs, read_final_logs
+from verify.chaos.results.tail import HistoryTail
+from verify.chaos.workload import Workload, create_topics
+from verify.checker.logs import read_final_log
+from verify.checker.run_directory import RunDirectory
 
 LEAST_RATE = 200
 LOAD = Load(rate=400, delivery_timeout_ms=8_000)

@@ -19,10 +19,10 @@ from tests.processes.harness.ordeal import ordeal
 from tests.processes.harness.replica_files import batches_on_disk
 from tests.processes.harness.waiting import require_bite, wait_bitten, wait_for
 from tests.processes.harness.workload import Workload
-from tidelog.chaos.zookeeper_proxy import BAD_VERSION, CREATE2, MULTI, SET_DATA, Fate, Request, ZooKeeperProxy
 from tidelog.errors import NotLeaderOrFollowerError
 from tidelog.local.zookeeper import EmbeddedZooKeeper
 from tidelog.model import Endpoint
+from verify.chaos.targets.zookeeper_proxy import BAD_VERSION, CREATE2, MULTI, SET_DATA, Fate, Request, ZooKeeperProxy
 
 LONG_SESSION = {"zookeeper_session_timeout_ms": 10_000}
 SHORT_SESSION = {"zookeeper_session_timeout_ms": 3000}

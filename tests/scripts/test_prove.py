@@ -15,7 +15,6 @@ import fuzzing.__main__
 import plantedbugs.__main__
 import proving.__main__
 import pytest
-import simulation.__main__
 from plantedbugs.finders import FINDERS
 from proving.__main__ import PROJECT, main, prove
 from proving.running import Ending, Result, run
@@ -23,6 +22,7 @@ from proving.steps import Step, all_steps
 from proving.telling import Progress, listing, status, table
 
 import tidelog.cli
+import verify.simulation.__main__
 from tests.processes.harness.waiting import is_gone, wait_for
 
 SEED = 123_456_789
@@ -33,7 +33,7 @@ UNDERSTOOD: dict[str, tuple[Callable[[], object], tuple[str, ...], int | None]] 
     "chaos": (tidelog.cli.main, ("--only", "F999"), 2),
     "fuzz": (fuzzing.__main__.main, ("--list",), 0),
     "mutants": (plantedbugs.__main__.main, ("--list",), 0),
-    "simulate": (simulation.__main__.main, ("--story", "/nowhere"), 2),
+    "simulate": (verify.simulation.__main__.main, ("--story", "/nowhere"), 2),
 }
 
 

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from random import Random
 
-from simulation.cluster import Cluster
-from simulation.seeds import tell
-from simulation.story import Story
-from simulation.trace import Trace
-
 from tidelog.aio import Admin, Consumer, Producer
 from tidelog.client.environment import ClientEnvironment
 from tidelog.model import TopicPartition
 from tidelog.protocol.messages import NewTopic
+from verify.simulation.cluster.cluster import Cluster
+from verify.simulation.scenario import Story
+from verify.simulation.seeds import tell
+from verify.simulation.trace import Trace
 
 TP = TopicPartition("orders", 0)
 

@@ -10,14 +10,15 @@ import sys
 from pathlib import Path
 
 import pytest
-from simulation.__main__ import main
-from simulation.drawing import DENSE
-from simulation.story import Story
-from simulation.summary import JUDGED
+
+from verify.simulation.__main__ import main
+from verify.simulation.scenario import Story
+from verify.simulation.scenario_generator import DENSE
+from verify.simulation.summary import JUDGED
 
 ROOT = Path(__file__).parents[2]
-ENVIRONMENT = {**os.environ, "PYTHONPATH": os.pathsep.join((str(ROOT / "scripts"), str(ROOT)))}
-COMMAND = [sys.executable, "-P", "-m", "simulation"]
+ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT)}
+COMMAND = [sys.executable, "-P", "-m", "verify.simulation"]
 
 
 def typed(*arguments: str) -> subprocess.CompletedProcess[str]:

@@ -6,10 +6,6 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from simulation.crashable_files import CrashableFiles, PowerCut
-from simulation.disks import NS_PER_MS, SimulatedDisk
-from simulation.failing_files import Fault
-from simulation.page_cache import KEPT
 
 from storage.files import Files
 from storage.log.log import Log
@@ -17,6 +13,10 @@ from storage.log_manager import LogManager
 from tests.storage.logs import NOW, batch, config, records_of
 from tidelog.errors import DataDirectoryError, StorageError
 from tidelog.model import TopicPartition
+from verify.simulation.disks.crashable_files import CrashableFiles, PowerCut
+from verify.simulation.disks.disks import NS_PER_MS, SimulatedDisk
+from verify.simulation.disks.failing_files import Fault
+from verify.simulation.disks.page_cache import KEPT
 
 ROOT = Path("/data")
 TP = TopicPartition("orders", 0)

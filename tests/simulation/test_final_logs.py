@@ -5,19 +5,19 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from simulation.crashable_files import CrashableFiles
-from simulation.final_logs import replica_log
 
 from cluster.replication.partition import Partition
 from node.replication.replica import Replica
-from storage.export_logs import read_replica
 from storage.files import Files
 from storage.log.log import Log
 from tests.storage.logs import NOW, UnsyncedFiles, config
-from tidelog.chaos.payload import make_id, payload
-from tidelog.checker.columns import DAMAGED
+from tidelog.history.columns import DAMAGED
 from tidelog.model import TopicPartition
 from tidelog.records import HEADER_BYTES, encode_batch, iter_headers
+from verify.chaos.payload import make_id, payload
+from verify.checker.export_logs import read_replica
+from verify.simulation.cluster.final_logs import replica_log
+from verify.simulation.disks.crashable_files import CrashableFiles
 
 TP = TopicPartition("orders", 0)
 IDS = [make_id(1, sequence) for sequence in range(8)]

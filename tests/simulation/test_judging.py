@@ -5,12 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from simulation.cluster import OFFSETS_TPS
-from simulation.kinds import Fault, Kind
-from simulation.run import Outcome
-from simulation.seeds import tell
-from simulation.serving import GROUPS
-from simulation.story import Story
 
 from node.groups import offset_commits
 from node.groups.offset_commits import OffsetManager
@@ -21,6 +15,12 @@ from tidelog.errors import CoordinatorNotAvailableError, NotEnoughReplicasError
 from tidelog.groups.offsets_topic import Commit, partition_for
 from tidelog.model import TopicPartition
 from tidelog.protocol.group_messages import OffsetCommitRequest, OffsetFetchPartition
+from verify.simulation.cluster.cluster import OFFSETS_TPS
+from verify.simulation.cluster.health_check import GROUPS
+from verify.simulation.fault_kinds import Fault, Kind
+from verify.simulation.run import Outcome
+from verify.simulation.scenario import Story
+from verify.simulation.seeds import tell
 
 
 def told(

@@ -5,15 +5,15 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from simulation.brokers import MachineJournal
-from simulation.kinds import CONTROLLER, COORDINATOR, FOLLOWER, IN_SYNC, IT, LEADER, Fault, Kind, Moment
-from simulation.run import JUDGED, Outcome
-from simulation.seeds import tell
-from simulation.story import Story
-from simulation.summary import Summary
 
 from cluster.replication.partition import Partition
 from node.groups import shards
+from verify.simulation.cluster.brokers import MachineJournal
+from verify.simulation.fault_kinds import CONTROLLER, COORDINATOR, FOLLOWER, IN_SYNC, IT, LEADER, Fault, Kind, Moment
+from verify.simulation.run import JUDGED, Outcome
+from verify.simulation.scenario import Story
+from verify.simulation.seeds import tell
+from verify.simulation.summary import Summary
 
 
 def told(

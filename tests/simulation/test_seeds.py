@@ -8,13 +8,13 @@ import sys
 from pathlib import Path
 
 import pytest
-from simulation.run import JUDGED, LINEAGE
-from simulation.seeds import tell
-from simulation.story import Story
 
 from tests.checker.judging import verdict_on_all
-from tidelog.checker.broker_events import HighWatermark, Truncate
+from tidelog.history.broker_events import HighWatermark, Truncate
 from tidelog.model import TopicPartition
+from verify.simulation.run import JUDGED, LINEAGE
+from verify.simulation.scenario import Story
+from verify.simulation.seeds import tell
 
 ROOT = Path(__file__).parents[2]
 
@@ -27,9 +27,8 @@ def test_a_seed_tells_the_same_trace_again_also_in_another_process_with_other_ha
     outcome = tell(story, first.append)
     assert len(first) > 500
     assert tell(story).digest == outcome.digest, "whether anybody looks makes no difference"
-    command = [sys.executable, "-m", "simulation", "--seed", "3", "--seconds", "12", "--trace"]
-    path = os.pathsep.join((str(ROOT / "scripts"), str(ROOT)))
-    environment = {**os.environ, "PYTHONHASHSEED": "4711", "PYTHONPATH": path}
+    command = [sys.executable, "-m", "verify.simulation", "--seed", "3", "--seconds", "12", "--trace"]
+    environment = {**os.environ, "PYTHONHASHSEED": "4711", "PYTHONPATH": str(ROOT)}
     again = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=100, check=False)
     assert "\n".join(first) in again.stdout
     assert outcome.digest in again.stdout

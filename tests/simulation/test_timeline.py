@@ -9,7 +9,8 @@ from collections.abc import Iterator
 from random import Random
 
 import pytest
-from simulation.timeline import NS_PER_S, Process, Timeline
+
+from verify.simulation.timeline import NS_PER_S, Process, Timeline
 
 
 class Told:

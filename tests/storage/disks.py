@@ -8,13 +8,12 @@ from pathlib import Path
 from random import Random
 from typing import NamedTuple
 
-from simulation.crashable_files import CrashableFiles
-from simulation.failing_files import FailingFiles
-from simulation.page_cache import FORGOTTEN, KEPT, Fate
-
 from storage.descriptor_reserve import DescriptorReserve
 from storage.files import Files, RealFiles
 from tests.storage.system_calls import SystemCalls
+from verify.simulation.disks.crashable_files import CrashableFiles
+from verify.simulation.disks.failing_files import FailingFiles
+from verify.simulation.disks.page_cache import FORGOTTEN, KEPT, Fate
 
 #: Of what a disk may hold after a power failure.
 SEEDS = range(15)

@@ -27,8 +27,8 @@ from random import Random
 from types import TracebackType
 from typing import Any, NamedTuple
 
-from simulation.crashable_files import CrashableFiles
-from simulation.page_cache import Change, Content, Directory, Fate
+from verify.simulation.disks.crashable_files import CrashableFiles
+from verify.simulation.disks.page_cache import Change, Content, Directory, Fate
 
 #: Calls that take a path first, and those that take a descriptor first.
 _BY_PATH = ("open", "replace", "rename", "unlink", "remove", "mkdir", "rmdir", "listdir", "stat", "truncate", "utime")

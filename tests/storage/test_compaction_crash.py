@@ -7,9 +7,6 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from simulation.crashable_files import CrashableFiles
-from simulation.failing_files import FailingFiles, Fault
-from simulation.page_cache import FORGOTTEN, KEPT
 
 from storage.compaction.cleaner import Cleaning, plan_cleaning
 from storage.log.log import Log
@@ -18,6 +15,9 @@ from tests.storage.logs import NOW, config, records_of
 from tests.storage.soundness import assert_sound
 from tidelog.errors import StorageError
 from tidelog.records import Codec, Record
+from verify.simulation.disks.crashable_files import CrashableFiles
+from verify.simulation.disks.failing_files import FailingFiles, Fault
+from verify.simulation.disks.page_cache import FORGOTTEN, KEPT
 
 DIRECTORY = Path("/data/orders-0")
 SETTINGS = config(segment_bytes=700, index_interval_bytes=150, **COMPACT)

@@ -17,8 +17,6 @@ from random import Random
 from typing import NamedTuple
 
 import pytest
-from simulation.crashable_files import CrashableFiles
-from simulation.page_cache import KEPT
 
 from storage.directory import lost_logs
 from storage.directory.directory_checkpoints import Committed
@@ -31,6 +29,8 @@ from tests.storage.soundness import assert_sound, batches_of
 from tidelog.errors import DataDirectoryError, TidelogError
 from tidelog.model import TopicPartition
 from tidelog.records import Codec, Record, decode_records, iter_headers, read_header, validate_batch
+from verify.simulation.disks.crashable_files import CrashableFiles
+from verify.simulation.disks.page_cache import KEPT
 
 ROOT = Path("/data")
 TP, LOST = TopicPartition("orders", 0), TopicPartition("gone", 3)

@@ -17,9 +17,6 @@ from random import Random
 from typing import NamedTuple
 
 import pytest
-from simulation.crashable_files import CrashableFiles
-from simulation.failing_files import FailingFiles, Fault
-from simulation.page_cache import FORGOTTEN, KEPT
 
 from storage import partition_metadata
 from storage.checkpoints import CLEANER_OFFSETS, HIGH_WATERMARKS, LOG_STARTS, RECOVERY_POINTS, read_offsets
@@ -47,6 +44,9 @@ from tests.storage.system_calls import Call, SystemCalls
 from tidelog.errors import StorageError
 from tidelog.model import TopicPartition
 from tidelog.records import iter_headers
+from verify.simulation.disks.crashable_files import CrashableFiles
+from verify.simulation.disks.failing_files import FailingFiles, Fault
+from verify.simulation.disks.page_cache import FORGOTTEN, KEPT
 
 TP = TopicPartition("orders", 0)
 SETTINGS = config(segment_bytes=600, retention_bytes=300)

@@ -10,13 +10,13 @@ from random import Random
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from simulation.crashable_files import CrashableFiles, PowerCut
-from simulation.failing_files import FailingFiles, Fault
-from simulation.page_cache import FORGOTTEN, KEPT
 
 from storage.files import Files
 from tests.storage.logs import UnsyncedFiles
 from tidelog.errors import StorageError
+from verify.simulation.disks.crashable_files import CrashableFiles, PowerCut
+from verify.simulation.disks.failing_files import FailingFiles, Fault
+from verify.simulation.disks.page_cache import FORGOTTEN, KEPT
 
 ROOT = Path("/data")
 NAMES = st.sampled_from(["a", "b", "c"])

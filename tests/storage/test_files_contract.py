@@ -14,7 +14,6 @@ from random import Random
 from typing import NamedTuple
 
 import pytest
-from simulation.page_cache import FORGOTTEN, KEPT
 
 from storage.files import Files, RealFiles
 from tests.storage.disks import DURABLE, SEEDS, Disk, disk_of
@@ -23,6 +22,7 @@ from tests.storage.system_calls import SystemCalls
 from tests.storage.test_recovery_point import HeldFiles
 from tests.storage.test_storage_errors import FailingFiles as RefusingFiles
 from tidelog.errors import StorageError
+from verify.simulation.disks.page_cache import FORGOTTEN, KEPT
 
 #: Those that leave syncs out, for tests that end processes and no machines.
 FORGETFUL: dict[str, Callable[[], Files]] = {

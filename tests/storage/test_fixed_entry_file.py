@@ -10,12 +10,12 @@ from struct import Struct
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from simulation.crashable_files import CrashableFiles
 
 from storage.files import RealFile
 from storage.segments.fixed_entry_file import PAGE, EntryFile
 from tests.storage.logs import UnsyncedFile
 from tidelog.errors import StorageError
+from verify.simulation.disks.crashable_files import CrashableFiles
 
 LAYOUT = Struct(">qi")
 STEPS = st.one_of(

@@ -7,8 +7,6 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from simulation.crashable_files import CrashableFiles
-from simulation.page_cache import FORGOTTEN
 
 from storage.configs.log_config import LogConfig
 from storage.directory import leadership_checkpoint
@@ -16,6 +14,8 @@ from storage.directory.leadership_checkpoint import FILE_NAME, Leadership
 from storage.log_manager import LogManager
 from tests.storage.logs import UnsyncedFiles
 from tidelog.model import NO_LEADER, TopicPartition
+from verify.simulation.disks.crashable_files import CrashableFiles
+from verify.simulation.disks.page_cache import FORGOTTEN
 
 FILES = UnsyncedFiles()
 ORDERS = [TopicPartition("orders", partition) for partition in range(2)]

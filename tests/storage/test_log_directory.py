@@ -8,9 +8,6 @@ import sys
 from pathlib import Path
 
 import pytest
-from simulation.crashable_files import CrashableFiles
-from simulation.failing_files import FailingFiles, Fault
-from simulation.page_cache import FORGOTTEN
 
 from storage.checkpoints import HIGH_WATERMARKS, LOG_STARTS, RECOVERY_POINTS, read_offsets
 from storage.directory.directory_checkpoints import Committed
@@ -19,6 +16,9 @@ from storage.files import RealFiles
 from tests.storage.logs import NOW, UnsyncedFiles, append, batch, config, read_all
 from tidelog.errors import DataDirectoryError, StorageError
 from tidelog.model import TopicPartition
+from verify.simulation.disks.crashable_files import CrashableFiles
+from verify.simulation.disks.failing_files import FailingFiles, Fault
+from verify.simulation.disks.page_cache import FORGOTTEN
 
 ORDERS = TopicPartition("orders", 0)
 

@@ -8,9 +8,6 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from simulation.crashable_files import CrashableFiles
-from simulation.failing_files import FailingFiles, Fault
-from simulation.page_cache import FORGOTTEN
 
 from storage.checkpoints import RECOVERY_POINTS
 from storage.compaction.offset_map import BYTES_PER_KEY
@@ -23,6 +20,9 @@ from tests.storage.cleaning import COMPACT, put, with_base_timestamp
 from tests.storage.logs import NOW, UnsyncedFiles, append, batch, config, read_all, records_of
 from tidelog.model import TopicPartition
 from tidelog.records import decode_records, encode_batch, iter_headers
+from verify.simulation.disks.crashable_files import CrashableFiles
+from verify.simulation.disks.failing_files import FailingFiles, Fault
+from verify.simulation.disks.page_cache import FORGOTTEN
 
 ORDERS, STATES = TopicPartition("orders", 0), TopicPartition("states", 0)
 DELAY_MS = 60_000

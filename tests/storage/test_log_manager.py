@@ -8,8 +8,6 @@ from pathlib import Path
 from typing import ClassVar
 
 import pytest
-from simulation.crashable_files import CrashableFiles
-from simulation.failing_files import FailingFiles, Fault
 
 from storage.configs.log_config import LogConfig
 from storage.directory.directory_checkpoints import Committed
@@ -20,6 +18,8 @@ from storage.log_names import log_name
 from tests.storage.logs import UnsyncedFiles, append, read_all, remove_deleted
 from tidelog.errors import IneligibleReplicaError, InvalidTopicError, StorageError
 from tidelog.model import TopicPartition
+from verify.simulation.disks.crashable_files import CrashableFiles
+from verify.simulation.disks.failing_files import FailingFiles, Fault
 
 ORDERS = TopicPartition("orders", 0)
 

@@ -29,8 +29,6 @@ from hypothesis.stateful import (
     rule,
     run_state_machine_as_test,
 )
-from simulation.crashable_files import CrashableFiles
-from simulation.page_cache import FORGOTTEN, KEPT, Fate
 
 from storage.configs.log_config import LogConfig
 from storage.directory.directory_checkpoints import Committed
@@ -43,6 +41,8 @@ from tests.storage.soundness import batches_of
 from tidelog.errors import InvalidProducerEpochError, OutOfOrderSequenceError
 from tidelog.model import TopicPartition
 from tidelog.records import TimestampType, read_header, stamp_log_append_time
+from verify.simulation.disks.crashable_files import CrashableFiles
+from verify.simulation.disks.page_cache import FORGOTTEN, KEPT, Fate
 
 ROOT = Path("/data/broker")
 TP = TopicPartition("orders", 0)

@@ -18,8 +18,6 @@ from random import Random
 from typing import NamedTuple
 
 import pytest
-from simulation.crashable_files import CrashableFiles, PowerCut
-from simulation.page_cache import FORGOTTEN, KEPT
 
 from storage.checkpoints import RECOVERY_POINTS, read_offsets
 from storage.directory.directory_checkpoints import Committed
@@ -31,6 +29,8 @@ from tests.storage.logs import NOW, batch, config
 from tests.storage.soundness import assert_sound, batches_of, headers_of
 from tidelog.model import TopicPartition
 from tidelog.records import read_header
+from verify.simulation.disks.crashable_files import CrashableFiles, PowerCut
+from verify.simulation.disks.page_cache import FORGOTTEN, KEPT
 
 ROOT = Path("/data")
 TP = TopicPartition("orders", 0)

@@ -7,14 +7,14 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from simulation.crashable_files import CrashableFiles
-from simulation.page_cache import FORGOTTEN
 
 from storage.log.log import Log
 from storage.producers.producer_snapshots import ProducerSnapshots, decode_snapshot, encode_snapshot
 from storage.producers.producer_state import BatchMetadata, Producer, ProducerState
 from tests.storage.logs import NOW, UnsyncedFiles, append, batch, config, open_log
 from tidelog.records import read_header
+from verify.simulation.disks.crashable_files import CrashableFiles
+from verify.simulation.disks.page_cache import FORGOTTEN
 
 #: Written by Kafka 3.9.1's own ProducerStateManager: producer 7, whose last batch wrapped from sequence 2³¹−2 to 1, and
 #: producer 4000, of whom only a marker is known besides an open transaction.

@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from simulation.failing_files import FailingFiles, Fault
 
 from storage.configs.log_config import LogConfig
 from storage.descriptor_reserve import OutOfDescriptorsError
@@ -15,6 +14,7 @@ from storage.log.retention import SegmentFacts, count_deletable, written_ms
 from tests.storage.logs import NOW, UnsyncedFiles, append, batch, config, open_log, read_all, records_of
 from tidelog.errors import OffsetOutOfRangeError, StorageError
 from tidelog.model import NO_TIMESTAMP
+from verify.simulation.disks.failing_files import FailingFiles, Fault
 
 DAY = 86_400_000
 SIZE = len(batch(NOW))

@@ -6,13 +6,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from simulation.crashable_files import CrashableFiles, PowerCut
-from simulation.page_cache import FORGOTTEN, KEPT, Fate
 
 from storage.file_names import CLEANED_SUFFIX, file_name
 from storage.log.log import Log
 from storage.segments.segment import BatchSpan, Segment
 from tests.storage.logs import NOW, UnsyncedFiles, batch, config
+from verify.simulation.disks.crashable_files import CrashableFiles, PowerCut
+from verify.simulation.disks.page_cache import FORGOTTEN, KEPT, Fate
 
 SIZE = len(batch(NOW, key=b"k"))
 SETTINGS = config(segment_bytes=3 * SIZE, cleanup_policy="compact,delete", retention_bytes=3 * SIZE)

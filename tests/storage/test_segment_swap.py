@@ -8,9 +8,6 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from simulation.crashable_files import CrashableFiles, PowerCut
-from simulation.failing_files import FailingFiles, Fault
-from simulation.page_cache import FORGOTTEN, KEPT
 
 from storage.file_names import CLEANED_SUFFIX
 from storage.files import Files
@@ -20,6 +17,9 @@ from storage.segments.segment import BatchSpan, Segment
 from tests.storage.logs import NOW, UnsyncedFiles, batch, config, read_all
 from tidelog.errors import StorageError
 from tidelog.records import iter_headers
+from verify.simulation.disks.crashable_files import CrashableFiles, PowerCut
+from verify.simulation.disks.failing_files import FailingFiles, Fault
+from verify.simulation.disks.page_cache import FORGOTTEN, KEPT
 
 DIRECTORY = Path("/data/orders-0")
 SIZE = len(batch(NOW, key=b"k"))

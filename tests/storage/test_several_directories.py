@@ -11,9 +11,6 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from simulation.crashable_files import CrashableFiles, PowerCut
-from simulation.failing_files import FailingFiles, Fault
-from simulation.page_cache import FORGOTTEN, KEPT, Fate
 
 from storage.configs.log_config import LogConfig
 from storage.directory.directory_checkpoints import Committed
@@ -23,6 +20,9 @@ from storage.log_manager import LogManager
 from tests.storage.logs import NOW, UnsyncedFiles, append, config, read_all, remove_deleted
 from tidelog.errors import DataDirectoryError, IneligibleReplicaError, StorageError
 from tidelog.model import TopicPartition
+from verify.simulation.disks.crashable_files import CrashableFiles, PowerCut
+from verify.simulation.disks.failing_files import FailingFiles, Fault
+from verify.simulation.disks.page_cache import FORGOTTEN, KEPT, Fate
 
 ORDERS = [TopicPartition("orders", partition) for partition in range(6)]
 HOSTED = dict.fromkeys(ORDERS, "id")

@@ -15,7 +15,7 @@ import logging
 import os
 import sys
 import warnings
-from typing import TextIO
+from typing import TYPE_CHECKING, TextIO
 
 import click
 
@@ -23,22 +23,25 @@ from tidelog.cli.commands import Group
 from tidelog.cli.error_hints import next_step
 from tidelog.errors import ConfigError, TidelogError, TidelogWarning
 
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
 FAILED, MISUSED, INTERRUPTED = 1, 2, 130
+
+_ENTRY_POINTS = "tidelog.commands"
+_LONGEST_SUMMARY = 80
 
 #: What a write meets at a full disk, a quota or a size limit; without a file's name it was to standard output.
 _OUTPUT_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 
-#: Subcommand → the module that holds it, imported when it is asked for: most need no client, and none needs all.
-#: One stands in a higher room of the same wheel; it is a name here and no import, so that tidelog works without it.
+#: Each command of this package and its module, which is imported when the command is asked for.
 _COMMANDS = {
     "broker": "tidelog.cli.cluster.cluster",
-    "chaos": "tidelog.cli.chaos",
     "completion": "tidelog.cli.completion",
     "config": "tidelog.cli.topics.config",
     "consume": "tidelog.cli.records.consume",
     "doctor": "tidelog.cli.cluster.doctor",
     "down": "tidelog.cli.cluster.cluster",
-    "dump": "storage.dump",
     "explain": "tidelog.cli.cluster.explain",
     "group": "tidelog.cli.groups.group",
     "logdirs": "tidelog.cli.cluster.logdirs",
@@ -51,13 +54,11 @@ _COMMANDS = {
 }
 _SUMMARIES = {
     "broker": "Run one broker in the foreground (for compose or systemd).",
-    "chaos": "Break a cluster on purpose, and say whether it kept its promises.",
     "completion": "Print the completion script of a shell.",
     "config": "Show the settings of a topic or a broker, each with its source.",
     "consume": "Write a topic's records to standard output.",
     "doctor": "Check the cluster and this machine, and say what to do.",
     "down": "Stop the local cluster.",
-    "dump": "Show what is in a log's files, and where they are damaged.",
     "explain": "Say why a partition is not as it should be.",
     "group": "List, describe, reset and delete consumer groups.",
     "logdirs": "Show the brokers' log directories: what is offline, sizes, free space.",
@@ -70,15 +71,23 @@ _SUMMARIES = {
 }
 
 
+def _added_commands() -> dict[str, EntryPoint]:
+    """Return the commands that installed packages add to `tidelog`, by name (entry-point group `tidelog.commands`)."""
+    from importlib.metadata import entry_points
+
+    return {each.name: each for each in entry_points(group=_ENTRY_POINTS) if each.name not in _COMMANDS}
+
+
 class _Commands(Group):
-    """Knows every subcommand's name and summary without importing any."""
+    """Knows the names and summaries of its own commands without importing any."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return sorted(_COMMANDS)
+        return sorted(_COMMANDS.keys() | _added_commands())
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in _COMMANDS:
-            return None
+            added = _added_commands().get(cmd_name)
+            return added.load() if added else None
         command: click.Command = getattr(importlib.import_module(_COMMANDS[cmd_name]), cmd_name)
         return command
 
@@ -98,7 +107,13 @@ class _Commands(Group):
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
-            formatter.write_dl([(name, _SUMMARIES[name]) for name in sorted(_COMMANDS)])
+            formatter.write_dl([(name, self._summary(ctx, name)) for name in self.list_commands(ctx)])
+
+    def _summary(self, ctx: click.Context, name: str) -> str:
+        if name in _SUMMARIES:
+            return _SUMMARIES[name]
+        command = self.get_command(ctx, name)
+        return command.get_short_help_str(_LONGEST_SUMMARY) if command else ""
 
 
 def _show_version(ctx: click.Context, option: click.Parameter, asked: bool) -> None:

@@ -9,14 +9,11 @@ from typing import Any
 
 import pytest
 
-from tests.chaos.clients.a_world import World
+from tests.chaos.clients.chaos_stage import World
 from tests.checker.judging import verdict_on
 from tests.virtual_time import on_virtual_time, until
-from tidelog.chaos.clients.committing import CommittedReader, Committer
-from tidelog.chaos.clients.members import MemberClient
-from tidelog.chaos.clients.producing import ProducingClient
-from tidelog.chaos.load import LoadTopic
-from tidelog.checker.group_operations import (
+from tidelog.errors import CoordinatorLoadInProgressError
+from tidelog.history.group_operations import (
     Assigned,
     CommitFailed,
     CommitInvoked,
@@ -26,10 +23,13 @@ from tidelog.checker.group_operations import (
     CommitUnknown,
     Revoked,
 )
-from tidelog.checker.operations import Read
-from tidelog.errors import CoordinatorLoadInProgressError
+from tidelog.history.operations import Read
 from tidelog.model import Endpoint
 from tidelog.protocol.group_messages import OffsetCommitRequest
+from verify.chaos.clients.committing import CommittedReader, Committer
+from verify.chaos.clients.members import MemberClient
+from verify.chaos.clients.producing import ProducingClient
+from verify.chaos.load import LoadTopic
 
 ORDERS = LoadTopic("orders", 4)
 

@@ -8,23 +8,23 @@ from typing import Any, NoReturn
 
 import pytest
 
-from tests.chaos.clients.a_world import World
+from tests.chaos.clients.chaos_stage import World
 from tests.checker.judging import verdict_on
 from tests.tidelog.clients import put
 from tests.virtual_time import on_virtual_time, until
 from tidelog.aio import Consumer
-from tidelog.chaos.clients.asking import Asker
-from tidelog.chaos.clients.committing import CommittedReader, Committer
-from tidelog.chaos.clients.direct import DirectReader
-from tidelog.chaos.clients.lines import Line
-from tidelog.chaos.clients.members import MemberClient
-from tidelog.chaos.clients.reading import ResetReader, TailReader, Wanderer
-from tidelog.chaos.load import LoadTopic
-from tidelog.chaos.payload import make_id, payload
-from tidelog.checker.findings import Finding
-from tidelog.checker.group_operations import CommitOk
-from tidelog.checker.operations import Overdue
+from tidelog.history.group_operations import CommitOk
+from tidelog.history.operations import Overdue
 from tidelog.protocol.messages import ListOffsetsRequest
+from verify.chaos.clients.committing import CommittedReader, Committer
+from verify.chaos.clients.direct import DirectReader
+from verify.chaos.clients.lookup_client import Asker
+from verify.chaos.clients.members import MemberClient
+from verify.chaos.clients.reading import ResetReader, TailReader, Wanderer
+from verify.chaos.clients.support.lines import Line
+from verify.chaos.load import LoadTopic
+from verify.chaos.payload import make_id, payload
+from verify.checker.findings import Finding
 
 ORDERS = LoadTopic("orders", 2)
 _WAITING = (TailReader, Wanderer, ResetReader, DirectReader, MemberClient, Asker, CommittedReader)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidelog.chaos.clients.pace import Pace
+from verify.chaos.clients.support.pace import Pace
 
 SECOND = 1_000_000_000
 

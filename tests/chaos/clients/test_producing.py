@@ -7,17 +7,17 @@ from collections import Counter
 
 import pytest
 
-from tests.chaos.clients.a_world import World
+from tests.chaos.clients.chaos_stage import World
 from tests.tidelog.fake_cluster import Fault
 from tests.virtual_time import on_virtual_time, until
 from tidelog.aio import Producer
-from tidelog.chaos.clients.producing import ProducingClient
-from tidelog.chaos.load import LoadTopic, Times
-from tidelog.chaos.payload import producer_of, sequence_of
-from tidelog.checker.operations import ProduceFailed, ProduceInvoked, ProduceOk, ProduceUnknown
 from tidelog.errors import InvalidTimestampError, UnknownTopicOrPartitionError
+from tidelog.history.operations import ProduceFailed, ProduceInvoked, ProduceOk, ProduceUnknown
 from tidelog.model import TopicPartition
 from tidelog.protocol.messages import ProduceRequest
+from verify.chaos.clients.producing import ProducingClient
+from verify.chaos.load import LoadTopic, Times
+from verify.chaos.payload import producer_of, sequence_of
 
 ORDERS = LoadTopic("orders", 2)
 

@@ -8,21 +8,13 @@ from typing import Any
 
 import pytest
 
-from tests.chaos.clients.a_world import World
+from tests.chaos.clients.chaos_stage import World
 from tests.checker.judging import verdict_on
 from tests.tidelog.clients import put
 from tests.virtual_time import on_virtual_time, until
 from tidelog.aio import Consumer
-from tidelog.chaos.clients.asking import Asker
-from tidelog.chaos.clients.direct import DirectReader
-from tidelog.chaos.clients.producing import ProducingClient
-from tidelog.chaos.clients.reading import ResetReader, TailReader, Wanderer
-from tidelog.chaos.clients.surroundings import Place
-from tidelog.chaos.load import LoadTopic
-from tidelog.chaos.payload import make_id, payload
-from tidelog.checker.checker import Checker
-from tidelog.checker.columns import DAMAGED
-from tidelog.checker.operations import (
+from tidelog.history.columns import DAMAGED
+from tidelog.history.operations import (
     Client,
     EarliestOk,
     LatestOk,
@@ -34,6 +26,14 @@ from tidelog.checker.operations import (
 )
 from tidelog.model import TopicPartition
 from tidelog.protocol.messages import FetchRequest
+from verify.chaos.clients.client_context import Place
+from verify.chaos.clients.direct import DirectReader
+from verify.chaos.clients.lookup_client import Asker
+from verify.chaos.clients.producing import ProducingClient
+from verify.chaos.clients.reading import ResetReader, TailReader, Wanderer
+from verify.chaos.load import LoadTopic
+from verify.chaos.payload import make_id, payload
+from verify.checker.checker import Checker
 
 ORDERS = LoadTopic("orders", 2)
 

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from tests.virtual_time import until
-from tidelog.chaos.clients.repeating import repeating
 from tidelog.client.cluster_client import Peer
 from tidelog.errors import NotLeaderOrFollowerError
 from tidelog.model import Endpoint
 from tidelog.protocol.messages import ProduceRequest, ProduceResponse
+from verify.chaos.clients.support.repeating import repeating
 
 ALWAYS = SimpleNamespace(randrange=lambda count: 0)
 

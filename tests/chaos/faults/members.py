@@ -12,13 +12,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import cast
 
-from tidelog.chaos.fault import Furnishing, Need, PartitionView, Target, View
-from tidelog.chaos.faults.harm import Harm
-from tidelog.chaos.faults.namespaces import CLIENTS, Namespaces
-from tidelog.chaos.undo import UndoFile
 from tidelog.local.processes.process import Process
 from tidelog.local.processes.process_placement import HERE, ZOOKEEPER
 from tidelog.model import TopicPartition
+from verify.chaos.fault import Furnishing, Need, PartitionView, Target, View
+from verify.chaos.faults.support.fault_base import Harm
+from verify.chaos.faults.support.namespaces import CLIENTS, Namespaces
+from verify.chaos.targets.undo import UndoFile
 
 TP = TopicPartition("t", 0)
 BROKERS = ("1", "2", "3")

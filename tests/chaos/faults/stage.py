@@ -12,11 +12,11 @@ from pathlib import Path
 
 from tests.processes.harness.workload import Workload
 from tidelog import Admin, NewTopic, TopicPartition
-from tidelog.chaos.fault import Evidence, Furnishing, View
-from tidelog.chaos.faults.harm import Harm, look_until
-from tidelog.chaos.targets import LocalTarget, own_cluster
-from tidelog.chaos.undo import UndoFile
-from tidelog.chaos.views import Views
+from verify.chaos.fault import Evidence, Furnishing, View
+from verify.chaos.faults.support.fault_base import Harm, look_until
+from verify.chaos.targets.cluster_views import Views
+from verify.chaos.targets.process_target import LocalTarget, own_cluster
+from verify.chaos.targets.undo import UndoFile
 
 TPS = [TopicPartition("t", partition) for partition in range(3)]
 #: So that what the load sends is more than a narrow network takes at once.

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.chaos.faults.stage import stage
-from tidelog.chaos.faults import catalogue, furnishings
+from verify.chaos.faults import catalogue, furnishings
 
 #: A cluster each. What hurts clients of a run, or needs many of them, is not here (F16, F32, F55).
 ACTS: dict[str, Sequence[str]] = {

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from tidelog.chaos.faults import catalogue, furnishings
-from tidelog.chaos.faults.harm import Timing
-from tidelog.chaos.targets import SETTINGS
+from verify.chaos.faults import catalogue, furnishings
+from verify.chaos.faults.support.fault_base import Timing
+from verify.chaos.targets.process_target import SETTINGS
 
 DECISION = Path(__file__).parents[3] / "docs" / "decisions" / "0017-proof.md"
 ALL = [f"F{number}" for number in range(1, 56)]

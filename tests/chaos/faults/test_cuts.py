@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from tests.chaos.faults.members import BROKERS, FOLLOWERS, LEADER, MEMBERS, Stage, network_stage
-from tidelog.chaos.faults import network, slow_network
-from tidelog.chaos.faults.namespaces import CLIENTS, Namespaces
 from tidelog.local.processes.process_placement import ZOOKEEPER
+from verify.chaos.faults.network import network, slow_network
+from verify.chaos.faults.support.namespaces import CLIENTS, Namespaces
 
 pytestmark = [
     pytest.mark.slow,

@@ -13,16 +13,16 @@ from typing import cast
 import pytest
 
 from tests.chaos.faults.test_noticed import QUIET
-from tidelog.chaos.fault import PartitionView, Target, View
-from tidelog.chaos.faults import damage
-from tidelog.chaos.faults.damage import BitFlipped, IndexesWrong, IndexesZeroed, _changed_since, _flip
-from tidelog.chaos.faults.identities import second_settings
-from tidelog.chaos.faults.tools import quietly, run
-from tidelog.chaos.payload import payload
-from tidelog.checker.history import read_history
-from tidelog.checker.operations import Read
+from tidelog.history.history_files import read_history
+from tidelog.history.operations import Read
 from tidelog.model import TopicPartition
 from tidelog.records.encode import BatchBuilder
+from verify.chaos.fault import PartitionView, Target, View
+from verify.chaos.faults import damage
+from verify.chaos.faults.damage import BitFlipped, IndexesWrong, IndexesZeroed, _changed_since, _flip
+from verify.chaos.faults.identities import second_settings
+from verify.chaos.faults.support.tools import quietly, run
+from verify.chaos.payload import payload
 
 
 def test_a_bit_is_flipped_and_flipped_back(tmp_path: Path) -> None:

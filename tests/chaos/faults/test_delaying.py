@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tidelog.chaos.faults.delaying import configuration, packet_ids, verdict
+from verify.chaos.faults.network.delaying import configuration, packet_ids, verdict
 
 
 def packet(packet_id: int, before: bytes = b"") -> bytes:

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from tidelog.chaos.faults.disks import Disks, fill
-from tidelog.chaos.undo import UndoFile
 from tidelog.local.processes.process_placement import HERE
+from verify.chaos.faults.disks import Disks, fill
+from verify.chaos.targets.undo import UndoFile
 
 pytestmark = [
     pytest.mark.slow,

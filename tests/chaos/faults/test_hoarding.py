@@ -11,10 +11,10 @@ import pytest
 
 from node.identity import Identity
 from node.net.server import MAX_UNREAD_BYTES, Server
-from tidelog.chaos.faults.resources import OutOfMemory, fetch_from
 from tidelog.clock import SystemClock
 from tidelog.model import Endpoint, TopicPartition
 from tidelog.protocol.messages import FetchPartitionResponse, FetchRequest, FetchResponse, Request, Response
+from verify.chaos.faults.resources import OutOfMemory, fetch_from
 
 ANSWER_BYTES = 1 << 20
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from tidelog.chaos.faults.killed_clients import began_again, open_histories, unfinished
-from tidelog.checker.events import Event
-from tidelog.checker.group_operations import CommitInvoked, CommitOk, CommitUnknown
-from tidelog.checker.history import HistoryWriter
-from tidelog.checker.operations import Client, ProduceFailed, ProduceInvoked, ProduceOk, ProduceUnknown
+from tidelog.history.events import Event
+from tidelog.history.group_operations import CommitInvoked, CommitOk, CommitUnknown
+from tidelog.history.history_files import HistoryWriter
+from tidelog.history.operations import Client, ProduceFailed, ProduceInvoked, ProduceOk, ProduceUnknown
 from tidelog.model import TopicPartition
+from verify.chaos.faults.killed_clients import began_again, open_histories, unfinished
 
 TP, OTHER = TopicPartition("t", 0), TopicPartition("t", 1)
 

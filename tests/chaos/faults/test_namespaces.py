@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from tidelog.chaos.faults.namespaces import CLIENTS, NAMESPACES, Namespaces
-from tidelog.chaos.faults.packets import Installed, Rule, one_way
-from tidelog.chaos.undo import UndoFile
 from tidelog.local.processes.process_placement import HERE
+from verify.chaos.faults.support.namespaces import CLIENTS, NAMESPACES, Namespaces
+from verify.chaos.faults.support.packets import Installed, Rule, one_way
+from verify.chaos.targets.undo import UndoFile
 
 pytestmark = [
     pytest.mark.slow,

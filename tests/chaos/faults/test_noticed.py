@@ -8,24 +8,15 @@ from types import SimpleNamespace
 
 import pytest
 
-from tests.chaos.faults.test_signs import BEFORE, T0, T1, evidence, with_t0
-from tidelog.chaos.fault import Evidence, PartitionView
-from tidelog.chaos.faults import (
-    catalogue,
-    full_disks,
-    identities,
-    network,
-    processes,
-    resources,
-    slow_network,
-    system_calls,
-    zookeeper,
-)
-from tidelog.chaos.faults.answers import AnswersOfZooKeeperLost
-from tidelog.chaos.faults.harm import Harm
-from tidelog.chaos.faults.signs import LATE
-from tidelog.chaos.zookeeper_proxy import BAD_VERSION, MULTI, SET_DATA, Fate, Request
-from tidelog.checker.broker_events import BecomeLeader, IsrChange, Reject, Session
+from tests.chaos.faults.test_bite_detection import BEFORE, T0, T1, evidence, with_t0
+from tidelog.history.broker_events import BecomeLeader, IsrChange, Reject, Session
+from verify.chaos.fault import Evidence, PartitionView
+from verify.chaos.faults import catalogue, full_disks, identities, processes, resources, system_calls, zookeeper
+from verify.chaos.faults.network import network, slow_network
+from verify.chaos.faults.network.answers import AnswersOfZooKeeperLost
+from verify.chaos.faults.support.bite_detection import LATE
+from verify.chaos.faults.support.fault_base import Harm
+from verify.chaos.targets.zookeeper_proxy import BAD_VERSION, MULTI, SET_DATA, Fate, Request
 
 S = 1_000_000_000
 KINDS = {f"{row} {kind().name}": kind for row, kinds in catalogue().items() for kind in kinds}

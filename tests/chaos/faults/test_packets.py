@@ -10,10 +10,10 @@ from typing import cast
 import pytest
 
 from tests.virtual_time import on_virtual_time
-from tidelog.chaos.fault import Target
-from tidelog.chaos.faults import packets
-from tidelog.chaos.faults.network import Resets
 from tidelog.errors import LocalError
+from verify.chaos.fault import Target
+from verify.chaos.faults.network.network import Resets
+from verify.chaos.faults.support import packets
 
 
 class Firewall:

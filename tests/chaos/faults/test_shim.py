@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from tidelog.chaos.faults.shim import Page, Shim
-from tidelog.chaos.undo import UndoFile
 from tidelog.local.processes.process_placement import HERE
+from verify.chaos.faults.support.shim import Page, Shim
+from verify.chaos.targets.undo import UndoFile
 
 pytestmark = pytest.mark.skipif(Shim().missing() is not None, reason=f"{Shim().missing()}")
 

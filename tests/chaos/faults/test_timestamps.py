@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import random
 
-from tidelog.chaos.faults.timestamps import odd_times, timeless
 from tidelog.records.decode import decode_records
 from tidelog.records.header import iter_headers
+from verify.chaos.faults.timestamps import odd_times, timeless
 
 
 def test_odd_times_lie_on_both_sides_of_what_topics_take() -> None:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from tests.checker.little_log import MS, TIMEOUT_MS, Story
 from tests.checker.mutations.mutation import mutation
 from tests.checker.mutations.spoiling import one_of, put
-from tidelog.checker.operations import ProduceFailed, ProduceUnknown
+from tidelog.history.operations import ProduceFailed, ProduceUnknown
 
 
 @mutation("I19")

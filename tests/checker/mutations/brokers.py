@@ -8,7 +8,7 @@ from dataclasses import replace
 from tests.checker.little_log import BROKERS, Story
 from tests.checker.mutations.mutation import mutation
 from tests.checker.mutations.spoiling import all_of, behind, end, one_of, put
-from tidelog.checker.broker_events import (
+from tidelog.history.broker_events import (
     Ack,
     Append,
     BecomeFollower,
@@ -21,7 +21,7 @@ from tidelog.checker.broker_events import (
     Resources,
     Traceback,
 )
-from tidelog.checker.events import Event
+from tidelog.history.events import Event
 
 
 def _another(name: str, dice: random.Random) -> str:

@@ -9,8 +9,8 @@ from dataclasses import replace
 from tests.checker.little_log import COMPACTED_TP, Story
 from tests.checker.mutations.mutation import NothingToSpoil, mutation
 from tests.checker.mutations.spoiling import all_of
-from tidelog.checker.logs import READ, FinalLog
-from tidelog.checker.operations import ProduceInvoked, ProduceOk
+from tidelog.history.operations import ProduceInvoked, ProduceOk
+from verify.checker.logs import READ, FinalLog
 
 
 def _keys(story: Story) -> dict[int, int]:

@@ -8,8 +8,8 @@ from dataclasses import replace
 from tests.checker.little_log import Story
 from tests.checker.mutations.mutation import mutation
 from tests.checker.mutations.spoiling import all_of, behind, end, one_of, put
-from tidelog.checker.group_operations import Assigned, CommitOk, CommittedOk
-from tidelog.checker.operations import Read
+from tidelog.history.group_operations import Assigned, CommitOk, CommittedOk
+from tidelog.history.operations import Read
 
 
 def _later(story: Story, event: CommitOk, offset: int) -> Story:

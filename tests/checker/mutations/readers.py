@@ -8,7 +8,7 @@ from dataclasses import replace
 from tests.checker.little_log import Story
 from tests.checker.mutations.mutation import mutation
 from tests.checker.mutations.spoiling import behind, end, one_of, put
-from tidelog.checker.operations import LatestOk, LookUpOk, ProduceOk, ProduceUnknown, Read, ReadFailed
+from tidelog.history.operations import LatestOk, LookUpOk, ProduceOk, ProduceUnknown, Read, ReadFailed
 
 
 @mutation("I7", on_the_way=True)

@@ -9,10 +9,10 @@ from dataclasses import replace
 from tests.checker.little_log import Story
 from tests.checker.mutations.mutation import mutation
 from tests.checker.mutations.spoiling import all_of, behind, cut, end, logs, longer, one_of, put, spoilt
-from tidelog.checker.broker_events import BecomeLeader
-from tidelog.checker.columns import DAMAGED
-from tidelog.checker.events import Event
-from tidelog.checker.operations import ProduceFailed, ProduceInvoked, ProduceOk, Read
+from tidelog.history.broker_events import BecomeLeader
+from tidelog.history.columns import DAMAGED
+from tidelog.history.events import Event
+from tidelog.history.operations import ProduceFailed, ProduceInvoked, ProduceOk, Read
 from tidelog.model import TopicPartition
 
 #: Nobody ever produced it.

@@ -8,9 +8,9 @@ from dataclasses import replace
 from tests.checker.little_log import Story
 from tests.checker.mutations.mutation import mutation
 from tests.checker.mutations.spoiling import beheaded, cut, logs, longer, one_of
-from tidelog.checker.broker_events import Ack
-from tidelog.checker.logs import READ, EpochStart, FinalLog
-from tidelog.checker.operations import ProduceOk, ProduceUnknown
+from tidelog.history.broker_events import Ack
+from tidelog.history.operations import ProduceOk, ProduceUnknown
+from verify.checker.logs import READ, EpochStart, FinalLog
 
 
 @mutation("I13")

@@ -9,10 +9,10 @@ from typing import TypeVar
 
 from tests.checker.little_log import COMPACTED_TP, Story
 from tests.checker.mutations.mutation import NothingToSpoil
-from tidelog.checker.events import Event
-from tidelog.checker.logs import FinalLog
-from tidelog.checker.operations import Read
+from tidelog.history.events import Event
+from tidelog.history.operations import Read
 from tidelog.model import TopicPartition
+from verify.checker.logs import FinalLog
 
 E = TypeVar("E")
 

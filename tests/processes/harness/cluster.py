@@ -17,11 +17,11 @@ from cluster.state import VersionedState
 from cluster.zookeeper import znodes
 from tests.processes.harness.waiting import wait_for
 from tidelog import Admin, NewTopic, TopicPartition
-from tidelog.chaos.sessions import expire
 from tidelog.errors import TidelogError
 from tidelog.local.broker import broker_command, broker_environment
 from tidelog.local.cluster import LocalCluster
 from tidelog.local.processes.ports import choose_port
+from verify.chaos.targets.sessions import expire
 
 
 class RunningCluster:

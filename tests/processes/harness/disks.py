@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tidelog.chaos.faults.disks import fill
+from verify.chaos.faults.disks import fill
 
 
 @contextmanager

@@ -11,10 +11,10 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from tidelog.checker.outcomes import Outcome
-from tidelog.checker.timeline import RunningMax
 from tidelog.frozen_dataclass import frozen
 from tidelog.model import TopicPartition
+from verify.checker.outcomes import Outcome
+from verify.checker.timeline import RunningMax
 
 
 @frozen

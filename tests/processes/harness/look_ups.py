@@ -14,12 +14,12 @@ from typing import NamedTuple
 from tests.processes.harness.background import Background
 from tests.processes.harness.waiting import wait_for
 from tidelog import Admin, Consumer, ConsumerRecord, Producer, TopicPartition
-from tidelog.checker.look_ups import LookUp, StoredRecord, Trim, judge
 from tidelog.client.producer.record_future import RecordFuture
 from tidelog.errors import TidelogError, error_for
 from tidelog.model import Endpoint
 from tidelog.protocol.messages import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsResponse
 from tidelog.protocol.native.connection import Connection
+from verify.checker.look_ups import LookUp, StoredRecord, Trim, judge
 
 START_MS = 1_700_000_000_000
 _STEP_MS = 5

@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from tests.processes.harness.handovers import Kept, Processed, Turn
-from tidelog.checker.group_operations import Assigned, CommitOk, CommitUnknown
-from tidelog.checker.outcomes import Outcome
+from tidelog.history.group_operations import Assigned, CommitOk, CommitUnknown
 from tidelog.model import TopicPartition
+from verify.checker.outcomes import Outcome
 
 PROGRAM = Path(__file__).parent / "group_member.py"
 

@@ -15,12 +15,12 @@ from typing import Self
 from tests.checker.judging import verdict_on
 from tests.processes.harness.waiting import Void, wait_bitten, wait_for
 from tidelog import TopicPartition
-from tidelog.chaos.clients.committing import CommittedReader, Committer
-from tidelog.chaos.clients.lines import Line
-from tidelog.chaos.clients.surroundings import Surroundings
-from tidelog.checker.events import Event
-from tidelog.checker.group_operations import CommitInvoked, CommitOk, CommittedOk
-from tidelog.checker.operations import Client
+from tidelog.history.events import Event
+from tidelog.history.group_operations import CommitInvoked, CommitOk, CommittedOk
+from tidelog.history.operations import Client
+from verify.chaos.clients.client_context import Surroundings
+from verify.chaos.clients.committing import CommittedReader, Committer
+from verify.chaos.clients.support.lines import Line
 
 #: What must have an answer in some second before a fault, or the fault finds nothing to spoil.
 LEAST_RATE = 200

@@ -1,0 +1,38 @@
+"""What a broker has said since a fault began, and nothing from before it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from verify.chaos.faults.support.broker_log_reader import Said
+
+TIME = "2026-01-01 00:00:00.000"
+
+
+def test_only_what_came_since_is_heard_and_without_its_time(tmp_path: Path) -> None:
+    log = tmp_path / "broker-1.log"
+    log.write_text(f"{TIME} ERROR node.handlers.controller_requests: t-0: the log has epoch 9; refused\n")
+    said = Said(log)
+    assert said.lines("refused") == []
+    assert said.last() == ""
+    with log.open("a") as more:
+        more.write(f"{TIME} ERROR node.handlers.controller_requests: t-1: the log has epoch 5; refused\n")
+        more.write(f"{TIME} INFO node.broker: serves\n")
+    assert said.lines("refused") == ["t-1: the log has epoch 5; refused"]
+    assert said.last() == "serves"
+
+
+def test_what_it_printed_comes_last(tmp_path: Path) -> None:
+    log = tmp_path / "broker-1.log"
+    said = Said(log)
+    log.write_text(f"{TIME} INFO node.broker: starts\n")
+    log.with_suffix(".out").write_text("broker: it is in use by another process\n\n")
+    assert said.last() == "broker: it is in use by another process"
+
+
+def test_a_log_that_was_begun_anew_is_heard_from_its_beginning(tmp_path: Path) -> None:
+    log = tmp_path / "broker-1.log"
+    log.write_text("x" * 1_000)
+    said = Said(log)
+    log.write_text("refused\n")
+    assert said.lines("refused") == ["refused"]

@@ -1,0 +1,100 @@
+"""What a fault mends when it is healed, in which order, and how often."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+
+import pytest
+
+from verify.chaos.fault import Availability, Evidence, Target
+from verify.chaos.faults.support.fault_base import Harm
+
+
+class Noted(Harm):
+    """Mends by writing down that it did."""
+
+    row, name = "F0", "noted"
+    availability = Availability(None)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.done: list[str] = []
+
+    async def inject(self, target: Target, dice: random.Random) -> str:
+        return ""
+
+    def bit(self, evidence: Evidence) -> str | None:
+        return None
+
+    def will(self, what: str, failures: int = 0) -> None:
+        left = [OSError(what)] * failures
+
+        async def mend() -> None:
+            if left:
+                raise left.pop()
+            self.done.append(what)
+
+        self.mend(mend)
+
+
+async def test_what_was_changed_last_is_mended_first_and_once() -> None:
+    fault = Noted()
+    fault.will("broker started")
+    fault.will("cut healed")
+    await fault.heal()
+    await fault.heal()
+    assert fault.done == ["cut healed", "broker started"]
+
+
+async def test_a_mend_that_fails_keeps_no_other_from_being_done_and_is_tried_again() -> None:
+    fault = Noted()
+    fault.will("broker started")
+    fault.will("disk freed", failures=1)
+    fault.will("cut healed")
+    with pytest.raises(OSError, match="disk freed"):
+        await fault.heal()
+    assert fault.done == ["cut healed", "broker started"]
+    await fault.heal()
+    assert fault.done == ["cut healed", "broker started", "disk freed"]
+
+
+async def test_mends_that_fail_together_are_tried_again_in_their_order() -> None:
+    fault = Noted()
+    fault.will("broker started", failures=1)
+    fault.will("disk freed", failures=1)
+    with pytest.raises(OSError, match="disk freed"):
+        await fault.heal()
+    await fault.heal()
+    assert fault.done == ["disk freed", "broker started"]
+
+
+async def test_what_goes_on_meanwhile_ends_with_the_fault_before_earlier_changes_are_mended() -> None:
+    fault = Noted()
+    fault.will("broker started")
+
+    async def kill_again_and_again() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            fault.done.append("killed no more")
+
+    fault.meanwhile(kill_again_and_again())
+    await asyncio.sleep(0)
+    await fault.heal()
+    assert fault.done == ["killed no more", "broker started"]
+
+
+async def test_what_failed_meanwhile_is_said_when_all_is_mended() -> None:
+    fault = Noted()
+    fault.will("broker started")
+
+    async def fail() -> None:
+        raise OSError("no such process")
+
+    fault.meanwhile(fail())
+    await asyncio.sleep(0)
+    with pytest.raises(OSError, match="no such process"):
+        await fault.heal()
+    assert fault.done == ["broker started"]
+    await fault.heal()

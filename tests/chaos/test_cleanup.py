@@ -1,0 +1,21 @@
+"""What a run leaves in a cluster of others; tests/processes/test_chaos.py has it removed from a real one."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+
+import pytest
+
+from verify.chaos.cleanup import command, remove
+
+
+def test_nothing_is_removed_by_a_prefix_that_all_names_have() -> None:
+    with pytest.raises(ValueError, match="an empty prefix"):
+        asyncio.run(remove("127.0.0.1:1", ""))
+
+
+def test_a_cluster_that_has_gone_is_said_in_one_line() -> None:
+    ran = subprocess.run(command("127.0.0.1:1", "chaos-7-"), capture_output=True, text=True, timeout=60)
+    assert ran.returncode == 1
+    assert "127.0.0.1:1" in ran.stderr and len(ran.stderr.splitlines()) == 1

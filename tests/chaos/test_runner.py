@@ -1,0 +1,381 @@
+"""How a run goes through its schedule, told on virtual time with faults that only pretend."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import islice
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from tests.virtual_time import on_virtual_time
+from tidelog.errors import LocalError
+from tidelog.history.operations import ProduceOk
+from tidelog.model import TopicPartition
+from verify.chaos.fault import Availability, Evidence, Fault, Need, PartitionView, Target, View
+from verify.chaos.injections import FaultsFile, Injection, Outcome
+from verify.chaos.results.activity import Activity
+from verify.chaos.results.judging import window_of
+from verify.chaos.runner import LEAST_RATE, MOST_HEALING_S, Course, Reporter, told
+from verify.chaos.schedule import Step
+from verify.chaos.targets.cluster_views import Views
+
+TP = TopicPartition("t", 0)
+SECOND_NS = 1_000_000_000
+
+
+def now_ns() -> int:
+    return round(asyncio.get_running_loop().time() * SECOND_NS)
+
+
+@dataclass
+class Cluster:
+    """What the course looks at, and what pretended faults change. `rate`: acknowledged produces a second."""
+
+    rate: int = 500
+    epoch: int = 1
+    isr: tuple[int, ...] = (1, 2, 3)
+    visible: bool = True
+    lacking: dict[Need, str] = field(default_factory=dict)
+    tps: tuple[TopicPartition, ...] = (TP,)
+    broker_ids: tuple[int, ...] = (1, 2, 3)
+
+    async def view(self) -> View:
+        if not self.visible:
+            raise LocalError("nobody answers")
+        return View(now_ns(), {TP: PartitionView(1, self.epoch, self.isr, 1)})
+
+    def lacks(self, need: Need) -> str | None:
+        return self.lacking.get(need)
+
+
+@dataclass
+class Pretended:
+    """A fault that raises the epoch, if it bites, and takes a replica out of the ISR until it is healed."""
+
+    cluster: Cluster
+    row: str = "F1"
+    name: str = "leader killed"
+    needs: frozenset[Need] = frozenset({Need.PROCESSES})
+    availability: Availability = field(default_factory=lambda: Availability(6_000))
+    lasts_ms: tuple[int, int] = (2_000, 4_000)
+    bites: bool = True
+    trouble: str = ""
+    unhealed: str = ""
+    broke: str | None = None
+    told: list[str] = field(default_factory=list)
+
+    async def inject(self, target: Target, dice: random.Random) -> str:
+        self.told.append("injected")
+        if self.trouble:
+            raise LocalError(self.trouble)
+        self.cluster.epoch += self.bites
+        self.cluster.isr = (1, 2)
+        return "SIGKILL to broker 3"
+
+    async def heal(self) -> None:
+        self.told.append("healed")
+        if self.unhealed:
+            raise LocalError(self.unhealed)
+        self.cluster.isr = (1, 2, 3)
+
+    def bit(self, evidence: Evidence) -> str | None:
+        before, after = evidence.before.partitions[TP].leader_epoch, evidence.after.partitions[TP].leader_epoch
+        return f"epoch {before} → {after}" if after > before else None
+
+    def broken(self, evidence: Evidence) -> str | None:
+        return self.broke
+
+
+class Run:
+    """A course over this cluster, in which each step makes the one fault that is given."""
+
+    def __init__(self, directory: Path, cluster: Cluster, *faults: Pretended, moved_ms: int | None = None) -> None:
+        self.cluster = cluster
+        self.stop = asyncio.Event()
+        self.activity = Activity([TP])
+        self.file = FaultsFile(directory)
+        self._read_until = now_ns()
+        self.spread_at: list[int] = []
+        self.course = Course(
+            cast(Target, cluster),
+            {fault.row: [lambda fault=fault: cast(Fault, fault)] for fault in faults},  # type: ignore[misc]
+            self.activity,
+            Views(cluster.view),
+            self.file,
+            self.stop,
+            3,
+            self._read,
+            self._spread,
+            Reporter(),
+            moved_ms,
+            now_ns,
+        )
+
+    async def _spread(self) -> None:
+        self.spread_at.append(now_ns())
+        if not self.cluster.visible:
+            raise LocalError("nobody answers")
+
+    async def _read(self) -> None:
+        """As many produces as the rate has made since the last time."""
+        now = now_ns()
+        count = (now - self._read_until) * self.cluster.rate // SECOND_NS
+        if count:
+            step = (now - self._read_until) // count
+            times = [self._read_until + step * (number + 1) for number in range(count)]
+            self.activity.take("client", "p", ProduceOk(TP, range(count), range(count), times))
+            self._read_until = now
+
+    async def go(self, *rows: str, seconds: float = 1) -> list[Injection]:
+        def steps() -> Iterator[Step]:
+            number = 0
+            while True:
+                for row in rows:
+                    yield Step(number, row, 0, 0.5, 700, 7)
+                    number += 1
+
+        await self.course.run(steps(), rows, seconds)
+        return self.file.injections
+
+
+def made_in(directory: Path, **cluster: Any) -> tuple[Cluster, Pretended]:
+    made = Cluster(**cluster)
+    return made, Pretended(made)
+
+
+@on_virtual_time
+async def test_a_fault_is_injected_lasts_is_healed_and_bites(tmp_path: Path) -> None:
+    cluster, fault = made_in(tmp_path)
+    (injection,) = await Run(tmp_path, cluster, fault).go("F1")
+    assert (injection.outcome, injection.why, injection.what) == (Outcome.BIT, "epoch 1 → 2", "SIGKILL to broker 3")
+    assert injection.t_inject is not None and injection.t_heal is not None and injection.t_bit is not None
+    assert injection.t_heal - injection.t_inject == pytest.approx(3 * SECOND_NS, rel=0.05)
+    assert injection.t_inject < injection.t_bit <= injection.t_heal
+    assert injection.acknowledged == pytest.approx(1_500, rel=0.1)
+    assert fault.told == ["injected", "healed"]
+
+
+@on_virtual_time
+async def test_before_each_fault_leaders_are_spread_over_the_brokers_again(tmp_path: Path) -> None:
+    cluster, fault = made_in(tmp_path)
+    run = Run(tmp_path, cluster, fault)
+    injections = await run.go("F1", seconds=10)
+    assert len(run.spread_at) == len(injections) > 1
+    for at, injection in zip(run.spread_at, injections, strict=True):
+        assert injection.t_inject is not None and at <= injection.t_inject
+
+
+@on_virtual_time
+async def test_where_leaders_are_moved_meanwhile_a_fault_may_cost_its_own_length_and_a_change_more(
+    tmp_path: Path,
+) -> None:
+    cluster, fault = made_in(tmp_path)
+    (alone,) = await Run(tmp_path, cluster, fault).go("F1")
+    (moved,) = await Run(tmp_path, cluster, fault, moved_ms=1_500).go("F1")
+    assert moved.t_inject is not None and moved.t_heal is not None
+    assert alone.most_gap_ms == 6_000
+    assert moved.most_gap_ms == 6_000 + (moved.t_heal - moved.t_inject) // 1_000_000 + 1_500
+
+
+@on_virtual_time
+async def test_a_fault_that_nobody_notices_is_void(tmp_path: Path) -> None:
+    cluster, fault = made_in(tmp_path)
+    fault.bites = False
+    (injection,) = await Run(tmp_path, cluster, fault).go("F1")
+    assert (injection.outcome, injection.t_bit) == (Outcome.VOID, None)
+    assert injection.why == "nothing in the cluster noticed it"
+
+
+@on_virtual_time
+async def test_a_bound_that_was_not_kept_is_told_whether_or_not_the_fault_bit(tmp_path: Path) -> None:
+    cluster, fault = made_in(tmp_path)
+    fault.broke = "broker 3 took 12 s to stop"
+    (injection,) = await Run(tmp_path, cluster, fault).go("F1")
+    assert (injection.outcome, injection.broke) == (Outcome.BIT, fault.broke)
+    assert f"BROKEN: {fault.broke}" in told(injection)
+    fault.bites = False
+    *_, injection = await Run(tmp_path, cluster, fault).go("F1")
+    assert (injection.outcome, injection.broke) == (Outcome.VOID, fault.broke)
+
+
+@on_virtual_time
+async def test_a_fault_waits_for_load_and_is_void_where_none_comes(tmp_path: Path) -> None:
+    cluster, fault = made_in(tmp_path, rate=LEAST_RATE - 20)
+    (injection,) = await Run(tmp_path, cluster, fault).go("F1")
+    assert injection.outcome is Outcome.VOID
+    assert "records acknowledged in the second before it, 200 are needed" in injection.why
+    assert injection.t_inject is None
+    assert fault.told == []
+
+
+@on_virtual_time
+async def test_load_that_comes_late_is_waited_for(tmp_path: Path) -> None:
+    cluster, fault = made_in(tmp_path, rate=0)
+    asyncio.get_running_loop().call_later(20, setattr, cluster, "rate", 500)
+    (injection,) = await Run(tmp_path, cluster, fault).go("F1")
+    assert injection.outcome is Outcome.BIT
+
+
+@on_virtual_time
+async def test_a_cluster_that_is_not_seen_is_not_broken(tmp_path: Path) -> None:
+    cluster, fault = made_in(tmp_path, visible=False)
+    (injection,) = await Run(tmp_path, cluster, fault).go("F1")
+    assert (injection.outcome, injection.why) == (
+        Outcome.VOID,
+        "the cluster was not seen before it: nobody answers",
+    )
+    assert fault.told == []
+
+
+@on_virtual_time
+async def test_what_a_fault_needs_and_this_machine_lacks_is_the_reason_why_it_is_skipped(tmp_path: Path) -> None:
+    cluster, fault = made_in(tmp_path, lacking={Need.PROCESSES: "needs root"})
+    (injection,) = await Run(tmp_path, cluster, fault).go("F1")
+    assert (injection.outcome, injection.why, injection.name) == (Outcome.SKIPPED, "needs root", "leader killed")
+
+
+@on_virtual_time
+async def test_a_row_that_nobody_can_make_is_skipped_too(tmp_path: Path) -> None:
+    cluster, fault = made_in(tmp_path)
+    first, second = await Run(tmp_path, cluster, fault).go("F42", "F1")
+    assert (first.outcome, second.outcome) == (Outcome.SKIPPED, Outcome.BIT)
+    assert first.why == "there is no such fault"
+
+
+@on_virtual_time
+async def test_a_kind_that_can_be_made_here_stands_in_for_one_that_cannot(tmp_path: Path) -> None:
+    cluster, fault = made_in(tmp_path, lacking={Need.NETWORK: "needs root"})
+    other = Pretended(cluster, name="leader cut off", needs=frozenset({Need.NETWORK}))
+    run = Run(tmp_path, cluster, fault)
+    run.course.catalogue = {"F1": [lambda: cast(Fault, other), lambda: cast(Fault, fault)]}
+    left_out, *injections = await run.go("F1", seconds=20)
+    assert {injection.outcome for injection in injections} == {Outcome.BIT}
+    assert other.told == []
+    assert (left_out.outcome, left_out.name, left_out.why) == (Outcome.SKIPPED, "leader cut off", "needs root")
+
+
+@on_virtual_time
+async def test_of_a_row_none_of_whose_kinds_can_be_made_here_each_is_told_of(tmp_path: Path) -> None:
+    cluster, fault = made_in(tmp_path, lacking={Need.PROCESSES: "not ours", Need.NETWORK: "needs root"})
+    other = Pretended(cluster, name="leader cut off", needs=frozenset({Need.NETWORK}))
+    run = Run(tmp_path, cluster, fault)
+    run.course.catalogue = {"F1": [lambda: cast(Fault, fault), lambda: cast(Fault, other)]}
+    told_of = [(each.name, each.outcome, each.why) for each in await run.go("F1")]
+    skipped = Outcome.SKIPPED
+    assert told_of == [("leader killed", skipped, "not ours"), ("leader cut off", skipped, "needs root")]
+
+
+@on_virtual_time
+async def test_what_could_not_be_injected_is_healed_and_void(tmp_path: Path) -> None:
+    cluster, fault = made_in(tmp_path)
+    fault.trouble = "broker 3 did not end after SIGKILL"
+    (injection,) = await Run(tmp_path, cluster, fault).go("F1", seconds=0)
+    assert injection.outcome is Outcome.VOID
+    assert injection.why == "it could not be injected: broker 3 did not end after SIGKILL"
+    window = window_of(injection)
+    assert window is not None and window.least_operations == 0, "nothing lasted in which operations could succeed"
+    assert fault.told == ["injected", "healed"]
+
+
+@on_virtual_time
+async def test_what_could_not_be_healed_ends_the_run(tmp_path: Path) -> None:
+    cluster, fault = made_in(tmp_path)
+    fault.unhealed = "no file system can be mounted here"
+    injections = await Run(tmp_path, cluster, fault).go("F1", "F1", "F1")
+    assert [injection.why for injection in injections] == ["it could not be healed: no file system can be mounted here"]
+
+
+@on_virtual_time
+async def test_partitions_that_do_not_become_whole_end_the_run(tmp_path: Path) -> None:
+    class Unmending(Pretended):
+        async def heal(self) -> None:
+            self.told.append("healed")
+
+    cluster = Cluster()
+    run = Run(tmp_path, cluster, Unmending(cluster))
+    began = now_ns()
+    (injection,) = await run.go("F1", "F1")
+    assert injection.t_whole is None
+    assert now_ns() - began > MOST_HEALING_S * SECOND_NS
+
+
+@on_virtual_time
+async def test_a_fault_is_over_when_clients_are_served_again_everywhere(tmp_path: Path) -> None:
+    class Lasting(Pretended):
+        async def heal(self) -> None:
+            await super().heal()
+            self.cluster.rate = 0
+            asyncio.get_running_loop().call_later(5, setattr, self.cluster, "rate", 500)
+
+    cluster = Cluster()
+    (injection,) = await Run(tmp_path, cluster, Lasting(cluster)).go("F1")
+    assert injection.t_whole is not None and injection.t_heal is not None
+    assert 5 * SECOND_NS <= injection.t_whole - injection.t_heal < 6 * SECOND_NS
+
+
+@on_virtual_time
+async def test_each_row_comes_once_and_then_time_decides(tmp_path: Path) -> None:
+    cluster, fault = made_in(tmp_path)
+    other = Pretended(cluster, row="F2", name="follower killed")
+    assert len(await Run(tmp_path, cluster, fault, other).go("F1", "F2", seconds=1)) == 2
+    assert len(await Run(tmp_path, cluster, fault, other).go("F1", "F2", seconds=60)) > 10
+
+
+@on_virtual_time
+async def test_a_run_that_is_stopped_heals_and_judges_the_fault_in_hand(tmp_path: Path) -> None:
+    cluster, fault = made_in(tmp_path)
+    fault.lasts_ms = (600_000, 600_000)
+    run = Run(tmp_path, cluster, fault)
+    asyncio.get_running_loop().call_later(10, run.stop.set)
+    began = now_ns()
+    (injection,) = await run.go("F1", "F1")
+    assert injection.outcome is Outcome.BIT
+    assert fault.told == ["injected", "healed"]
+    assert now_ns() - began < 15 * SECOND_NS
+
+
+@on_virtual_time
+async def test_a_run_that_is_stopped_while_a_fault_is_being_injected_does_not_wait_for_it(tmp_path: Path) -> None:
+    class Slow(Pretended):
+        async def inject(self, target: Target, dice: random.Random) -> str:
+            self.told.append("injected")
+            await asyncio.sleep(3_600)
+            return "never"
+
+    cluster = Cluster()
+    fault = Slow(cluster)
+    run = Run(tmp_path, cluster, fault)
+    asyncio.get_running_loop().call_later(10, run.stop.set)
+    (injection,) = await run.go("F1")
+    assert (injection.outcome, injection.why) == (Outcome.VOID, "it could not be injected: the run was stopped")
+    assert fault.told == ["injected", "healed"]
+
+
+@on_virtual_time
+async def test_every_wait_has_an_end(tmp_path: Path) -> None:
+    class Stuck(Pretended):
+        async def inject(self, target: Target, dice: random.Random) -> str:
+            await asyncio.Event().wait()
+            return "never"
+
+        async def heal(self) -> None:
+            await asyncio.Event().wait()
+
+    cluster = Cluster()
+    (injection,) = await Run(tmp_path, cluster, Stuck(cluster)).go("F1", "F1")
+    assert injection.outcome is Outcome.VOID
+    assert list(islice(injection.why.split(), 5)) == ["it", "could", "not", "be", "injected:"]
+
+
+@on_virtual_time
+async def test_the_faults_file_has_a_line_for_each_injection(tmp_path: Path) -> None:
+    cluster, fault = made_in(tmp_path)
+    await Run(tmp_path, cluster, fault).go("F1", "F42", seconds=0)
+    lines = (tmp_path / "faults.jsonl").read_text().splitlines()
+    assert len(lines) == 2
+    assert '"outcome": "skipped"' in lines[0] and '"outcome": "bit"' in lines[1]

@@ -1,0 +1,113 @@
+"""A run that was kept is judged again, by `tidelog chaos check`."""
+
+from __future__ import annotations
+
+import json
+import random
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.checker.little_log import MS, Story, random_story
+from tests.checker.mutations.records import lost_record
+from tests.checker.written_run import write_run
+from tidelog.cli.program import run
+from verify.chaos.injections import FaultsFile, Injection, Outcome, read_faults
+from verify.chaos.saved_run import judge_again
+
+STORY = random_story(7)
+BIT = Injection("F1", "leader killed", Outcome.BIT, "epoch 1 → 2", "SIGKILL to broker 2", t_inject=1000 * MS)
+
+
+def kept(directory: Path, story: Story = STORY, *injections: Injection, rows: tuple[str, ...] = ("F1",)) -> Path:
+    """What a run leaves that was asked for these rows."""
+    write_run(directory, story)
+    faults, healed = FaultsFile(directory), story.ending.windows[0].healed
+    for each in injections or (BIT,):
+        faults.add(replace(each, t_heal=healed, t_whole=healed + MS, most_gap_ms=3_600_000, leaves_majority=False))
+    (directory / "run.json").write_text(json.dumps({"scenario": "leader-kill", "rows": rows, "troubles": []}))
+    return directory
+
+
+def test_what_a_fault_came_to_is_read_as_it_was_written(tmp_path: Path) -> None:
+    whole = Injection("F7", "zombie", Outcome.VOID, "why", "what", 1, 2, 3, 4, 5, 6.5, 7, False, True, "late")
+    FaultsFile(tmp_path).add(whole)
+    FaultsFile(tmp_path).add(BIT)
+    assert read_faults(tmp_path) == [whole, BIT]
+
+
+def test_a_right_run_passes_again_and_its_rows_are_counted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    kept(tmp_path)
+    assert run(["chaos", "check", str(tmp_path)]) == 0
+    told = capsys.readouterr().out
+    assert ["F1", "leader", "killed", "1", "1", "0", "0"] in [line.split() for line in told.splitlines()]
+    assert "I22" in told and told.endswith("KEPT: every fault bit, and every promise was kept\n")
+
+
+def test_a_violation_is_found_again_by_who_names_the_directory_around_the_results(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    results = kept(tmp_path / "results", lost_record.spoil(STORY, random.Random(1)))
+    assert run(["chaos", "check", str(tmp_path), "--json"]) == 1
+    found = json.loads(capsys.readouterr().out)
+    assert "I1" in found["verdict"]["violated"]
+    assert (found["status"], found["results"]) == (1, str(results))
+    assert json.loads((results / "verdict.json").read_text()) == found["verdict"]
+
+
+def test_a_row_that_was_not_reached_is_not_proved_by_judging_again(tmp_path: Path) -> None:
+    result = judge_again(kept(tmp_path, rows=("F1", "F2")))
+    assert result.status == 3
+    assert result.shortcomings == ["not reached: F2"]
+
+
+@pytest.mark.parametrize(
+    "about", [None, {"scenario": "all", "seed": 3, "seconds": 600.0}, {"rows": [], "troubles": []}]
+)
+def test_a_run_that_does_not_say_what_it_was_asked_for_has_not_proved_it(about: object, tmp_path: Path) -> None:
+    kept(tmp_path)
+    (tmp_path / "run.json").unlink() if about is None else (tmp_path / "run.json").write_text(json.dumps(about))
+    result = judge_again(tmp_path)
+    assert result.status == 3
+    assert result.shortcomings == ["which rows it was asked for is not known"]
+
+
+def test_the_windows_of_availability_are_those_of_the_faults_also_where_nobody_had_judged(tmp_path: Path) -> None:
+    kept(tmp_path, STORY, replace(BIT, leaves_majority=True))
+    (tmp_path / "windows.jsonl").unlink()
+    assert judge_again(tmp_path).status == 0
+    assert len((tmp_path / "windows.jsonl").read_text().splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("spoil", "told"),
+    [
+        (lambda run: (run / "histories").rename(run / "elsewhere"), "has no histories"),
+        (lambda run: (run / "faults.jsonl").write_text("{}\n"), "faults.jsonl:1: row is missing"),
+        (lambda run: (run / "run.json").write_text("[]"), "run.json:1: it is no JSON object"),
+        (lambda run: (run / "histories" / "1.jsonl").write_text("nonsense\n"), "1.jsonl:1: "),
+    ],
+)
+def test_what_is_no_run_is_refused_in_one_line(
+    spoil: object, told: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert callable(spoil)
+    spoil(kept(tmp_path))
+    assert run(["chaos", "check", str(tmp_path)]) == 1
+    shown = capsys.readouterr()
+    assert told in shown.err and len(shown.err.splitlines()) == 1 and shown.out == ""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["check"], "Missing argument 'DIR'"),
+        (["check", "/nowhere/at/all"], "does not exist"),
+        (["--seed", "3", "check", "."], "--seed is for a run"),
+        (["check", ".", "--findings", "-1"], "-1 is not in the range"),
+    ],
+)
+def test_who_asks_wrongly_is_told_so(arguments: list[str], told: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["chaos", *arguments]) == 2
+    assert told in capsys.readouterr().err

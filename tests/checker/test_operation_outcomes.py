@@ -1,0 +1,143 @@
+"""What operations may not end with, and when, of every kind that a history knows (I22)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from tests.checker.judging import verdict_on
+from tidelog.history.events import Event
+from tidelog.history.group_operations import (
+    CommitFailed,
+    CommitInvoked,
+    CommitOk,
+    CommittedFailed,
+    CommittedOk,
+    CommitUnknown,
+)
+from tidelog.history.operations import (
+    Client,
+    EarliestFailed,
+    EarliestOk,
+    LatestFailed,
+    LatestOk,
+    LookUpFailed,
+    LookUpOk,
+    Overdue,
+    ProduceFailed,
+    ProduceInvoked,
+    ProduceOk,
+    ProduceUnknown,
+    Read,
+    ReadFailed,
+    TrimOk,
+    TrimUnknown,
+)
+from tidelog.model import TopicPartition
+from verify.checker.findings import Finding
+
+TP = TopicPartition("t", 0)
+MS = 1_000_000
+#: Of the client: what an operation may take, with the second that it may take longer.
+TIMEOUT_MS = 100
+MOST = (TIMEOUT_MS + 1_000) * MS
+BEGAN = 7
+
+
+def found(*told: Event) -> Sequence[Finding]:
+    return verdict_on(told, "I22", client=Client("client", request_timeout_ms=TIMEOUT_MS)).findings
+
+
+def ended(t1: int, error: str = "REQUEST_TIMED_OUT") -> dict[str, Event]:
+    """One of each kind that stands in one line, which began at `BEGAN`."""
+    t = (BEGAN, t1)
+    return {
+        "read": Read(TP, 1, 0, *t, [], [], []),
+        "failed read": ReadFailed(TP, error, *t, 1, 0),
+        "latest": LatestOk(TP, 0, *t),
+        "failed latest": LatestFailed(TP, error, *t),
+        "earliest": EarliestOk(TP, 0, *t),
+        "failed earliest": EarliestFailed(TP, error, *t),
+        "look-up": LookUpOk(TP, 5, -1, *t),
+        "failed look-up": LookUpFailed(TP, 5, error, *t),
+        "trim": TrimOk(TP, 0, *t),
+        "unknown trim": TrimUnknown(TP, 0, error, *t),
+        "commit": CommitOk("g", TP, 1, *t),
+        "failed commit": CommitFailed("g", TP, 1, error, *t),
+        "unknown commit": CommitUnknown("g", TP, 1, error, *t),
+        "committed": CommittedOk("g", TP, -1, *t),
+        "failed committed": CommittedFailed("g", TP, error, *t),
+    }
+
+
+KINDS = list(ended(0))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_operation_that_ends_in_time_with_a_documented_error_is_right(kind: str) -> None:
+    assert not found(ended(BEGAN + MOST)[kind])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_operation_that_ends_too_late_is_named_with_what_it_took(kind: str) -> None:
+    event = ended(BEGAN + MOST + MS)[kind]
+    (late,) = found(event)
+    assert late.says == f"{type(event).__name__} took 1101 ms, and 1100 ms were allowed"
+    assert late.operations and late.tp == TP
+
+
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if " " in kind])
+def test_an_error_that_nothing_documents_is_named(kind: str) -> None:
+    event = ended(BEGAN + 1, "KEY_ERROR")[kind]
+    (odd,) = found(event)
+    assert odd.says == f"{type(event).__name__} ended with KEY_ERROR, which is not documented"
+
+
+def test_of_several_produces_only_the_late_one_is_named() -> None:
+    began = ProduceInvoked(TP, [1, 2], [5, 5], [0, 10])
+    (late,) = found(began, ProduceOk(TP, [1, 2], [0, 1], [MOST + 1, MOST + 10]))
+    assert "produce of 0:1 took" in late.says
+    assert not found(began, ProduceOk(TP, [1, 2], [0, 1], [MOST, MOST + 10]))
+
+
+def test_of_several_refusals_only_the_odd_one_is_named() -> None:
+    began = ProduceInvoked(TP, [1, 2, 3], [5, 5, 5], [0, 0, 0])
+    for kind in (ProduceFailed, ProduceUnknown):
+        (odd,) = found(began, kind(TP, [1, 2, 3], ["REQUEST_TIMED_OUT", "KEY_ERROR", "TIMEOUT"], [9, 9, 9]))
+        assert "produce of 0:2 ended with KEY_ERROR" in odd.says
+
+
+def test_a_produce_hangs_once_its_client_has_gone_on_for_longer_than_it_may_take() -> None:
+    began = ProduceInvoked(TP, [1], [5], [BEGAN])
+    (hangs,) = found(began, LatestOk(TP, 0, BEGAN + MOST, BEGAN + MOST + 1))
+    assert "produce of 0:1 hangs" in hangs.says
+    assert not found(began, LatestOk(TP, 0, BEGAN + MOST - 1, BEGAN + MOST))
+
+
+def test_what_its_client_still_waits_for_when_it_should_have_ended_hangs() -> None:
+    (hangs,) = found(Overdue("read", TP, BEGAN, BEGAN + MOST + MS))
+    assert hangs.says == "read hangs: 1101 ms later it had not ended"
+    assert hangs.tp == TP and hangs.operations
+    assert not found(Overdue("read", TP, BEGAN, BEGAN + MOST))
+
+
+def test_a_client_that_waits_or_asks_for_more_is_one_that_goes_on() -> None:
+    began, late = CommitInvoked("g", TP, 5, BEGAN), BEGAN + MOST + 1
+    assert not found(began), "it was killed"
+    for later in (Overdue("read", TP, late, late), ProduceInvoked(TP, [1], [5], [late])):
+        (hangs,) = found(began, later)
+        assert hangs.says.startswith("commit of 5 by g hangs")
+    (hangs,) = found(ProduceInvoked(TP, [1], [5], [BEGAN]), CommitInvoked("g", TP, 5, late))
+    assert hangs.says.startswith("produce of 0:1 hangs")
+
+
+def test_a_commit_hangs_like_a_produce() -> None:
+    began, later = CommitInvoked("g", TP, 5, BEGAN), LatestOk(TP, 0, BEGAN + MOST, BEGAN + MOST + 1)
+    (hangs,) = found(began, later)
+    assert hangs.says == "commit of 5 by g hangs: it never ended, and client went on"
+    assert hangs.tp == TP and hangs.operations
+    assert not found(began, LatestOk(TP, 0, BEGAN + MOST - 1, BEGAN + MOST))
+    for end in (CommitOk("g", TP, 5, BEGAN, 9), CommitUnknown("g", TP, 5, "TIMEOUT", BEGAN, 9)):
+        assert not found(began, end, later)
+        assert found(began, CommitOk("g", TP, 6, BEGAN, 9), later), "another one ended"

@@ -1,0 +1,180 @@
+"""Which machine may lose what it has not synced: any but the last one in sync that has lost nothing yet."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any, cast
+
+from cluster.state import PartitionState
+from cluster.zookeeper import znodes
+from cluster.zookeeper.in_memory import MemoryZooKeeper
+from cluster.zookeeper.store import Create, Operation, Set
+from tidelog.history.broker_events import HighWatermark
+from tidelog.model import NO_LEADER, TopicPartition
+from verify.simulation.cluster.durability_model import Wholeness
+from verify.simulation.disks.page_cache import KEPT
+
+TP = TopicPartition("orders", 0)
+DICE = Random(1)
+
+
+@dataclass
+class Log:
+    log_end_offset: int = 0
+
+
+@dataclass
+class Replica:
+    log: Log = field(default_factory=Log)
+
+
+class Broker:
+    """As far as it matters: it runs, and has a log."""
+
+    def __init__(self) -> None:
+        self.runs = True
+        self.held = Replica()
+
+    def replica(self, tp: TopicPartition) -> Replica | None:
+        return self.held if self.runs else None
+
+
+class World:
+    def __init__(self, *, waits_for_disk: bool = False) -> None:
+        self.zookeeper = MemoryZooKeeper()
+        self.brokers = {number: Broker() for number in (1, 2, 3)}
+        self.wholeness = Wholeness(cast(Any, self), waits_for_disk=waits_for_disk)
+        path = ""
+        for part in znodes.state_path(TP).split("/")[1:-1]:
+            path += f"/{part}"
+            self.do(Create(path, b""))
+        self.do(Create(znodes.state_path(TP), self.state(1, 2, 3)))
+
+    def do(self, operation: Operation) -> None:
+        member = self.zookeeper.member(0)
+        self.zookeeper.propose([operation], 0, member, lambda outcome: None)
+
+    def state(self, *isr: int) -> bytes:
+        return znodes.encode_state(PartitionState(1, 0, isr, 1))
+
+    def isr_is(self, *isr: int) -> None:
+        self.do(Set(znodes.state_path(TP), self.state(*isr)))
+
+    def leads(self, leader: int, *isr: int) -> bool:
+        """It does from now on; whether that was an unclean election."""
+        told: list[bool] = []
+        self.wholeness.on_unclean_election = lambda: told.append(True)
+        epoch = znodes.decode_state(self.zookeeper.node(znodes.state_path(TP)).data).leader_epoch + 1
+        self.do(Set(znodes.state_path(TP), znodes.encode_state(PartitionState(leader, epoch, isr, 1))))
+        return bool(told)
+
+    def may_lose(self, broker_id: int) -> bool:
+        return self.wholeness.fate(broker_id, DICE) is not KEPT
+
+
+def test_all_but_one_may_lose_their_tails() -> None:
+    world = World()
+    assert [world.may_lose(number) for number in (1, 2, 3)] == [True, True, False]
+
+
+def test_the_last_one_that_is_in_sync_keeps_everything_whoever_else_lives() -> None:
+    world = World()
+    world.isr_is(1)
+    assert world.may_lose(2), "it counts for nothing"
+    assert not world.may_lose(1)
+    assert not world.may_lose(1), "it has lost nothing the first time"
+
+
+def test_who_has_joined_again_with_all_that_is_committed_is_whole_again() -> None:
+    world = World()
+    assert world.may_lose(1)
+    assert world.may_lose(2)
+    world.isr_is(2, 3)
+    world.brokers[1].held.log.log_end_offset = 7
+    world.wholeness.told(HighWatermark(0, TP, 0, 7))
+    world.isr_is(2, 3, 1)
+    assert world.may_lose(3)
+    assert not world.may_lose(1)
+
+
+def test_who_is_let_in_by_a_proposal_from_before_its_machine_went_down_is_not_whole() -> None:
+    world = World()
+    world.isr_is(2, 3)
+    assert world.may_lose(2)
+    world.wholeness.told(HighWatermark(0, TP, 0, 7))
+    world.brokers[1].held.log.log_end_offset = 6
+    world.isr_is(2, 3, 1)
+    assert not world.may_lose(3), "neither of the others has what it has"
+    world.isr_is(2, 3)
+    world.brokers[1].runs = False
+    world.isr_is(2, 3, 1)
+    assert not world.may_lose(3)
+
+
+def test_where_acknowledgements_wait_for_the_disk_all_may_lose_their_tails() -> None:
+    world = World(waits_for_disk=True)
+    assert all(world.may_lose(number) for number in (1, 2, 3))
+
+
+def test_a_log_with_a_damaged_segment_does_not_count() -> None:
+    world = World()
+    world.wholeness.damaged(2, TP)
+    assert world.may_lose(1)
+    assert not world.may_lose(3)
+
+
+def test_who_was_mended_before_anybody_met_the_damage_counts_as_before() -> None:
+    world = World()
+    world.wholeness.damaged(2, TP)
+    world.wholeness.mended(2, TP)
+    assert world.may_lose(1) and world.may_lose(3)
+    assert not world.may_lose(2)
+
+
+def test_who_was_opened_with_a_damaged_segment_does_not_count_before_it_joins_again() -> None:
+    world = World()
+    world.wholeness.damaged(2, TP)
+    world.wholeness.opens_damaged(2, TP)
+    world.wholeness.mended(2, TP)
+    assert world.may_lose(1)
+    assert not world.may_lose(3)
+    world.isr_is(1, 3)
+    world.isr_is(1, 3, 2)
+    assert world.may_lose(3)
+
+
+def test_who_joins_with_a_segment_that_is_still_damaged_does_not_count_either() -> None:
+    world = World()
+    world.wholeness.damaged(2, TP)
+    for mended in (False, True):
+        if mended:
+            world.wholeness.mended(2, TP)
+        world.isr_is(1, 3)
+        world.isr_is(1, 3, 2)
+        assert world.leads(2, 2, 1, 3) != mended
+
+
+def test_who_may_soon_be_the_last_by_a_change_that_is_on_its_way_keeps_everything() -> None:
+    world = World()
+    world.isr_is(1, 3)
+    version = world.zookeeper.node(znodes.state_path(TP)).version
+    world.wholeness.proposed(Set(znodes.state_path(TP), world.state(1), version))
+    assert not world.may_lose(1), "its leader has taken 3 out, though ZooKeeper has not heard of it"
+    world.isr_is(1, 3, 2)
+    assert world.may_lose(1), "somebody else was faster, so it will be refused"
+
+
+def test_who_leads_without_having_been_in_sync_leads_uncleanly() -> None:
+    world = World()
+    assert not world.leads(2, 1, 2)
+    assert not world.leads(NO_LEADER, 1)
+    assert world.leads(2, 2)
+    assert not world.leads(2, 2, 1), "it leads anew, and may"
+
+
+def test_who_leads_after_its_machine_went_down_leads_uncleanly_though_zookeeper_has_it_in_sync() -> None:
+    world = World()
+    assert world.may_lose(1)
+    world.isr_is(1, 2)
+    assert world.leads(1, 1, 2)

@@ -1,0 +1,70 @@
+"""Stories that were made short since something went wrong in them: all goes well, unless a bug is planted again."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from plantedbugs.mutant import all_mutants
+from plantedbugs.trial import Trial, copy_tree
+
+from verify.simulation.scenario import Story
+from verify.simulation.seeds import tell
+
+STORIES = sorted((Path(__file__).parent / "scenarios").glob("*.json"))
+MUTANTS = {mutant.name: mutant for mutant in all_mutants()}
+_SHORT = 7
+
+
+@pytest.mark.parametrize("path", STORIES, ids=lambda path: path.stem)
+def test_what_once_went_wrong_goes_well(path: Path) -> None:
+    outcome = tell(Story.from_json(path.read_text()))
+    assert not outcome.wrong
+
+
+@pytest.mark.parametrize("path", STORIES, ids=lambda path: path.stem)
+def test_a_story_that_is_kept_is_short_and_says_what_went_wrong(path: Path) -> None:
+    story = Story.from_json(path.read_text())
+    assert story.found
+    assert len(story.faults) <= _SHORT
+    assert story.to_json() == path.read_text()
+
+
+@pytest.fixture(scope="module")
+def trial(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Trial]:
+    tree = tmp_path_factory.mktemp("tree")
+    copy_tree(tree)
+    yield Trial(tree)
+
+
+#: A change anywhere moves all delays: the same faults then need other dice.
+_SEEDS = 12
+_TELLING = """
+import sys
+from dataclasses import replace
+from pathlib import Path
+from verify.simulation.seeds import tell
+from verify.simulation.scenario import Story
+story = Story.from_json(Path(sys.argv[1]).read_text())
+named = {line.split(" ", 1)[0].rstrip(":") for line in story.found.splitlines() if not line.startswith(" ")}
+for seed in range(story.seed, story.seed + int(sys.argv[2])):
+    if found := named & tell(replace(story, seed=seed)).kinds:
+        print(f"seed {seed}: {', '.join(sorted(found))}")
+        break
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("path", [path for path in STORIES if path.stem in MUTANTS], ids=lambda path: path.stem)
+def test_a_story_that_is_named_like_a_planted_bug_still_names_what_that_breaks(path: Path, trial: Trial) -> None:
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join((str(trial.tree / "scripts"), str(trial.tree)))}
+    command = [sys.executable, "-P", "-c", _TELLING, str(path), str(_SEEDS)]
+    with trial.planted(MUTANTS[path.stem]):
+        done = subprocess.run(
+            command, cwd=trial.tree, env=environment, capture_output=True, text=True, timeout=600, check=True
+        )
+    assert done.stdout.startswith("seed ")

@@ -1,0 +1,65 @@
+"""One client process of a run: `python -P -m verify.chaos.clients PART.json`.
+
+SIGTERM brings the clients to an end: what was sent gets its outcome, and the histories are whole. After a SIGKILL they
+are whole up to the last operation. It also ends when whoever started it has gone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import signal
+import sys
+import time
+from pathlib import Path
+
+import uvloop
+
+from tidelog.history.history_files import HistoryWriter, history_path
+from tidelog.history.operations import Client
+from verify.chaos.clients.client_context import Surroundings
+from verify.chaos.clients.client_factory import clients_of
+from verify.chaos.clients.producing import ProducingClient
+from verify.chaos.load import Part
+
+_LOOK_AT_PARENT_S = 1.0
+
+
+async def run(part: Part) -> None:
+    """Until SIGTERM. What a client does not expect ends all of them, and is raised."""
+    directory = Path(part.directory)
+
+    def open_history(header: Client) -> HistoryWriter:
+        return HistoryWriter(history_path(directory, header.name), header)
+
+    around = Surroundings(
+        part.servers,
+        part.load.topics,
+        open_history,
+        dice=random.Random(f"{part.seed}/{part.process}/{part.life}"),
+        timeout_ms=part.load.delivery_timeout_ms,
+    )
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, around.stopping.set)
+    clients = list(clients_of(around, part.load, part.process, part.life))
+    async with asyncio.TaskGroup() as tasks:
+        for client in clients:
+            tasks.create_task(client.run(), name=client.name)
+        tasks.create_task(_watch(around, [each for each in clients if isinstance(each, ProducingClient)]))
+
+
+async def _watch(around: Surroundings, producers: list[ProducingClient]) -> None:
+    """Says when the load falls behind its rate."""
+    parent, told = os.getppid(), 0
+    while not around.stopping.is_set():
+        await around.pause(_LOOK_AT_PARENT_S)
+        if os.getppid() != parent:
+            around.stopping.set()
+        left_out = sum(each.pace.left_out for each in producers if each.pace is not None)
+        if left_out > told:
+            print(f"{time.monotonic():.3f} left out {left_out - told} records: this machine is too slow", flush=True)
+            told = left_out
+
+
+if __name__ == "__main__":
+    uvloop.run(run(Part.of_json(Path(sys.argv[1]).read_text())))

@@ -1,0 +1,122 @@
+"""What every client of a run has around it: a cluster, clocks, dice, and somebody who takes down what it saw.
+
+In a run these are the real ones; in a simulation the same clients get virtual ones.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, Protocol
+
+from tidelog.aio import Admin, Consumer, Producer
+from tidelog.client.async_event import Flag
+from tidelog.client.cluster_client import Opener, open_connection
+from tidelog.client.environment import ClientEnvironment
+from tidelog.clock import Clock, SystemClock
+from tidelog.history.events import Event
+from tidelog.history.operations import Client, Overdue
+from tidelog.model import TopicPartition
+from verify.chaos.load import LoadTopic
+from verify.checker.invariants.records.operation_outcomes import GRACE_NS
+
+#: What is remembered of each partition, for others to ask for.
+_REMEMBERED = 512
+#: So much later than its timeout an operation may end, and a little more.
+_LATE_S = GRACE_NS / 1e9 + 0.1
+_LOOK_AGAIN_S = 1.0
+
+
+class History(Protocol):
+    """Takes events; `tidelog.history.history_files.HistoryWriter` does."""
+
+    def write(self, event: Event) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class Place(NamedTuple):
+    """Where an acknowledged record stands, and when."""
+
+    offset: int
+    timestamp: int
+
+
+@dataclass(slots=True)
+class Surroundings:
+    """One for all clients of a process; belongs to its event loop.
+
+    open_history    begins the history of a client
+    timeout_ms      for each operation, with all its repetitions
+    poll_ms         for so long a poll waits for records
+    fetch_wait_ms   for so long a broker does before it tells a consumer that there are none
+    stopping        set when clients are to come to an end
+    acknowledged    of each partition the places of the last records that some producer here was told of
+    """
+
+    servers: str
+    topics: Sequence[LoadTopic]
+    open_history: Callable[[Client], History]
+    dice: random.Random = field(default_factory=random.Random)
+    clock: Clock = field(default_factory=SystemClock)
+    now_ns: Callable[[], int] = time.monotonic_ns
+    opener: Opener = open_connection
+    timeout_ms: int = 15_000
+    poll_ms: int = 200
+    fetch_wait_ms: int = 500
+    stopping: Flag = field(default_factory=Flag)
+    acknowledged: dict[TopicPartition, deque[Place]] = field(
+        default_factory=lambda: defaultdict(lambda: deque(maxlen=_REMEMBERED))
+    )
+
+    @property
+    def tps(self) -> list[TopicPartition]:
+        return [tp for topic in self.topics for tp in topic.tps]
+
+    def history(self, name: str, *, acks: int = -1, idempotent: bool = True) -> History:
+        """Of the client of this name."""
+        return self.open_history(Client(name, acks, idempotent, self.timeout_ms, self.now_ns()))
+
+    def producer(self, name: str, *, opener: Opener | None = None, **options: Any) -> Producer:
+        return self._environment(opener).create(Producer, self.servers, client_id=name, **options)
+
+    def consumer(self, name: str, **options: Any) -> Consumer:
+        options = {"default_api_timeout_ms": self.timeout_ms, "fetch_max_wait_ms": self.fetch_wait_ms, **options}
+        return self._environment().create(Consumer, self.servers, client_id=name, **options)
+
+    def admin(self, name: str) -> Admin:
+        return self._environment().create(Admin, self.servers, client_id=name, default_api_timeout_ms=self.timeout_ms)
+
+    @contextmanager
+    def noticed(self, history: History, what: str, tps: Iterable[TopicPartition]) -> Iterator[None]:
+        """If what begins here hangs, the history is told so while it does."""
+        loop, t0 = asyncio.get_running_loop(), self.now_ns()
+
+        def tell() -> None:
+            for tp in tps:
+                history.write(Overdue(what, tp, t0, self.now_ns()))
+
+        def look_again() -> None:
+            # Whoever was stopped finds all its timers due: what has not ended a while later hangs.
+            timers.append(loop.call_later(_LOOK_AGAIN_S, tell))
+
+        timers = [loop.call_later(self.timeout_ms / 1000 + _LATE_S, look_again)]
+        try:
+            yield
+        finally:
+            for timer in timers:
+                timer.cancel()
+
+    async def pause(self, least_s: float, most_s: float | None = None) -> None:
+        """Sleeps that long (drawn, where two are given), or until clients are to come to an end."""
+        seconds = least_s if most_s is None else self.dice.uniform(least_s, most_s)
+        await self.stopping.wait(seconds)
+
+    def _environment(self, opener: Opener | None = None) -> ClientEnvironment:
+        rng = random.Random(self.dice.random())
+        return ClientEnvironment(clock=self.clock, opener=opener or self.opener, rng=rng)

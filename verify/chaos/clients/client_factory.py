@@ -1,0 +1,73 @@
+"""The clients of one process of a load."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Protocol
+
+from verify.chaos.clients.administrator import Administrator
+from verify.chaos.clients.client_context import Surroundings
+from verify.chaos.clients.committing import CommittedReader, Committer
+from verify.chaos.clients.direct import DirectReader
+from verify.chaos.clients.lookup_client import Asker
+from verify.chaos.clients.members import MemberClient
+from verify.chaos.clients.producing import ProducingClient
+from verify.chaos.clients.reading import ResetReader, TailReader, Wanderer
+from verify.chaos.load import Load
+
+#: Producers of a life of a process, and lives of a process, have ids of their own up to these.
+MOST_PRODUCERS = 16
+MOST_LIVES = 4_096
+_MOST_PROCESSES = (1 << 23) // (MOST_PRODUCERS * MOST_LIVES)
+#: What each process's producer that is not idempotent waits for, from process to process.
+_UNSAFE_ACKS = (1, -1, 0)
+#: Partitions whose offsets a committer raises.
+_REGISTERS = 4
+
+
+class RunningClient(Protocol):
+    """Ends by itself once `Surroundings.stopping` is set."""
+
+    @property
+    def name(self) -> str: ...
+
+    async def run(self) -> None: ...
+
+
+def clients_of(around: Surroundings, load: Load, process: int = 0, life: int = 0) -> Iterator[RunningClient]:
+    """What runs in this process in this of its lives. ValueError beyond what ids have room for."""
+    if process >= _MOST_PROCESSES or life >= MOST_LIVES or load.producers >= MOST_PRODUCERS:
+        raise ValueError(
+            f"{process + 1} processes, {life + 1} lives, {load.producers} producers: more than ids have room for"
+        )
+    prefix = f"clients-{process}"
+    unsafe_rate = load.rate * load.unsafe_share / 100 / load.processes
+    rate = (load.rate / load.processes - unsafe_rate) / load.producers
+    first = (process * MOST_LIVES + life) * MOST_PRODUCERS
+    for number in range(load.producers):
+        name = f"{prefix}-producer-{number}"
+        yield ProducingClient(around, name, first + number, rate, value_bytes=load.value_bytes)
+    if unsafe_rate:
+        number, acks = first + load.producers, _UNSAFE_ACKS[process % len(_UNSAFE_ACKS)]
+        yield ProducingClient(around, f"{prefix}-producer-unsafe", number, unsafe_rate, acks=acks, idempotent=False)
+    yield TailReader(around, f"{prefix}-tail", batches=process % 2 == 0)
+    yield Wanderer(around, f"{prefix}-wanderer")
+    yield ResetReader(around, f"{prefix}-reset")
+    yield DirectReader(around, f"{prefix}-direct")
+    yield Asker(around, f"{prefix}-asker")
+    for strategy, group in load.member_groups.items():
+        yield MemberClient(around, f"{prefix}-member-{strategy}", group, strategy)
+    groups = load.registers(process)
+    tps = around.tps[:_REGISTERS]
+    for number, group in enumerate(groups):
+        by_request = number % 2 == 0
+        yield Committer(around, f"{prefix}-committer-{number}", group, tps, by_request=by_request, life=life)
+    if groups:
+        yield CommittedReader(around, f"{prefix}-committed", groups, tps)
+    if process == 0 and load.has_administrator:
+        yield Administrator(
+            around,
+            f"{prefix}-administrator",
+            election_interval_ms=load.election_interval_ms,
+            reassignment_interval_ms=load.reassignment_interval_ms,
+        )

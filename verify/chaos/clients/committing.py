@@ -1,0 +1,246 @@
+"""Committed offsets of groups that nobody is a member of: each is a register that one committer raises.
+
+A value is committed once, and a later one is greater, so that a value alone tells which commit a reader has seen. They
+need not be offsets of records: brokers take any.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from tidelog.aio import Consumer
+from tidelog.errors import (
+    BrokerError,
+    CoordinatorNotAvailableError,
+    NotCoordinatorError,
+    ProtocolError,
+    TidelogError,
+    error_for,
+)
+from tidelog.history.group_operations import (
+    CommitFailed,
+    CommitInvoked,
+    CommitOk,
+    CommittedFailed,
+    CommittedOk,
+    CommitUnknown,
+)
+from tidelog.model import OffsetAndMetadata, TopicPartition
+from tidelog.protocol.group_messages import (
+    OffsetCommitPartition,
+    OffsetCommitRequest,
+    OffsetCommitResponse,
+    OffsetFetchRequest,
+    OffsetFetchResponse,
+)
+from tidelog.protocol.messages import DescribePartition
+from verify.chaos.clients.client_context import Surroundings
+from verify.chaos.clients.support.brokers import for_each_broker
+from verify.chaos.clients.support.lines import Line, Lines
+from verify.checker.outcomes import Outcome, commit_outcome, error_name
+
+_PATIENCE_MS = 2_000
+_ELSEWHERE = (NotCoordinatorError, CoordinatorNotAvailableError)
+#: More than one life of a committer gets to.
+_COMMITS_OF_A_LIFE = 1 << 32
+
+
+class Committer:
+    """Raises one group's offsets without rest.
+
+    `by_request` as an old client does it: find the coordinator, commit, and find it again after whatever went wrong,
+    with one try each, so that each refusal counts as what it is. Otherwise through a consumer, which retries.
+    """
+
+    def __init__(
+        self,
+        around: Surroundings,
+        name: str,
+        group: str,
+        tps: Sequence[TopicPartition],
+        *,
+        by_request: bool,
+        life: int = 0,
+        pause_s: float = 0.02,
+    ) -> None:
+        self.name = name
+        self._around = around
+        self._group = group
+        self._tps = list(tps)
+        self._by_request = by_request
+        self._pause_s = pause_s
+        self._value = life * _COMMITS_OF_A_LIFE
+        self._history = around.history(name)
+
+    async def run(self) -> None:
+        """Until clients are to come to an end."""
+        try:
+            await (self._commit_by_requests() if self._by_request else self._commit_by_client())
+        finally:
+            self._history.close()
+
+    async def _commit_by_client(self) -> None:
+        around = self._around
+        async with around.consumer(self.name, group_id=self._group, enable_auto_commit=False) as consumer:
+            while not around.stopping.is_set():
+                t0 = self._begin()
+                try:
+                    with around.noticed(self._history, "commit", self._tps):
+                        wanted = {tp: OffsetAndMetadata(self._value) for tp in self._tps}
+                        await consumer.commit(wanted, around.timeout_ms)
+                except TidelogError as error:
+                    # Whatever came last, an earlier attempt of the client's may have been written.
+                    self._ended(dict.fromkeys(self._tps, (Outcome.UNKNOWN, error_name(error))), t0)
+                else:
+                    self._ended(dict.fromkeys(self._tps, (Outcome.OK, "")), t0)
+                await around.pause(0, 2 * self._pause_s)
+
+    async def _commit_by_requests(self) -> None:
+        around, coordinator = self._around, ""
+        async with around.admin(f"{self.name}-brokers") as admin:
+            addresses: list[str] = []
+            while not addresses and not around.stopping.is_set():
+                try:
+                    addresses = list(map(str, (await admin.describe_cluster(_PATIENCE_MS)).brokers.values()))
+                except TidelogError:
+                    await around.pause(0.1)
+        async with Lines(addresses, around.opener) as lines:
+            while not around.stopping.is_set():
+                try:
+                    coordinator = coordinator or await lines.find_somewhere(self._group, _PATIENCE_MS)
+                except TidelogError:
+                    await around.pause(self._pause_s, 2 * self._pause_s)
+                    continue
+                refusal = await self._commit_once(lines.to(coordinator))
+                if refusal is not None:
+                    if isinstance(refusal, _ELSEWHERE) or not isinstance(refusal, BrokerError):
+                        coordinator = ""
+                    await around.pause(0.05)
+                await around.pause(0, 2 * self._pause_s)
+
+    async def _commit_once(self, line: Line) -> TidelogError | None:
+        """The first refusal, if any."""
+        t0 = self._begin()
+        entries = tuple(OffsetCommitPartition(*tp, self._value) for tp in self._tps)
+        refusal: TidelogError | None = None
+        try:
+            with self._around.noticed(self._history, "commit", self._tps):
+                answer = await line.ask(OffsetCommitRequest(self._group, entries), _PATIENCE_MS)
+            if not isinstance(answer, OffsetCommitResponse) or len(answer.partitions) != len(entries):
+                raise ProtocolError(f"a commit was answered with {answer!r}")
+        except TidelogError as error:
+            self._ended(dict.fromkeys(self._tps, (Outcome.UNKNOWN, error_name(error))), t0)
+            return error
+        ends: dict[TopicPartition, tuple[Outcome, str]] = {}
+        for each in answer.partitions:
+            refused = error_for(each.error_code)
+            refusal = refusal or refused
+            name = "" if refused is None else error_name(refused)
+            ends[TopicPartition(each.topic, each.partition)] = (commit_outcome([name]) if name else Outcome.OK, name)
+        self._ended(ends, t0)
+        return refusal
+
+    def _begin(self) -> int:
+        """The next value is about to be committed."""
+        self._value += 1
+        t0 = self._around.now_ns()
+        for tp in self._tps:
+            self._history.write(CommitInvoked(self._group, tp, self._value, t0))
+        return t0
+
+    def _ended(self, ends: dict[TopicPartition, tuple[Outcome, str]], t0: int) -> None:
+        t1, group, value = self._around.now_ns(), self._group, self._value
+        for tp, (outcome, name) in ends.items():
+            if outcome is Outcome.OK:
+                self._history.write(CommitOk(group, tp, value, t0, t1))
+            elif outcome is Outcome.FAILED:
+                self._history.write(CommitFailed(group, tp, value, name, t0, t1))
+            else:
+                self._history.write(CommitUnknown(group, tp, value, name, t0, t1))
+
+
+class CommittedReader:
+    """Asks for groups' offsets: through a consumer of each group, and each broker, whether it coordinates or not."""
+
+    def __init__(
+        self,
+        around: Surroundings,
+        name: str,
+        groups: Sequence[str],
+        tps: Sequence[TopicPartition],
+        *,
+        pause_s: float = 0.1,
+    ) -> None:
+        self.name = name
+        self._around = around
+        self._groups = list(groups)
+        self._tps = list(tps)
+        self._pause_s = pause_s
+        self._history = around.history(name)
+
+    async def run(self) -> None:
+        """Until clients are to come to an end."""
+        consumers = [
+            self._around.consumer(self.name, group_id=group, enable_auto_commit=False) for group in self._groups
+        ]
+        try:
+            await self._ask_all(consumers)
+        finally:
+            for consumer in consumers:
+                await consumer.close()
+            self._history.close()
+
+    async def _ask_all(self, consumers: Sequence[Consumer]) -> None:
+        async with asyncio.TaskGroup() as tasks:
+            for group, consumer in zip(self._groups, consumers, strict=True):
+                tasks.create_task(self._ask_coordinator(group, consumer))
+            tasks.create_task(for_each_broker(self._around, self.name, self._ask_broker))
+
+    async def _ask_coordinator(self, group: str, consumer: Consumer) -> None:
+        around = self._around
+        while not around.stopping.is_set():
+            tp, t0 = around.dice.choice(self._tps), around.now_ns()
+            try:
+                with around.noticed(self._history, "question for a committed offset", (tp,)):
+                    found = (await consumer.committed([tp], around.timeout_ms))[tp]
+            except TidelogError as error:
+                self._history.write(CommittedFailed(group, tp, error_name(error), t0, around.now_ns()))
+            else:
+                offset = -1 if found is None else found.offset
+                self._history.write(CommittedOk(group, tp, offset, t0, around.now_ns()))
+            await around.pause(0, 2 * self._pause_s)
+
+    async def _ask_broker(self, broker_id: int, address: str) -> None:
+        around, line = self._around, Line(address, self._around.opener)
+        try:
+            while not around.stopping.is_set():
+                for group in self._groups:
+                    if not await self.ask_once(line, group):
+                        await around.pause(0.1)
+                await around.pause(0, 2 * self._pause_s)
+        finally:
+            line.close()
+
+    async def ask_once(self, line: Line, group: str) -> bool:
+        """One request to one broker; whether it answered."""
+        around, t0 = self._around, self._around.now_ns()
+        wanted = tuple(DescribePartition(*tp) for tp in self._tps)
+        try:
+            with around.noticed(self._history, "question for committed offsets", self._tps):
+                answer = await line.ask(OffsetFetchRequest(group, wanted), around.timeout_ms)
+            if not isinstance(answer, OffsetFetchResponse):
+                raise ProtocolError(f"a question for offsets was answered with {answer!r}")
+            if refusal := error_for(answer.error_code):
+                raise refusal
+        except TidelogError as error:
+            for tp in self._tps:
+                self._history.write(CommittedFailed(group, tp, error_name(error), t0, around.now_ns()))
+            return isinstance(error, BrokerError)
+        for each in answer.partitions:
+            tp, t1 = TopicPartition(each.topic, each.partition), around.now_ns()
+            if refusal := error_for(each.error_code):
+                self._history.write(CommittedFailed(group, tp, error_name(refusal), t0, t1))
+            else:
+                self._history.write(CommittedOk(group, tp, each.committed_offset, t0, t1))
+        return True

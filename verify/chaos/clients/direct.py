@@ -1,0 +1,153 @@
+"""Fetches and look-ups at every broker, leader or not, without any client's cleverness between.
+
+Who does not lead must refuse; whoever answers, also one that was deposed while it slept, must answer right, and never
+show what is above its high watermark. Nobody retries here: each request is an operation.
+"""
+
+from __future__ import annotations
+
+from tidelog.errors import ProtocolError, TidelogError, error_for
+from tidelog.history.events import Event
+from tidelog.history.operations import (
+    EarliestFailed,
+    EarliestOk,
+    LatestFailed,
+    LatestOk,
+    LookUpFailed,
+    LookUpOk,
+    Read,
+    ReadFailed,
+)
+from tidelog.model import CONSUMER_REPLICA_ID, EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, Buffer, TopicPartition
+from tidelog.protocol.messages import (
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+)
+from tidelog.records.header import iter_headers
+from verify.chaos.clients.client_context import History, Surroundings
+from verify.chaos.clients.observing import columns_of
+from verify.chaos.clients.support.brokers import for_each_broker
+from verify.chaos.clients.support.lines import Line
+from verify.checker.outcomes import error_name
+
+_MOST_BYTES = 64 << 10
+_MOST_WAIT_MS = 100
+_NO_EPOCH = -1
+
+
+class DirectReader:
+    """Asks all brokers at once; its history has a session for each fetch."""
+
+    def __init__(self, around: Surroundings, name: str, *, pause_s: float = 0.03) -> None:
+        self.name = name
+        self._around = around
+        self._pause_s = pause_s
+        self._history: History = around.history(name)
+        self._session = 0
+        #: The latest leader epoch that an answer told, and before which offset all records are of it or an earlier one.
+        self._epochs: dict[TopicPartition, int] = {}
+        self._ends: dict[TopicPartition, int] = {}
+
+    async def run(self) -> None:
+        """Until clients are to come to an end."""
+        try:
+            await for_each_broker(self._around, self.name, self._ask_without_rest)
+        finally:
+            self._history.close()
+
+    async def _ask_without_rest(self, broker_id: int, address: str) -> None:
+        around = self._around
+        line = Line(address, around.opener)
+        try:
+            while not around.stopping.is_set():
+                tp = around.dice.choice(around.tps)
+                ask = around.dice.choice((self._fetch, self._fetch, self._list))
+                if not await ask(line, tp):
+                    await around.pause(0.1)
+                await around.pause(0, 2 * self._pause_s)
+        finally:
+            line.close()
+
+    async def _fetch(self, line: Line, tp: TopicPartition) -> bool:
+        """Whether anybody answered."""
+        around, known = self._around, self._around.acknowledged.get(tp)
+        offset = around.dice.choice(known).offset if known else 0
+        if known and around.dice.random() < 0.5:  # at the end, where a follower would show too much
+            offset = known[-1].offset + around.dice.randint(0, 1)
+        self._session, session, t0 = self._session + 1, self._session, around.now_ns()
+        # Every other time: who names no epoch finds out what a deposed leader tells of its log.
+        epoch = self._epochs.get(tp, _NO_EPOCH) if session % 2 else _NO_EPOCH
+        is_in_range = epoch != _NO_EPOCH and offset <= self._ends.get(tp, -1)
+        wanted = FetchPartition(*tp, epoch, offset, _MOST_BYTES)
+        request = FetchRequest(CONSUMER_REPLICA_ID, _MOST_WAIT_MS, 1, _MOST_BYTES, (wanted,))
+        error: TidelogError | None = None
+        try:
+            with around.noticed(self._history, "fetch", (tp,)):
+                answer = await line.ask(request, around.timeout_ms)
+            if not isinstance(answer, FetchResponse) or len(answer.partitions) != 1:
+                raise ProtocolError(f"a fetch of one partition was answered with {answer!r}")
+            (found,) = answer.partitions
+            error = error_for(found.error_code)
+            if error is None:
+                records = b"" if found.records is None else found.records
+                columns = columns_of(records, offset)
+                t1 = around.now_ns()
+                self._history.write(Read(tp, session, found.high_watermark, t0, t1, *columns))
+                self._learn(tp, records)
+                return True
+        except TidelogError as failure:
+            error = failure
+        told = offset if is_in_range else -1  # else a deposed leader may not know the offset yet
+        self._history.write(ReadFailed(tp, error_name(error), t0, around.now_ns(), session, told))
+        return hasattr(error, "code")
+
+    def _learn(self, tp: TopicPartition, records: Buffer) -> None:
+        """From records that a leader has shown: so each leader of their epoch, or of a later one, has them."""
+        for _, header in iter_headers(records):
+            self._epochs[tp] = max(self._epochs.get(tp, _NO_EPOCH), header.partition_leader_epoch)
+            self._ends[tp] = max(self._ends.get(tp, -1), header.last_offset + 1)
+
+    async def _list(self, line: Line, tp: TopicPartition) -> bool:
+        """Whether anybody answered."""
+        around, known = self._around, self._around.acknowledged.get(tp)
+        which = around.dice.choice((LATEST_TIMESTAMP, EARLIEST_TIMESTAMP, 0))
+        target = around.dice.choice(known).timestamp if which == 0 and known else which
+        request, t0 = ListOffsetsRequest((ListOffsetsPartition(*tp, target),)), around.now_ns()
+        try:
+            with around.noticed(self._history, "look-up", (tp,)):
+                answer = await line.ask(request, around.timeout_ms)
+            if not isinstance(answer, ListOffsetsResponse) or len(answer.partitions) != 1:
+                raise ProtocolError(f"a look-up in one partition was answered with {answer!r}")
+            (found,) = answer.partitions
+            if refusal := error_for(found.error_code):
+                raise refusal
+        except TidelogError as error:
+            self._history.write(_refused(tp, target, error_name(error), t0, around.now_ns()))
+            return hasattr(error, "code")
+        ts = found.timestamp if found.offset >= 0 else None
+        epoch = found.leader_epoch if found.leader_epoch != _NO_EPOCH else None
+        self._epochs[tp] = max(self._epochs.get(tp, _NO_EPOCH), found.leader_epoch)
+        self._history.write(_answered(tp, target, found.offset, ts, epoch, t0, around.now_ns()))
+        return True
+
+
+def _answered(
+    tp: TopicPartition, target: int, offset: int, ts: int | None, epoch: int | None, t0: int, t1: int
+) -> Event:
+    if target == LATEST_TIMESTAMP:
+        return LatestOk(tp, offset, t0, t1, epoch)
+    if target == EARLIEST_TIMESTAMP:
+        return EarliestOk(tp, offset, t0, t1, epoch)
+    return LookUpOk(tp, target, offset, t0, t1, ts, epoch)
+
+
+def _refused(tp: TopicPartition, target: int, name: str, t0: int, t1: int) -> Event:
+    if target == LATEST_TIMESTAMP:
+        return LatestFailed(tp, name, t0, t1)
+    if target == EARLIEST_TIMESTAMP:
+        return EarliestFailed(tp, name, t0, t1)
+    return LookUpFailed(tp, target, name, t0, t1)

@@ -1,0 +1,98 @@
+"""Look-ups by time, and questions for the first and the last offset, as any program asks them.
+
+Half of the times that are looked up are those of records that were acknowledged a moment ago.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+
+from tidelog.aio import Consumer
+from tidelog.errors import TidelogError
+from tidelog.history.operations import EarliestFailed, EarliestOk, LatestFailed, LatestOk, LookUpFailed, LookUpOk
+from tidelog.model import TopicPartition
+from verify.chaos.clients.client_context import Surroundings
+from verify.checker.outcomes import error_name
+
+_DAY_MS = 86_400_000
+_NEAR_MS = 5_000
+#: How often all partitions are asked about in one call.
+_ALL_AT_ONCE = 0.3
+
+
+class Asker:
+    """From `run` to its end; one question at a time."""
+
+    def __init__(self, around: Surroundings, name: str, *, pause_s: float = 0.02) -> None:
+        self.name = name
+        self._around = around
+        self._pause_s = pause_s
+        self._history = around.history(name)
+
+    async def run(self) -> None:
+        """Until clients are to come to an end."""
+        around = self._around
+        try:
+            async with around.consumer(self.name) as consumer:
+                while not around.stopping.is_set():
+                    tps = around.tps if around.dice.random() < _ALL_AT_ONCE else [around.dice.choice(around.tps)]
+                    ask = around.dice.choice((self._look_up, self._look_up, self._latest, self._earliest))
+                    await ask(consumer, tps)
+                    await around.pause(0, 2 * self._pause_s)
+        finally:
+            self._history.close()
+
+    async def _look_up(self, consumer: Consumer, tps: Sequence[TopicPartition]) -> None:
+        now_ns, history = self._around.now_ns, self._history
+        targets, t0 = {tp: self._target(tp) for tp in tps}, now_ns()
+        try:
+            with self._around.noticed(history, "look-up", tps):
+                told = await consumer.offsets_for_times(targets)
+        except TidelogError as error:
+            name, t1 = error_name(error), now_ns()
+            for tp, target in targets.items():
+                history.write(LookUpFailed(tp, target, name, t0, t1))
+            return
+        t1 = now_ns()
+        for tp, target in targets.items():
+            found = told[tp]
+            offset, ts, epoch = (-1, None, None) if found is None else found
+            history.write(LookUpOk(tp, target, offset, t0, t1, ts, epoch))
+
+    async def _latest(self, consumer: Consumer, tps: Sequence[TopicPartition]) -> None:
+        await self._end(consumer.end_offsets, LatestOk, LatestFailed, tps)
+
+    async def _earliest(self, consumer: Consumer, tps: Sequence[TopicPartition]) -> None:
+        await self._end(consumer.beginning_offsets, EarliestOk, EarliestFailed, tps)
+
+    async def _end(
+        self,
+        ask: Callable[[Sequence[TopicPartition]], Awaitable[Mapping[TopicPartition, int]]],
+        ok: type[LatestOk | EarliestOk],
+        failed: type[LatestFailed | EarliestFailed],
+        tps: Sequence[TopicPartition],
+    ) -> None:
+        t0 = self._around.now_ns()
+        try:
+            with self._around.noticed(self._history, "question for an end", tps):
+                told = await ask(tps)
+        except TidelogError as error:
+            name, t1 = error_name(error), self._around.now_ns()
+            for tp in tps:
+                self._history.write(failed(tp, name, t0, t1))
+            return
+        t1 = self._around.now_ns()
+        for tp in tps:
+            self._history.write(ok(tp, told[tp], t0, t1))
+
+    def _target(self, tp: TopicPartition) -> int:
+        """In ms: of a record just acknowledged, near one, near now, or where nothing is."""
+        around, dice = self._around, self._around.dice
+        known, now_ms, kind = around.acknowledged.get(tp), around.clock.now_ms(), dice.random()
+        if known and kind < 0.5:
+            return max(known[-1 - dice.randrange(min(8, len(known)))].timestamp, 0)
+        if known and kind < 0.75:
+            return max(dice.choice(known).timestamp + dice.choice((-1, 0, 1)), 0)
+        if kind < 0.9:
+            return now_ms + dice.randrange(-_NEAR_MS, _NEAR_MS)
+        return dice.choice((0, now_ms - _DAY_MS, now_ms + _DAY_MS))

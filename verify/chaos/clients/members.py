@@ -1,0 +1,143 @@
+"""Members of consumer groups: they share the topics, read, process what they read, and commit."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+
+from tidelog.aio import Consumer
+from tidelog.client.consumer.fetch_buffer import ConsumerRecord
+from tidelog.errors import TidelogError
+from tidelog.groups.membership.rebalance_listener import ConsumerRebalanceListener
+from tidelog.history.group_operations import (
+    Assigned,
+    CommitInvoked,
+    CommitOk,
+    CommittedFailed,
+    CommittedOk,
+    CommitUnknown,
+    Revoked,
+)
+from tidelog.model import OffsetAndMetadata, TopicPartition
+from verify.chaos.clients.client_context import Surroundings
+from verify.chaos.clients.observing import Sessions
+from verify.chaos.clients.reading import partition_of
+from verify.checker.outcomes import error_name
+
+_MOST_AT_ONCE = 500
+#: What it takes at most to process what one poll brings, so that a kill meets records that are not committed yet.
+_LONGEST_WORK_S = 0.1
+_SESSION_TIMEOUT_MS = 6_000
+
+
+class MemberClient(ConsumerRebalanceListener):
+    """One member of one group, in whose name it commits what it has processed: never less than before, unless the log
+    has lost records, as by an unclean election.
+
+    longest_work_s   what it takes at most to process what one poll brings
+    """
+
+    def __init__(
+        self,
+        around: Surroundings,
+        name: str,
+        group: str,
+        strategy: str,
+        *,
+        longest_work_s: float = _LONGEST_WORK_S,
+    ) -> None:
+        self.name = name
+        self._around = around
+        self._group = group
+        self._strategy = strategy
+        self._longest_work_s = longest_work_s
+        self._history = around.history(name)
+        self._sessions = Sessions(self._history, around)
+        self._consumer: Consumer | None = None
+
+    async def run(self) -> None:
+        """Until clients are to come to an end."""
+        around = self._around
+        consumer = around.consumer(
+            self.name,
+            group_id=self._group,
+            enable_auto_commit=False,
+            auto_offset_reset="earliest",
+            session_timeout_ms=_SESSION_TIMEOUT_MS,
+            heartbeat_interval_ms=1_000,
+            partition_assignment_strategy=[self._strategy],
+        )
+        try:
+            async with consumer:
+                self._consumer = consumer
+                consumer.subscribe([topic.name for topic in around.topics], listener=self)
+                while not around.stopping.is_set():
+                    try:
+                        polled = await self._sessions.polled(consumer.poll(around.poll_ms, _MOST_AT_ONCE))
+                    except TidelogError as error:
+                        if (tp := partition_of(error, around.tps)) is not None:
+                            self._sessions.failed(tp, error)
+                        await around.pause(0.1)
+                        continue
+                    if polled:
+                        await self._work(consumer, polled)
+        finally:
+            self._history.close()
+
+    async def _work(self, consumer: Consumer, polled: Mapping[TopicPartition, list[ConsumerRecord]]) -> None:
+        """Process, then commit."""
+        around = self._around
+        for tp, records in polled.items():
+            self._sessions.read(tp, records)
+        await around.pause(0, self._longest_work_s)
+        offsets = {tp: records[-1].offset + 1 for tp, records in polled.items()}
+        me, t0 = consumer.group_metadata(), around.now_ns()
+        for tp, offset in offsets.items():
+            self._history.write(CommitInvoked(self._group, tp, offset, t0, me.generation_id, me.member_id))
+        try:
+            with around.noticed(self._history, "commit", offsets):
+                committed = {tp: OffsetAndMetadata(offset) for tp, offset in offsets.items()}
+                await consumer.commit(committed, around.timeout_ms)
+        except TidelogError as error:
+            # Whatever came last, an earlier attempt of the client's may have been written.
+            name, t1 = error_name(error), around.now_ns()
+            for tp, offset in offsets.items():
+                event = CommitUnknown(self._group, tp, offset, name, t0, t1, me.generation_id, me.member_id)
+                self._history.write(event)
+        else:
+            t1 = around.now_ns()
+            for tp, offset in offsets.items():
+                self._history.write(CommitOk(self._group, tp, offset, t0, t1, me.generation_id, me.member_id))
+        if around.dice.random() < 0.1:
+            await self._ask(consumer, around.dice.choice(list(offsets)))
+
+    async def _ask(self, consumer: Consumer, tp: TopicPartition) -> None:
+        around, t0 = self._around, self._around.now_ns()
+        try:
+            with around.noticed(self._history, "question for a committed offset", (tp,)):
+                found = (await consumer.committed([tp], around.timeout_ms))[tp]
+        except TidelogError as error:
+            self._history.write(CommittedFailed(self._group, tp, error_name(error), t0, around.now_ns()))
+            return
+        offset = -1 if found is None else found.offset
+        self._history.write(CommittedOk(self._group, tp, offset, t0, around.now_ns()))
+
+    # --- what it is told of its group -----------------------------------------------------------------
+
+    def on_partitions_assigned(self, assigned: Collection[TopicPartition]) -> None:
+        assert self._consumer is not None
+        me = self._consumer.group_metadata()
+        owned = sorted(self._consumer.assignment())
+        self._history.write(Assigned(self._group, me.member_id, me.generation_id, owned, self._around.now_ns()))
+        for tp in sorted(assigned):  # so that a simulation numbers them alike, whatever the hashes
+            self._sessions.begin(tp)
+
+    def on_partitions_revoked(self, revoked: Collection[TopicPartition]) -> None:
+        self._gave_up(revoked)
+
+    def on_partitions_lost(self, lost: Collection[TopicPartition]) -> None:
+        self._gave_up(lost)
+
+    def _gave_up(self, tps: Iterable[TopicPartition]) -> None:
+        assert self._consumer is not None
+        me, gone = self._consumer.group_metadata(), sorted(tps)
+        self._history.write(Revoked(self._group, me.member_id, me.generation_id, gone, self._around.now_ns()))

@@ -1,0 +1,99 @@
+"""What a reader was shown, taken down: records as their offsets, ids and timestamps, session by session."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Sequence
+from typing import TypeVar
+
+from tidelog.client.consumer.fetch_buffer import ConsumerRecord, FetchedBatches
+from tidelog.errors import OffsetOutOfRangeError, TidelogError
+from tidelog.history.operations import Read, ReadFailed
+from tidelog.model import Buffer, TopicPartition
+from tidelog.records.decode import decode_columns
+from tidelog.records.header import iter_headers
+from verify.chaos.clients.client_context import History, Surroundings
+from verify.chaos.payload import read_id
+from verify.checker.outcomes import error_name
+
+T = TypeVar("T")
+
+
+def columns_of(records: Buffer, first: int) -> tuple[list[int], list[int], list[int]]:
+    """Offsets, ids and timestamps of the records from offset `first` on in whole batches. CorruptMessageError."""
+    offsets: list[int] = []
+    ids: list[int] = []
+    ts: list[int] = []
+    for at, header in iter_headers(records):
+        if header.is_control or header.last_offset < first:
+            continue
+        columns = decode_columns(records, at)
+        skipped = sum(offset < first for offset in columns.offsets)
+        offsets += columns.offsets[skipped:]
+        ids += map(read_id, columns.values[skipped:])
+        ts += columns.timestamps[skipped:]
+    return offsets, ids, ts
+
+
+class Sessions:
+    """The sessions of one consumer, each of one partition; numbers are the client's own, from 0.
+
+    moves   whether the consumer may go on elsewhere by itself (`auto_offset_reset`), without an error for anybody
+    """
+
+    def __init__(self, history: History, around: Surroundings, *, moves: bool = False) -> None:
+        self._history = history
+        self._around = around
+        self._moves = moves
+        self._now_ns = around.now_ns
+        self._next = 0
+        self._session: dict[TopicPartition, int] = {}
+        self._position: dict[TopicPartition, int] = {}
+        self._polled = around.now_ns()
+
+    def begin(self, tp: TopicPartition) -> None:
+        """At an assignment, a seek or a reset."""
+        self._session[tp], self._next = self._next, self._next + 1
+        self._position.pop(tp, None)
+
+    def polling(self) -> None:
+        """What is told next came of a call that begins now."""
+        self._polled = self._now_ns()
+
+    async def polled(self, poll: Awaitable[T]) -> T:
+        """What this poll brings, which begins now."""
+        self.polling()
+        with self._around.noticed(self._history, "read", self._session):
+            return await poll
+
+    def position(self, tp: TopicPartition) -> int:
+        """Where it goes on in its session; −1 where nothing was read yet."""
+        return self._position.get(tp, -1)
+
+    def read(self, tp: TopicPartition, records: Sequence[ConsumerRecord]) -> None:
+        """What a poll returned of it."""
+        ids = [read_id(record.value) for record in records]
+        offsets, ts = [record.offset for record in records], [record.timestamp for record in records]
+        self._write(tp, -1, offsets, ids, ts)
+        self._position[tp] = offsets[-1] + 1
+
+    def read_batches(self, tp: TopicPartition, fetched: FetchedBatches) -> None:
+        """The same of whole batches; where the consumer has moved by itself, and may, a new session begins."""
+        expected = self.position(tp)
+        if self._moves and fetched.fetch_offset != expected >= 0:
+            self.failed(tp, OffsetOutOfRangeError())
+            self.begin(tp)
+        offsets, ids, ts = columns_of(fetched.records, fetched.fetch_offset)
+        self._write(tp, fetched.high_watermark, offsets, ids, ts)
+        self._position[tp] = fetched.next_offset
+
+    def failed(self, tp: TopicPartition, error: TidelogError) -> None:
+        """What came instead."""
+        if tp not in self._session:
+            self.begin(tp)
+        session, position = self._session[tp], self.position(tp)
+        self._history.write(ReadFailed(tp, error_name(error), self._polled, self._now_ns(), session, position))
+
+    def _write(self, tp: TopicPartition, hw: int, offsets: list[int], ids: list[int], ts: list[int]) -> None:
+        if tp not in self._session:
+            self.begin(tp)
+        self._history.write(Read(tp, self._session[tp], hw, self._polled, self._now_ns(), offsets, ids, ts))

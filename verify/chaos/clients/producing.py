@@ -1,0 +1,196 @@
+"""A producer that sends at a fixed rate, and takes down what became of each record.
+
+What it is about to send is written down before it is sent, so that nothing stands in a log that nobody asked for, not
+even when the client is killed; what became of it is written within a tick of the acknowledgement.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any, NamedTuple
+
+from tidelog.aio import Producer
+from tidelog.client.producer.partitioner import partition_for_key
+from tidelog.client.producer.record_future import RecordFuture
+from tidelog.errors import DuplicateSequenceError, TidelogError
+from tidelog.history.operations import ProduceFailed, ProduceInvoked, ProduceOk, ProduceUnknown
+from tidelog.model import RecordMetadata, TopicPartition
+from verify.chaos.clients.client_context import Place, Surroundings
+from verify.chaos.clients.support.pace import Pace
+from verify.chaos.clients.support.repeating import repeating
+from verify.chaos.clients.support.timestamps import timestamp_ms
+from verify.chaos.payload import make_id, payload
+from verify.checker.outcomes import Outcome, error_name, produce_outcome
+
+_TICK_S = 0.02
+#: One record in so many is large.
+_LARGE_ONE_IN = 50
+_LARGE_BYTES = 4_000
+#: What is granted to the last records above their own deadline.
+_GRACE_S = 1.0
+
+
+class _Draft(NamedTuple):
+    record_id: int
+    tp: TopicPartition
+    key: bytes | None
+    timestamp: int
+
+
+class ProducingClient:
+    """From `run` to its end.
+
+    number     makes its ids its own, among all producers of a run
+    options    of the production producer, above those that say when it gives up
+    tick_s     how often it sends what is due
+    """
+
+    def __init__(
+        self,
+        around: Surroundings,
+        name: str,
+        number: int,
+        rate: float,
+        *,
+        acks: int = -1,
+        idempotent: bool = True,
+        value_bytes: tuple[int, int] = (12, 300),
+        options: dict[str, Any] | None = None,
+        tick_s: float = _TICK_S,
+    ) -> None:
+        self.name = name
+        self._around = around
+        self._number = number
+        self._rate = rate
+        self._tick_s = tick_s
+        self._acks = acks
+        self._history = around.history(name, acks=acks, idempotent=idempotent)
+        self._options: dict[str, Any] = {
+            "acks": acks,
+            "enable_idempotence": idempotent,
+            "delivery_timeout_ms": around.timeout_ms,
+            "max_block_ms": around.timeout_ms,
+            "request_timeout_ms": max(1_000, around.timeout_ms // 3),
+            **(options or {}),
+        }
+        self._opener = repeating(around.opener, around.dice) if idempotent else around.opener
+        self._value_bytes = value_bytes
+        self._sequence = 0
+        self._shares = [topic.share for topic in around.topics]
+        self._ok: defaultdict[TopicPartition, list[tuple[int, int, int]]] = defaultdict(list)
+        self._not_ok: defaultdict[tuple[Outcome, TopicPartition], list[tuple[int, str, int]]] = defaultdict(list)
+        self.pace: Pace | None = None
+
+    async def run(self) -> None:
+        """Until clients are to come to an end and everything sent has an outcome."""
+        around = self._around
+        producer = around.producer(self.name, opener=self._opener, **self._options)
+        try:
+            await self._find_topics(producer)
+            self.pace = Pace(self._rate, around.now_ns())
+            while not around.stopping.is_set():
+                if due := self.pace.due(around.now_ns()):
+                    await self._send(producer, self._drafts(due))
+                self._write_outcomes()
+                await around.pause(self._tick_s)
+            with suppress(TidelogError):
+                await self._flush(producer)
+        finally:
+            await producer.close(0)
+            self._write_outcomes()
+            self._history.close()
+
+    async def _find_topics(self, producer: Producer) -> None:
+        for topic in self._around.topics:
+            while not self._around.stopping.is_set():
+                try:
+                    await producer.partitions_for(topic.name)
+                    break
+                except TidelogError:
+                    await self._around.pause(0.1)
+
+    async def _flush(self, producer: Producer) -> None:
+        flushing = asyncio.ensure_future(producer.flush(self._around.timeout_ms / 1000 + _GRACE_S))
+        while not flushing.done():
+            await asyncio.wait({flushing}, timeout=self._tick_s)
+            self._write_outcomes()
+        flushing.result()
+
+    # --- what to send --------------------------------------------------------------------------------
+
+    def _drafts(self, count: int) -> list[_Draft]:
+        """The next records, all of one topic."""
+        around, dice = self._around, self._around.dice
+        (topic,) = dice.choices(around.topics, self._shares)
+        partition, now_ms = dice.randrange(topic.partitions), around.clock.now_ms()
+        drafts = []
+        for _ in range(count):
+            key = b"%d" % dice.randrange(topic.keys) if topic.keys else None
+            where = partition if key is None else partition_for_key(key, topic.partitions)
+            at_ms = timestamp_ms(topic.times, now_ms, dice)
+            drafts.append(_Draft(make_id(self._number, self._sequence), TopicPartition(topic.name, where), key, at_ms))
+            self._sequence += 1
+        return drafts
+
+    async def _send(self, producer: Producer, drafts: Sequence[_Draft]) -> None:
+        around, dice = self._around, self._around.dice
+        by_partition: defaultdict[TopicPartition, list[_Draft]] = defaultdict(list)
+        for draft in drafts:
+            by_partition[draft.tp].append(draft)
+        for tp, here in by_partition.items():
+            ids, ts, now = [each.record_id for each in here], [each.timestamp for each in here], around.now_ns()
+            keys = None if here[0].key is None else [int(each.key or b"") for each in here]
+            self._history.write(ProduceInvoked(tp, ids, ts, [now] * len(here), keys))
+        for place, draft in enumerate(drafts):
+            size = _LARGE_BYTES if dice.randrange(_LARGE_ONE_IN) == 0 else dice.randint(*self._value_bytes)
+            try:
+                future = await producer.send(
+                    draft.tp.topic,
+                    payload(draft.record_id, size),
+                    key=draft.key,
+                    partition=None if draft.key is not None else draft.tp.partition,
+                    timestamp_ms=draft.timestamp,
+                )
+            except TidelogError as error:
+                # Those behind it are not sent: each might wait as long, and all have been announced at this time.
+                for each in drafts[place:]:
+                    self._settled(each, produce_outcome([error_name(error)]), error)
+                return
+            self._follow(draft, future)
+
+    # --- what became of it ---------------------------------------------------------------------------
+
+    def _follow(self, draft: _Draft, future: RecordFuture) -> None:
+        def failed(error: TidelogError) -> None:
+            known = produce_outcome([error_name(error)])
+            self._settled(draft, Outcome.UNKNOWN if future.may_be_stored() else known, error)
+
+        future.add_callback(self._acknowledged, draft)
+        future.add_errback(failed)
+
+    def _acknowledged(self, draft: _Draft, place: RecordMetadata) -> None:
+        tp, now = TopicPartition(place.topic, place.partition), self._around.now_ns()
+        if self._acks < 0 and place.offset < 0:
+            # A repetition that the broker knew, and whose place it had forgotten: that it is there proves no offset.
+            self._not_ok[Outcome.UNKNOWN, tp].append((draft.record_id, error_name(DuplicateSequenceError), now))
+            return
+        self._ok[tp].append((draft.record_id, place.offset, now))
+        if self._acks < 0:
+            self._around.acknowledged[tp].append(Place(place.offset, place.timestamp))
+
+    def _settled(self, draft: _Draft, outcome: Outcome, error: TidelogError) -> None:
+        self._not_ok[outcome, draft.tp].append((draft.record_id, error_name(error), self._around.now_ns()))
+
+    def _write_outcomes(self) -> None:
+        ok, self._ok = self._ok, defaultdict(list)
+        for tp, settled in ok.items():
+            ids, offsets, times = zip(*settled, strict=True)
+            self._history.write(ProduceOk(tp, ids, offsets, times))
+        not_ok, self._not_ok = self._not_ok, defaultdict(list)
+        for (outcome, tp), unsettled in not_ok.items():
+            ids, names, times = zip(*unsettled, strict=True)
+            event = ProduceFailed if outcome is Outcome.FAILED else ProduceUnknown
+            self._history.write(event(tp, ids, names, times))

@@ -1,0 +1,193 @@
+"""Consumers that assign themselves what they read.
+
+TailReader      all of it as it comes, from the first record on
+Wanderer        pieces of it again, from places that the dice choose
+ResetReader     begins where `auto_offset_reset` leads, also from offsets that nobody has written
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from contextlib import suppress
+from typing import ClassVar
+
+from tidelog.aio import Consumer
+from tidelog.errors import LogTruncationError, OffsetOutOfRangeError, TidelogError
+from tidelog.history.operations import EarliestOk, LatestOk
+from tidelog.model import TopicPartition
+from verify.chaos.clients.client_context import Surroundings
+from verify.chaos.clients.observing import Sessions
+
+#: Between two polls, so that one line of a history holds many records.
+_PAUSE_S = 0.05
+_MOST_AT_ONCE = 2_000
+#: A wanderer stays in a place for so many polls.
+_POLLS_OF_A_VISIT = 4
+#: An offset that no run gets to.
+_NOWHERE = 1 << 40
+
+
+class Reader(ABC):
+    """Has a history of its own, which ends with it.
+
+    moves   whether its consumer may go on elsewhere by itself
+    """
+
+    moves: ClassVar[bool] = False
+
+    def __init__(self, around: Surroundings, name: str) -> None:
+        self.name = name
+        self._around = around
+        self._history = around.history(name)
+        self._sessions = Sessions(self._history, around, moves=self.moves)
+
+    async def run(self) -> None:
+        """Until clients are to come to an end."""
+        try:
+            await self._read()
+        finally:
+            self._history.close()
+
+    @abstractmethod
+    async def _read(self) -> None:
+        """Until then."""
+
+    async def _stay(self, consumer: Consumer, tp: TopicPartition) -> None:
+        """Reads some of what comes from where it is."""
+        for _ in range(_POLLS_OF_A_VISIT):
+            polled = await self._sessions.polled(consumer.poll_batches(self._around.poll_ms))
+            for fetched in polled.values():
+                self._sessions.read_batches(tp, fetched)
+
+
+class TailReader(Reader):
+    """Reads everything as it comes; with `batches` as whole batches, of which it knows the high watermark, too.
+
+    It resets by itself: what it is told of an offset out of range is taken down, and a new session begins.
+    """
+
+    def __init__(self, around: Surroundings, name: str, *, batches: bool) -> None:
+        super().__init__(around, name)
+        self._batches = batches
+
+    async def _read(self) -> None:
+        around = self._around
+        async with around.consumer(self.name, auto_offset_reset="none") as consumer:
+            consumer.assign(around.tps)
+            for tp in around.tps:
+                self._sessions.begin(tp)
+            consumer.seek_to_beginning()
+            while not around.stopping.is_set():
+                await self._poll(consumer)
+                await around.pause(_PAUSE_S)
+
+    async def _poll(self, consumer: Consumer) -> None:
+        sessions, poll_ms = self._sessions, self._around.poll_ms
+        try:
+            if self._batches:
+                for tp, fetched in (await sessions.polled(consumer.poll_batches(poll_ms))).items():
+                    sessions.read_batches(tp, fetched)
+            else:
+                for tp, records in (await sessions.polled(consumer.poll(poll_ms, _MOST_AT_ONCE))).items():
+                    sessions.read(tp, records)
+        except TidelogError as error:
+            self._recover(consumer, error)
+            await self._around.pause(0.1)
+
+    def _recover(self, consumer: Consumer, error: TidelogError) -> None:
+        tp = partition_of(error, self._around.tps)
+        if tp is None:
+            return
+        self._sessions.failed(tp, error)
+        if isinstance(error, LogTruncationError) and error.divergent_offset >= 0:
+            consumer.seek(tp, error.divergent_offset)
+        elif isinstance(error, OffsetOutOfRangeError):
+            consumer.seek_to_beginning(tp)
+        else:
+            return
+        self._sessions.begin(tp)
+
+
+class Wanderer(Reader):
+    """Reads again what was read before: a few polls from a random place of a random partition, then another."""
+
+    def __init__(self, around: Surroundings, name: str, *, pause_s: float = 0.15) -> None:
+        super().__init__(around, name)
+        self._pause_s = pause_s
+
+    async def _read(self) -> None:
+        around = self._around
+        async with around.consumer(self.name, auto_offset_reset="none") as consumer:
+            while not around.stopping.is_set():
+                tp = around.dice.choice(around.tps)
+                try:
+                    await self._visit(consumer, tp)
+                except TidelogError as error:
+                    if partition_of(error, (tp,)) is not None:
+                        self._sessions.failed(tp, error)
+                await around.pause(0, 2 * self._pause_s)
+
+    async def _visit(self, consumer: Consumer, tp: TopicPartition) -> None:
+        around, known = self._around, self._around.acknowledged.get(tp)
+        self._sessions.polling()
+        consumer.assign([tp])
+        if known and around.dice.random() < 0.3:  # what was acknowledged last must be there
+            consumer.seek(tp, known[-1].offset)
+        elif known and around.dice.random() < 0.3:
+            with around.noticed(self._history, "look-up", (tp,)):
+                await consumer.seek_to_time(around.dice.choice(known).timestamp, tp)
+        else:
+            with around.noticed(self._history, "question for the first offset", (tp,)):
+                begin = (await consumer.beginning_offsets([tp]))[tp]
+            with around.noticed(self._history, "question for the last offset", (tp,)):
+                end = (await consumer.end_offsets([tp]))[tp]
+            # Two leaders may have told them, and the log of the second one be the shorter.
+            consumer.seek(tp, around.dice.randint(*sorted((begin, end))))
+        self._sessions.begin(tp)
+        await self._stay(consumer, tp)
+
+
+class ResetReader(Reader):
+    """Has no place to begin at, or one that is of no use, and is taken where its policy says.
+
+    That is an answer about a partition's first or last offset, as good as one that was asked for.
+    """
+
+    moves = True
+
+    async def _read(self) -> None:
+        around = self._around
+        while not around.stopping.is_set():
+            policy = around.dice.choice(("earliest", "latest"))
+            with suppress(TidelogError):
+                async with around.consumer(self.name, auto_offset_reset=policy) as consumer:
+                    await self._visit(consumer, around.dice.choice(around.tps), policy)
+            await around.pause(0.5, 2)
+
+    async def _visit(self, consumer: Consumer, tp: TopicPartition, policy: str) -> None:
+        around = self._around
+        since = around.now_ns()
+        consumer.assign([tp])
+        if around.dice.random() < 0.5:
+            consumer.seek(tp, _NOWHERE)
+            while await self._position(consumer, tp) == _NOWHERE and not around.stopping.is_set():
+                await around.pause(0.02)
+        self._sessions.begin(tp)
+        offset = await self._position(consumer, tp)
+        # Of what took several calls nobody can say that one of them took too long.
+        if offset != _NOWHERE and around.now_ns() - since <= around.timeout_ms * 1_000_000:
+            answer = EarliestOk if policy == "earliest" else LatestOk
+            self._history.write(answer(tp, offset, since, around.now_ns()))
+        await self._stay(consumer, tp)
+
+    async def _position(self, consumer: Consumer, tp: TopicPartition) -> int:
+        with self._around.noticed(self._history, "question for a position", (tp,)):
+            return await consumer.position(tp)
+
+
+def partition_of(error: TidelogError, tps: tuple[TopicPartition, ...] | list[TopicPartition]) -> TopicPartition | None:
+    """Which of these it is about; a consumer's errors begin with the partition where they have no field for it."""
+    if isinstance(error, OffsetOutOfRangeError) and error.topic_partition is not None:
+        return error.topic_partition
+    text = str(error)
+    return next((tp for tp in tps if text.startswith((f"{tp}:", f"{tp} "))), None)

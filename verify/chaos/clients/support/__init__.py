@@ -1,0 +1,1 @@
+"""Parts that several clients of a chaos run share."""

@@ -1,0 +1,30 @@
+"""Clients that ask every broker by itself, whether it leads or not: each has a task for each broker."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
+from typing import Any
+
+from tidelog.errors import TidelogError
+from verify.chaos.clients.client_context import Surroundings
+
+#: How often one looks who has come.
+_LOOK_AGAIN_S = 5.0
+_LOOK_MS = 3_000
+
+
+async def for_each_broker(
+    around: Surroundings, name: str, work: Callable[[int, str], Coroutine[Any, Any, None]]
+) -> None:
+    """`work` with each broker's id and address, from when it is first seen until clients are to come to an end."""
+    async with around.admin(f"{name}-brokers") as admin, asyncio.TaskGroup() as tasks:
+        begun: set[int] = set()
+        while not around.stopping.is_set():
+            with suppress(TidelogError):
+                for broker_id, endpoint in (await admin.describe_cluster(_LOOK_MS)).brokers.items():
+                    if broker_id not in begun:
+                        begun.add(broker_id)
+                        tasks.create_task(work(broker_id, str(endpoint)))
+            await around.pause(_LOOK_AGAIN_S if begun else 0.1)

@@ -1,0 +1,28 @@
+"""The timestamps that producers give their records."""
+
+from __future__ import annotations
+
+import random
+
+from verify.chaos.load import Times
+
+_DAY_MS = 86_400_000
+#: Records within one such stretch often have the same time.
+_GRAIN_MS = 20
+#: How far up and down the times of neighbours lie.
+_WAVE_MS = 2_500
+_FAR_AHEAD_MS = 600_000
+
+
+def timestamp_ms(times: Times, now_ms: int, dice: random.Random) -> int:
+    """For the next record; never more than ten minutes ahead, which every topic takes by default."""
+    if times is Times.NOW:
+        return now_ms
+    kind = dice.random()
+    if kind < 0.01:
+        return dice.choice((1, now_ms - 7 * _DAY_MS, now_ms - _DAY_MS))
+    if kind < 0.015:
+        return now_ms + dice.randrange(_FAR_AHEAD_MS)
+    if kind < 0.2:
+        return now_ms + 1_500 + dice.randrange(7)
+    return (now_ms + dice.randrange(-_WAVE_MS, 1_500)) // _GRAIN_MS * _GRAIN_MS

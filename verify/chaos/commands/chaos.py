@@ -1,0 +1,239 @@
+"""`tidelog chaos`: breaks a cluster on purpose, and says whether it kept its promises."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import time
+from pathlib import Path
+
+import click
+from click.core import ParameterSource
+
+from tidelog.cli.commands import Group
+from tidelog.cli.common_options import Seconds, json_option
+from tidelog.local.cluster import DEFAULT_BROKERS
+from tidelog.local.home import data_home, last_up
+from tidelog.local.state import load_state
+from tidelog.model import Endpoint
+from tidelog.quantities import format_duration
+from verify.chaos.commands.chaos_check import check
+from verify.chaos.commands.chaos_lines import ELECTIONS, REASSIGNMENTS, Reporting, show
+from verify.chaos.faults import catalogue
+from verify.chaos.load import Load
+from verify.chaos.run import Request, run
+from verify.chaos.run_directory import Workplace, clean_up
+from verify.chaos.scenarios import SCENARIOS, rows_of
+
+_LONGEST_S = 7 * 86_400.0
+#: Some of it nobody acknowledges (acks=0), and no second is like another: so that a fault finds the load that it needs.
+_LEAST_RATE = 250
+_MOST_RATE, _MOST_BROKERS = 100_000, 9
+#: Between two of what --meanwhile asks for.
+_ADMINISTRATOR_MS = 5_000
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+_SCENARIO_HELP = "; ".join(f"{scenario.name}: {scenario.about}" for scenario in SCENARIOS.values())
+
+
+@click.group(cls=Group, invoke_without_command=True, subcommand_metavar="[check DIR]")
+@click.option(
+    "--scenario",
+    type=click.Choice(list(SCENARIOS)),
+    default="all",
+    show_default=True,
+    help=f"What breaks. {_SCENARIO_HELP}.",
+)
+@click.option(
+    "--only",
+    metavar="ROW,…",
+    help="Of the scenario's faults only these rows of the catalogue, as F1,F24.",
+)
+@click.option(
+    "--seconds",
+    type=Seconds(1, _LONGEST_S),
+    metavar="N",
+    help="How long faults are injected; each of the scenario's is injected once, however long that takes. "
+    "[default: about as long as that takes]",
+)
+@click.option(
+    "--seed",
+    type=click.IntRange(0, 2**63 - 1),
+    metavar="N",
+    help="Draws the schedule: the same seed, the same one. [default: from the clock, and printed]",
+)
+@click.option(
+    "--report",
+    type=click.Path(file_okay=False, path_type=Path),
+    metavar="DIR",
+    help="Write report.html there, with all it is made of. The directory must be new or empty.",
+)
+@click.option(
+    "--rate",
+    type=click.IntRange(_LEAST_RATE, _MOST_RATE),
+    default=400,
+    show_default=True,
+    metavar="N",
+    help="Records a second that are produced, and read by several consumers.",
+)
+@click.option(
+    "--brokers",
+    type=click.IntRange(DEFAULT_BROKERS, _MOST_BROKERS),
+    metavar="N",
+    help=f"Brokers of the cluster that is started. [default: {DEFAULT_BROKERS}]",
+)
+@click.option(
+    "--meanwhile",
+    type=click.Choice([ELECTIONS, REASSIGNMENTS]),
+    multiple=True,
+    help="What an administrator does all the while, every five seconds: elect the preferred leaders of all partitions, "
+    "or give some partition its replicas in another order, and to other brokers where there are more than three. "
+    "May be given twice.",
+)
+@click.option("--keep", is_flag=True, help="Leave the run's directory: histories, logs and data of the brokers.")
+@click.option(
+    "--bootstrap-servers",
+    metavar="HOST:PORT,…",
+    help="Break the cluster of these brokers. [default: one that is started for that]",
+)
+@click.option("--yes", is_flag=True, help="Yes, break the cluster that --bootstrap-servers names.")
+@json_option
+@click.pass_context
+def chaos(
+    context: click.Context,
+    scenario: str,
+    only: str | None,
+    seconds: float | None,
+    seed: int | None,
+    report: Path | None,
+    rate: int,
+    brokers: int | None,
+    meanwhile: tuple[str, ...],
+    keep: bool,
+    bootstrap_servers: str | None,
+    yes: bool,
+    as_json: bool,
+) -> int:
+    """Break a cluster on purpose, and say whether it kept its promises.
+
+    Starts three brokers of its own, lets clients work and takes down all that they and the brokers see, injects one
+    fault after another, heals each, and judges in the end: was anything lost, doubled, reordered, shown too early?
+    With --bootstrap-servers it breaks a cluster that runs on this machine already, as far as that can be done: that of
+    the last tidelog up, or one in containers, as docker compose starts it. What those brokers saw is judged if they
+    keep histories (tidelog up --histories).
+
+    Ctrl-C heals what is broken and still gives the verdict on what was seen.
+
+    \b
+    Exit status:
+      0  every fault bit, and every promise was kept
+      1  a promise was broken, or the run failed
+      2  it was asked for wrongly
+      3  nothing was seen broken, but something that was asked for was not proved:
+         a fault was void, skipped or not reached, or an invariant saw no data
+    """
+    if context.invoked_subcommand is not None:
+        _refuse_options(context)
+        return 0  # the subcommand says how it ended
+    if seed is None:
+        seed = time.time_ns() % 1_000_000_000
+    chosen = SCENARIOS[scenario]
+    try:
+        rows = rows_of(chosen, catalogue(), [row.strip() for row in only.split(",")] if only is not None else ())
+    except ValueError as error:
+        raise click.UsageError(f"--only: {error}") from None
+    data_dir = servers = None
+    if bootstrap_servers is not None:
+        if brokers is not None:
+            raise click.UsageError("--brokers is for a cluster that is started, --bootstrap-servers for one that runs")
+        data_dir = _find_data_dir(bootstrap_servers)
+        servers = bootstrap_servers
+        if not yes:
+            which = f"in {data_dir}" if data_dir else f"at {bootstrap_servers}"
+            raise click.UsageError(f"this would break the cluster {which}: pass --yes if you want that")
+
+    if report is not None:
+        _prepare(report)
+    reporting = Reporting()
+    home = data_home()
+    clean_up(home, reporting.line)
+    place = Workplace(home)
+    request = Request(
+        chosen,
+        rows,
+        seed,
+        seconds or max(1.0, chosen.seconds * len(rows) / len(rows_of(chosen, catalogue()))),
+        Load(
+            rate=rate,
+            election_interval_ms=_ADMINISTRATOR_MS if ELECTIONS in meanwhile else 0,
+            reassignment_interval_ms=_ADMINISTRATOR_MS if REASSIGNMENTS in meanwhile else 0,
+        ),
+        brokers or DEFAULT_BROKERS,
+        data_dir,
+        servers,
+        report and report.absolute(),
+    )
+    reporting.line(f"scenario {chosen.name}, seed {seed}, {format_duration(request.seconds * 1000)}: {place.path}")
+
+    async def main() -> int:
+        stop = asyncio.Event()
+        loop = asyncio.get_running_loop()
+        for number in _SIGNALS:
+            if number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:
+                loop.add_signal_handler(number, stop.set)
+        result = await run(request, place, reporting, stop)
+        keeps_place = keep or result.must_be_kept
+        if keeps_place:
+            place.keep()
+        reporting.clear()
+        show(result, request, kept=keeps_place or report is not None, as_json=as_json)
+        return result.status
+
+    try:
+        with reporting:
+            return asyncio.run(main())
+    finally:
+        for failure in place.close():
+            reporting.line(f"could not be undone: {failure}")
+
+
+chaos.add_command(check)
+
+
+def _refuse_options(context: click.Context) -> None:
+    for option in context.command.params:
+        if option.name and context.get_parameter_source(option.name) is ParameterSource.COMMANDLINE:
+            told = f"{option.opts[0]} is for a run; {context.invoked_subcommand} has options of its own"
+            raise click.UsageError(told, context)
+
+
+def _prepare(report: Path) -> None:
+    """Makes the directory; UsageError where it cannot be written, or anything is in it."""
+    try:
+        report.mkdir(parents=True, exist_ok=True)
+        is_empty = not any(report.iterdir())
+    except OSError as error:
+        raise click.UsageError(f"--report: {error.filename}: {error.strerror}") from None
+    if not is_empty:
+        raise click.UsageError(f"{report} is not empty: --report wants a new directory, or an empty one")
+    if not os.access(report, os.W_OK | os.X_OK):
+        raise click.UsageError(f"--report: {report} cannot be written")
+
+
+def _find_data_dir(bootstrap_servers: str) -> Path | None:
+    """Of the cluster of this user's last `tidelog up`; None where another one is meant."""
+    named = {_endpoint(server) for server in bootstrap_servers.split(",")}
+    data_dir = last_up(data_home())
+    state = load_state(data_dir) if data_dir else None
+    if data_dir is None or state is None or not named & {str(broker.endpoint) for broker in state.brokers}:
+        return None
+    return data_dir
+
+
+def _endpoint(server: str) -> str:
+    try:
+        found = Endpoint.parse(server.strip())
+    except ValueError as error:
+        raise click.UsageError(f"--bootstrap-servers: {error}") from None
+    return f"127.0.0.1:{found.port}" if found.host == "localhost" else str(found)

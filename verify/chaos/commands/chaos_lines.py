@@ -1,0 +1,136 @@
+"""What `tidelog chaos` says: while it runs on standard error, its verdict on standard output."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict
+from types import TracebackType
+from typing import Self
+
+import click
+
+from tidelog.cli.terminal.progress import is_terminal, terminal_width
+from tidelog.cli.terminal.table import format_table
+from tidelog.local.cluster import DEFAULT_BROKERS
+from verify.chaos.faults import catalogue
+from verify.chaos.results.verdict import BROKEN, KEPT
+from verify.chaos.run import Request, Result
+from verify.chaos.runner import Reporter
+from verify.chaos.scenarios import rows_of
+
+#: Where no line can move, a line now and then says that it is not hung.
+_STAYS_EVERY_S = 10.0
+MOST_FINDINGS = 3
+#: What --meanwhile is called with.
+ELECTIONS, REASSIGNMENTS = "elections", "reassignments"
+
+
+class Reporting(Reporter):
+    """One line that moves, on a terminal; elsewhere lines that stay."""
+
+    def __init__(self) -> None:
+        self._moves = is_terminal()
+        self._began = self._told = time.monotonic()
+        self._is_shown = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.clear()
+
+    def status(self, text: str) -> None:
+        now = time.monotonic()
+        line = f"{now - self._began:5.0f} s  {text}"
+        if self._moves:
+            self._is_shown = True
+            sys.stderr.write("\r\x1b[K" + line[: terminal_width() - 1])  # a line that wraps could not be erased
+            sys.stderr.flush()
+        elif now - self._told >= _STAYS_EVERY_S:
+            self._told = now
+            click.echo(line, err=True)
+
+    def line(self, text: str) -> None:
+        self.clear()
+        self._told = time.monotonic()
+        click.echo(f"{self._told - self._began:5.0f} s  {text}", err=True)
+
+    def clear(self) -> None:
+        """Takes away the line that moves."""
+        if self._is_shown:
+            self._is_shown = False
+            sys.stderr.write("\r\x1b[K")
+            sys.stderr.flush()
+
+
+def show(result: Result, request: Request, *, kept: bool, as_json: bool) -> None:
+    """The verdict, on standard output. `kept`: whether the results stay."""
+    if as_json:
+        asked = {"scenario": request.scenario.name, "seed": request.seed, "seconds": request.seconds}
+        found = {"report": str(result.report) if kept and result.report is not None else None}
+        show_object(asked | as_object(result, kept=kept) | found)
+        return
+    click.echo()
+    for line in lines_of(result):
+        click.echo(line)
+    click.echo(f"the same again: {_command(request)}")
+    if kept and result.report is not None:
+        click.echo(f"what happened: {result.report}")
+
+
+def lines_of(result: Result, *, most_findings: int = MOST_FINDINGS) -> Iterator[str]:
+    """What a run came to, for people: rows, invariants, violations, and a word."""
+    rows = [(row.row, row.name or None, row.injected, row.bit, row.void, row.skipped) for row in result.rows]
+    yield from format_table(("row", "fault", "injected", "bit", "void", "skipped"), rows)
+    yield ""
+    if result.verdict is not None:
+        yield from result.verdict.lines(most_findings=most_findings)
+        yield ""
+    yield from _words(result)
+
+
+def _command(request: Request) -> str:
+    """Draws the same schedule again, at the same load."""
+    command = f"tidelog chaos --scenario {request.scenario.name}"
+    if request.rows != rows_of(request.scenario, catalogue()):
+        command += f" --only {','.join(request.rows)}"
+    if request.brokers != DEFAULT_BROKERS:
+        command += f" --brokers {request.brokers}"
+    if request.load.election_interval_ms:
+        command += f" --meanwhile {ELECTIONS}"
+    if request.load.reassignment_interval_ms:
+        command += f" --meanwhile {REASSIGNMENTS}"
+    if request.servers:
+        command += f" --bootstrap-servers {request.servers} --yes"
+    return f"{command} --seed {request.seed} --seconds {request.seconds:g} --rate {request.load.rate}"
+
+
+def _words(result: Result) -> Iterator[str]:
+    yield from result.shortcomings
+    if result.status == BROKEN:
+        yield f"BROKEN: promises were not kept; what proves it lies in {result.results}"
+    elif result.status == KEPT:
+        yield "KEPT: every fault bit, and every promise was kept"
+    else:
+        yield "NOT PROVED: no promise was seen broken, but not all that was asked for was seen"
+
+
+def as_object(result: Result, *, kept: bool = True) -> dict[str, object]:
+    """The same for programs."""
+    return {
+        "status": result.status,
+        "rows": [asdict(row) for row in result.rows],
+        "verdict": None if result.verdict is None else result.verdict.to_json(),
+        "shortcomings": result.shortcomings,
+        "results": str(result.results) if kept else None,
+    }
+
+
+def show_object(found: Mapping[str, object]) -> None:
+    """On standard output, in one line."""
+    click.echo(json.dumps(found, ensure_ascii=False))

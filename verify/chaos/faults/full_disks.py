@@ -1,0 +1,236 @@
+"""F50 and F53: disks that take nothing more, only let themselves be read, are not there, or are another broker's."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import re
+import shutil
+from functools import partial
+from pathlib import Path
+from typing import cast
+
+from tidelog.errors import LocalError
+from verify.chaos.fault import Availability, Evidence, Need, Target
+from verify.chaos.faults.disks import FILLER, Disks, fill
+from verify.chaos.faults.processes import BrokerFault, follower_of_one, leader_of_one
+from verify.chaos.faults.support import bite_detection, layout
+from verify.chaos.faults.support.broker_log_reader import Said
+from verify.chaos.faults.support.fault_base import Harm, Timing, ended, kill, zookeeper_hosts
+from verify.chaos.faults.support.tools import quietly, run_aside
+from verify.chaos.targets import sessions
+
+_REFUSAL_MS = 20_000
+#: What a broker says that is told so by its disk.
+_FULL = r"is offline.*(the disk is full|No space left)"
+#: What a broker says that finds nothing in its data directory.
+_GONE = r"logs are gone"
+
+
+class LeaderDiskFull(BrokerFault):
+    """It gives up its leadership; once there is space it comes back."""
+
+    row, name = "F50", "leader's disk full"
+    needs = frozenset({Need.DISKS, Need.PROCESSES, Need.RESTARTS})
+    lasts_ms = (2_000, 3_000)
+
+    def __init__(self, timing: Timing | None = None) -> None:
+        super().__init__(timing)
+        self._refusals: list[str] = []
+
+    @property
+    def availability(self) -> Availability:
+        return Availability(self.timing.silent_ms)
+
+    async def inject(self, target: Target, dice: random.Random) -> str:
+        victim, who = self.choose(await target.view(), dice)
+        said = Said(target.broker_log(victim))
+        self.will_restart(target, victim)
+
+        async def listen() -> None:
+            self._refusals = await asyncio.to_thread(said.lines, _FULL)
+
+        self.mend(listen)
+        await fill_disk(self, target, str(victim))
+        return f"the disk of {who} is full"
+
+    choose = staticmethod(leader_of_one)
+
+    def bit(self, evidence: Evidence) -> str | None:
+        left = bite_detection.left_isr(evidence, self.victims)
+        return f"{left}, saying that its disk is full" if left and self._refusals else None
+
+
+class FollowerDiskFull(LeaderDiskFull):
+    name = "follower's disk full"
+    choose = staticmethod(follower_of_one)
+
+
+class ZooKeeperDiskFull(Harm):
+    """It ends, and is started again once there is space."""
+
+    row, name = "F50", "ZooKeeper's disk full"
+    needs = frozenset({Need.DISKS, Need.ZOOKEEPER, Need.ZOOKEEPER_ACCESS})
+    lasts_ms = (1_000, 2_000)
+
+    def __init__(self, timing: Timing | None = None) -> None:
+        super().__init__(timing)
+        self._ended = False
+
+    @property
+    def availability(self) -> Availability:
+        return Availability(self.timing.undisturbed_ms)
+
+    async def inject(self, target: Target, dice: random.Random) -> str:
+        process, hosts = target.zookeeper_process(), zookeeper_hosts(target)
+        self.mend(partial(self._restart, target))
+        await fill_disk(self, target, "zookeeper")
+        await asyncio.to_thread(sessions.write_until_refused, hosts)
+        self._ended = await ended(process, 5_000)
+        return "ZooKeeper's disk is full"
+
+    async def _restart(self, target: Target) -> None:
+        if (process := target.zookeeper_process()).running and not self._ended:
+            await kill(process, "ZooKeeper")  # it takes no more writes, and has not noticed that it could
+        await target.start_zookeeper()
+
+    def bit(self, evidence: Evidence) -> str | None:
+        return "ZooKeeper ended on its full disk" if self._ended else None
+
+
+async def fill_disk(fault: Harm, target: Target, name: str) -> None:
+    """Until the fault is healed no byte more fits there."""
+    at = cast(Disks, target.furnishing(Need.DISKS)).mount_point(name)
+    removed = target.undo.to_remove(at / FILLER)
+
+    async def free() -> None:
+        await asyncio.to_thread((at / FILLER).unlink, missing_ok=True)
+        removed()
+
+    fault.mend(free)
+    await asyncio.to_thread(fill, at)
+
+
+# --- refused at the start --------------------------------------------------------------------------------------
+
+
+class StartRefused(BrokerFault):
+    """A broker is killed, and started with a directory that it may not use."""
+
+    needs = frozenset({Need.PROCESSES, Need.RESTARTS, Need.FILES, Need.OWN})
+    lasts_ms = (500, 1_000)
+
+    def __init__(self, timing: Timing | None = None) -> None:
+        super().__init__(timing)
+        self._refused = self._wrong = ""
+
+    @property
+    def availability(self) -> Availability:
+        return Availability(self.timing.refused_ms)
+
+    async def inject(self, target: Target, dice: random.Random) -> str:
+        victim, who = leader_of_one(await target.view(), dice)
+        await self.kill(target, victim)
+        await self.spoil(target, victim)
+        said = Said(target.broker_log(victim))
+        process = await target.launch_broker(victim)
+        self.mend(partial(_end, target, victim))
+        if await ended(process, _REFUSAL_MS):
+            self._refused = await asyncio.to_thread(said.last)
+        else:
+            self._wrong = f"it still ran after {_REFUSAL_MS / 1000:g} s"
+        return f"{who}, killed and started: {self.name}"
+
+    async def spoil(self, target: Target, victim: int) -> None:
+        """The broker does not run."""
+        raise NotImplementedError
+
+    def bit(self, evidence: Evidence) -> str | None:
+        return f"it refused to start: {self._refused}" if self._refused else None
+
+    def broken(self, evidence: Evidence) -> str | None:
+        return self._wrong or None
+
+
+class ReadOnly(StartRefused):
+    row, name = "F53", "data directory read-only"
+    needs = frozenset({Need.DISKS, Need.PROCESSES, Need.RESTARTS})
+
+    async def spoil(self, target: Target, victim: int) -> None:
+        at = str(cast(Disks, target.furnishing(Need.DISKS)).mount_point(str(victim)))
+        writable = ("mount", "-o", "remount,rw", at)
+        put_back = target.undo.to_run(*quietly(*writable))
+
+        async def make_writable() -> None:
+            await run_aside(*writable)
+            put_back()
+
+        self.mend(make_writable)
+        await run_aside("mount", "-o", "remount,ro", at)
+
+
+class WrongMeta(StartRefused):
+    row, name = "F53", "data directory of another broker"
+
+    async def spoil(self, target: Target, victim: int) -> None:
+        path = target.broker_dir(victim) / layout.META_PROPERTIES
+        before = await asyncio.to_thread(path.read_text)
+        self.mend(partial(asyncio.to_thread, path.write_text, before))
+        other = re.sub(r"^broker\.id=\d+$", f"broker.id={victim + 100}", before, flags=re.MULTILINE)
+        if other == before:
+            raise LocalError(f"{path} names no broker")
+        await asyncio.to_thread(path.write_text, other)
+
+
+class Vanished(BrokerFault):
+    """It may start with nothing, if it leads nothing before it has everything.
+
+    When the old directory is put back it has missed what came since: as a machine does that went down.
+    """
+
+    row, name = "F53", "data directory vanished"
+    needs = frozenset({Need.PROCESSES, Need.RESTARTS, Need.FILES, Need.OWN})
+    lasts_ms = (3_000, 4_000)  # until it has started without
+
+    def __init__(self, timing: Timing | None = None) -> None:
+        super().__init__(timing)
+        self._said: Said | None = None
+        self._missed: list[str] = []
+
+    @property
+    def availability(self) -> Availability:
+        # It dies twice within a session, and is fenced once.
+        return Availability(self.timing.silent_ms)
+
+    async def inject(self, target: Target, dice: random.Random) -> str:
+        victim, who = leader_of_one(await target.view(), dice)
+        directory = target.broker_dir(victim)
+        away = directory.with_name(f"{directory.name}-away")
+        await self.kill(target, victim)
+        self.mend(partial(asyncio.to_thread, _bring_back, away, directory))
+        await asyncio.to_thread(directory.rename, away)
+        self.mend(partial(_end, target, victim))
+        self._said = Said(target.broker_log(victim))
+        self.mend(self._listen)
+        await target.launch_broker(victim)
+        return f"{who}, killed, and started without its data directory"
+
+    async def _listen(self) -> None:
+        if self._said is not None:
+            self._missed = await asyncio.to_thread(self._said.lines, _GONE)
+
+    def bit(self, evidence: Evidence) -> str | None:
+        return f"broker {self.victims[0]} said: {self._missed[0]}" if self._missed else None
+
+
+async def _end(target: Target, victim: int) -> None:
+    """The broker, if it runs: it has not got its own directory."""
+    if (process := target.broker_process(victim)).running:
+        await kill(process, f"broker {victim}")
+
+
+def _bring_back(away: Path, directory: Path) -> None:
+    if away.exists():
+        shutil.rmtree(directory, ignore_errors=True)
+        away.rename(directory)
+        layout.forget_boot(directory)

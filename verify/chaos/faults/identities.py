@@ -1,0 +1,132 @@
+"""F33 and F34: a broker that is back before it was missed, and a second process that says it is the same broker."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+import random
+import re
+import shutil
+import tomllib
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from tidelog.local.broker import broker_command, broker_environment
+from tidelog.local.processes.log_tail import last_words
+from tidelog.local.processes.ports import choose_port
+from tidelog.local.processes.process import Process
+from verify.chaos.fault import Availability, Evidence, Need, Target
+from verify.chaos.faults.processes import BrokerFault, leader_of_one
+from verify.chaos.faults.support import bite_detection
+from verify.chaos.faults.support.fault_base import Harm, Timing, ended
+
+_END_MS = 30_000
+
+
+class BackAtOnce(BrokerFault):
+    """Killed, and started while its old session still stands."""
+
+    row, name = "F33", "leader killed and back before its session ended"
+    lasts_ms = (0, 500)
+
+    @property
+    def availability(self) -> Availability:
+        return Availability(self.timing.refused_ms)
+
+    async def inject(self, target: Target, dice: random.Random) -> str:
+        victim, who = leader_of_one(await target.view(), dice)
+        await self.kill(target, victim)
+        await target.start_broker(victim)
+        return f"SIGKILL to {who}, started at once"
+
+    def bit(self, evidence: Evidence) -> str | None:
+        return bite_detection.registered_again(evidence, self.victims, self.timing.expired_ms)
+
+
+class StartedTwice(Harm):
+    """With its own data directory: the lock tells."""
+
+    row, name = "F34", "broker started twice with one data directory"
+    refusal = "is in use by another process"
+    needs = frozenset({Need.PROCESSES, Need.RESTARTS, Need.FILES})
+    lasts_ms = (0, 1_000)
+
+    def __init__(self, timing: Timing | None = None) -> None:
+        super().__init__(timing)
+        self._complaint = self._wrong = ""
+        self._victim = -1
+
+    @property
+    def availability(self) -> Availability:
+        return Availability(self.timing.undisturbed_ms)
+
+    async def inject(self, target: Target, dice: random.Random) -> str:
+        self._victim = victim = dice.choice(target.broker_ids)
+        first = target.broker_process(victim)
+        written = await asyncio.to_thread(_settings, first.pid)
+        config, output = target.directory / "second.toml", target.directory / "second.out"
+        for path in (config, output):
+            removed = target.undo.to_remove(path)
+            self.mend(partial(asyncio.to_thread, _remove, path, removed))
+        settings = second_settings(written, self.data_dir(target, written))
+        await asyncio.to_thread(config.write_text, settings)
+        command = [*target.place(str(victim)).prefix, *broker_command(config)]
+        second = Process.spawn(command, output=output, environment=broker_environment())
+        self.mend(lambda: asyncio.to_thread(second.stop, 2_000))
+        if not await ended(second, _END_MS):
+            self._wrong = f"the second still ran after {_END_MS / 1000:g} s"
+        elif not second.exit_status:
+            self._wrong = "the second ended as if all were well"
+        elif not first.running:
+            self._wrong = f"the first, broker {victim}, ended"
+        elif self.refusal in (said := await asyncio.to_thread(last_words, output)):
+            self._complaint = f"the second ended with {second.exit_status}: {said}"
+        return f"{self.name}: broker {victim}"
+
+    def data_dir(self, target: Target, written: dict[str, Any]) -> str:
+        """Of the second process."""
+        return str(written["log_dirs"][0])
+
+    def bit(self, evidence: Evidence) -> str | None:
+        return self._complaint or None
+
+    def broken(self, evidence: Evidence) -> str | None:
+        return self._wrong or bite_detection.registered_anew(evidence, {self._victim})
+
+
+class SameIdTwice(StartedTwice):
+    """With a data directory of its own: the registration tells."""
+
+    name = "two brokers with one id"
+    refusal = "is registered by another live process"
+
+    def data_dir(self, target: Target, written: dict[str, Any]) -> str:
+        directory = target.directory / "second"
+        self.mend(partial(asyncio.to_thread, shutil.rmtree, directory, ignore_errors=True))
+        return str(directory)
+
+
+def second_settings(written: dict[str, Any], data_dir: str) -> str:
+    """The settings file of a second process: doors and data of its own, and it writes no file of the first one's."""
+    settings = {name: value for name, value in written.items() if name not in ("log_file", "history_file")}
+    settings["log_dirs"] = [data_dir]
+    for name in ("listeners", "advertised_listeners"):
+        if name in settings:
+            settings[name] = [re.sub(r":\d+$", f":{choose_port()}", each) for each in settings[name]]
+    settings["http_listener"] = ""
+    return "".join(f"{name} = {json.dumps(value)}\n" for name, value in settings.items())
+
+
+def _settings(pid: int) -> dict[str, Any]:
+    """What the broker was started with."""
+    words = Path(f"/proc/{pid}/cmdline").read_bytes().decode().split("\0")
+    files = [Path(word) for before, word in itertools.pairwise(words) if before == "--config"]
+    return {name: value for file in files for name, value in tomllib.loads(file.read_text()).items()}
+
+
+def _remove(path: Path, removed: Callable[[], None]) -> None:
+    path.unlink(missing_ok=True)
+    removed()

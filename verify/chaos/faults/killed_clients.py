@@ -1,0 +1,153 @@
+"""F16: clients that are killed in the middle of what they do. What that was their histories tell."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import random
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from signal import SIGCONT, SIGKILL, SIGSTOP
+
+from tidelog.errors import LocalError
+from tidelog.history.group_operations import CommitFailed, CommitInvoked, CommitOk, CommitUnknown
+from tidelog.history.history_files import SUFFIX
+from tidelog.history.json_lines import of_fields
+from tidelog.history.operations import ProduceFailed, ProduceInvoked, ProduceOk, ProduceUnknown
+from tidelog.local.processes.process import Process
+from verify.chaos.fault import Availability, Evidence, Need, Target
+from verify.chaos.faults.support.fault_base import Harm, Timing, send, wait_until
+
+_REPLACED_S = 15.0
+#: How long a client is looked at before it is killed wherever it is.
+_PATIENCE_S = 5.0
+_STOPPED_S = 0.01
+#: Longer than what any client has under way at once.
+_TAIL_BYTES = 1 << 18
+
+
+class ClientsKilled(Harm):
+    """In the middle of what they produce and commit: each is stopped until its histories say so. Brokers keep nothing
+    of them.
+    """
+
+    row, name = "F16", "clients killed"
+    needs = frozenset[Need]()
+    lasts_ms = (500, 1_000)
+
+    def __init__(self, timing: Timing | None = None) -> None:
+        super().__init__(timing)
+        self._left: list[Unfinished] = []
+        self._replaced = False
+
+    @property
+    def availability(self) -> Availability:
+        # Where all are killed at once, nobody produces before there are new ones.
+        return Availability(self.timing.session_timeout_ms)
+
+    async def inject(self, target: Target, dice: random.Random) -> str:
+        clients = list(target.client_processes())
+        if not clients:
+            raise LocalError("no client may be killed")
+        victims = dice.sample(clients, min(len(clients), dice.randint(1, 2)))
+        self.mend(self._wait_replaced)
+        for process in victims:
+            self._left += await self._kill(target, process, dice)
+        return f"SIGKILL to {len(victims)} of {len(clients)} client processes"
+
+    async def _kill(self, target: Target, process: Process, dice: random.Random) -> list[Unfinished]:
+        """Of each of its histories, what has no end when it ends."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + _PATIENCE_S
+        histories = await asyncio.to_thread(open_histories, process.pid)
+        went_on = target.undo.to_continue(process)
+        try:
+            while True:
+                send(process, SIGSTOP, "a client")
+                await asyncio.sleep(_STOPPED_S)
+                found = await asyncio.to_thread(lambda: [unfinished(path) for path in histories])
+                if _is_in_the_middle(found) or loop.time() >= deadline:
+                    process.signal(SIGKILL)
+                    return found
+                process.signal(SIGCONT)
+                await asyncio.sleep(dice.uniform(0.005, 0.03))
+        finally:
+            process.signal(SIGCONT)
+            went_on()
+
+    async def _wait_replaced(self) -> None:
+        await wait_until("new clients in place of those that were killed", self._are_replaced, _REPLACED_S)
+        self._replaced = True
+
+    def _are_replaced(self) -> bool:
+        return all(map(began_again, self._left))
+
+    def bit(self, evidence: Evidence) -> str | None:
+        if not (_is_in_the_middle(self._left) and self._replaced):
+            return None
+        records, commits = sum(each.records for each in self._left), sum(each.commits for each in self._left)
+        return f"{records} records and {commits} commits of theirs have no end; others took their place"
+
+
+@dataclass(frozen=True, slots=True)
+class Unfinished:
+    """What a history names the beginning of, and no end; `size` bytes of it are whole lines."""
+
+    history: Path
+    size: int
+    records: int
+    commits: int
+
+
+def _is_in_the_middle(found: Iterable[Unfinished]) -> bool:
+    """Of what it produces and of what it commits."""
+    left = list(found)
+    return any(each.records for each in left) and any(each.commits for each in left)
+
+
+def open_histories(pid: int) -> list[Path]:
+    """Those that the process writes."""
+    opened = set[Path]()
+    for descriptor in Path(f"/proc/{pid}/fd").iterdir():
+        try:
+            path = Path(os.readlink(descriptor))
+        except FileNotFoundError:
+            continue
+        if path.suffix == SUFFIX:
+            opened.add(path)
+    return sorted(opened)
+
+
+def unfinished(history: Path) -> Unfinished:
+    """By its last lines."""
+    with history.open("rb") as file:
+        begin = max(0, file.seek(0, os.SEEK_END) - _TAIL_BYTES)
+        file.seek(begin)
+        data = file.read()
+    whole = data[: data.rfind(b"\n") + 1]
+    records, commits = set[int](), set[object]()
+    for line in whole.splitlines()[1 if begin else 0 :]:
+        fields = json.loads(line)
+        match None if "history" in fields else of_fields(fields):
+            case ProduceInvoked(ids=ids):
+                records.update(ids)
+            case ProduceOk(ids=ids) | ProduceFailed(ids=ids) | ProduceUnknown(ids=ids):
+                records.difference_update(ids)
+            case CommitInvoked(group=group, tp=tp, offset=offset):
+                commits.add((group, tp, offset))
+            case (
+                CommitOk(group=group, tp=tp, offset=offset)
+                | CommitFailed(group=group, tp=tp, offset=offset)
+                | CommitUnknown(group=group, tp=tp, offset=offset)
+            ):
+                commits.discard((group, tp, offset))
+    return Unfinished(history, begin + len(whole), len(records), len(commits))
+
+
+def began_again(killed: Unfinished) -> bool:
+    """Whether a further life of the client writes on."""
+    with killed.history.open("rb") as file:
+        file.seek(killed.size)
+        return b'{"history":' in file.read(4096)

@@ -1,0 +1,103 @@
+"""Delays each packet of an iptables queue by a time of its own, so that they overtake each other: what `tc netem` does,
+for kernels that have none.
+
+    python -m verify.chaos.faults.network.delaying QUEUE LEAST_MS MOST_MS SEED
+
+runs in the network namespace in question until it is killed, or who started it is gone; then the rule's
+`--queue-bypass` lets all packets pass. A line on standard output says when it is ready. Messages are nfnetlink_queue's
+(linux/netfilter/nfnetlink_queue.h).
+"""
+
+from __future__ import annotations
+
+import heapq
+import os
+import random
+import socket
+import sys
+import time
+from collections.abc import Iterator
+from select import select
+from struct import Struct
+
+NETLINK_NETFILTER = 12
+_QUEUE = 3 << 8
+_PACKET, _VERDICT, _CONFIG = _QUEUE | 0, _QUEUE | 1, _QUEUE | 2
+_REQUEST = 1
+_ERROR = 2
+#: Of a packet's message: its header, which holds the id. Of ours: the verdict; the command, how much of a packet is
+#: copied to us, and how many may wait.
+_PACKET_HEADER, _VERDICT_HEADER = 1, 2
+_COMMAND, _PARAMETERS, _MOST_WAITING = 1, 2, 3
+_BIND, _COPY_HEADER = 1, 1
+_ACCEPT = 1
+_WAITING = 100_000
+
+_NLMSG = Struct("=IHHII")
+_NFGEN = Struct(">BBH")
+_ATTRIBUTE = Struct("=HH")
+
+
+def message(kind: int, queue: int, *attributes: tuple[int, bytes]) -> bytes:
+    """One netlink message to the kernel."""
+    body = _NFGEN.pack(0, 0, queue) + b"".join(_attribute(number, value) for number, value in attributes)
+    return _NLMSG.pack(_NLMSG.size + len(body), kind, _REQUEST, 0, 0) + body
+
+
+def configuration(queue: int) -> list[bytes]:
+    """Takes the queue; of each packet comes nothing but its id."""
+    return [
+        message(_CONFIG, queue, (_COMMAND, bytes([_BIND, 0, 0, 2]))),
+        message(_CONFIG, queue, (_PARAMETERS, (64).to_bytes(4, "big") + bytes([_COPY_HEADER]))),
+        message(_CONFIG, queue, (_MOST_WAITING, _WAITING.to_bytes(4, "big"))),
+    ]
+
+
+def verdict(queue: int, packet_id: int) -> bytes:
+    """The packet goes on."""
+    return message(_VERDICT, queue, (_VERDICT_HEADER, _ACCEPT.to_bytes(4, "big") + packet_id.to_bytes(4, "big")))
+
+
+def packet_ids(data: bytes) -> Iterator[int]:
+    """Of all packets that a datagram of the kernel speaks of; OSError where it refuses something."""
+    while len(data) >= _NLMSG.size:
+        length, kind, _, _, _ = _NLMSG.unpack_from(data)
+        if kind == _ERROR and (number := int.from_bytes(data[16:20], sys.byteorder, signed=True)):
+            raise OSError(-number, "the kernel refuses the queue")
+        if kind == _PACKET:
+            position = _NLMSG.size + _NFGEN.size
+            while position + _ATTRIBUTE.size <= length:
+                size, number = _ATTRIBUTE.unpack_from(data, position)
+                if number == _PACKET_HEADER:
+                    yield int.from_bytes(data[position + 4 : position + 8], "big")
+                    break
+                position += max(4, size + 3 & ~3)
+        data = data[max(_NLMSG.size, length + 3 & ~3) :]
+
+
+def delay(queue: int, least_ms: float, most_ms: float, seed: int) -> None:
+    """Until our parent has ended."""
+    dice, parent = random.Random(seed), os.getppid()
+    with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, NETLINK_NETFILTER) as kernel:
+        kernel.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 8 << 20)
+        for each in configuration(queue):
+            kernel.send(each)
+        print("ready", flush=True)
+        waiting: list[tuple[float, int]] = []
+        while os.getppid() == parent:
+            now = time.monotonic()
+            while waiting and waiting[0][0] <= now:
+                kernel.send(verdict(queue, heapq.heappop(waiting)[1]))
+            readable, _, _ = select([kernel], [], [], min(1.0, waiting[0][0] - now) if waiting else 1.0)
+            if readable:
+                now = time.monotonic()
+                for packet_id in packet_ids(kernel.recv(1 << 16)):
+                    heapq.heappush(waiting, (now + dice.uniform(least_ms, most_ms) / 1000, packet_id))
+
+
+def _attribute(number: int, value: bytes) -> bytes:
+    return _ATTRIBUTE.pack(_ATTRIBUTE.size + len(value), number) + value + bytes(-len(value) % 4)
+
+
+if __name__ == "__main__":
+    delay(int(sys.argv[1]), float(sys.argv[2]), float(sys.argv[3]), int(sys.argv[4]))

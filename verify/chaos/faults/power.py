@@ -1,0 +1,95 @@
+"""F43 and F44: machines that lose their power, and with it what was not on the disk."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Collection
+from pathlib import Path
+from typing import cast
+
+from tidelog.model import TopicPartition
+from verify.chaos.fault import Availability, Evidence, Need, Target
+from verify.chaos.faults.disks import Disks
+from verify.chaos.faults.processes import BrokerFault, leader_of_one
+from verify.chaos.faults.support import bite_detection
+from verify.chaos.faults.support.fault_base import UNAVAILABLE, Timing
+from verify.chaos.faults.support.layout import forget_boot, segments
+from verify.chaos.faults.support.tools import run_aside
+from verify.chaos.faults.support.topic_settings import flush_each
+
+#: For load whose every record is synced, before the power goes.
+_SYNCED_S = 2.0
+
+
+class PowerLost(BrokerFault):
+    """Of one: it may lead nothing before it has what the others have."""
+
+    row, name = "F43", "one machine lost its power"
+    needs = frozenset({Need.DISKS, Need.PROCESSES, Need.RESTARTS})
+    #: Longer than whoever it led is waited for: else too little can be done meanwhile.
+    lasts_ms = (2_000, 3_000)
+
+    def __init__(self, timing: Timing | None = None) -> None:
+        super().__init__(timing)
+        self._lost_bytes = 0
+        #: Those of whose disks what was not synced is gone.
+        self._went_down: set[int] = set()
+
+    @property
+    def availability(self) -> Availability:
+        return Availability(self.timing.refused_ms)
+
+    async def inject(self, target: Target, dice: random.Random) -> str:
+        victim, who = leader_of_one(await target.view(), dice)
+        await self.kill(target, victim)
+        await self.lose_power(target, victim)
+        return f"power loss of {who}"
+
+    async def lose_power(self, target: Target, victim: int) -> None:
+        """The broker does not run. Its machine came up again, with what was on the disk."""
+        directory = target.broker_dir(victim)
+        before = await asyncio.to_thread(_sizes, directory, target.tps)
+        if await cast(Disks, target.furnishing(Need.DISKS)).lose_power(str(victim)):
+            self._went_down.add(victim)
+        after = await asyncio.to_thread(_sizes, directory, target.tps)
+        self._lost_bytes += sum(max(0, size - after.get(path, 0)) for path, size in before.items())
+        await asyncio.to_thread(forget_boot, directory)
+
+    def bit(self, evidence: Evidence) -> str | None:
+        return f"{self._lost_bytes:,} bytes of logs were lost" if self._lost_bytes else None
+
+
+class AllPowerLost(PowerLost):
+    """Of all at once. What was acknowledged was synced on every replica: it may not be lost.
+
+    What is acknowledged without is lost with its last replica, as docs/OPERATIONS.md says: there is nothing to judge.
+    Logs may have nothing to lose then, so that a file that nobody synced shows for each disk that its power was gone.
+    """
+
+    row, name = "F44", "all machines lost their power"
+    availability = UNAVAILABLE
+
+    async def inject(self, target: Target, dice: random.Random) -> str:
+        await flush_each(self, target)
+        disks = cast(Disks, target.furnishing(Need.DISKS))
+        for broker in target.broker_ids:  # what was acknowledged before the topics were to be flushed
+            await run_aside("sync", "-f", str(disks.mount_point(str(broker))))
+        await asyncio.sleep(_SYNCED_S)
+        order = dice.sample(target.broker_ids, len(target.broker_ids))
+        await self.kill(target, *order)
+        for broker in order:
+            await self.lose_power(target, broker)
+        return "power loss of all brokers, with flush.messages=1"
+
+    def bit(self, evidence: Evidence) -> str | None:
+        if not self._went_down.issuperset(self.victims):
+            return None
+        gone = bite_detection.all_registered_anew(evidence, self.victims)
+        return f"{gone}; so is what was not synced, {self._lost_bytes:,} bytes of logs of it" if gone else None
+
+
+def _sizes(broker_dir: Path, tps: Collection[TopicPartition]) -> dict[Path, int]:
+    """Of all segments of these logs."""
+    logs = (broker_dir / str(tp) for tp in tps)
+    return {segment: segment.stat().st_size for log in logs for segment in segments(log)}

@@ -1,0 +1,478 @@
+"""F1–F14: brokers that are killed, paused, stopped politely, and killed again while they start."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable, Collection
+from functools import partial
+from pathlib import Path
+from signal import SIGCONT, SIGKILL, SIGSTOP, SIGTERM
+
+from tidelog.errors import LocalError
+from tidelog.local.processes.process import Process
+from tidelog.model import TopicPartition
+from verify.chaos.fault import Availability, Evidence, Need, Target, View
+from verify.chaos.faults.support import bite_detection
+from verify.chaos.faults.support.fault_base import UNAVAILABLE, Harm, Timing, ended, kill, leaders, look_until, of, send
+from verify.chaos.faults.support.layout import CLEAN_SHUTDOWN
+
+#: A polite stop takes this long at most, whatever the cluster answers.
+_POLITE_MS = 10_000
+_WHOLE_S = 60.0
+
+
+class BrokerFault(Harm):
+    """One that ends or pauses brokers, and has them all running again at its end."""
+
+    def __init__(self, timing: Timing | None = None) -> None:
+        super().__init__(timing)
+        #: Whom it hit.
+        self.victims: tuple[int, ...] = ()
+
+    def will_restart(self, target: Target, *brokers: int) -> None:
+        """To be said before they are stopped."""
+        self.victims = tuple(dict.fromkeys((*self.victims, *brokers)))
+        for broker in brokers:
+            self.mend(partial(target.start_broker, broker))
+
+    async def kill(self, target: Target, *brokers: int) -> None:
+        """SIGKILL, all at once; they are started again when the fault is healed."""
+        self.will_restart(target, *brokers)
+        processes = [target.broker_process(broker) for broker in brokers]
+        for broker, process in zip(brokers, processes, strict=True):
+            send(process, SIGKILL, f"broker {broker}")
+        for broker, process in zip(brokers, processes, strict=True):
+            if not await ended(process):
+                raise LocalError(f"broker {broker} did not end after SIGKILL")
+
+    def pause(self, target: Target, *brokers: int) -> None:
+        """SIGSTOP, until the fault is healed: then they go on in the order in which they are named."""
+        self.victims = tuple(dict.fromkeys((*self.victims, *brokers)))
+        for broker in reversed(brokers):
+            process = target.broker_process(broker)
+            went_on = target.undo.to_continue(process)
+            self.mend(partial(_go_on, process, went_on))
+            send(process, SIGSTOP, f"broker {broker}")
+
+
+def led_by(view: View, brokers: Collection[int]) -> list[TopicPartition]:
+    """The partitions that these brokers lead."""
+    return [tp for tp, leader in leaders(view).items() if leader in brokers]
+
+
+async def _go_on(process: Process, went_on: Callable[[], None]) -> None:
+    process.signal(SIGCONT)
+    went_on()
+
+
+def leader_of_one(view: View, dice: random.Random) -> tuple[int, str]:
+    """A broker that leads something, and what to call it."""
+    led = leaders(view)
+    if not led:
+        raise LocalError("no partition has a leader")
+    tp = dice.choice(list(led))
+    return led[tp], f"broker {led[tp]}, leader of {of(tp)}"
+
+
+def follower_of_one(view: View, dice: random.Random) -> tuple[int, str]:
+    """One that follows in sync; where there is a choice, not the controller."""
+    following = [
+        (broker, tp)
+        for tp, state in sorted(view.partitions.items())
+        for broker in state.isr
+        if broker != state.leader >= 0
+    ]
+    if not following:
+        raise LocalError("no partition has a follower in sync")
+    calm = [(broker, tp) for broker, tp in following if broker != view.controller]
+    broker, tp = dice.choice(calm or following)
+    return broker, f"broker {broker}, follower of {of(tp)}"
+
+
+# --- killed ----------------------------------------------------------------------------------------------------
+
+
+class LeaderKilled(BrokerFault):
+    """The closed connection starts the suspicion; where connecting is not refused, the session's end decides."""
+
+    row, name = "F1", "leader killed"
+
+    @property
+    def availability(self) -> Availability:
+        return Availability(self.timing.refused_ms)
+
+    async def inject(self, target: Target, dice: random.Random) -> str:
+        victim, who = leader_of_one(await target.view(), dice)
+        await self.kill(target, victim)
+        return f"SIGKILL to {who}"
+
+    def bit(self, evidence: Evidence) -> str | None:
+        return bite_detection.leaders_changed(evidence, led_by(evidence.before, self.victims))
+
+
+class FollowerKilled(BrokerFault):
+    row, name = "F2", "follower killed"
+
+    @property
+    def availability(self) -> Availability:
+        # It leads others, as a rule: their clients wait for an election.
+        return Availability(self.timing.refused_ms)
+
+    async def inject(self, target: Target, dice: random.Random) -> str:
+        victim, who = follower_of_one(await target.view(), dice)
+        await self.kill(target, victim)
+        return f"SIGKILL to {who}"
+
+    def bit(self, evidence: Evidence) -> str | None:
+        return bite_detection.left_isr(evidence, self.victims)
+
+
+class TwoKilled(BrokerFault):
+    """Fewer than min.insync.replicas are left: nothing may be acknowledged."""
+
+    row, name = "F3", "two brokers killed"
+    availability = UNAVAILABLE
+
+    async def inject(self, target: Target, dice: random.Random) -> str:
+        victims = dice.sample(target.broker_ids, 2)
+        await self.kill(target, *victims)
+        return f"SIGKILL to brokers {victims[0]} and {victims[1]}"
+
+    def bit(self, evidence: Evidence) -> str | None:
+        return bite_detection.all_registered_anew(evidence, self.victims)
+
+
+class AllKilled(BrokerFault):
+    """They go at once, and come back in an order that has nothing to do with it."""
+
+    row, name = "F4", "all brokers killed"
+    availability = UNAVAILABLE
+    lasts_ms = (500, 1_500)
+
+    async def inject(self, target: Target, dice: random.Random) -> str:
+        order = dice.sample(target.broker_ids, len(target.broker_ids))
+        await self.kill(target, *order)
+        return "SIGKILL to all brokers"
+
+    def bit(self, evidence: Evidence) -> str | None:
+        return bite_detection.all_registered_anew(evidence, self.victims)
+
+
+class AllKilledInTurn(AllKilled):
+    """One after the other; who went first comes back first, and may lead nothing before the last is there."""
+
+    name = "all brokers killed in turn"
+
+    async def inject(self, target: Target, dice: random.Random) -> str:
+        order = dice.sample(target.broker_ids, len(target.broker_ids))
+        self.will_restart(target, *reversed(order))  # mended last first
+        for broker in order:
+            await kill(target.broker_process(broker), f"broker {broker}")
+            await asyncio.sleep(dice.uniform(0, 1))
+        return f"SIGKILL to brokers {', '.join(map(str, order))}, in this order"
+
+
+class ControllerKilled(BrokerFault):
+    row, name = "F5", "controller killed"
+
+    @property
+    def availability(self) -> Availability:
+        # It may lead some partitions, which have to wait for the next controller.
+        return Availability(self.timing.refused_ms + 1_000)
+
+    async def inject(self, target: Target, dice: random.Random) -> str:
+        view = await target.view()
+        if view.controller < 0:
+            raise LocalError("there is no controller")
+        await self.kill(target, view.controller)
+        return f"SIGKILL to broker {view.controller}, the controller"
+
+    def bit(self, evidence: Evidence) -> str | None:
+        return bite_detection.controller_changed(evidence)
+
+
+class LeadingControllerKilled(ControllerKilled):
+    row, name = "F6", "controller killed that leads"
+
+    async def inject(self, target: Target, dice: random.Random) -> str:
+        view = await target.view()
+        led = [of(tp) for tp, leader in leaders(view).items() if leader == view.controller]
+        if not led:
+            raise LocalError("the controller leads no partition of the load")
+        return f"{await super().inject(target, dice)} and leader of {dice.choice(led)}"
+
+    def bit(self, evidence: Evidence) -> str | None:
+        controller, leader = bite_detection.controller_changed(evidence), bite_detection.leaders_changed(evidence)
+        return f"{controller}, {leader}" if controller and leader else None
+
+
+# --- paused ----------------------------------------------------------------------------------------------------
+
+
+class Zombie(BrokerFault):
+    """A leader that sleeps until another one leads, and then goes on where it was."""
+
+    row, name = "F7", "leader paused for longer than its session"
+    needs = frozenset({Need.PROCESSES})
+
+    @property
+    def lasts_ms(self) -> tuple[int, int]:
+        # Until another one leads, and acknowledges what the sleeper will not know of.
+        return self.timing.expired_ms + 500, self.timing.expired_ms + 2_000
+
+    @property
+    def availability(self) -> Availability:
+        return Availability(self.timing.silent_ms)
+
+    async def inject(self, target: Target, dice: random.Random) -> str:
+        victim, who = leader_of_one(await target.view(), dice)
+        await asyncio.sleep(dice.uniform(0, 0.2))  # anywhere between two steps of it
+        self.pause(target, victim)
+        return f"SIGSTOP to {who}"
+
+    def bit(self, evidence: Evidence) -> str | None:
+        return bite_detection.leaders_changed(evidence, led_by(evidence.before, self.victims))
+
+
+class LeaderDozes(Zombie):
+    """As a long pause for garbage would: its session lives on."""
+
+    row, name = "F8", "leader paused for less than its session"
+
+    @property
+    def lasts_ms(self) -> tuple[int, int]:
+        return self.timing.session_timeout_ms // 3, self.timing.session_timeout_ms // 2
+
+    @property
+    def availability(self) -> Availability:
+        # Nobody leaves an ISR so soon: acks=all waits for it everywhere.
+        return Availability(self.lasts_ms[1] + self.timing.undisturbed_ms, leaves_majority=False)
+
+    def bit(self, evidence: Evidence) -> str | None:
+        return bite_detection.paused(evidence, 0.7 * (evidence.healed - evidence.injected) / 1e6)
+
+    def broken(self, evidence: Evidence) -> str | None:
+        return bite_detection.registered_anew(evidence, self.victims)
+
+
+class FollowerDozes(BrokerFault):
+    """It leaves the ISR, by its lag or by the end of its session, whichever comes first."""
+
+    row, name = "F9", "follower paused until it leaves the ISR"
+    needs = frozenset({Need.PROCESSES})
+
+    @property
+    def lasts_ms(self) -> tuple[int, int]:
+        soonest = min(self.timing.shrunk_ms, self.timing.expired_ms)
+        return soonest + 500, soonest + 1_500
+
+    @property
+    def availability(self) -> Availability:
+        # It leads others, as a rule; with those that it follows nobody waits longer than for them.
+        return Availability(self.timing.silent_ms)
+
+    async def inject(self, target: Target, dice: random.Random) -> str:
+        victim, who = follower_of_one(await target.view(), dice)
+        self.pause(target, victim)
+        return f"SIGSTOP to {who}"
+
+    def bit(self, evidence: Evidence) -> str | None:
+        return bite_detection.left_isr(evidence, self.victims)
+
+
+class AllDoze(BrokerFault):
+    row, name = "F10", "all brokers paused"
+    needs = frozenset({Need.PROCESSES})
+    availability = UNAVAILABLE
+
+    @property
+    def lasts_ms(self) -> tuple[int, int]:
+        return self.timing.session_timeout_ms // 2, self.timing.expired_ms + 500
+
+    async def inject(self, target: Target, dice: random.Random) -> str:
+        order = dice.sample(target.broker_ids, len(target.broker_ids))
+        self.pause(target, *order)
+        return f"SIGSTOP to all brokers, SIGCONT in the order {', '.join(map(str, order))}"
+
+    def bit(self, evidence: Evidence) -> str | None:
+        return bite_detection.paused(evidence, 0.7 * (evidence.healed - evidence.injected) / 1e6)
+
+
+# --- stopped politely ------------------------------------------------------------------------------------------
+
+
+class PoliteStop(BrokerFault):
+    """Leadership moves before the doors close."""
+
+    row, name = "F11", "leader stopped politely"
+    needs = frozenset({Need.PROCESSES, Need.RESTARTS, Need.FILES})
+    #: Half a second is what the clients of an idle machine may notice; here two cores are busy.
+    availability = Availability(1_000)
+
+    def __init__(self, timing: Timing | None = None) -> None:
+        super().__init__(timing)
+        self._took_ms = 0.0
+        self._marked = False
+
+    async def stop(self, target: Target, victim: int) -> None:
+        """SIGTERM, and waits until it has ended; one that takes too long is killed."""
+        process = target.broker_process(victim)
+        began = asyncio.get_running_loop().time()
+        send(process, SIGTERM, f"broker {victim}")
+        if not await ended(process, 2 * _POLITE_MS):
+            await kill(process, f"broker {victim}")
+        self._took_ms = 1000 * (asyncio.get_running_loop().time() - began)
+        self._marked = clean_marker(target.broker_dir(victim)).exists()
+
+    async def inject(self, target: Target, dice: random.Random) -> str:
+        victim, who = leader_of_one(await target.view(), dice)
+        self.will_restart(target, victim)
+        await self.stop(target, victim)
+        return f"SIGTERM to {who}"
+
+    def bit(self, evidence: Evidence) -> str | None:
+        moved = bite_detection.leaders_changed(evidence)
+        return f"{moved}; it ended after {self._took_ms / 1000:.1f} s" if moved and self._took_ms else None
+
+    def broken(self, evidence: Evidence) -> str | None:
+        if self._took_ms > _POLITE_MS:
+            return f"it ended {self._took_ms / 1000:.1f} s after SIGTERM; allowed are {_POLITE_MS / 1000:g} s"
+        return "it left no marker of a clean end" if self._took_ms and not self._marked else None
+
+
+class PoliteStopAlone(PoliteStop):
+    """Nobody answers whom it asks to take over: it ends all the same, and leaves its marker."""
+
+    row, name = "F12", "polite stop while ZooKeeper is away"
+    needs = frozenset({Need.PROCESSES, Need.RESTARTS, Need.FILES, Need.ZOOKEEPER})
+    availability = UNAVAILABLE
+
+    async def inject(self, target: Target, dice: random.Random) -> str:
+        victim, who = leader_of_one(await target.view(), dice)
+        self.will_restart(target, victim)  # after ZooKeeper
+        self.mend(target.start_zookeeper)
+        await kill(target.zookeeper_process(), "ZooKeeper")
+        await self.stop(target, victim)
+        return f"SIGKILL to ZooKeeper, SIGTERM to {who}"
+
+    def bit(self, evidence: Evidence) -> str | None:
+        return f"it ended after {self._took_ms / 1000:.1f} s" if self._took_ms else None
+
+
+class PoliteStopUncontrolled(PoliteStopAlone):
+    name = "polite stop while the controller is paused"
+    needs = frozenset({Need.PROCESSES, Need.RESTARTS, Need.FILES})
+
+    async def inject(self, target: Target, dice: random.Random) -> str:
+        view = await target.view()
+        others = [broker for broker in target.broker_ids if broker != view.controller]
+        if view.controller < 0 or not others:
+            raise LocalError("there is no controller but the broker itself")
+        victim = dice.choice(others)
+        self.will_restart(target, victim)
+        self.pause(target, view.controller)
+        await self.stop(target, victim)
+        return f"SIGSTOP to broker {view.controller}, the controller, SIGTERM to broker {victim}"
+
+
+# --- again and again -------------------------------------------------------------------------------------------
+
+
+class RollingRestart(BrokerFault):
+    """Five times whoever leads one partition; the next as soon as all is whole again."""
+
+    row, name = "F13", "rolling restart that follows the leader"
+    times = 5
+    lasts_ms = (0, 500)
+
+    def __init__(self, timing: Timing | None = None) -> None:
+        super().__init__(timing)
+        self._followed: TopicPartition | None = None
+
+    @property
+    def availability(self) -> Availability:
+        return Availability(self.timing.refused_ms)
+
+    async def end(self, target: Target, victim: int) -> None:
+        process = target.broker_process(victim)
+        send(process, SIGTERM, f"broker {victim}")
+        if not await ended(process, 2 * _POLITE_MS):
+            raise LocalError(f"broker {victim} did not end within {2 * _POLITE_MS / 1000:g} s of SIGTERM")
+
+    async def inject(self, target: Target, dice: random.Random) -> str:
+        before = await target.view()
+        led = leaders(before)
+        if not led:
+            raise LocalError("no partition has a leader")
+        tp = dice.choice(list(led))
+        full = {each: len(state.isr) for each, state in before.partitions.items()}
+        self._followed, done = tp, list[int]()
+        for _ in range(self.times):
+            view = await look_until(
+                target,
+                "all replicas in sync",
+                lambda view: (
+                    all(len(view.partitions[each].isr) >= most for each, most in full.items())
+                    and view.partitions[tp].leader >= 0
+                ),
+                _WHOLE_S,
+            )
+            victim = view.partitions[tp].leader
+            self.will_restart(target, victim)
+            await self.end(target, victim)
+            await look_until(target, f"another leader of {of(tp)}", partial(_led_by_another, tp, victim), _WHOLE_S)
+            await target.start_broker(victim)
+            done.append(victim)
+        return f"{self.name}: brokers {', '.join(map(str, done))}, each when it led {of(tp)}"
+
+    def bit(self, evidence: Evidence) -> str | None:
+        return bite_detection.leaders_changed(evidence, [self._followed], times=self.times) if self._followed else None
+
+
+class RollingKill(RollingRestart):
+    name = "rolling SIGKILL that follows the leader"
+
+    async def end(self, target: Target, victim: int) -> None:
+        await kill(target.broker_process(victim), f"broker {victim}")
+
+
+class CrashLoop(BrokerFault):
+    """Killed time and again while it starts: in its recovery, in its truncation, in its first fetch."""
+
+    row, name = "F14", "broker killed while it starts, time and again"
+    lasts_ms = (6_000, 8_000)  # for three lives and more
+
+    def __init__(self, timing: Timing | None = None) -> None:
+        super().__init__(timing)
+        self._lives = 0
+
+    @property
+    def availability(self) -> Availability:
+        # It is fenced once in a session, and dies several times.
+        return Availability(self.timing.silent_ms)
+
+    async def inject(self, target: Target, dice: random.Random) -> str:
+        victim, who = leader_of_one(await target.view(), dice)
+        await self.kill(target, victim)
+        self.meanwhile(self._loop(target, victim, dice))
+        return f"SIGKILL to {who}, and 0.2–3 s after each start"
+
+    async def _loop(self, target: Target, victim: int, dice: random.Random) -> None:
+        while True:
+            process = await target.launch_broker(victim)
+            await asyncio.sleep(dice.uniform(0.2, 3.0))
+            await kill(process, f"broker {victim}")
+            self._lives += 1
+
+    def bit(self, evidence: Evidence) -> str | None:
+        return f"killed {self._lives} times while it started" if self._lives > 1 else None
+
+
+def _led_by_another(tp: TopicPartition, victim: int, view: View) -> bool:
+    return view.partitions[tp].leader not in (victim, -1)
+
+
+def clean_marker(broker_dir: Path) -> Path:
+    """What a broker leaves that ended politely."""
+    return broker_dir / CLEAN_SHUTDOWN

@@ -1,0 +1,214 @@
+"""F17 and F18: brokers without memory or without file descriptors."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import resource
+import socket
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+import zmq
+
+from tidelog.aio import Admin, Consumer
+from tidelog.errors import LocalError
+from tidelog.local.processes.process import Process
+from tidelog.model import CONSUMER_REPLICA_ID, Buffer, Endpoint, TopicPartition
+from tidelog.protocol.codec import RequestHeader, encode
+from tidelog.protocol.messages import ApiKey, FetchPartition, FetchRequest
+from tidelog.protocol.native.sockets import MAX_QUEUED, open_socket, send_message
+from verify.chaos.fault import Availability, Evidence, Need, Target
+from verify.chaos.faults.processes import BrokerFault, leader_of_one
+from verify.chaos.faults.support import bite_detection
+from verify.chaos.faults.support.broker_log_reader import Said
+from verify.chaos.faults.support.fault_base import Timing, wait_until
+from verify.chaos.faults.support.tools import quietly
+
+#: A broker that has just lost many connections may have room for all of these: they are offered this often at most.
+_CONNECTIONS, _OFFERS = 64, 4
+#: A broker keeps a hundred megabytes at most for each peer that does not read: more than it ever has free in all.
+_HOARDERS, _MUCH_BYTES = 12, 50 << 20
+_NEEDED_S = 8.0
+_CONNECT_S = 2.0
+#: By then who takes a connection has sent its greeting.
+_GREETED_S = 0.5
+
+
+class LimitedBroker(BrokerFault):
+    """One that may not have more of something than it has; started again if that ended it."""
+
+    needs = frozenset({Need.PROCESSES, Need.RESTARTS, Need.FILES})
+    lasts_ms = (2_000, 3_000)
+    limit: int
+    option: str
+
+    @property
+    def availability(self) -> Availability:
+        return Availability(self.timing.silent_ms)
+
+    def restrict(self, target: Target, process: Process, soft: int) -> None:
+        """Until the fault is healed."""
+        before = resource.prlimit(process.pid, self.limit)
+        values = ":".join("unlimited" if value == resource.RLIM_INFINITY else str(value) for value in before)
+        put_back = target.undo.to_run(*quietly("prlimit", f"--pid={process.pid}", f"--{self.option}={values}"))
+
+        async def lift() -> None:
+            if process.running:
+                with suppress(ProcessLookupError):
+                    resource.prlimit(process.pid, self.limit, before)
+            put_back()
+
+        self.mend(lift)
+        resource.prlimit(process.pid, self.limit, (soft, before[1]))
+
+
+class OutOfMemory(LimitedBroker):
+    """No page more than it has. It may end, or refuse; it may not hang."""
+
+    row, name = "F17", "broker out of memory"
+    limit, option = resource.RLIMIT_AS, "as"
+    #: What a broker says, or the interpreter does for it, when it gets none.
+    words = "MemoryError|Cannot allocate memory|no memory is left"
+
+    def __init__(self, timing: Timing | None = None) -> None:
+        super().__init__(timing)
+        self._refusals: list[str] = []
+
+    async def inject(self, target: Target, dice: random.Random) -> str:
+        victim, who = leader_of_one(await target.view(), dice)
+        process, said = target.broker_process(victim), Said(target.broker_log(victim))
+        self.will_restart(target, victim)
+
+        async def listen() -> None:
+            self._refusals = await asyncio.to_thread(said.lines, self.words)
+
+        self.mend(listen)
+        door, fetch = await _clients_door(target, victim), fetch_from(await _starts(target))
+        self.restrict(target, process, _address_space(process.pid))
+        for _ in range(_HOARDERS):
+            self.hoard(door, fetch)
+
+        def needs_more() -> bool:
+            return not process.running or bool(said.lines(self.words))
+
+        with suppress(LocalError):
+            await wait_until("the broker to need more", needs_more, _NEEDED_S)
+        return f"{who} gets no more memory"
+
+    def hoard(self, door: Endpoint, fetch: Sequence[Buffer]) -> None:
+        """Asks time and again, and reads no answer: whatever the broker has free by then, it has to keep them all."""
+        asking = open_socket(zmq.DEALER)
+
+        async def let_go() -> None:
+            asking.close()
+
+        self.mend(let_go)
+        asking.setsockopt(zmq.RECONNECT_IVL, -1)
+        asking.setsockopt(zmq.RCVHWM, 1)
+        asking.setsockopt(zmq.HEARTBEAT_IVL, 0)  # see `open_socket`: its queue will be full when the broker ends
+        asking.connect(f"tcp://{door}")
+        with suppress(zmq.Again):  # the broker may have ended already
+            for _ in range(MAX_QUEUED):
+                send_message(asking, fetch)
+
+    def bit(self, evidence: Evidence) -> str | None:
+        # A library that gets none may end the process without a word.
+        said = f"broker {self.victims[0]} said: {self._refusals[0]}" if self._refusals else None
+        return said or bite_detection.registered_anew(evidence, self.victims)
+
+
+class OutOfDescriptors(LimitedBroker):
+    """It keeps the connections that it has, takes no more, and takes them again when it may."""
+
+    row, name = "F18", "broker out of file descriptors"
+    limit, option = resource.RLIMIT_NOFILE, "nofile"
+
+    def __init__(self, timing: Timing | None = None) -> None:
+        super().__init__(timing)
+        self._offered = self._unserved = 0
+        self._ended = False
+
+    async def inject(self, target: Target, dice: random.Random) -> str:
+        victim, who = leader_of_one(await target.view(), dice)
+        process = target.broker_process(victim)
+        self.will_restart(target, victim)
+
+        async def look() -> None:
+            self._ended = not process.running
+
+        self.mend(look)
+        soft = _open_files(process.pid) + dice.randint(2, 6)
+        self.restrict(target, process, soft)
+        held: list[socket.socket] = []
+
+        async def let_go() -> None:
+            for each in held:
+                each.close()
+
+        self.mend(let_go)
+        door = await _clients_door(target, victim)
+        for _ in range(_OFFERS):
+            await asyncio.to_thread(_connect, door, held)
+            await asyncio.sleep(_GREETED_S)
+            new = held[self._offered :]
+            self._offered, self._unserved = len(held), len(new) - sum(map(_is_greeted, new))
+            if self._unserved:
+                break
+        return f"{who} gets no more than {soft} file descriptors, and {len(held)} connections"
+
+    def bit(self, evidence: Evidence) -> str | None:
+        return f"{self._unserved} of {self._offered} connections were not taken" if self._unserved else None
+
+    def broken(self, evidence: Evidence) -> str | None:
+        return "the broker ended of it" if self._ended else None
+
+
+def fetch_from(starts: Mapping[TopicPartition, int]) -> Sequence[Buffer]:
+    """Of all that there is, as a broker takes it also from who has not introduced himself."""
+    wanted = tuple(FetchPartition(tp.topic, tp.partition, -1, start, _MUCH_BYTES) for tp, start in starts.items())
+    header = RequestHeader(ApiKey.FETCH, 0, 0, "hoarder", "", -1, -1, -1)
+    return encode(header, FetchRequest(CONSUMER_REPLICA_ID, 0, 0, _MUCH_BYTES, wanted))
+
+
+async def _starts(target: Target) -> Mapping[TopicPartition, int]:
+    async with Consumer(target.bootstrap_servers) as consumer:
+        return await consumer.beginning_offsets(target.tps)
+
+
+async def _clients_door(target: Target, broker: int) -> Endpoint:
+    async with Admin(target.bootstrap_servers) as admin:
+        cluster = await admin.describe_cluster()
+    return cluster.brokers[broker]
+
+
+def _address_space(pid: int) -> int:
+    """Bytes that the process has mapped."""
+    return int(Path(f"/proc/{pid}/statm").read_text().split()[0]) * resource.getpagesize()
+
+
+def _open_files(pid: int) -> int:
+    """0 for a process that is gone."""
+    try:
+        return len(os.listdir(f"/proc/{pid}/fd"))
+    except FileNotFoundError:
+        return 0
+
+
+def _connect(endpoint: Endpoint, held: list[socket.socket]) -> None:
+    """As many as are to be had; a broker that is gone refuses the first, which says nothing of descriptors."""
+    wanted = len(held) + _CONNECTIONS
+    with suppress(OSError):
+        while len(held) < wanted:
+            held.append(socket.create_connection((endpoint.host, endpoint.port), _CONNECT_S))
+
+
+def _is_greeted(connection: socket.socket) -> bool:
+    """ZeroMQ speaks first."""
+    connection.setblocking(False)
+    try:
+        return bool(connection.recv(1))
+    except OSError:
+        return False

@@ -1,0 +1,1 @@
+"""Parts that several faults share: their base class, namespaces, packet filters and how a bite is detected."""

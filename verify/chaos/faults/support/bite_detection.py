@@ -1,0 +1,117 @@
+"""By what a cluster shows that a fault has bitten it: sentences made of evidence, or None."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+
+from tidelog.history.broker_events import BrokerEvent, Reject
+from tidelog.model import TopicPartition
+from verify.chaos.fault import Evidence
+from verify.chaos.faults.support.fault_base import of
+
+#: Why a broker says that it refuses such a request (`node.net.server`).
+LATE = "the request came after its deadline"
+
+
+def leaders_changed(evidence: Evidence, tps: Collection[TopicPartition] | None = None, *, times: int = 1) -> str | None:
+    """A leader epoch that rose so many times, of these partitions, or of any."""
+    return _first(
+        f"leader epoch {before.leader_epoch} → {after.leader_epoch} of {of(tp)}"
+        for tp, before in sorted(evidence.before.partitions.items())
+        if (tps is None or tp in tps)
+        and (after := evidence.after.partitions.get(tp)) is not None
+        and after.leader_epoch >= before.leader_epoch + times
+    )
+
+
+def left_isr(evidence: Evidence, brokers: Collection[int] | None = None) -> str | None:
+    """One of these brokers, or any, that was in an ISR before and at some later time was not."""
+    return _first(
+        f"broker {broker} left the ISR of {of(tp)}"
+        for tp, before in sorted(evidence.before.partitions.items())
+        for broker in before.isr
+        if (brokers is None or broker in brokers)
+        and any(tp in view.partitions and broker not in view.partitions[tp].isr for view in evidence.views[1:])
+    )
+
+
+def registered_anew(evidence: Evidence, brokers: Collection[int] | None = None) -> str | None:
+    """One of these brokers, or any, whose registration ended, whether or not it came back."""
+    known = evidence.before.broker_epochs or {}
+    return _first(
+        f"the registration of broker {broker} ended"
+        for broker, epoch in sorted(known.items())
+        if (brokers is None or broker in brokers)
+        and any(
+            view.broker_epochs is not None and view.broker_epochs.get(broker) != epoch for view in evidence.views[1:]
+        )
+    )
+
+
+def all_registered_anew(evidence: Evidence, brokers: Collection[int]) -> str | None:
+    """Every one of these brokers; of none nothing is seen."""
+    if brokers and all(registered_anew(evidence, {broker}) for broker in brokers):
+        return f"the registrations of brokers {', '.join(map(str, sorted(brokers)))} ended"
+    return None
+
+
+def registered_again(evidence: Evidence, brokers: Collection[int], within_ms: float) -> str | None:
+    """One of these brokers that was seen in a registration of its own again so soon after the injection."""
+    known = evidence.before.broker_epochs or {}
+    for view in evidence.views[1:]:
+        took_s = (view.t - evidence.injected) / 1e9
+        for broker in set(brokers).intersection(known, view.broker_epochs or {}):
+            if (view.broker_epochs or {})[broker] != known[broker] and took_s < within_ms / 1000:
+                return f"broker {broker} was registered again after {took_s:.1f} s"
+    return None
+
+
+def registrations(evidence: Evidence, at_least: int) -> str | None:
+    """So many new registrations, of all brokers together."""
+    seen = {each for view in evidence.views for each in (view.broker_epochs or {}).items()}
+    count = len(seen - set((evidence.before.broker_epochs or {}).items()))
+    return f"brokers registered anew {count} times" if count >= at_least else None
+
+
+def controller_changed(evidence: Evidence) -> str | None:
+    """A controller epoch that rose."""
+    before, after = evidence.before.controller_epoch, evidence.after.controller_epoch
+    return f"controller epoch {before} → {after}" if after > before else None
+
+
+def refused_late(evidence: Evidence, brokers: Collection[int], since: int) -> str | None:
+    """One of these brokers that from then on refused records, as they came after their deadline.
+
+    Only produces: what else comes late, as a question for metadata, would change nothing if it were answered.
+    """
+    return _first(
+        f"broker {broker} refused {count} produces that came after their deadline"
+        for broker in sorted(brokers)
+        if (count := sum(_is_late_produce(event, since) for event in evidence.events.get(broker, ())))
+    )
+
+
+def _is_late_produce(event: BrokerEvent, since: int) -> bool:
+    return isinstance(event, Reject) and event.t >= since and event.api == "PRODUCE" and event.why == LATE
+
+
+def slowed(evidence: Evidence, at_least_ms: float) -> str | None:
+    """An acknowledged produce that took so long."""
+    if evidence.slowest_ms < at_least_ms:
+        return None
+    return f"a produce took {evidence.slowest_ms:,.0f} ms"
+
+
+def paused(evidence: Evidence, at_least_ms: float) -> str | None:
+    """A partition on which no produce was acknowledged for so long."""
+    if evidence.longest_gap_ms < at_least_ms:
+        return None
+    return f"no produce of a partition was acknowledged for {evidence.longest_gap_ms:,.0f} ms"
+
+
+def _first(signs: Iterable[str]) -> str | None:
+    """The first, and how many more there are."""
+    found = list(signs)
+    if len(found) > 1:
+        return f"{found[0]} and {len(found) - 1} more"
+    return found[0] if found else None

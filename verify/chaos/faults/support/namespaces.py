@@ -1,0 +1,136 @@
+"""A network of a run's own: ZooKeeper and each broker in a network namespace, all of them at one bridge.
+
+    this machine ── tlXXXXhost ──┐
+                                 ├── bridge in the namespace tidelog-XXXX-switch
+    tidelog-XXXX-1  ──── eth0 ───┤
+    tidelog-XXXX-zookeeper ──────┘
+
+The clients stay on this machine and are the bridge's neighbour too. Its addresses are of 198.18.0.0/15, which is set
+aside for tests (RFC 2544).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from tidelog.errors import LocalError
+from tidelog.local.processes.process_placement import ZOOKEEPER
+from verify.chaos.fault import Need, Place, UndoLog
+from verify.chaos.faults.support.tools import lacking, quietly, run
+
+PREFIX = "tidelog"
+#: The clients, among the members of the network.
+CLIENTS = "clients"
+NAMESPACES = Path("/run/netns")
+_TOOLS = ("ip", "nsenter", "iptables", "tc")
+_LAST = {ZOOKEEPER: 251, CLIENTS: 250}
+
+
+class Namespaces:
+    """The furnishing for `Need.NETWORK`. Members: "zookeeper", broker ids ("1"), and "clients"."""
+
+    need = Need.NETWORK
+
+    def __init__(self) -> None:
+        self._id = ""
+        self._subnet = ""
+        self._made: list[str] = []
+
+    def missing(self) -> str | None:
+        """Why there can be none here; None: there can."""
+        if (reason := lacking(_TOOLS)) is not None:
+            return reason
+        probe = f"{PREFIX}-{_new_id()}-probe"
+        try:
+            run("ip", "netns", "add", probe)
+        except LocalError as error:
+            return f"network namespaces cannot be made here ({error})"
+        try:
+            run("ip", "-n", probe, "link", "add", "br0", "type", "bridge")
+            run("ip", "-n", probe, "link", "add", "end0", "type", "veth", "peer", "name", "end1")
+            comment = ("-m", "comment", "--comment", "probe")
+            run(*_inside(probe), "iptables", "-w", "5", "-A", "INPUT", *comment, "-j", "DROP")
+        except LocalError as error:
+            return f"the kernel does not offer what is needed ({error})"
+        finally:
+            run("ip", "netns", "del", probe)
+        return None
+
+    async def set_up(self, undo: UndoLog, directory: Path, places: Mapping[str, Place]) -> Mapping[str, Place]:
+        """Makes the network; every place gets its address and the command that enters its namespace."""
+        return await asyncio.to_thread(self._set_up, undo, places)
+
+    async def tear_down(self) -> None:
+        """Removes the namespaces, and with them every link."""
+        made, self._made = self._made, []
+        for name in reversed(made):
+            await asyncio.to_thread(run, *quietly("ip", "netns", "del", name))
+
+    # --- what faults ask ---------------------------------------------------------------------------------------
+
+    def namespace(self, member: str) -> str:
+        """Of a member that has one; "switch" is the bridge's."""
+        return f"{PREFIX}-{self._id}-{member}"
+
+    def inside(self, member: str) -> tuple[str, ...]:
+        """What a command is begun with that works in a member's namespace."""
+        return _inside(self.namespace(member))
+
+    def address(self, member: str) -> str:
+        """Its IPv4 address."""
+        return f"{self._subnet}.{_LAST.get(member) or member}"
+
+    def port(self, member: str) -> str:
+        """The name of its end at the switch."""
+        return f"to-{member}"[:15]
+
+    # --- building ----------------------------------------------------------------------------------------------
+
+    def _set_up(self, undo: UndoLog, places: Mapping[str, Place]) -> Mapping[str, Place]:
+        self._id = _new_id()
+        self._subnet = _free_subnet()
+        for member in ("switch", *places):
+            name = self.namespace(member)
+            undo.to_run(*quietly("ip", "netns", "del", name))
+            self._made.append(name)
+            run("ip", "netns", "add", name)
+            run("ip", "-n", name, "link", "set", "lo", "up")
+        switch = self.namespace("switch")
+        run("ip", "-n", switch, "link", "add", "bridge", "type", "bridge")
+        run("ip", "-n", switch, "link", "set", "bridge", "up")
+        for member in places:
+            self._plug_in(member, "eth0", ("-n", self.namespace(member)))
+        self._plug_in(CLIENTS, f"tl{self._id}host", ())
+        return {
+            name: replace(place, address=self.address(name), prefix=(*self.inside(name), *place.prefix))
+            for name, place in places.items()
+        }
+
+    def _plug_in(self, member: str, device: str, where: tuple[str, ...]) -> None:
+        switch, port = self.namespace("switch"), self.port(member)
+        run("ip", *where, "link", "add", device, "type", "veth", "peer", "name", port, "netns", switch)
+        run("ip", "-n", switch, "link", "set", port, "master", "bridge", "up")
+        run("ip", *where, "addr", "add", f"{self.address(member)}/24", "dev", device)
+        run("ip", *where, "link", "set", device, "up")
+
+
+def _inside(namespace: str) -> tuple[str, ...]:
+    # Not `ip netns exec`: that gives the process mounts of its own as well, without the disks that we mount later.
+    return ("nsenter", f"--net={NAMESPACES / namespace}")
+
+
+def _new_id() -> str:
+    return os.urandom(2).hex()
+
+
+def _free_subnet() -> str:
+    for third in random.sample(range(256), 256):
+        subnet = f"198.18.{third}"
+        if not run("ip", "-4", "route", "show", f"{subnet}.0/24").strip():
+            return subnet
+    raise LocalError("all networks of 198.18.0.0/16 are in use here")

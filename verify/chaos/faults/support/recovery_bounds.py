@@ -1,0 +1,85 @@
+"""Which bounds of the fault catalogue a cluster did not keep: sentences made of evidence, or None.
+
+How long clients had to wait is not here: each fault's `availability` says that. Where brokers keep no histories their
+events are not there, and nothing that only they tell is judged.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection
+from typing import Final
+
+from tidelog.history.broker_events import BecomeLeader, IsrChange, Session
+from tidelog.model import TopicPartition
+from verify.chaos.fault import Evidence
+from verify.chaos.faults.support.fault_base import of
+
+_NS_PER_MS: Final = 1_000_000
+_NS_PER_MINUTE: Final = 60_000_000_000
+_CONNECTED: Final = "connected"
+
+
+def led_late(evidence: Evidence, tps: Collection[TopicPartition], since: int, within_ms: int) -> str | None:
+    """Of the partitions that these leaders lost at `since`, the one for which another stood in last, if too late."""
+    began: dict[TopicPartition, int] = {}
+    for told in evidence.events.values():
+        for event in told:
+            before = evidence.before.partitions.get(event.tp) if isinstance(event, BecomeLeader) else None
+            if isinstance(event, BecomeLeader) and before is not None and event.epoch > before.leader_epoch:
+                began[event.tp] = min(event.t, began.get(event.tp, event.t))
+    late = {tp: began[tp] - since for tp in tps if tp in began}
+    tp = max(late, key=late.__getitem__, default=None)
+    if tp is None or late[tp] <= within_ms * _NS_PER_MS:
+        return None
+    return f"{of(tp)} had a leader again after {late[tp] / 1e9:.1f} s; allowed are {within_ms / 1000:g} s"
+
+
+def reconnected_late(evidence: Evidence, since: int, within_ms: int) -> str | None:
+    """The first broker that was without ZooKeeper for too long, which serves from `since` on."""
+    for broker, told in sorted(evidence.events.items()):
+        lost: int | None = None
+        for event in sorted((each for each in told if isinstance(each, Session)), key=lambda each: each.t):
+            if event.state == _CONNECTED:
+                if lost is not None and _is_late(event.t, since, lost, within_ms):
+                    return _reconnected(broker, event.t, since, lost, within_ms)
+                lost = None
+            elif lost is None:
+                lost = event.t
+        if lost is not None and _is_late(evidence.whole, since, lost, within_ms):
+            return _reconnected(broker, evidence.whole, since, lost, within_ms)
+    return None
+
+
+def _is_late(t: int, since: int, lost: int, within_ms: int) -> bool:
+    return t - max(since, lost) > within_ms * _NS_PER_MS
+
+
+def _reconnected(broker: int, t: int, since: int, lost: int, within_ms: int) -> str:
+    took_s = (t - max(since, lost)) / 1e9
+    return f"broker {broker} had ZooKeeper back after {took_s:.1f} s; allowed are {within_ms / 1000:g} s"
+
+
+def elected_often(evidence: Evidence, most_per_minute: int) -> str | None:
+    """The partition that changed its leader more often than that, in each minute that began."""
+    most = most_per_minute * -(-max(1, evidence.whole - evidence.injected) // _NS_PER_MINUTE)
+    for tp, before in sorted(evidence.before.partitions.items()):
+        after = evidence.after.partitions.get(tp)
+        if after is not None and (elections := after.leader_epoch - before.leader_epoch) > most:
+            return f"{of(tp)} had {elections} elections; allowed are {most}"
+    return None
+
+
+def isr_changed_often(evidence: Evidence, every_ms: int) -> str | None:
+    """The partition whose ISR changed more than once in such a time, on an average, while the fault lasted."""
+    changes = Counter(
+        event.tp
+        for told in evidence.events.values()
+        for event in told
+        if isinstance(event, IsrChange) and event.ok and evidence.injected <= event.t <= evidence.healed
+    )
+    most = 1 + (evidence.healed - evidence.injected) // (every_ms * _NS_PER_MS)
+    for tp, count in sorted(changes.items()):
+        if count > most:
+            return f"the ISR of {of(tp)} changed {count} times; allowed are {most}"
+    return None

@@ -1,0 +1,51 @@
+"""Settings of topics that are others for as long as a fault lasts, and what topics are set to."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection
+from functools import partial
+
+from tidelog.aio.admin import Admin
+from tidelog.client.admin.config_requests import ConfigResource
+from tidelog.groups.offsets_topic import OFFSETS_TOPIC
+from tidelog.protocol.admin_messages import ConfigSource
+from verify.chaos.fault import Target
+from verify.chaos.faults.support.fault_base import Harm
+
+_FLUSH, _TIMES = "flush.messages", "message.timestamp.type"
+#: Until brokers obey a changed setting; they say so within a tenth of it.
+_OBEYED_S = 1.5
+
+
+async def flush_each(fault: Harm, target: Target) -> None:
+    """Every record is synced before it is acknowledged: of the topics under load, and of the groups' offsets."""
+    await alter_topics(fault, target, {OFFSETS_TOPIC, *(tp.topic for tp in target.tps)}, _FLUSH, "1")
+
+
+async def alter_topics(fault: Harm, target: Target, topics: Collection[str], name: str, value: str) -> None:
+    """They obey it when this returns, and until the fault is healed."""
+    resources = [ConfigResource.topic(topic) for topic in sorted(topics)]
+    async with Admin(target.bootstrap_servers) as admin:
+        described = await admin.describe_configs(resources)
+    own = {
+        resource: entry.value if entry.source == ConfigSource.DYNAMIC_TOPIC_CONFIG else None
+        for resource, entries in described.items()
+        for entry in (entries[name],)
+    }
+    fault.mend(partial(_set, target, {resource: {name: before} for resource, before in own.items()}))
+    await _set(target, {resource: {name: value} for resource in resources})
+    await asyncio.sleep(_OBEYED_S)
+
+
+async def stamped_topics(target: Target) -> set[str]:
+    """Those under load whose records get the time at which a leader appends them."""
+    resources = [ConfigResource.topic(topic) for topic in sorted({tp.topic for tp in target.tps})]
+    async with Admin(target.bootstrap_servers) as admin:
+        described = await admin.describe_configs(resources)
+    return {each.name for each, entries in described.items() if entries[_TIMES].value == "LogAppendTime"}
+
+
+async def _set(target: Target, changes: dict[ConfigResource, dict[str, str | None]]) -> None:
+    async with Admin(target.bootstrap_servers) as admin:
+        await admin.alter_configs(changes)

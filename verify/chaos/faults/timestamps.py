@@ -1,0 +1,133 @@
+"""F55: producers whose records have times that no clock has shown."""
+
+from __future__ import annotations
+
+import itertools
+import random
+import time
+
+from tidelog.aio import Admin, Producer
+from tidelog.errors import InvalidTimestampError, TidelogError, error_for
+from tidelog.history.history_files import SUFFIX, HistoryWriter
+from tidelog.history.operations import Client, ProduceFailed, ProduceInvoked, ProduceOk, ProduceUnknown
+from tidelog.model import NO_TIMESTAMP, TopicPartition
+from tidelog.protocol.messages import ProducePartition, ProduceRequest, ProduceResponse
+from tidelog.records.encode import BatchBuilder
+from verify.chaos.clients.support.lines import Line, Lines
+from verify.chaos.fault import Availability, Evidence, Need, Target
+from verify.chaos.faults.support.fault_base import Harm, Timing, leaders, of
+from verify.chaos.payload import make_id, payload
+from verify.checker.outcomes import Outcome, error_name, produce_outcome
+
+_HOUR_MS = 3_600_000
+_YEAR_MS = 365 * 24 * _HOUR_MS
+#: Above those of the clients of a load, of which there are a few dozen.
+_FIRST_PRODUCER = 1 << 22
+_TIMEOUT_MS = 15_000
+_VALUE_BYTES, _MOST_BYTES = 40, 1 << 16
+_ACKS_ALL = -1
+_PARTITIONS = 4
+
+
+class OddTimestamps(Harm):
+    """Far in the past, far in the future (which topics refuse by their limits), equal, up and down, and none at all.
+
+    Its records are the run's as all others are: it keeps a history. Our producer stamps a record that has no time
+    (−1), so such a one goes to its leader in a request of its own.
+    """
+
+    row, name = "F55", "odd timestamps"
+    needs = frozenset[Need]()
+    lasts_ms = (0, 500)
+
+    def __init__(self, timing: Timing | None = None) -> None:
+        super().__init__(timing)
+        self._stored = self._refused = self._timeless = 0
+
+    @property
+    def availability(self) -> Availability:
+        return Availability(self.timing.undisturbed_ms)
+
+    async def inject(self, target: Target, dice: random.Random) -> str:
+        number = _FIRST_PRODUCER + dice.randrange(1 << 22)
+        name = f"odd-timestamps-{number}"
+        header = Client(name, request_timeout_ms=_TIMEOUT_MS, t=time.monotonic_ns())
+        tried = dice.sample(target.tps, min(len(target.tps), _PARTITIONS))  # some stamp records themselves
+        with HistoryWriter(target.histories / f"{name}{SUFFIX}", header) as history:
+            ids = (make_id(number, sequence) for sequence in itertools.count())
+            async with Producer(target.bootstrap_servers, delivery_timeout_ms=_TIMEOUT_MS) as producer:
+                for tp in tried:
+                    for timestamp in odd_times(time.time_ns() // 1_000_000, dice):
+                        await self._produce(producer, history, tp, next(ids), timestamp)
+            led, addresses = leaders(await target.view()), await _addresses(target)
+            for tp in tried:
+                async with Lines([addresses[led[tp]]]) as lines:
+                    await self._produce_timeless(lines.to(addresses[led[tp]]), history, tp, next(ids))
+        return f"records with odd times to {', '.join(map(of, tried))}"
+
+    async def _produce(
+        self, producer: Producer, history: HistoryWriter, tp: TopicPartition, record_id: int, timestamp: int
+    ) -> None:
+        history.write(ProduceInvoked(tp, [record_id], [timestamp], [time.monotonic_ns()]))
+        value, key = payload(record_id, _VALUE_BYTES), b"%d" % record_id
+        future = None
+        try:
+            future = await producer.send(tp.topic, value, key=key, partition=tp.partition, timestamp_ms=timestamp)
+            stored = await future
+        except TidelogError as error:
+            self._refused += isinstance(error, InvalidTimestampError)
+            names, t = [error_name(error)], [time.monotonic_ns()]
+            hidden = future is not None and future.may_be_stored()
+            definite = produce_outcome(names) is Outcome.FAILED and not hidden
+            history.write((ProduceFailed if definite else ProduceUnknown)(tp, [record_id], names, t))
+        else:
+            self._stored += 1
+            history.write(ProduceOk(tp, [record_id], [stored.offset], [time.monotonic_ns()]))
+
+    async def _produce_timeless(self, line: Line, history: HistoryWriter, tp: TopicPartition, record_id: int) -> None:
+        """In one request, with one try."""
+        history.write(ProduceInvoked(tp, [record_id], [NO_TIMESTAMP], [time.monotonic_ns()]))
+        batch = timeless(b"%d" % record_id, payload(record_id, _VALUE_BYTES))
+        try:
+            request = ProduceRequest(_ACKS_ALL, _TIMEOUT_MS, (ProducePartition(tp.topic, tp.partition, batch),))
+            answer = await line.ask(request, _TIMEOUT_MS)
+            assert isinstance(answer, ProduceResponse)
+            (stored,) = answer.partitions
+            if refusal := error_for(stored.error_code, stored.error_message or ""):
+                raise refusal
+        except TidelogError as error:
+            names = [error_name(error)]
+            event = ProduceFailed if produce_outcome(names) is Outcome.FAILED else ProduceUnknown
+            history.write(event(tp, [record_id], names, [time.monotonic_ns()]))
+        else:
+            self._timeless += 1
+            history.write(ProduceOk(tp, [record_id], [stored.base_offset], [time.monotonic_ns()]))
+
+    def bit(self, evidence: Evidence) -> str | None:
+        if not (self._stored and self._refused and self._timeless):
+            return None
+        return (
+            f"{self._stored} records were stored, {self._timeless} without a time, {self._refused} refused for theirs"
+        )
+
+
+async def _addresses(target: Target) -> dict[int, str]:
+    """Of all brokers' doors for clients."""
+    async with Admin(target.bootstrap_servers) as admin:
+        return {broker: str(door) for broker, door in (await admin.describe_cluster()).brokers.items()}
+
+
+def timeless(key: bytes, value: bytes) -> bytes:
+    """A batch of one record that has no time."""
+    builder = BatchBuilder(_MOST_BYTES)
+    if builder.try_append(NO_TIMESTAMP, key, value) is None:
+        raise ValueError(f"no batch has room for {len(value)} bytes")
+    return builder.build()
+
+
+def odd_times(now_ms: int, dice: random.Random) -> list[int]:
+    """In milliseconds; some of them more than an hour ahead."""
+    odd = [0, 1, now_ms - 10 * _YEAR_MS, now_ms - _YEAR_MS, now_ms + _HOUR_MS // 2, now_ms, now_ms]
+    refused = [now_ms + 2 * _HOUR_MS, now_ms + 10 * _YEAR_MS]
+    near = [now_ms + dice.randrange(-_HOUR_MS, _HOUR_MS // 2) for _ in range(20)]
+    return dice.sample(odd + refused + near, len(odd) + len(refused) + len(near))

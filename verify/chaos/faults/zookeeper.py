@@ -1,0 +1,190 @@
+"""F35–F38: sessions that end, and a ZooKeeper that is killed or paused."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from contextlib import suppress
+from functools import partial
+from signal import SIGCONT, SIGSTOP
+
+from tidelog.errors import LocalError, TidelogError
+from verify.chaos.fault import Availability, Evidence, Need, Target
+from verify.chaos.faults.processes import leader_of_one, led_by
+from verify.chaos.faults.support import bite_detection, recovery_bounds
+from verify.chaos.faults.support.fault_base import Harm, Timing, kill, send, zookeeper_hosts
+from verify.chaos.targets import sessions
+
+_LOOK_EVERY_S = 0.1
+#: From the end of a session that was not the broker's own doing until others lead, and from when ZooKeeper serves again
+#: until brokers have found it.
+_LED_AGAIN_MS, _RECONNECTED_MS = 1_000, 2_000
+
+
+def registration(broker: int) -> str:
+    """Where a broker is registered while its session lasts."""
+    return f"/brokers/ids/{broker}"
+
+
+# --- sessions --------------------------------------------------------------------------------------------------
+
+
+class SessionExpired(Harm):
+    """Of a leader that is well: it registers anew, and what it led another leads."""
+
+    row, name = "F35", "leader's session expired"
+    needs = frozenset({Need.ZOOKEEPER_ACCESS})
+
+    def __init__(self, timing: Timing | None = None) -> None:
+        super().__init__(timing)
+        self.victims: tuple[int, ...] = ()
+        self._ended_at = 0
+
+    @property
+    def availability(self) -> Availability:
+        # Nobody has to find out that a session ended: a second for the election, and one for the clients.
+        return Availability(2_000)
+
+    async def inject(self, target: Target, dice: random.Random) -> str:
+        victim, who = leader_of_one(await target.view(), dice)
+        await self.expire(target, victim)
+        self._ended_at = time.monotonic_ns()
+        return f"the session of {who} ended"
+
+    async def expire(self, target: Target, victim: int) -> None:
+        hosts = zookeeper_hosts(target)
+        self.victims = tuple({*self.victims, victim})
+        await asyncio.to_thread(sessions.expire, hosts, registration(victim))
+
+    def bit(self, evidence: Evidence) -> str | None:
+        return bite_detection.registered_anew(evidence, self.victims)
+
+    def broken(self, evidence: Evidence) -> str | None:
+        led = led_by(evidence.before, self.victims)
+        return recovery_bounds.led_late(evidence, led, self._ended_at, _LED_AGAIN_MS) if self._ended_at else None
+
+
+class SessionsExpireOften(SessionExpired):
+    """Somebody may be in the middle of following what fell to another a moment ago (KAFKA-9307)."""
+
+    row, name = "F36", "sessions expire again and again"
+    lasts_ms = (8_000, 10_000)
+
+    #: So many are seen at least.
+    least_times = 3
+
+    @property
+    def availability(self) -> Availability:
+        # Two of three may be out of an ISR at the same time.
+        return Availability(self.timing.refused_ms)
+
+    async def inject(self, target: Target, dice: random.Random) -> str:
+        self.meanwhile(self._again_and_again(target, dice))
+        return "sessions of brokers ended every 0.5–2 s"
+
+    async def _again_and_again(self, target: Target, dice: random.Random) -> None:
+        while True:
+            with suppress(LocalError):  # it may not be registered again yet
+                await self.expire(target, dice.choice(target.broker_ids))
+            await asyncio.sleep(dice.uniform(0.5, 2.0))
+
+    def bit(self, evidence: Evidence) -> str | None:
+        return bite_detection.registrations(evidence, self.least_times)
+
+
+# --- away ------------------------------------------------------------------------------------------------------
+
+
+class ZooKeeperAway(Harm):
+    """Leaders go on with the ISR that they have; whatever needs another one waits."""
+
+    needs = frozenset({Need.ZOOKEEPER})
+
+    def __init__(self, timing: Timing | None = None) -> None:
+        super().__init__(timing)
+        self._silent_s = 0.0
+
+    @property
+    def availability(self) -> Availability:
+        return Availability(self.timing.undisturbed_ms)
+
+    async def look(self, target: Target) -> None:
+        """Asks it time and again: for how long does nobody get an answer?"""
+        loop = asyncio.get_running_loop()
+        answered = loop.time()
+        while True:
+            try:
+                await target.view()
+                answered = loop.time()
+            except TidelogError:
+                self._silent_s = max(self._silent_s, loop.time() - answered)
+            await asyncio.sleep(_LOOK_EVERY_S)
+
+    def bit(self, evidence: Evidence) -> str | None:
+        return f"ZooKeeper answered nobody for {self._silent_s:.1f} s" if self._silent_s else None
+
+
+class ZooKeeperKilled(ZooKeeperAway):
+    row, name = "F37", "ZooKeeper killed"
+    lasts_ms = (8_000, 8_500)  # and two seconds until it serves again
+
+    def __init__(self, timing: Timing | None = None) -> None:
+        super().__init__(timing)
+        self._serves_since = 0
+
+    async def inject(self, target: Target, dice: random.Random) -> str:
+        # It is looked at until it serves again.
+        self.meanwhile(self.look(target))
+        self.mend(partial(self._start, target))
+        await kill(target.zookeeper_process(), "ZooKeeper")
+        return "SIGKILL to ZooKeeper"
+
+    async def _start(self, target: Target) -> None:
+        await target.start_zookeeper()
+        self._serves_since = time.monotonic_ns()
+
+    def broken(self, evidence: Evidence) -> str | None:
+        return (
+            recovery_bounds.reconnected_late(evidence, self._serves_since, _RECONNECTED_MS)
+            if self._serves_since
+            else None
+        )
+
+
+class ZooKeeperRestarted(ZooKeeperKilled):
+    name = "ZooKeeper killed and restarted at once"
+    lasts_ms = (0, 500)
+
+
+class ZooKeeperAwayForLong(ZooKeeperKilled):
+    name = "ZooKeeper killed for a minute"
+    lasts_ms = (60_000, 60_000)
+
+
+class ZooKeeperPaused(ZooKeeperAway):
+    """When it wakes up, the time of all sessions is over."""
+
+    row, name = "F38", "ZooKeeper paused for two sessions"
+
+    @property
+    def lasts_ms(self) -> tuple[int, int]:
+        return 2 * self.timing.session_timeout_ms, 2 * self.timing.session_timeout_ms + 500
+
+    @property
+    def availability(self) -> Availability:
+        # From when it wakes up: what has expired registers anew, and is elected.
+        return Availability(self.timing.silent_ms)
+
+    async def inject(self, target: Target, dice: random.Random) -> str:
+        process = target.zookeeper_process()
+        went_on = target.undo.to_continue(process)
+
+        async def go_on() -> None:
+            process.signal(SIGCONT)
+            went_on()
+
+        self.meanwhile(self.look(target))
+        self.mend(go_on)
+        send(process, SIGSTOP, "ZooKeeper")
+        return "SIGSTOP to ZooKeeper"

@@ -1,0 +1,66 @@
+"""Record values that tell on whoever changes, cuts or misplaces them: an id, filler that follows from it, and a CRC.
+
+bytes 0–7       the id, big-endian: producer << 40 | sequence
+bytes 8 … −5    eight bytes that follow from the id, over and over
+last four       CRC-32 of all before them (not the CRC-32C of the batch around it)
+"""
+
+from __future__ import annotations
+
+import zlib
+
+from tidelog.history.columns import DAMAGED, SEQUENCE_BITS
+
+#: An id and a CRC, without filler.
+SMALLEST_BYTES = 12
+_PRODUCERS = 1 << 23
+#: Odd, so that different ids have different fillers (2^64 over the golden ratio).
+_SCATTER = 0x9E3779B97F4A7C15
+_WORD = (1 << 64) - 1
+
+
+def make_id(producer: int, sequence: int) -> int:
+    """Fits into 63 bits. ValueError outside of [0, 2^23) and [0, 2^40)."""
+    if not (0 <= producer < _PRODUCERS and 0 <= sequence < 1 << SEQUENCE_BITS):
+        raise ValueError(f"producer {producer}, sequence {sequence}: no such id")
+    return producer << SEQUENCE_BITS | sequence
+
+
+def producer_of(record_id: int) -> int:
+    """Who made the id."""
+    return record_id >> SEQUENCE_BITS
+
+
+def sequence_of(record_id: int) -> int:
+    """Which of its producer's ids it is, from 0."""
+    return record_id & ((1 << SEQUENCE_BITS) - 1)
+
+
+def payload(record_id: int, size_bytes: int) -> bytes:
+    """The value of the record with this id. ValueError below `SMALLEST_BYTES`."""
+    if size_bytes < SMALLEST_BYTES:
+        raise ValueError(f"an id and its CRC need {SMALLEST_BYTES} bytes, not {size_bytes}")
+    body = record_id.to_bytes(8, "big") + _filler(record_id, size_bytes - SMALLEST_BYTES)
+    return body + zlib.crc32(body).to_bytes(4, "big")
+
+
+def id_of(value: bytes | memoryview | None) -> int | None:
+    """Whose value this is; None where it is nobody's, or was damaged."""
+    if value is None or len(value) < SMALLEST_BYTES:
+        return None
+    body, crc = bytes(value[:-4]), int.from_bytes(value[-4:], "big")
+    if zlib.crc32(body) != crc:
+        return None
+    record_id = int.from_bytes(body[:8], "big")
+    return record_id if body[8:] == _filler(record_id, len(body) - 8) else None
+
+
+def read_id(value: bytes | memoryview | None) -> int:
+    """The same as it stands in a history."""
+    found = id_of(value)
+    return DAMAGED if found is None else found
+
+
+def _filler(record_id: int, size_bytes: int) -> bytes:
+    word = (record_id * _SCATTER & _WORD).to_bytes(8, "big")
+    return (word * (size_bytes // 8 + 1))[:size_bytes]

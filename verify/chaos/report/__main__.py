@@ -1,0 +1,28 @@
+"""`python -m verify.chaos.report DIR` makes the page of a run once more."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from tidelog.errors import HistoryError
+from verify.chaos.report import write_report
+
+
+def main(arguments: list[str]) -> int:
+    if len(arguments) != 1 or not Path(arguments[0]).is_dir():
+        print(
+            "usage: python -m verify.chaos.report DIR, a directory that `tidelog chaos --report` wrote",
+            file=sys.stderr,
+        )
+        return 2
+    try:
+        print(write_report(Path(arguments[0])))
+    except (HistoryError, OSError) as error:
+        print(f"no report: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,146 @@
+"""The strips of a chart, one below the other, each as wide as the time axis.
+
+Shapes are drawn in their own coordinates and stretched: to zoom is to make a strip wider than what shows of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from verify.chaos.report.axis import Axis
+from verify.chaos.report.facts import Level, Span
+from verify.chaos.report.markup import Markup, Part, element, together
+
+#: The coordinates of a drawing; what it is stretched to is the style sheet's matter.
+WIDE, HIGH = 10_000, 100
+
+
+_ISR_WORDS = (("whole", "full"), ("smaller", "some"), ("one replica alone", "one"))
+
+
+@dataclass(frozen=True, slots=True)
+class Palette:
+    """Brokers by colour, in the order of their ids: eight that also those can tell apart who see no red or green."""
+
+    brokers: Sequence[int]
+
+    def class_of(self, broker_id: int | None) -> str:
+        if broker_id not in self.brokers:
+            return "nobody"
+        return f"broker{self.brokers.index(broker_id) % 8}"
+
+    def legend(self) -> Markup:
+        """Which colour is whose."""
+        chips = [element("span", f"broker {broker}", class_=f"chip {self.class_of(broker)}") for broker in self.brokers]
+        heights = [element("span", word, class_=f"chip isr {kind}") for word, kind in _ISR_WORDS]
+        return element("p", *chips, element("span", "ISR ", class_="facts"), *heights, class_="legend")
+
+
+def lane(name: Part, *strips: Markup, kind: str = "") -> Markup:
+    """A name, and what is drawn beside it."""
+    return element(
+        "div",
+        element("div", name, class_="name"),
+        element("div", *strips, class_="strips"),
+        class_=f"lane {kind}".rstrip(),
+    )
+
+
+def strip(*parts: Part, kind: str, beside: Part = None) -> Markup:
+    """What moves and grows as the view does; `beside` stays where it is."""
+    return element("div", element("div", *parts, class_="strip"), beside, class_=f"track {kind}")
+
+
+def named(name: str, of: Markup, title: str | None = None) -> Markup:
+    """A strip with a name of its own within its lane."""
+    return element("div", element("span", name, class_="what", title=title), of, class_="row")
+
+
+def bands(spans: Iterable[Span], axis: Axis, palette: Palette, say: str) -> Markup:
+    """Spans as bars in their broker's colour. `say` begins what is told of each, as "broker"."""
+    drawn = []
+    for span in spans:
+        whose = "" if span.broker is None else f"{say} {span.broker}, "
+        label = span.what if span.broker is None else f"{span.broker} · {span.what}"
+        when = f"{axis.seconds(span.begin)} – {axis.seconds(span.end)}"
+        drawn.append(
+            element(
+                "div",
+                element("span", label),
+                class_=f"band {palette.class_of(span.broker)}",
+                style=axis.place(span.begin, span.end),
+                title=f"{whose}{span.what}, {when}",
+            )
+        )
+    return together(*drawn)
+
+
+def levels(drawn: Iterable[Level], axis: Axis, full: int) -> Markup:
+    """Bars as high as their levels; those below `full` stand out, and 1 stands out more."""
+    bars = []
+    for level in drawn:
+        kind = "full" if level.height >= full else "one" if level.height <= 1 else "some"
+        bars.append(
+            element(
+                "div",
+                class_=f"level {kind}",
+                style=f"{axis.place(level.begin, level.end)};height:{round(100 * level.height / max(full, 1))}%",
+                title=f"{level.what} {axis.seconds(level.begin)} – {axis.seconds(level.end)}",
+            )
+        )
+    return together(*bars)
+
+
+def drawing(*shapes: Markup) -> Markup:
+    """Shapes in the coordinates of this module."""
+    return element("svg", *shapes, viewBox=f"0 0 {WIDE} {HIGH}", preserveAspectRatio="none", aria_hidden="true")
+
+
+def area(heights: Sequence[float], kind: str) -> Markup:
+    """Heights from 0 to 1, each over its share of the axis, as a filled shape."""
+    width = WIDE / len(heights)
+    points = [f"M0 {HIGH}"]
+    before = None
+    for index, height in enumerate(heights):
+        if height != before:
+            points.append(f"H{round(index * width)}V{_y(height)}")
+            before = height
+    return element("path", class_=kind, d="".join(points) + f"H{WIDE}V{HIGH}Z")
+
+
+def line(points: Sequence[tuple[float, float]], kind: str, *, steps: bool = False) -> Markup:
+    """(x, y), each from 0 to 1, as a line; with `steps` a height holds until the next point."""
+    joined = []
+    for index, (x, y) in enumerate(points):
+        move = "M" if index == 0 else "L"
+        if steps and index:
+            joined.append(f"H{round(x * WIDE)}V{_y(y)}")
+        else:
+            joined.append(f"{move}{round(x * WIDE)} {_y(y)}")
+    return element("path", class_=kind, d="".join(joined))
+
+
+def broken_line(heights: Sequence[float | None], kind: str) -> Markup:
+    """A height for each share of the axis, as a line that is interrupted where there is none."""
+    width = WIDE / len(heights)
+    joined = []
+    pen_down = False
+    for index, height in enumerate(heights):
+        if height is None:
+            pen_down = False
+            continue
+        x = round(index * width)
+        # As wide as its part: a single measurement is seen, too.
+        joined.append(f"{'L' if pen_down else 'M'}{x} {_y(height)}H{round(x + width)}")
+        pen_down = True
+    return element("path", class_=kind, d="".join(joined))
+
+
+def key(entries: Mapping[str, str]) -> Markup:
+    """What the lines of a strip are: class by name."""
+    return together(*(element("span", name, class_=f"key {kind}") for name, kind in entries.items()))
+
+
+def _y(height: float) -> int:
+    return round(HIGH * (1 - min(max(height, 0.0), 1.0)))

@@ -1,0 +1,1 @@
+"""Collects what a chaos run recorded, and judges it."""

@@ -1,0 +1,95 @@
+"""What goes on in a run: how many records are acknowledged, where they pause, what the brokers say of themselves."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import Counter, defaultdict, deque
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from typing import cast
+
+from tidelog.history import operations
+from tidelog.history.broker_events import BrokerEvent
+from tidelog.history.events import Event
+from tidelog.model import TopicPartition
+
+_SECOND_NS = 1_000_000_000
+#: Records are counted in stretches of this length; histories of several clients come in no order.
+_STRETCH_NS = 50_000_000
+#: Events of brokers that are kept for the fault in hand.
+_MOST_EVENTS = 200_000
+
+
+class Activity:
+    """Fed with the events of all histories, about in the order of time. Times are monotonic nanoseconds."""
+
+    def __init__(self, tps: Sequence[TopicPartition]) -> None:
+        self.tps = tuple(tps)
+        self._done: Counter[int] = Counter()
+        self._acknowledged: dict[TopicPartition, list[int]] = {tp: [] for tp in tps}
+        self._asked: set[TopicPartition] = set()
+        self._begun: dict[int, int] = {}
+        self._latencies: deque[tuple[int, int]] = deque(maxlen=200_000)
+        self._errors: deque[tuple[int, str]] = deque(maxlen=100_000)
+        self._told: dict[int, deque[BrokerEvent]] = defaultdict(lambda: deque(maxlen=_MOST_EVENTS))
+
+    def take(self, kind: str, name: str, event: Event) -> None:
+        """One line of the history `name`."""
+        if kind == "broker":
+            self._told[int(name)].append(cast(BrokerEvent, event))
+        elif isinstance(event, operations.ProduceInvoked):
+            self._asked.add(event.tp)
+            self._begun.update(zip(event.ids, event.t, strict=True))
+        elif isinstance(event, operations.ProduceOk):
+            self._produced(event)
+        elif isinstance(event, (operations.ProduceFailed, operations.ProduceUnknown)):
+            for record_id, why, t in zip(event.ids, event.errors, event.t, strict=True):
+                self._begun.pop(record_id, None)
+                self._errors.append((t, why))
+        elif (error := getattr(event, "error", None)) is not None:
+            self._errors.append((cast(operations.ReadFailed, event).t1, error))
+
+    def _produced(self, event: operations.ProduceOk) -> None:
+        times = self._acknowledged.get(event.tp)
+        if times is not None:
+            if times and event.t and event.t[0] < times[-1]:
+                times.extend(event.t)
+                times.sort()
+            else:
+                times.extend(event.t)
+        for record_id, t in zip(event.ids, event.t, strict=True):
+            self._done[t // _STRETCH_NS] += 1
+            if (begun := self._begun.pop(record_id, None)) is not None:
+                self._latencies.append((t, t - begun))
+
+    def rate(self, now: int) -> int:
+        """Records acknowledged in the last second."""
+        return self.between(now - _SECOND_NS, now)
+
+    def between(self, begin: int, end: int) -> int:
+        """Records acknowledged in that time, to a twentieth of a second."""
+        return sum(self._done[stretch] for stretch in range(begin // _STRETCH_NS, end // _STRETCH_NS))
+
+    def longest_gap_ms(self, begin: int, end: int) -> Mapping[TopicPartition, float]:
+        """The longest time without an acknowledged produce, of each partition that had one before `end`."""
+        gaps = {}
+        for tp, times in self._acknowledged.items():
+            inside = [begin, *times[bisect_left(times, begin) : bisect_left(times, end)], end]
+            gaps[tp] = max(b - a for a, b in pairwise(inside)) / 1e6
+        return gaps
+
+    def is_served(self, since: int) -> bool:
+        """Whether every partition that anybody ever produced to has acknowledged something since then."""
+        return all(times[-1] >= since if times else tp not in self._asked for tp, times in self._acknowledged.items())
+
+    def slowest_ms(self, begin: int, end: int) -> float:
+        """The longest that a produce took that was acknowledged in that time."""
+        return max((took for t, took in self._latencies if begin <= t < end), default=0) / 1e6
+
+    def errors(self, begin: int, end: int) -> Mapping[str, int]:
+        """What clients met in that time, by the error's name."""
+        return Counter(name for t, name in self._errors if begin <= t < end)
+
+    def told(self, begin: int, end: int) -> Mapping[int, Sequence[BrokerEvent]]:
+        """What brokers wrote in that time, without what they say of each batch; by broker id."""
+        return {broker: [event for event in told if begin <= event.t < end] for broker, told in self._told.items()}

@@ -1,0 +1,296 @@
+"""The course of a run: faults one after another against a cluster under load, each healed before the next."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import subprocess
+import time
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+
+from tidelog.errors import LocalError, TidelogError
+from verify.chaos.fault import Catalogue, Evidence, Fault, Target, View
+from verify.chaos.injections import FaultsFile, Injection, Outcome
+from verify.chaos.results.activity import Activity
+from verify.chaos.schedule import Step
+from verify.chaos.targets.cluster_views import Views
+
+#: Records acknowledged a second before a fault; with fewer it would find nothing to spoil. Reads are no load: they
+#: go on where nothing can be written any more.
+LEAST_RATE = 200
+#: Operations that must succeed while a fault lasts that leaves a majority, or soon after the pause that it may cost.
+LEAST_DURING = 100
+#: How long is waited for that rate, for a sight of the cluster, for an injection and for a healing.
+_RATE_S, _SIGHT_S, _INJECT_S, _HEAL_S = 30.0, 15.0, 120.0, 120.0
+#: How long partitions may take to be whole again once a fault is healed.
+MOST_HEALING_S = 60.0
+_LOOK_EVERY_S = 0.1
+_SECOND_NS = 1_000_000_000
+
+#: What goes wrong in a fault that is not the run's own mistake.
+_TROUBLE = (TidelogError, OSError, subprocess.SubprocessError)
+
+
+class Reporter:
+    """Told what goes on; this one keeps it to itself."""
+
+    def status(self, text: str) -> None:
+        """What is being done now, many times a second."""
+
+    def line(self, text: str) -> None:
+        """Something that stays."""
+
+
+@dataclass(slots=True)
+class Course:
+    """Goes through a schedule. `stop` set ends it at the next point at which nothing is broken.
+
+    replicas   of each partition under load
+    read       takes in what clients and brokers have written down since the last time
+    spread     has leaders spread over the brokers again as they were meant to be: a fault that hits one of them leaves
+               others, whatever those before it have moved
+    moved_ms   what a fault may cost more, besides its own length, since somebody moves leaders; None: nobody does
+    """
+
+    target: Target
+    catalogue: Catalogue
+    activity: Activity
+    views: Views
+    faults: FaultsFile
+    stop: asyncio.Event
+    replicas: int
+    read: Callable[[], Awaitable[None]]
+    spread: Callable[[], Awaitable[None]]
+    reporter: Reporter
+    moved_ms: int | None = None
+    now_ns: Callable[[], int] = time.monotonic_ns
+
+    async def run(self, steps: Iterator[Step], rows: Sequence[str], seconds: float) -> None:
+        """Until the time is up; but each of the first steps, which are all rows once, is begun."""
+        possible = self._possible(rows)
+        deadline = self._deadline(seconds)
+        for step in steps if possible else ():
+            if self.stop.is_set() or (step.number >= len(rows) and self.now_ns() >= deadline):
+                return
+            if (kinds := possible.get(step.row)) and not await self._step(step, kinds[step.kind % len(kinds)]()):
+                return
+
+    def _possible(self, rows: Sequence[str]) -> Catalogue:
+        """What can be injected here; of each kind that cannot it is said that it is skipped, and why: another kind of
+        its row does not prove what it would have.
+        """
+        possible = {}
+        for row in rows:
+            kinds = {kind: self._lacks(kind()) for kind in self.catalogue.get(row, ())}
+            if not kinds:
+                self._end(Injection(row, "", Outcome.SKIPPED, "there is no such fault"))
+            for kind, why in kinds.items():
+                if why:
+                    self._end(_injection(kind(), Outcome.SKIPPED, why))
+            if left := [kind for kind, why in kinds.items() if not why]:
+                possible[row] = left
+        return possible
+
+    def _lacks(self, fault: Fault) -> str:
+        """What it needs and is not there, in words; empty: nothing."""
+        reasons = [why for need in fault.needs if (why := self.target.lacks(need)) is not None]
+        return "; ".join(sorted(set(reasons)))
+
+    async def _step(self, step: Step, fault: Fault) -> bool:
+        """Whether the cluster is whole again, so that one may go on."""
+        await self._pause(step.pause_ms / 1000)
+        with suppress(TidelogError):
+            await self.spread()
+        if (hindrance := await self._hindrance()) is not None:
+            if not self.stop.is_set():
+                self._end(_injection(fault, Outcome.VOID, hindrance))
+            return True
+        return await self._inject(step, fault)
+
+    async def _hindrance(self) -> str | None:
+        """Why no fault can be injected now: too little load to be hurt, or a cluster that is not seen."""
+        deadline = self._deadline(_RATE_S)
+        while (rate := await self.rate()) < LEAST_RATE:
+            self.reporter.status(f"waiting for load: {rate} records/s")
+            if self.now_ns() >= deadline or self.stop.is_set():
+                return f"only {rate} records acknowledged in the second before it, {LEAST_RATE} are needed"
+            await self._pause(_LOOK_EVERY_S)
+        deadline = self._deadline(_SIGHT_S)
+        while True:
+            try:
+                await self.views.now()
+                return None
+            except TidelogError as error:
+                if self.now_ns() >= deadline or self.stop.is_set():
+                    return f"the cluster was not seen before it: {error}"
+                await self._pause(_LOOK_EVERY_S)
+
+    async def _inject(self, step: Step, fault: Fault) -> bool:
+        begin = self.now_ns()
+        trouble, what = "", ""
+        self.reporter.status(f"{fault.row} {fault.name}")
+        try:
+            what = await self._until_stop(fault.inject(self.target, random.Random(step.dice)))
+            await self._last(fault, what, step.lasts_ms(fault.lasts_ms))
+        except _TROUBLE as error:
+            trouble = f"it could not be injected: {_in_words(error)}"
+        self.reporter.status(f"{fault.row} {fault.name}: healing")
+        unhealed = await _heal(fault)
+        healed, was_cut_short = self.now_ns(), bool(trouble) or self.stop.is_set()
+        whole = await self._whole(fault)
+        await self.read()
+        end = whole or self.now_ns()
+        injection = self._judge(fault, begin, healed, end)
+        injection = replace(injection, what=what, t_whole=whole, was_cut_short=was_cut_short)
+        trouble = trouble or unhealed
+        if trouble:
+            injection = replace(injection, outcome=Outcome.VOID, why=trouble)
+        self._end(injection)
+        return not unhealed and whole is not None
+
+    async def _until_stop(self, injecting: Awaitable[str]) -> str:
+        """TimeoutError where it took too long; LocalError where the run was to stop meanwhile."""
+        work, stopping = asyncio.ensure_future(injecting), asyncio.ensure_future(self.stop.wait())
+        try:
+            await asyncio.wait({work, stopping}, timeout=_INJECT_S, return_when=asyncio.FIRST_COMPLETED)
+            if work.done():
+                return work.result()
+        finally:
+            work.cancel()
+            stopping.cancel()
+            await asyncio.wait({work}, timeout=_INJECT_S)
+        raise LocalError("the run was stopped" if self.stop.is_set() else f"not within {_INJECT_S:g} s")
+
+    async def _last(self, fault: Fault, what: str, lasts_ms: int) -> None:
+        """Lets it be for its time."""
+        began, lasts_s = self.now_ns(), lasts_ms / 1000
+        while (passed_s := (self.now_ns() - began) / _SECOND_NS) < lasts_s and not self.stop.is_set():
+            rate = await self.rate()
+            self.reporter.status(f"{fault.row} {what}, {passed_s:.0f} of {lasts_s:.0f} s, {rate} records/s")
+            await self._pause(min(_LOOK_EVERY_S, lasts_s - passed_s))
+
+    async def _whole(self, fault: Fault) -> int | None:
+        """When all partitions had all replicas in sync, all brokers were there, and clients were served everywhere, so
+        that the next fault is not blamed on this one; None where that took too long.
+        """
+        began = self.now_ns()
+        while (passed_s := (self.now_ns() - began) / _SECOND_NS) < MOST_HEALING_S:
+            with suppress(TidelogError):
+                if self.is_whole(await self.views.now()):
+                    await self.read()
+                    if self.activity.is_served(began):
+                        return self.now_ns()
+            self.reporter.status(f"{fault.row} healed, waiting for replicas to be in sync, {passed_s:.0f} s")
+            await asyncio.sleep(_LOOK_EVERY_S)
+        return None
+
+    def is_whole(self, view: View) -> bool:
+        """Every broker is registered, every partition led, and all its replicas are in sync."""
+        registered = view.broker_epochs is None or set(self.target.broker_ids) <= view.broker_epochs.keys()
+        return registered and all(
+            (found := view.partitions.get(tp)) is not None
+            and found.leader in found.isr
+            and len(found.isr) >= self.replicas
+            for tp in self.target.tps
+        )
+
+    def _judge(self, fault: Fault, begin: int, healed: int, end: int) -> Injection:
+        evidence = Evidence(
+            begin,
+            healed,
+            end,
+            self.views.between(begin, end),
+            self.activity.told(begin, end),
+            self.activity.between(begin, healed),
+            self.activity.errors(begin, end),
+            self.activity.slowest_ms(begin, end),
+            round(max(self.activity.longest_gap_ms(begin, end).values(), default=0.0), 1),
+        )
+        bit = fault.bit(evidence)
+        injection = (
+            _injection(fault, Outcome.VOID, "nothing in the cluster noticed it")
+            if bit is None
+            else _injection(fault, Outcome.BIT, bit)
+        )
+        most_gap_ms = injection.most_gap_ms
+        if most_gap_ms is not None and self.moved_ms is not None:
+            most_gap_ms += (healed - begin) // 1_000_000 + self.moved_ms
+        return replace(
+            injection,
+            most_gap_ms=most_gap_ms,
+            t_inject=begin,
+            t_bit=None if bit is None else _first_bit(fault, evidence),
+            t_heal=healed,
+            acknowledged=evidence.acknowledged,
+            longest_gap_ms=evidence.longest_gap_ms,
+            broke=fault.broken(evidence) or "",
+        )
+
+    def _end(self, injection: Injection) -> None:
+        self.faults.add(injection)
+        self.reporter.line(told(injection))
+
+    async def rate(self) -> int:
+        """Records acknowledged in the last second."""
+        await self.read()
+        return self.activity.rate(self.now_ns())
+
+    def _deadline(self, seconds: float) -> int:
+        return self.now_ns() + round(seconds * _SECOND_NS)
+
+    async def _pause(self, seconds: float) -> None:
+        """Shorter where the run is to stop."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(max(0.0, seconds)):
+                await self.stop.wait()
+
+
+def told(injection: Injection) -> str:
+    """An injection in one line."""
+    line = f"{injection.row:<4} {injection.outcome.value:<7} {injection.what or injection.name}: {injection.why}"
+    if injection.broke:
+        line += f"; BROKEN: {injection.broke}"
+    if injection.t_heal is not None and injection.t_inject is not None:
+        line += f"; healed after {(injection.t_heal - injection.t_inject) / 1e9:.1f} s"
+        line += f", {injection.acknowledged} records acknowledged meanwhile"
+        line += f", longest pause {injection.longest_gap_ms / 1000:.1f} s"
+    return line
+
+
+def _injection(fault: Fault, outcome: Outcome, why: str) -> Injection:
+    tolerated = fault.availability
+    return Injection(
+        fault.row,
+        fault.name,
+        outcome,
+        why,
+        most_gap_ms=tolerated.most_gap_ms,
+        leaves_majority=tolerated.leaves_majority,
+    )
+
+
+def _first_bit(fault: Fault, evidence: Evidence) -> int:
+    """When what was seen so far was first enough."""
+    for place, view in enumerate(evidence.views[1:], 2):
+        events = {broker: [event for event in told if event.t <= view.t] for broker, told in evidence.events.items()}
+        if fault.bit(replace(evidence, views=evidence.views[:place], events=events, whole=view.t)) is not None:
+            return view.t
+    return evidence.whole
+
+
+async def _heal(fault: Fault) -> str:
+    """What could not be healed, in one line."""
+    try:
+        async with asyncio.timeout(_HEAL_S):
+            await fault.heal()
+    except TimeoutError:
+        return f"it was not healed within {_HEAL_S:g} s"
+    except _TROUBLE as error:
+        return f"it could not be healed: {_in_words(error)}"
+    return ""
+
+
+def _in_words(error: BaseException) -> str:
+    return " ".join(str(error).split()) or type(error).__name__

@@ -1,0 +1,1 @@
+"""The clusters that chaos can break: processes of this machine and containers."""

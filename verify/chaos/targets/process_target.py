@@ -1,0 +1,270 @@
+"""The cluster under test: one that the run starts, or one that runs on this machine already.
+
+A cluster of the run's own lies in the run's directory, is furnished for every fault that can be had here, and its
+brokers keep histories. One that runs keeps them where `tidelog up` was told to, and only what can be done to its
+processes is offered: of its files nothing would be put back after a SIGKILL of the run.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AsyncExitStack
+from pathlib import Path
+from types import TracebackType
+from typing import Protocol, Self
+
+from tidelog.errors import LocalError
+from tidelog.history.history_files import DIRECTORY as HISTORIES
+from tidelog.local.cluster import LocalCluster
+from tidelog.local.processes.process import Process
+from tidelog.local.processes.process_placement import HERE, ZOOKEEPER, Place
+from tidelog.local.state import BrokerState, ClusterState
+from tidelog.model import TopicPartition
+from verify.chaos.fault import Furnishing, Need, Target, View
+from verify.chaos.targets.undo import UndoFile
+from verify.chaos.targets.zookeeper import ZooKeeperSight
+
+CLUSTER = "cluster"
+#: Short, so that a run sees many of a fault's consequences. Times are Tidelog's own names in milliseconds.
+SETTINGS: Mapping[str, str | int] = {
+    "zookeeper_session_timeout_ms": 4_000,
+    "replica_lag_time_max_ms": 4_000,
+    "offsets_topic_num_partitions": 6,
+    "group_initial_rebalance_delay_ms": 500,
+}
+#: A broker's own, where the file says nothing.
+_SESSION_TIMEOUT_MS, _REPLICA_LAG_MS = 6_000, 30_000
+
+
+class Cluster(Target, Protocol):
+    """A target as a run has it: found or started by `async with`, under a load that the run brings."""
+
+    tps: tuple[TopicPartition, ...]
+    #: The processes of the load, as they are now.
+    clients: Callable[[], Sequence[Process]]
+
+    @property
+    def is_ours(self) -> bool: ...
+
+    @property
+    def broker_histories(self) -> Path | None:
+        """Where the brokers keep histories; None: they keep none."""
+        ...
+
+    @property
+    def brokers(self) -> tuple[BrokerState, ...]:
+        """As they were started last."""
+        ...
+
+    async def stop(self) -> None:
+        """Stops a cluster of the run's own, politely; its files stay until the end."""
+        ...
+
+    async def __aenter__(self) -> Self: ...
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+
+
+class LocalTarget:
+    """A cluster of processes on this machine; implements `Cluster`. `async with` starts and ends it.
+
+    Ended means: one of the run's own is stopped, and what was built for it is taken down; one that ran before stays.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        results: Path,
+        undo: UndoFile,
+        cluster: LocalCluster,
+        *,
+        brokers: int | None = None,
+        furnishings: Sequence[Furnishing] = (),
+    ) -> None:
+        """`brokers`: how many to start; None for a cluster that runs, which is then not ours."""
+        self.directory = directory
+        self.histories = results / HISTORIES
+        self.undo = undo
+        self.tps: tuple[TopicPartition, ...] = ()
+        #: The processes of the load, as they are now.
+        self.clients: Callable[[], Sequence[Process]] = tuple
+        self._cluster = cluster
+        self._brokers = brokers
+        self._furnishings = {each.need: each for each in furnishings}
+        self._unfurnished = dict[Need, str]()
+        self._ends = AsyncExitStack()
+        self._sight: ZooKeeperSight | None = None
+        # One thread: a LocalCluster is not for several.
+        self._starting = ThreadPoolExecutor(1, "chaos-starting")
+
+    # --- from start to end -------------------------------------------------------------------------------------
+
+    async def __aenter__(self) -> Self:
+        try:
+            if self._brokers is not None:
+                await self._furnish(self._brokers)
+                self._ends.push_async_callback(self.stop)
+                await self._run(lambda: self._cluster.start(self._brokers, settings=SETTINGS))
+            self._sight = ZooKeeperSight(self._state.zookeeper)
+        except BaseException:
+            await self._end()
+            raise
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._end()
+
+    async def _end(self) -> None:
+        if self._sight is not None:
+            sight, self._sight = self._sight, None
+            sight.close()
+        await self._ends.aclose()
+        self._starting.shutdown(wait=False)
+
+    async def _furnish(self, brokers: int) -> None:
+        """One that cannot be had is not there, and says why to whoever needs it."""
+        places: Mapping[str, Place] = {name: HERE for name in (ZOOKEEPER, *map(str, range(1, brokers + 1)))}
+        for need, furnishing in list(self._furnishings.items()):
+            if (missing := await asyncio.to_thread(furnishing.missing)) is not None:
+                self._unfurnished[need] = missing
+                del self._furnishings[need]
+                continue
+            self._ends.push_async_callback(furnishing.tear_down)
+            places = await furnishing.set_up(self.undo, self.directory, places)
+        self._cluster.places.update(places)
+
+    async def stop(self) -> None:
+        """Stops a cluster of the run's own, politely; its files stay until the end."""
+        if self.is_ours:
+            await self._run(self._cluster.stop)
+
+    async def _run(self, work: Callable[[], object]) -> None:
+        await asyncio.get_running_loop().run_in_executor(self._starting, work)
+
+    # --- what a fault may ask ----------------------------------------------------------------------------------
+
+    @property
+    def is_ours(self) -> bool:
+        return self._brokers is not None
+
+    @property
+    def _state(self) -> ClusterState:
+        return self._cluster.known_state()
+
+    @property
+    def broker_histories(self) -> Path | None:
+        """Where the brokers keep histories; None: they keep none."""
+        return self._cluster.histories
+
+    @property
+    def bootstrap_servers(self) -> str:
+        return self._state.bootstrap_servers
+
+    @property
+    def zookeeper_hosts(self) -> str | None:
+        return self._state.zookeeper
+
+    @property
+    def broker_ids(self) -> tuple[int, ...]:
+        return tuple(broker.broker_id for broker in self._state.brokers)
+
+    @property
+    def brokers(self) -> tuple[BrokerState, ...]:
+        """As they were started last."""
+        return self._state.brokers
+
+    @property
+    def session_timeout_ms(self) -> int:
+        return int(self._state.settings.get("zookeeper_session_timeout_ms", _SESSION_TIMEOUT_MS))
+
+    @property
+    def replica_lag_time_max_ms(self) -> int:
+        return int(self._state.settings.get("replica_lag_time_max_ms", _REPLICA_LAG_MS))
+
+    def lacks(self, need: Need) -> str | None:
+        """Why a need cannot be met here; None: it can."""
+        if need in (Need.NETWORK, Need.DISKS, Need.SHIM, Need.OWN) and not self.is_ours:
+            return "the cluster was not started by this run"
+        if need in (Need.NETWORK, Need.DISKS, Need.SHIM):
+            return None if need in self._furnishings else self._unfurnished.get(need, "nothing here makes it")
+        if need is Need.ROOT:
+            return None if os.geteuid() == 0 else "needs root"
+        if need is Need.ZOOKEEPER and self._state.embedded is None:
+            return "ZooKeeper is not the cluster's own"
+        return None
+
+    def furnishing(self, need: Need) -> Furnishing:
+        """The one that was set up for a need that is not lacking."""
+        return self._furnishings[need]
+
+    def place(self, name: str) -> Place:
+        """Of "zookeeper" or a broker ("1")."""
+        return self._cluster.places.get(name, HERE)
+
+    async def view(self) -> View:
+        """The cluster now; LocalError where ZooKeeper does not answer in time."""
+        if self._sight is None:
+            raise LocalError("the run is over")
+        return await self._sight.view(self.tps)
+
+    def broker_dir(self, broker_id: int) -> Path:
+        return self._cluster.broker_dir(broker_id)
+
+    def broker_log(self, broker_id: int) -> Path:
+        """What the broker says, as text."""
+        return self._cluster.log_file(broker_id)
+
+    def broker_process(self, broker_id: int) -> Process:
+        """Of the last start: it may have ended."""
+        process = self._cluster.broker_process(broker_id)
+        if process is None:
+            raise LocalError(f"broker {broker_id} was stopped by somebody else")
+        return process
+
+    async def start_broker(self, broker_id: int) -> None:
+        """Starts a broker that does not run, and waits until it is registered. Nothing where it runs."""
+        if not self.broker_process(broker_id).running:
+            await self._run(lambda: self._cluster.start_broker(broker_id))
+
+    async def launch_broker(self, broker_id: int) -> Process:
+        """Starts a broker that does not run, without waiting for anything."""
+        await self._run(lambda: self._cluster.launch_broker(broker_id))
+        return self.broker_process(broker_id)
+
+    def zookeeper_process(self) -> Process:
+        """LocalError where there is none of the cluster's own."""
+        embedded = self._state.embedded
+        if embedded is None or embedded.process is None:
+            raise LocalError("the cluster has no ZooKeeper of its own")
+        return embedded.process
+
+    async def start_zookeeper(self) -> None:
+        """Starts ZooKeeper where it does not run, and waits until it serves."""
+        await self._run(self._cluster.start_zookeeper)
+
+    def client_processes(self) -> Sequence[Process]:
+        """The clients that may be killed; each is replaced by a new one."""
+        return self.clients()
+
+
+def own_cluster(
+    directory: Path, results: Path, brokers: int, undo: UndoFile, furnishings: Sequence[Furnishing]
+) -> LocalTarget:
+    """A cluster that lies in the run's directory, and whose brokers keep histories among the results."""
+    cluster = LocalCluster(directory / CLUSTER, home=directory / "home", histories=results / HISTORIES)
+    return LocalTarget(directory, results, undo, cluster, brokers=brokers, furnishings=furnishings)
+
+
+def running_cluster(directory: Path, results: Path, data_dir: Path, undo: UndoFile) -> LocalTarget:
+    """One that `tidelog up` started and that runs; LocalError where it does not."""
+    cluster = LocalCluster(data_dir)
+    if not all(broker.running for broker in cluster.known_state().brokers):
+        raise LocalError(f"not every broker of the cluster in {data_dir} runs: start it with tidelog up")
+    return LocalTarget(directory, results, undo, cluster)

@@ -1,0 +1,115 @@
+"""What faults do to ZooKeeper, through kazoo: they end somebody's session, as the server itself would when it has heard
+nothing for too long, remove and write nodes, and fill its log.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+
+from kazoo.client import KazooClient
+from kazoo.exceptions import KazooException
+from kazoo.handlers.threading import KazooTimeoutError
+
+from tidelog.errors import LocalError
+
+_EXPIRED_S, _ATTEMPT_S = 20.0, 3.0
+_GONE_S = 1.0
+_LOOK_EVERY_S = 0.01
+_FILLER_BYTES, _MOST_BYTES = 100_000, 12 << 20
+_LOGGER = logging.getLogger("verify.chaos.targets.sessions")
+#: kazoo says every lost connection, and here connections are lost on purpose.
+_LOGGER.setLevel(logging.CRITICAL)
+
+
+def expire(hosts: str, registration: str) -> int:
+    """Ends the session that owns this ephemeral node: a second client takes it over by its id and password, and closes
+    it. Returns the node's czxid; LocalError where there is no such node, or the session is still there in the end.
+
+    The owner may take its session back in between; then it is tried again. Blocks.
+    """
+    deadline = time.monotonic() + _EXPIRED_S
+    try:
+        with _connected(hosts, _EXPIRED_S) as client:
+            stat = client.exists(registration)
+            if stat is None or not stat.ephemeralOwner:
+                raise LocalError(f"{registration} is not registered in ZooKeeper")
+            czxid, session = int(stat.czxid), int(stat.ephemeralOwner)
+
+            def is_gone() -> bool:
+                found = client.exists(registration)
+                return found is None or found.czxid != czxid
+
+            while not is_gone():
+                if time.monotonic() >= deadline:
+                    raise LocalError(f"the session of {registration} did not end within {_EXPIRED_S:g} s")
+                _close(hosts, session)
+                until = time.monotonic() + _GONE_S
+                while not is_gone() and time.monotonic() < until:
+                    time.sleep(_LOOK_EVERY_S)
+            return czxid
+    except (KazooException, KazooTimeoutError) as error:
+        raise LocalError(f"ZooKeeper does not answer: {type(error).__name__}") from None
+
+
+def delete(hosts: str, path: str) -> None:
+    """Removes one node; LocalError where it is not there, or ZooKeeper does not answer. Blocks."""
+    try:
+        with _connected(hosts) as client:
+            client.delete(path)
+    except (KazooException, KazooTimeoutError) as error:
+        raise LocalError(f"{path} cannot be removed: {type(error).__name__}") from None
+
+
+def write(hosts: str, path: str, data: bytes) -> None:
+    """Gives a node that is there other data; LocalError as above. Blocks."""
+    try:
+        with _connected(hosts) as client:
+            client.set(path, data)
+    except (KazooException, KazooTimeoutError) as error:
+        raise LocalError(f"{path} cannot be written: {type(error).__name__}") from None
+
+
+def write_until_refused(hosts: str) -> None:
+    """Fills ZooKeeper's log with nodes that go with our session, until it takes no more. Blocks for seconds at most."""
+    with suppress(KazooException, KazooTimeoutError), _connected(hosts) as client:
+        for _ in range(_MOST_BYTES // _FILLER_BYTES):
+            filler = client.create_async("/filler-", bytes(_FILLER_BYTES), ephemeral=True, sequence=True)
+            filler.get(timeout=_GONE_S)
+
+
+def session_password(session_id: int) -> bytes:
+    """What ZooKeeper gives a session as its password: the first 16 bytes of Java's Random, seeded from the id."""
+    mask = (1 << 48) - 1
+    state = ((session_id ^ 0xB3415C00) ^ 0x5DEECE66D) & mask
+    password = b""
+    for _ in range(4):
+        state = (state * 0x5DEECE66D + 0xB) & mask
+        password += ((state >> 16) & 0xFFFFFFFF).to_bytes(4, "little")
+    return password
+
+
+def _close(hosts: str, session: int) -> None:
+    thief = _client(hosts, (session, session_password(session)))
+    with suppress(KazooTimeoutError):  # both want it, and neither has it for long
+        thief.start(timeout=_ATTEMPT_S)
+    thief.stop()
+    thief.close()
+
+
+@contextmanager
+def _connected(hosts: str, timeout_s: float = _ATTEMPT_S) -> Iterator[KazooClient]:
+    """KazooTimeoutError where nobody answers."""
+    client = _client(hosts)
+    try:
+        client.start(timeout=timeout_s)
+        yield client
+    finally:
+        client.stop()
+        client.close()
+
+
+def _client(hosts: str, client_id: tuple[int, bytes] | None = None) -> KazooClient:
+    return KazooClient(hosts, timeout=5, client_id=client_id, logger=_LOGGER)

@@ -1,0 +1,110 @@
+"""What a run has changed on the machine, written down before it changes it, so that somebody can put it back.
+
+`undo.jsonl` is only appended to. An entry is `{"id":7,"run":["umount","-l",…]}`, `{"id":8,"continue":[pid,birth]}` or
+`{"id":9,"remove":path}`; `{"done":7}` says that it was put back. What is not done is undone last first, by the run
+itself at its end, or by the next one where this one was killed (`verify.chaos.run_directory`).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from signal import SIGCONT
+from typing import Any
+
+from tidelog.local.processes.process import Process
+
+UNDO_FILE = "undo.jsonl"
+_COMMAND_S = 20.0
+
+
+class UndoFile:
+    """The log of one run's directory. Use it from one thread at a time."""
+
+    def __init__(self, directory: Path) -> None:
+        self.path = directory / UNDO_FILE
+        self._open = dict(_read(self.path))
+        self._next_id = max(self._open, default=-1) + 1
+
+    def to_run(self, *command: str) -> Callable[[], None]:
+        """`command` puts it back; it must do no harm where there is nothing to put back."""
+        return self._add({"run": list(command)})
+
+    def to_continue(self, process: Process) -> Callable[[], None]:
+        """SIGCONT for a process about to be stopped, if it is still the same one by then."""
+        return self._add({"continue": [process.pid, process.birth]})
+
+    def to_remove(self, path: Path) -> Callable[[], None]:
+        """A file about to be made."""
+        return self._add({"remove": str(path)})
+
+    @property
+    def pending(self) -> bool:
+        """Whether anything is left to undo."""
+        return bool(self._open)
+
+    def perform(self) -> list[str]:
+        """Undoes what is not done; returns what could not be undone, each in one line, and tries no entry twice."""
+        failures = []
+        for number, entry in sorted(self._open.items(), reverse=True):
+            try:
+                _undo(entry)
+            except (OSError, subprocess.SubprocessError) as error:
+                failures.append(f"{json.dumps(entry, ensure_ascii=False)}: {_in_a_line(error)}")
+            self._done(number)
+        return failures
+
+    def _add(self, entry: dict[str, Any]) -> Callable[[], None]:
+        number, self._next_id = self._next_id, self._next_id + 1
+        self._append({"id": number, **entry})
+        self._open[number] = entry
+        return lambda: self._done(number)
+
+    def _done(self, number: int) -> None:
+        if self._open.pop(number, None) is not None:
+            self._append({"done": number})
+
+    def _append(self, line: dict[str, Any]) -> None:
+        # One write, so that a killed tool leaves whole lines.
+        descriptor = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+        try:
+            os.write(descriptor, json.dumps(line, ensure_ascii=False).encode() + b"\n")
+        finally:
+            os.close(descriptor)
+
+
+def _read(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Entries that are not done. A line that is none was cut off by the end of the machine: it is passed over."""
+    entries: dict[int, dict[str, Any]] = {}
+    try:
+        lines = path.read_bytes().splitlines()
+    except FileNotFoundError:
+        return
+    for line in lines:
+        try:
+            entry = json.loads(line)
+            if "done" in entry:
+                entries.pop(entry["done"], None)
+            else:
+                entries[entry.pop("id")] = entry
+        except (ValueError, KeyError, TypeError, AttributeError):
+            continue
+    yield from entries.items()
+
+
+def _undo(entry: dict[str, Any]) -> None:
+    if command := entry.get("run"):
+        subprocess.run(command, check=True, capture_output=True, timeout=_COMMAND_S, stdin=subprocess.DEVNULL)
+    elif process := entry.get("continue"):
+        Process(process[0], process[1]).signal(SIGCONT)
+    elif path := entry.get("remove"):
+        Path(path).unlink(missing_ok=True)
+
+
+def _in_a_line(error: OSError | subprocess.SubprocessError) -> str:
+    if isinstance(error, subprocess.CalledProcessError) and error.stderr:
+        return " ".join(error.stderr.decode(errors="replace").split())
+    return " ".join(str(error).split())

@@ -1,0 +1,145 @@
+"""The load of a run: its topics, and the processes that its clients live in."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from tidelog.aio import Admin
+from tidelog.errors import LocalError, TopicAlreadyExistsError
+from tidelog.local.broker import broker_environment
+from tidelog.local.processes.process import Process
+from verify.chaos.load import Load, Part
+from verify.checker.run_directory import write_compacted
+
+DIRECTORY = "clients"
+_LOOK_AGAIN_S = 0.1
+#: What clients may take to end, above what their last operations may.
+_END_S = 10.0
+#: Where processes end by themselves so often, others would do no better.
+_MOST_FAILURES = 5
+#: Of what a process printed before it ended by itself.
+_LAST_WORDS = 2_000
+
+
+def replicas_of(brokers: int) -> int:
+    """How many each of the load's partitions has in a cluster of so many brokers."""
+    return min(3, brokers)
+
+
+async def create_topics(servers: str, load: Load, brokers: int, timeout_ms: int = 60_000) -> None:
+    """The load's topics. Those that exist stay."""
+    async with Admin(servers, client_id="workload") as admin:
+        for topic in load.topics:
+            with suppress(TopicAlreadyExistsError):
+                await admin.create_topics([topic.new_topic(replicas_of(brokers))], timeout_ms)
+
+
+@dataclass(slots=True)
+class _Child:
+    process: Process
+    life: int
+    output: Path
+
+
+class Workload:
+    """The client processes, from `async with` to its end, each of which may be killed: another takes its place.
+
+    Their histories lie in the run's directory, and so does what they print (`clients/NAME.LIFE.log`).
+    """
+
+    def __init__(self, directory: Path, servers: str, load: Load, *, seed: int = 0) -> None:
+        self.load = load
+        self._directory = directory.resolve()
+        self._servers = servers
+        self._seed = seed
+        self._children: list[_Child] = []
+        self._watching: asyncio.Task[None] | None = None
+        #: How often a process ended that nobody had killed, with its last words.
+        self.failures: list[str] = []
+        #: How often one was killed, and replaced.
+        self.replaced = 0
+
+    async def __aenter__(self) -> Self:
+        (self._directory / DIRECTORY).mkdir(parents=True, exist_ok=True)
+        write_compacted(self._directory, [topic.name for topic in self.load.topics if topic.is_compacted])
+        try:
+            self._children = [self._start(number, 0) for number in range(self.load.processes)]
+        except BaseException:
+            await self.stop()
+            raise
+        self._watching = asyncio.create_task(self._watch())
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.stop()
+
+    @property
+    def processes(self) -> Sequence[Process]:
+        """Those of now."""
+        return [child.process for child in self._children]
+
+    @property
+    def left_out(self) -> int:
+        """Records that were not sent since a client process had not enough of this machine."""
+        logs = (self._directory / DIRECTORY).glob("*.log")
+        lines = [line.split() for log in logs for line in log.read_text(errors="replace").splitlines()]
+        return sum(int(words[3]) for words in lines if words[1:3] == ["left", "out"])
+
+    async def stop(self) -> None:
+        """Lets what was sent have its outcome, and ends the processes; kills what takes too long, as a failure."""
+        if self._watching is not None:
+            self._watching.cancel()
+            await asyncio.wait({self._watching})
+            self._watching = None
+        children, self._children = self._children, []
+        for child in children:
+            child.process.signal(signal.SIGCONT)
+            child.process.signal(signal.SIGTERM)
+        deadline = asyncio.get_running_loop().time() + self.load.delivery_timeout_ms / 1000 + _END_S
+        for number, child in enumerate(children):
+            left_s = max(0.0, deadline - asyncio.get_running_loop().time())
+            if not await asyncio.to_thread(child.process.wait, int(left_s * 1000)):
+                child.process.signal(signal.SIGKILL)
+                await asyncio.to_thread(child.process.wait, 10_000)
+                self._failed(number, child, "did not end in time")
+            elif child.process.exit_status not in (0, -signal.SIGKILL) and len(self.failures) < _MOST_FAILURES:
+                self._failed(number, child, f"ended with status {child.process.exit_status}")
+
+    async def _watch(self) -> None:
+        while True:
+            await asyncio.sleep(_LOOK_AGAIN_S)
+            for number, child in enumerate(self._children):
+                if child.process.running or len(self.failures) >= _MOST_FAILURES:
+                    continue
+                if child.process.exit_status == -signal.SIGKILL:
+                    self.replaced += 1
+                else:
+                    self._failed(number, child, f"ended with status {child.process.exit_status}")
+                self._children[number] = self._start(number, child.life + 1)
+
+    def _start(self, number: int, life: int) -> _Child:
+        directory = self._directory / DIRECTORY
+        part = Part(self.load, self._servers, str(self._directory), number, life, self._seed)
+        path = directory / f"clients-{number}.json"
+        path.write_text(part.to_json())
+        output = directory / f"clients-{number}.{life}.log"
+        command = [sys.executable, "-P", "-m", "verify.chaos.clients", str(path)]
+        try:
+            process = Process.spawn(command, output=output, directory=directory, environment=broker_environment())
+        except OSError as error:
+            raise LocalError(f"a client process cannot be started: {error}") from None
+        return _Child(process, life, output)
+
+    def _failed(self, number: int, child: _Child, what: str) -> None:
+        words = child.output.read_text(errors="replace")[-_LAST_WORDS:]
+        self.failures.append(f"clients-{number} {what}: {words}")

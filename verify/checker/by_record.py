@@ -1,0 +1,100 @@
+"""A number of each record, by its id.
+
+Producers count their records, so that ids come in runs. A dict of ints costs a look-up and a hundred bytes a record;
+here a run is one copy of memory, and a record eight bytes of a page.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterator
+from typing import Final
+
+from tidelog.history.columns import Column, as_array
+
+#: Stands where there is no number: no moment and no offset is that.
+ABSENT: Final = -1 << 63
+
+#: A page is small, for ids that lie far apart are right, too.
+_BITS: Final = 8
+_SIZE: Final = 1 << _BITS
+_EMPTY: Final = array("q", [ABSENT]) * _SIZE
+
+
+class ByRecord:
+    """Runs are known by being ranges (`columns.consecutive`); other columns cost a step a record."""
+
+    __slots__ = ("_pages",)
+
+    def __init__(self) -> None:
+        self._pages: dict[int, array[int]] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._pages)
+
+    def __contains__(self, record_id: int) -> bool:
+        return self.get(record_id) is not None
+
+    def __getitem__(self, record_id: int) -> int:
+        page = self._pages.get(record_id >> _BITS, _EMPTY)
+        return page[record_id % _SIZE]
+
+    def get(self, record_id: int) -> int | None:
+        number = self[record_id]
+        return None if number == ABSENT else number
+
+    def items(self) -> Iterator[tuple[int, int]]:
+        """(id, number), in the order of the ids where they were told in it."""
+        for key, page in self._pages.items():
+            if page != _EMPTY:
+                for record_id, number in enumerate(page, key << _BITS):
+                    if number != ABSENT:
+                        yield record_id, number
+
+    def put(self, ids: Column, numbers: Column) -> None:
+        """As many of the one as of the other."""
+        if isinstance(ids, range):
+            numbers = as_array(numbers)
+            for key, places, part in _on_pages(ids):
+                self._page(key)[places] = numbers[part]
+        else:
+            for record_id, number in zip(ids, numbers, strict=True):
+                self._page(record_id >> _BITS)[record_id % _SIZE] = number
+
+    def numbers(self, ids: Column) -> array[int]:
+        """Of each of these; `ABSENT` where there is none."""
+        pages = self._pages
+        if not isinstance(ids, range):
+            return array("q", [pages.get(each >> _BITS, _EMPTY)[each % _SIZE] for each in ids])
+        found = array("q")
+        for key, places, _ in _on_pages(ids):
+            found += pages.get(key, _EMPTY)[places]
+        return found
+
+    def has_all(self, ids: Column) -> bool:
+        return ABSENT not in self.numbers(ids)
+
+    def has_any(self, ids: Column) -> bool:
+        return self.numbers(ids).count(ABSENT) < len(ids)
+
+    def take(self, ids: Column) -> array[int]:
+        """The same as `numbers`, which are gone afterwards."""
+        found = self.numbers(ids)
+        self.put(ids, array("q", [ABSENT]) * len(ids))
+        return found
+
+    def _page(self, key: int) -> array[int]:
+        page = self._pages.get(key)
+        if page is None:
+            page = self._pages[key] = _EMPTY[:]
+        return page
+
+
+def _on_pages(ids: range) -> Iterator[tuple[int, slice, slice]]:
+    """A run as its parts on one page each: the page's key, the places on it, and those in the run."""
+    start = ids.start
+    while start < ids.stop:
+        first, done = start % _SIZE, start - ids.start
+        count = min(_SIZE - first, ids.stop - start)
+        yield start >> _BITS, slice(first, first + count), slice(done, done + count)
+        start += count

@@ -1,0 +1,151 @@
+"""The checker: takes events, answers at any time what has been violated so far, and gives the verdict at the end."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from typing import Final
+
+from tidelog.history.broker_events import Ack, BecomeFollower, BecomeLeader, HighWatermark
+from tidelog.history.events import Event, Header
+from tidelog.history.operations import (
+    LatestOk,
+    ProduceFailed,
+    ProduceInvoked,
+    ProduceOk,
+    Read,
+    TrimInvoked,
+    TrimOk,
+    TrimUnknown,
+)
+from verify.checker.facts import Facts, PartitionFacts, Source
+from verify.checker.findings import Finding
+from verify.checker.invariant import Ending, Handler, Invariant
+from verify.checker.invariants.brokers.availability import Availability
+from verify.checker.invariants.brokers.committed_offsets import CommittedOffsets
+from verify.checker.invariants.brokers.in_sync import InSyncReplicas
+from verify.checker.invariants.brokers.leadership import Leadership
+from verify.checker.invariants.brokers.replicas import EpochsRise, SameReplicas
+from verify.checker.invariants.brokers.resource_leaks import Hygiene
+from verify.checker.invariants.brokers.staleness import NoReplays
+from verify.checker.invariants.brokers.watermarks import HighWatermarks
+from verify.checker.invariants.records.acknowledgements import Acknowledged, LeaderCompleteness
+from verify.checker.invariants.records.agreement import NoPhantoms, OneOffsetARecord, OneRecordAnOffset
+from verify.checker.invariants.records.ends import Ends
+from verify.checker.invariants.records.last_values import LastValues
+from verify.checker.invariants.records.lookup_history import LookUps
+from verify.checker.invariants.records.operation_outcomes import Honesty
+from verify.checker.invariants.records.order import ProducerOrder, RealTimeOrder
+from verify.checker.invariants.records.reads import BelowHighWatermark, Contiguity, NoDirtyReads
+from verify.checker.verdict import Row, Verdict
+
+INVARIANTS: Final[Sequence[type[Invariant]]] = (
+    Acknowledged,
+    OneRecordAnOffset,
+    OneOffsetARecord,
+    NoPhantoms,
+    RealTimeOrder,
+    ProducerOrder,
+    Contiguity,
+    Ends,
+    NoDirtyReads,
+    BelowHighWatermark,
+    HighWatermarks,
+    Leadership,
+    LeaderCompleteness,
+    InSyncReplicas,
+    SameReplicas,
+    EpochsRise,
+    CommittedOffsets,
+    LookUps,
+    Availability,
+    NoReplays,
+    Hygiene,
+    Honesty,
+    LastValues,
+)
+
+
+class Checker:
+    """Begin each life of each writer, tell its events, ask for violations now and then, conclude once.
+
+    Events may come in any order while nothing is asked. Who asks in between tells them in the order in which they ended
+    (an event's `t` or `t1`); then each question costs what was told since the last one, times a logarithm. `compacted`
+    are the topics whose logs may have gaps, which only who asks needs to tell before the end (`Ending.compacted`).
+    """
+
+    def __init__(self, compacted: frozenset[str] = frozenset()) -> None:
+        self.facts = Facts(compacted)
+        self._invariants = [each(self.facts) for each in INVARIANTS]
+        self._lives: Counter[str] = Counter()
+        self._told = [0] * len(self._invariants)
+        facts = self.facts
+        handlers: dict[type, list[Handler]] = defaultdict(list)
+        handlers |= {
+            ProduceInvoked: [facts.invoked],
+            ProduceOk: [facts.acknowledged],
+            ProduceFailed: [facts.failed],
+            Read: [facts.read],
+            LatestOk: [facts.told_latest],
+            TrimInvoked: [facts.trim_invoked],
+            TrimOk: [facts.trimmed],
+            TrimUnknown: [facts.maybe_trimmed],
+            Ack: [facts.replicated],
+            BecomeLeader: [facts.led],
+            BecomeFollower: [facts.followed],
+            HighWatermark: [facts.high_watermark],
+        }
+        for invariant in self._invariants:
+            for kind, handler in invariant.handlers().items():
+                handlers[kind].append(handler)
+        self._handlers: dict[type, list[Handler]] = handlers
+
+    def begin(self, header: Header) -> Source:
+        """A life of a client or broker begins: the first, or a further one of the same name."""
+        source = Source(header, self._lives[header.name])
+        self._lives[header.name] += 1
+        self.facts.begun(source)
+        return source
+
+    def take(self, source: Source, event: Event) -> None:
+        """Its columns must not change afterwards."""
+        for handler in self._handlers.get(type(event), ()):
+            handler(source, event)
+
+    def new_findings(self) -> Sequence[Finding]:
+        """The violations that have come to light since the last time, of the invariants that need no final log."""
+        found: list[Finding] = []
+        for index, invariant in enumerate(self._invariants):
+            invariant.examine()
+            findings = invariant.tally.findings
+            if len(findings) > self._told[index]:
+                found += findings[self._told[index] :]
+                self._told[index] = len(findings)
+        return found
+
+    def conclude(self, ending: Ending) -> Verdict:
+        """The verdict on all that was told. Nothing can be told or asked afterwards."""
+        for tp in ending.logs:
+            log = ending.log(tp)
+            if log is not None:
+                facts = self.facts.of(tp)
+                facts.final = log
+                facts.sightings.see(log.offsets, log.ids)
+        rows, findings = [], []
+        for invariant in self._invariants:
+            invariant.conclude(ending)
+            tally = invariant.tally
+            rows.append(Row(invariant.key, invariant.name, tally.observations, tally.violations))
+            findings += tally.findings
+        told = (facts for facts in self.facts.partitions.values() if facts.produces or facts.reads)
+        by_files = any(ending.replicas(tp) for tp in ending.logs)
+        return Verdict(rows, findings, sorted(facts.tp for facts in told if _lacks_logs(facts, ending, by_files)))
+
+
+def _lacks_logs(facts: PartitionFacts, ending: Ending, by_files: bool) -> bool:
+    """No final log is there; or one of a replica's is missing, where any replicas' logs were read: what it holds is not
+    known either.
+    """
+    there = {log.broker for log in ending.replicas(facts.tp)}
+    _, replicas = facts.replicas
+    return ending.log(facts.tp) is None or (by_files and not there.issuperset(map(str, replicas)))

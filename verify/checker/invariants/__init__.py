@@ -1,0 +1,1 @@
+"""The invariants of the checker, one file for each kind of promise."""

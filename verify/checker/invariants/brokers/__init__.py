@@ -1,0 +1,1 @@
+"""Invariants of brokers: ISR, leadership, high watermarks, committed offsets, availability and resources."""

@@ -1,0 +1,231 @@
+"""I17: a group's committed offset is a register, of its generation alone, and each partition has one owner.
+
+Whoever commits must raise a partition's offset from commit to commit and never use a value twice for two purposes; then
+the values alone tell which commit a reader saw, and no search is needed: two sorted lists a partition, O(m log m) for m
+events. Who commits how far it has read a log has to go back where an unclean election took records away: only there is
+the last commit searched for. Times are of one clock, in any unit.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TypeAlias
+
+from tidelog.frozen_dataclass import frozen
+from tidelog.history.broker_events import BecomeLeader
+from tidelog.history.group_operations import Assigned, CommitFailed, CommitInvoked, CommitOk, CommittedOk, CommitUnknown
+from tidelog.model import TopicPartition
+from verify.checker.facts import Facts, Source
+from verify.checker.findings import seconds
+from verify.checker.invariant import Ending, Handler, Invariant
+from verify.checker.timeline import RunningMax
+
+Attempt: TypeAlias = CommitOk | CommitFailed | CommitUnknown
+
+
+@frozen
+class Broken:
+    """What may not have been, and those who saw it."""
+
+    tp: TopicPartition
+    says: str
+    operations: Sequence[Attempt | CommittedOk | Assigned]
+
+
+class Register:
+    """The committed offset of one group and partition."""
+
+    def __init__(self) -> None:
+        self._promised = RunningMax()
+        self._shown = RunningMax()
+        self._attempts: list[Attempt] = []
+        #: Each value that was ever asked for, and when.
+        self._begun: list[tuple[int, int]] = []
+        self._fetches: list[CommittedOk] = []
+        #: When a value was asked for first, by an attempt that was not refused.
+        self._first_asked: dict[int, float] = {}
+
+    def begin(self, invoked: CommitInvoked) -> None:
+        self._begun.append((invoked.offset, invoked.t))
+
+    def commit(self, attempt: Attempt) -> None:
+        self._attempts.append(attempt)
+        if isinstance(attempt, CommitOk):
+            self._promised.add(attempt.t1, attempt.offset)
+        if not isinstance(attempt, CommitFailed):
+            asked = self._first_asked.get(attempt.offset, math.inf)
+            self._first_asked[attempt.offset] = min(attempt.t0, asked)
+
+    def fetch(self, fetch: CommittedOk) -> None:
+        self._fetches.append(fetch)
+        self._shown.add(fetch.t1, fetch.offset)
+
+    def bears_on(self, fetch: CommittedOk) -> bool:
+        """Whether some commit does: until there was one nothing is known of a fetch that sees none."""
+        return fetch.offset >= 0 or self._promised.before(fetch.t0) is not None
+
+    def went_back(self, fetch: CommittedOk, losses: Iterable[tuple[int, int]]) -> Iterator[Broken]:
+        """A fetch sees at least what was committed, and what any other fetch has seen, before it was asked for.
+
+        `losses`: the log's end, and when, wherever a leader began with less than was committed to the log.
+        """
+        least, seen = self._promised.before(fetch.t0), self._shown.before(fetch.t0)
+        most = max((each for each in (least, seen) if each is not None), default=-1)
+        if fetch.offset >= most or self._had_to_go_back(fetch, most, losses):
+            return
+        here = f"{fetch.group}'s committed offset was read as {fetch.offset}"
+        if least is not None and fetch.offset < least:
+            yield Broken(fetch.tp, f"{here}, after {least} was committed", (self._commit_of(least), fetch))
+        else:
+            earlier = next(each for each in self._fetches if each.offset == seen and each.t1 < fetch.t0)
+            yield Broken(fetch.tp, f"{here}, after {seen} was read", (earlier, fetch))
+
+    def _had_to_go_back(self, fetch: CommittedOk, most: int, losses: Iterable[tuple[int, int]]) -> bool:
+        """Who reads a log that lost records begins anew, and commits less than before. What counts from then on is the
+        last commit that was acknowledged before the fetch, or one that was begun since.
+        """
+        lost = min((t for end, t in losses if end < most), default=math.inf)
+        commits = (each.t0 for each in self._attempts if isinstance(each, CommitOk) and each.t1 < fetch.t0)
+        since = max((lost, *commits))
+        return any(offset == fetch.offset and since <= t < fetch.t1 for offset, t in self._begun)
+
+    def out_of_nothing(self) -> Iterator[Broken]:
+        """Nor does it see what nobody had asked for by its end, or what was refused: for when all commits are known."""
+        ended = {attempt.offset for attempt in self._attempts}
+        never_ended: dict[int, float] = {}
+        for offset, t in self._begun:
+            if offset not in ended:
+                never_ended.setdefault(offset, t)
+        for fetch in self._fetches:
+            asked = min(self._first_asked.get(fetch.offset, math.inf), never_ended.get(fetch.offset, math.inf))
+            if fetch.offset >= 0 and asked > fetch.t1:
+                refused = [each for each in self._attempts if each.offset == fetch.offset]
+                here = f"{fetch.group}'s committed offset was read as {fetch.offset}"
+                yield Broken(fetch.tp, f"{here}, and nobody had committed it", (*refused, fetch))
+
+    def _commit_of(self, offset: int) -> CommitOk:
+        return next(each for each in self._attempts if each.offset == offset and isinstance(each, CommitOk))
+
+
+class Generations:
+    """The generations of groups, as members were told of them.
+
+    A generation is over when a later one has been assigned to anybody: one that was announced and never assigned may
+    come again, under the same number, from a coordinator that never heard of it.
+    """
+
+    def __init__(self) -> None:
+        self._begun: dict[str, RunningMax] = {}
+        self._owner: dict[tuple[str, int, TopicPartition], Assigned] = {}
+
+    def assign(self, assigned: Assigned) -> Iterator[Broken]:
+        """Yields the partitions that another member was told to own in the same generation."""
+        self._begun.setdefault(assigned.group, RunningMax()).add(assigned.t, assigned.generation)
+        for tp in sorted(assigned.tps):
+            first = self._owner.setdefault((assigned.group, assigned.generation, tp), assigned)
+            if first.member != assigned.member:
+                both = f"{first.member} and {assigned.member} own it in generation {assigned.generation}"
+                yield Broken(tp, f"{assigned.group}: {both}", (first, assigned))
+
+    def fence(self, commit: CommitOk) -> Iterator[Broken]:
+        """Yields a commit of a generation that was over before it was begun, although it was accepted."""
+        if commit.generation < 0 or commit.group not in self._begun:
+            return
+        current = self._begun[commit.group].before(commit.t0)
+        if current is not None and commit.generation < current:
+            says = f"{commit.offset} of generation {commit.generation} was accepted in generation {current}"
+            later = [each for each in self._owner.values() if (each.group, each.generation) == (commit.group, current)]
+            yield Broken(commit.tp, f"{commit.group}: {says}", (*later[:1], commit))
+
+
+class CommittedOffsets(Invariant):
+    """I17. A reader that sees a value before it was asked for is found at the end only, when all commits are known.
+
+    Observed are fetches: a commit that nobody asks for afterwards may have been lost.
+    """
+
+    key, name = "I17", "committed offsets are registers"
+
+    def __init__(self, facts: Facts) -> None:
+        super().__init__(facts)
+        self._registers: dict[tuple[str, TopicPartition], Register] = defaultdict(Register)
+        self._generations = Generations()
+        self._new_attempts: list[Attempt] = []
+        self._new_fetches: list[CommittedOk] = []
+        self._led: dict[TopicPartition, list[BecomeLeader]] = defaultdict(list)
+
+    def handlers(self) -> Mapping[type, Handler]:
+        return {
+            CommitInvoked: self._commit_invoked,
+            CommitOk: self._attempted,
+            CommitFailed: self._attempted,
+            CommitUnknown: self._attempted,
+            CommittedOk: self._fetched,
+            Assigned: self._assigned,
+            BecomeLeader: self._leads,
+        }
+
+    def _commit_invoked(self, _source: Source, event: CommitInvoked) -> None:
+        self._registers[event.group, event.tp].begin(event)
+
+    def _attempted(self, _source: Source, event: Attempt) -> None:
+        self._registers[event.group, event.tp].commit(event)
+        self._new_attempts.append(event)
+
+    def _fetched(self, _source: Source, event: CommittedOk) -> None:
+        self._registers[event.group, event.tp].fetch(event)
+        self._new_fetches.append(event)
+
+    def _assigned(self, _source: Source, event: Assigned) -> None:
+        self._tell(self._generations.assign(event))
+
+    def _leads(self, _source: Source, event: BecomeLeader) -> None:
+        self._led[event.tp].append(event)
+
+    def _losses(self, tp: TopicPartition) -> Iterator[tuple[int, int]]:
+        """Unclean elections."""
+        committed = self.facts.of(tp).high_watermarks
+        for event in self._led[tp]:
+            if event.leo < (committed.before(event.t) or 0):
+                yield event.leo, event.t
+
+    def examine(self) -> None:
+        attempts, self._new_attempts = self._new_attempts, []
+        fetches, self._new_fetches = self._new_fetches, []
+        for attempt in attempts:
+            if isinstance(attempt, CommitOk):
+                self._tell(self._generations.fence(attempt))
+        for fetch in fetches:
+            register = self._registers[fetch.group, fetch.tp]
+            self.tally.observations += register.bears_on(fetch)
+            self._tell(register.went_back(fetch, self._losses(fetch.tp)))
+
+    def conclude(self, ending: Ending) -> None:
+        self.examine()
+        for register in self._registers.values():
+            self._tell(register.out_of_nothing())
+
+    def _tell(self, found: Iterator[Broken]) -> None:
+        for broken in found:
+            if not self.only_counted():
+                t = _moment(broken.operations[-1])
+                self.violated(broken.tp, t, broken.says, *map(_story, broken.operations))
+
+
+def _moment(operation: Attempt | CommittedOk | Assigned) -> int:
+    return operation.t if isinstance(operation, Assigned) else operation.t1
+
+
+def _story(operation: Attempt | CommittedOk | Assigned) -> str:
+    """As proof."""
+    if isinstance(operation, Assigned):
+        tps = ", ".join(map(str, sorted(operation.tps)))
+        who = f"{operation.member} of {operation.group}"
+        return f"{who} was assigned {tps} in generation {operation.generation} at {seconds(operation.t)}"
+    here = f"{operation.group} {operation.tp}, {seconds(operation.t0)}–{seconds(operation.t1)}"
+    if isinstance(operation, CommittedOk):
+        return f"committed offset read of {here}: {operation.offset}"
+    error = "ok" if isinstance(operation, CommitOk) else operation.error
+    return f"commit to {here}, generation {operation.generation}: {operation.offset}, {error}"

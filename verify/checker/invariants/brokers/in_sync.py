@@ -1,0 +1,95 @@
+"""I14: an acknowledgement to acks=all stands on enough replicas that have it."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+from tidelog.history.broker_events import Ack, BecomeLeader, Broker, Registered
+from tidelog.model import TopicPartition
+from verify.checker.facts import Facts, Source
+from verify.checker.findings import seconds
+from verify.checker.invariant import Ending, Handler, Invariant
+
+
+class _Untold(NamedTuple):
+    """An acknowledgement by a leader that did not know the log end of a member of its maximal ISR.
+
+    since   when it began to lead in that epoch
+    """
+
+    source: Source
+    ack: Ack
+    member: int
+    since: int
+
+
+class InSyncReplicas(Invariant):
+    """I14: at each acknowledgement the confirmed ISR is large enough, the maximal ISR (with those pending) has it all.
+
+    Its leader is a member, and all members are replicas. A member whose log end is not known has what was committed
+    when the leader's epoch began, of which a retry is acknowledged again; or it has registered anew, and had it before.
+    The leader may hear of that before the broker writes it down, so that it is asked for in the end.
+    """
+
+    key, name = "I14", "acknowledged by enough replicas"
+
+    def __init__(self, facts: Facts) -> None:
+        super().__init__(facts)
+        #: Of each life that leads: since when, and with which high watermark it began.
+        self._began: dict[tuple[Source, TopicPartition, int], tuple[int, int]] = {}
+        self._registered: dict[int, int] = defaultdict(int)
+        self._untold: list[_Untold] = []
+
+    def handlers(self) -> Mapping[type, Handler]:
+        return {Ack: self._acknowledged, BecomeLeader: self._leads, Registered: self._registers}
+
+    def _leads(self, source: Source, event: BecomeLeader) -> None:
+        self._began[source, event.tp, event.epoch] = event.t, event.hw
+
+    def _registers(self, source: Source, event: Registered) -> None:
+        self._is_new(int(source.name), event.t)
+
+    def _is_new(self, broker: int, t: int) -> None:
+        self._registered[broker] = max(t, self._registered[broker])
+
+    def _acknowledged(self, source: Source, event: Ack) -> None:
+        self.tally.observations += 1
+        for says in _wrong(int(source.name), event):
+            self._tell(source, event, says)
+        untold = {*event.isr, *event.pending}.difference(event.leos)
+        if untold:
+            since, committed = self._began.get((source, event.tp, event.epoch), (event.t, 0))
+            if event.last >= committed:
+                self._untold += [_Untold(source, event, member, since) for member in sorted(untold)]
+
+    def conclude(self, ending: Ending) -> None:
+        for life in self.facts.sources:
+            if isinstance(life.header, Broker):
+                self._is_new(life.header.broker_id, life.header.t)
+        for source, ack, member, since in self._untold:
+            if self._registered[member] <= since:
+                self._tell(source, ack, f"offset {ack.last} was acknowledged, and broker {member} had not told its end")
+
+    def _tell(self, source: Source, event: Ack, says: str) -> None:
+        if not self.only_counted():
+            proof = (
+                f"broker {source.name} acknowledged up to offset {event.last} in epoch {event.epoch} at"
+                f" {seconds(event.t)}: ISR {list(event.isr)}, pending {list(event.pending)}, log end offsets"
+                f" {dict(event.leos)}, replicas {list(event.replicas)}, min.insync.replicas {event.min_isr}"
+            )
+            self.violated(event.tp, event.t, says, proof)
+
+
+def _wrong(leader: int, ack: Ack) -> Iterator[str]:
+    isr, maximal = set(ack.isr), {*ack.isr, *ack.pending}
+    if len(isr) < ack.min_isr:
+        yield f"acknowledged by an ISR of {len(isr)}, below min.insync.replicas {ack.min_isr}"
+    short = {each: ack.leos[each] for each in sorted(maximal) if each in ack.leos and ack.leos[each] <= ack.last}
+    if short:
+        yield f"offset {ack.last} was acknowledged before all of the maximal ISR had it: {short}"
+    if leader not in isr:
+        yield f"acknowledged by broker {leader}, which is not in the ISR"
+    if not maximal <= set(ack.replicas):
+        yield f"{sorted(maximal - set(ack.replicas))} in the ISR are no replicas"

@@ -1,0 +1,65 @@
+"""I21: no broker fails in a way that it did not foresee, and all that it held is given back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from tidelog.history.broker_events import Error, Resources, Traceback
+from verify.checker.facts import Facts, Source
+from verify.checker.findings import seconds
+from verify.checker.invariant import Handler, Invariant
+
+_BASELINE, _HEALED = "baseline", "healed"
+#: A broker may hold a twentieth more than before, and of few things a few more. Its threads are pools, which grow with
+#: what there is to do and keep their size: eight that sync (where topics wait for the disk, as some faults have them do
+#: for a while), six that keep house, and asyncio's, four more than there are processors.
+_MORE: Final = 0.05
+_FEW: Final = {"fds": 8, "threads": 20, "rss": 16 << 20, "purgatory": 4, "tasks": 8}
+
+
+class Hygiene(Invariant):
+    """I21: no traceback, no UNKNOWN_SERVER_ERROR; file descriptors, threads, memory and waiting operations go back.
+
+    Resources are compared within one life of a broker, from its "baseline" to its last "healed", and each comparison is
+    an observation. That a broker failed at nothing is none.
+    """
+
+    key, name = "I21", "no unforeseen failure, nothing leaks"
+
+    def __init__(self, facts: Facts) -> None:
+        super().__init__(facts)
+        self._baselines: dict[tuple[str, int], Resources] = {}
+
+    def handlers(self) -> Mapping[type, Handler]:
+        return {Error: self._failed, Traceback: self._raised, Resources: self._counted}
+
+    def _failed(self, source: Source, event: Error) -> None:
+        self.tally.observations += 1
+        if not self.only_counted():
+            says = f"broker {source.name} answered {event.api} with error code {event.code}"
+            self.violated(None, event.t, says, f"broker {source.name} at {seconds(event.t)}")
+
+    def _raised(self, source: Source, event: Traceback) -> None:
+        self.tally.observations += 1
+        if not self.only_counted():
+            last = event.text.strip().rsplit("\n", 1)[-1]
+            says = f"broker {source.name} did not foresee this: {last}"
+            self.violated(None, event.t, says, f"broker {source.name} at {seconds(event.t)}: {event.text}")
+
+    def _counted(self, source: Source, event: Resources) -> None:
+        key = (source.name, source.life)
+        if event.phase == _BASELINE:
+            self._baselines[key] = event
+        before = self._baselines.get(key)
+        if event.phase != _HEALED or before is None:
+            return
+        pairs = {what: (getattr(before, what), getattr(event, what)) for what in _FEW}
+        self.tally.observations += any(min(pair) >= 0 for pair in pairs.values())
+        for what, (had, has) in pairs.items():
+            if had >= 0 and has > max(had * (1 + _MORE), had + _FEW[what]) and not self.only_counted():
+                says = f"broker {source.name} has {has} {what} when all is over, and had {had}"
+                proof = (
+                    f"broker {source.name}: {each} at {seconds(t)}" for each, t in ((had, before.t), (has, event.t))
+                )
+                self.violated(None, event.t, says, *proof)

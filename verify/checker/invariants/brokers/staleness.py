@@ -1,0 +1,70 @@
+"""I20: no broker acts on what is out of date: a request after its deadline, or one of a lower epoch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from tidelog.history.broker_events import Append, BecomeFollower, BecomeLeader, HighWatermark, Processed, Reject
+from tidelog.model import TopicPartition
+from verify.checker.facts import Facts, Source
+from verify.checker.findings import seconds
+from verify.checker.invariant import Handler, Invariant
+
+
+class NoReplays(Invariant):
+    """I20. A stale request that was refused counts as looked at.
+
+    What a replica appends, and where it is told that its high watermark is, belongs to the leader epoch that the broker
+    is in, or to a later one that it has not been told of otherwise.
+    """
+
+    key, name = "I20", "nothing stale is acted on"
+
+    def __init__(self, facts: Facts) -> None:
+        super().__init__(facts)
+        self._epochs: dict[tuple[str, TopicPartition], tuple[int, int]] = {}
+
+    def handlers(self) -> Mapping[type, Handler]:
+        return {
+            Processed: self._processed,
+            Reject: self._rejected,
+            BecomeLeader: self._told,
+            BecomeFollower: self._told,
+            Append: self._appended,
+            HighWatermark: self._moved,
+        }
+
+    def _processed(self, source: Source, event: Processed) -> None:
+        self.tally.observations += 1
+        if 0 < event.deadline < event.t and not self.only_counted():
+            says = f"{event.api} was processed {(event.t - event.deadline) / 1e6:.0f} ms after its deadline"
+            self.violated(None, event.t, says, f"{_proof(source, event)}; its deadline was {seconds(event.deadline)}")
+        if 0 <= event.epoch < event.known and not self.only_counted():
+            says = f"{event.api} of epoch {event.epoch} was processed in epoch {event.known}"
+            self.violated(None, event.t, says, _proof(source, event))
+
+    def _rejected(self, _source: Source, _event: Reject) -> None:
+        self.tally.observations += 1
+
+    def _told(self, source: Source, event: BecomeLeader | BecomeFollower) -> None:
+        self._epochs[source.name, event.tp] = event.epoch, event.t
+
+    def _appended(self, source: Source, event: Append) -> None:
+        # A follower's batches are of the epochs in which they were written first.
+        if event.role == "leader":
+            self._in_epoch(source, event.tp, event.epoch, event.t, f"appended {event.base}–{event.last}")
+
+    def _moved(self, source: Source, event: HighWatermark) -> None:
+        self._in_epoch(source, event.tp, event.epoch, event.t, f"moved its high watermark to {event.value}")
+
+    def _in_epoch(self, source: Source, tp: TopicPartition, epoch: int, t: int, did: str) -> None:
+        self.tally.observations += 1
+        known, since = self._epochs.get((source.name, tp), (-1, 0))
+        if 0 <= epoch < known and not self.only_counted():
+            says = f"broker {source.name} {did} in epoch {epoch}, and was in epoch {known} already"
+            told = f"broker {source.name} was told of epoch {known} at {seconds(since)}"
+            self.violated(tp, t, says, told, f"broker {source.name} {did} at {seconds(t)}")
+
+
+def _proof(source: Source, event: Processed) -> str:
+    return f"broker {source.name} processed {event.api} at {seconds(event.t)}"

@@ -1,0 +1,187 @@
+"""I7, I9, I10: readers get every record, none that is not there in the end, and none above the high watermark."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from itertools import pairwise
+
+from tidelog.history.columns import Column, consecutive
+from tidelog.history.group_operations import Assigned, CommitOk
+from tidelog.history.operations import Read
+from tidelog.model import TopicPartition
+from verify.checker.facts import Facts, PartitionFacts, Source, read_story
+from verify.checker.findings import record_name, seconds
+from verify.checker.invariant import Ending, Handler, Invariant
+from verify.checker.logs import FinalLog
+
+
+class Contiguity(Invariant):
+    """I7: within a session a consumer gets offset after offset, none left out and none twice.
+
+    Nor does a group leave any out: its members together were given all that is committed in its name, but for what was
+    trimmed. Who commits without being a member may do so whatever it has read.
+
+    What was left out of a compacted topic nobody can hold against anybody, nor what was trimmed before it was reached.
+    """
+
+    key, name = "I7", "consumers miss nothing"
+
+    def __init__(self, facts: Facts) -> None:
+        super().__init__(facts)
+        self._last: dict[tuple[str, int, int, TopicPartition], tuple[int, Read]] = {}
+        self._gaps: list[tuple[TopicPartition, int, int, str, tuple[str, ...]]] = []
+        self._committed: dict[tuple[str, TopicPartition], CommitOk] = {}
+        #: By group, the names of those who ever were.
+        self._members: dict[str, set[str]] = defaultdict(set)
+
+    def handlers(self) -> Mapping[type, Handler]:
+        return {Read: self._read, CommitOk: self._commits, Assigned: self._joins}
+
+    def _joins(self, source: Source, event: Assigned) -> None:
+        self._members[event.group].add(source.name)
+
+    def _commits(self, source: Source, event: CommitOk) -> None:
+        if event.generation >= 0:
+            self._members[event.group].add(source.name)
+            last = self._committed.get((event.group, event.tp))
+            if last is None or event.offset > last.offset:
+                self._committed[event.group, event.tp] = event
+
+    def _read(self, source: Source, event: Read) -> None:
+        offsets = event.offsets
+        if not offsets:
+            return
+        self.tally.observations += len(offsets)
+        key = (source.name, source.life, event.session, event.tp)
+        before = self._last.get(key)
+        if before is not None and offsets[0] != before[0] + 1:
+            self._broken(source, before[1], event, before[0], offsets[0])
+        if not isinstance(offsets, range):
+            for last, following in pairwise(offsets):
+                if following != last + 1:
+                    self._broken(source, event, event, last, following)
+        self._last[key] = offsets[-1], event
+
+    def _broken(self, source: Source, before: Read, event: Read, last: int, following: int) -> None:
+        proof = (_shown(source, before, last), _shown(source, event, following))
+        if following > last:
+            says = f"{source.name} was given offset {following} after {last} in one session"
+            self._gaps.append((event.tp, following, event.t1, says, proof))
+        elif not self.only_counted():
+            says = f"{source.name} was given offset {following} again, after {last}, in one session"
+            self.violated(event.tp, event.t1, says, *proof)
+
+    def examine(self) -> None:
+        self._tell_gaps(self.facts.compacted)
+
+    def conclude(self, ending: Ending) -> None:
+        self._tell_gaps(ending.compacted)
+        for commit in self._committed.values():
+            if commit.tp.topic not in ending.compacted:
+                self._covered(commit, self.facts.of(commit.tp))
+
+    def _covered(self, commit: CommitOk, facts: PartitionFacts) -> None:
+        begin, end = facts.trimmed_to, commit.offset
+        self.tally.observations += max(0, end - begin)
+        members = self._members[commit.group]
+        spans = (span for source, read in facts.reads if source.name in members for span in _spans(read.offsets))
+        unread = _first_outside(spans, begin, end)
+        if unread is not None and not self.only_counted():
+            says = f"{commit.group} committed {end}, and none of its members was ever given offset {unread}"
+            told = (
+                f"commit of {commit.group}, generation {commit.generation}, {seconds(commit.t0)}–{seconds(commit.t1)}"
+            )
+            self.violated(commit.tp, commit.t1, says, told, f"members: {', '.join(sorted(members))}")
+
+    def _tell_gaps(self, compacted: frozenset[str]) -> None:
+        gaps, self._gaps = self._gaps, []
+        for tp, following, t, says, proof in gaps:
+            # Who is behind a log's start goes on there, if it may, without a word to anybody.
+            was_trimmed = any(following <= offset and asked < t for offset, asked, _ in self.facts.of(tp).trims)
+            if tp.topic not in compacted and not was_trimmed and not self.only_counted():
+                self.violated(tp, t, says, *proof)
+
+
+def _spans(offsets: Column) -> Iterable[tuple[int, int]]:
+    """Each with the offset behind its last one."""
+    run = consecutive(offsets)
+    if isinstance(run, range):
+        return [(run.start, run.stop)]
+    return [(each, each + 1) for each in offsets]
+
+
+def _first_outside(spans: Iterable[tuple[int, int]], begin: int, end: int) -> int | None:
+    """The first from `begin` up to `end` that is in none of them."""
+    for start, stop in sorted(spans):
+        if start > begin:
+            break
+        begin = max(begin, stop)
+    return begin if begin < end else None
+
+
+def _shown(source: Source, read: Read, offset: int) -> str:
+    return read_story(source, read, offset, read.ids[list(read.offsets).index(offset)])
+
+
+class NoDirtyReads(Invariant):
+    """I9: each record that anybody was ever shown is there in the end, at its offset, with its timestamp."""
+
+    key, name = "I9", "no dirty reads"
+
+    def conclude(self, ending: Ending) -> None:
+        for facts in self.partitions():
+            log = ending.log(facts.tp)
+            if log is None:
+                continue
+            for source, read in facts.reads:
+                self.tally.observations += len(read.ids)
+                if not log.holds(read.offsets, read.ids, read.ts):
+                    self._dirty(facts, source, read, log, ending)
+
+    def _dirty(self, facts: PartitionFacts, source: Source, read: Read, log: FinalLog, ending: Ending) -> None:
+        trimmed_to = facts.trimmed_to
+        for offset, record_id, timestamp in zip(read.offsets, read.ids, read.ts, strict=True):
+            place = log.place(offset)
+            if place is None:
+                if ending.may_lack(log, offset, trimmed_to):
+                    continue
+                there = "nothing"
+            elif log.ids[place] != record_id:
+                there = record_name(log.ids[place])
+            elif log.ts[place] != timestamp:
+                there = f"the record with timestamp {log.ts[place]} instead of {timestamp}"
+            else:
+                continue
+            if not self.only_counted():
+                says = f"{record_name(record_id)} was read at offset {offset}, and in the end there is {there}"
+                proof = read_story(source, read, offset, record_id)
+                self.violated(facts.tp, read.t1, says, proof, facts.produce(record_id), str(log))
+
+
+class BelowHighWatermark(Invariant):
+    """I10: no answer shows a record at or above the high watermark that it names, nor names one that no broker had.
+
+    The latter is asked where brokers wrote down their high watermarks, each before it told anybody.
+    """
+
+    key, name = "I10", "no reads above the high watermark"
+
+    def examine(self) -> None:
+        for facts in self.partitions():
+            for source, read in self.new_in(facts.reads):
+                if read.hw < 0:
+                    continue
+                self.tally.observations += 1
+                had = facts.high_watermarks.until(read.t1)
+                if read.offsets and read.offsets[-1] >= read.hw:
+                    says = f"offset {read.offsets[-1]} was shown with high watermark {read.hw}"
+                elif had is not None and read.hw > had:
+                    says = f"an answer named high watermark {read.hw}, and the greatest that any broker had was {had}"
+                else:
+                    continue
+                if not self.only_counted():
+                    when = f"{seconds(read.t0)}–{seconds(read.t1)}"
+                    last = f", last offset {read.offsets[-1]}" if read.offsets else ""
+                    proof = f"read by {source.name} (session {read.session}), {when}{last}, high watermark {read.hw}"
+                    self.violated(facts.tp, read.t1, says, proof)

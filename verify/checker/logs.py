@@ -1,0 +1,233 @@
+"""The logs of the end: what each replica holds after healing, and what the leader gives to a client that reads it all.
+
+    DIR/final/BROKER/TOPIC-PARTITION.jsonl     of each broker, from its files
+    DIR/final/read/TOPIC-PARTITION.jsonl       the leader's, through a client
+
+A header line, then columns, as many lines as one likes, in the order of the offsets; of files also batches:
+
+    {"final":1,"broker":1,"tp":["t",0],"log_start":0,"leo":3,"hw":3,"epochs":[[1,0],[2,2]]}
+    {"offset":0,"ids":[1,2,3],"ts":[5,6,7],"epochs":[1,1,2]}
+    {"batches":[[0,1,2774135],[2,2,998127]]}
+"""
+
+from __future__ import annotations
+
+import os
+from array import array
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import groupby
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from tidelog.errors import HistoryError
+from tidelog.history.columns import Column, as_array, column, consecutive
+from tidelog.history.history_files import SUFFIX, complete_lines, json_object, line_errors
+from tidelog.history.json_lines import to_line, topic_partition
+from tidelog.model import TopicPartition
+
+DIRECTORY: Final = "final"
+#: What stands for a broker in the path of the log that a client read.
+READ: Final = "read"
+VERSION: Final = 1
+
+
+class EpochStart(NamedTuple):
+    """The first offset of a leader epoch, as a checkpoint has it."""
+
+    epoch: int
+    start_offset: int
+
+
+class StoredBatch(NamedTuple):
+    """A batch's first and last offset, and a CRC of all its bytes (its header's too)."""
+
+    base: int
+    last: int
+    crc: int
+
+
+@dataclass(slots=True)
+class FinalLog:
+    """One replica's log when all was over; the columns are as long as it has records.
+
+    broker    "1", or `READ` for what a client read
+    leo       its log end offset; hw its high watermark, −1 where that is not known
+    epochs    its leader epoch checkpoint; None where there is none to compare
+    batches   empty where it was read by a client
+    """
+
+    broker: str
+    tp: TopicPartition
+    log_start: int
+    leo: int
+    hw: int = -1
+    epochs: Sequence[EpochStart] | None = None
+    offsets: Column = field(default_factory=lambda: array("q"))
+    ids: Column = field(default_factory=lambda: array("q"))
+    ts: Column = field(default_factory=lambda: array("q"))
+    leader_epochs: Column = field(default_factory=lambda: array("q"))
+    batches: Sequence[StoredBatch] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        lengths = {len(self.offsets), len(self.ids), len(self.ts), len(self.leader_epochs)}
+        if len(lengths) > 1:
+            raise ValueError(f"the columns of {self.tp} on {self.broker} have different lengths")
+        self.offsets = consecutive(self.offsets)
+        self.ids, self.ts, self.leader_epochs = as_array(self.ids), as_array(self.ts), as_array(self.leader_epochs)
+
+    @property
+    def name(self) -> str:
+        return "what a client reads" if self.broker == READ else f"broker {self.broker}'s log"
+
+    def __str__(self) -> str:
+        return f"{self.name} of {self.tp}: offsets {self.log_start}–{self.leo}, {len(self.ids)} records"
+
+    def place(self, offset: int) -> int | None:
+        """Where in the columns an offset stands."""
+        if isinstance(self.offsets, range):
+            place = offset - self.offsets.start
+            return place if 0 <= place < len(self.offsets) else None
+        place = bisect_left(self.offsets, offset)
+        return place if place < len(self.offsets) and self.offsets[place] == offset else None
+
+    def id_at(self, offset: int) -> int | None:
+        """The record that stands there."""
+        place = self.place(offset)
+        return None if place is None else self.ids[place]
+
+    def has_the_same_records(self, other: FinalLog) -> bool:
+        return self.offsets == other.offsets and self.ids == other.ids
+
+    def holds(self, offsets: Column, ids: Column, ts: Column | None = None) -> bool:
+        """Whether each of these records stands at its offset, with its timestamp where those are given."""
+        if not ids:
+            return True
+        run = consecutive(offsets)
+        if isinstance(self.offsets, range) and isinstance(run, range):
+            part = slice(run.start - self.offsets.start, run.stop - self.offsets.start)
+            same_times = ts is None or self.ts[part] == as_array(ts)
+            return part.start >= 0 and self.ids[part] == as_array(ids) and same_times
+        if isinstance(self.offsets, range) and self.offsets.start == 0 and ts is None and min(offsets) >= 0:
+            return max(offsets) < len(self.offsets) and list(map(self.ids.__getitem__, offsets)) == list(ids)
+        places = [self.place(offset) for offset in offsets]
+        return all(
+            place is not None and self.ids[place] == record_id and (ts is None or self.ts[place] == ts[index])
+            for index, (place, record_id) in enumerate(zip(places, ids, strict=True))
+        )
+
+
+def write_final_log(directory: Path, log: FinalLog, *, records_per_line: int = 10_000) -> Path:
+    """Into a run's directory; it is there whole or not at all. OSError where the disk refuses."""
+    path = directory / DIRECTORY / log.broker / f"{log.tp}{SUFFIX}"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    begun = path.with_suffix(".part")
+    with begun.open("wb") as file:
+        file.writelines(to_line(each) for each in _lines(log, records_per_line))
+    os.replace(begun, path)
+    return path
+
+
+def _lines(log: FinalLog, records_per_line: int) -> Iterator[dict[str, Any]]:
+    header = {"final": VERSION, "broker": log.broker, "tp": list(log.tp), "log_start": log.log_start, "leo": log.leo}
+    yield header | {"hw": log.hw} | ({} if log.epochs is None else {"epochs": [list(each) for each in log.epochs]})
+    for start in range(0, len(log.offsets), records_per_line):
+        part = slice(start, start + records_per_line)
+        offsets = consecutive(log.offsets[part])
+        line: dict[str, Any] = {"offset": offsets.start} if isinstance(offsets, range) else {"offsets": list(offsets)}
+        yield line | {"ids": list(log.ids[part]), "ts": list(log.ts[part]), "epochs": list(log.leader_epochs[part])}
+    for start in range(0, len(log.batches), records_per_line):
+        yield {"batches": [list(each) for each in log.batches[start : start + records_per_line]]}
+
+
+def read_final_logs(directory: Path) -> Iterator[FinalLog]:
+    """All that a run's directory has, partition after partition. As `read_final_log`."""
+    paths = sorted((directory / DIRECTORY).glob(f"*/*{SUFFIX}"), key=lambda path: (path.name, path))
+    for _, replicas in groupby(paths, key=lambda path: path.name):
+        known: dict[bytes, _Part] = {}
+        for path in replicas:
+            yield read_final_log(path, known)
+
+
+def read_final_log(path: Path, known: dict[bytes, _Part] | None = None) -> FinalLog:
+    """HistoryError, with file and line, where it is none or was cut; OSError where it cannot be read.
+
+    known   of the partition's other replicas, by their lines: what is the same need not be parsed again
+    """
+    known = {} if known is None else known
+    offsets: array[int] | range = range(0)
+    ids, ts, leader_epochs = array("q"), array("q"), array("q")
+    batches: list[StoredBatch] = []
+    header: FinalLog | None = None
+    for number, raw in complete_lines(path):
+        with line_errors(path, number):
+            if header is None:
+                header = _header(json_object(raw))
+                continue
+            part = known.get(raw)
+            if part is None:
+                part = known[raw] = _part(json_object(raw))
+        offsets = _joined(offsets, part.offsets)
+        ids += part.ids
+        ts += part.ts
+        leader_epochs += part.leader_epochs
+        batches += part.batches
+    if header is None:
+        raise HistoryError(f"{path}:1: it was cut")
+    header.offsets = offsets
+    header.ids, header.ts, header.leader_epochs, header.batches = ids, ts, leader_epochs, batches
+    return header
+
+
+class _Part(NamedTuple):
+    """What a line behind the header says."""
+
+    offsets: array[int] | range = range(0)
+    ids: array[int] = array("q")
+    ts: array[int] = array("q")
+    leader_epochs: array[int] = array("q")
+    batches: Sequence[StoredBatch] = ()
+
+
+def _part(line: Any) -> _Part:
+    if "batches" in line:
+        return _Part(batches=[StoredBatch(*column(each)) for each in line["batches"]])
+    columns = column(line["ids"]), column(line["ts"]), column(line["epochs"])
+    offsets = _offsets(line, len(columns[0]))
+    if len({len(offsets), *(len(each) for each in columns)}) > 1:
+        raise ValueError("its columns have different lengths")
+    return _Part(offsets, *columns)
+
+
+def _offsets(line: Any, count: int) -> array[int] | range:
+    if "offset" not in line:
+        return column(line["offsets"])
+    (first,) = _ints([line["offset"]])
+    return range(first, first + count)
+
+
+def _joined(offsets: array[int] | range, more: array[int] | range) -> array[int] | range:
+    """A range as long as they follow one another."""
+    if not more:
+        return offsets
+    if not offsets:
+        return more
+    if isinstance(offsets, range) and isinstance(more, range) and more.start == offsets.stop:
+        return range(offsets.start, more.stop)
+    return array("q", offsets) + array("q", more)
+
+
+def _ints(values: Any) -> list[int]:
+    if type(values) is not list or any(type(each) is not int for each in values):
+        raise TypeError("ints are wanted")
+    return values
+
+
+def _header(line: Any) -> FinalLog:
+    if line.get("final") != VERSION:
+        raise ValueError("it does not begin with the header of a final log")
+    epochs = line.get("epochs")
+    starts = None if epochs is None else [EpochStart(*column(each)) for each in epochs]
+    log_start, leo, hw = column([line["log_start"], line["leo"], line.get("hw", -1)])
+    return FinalLog(str(line["broker"]), topic_partition(line["tp"]), log_start, leo, hw, starts)

@@ -1,0 +1,134 @@
+"""The verdict: a row for each invariant, and the violations with their proofs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from tidelog.frozen_dataclass import frozen
+from tidelog.model import TopicPartition
+from verify.checker.findings import Finding
+
+
+class Status(StrEnum):
+    PASSED = "passed"
+    VIOLATED = "violated"
+    NO_DATA = "no data"
+    """Nothing was observed that it speaks of: it has not passed."""
+
+
+@frozen
+class Row:
+    """One invariant's."""
+
+    key: str
+    name: str
+    observations: int
+    violations: int
+
+    @property
+    def status(self) -> Status:
+        if self.violations:
+            return Status.VIOLATED
+        return Status.PASSED if self.observations else Status.NO_DATA
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """`findings` has the first violations of each invariant; the rows count them all.
+
+    unread   partitions of which not everything is known in the end, though somebody was promised or shown something of
+             them: no final log is there, or one of a replica's is missing, where any replicas' logs were read
+    """
+
+    rows: Sequence[Row]
+    findings: Sequence[Finding]
+    unread: Sequence[TopicPartition] = ()
+
+    @property
+    def violated(self) -> Sequence[Row]:
+        return [row for row in self.rows if row.status is Status.VIOLATED]
+
+    @property
+    def without_data(self) -> Sequence[Row]:
+        return [row for row in self.rows if row.status is Status.NO_DATA]
+
+    @property
+    def exit_code(self) -> int:
+        """0: all passed; 1: a violation; 3: none, but an invariant without data, or a final log is missing."""
+        return 1 if self.violated else 3 if self.without_data or self.unread else 0
+
+    def only(self, keys: Sequence[str]) -> Verdict:
+        """Of these invariants alone."""
+        rows = [row for row in self.rows if row.key in keys]
+        return Verdict(rows, [each for each in self.findings if each.invariant in keys], self.unread)
+
+    def to_json(self) -> dict[str, Any]:
+        """`{"violated":[…],"no_data":[…],"unread":[…],"invariants":[…],"findings":[…]}`, times in ns of the histories'
+        clock.
+        """
+        return {
+            "violated": [row.key for row in self.violated],
+            "no_data": [row.key for row in self.without_data],
+            "unread": [list(tp) for tp in self.unread],
+            "invariants": [
+                {
+                    "key": row.key,
+                    "name": row.name,
+                    "observations": row.observations,
+                    "violations": row.violations,
+                    "status": row.status.value,
+                }
+                for row in self.rows
+            ],
+            "findings": [
+                {
+                    "invariant": each.invariant,
+                    "tp": None if each.tp is None else list(each.tp),
+                    "t": each.t,
+                    "says": each.says,
+                    "operations": list(each.operations),
+                }
+                for each in self.findings
+            ],
+        }
+
+    @classmethod
+    def of_json(cls, told: Mapping[str, Any]) -> Verdict:
+        """What `to_json` made. KeyError, TypeError, ValueError: it did not."""
+        rows = [
+            Row(str(r["key"]), str(r["name"]), int(r["observations"]), int(r["violations"])) for r in told["invariants"]
+        ]
+        return cls(rows, [_finding(each) for each in told["findings"]], [_tp(each) for each in told["unread"]])
+
+    def lines(self, *, most_findings: int = 3) -> Iterator[str]:
+        """As a table for people, then up to so many findings of each invariant that is violated."""
+        width = max((len(row.name) for row in self.rows), default=0)
+        yield f"{'':4}{'invariant':<{width}}  {'observations':>12}  {'violations':>10}  verdict"
+        for row in self.rows:
+            yield f"{row.key:<4}{row.name:<{width}}  {row.observations:>12,}  {row.violations:>10,}  {row.status.value}"
+        if self.unread:
+            yield ""
+            yield f"unknown, since final logs are missing: {', '.join(map(str, self.unread))}"
+        for row in self.violated:
+            found = [each for each in self.findings if each.invariant == row.key]
+            yield ""
+            for each in found[:most_findings]:
+                yield str(each)
+            if row.violations > most_findings:
+                yield f"{row.key}: and {row.violations - most_findings:,} more"
+
+    def __str__(self) -> str:
+        return "\n".join(self.lines())
+
+
+def _finding(told: Mapping[str, Any]) -> Finding:
+    tp = None if told["tp"] is None else _tp(told["tp"])
+    return Finding(str(told["invariant"]), tp, int(told["t"]), str(told["says"]), list(map(str, told["operations"])))
+
+
+def _tp(told: Sequence[Any]) -> TopicPartition:
+    topic, partition = told
+    return TopicPartition(str(topic), int(partition))

@@ -1,0 +1,157 @@
+"""The command line of `scripts/simulate`."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import time
+from collections.abc import Iterable
+from pathlib import Path
+
+from verify.simulation.run import Outcome
+from verify.simulation.scenario import Story
+from verify.simulation.scenario_generator import DENSE, USUAL
+from verify.simulation.seeds import tell, tell_all
+from verify.simulation.shrinking import shrink
+from verify.simulation.summary import Summary
+
+STORIES = Path(__file__).resolve().parents[2] / "tests" / "simulation" / "scenarios"
+#: Where nobody looks at a terminal, so often.
+_PROGRESS_EVERY_S = 15.0
+_FIRST_PROGRESS_S = 1.0
+#: The status of what ends by Ctrl-C; what was seen until then is told all the same.
+_STOPPED = 130
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        prog="scripts/simulate", description="Whole clusters of brokers on virtual time, with faults from a seed."
+    )
+    parser.add_argument("--seeds", type=int, default=0, metavar="N", help="so many of them (100)")
+    parser.add_argument("--seed", type=int, help="this one; the first of --seeds (1)")
+    parser.add_argument("--seconds", type=float, default=60, help="simulated seconds of each (60)")
+    parser.add_argument("--dense", action="store_true", help="more goes wrong, and more of it together")
+    parser.add_argument("--jobs", type=int, default=min(2, os.cpu_count() or 1), help="processes at once (2)")
+    parser.add_argument("--story", type=Path, metavar="FILE", help="tells this one again")
+    parser.add_argument("--trace", action="store_true", help="one line for each event, of one story")
+    parser.add_argument("--shrink", action="store_true", help="makes what fails short, and keeps it as a test")
+    parser.add_argument("--name", help="of the file of what was made short (seed-N)")
+    parser.add_argument("--keep-going", action="store_true", help="does not end at the first failure")
+    parser.add_argument("--json", action="store_true", help="the outcome for programs")
+    arguments = parser.parse_args()
+    if arguments.seconds <= 0 or arguments.seeds < 0 or arguments.jobs < 1:
+        parser.error("--seconds, --seeds and --jobs must be above 0")
+    if arguments.name and "/" in arguments.name:
+        parser.error("--name is that of a file, without a directory")
+    try:
+        if arguments.story:
+            stories = [Story.from_json(arguments.story.read_text())]
+        else:
+            first = 1 if arguments.seed is None else arguments.seed
+            count = arguments.seeds or (100 if arguments.seed is None else 1)
+            density = DENSE if arguments.dense else USUAL
+            stories = [Story.of_seed(seed, arguments.seconds, density) for seed in range(first, first + count)]
+    except (OSError, ValueError) as error:
+        parser.error(f"{arguments.story}: {error}")
+    except KeyboardInterrupt:  # ten thousand stories are not drawn at once
+        return _STOPPED
+    one = len(stories) == 1 and not arguments.seeds
+    try:
+        return _tell(stories, arguments, one=one)
+    except KeyboardInterrupt:
+        return _STOPPED
+
+
+def _tell(stories: list[Story], arguments: argparse.Namespace, *, one: bool) -> int:
+    summary, screen = Summary(len(stories)), _Screen(quiet=arguments.json)
+    if one:
+        screen.say(str(stories[0]))
+        outcomes: Iterable[Outcome] = (tell(story, print if arguments.trace else None) for story in stories)
+    else:
+        outcomes = tell_all(stories, arguments.jobs)
+    stopped = False
+    try:
+        for outcome in outcomes:
+            summary.add(outcome)
+            if outcome.wrong:
+                screen.say(f"seed {outcome.story.seed} fails: {outcome.wrong[0]}")
+            screen.show(summary.progress())
+            if outcome.wrong and not arguments.keep_going:
+                break
+    except KeyboardInterrupt:
+        stopped = True
+    screen.say(summary.progress())
+    if one and not stopped:
+        screen.say(f"trace {outcome.digest}: {outcome.messages} messages, {outcome.turns} turns")
+    for failed in summary.failed if arguments.shrink else summary.failed[:1]:
+        _report(failed, screen, arguments, told=one)
+        if arguments.shrink and not stopped:
+            _shrink(failed, screen, arguments.name)
+    for line in summary.lines():
+        screen.say(line)
+    if not summary.failed:
+        screen.say("nothing went wrong")
+    if arguments.json:
+        print(summary.to_json())
+    return _STOPPED if stopped else summary.status
+
+
+class _Screen:
+    """Lines that stay, and one below them that does not, where there is a terminal."""
+
+    def __init__(self, *, quiet: bool) -> None:
+        self._quiet = quiet
+        self._terminal = sys.stdout.isatty()
+        self._shown = ""
+        self._show_from = time.monotonic() + _FIRST_PROGRESS_S
+
+    def say(self, line: str) -> None:
+        if not self._quiet:
+            self._wipe()
+            print(line, flush=True)
+
+    def show(self, line: str) -> None:
+        if self._quiet:
+            return
+        if self._terminal:
+            self._wipe()
+            self._shown = line
+            print(line, end="", flush=True)
+        elif time.monotonic() > self._show_from:
+            self._show_from = time.monotonic() + _PROGRESS_EVERY_S
+            print(line, flush=True)
+
+    def _wipe(self) -> None:
+        if self._shown:
+            print(f"\r{'':{len(self._shown)}}\r", end="")
+            self._shown = ""
+
+
+def _report(outcome: Outcome, screen: _Screen, arguments: argparse.Namespace, *, told: bool) -> None:
+    if not told:
+        screen.say(str(outcome.story))
+    for each in outcome.wrong[:10]:
+        screen.say(f"WRONG {each}")
+    seed = f"--seed {outcome.story.seed} --seconds {outcome.story.seconds:g}{' --dense' * arguments.dense}"
+    again = f"--story {arguments.story}" if arguments.story else seed
+    screen.say(f"again: scripts/simulate {again} --trace")
+
+
+def _shrink(outcome: Outcome, screen: _Screen, name: str | None) -> None:
+    def step(better: Outcome) -> None:
+        clients = sum(map(bool, better.story.clients))
+        screen.show(f"shrinking: {len(better.story.faults)} faults, {clients} clients, {better.story.seconds:g} s")
+
+    short = shrink(outcome, tell, step)
+    STORIES.mkdir(parents=True, exist_ok=True)
+    path = STORIES / f"{name or f'seed-{short.story.seed}'}.json"
+    path.write_text(short.story.to_json())
+    screen.say(str(short.story))
+    for each in short.wrong[:5]:
+        screen.say(f"WRONG {each}")
+    screen.say(f"kept as {path}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,377 @@
+"""Brokers on machines that lose their process, their power, their time or their clock."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from functools import partial
+from random import Random
+
+from cluster.zookeeper.in_memory import MemoryStore, MemoryZooKeeper
+from cluster.zookeeper.store import Set, Store
+from node.broker import Broker
+from node.controller.failure_detector import ProbeOutcome
+from node.events.history_file import EventRecorder
+from node.events.recorder import Events
+from node.net.router import Listen
+from node.replication.leader_appends import LeaderAppends
+from node.replication.replica import Replica
+from node.runtime.deferred_response import DeferredResponse
+from node.runtime.watchdog import Guard
+from node.settings import BrokerSettings
+from storage.files import Files
+from tidelog.history.broker_events import BrokerEvent, Resources
+from tidelog.model import Endpoint, TopicPartition
+from tidelog.protocol.native.dealer import Dial
+from verify.simulation.cluster.network import Network
+from verify.simulation.disks.disks import SimulatedDisk
+from verify.simulation.disks.page_cache import Fate
+from verify.simulation.timeline import NS_PER_MS, Process, Timeline
+
+#: From one broker to another.
+_LINES = 2
+#: Until what a broker appends of its own is acknowledged.
+_PATIENCE_MS = 5_000
+#: The wall clocks' time when a simulation begins: 2023-11-14.
+EPOCH_MS = 1_700_000_000_000
+
+
+class MachineClock:
+    """Two clocks. Only the wall's jumps and runs at a pace of its own; the zero of the other is the machine's own."""
+
+    def __init__(self, timeline: Timeline, zero_ms: int) -> None:
+        self._timeline = timeline
+        self.zero_ms = zero_ms
+        self._since_ns = 0
+        self._shown_ms = float(EPOCH_MS)
+        self._loop_budget = 1.0
+
+    def jump(self, by_ms: int) -> None:
+        """The wall's is set."""
+        self._shown_ms += by_ms
+
+    def run_at(self, loop_budget: float) -> None:
+        """The wall's is slow, fast, or goes backwards."""
+        now_ns = self._timeline.now_ns
+        self._shown_ms += (now_ns - self._since_ns) / NS_PER_MS * self._loop_budget
+        self._since_ns, self._loop_budget = now_ns, loop_budget
+
+    def now_ms(self) -> int:
+        return int(self._shown_ms + (self._timeline.now_ns - self._since_ns) / NS_PER_MS * self._loop_budget)
+
+    def monotonic_ms(self) -> int:
+        return self.zero_ms + self._timeline.now_ns // NS_PER_MS
+
+    def monotonic_ns(self) -> int:
+        return self.zero_ms * NS_PER_MS + self._timeline.now_ns
+
+
+class _Idle:
+    """No loop hangs here; one that is held is no matter for a guard, which is held with it."""
+
+    def start(self) -> None: ...
+    def stop(self) -> None: ...
+
+
+class MachineJournal(EventRecorder):
+    """Gives events with the time that all machines share."""
+
+    def __init__(self, keep: Callable[[BrokerEvent], object], now_ns: Callable[[], int], zero_ms: int) -> None:
+        super().__init__(keep, now_ns)
+        self._zero_ms = zero_ms
+
+    def processed(self, api: int, now_ms: int = -1, deadline_ms: int = -1, epoch: int = -1, known: int = -1) -> None:
+        if deadline_ms >= 0:
+            now_ms, deadline_ms = now_ms - self._zero_ms, deadline_ms - self._zero_ms
+        super().processed(api, now_ms, deadline_ms, epoch, known)
+
+
+class SimulatedBroker:
+    """One broker on a machine of its own.
+
+    on_event       told what becomes of it
+    before_start   called before each process
+    on_write       told of each write to a node of ZooKeeper that is about to leave it
+    """
+
+    def __init__(
+        self,
+        settings: BrokerSettings,
+        network: Network,
+        zookeeper: MemoryZooKeeper,
+        there: Process,
+        disk: SimulatedDisk,
+        dice: Random,
+        keep: Callable[[int, BrokerEvent], object],
+        on_event: Callable[..., object],
+    ) -> None:
+        self.settings = settings
+        self.broker_id = settings.broker_id
+        self.disk = disk
+        self.machine = network.machine(settings.doors[0].bind.host)
+        self.failure: Exception | None = None
+        self.broker: Broker | None = None
+        self._network = network
+        self._timeline = network.timeline
+        self._zookeeper = zookeeper
+        self._there = there
+        self._way = zookeeper.way()
+        self._way_cut = self._way_slow = False
+        self._expired_session = 0
+        self._store: MemoryStore | None = None
+        self._keep = keep
+        self._on_event = on_event
+        self.lives = 0
+        self.before_start: dict[object, Callable[[], object]] = {}
+        self.on_write: Callable[[Set], object] = lambda write: None
+        self._way.on_write = lambda write: self.on_write(write)
+        self._started = False
+        # --- the world of its process (`node.environment.BrokerEnvironment`)
+        self.dice = dice
+        self._clock = MachineClock(self._timeline, dice.randrange(1_000, 10_000_000))
+        self._boot = 0
+
+    def __repr__(self) -> str:
+        return f"broker {self.broker_id}"
+
+    @property
+    def process(self) -> Process | None:
+        return self.machine.process
+
+    @property
+    def _running(self) -> Process:
+        assert self.process is not None
+        return self.process
+
+    @property
+    def runs(self) -> bool:
+        return self.process is not None and self.process.alive
+
+    def replica(self, tp: TopicPartition) -> Replica | None:
+        """As its process has it; None where it has none, or does not run."""
+        return self.broker.replicas.get(tp) if self.serves and self.broker is not None else None
+
+    def lacks(self, tp: TopicPartition) -> bool:
+        """Whether it serves, and knows that its log has lost what was committed."""
+        if not self.serves or self.broker is None:
+            return False
+        replicas = self.broker.replicas
+        log = replicas.log_of(tp)
+        return log is None or log.log_end_offset < replicas.recovered_high_watermark(tp)
+
+    @property
+    def serves(self) -> bool:
+        """Its start is done, and its end has not begun."""
+        return self.runs and self._started
+
+    def append(self, tp: TopicPartition, batch: bytes, told: Callable[[bool], object]) -> None:
+        """A batch of its own making, to a log that it leads; `told` is whether it has taken it."""
+
+        def work() -> None:
+            if self.broker is not None:
+                answer = LeaderAppends(self.broker.replicas).append_own(tp, batch, _PATIENCE_MS)
+                told(isinstance(answer, DeferredResponse) or not any(each.error_code for each in answer.partitions))
+
+        if self.serves:
+            self._running.call_soon(work)
+
+    def resources(self, phase: str) -> Resources | None:
+        """What it holds now that it could do without; None where it does not serve.
+
+        Its followers' fetches always wait. A broker has a line to each other one for fetches, and one for all else.
+        """
+        if not self.serves or self.broker is None:
+            return None
+        waiting = self.broker.replicas.waiting
+        lines = self._network.connections_of(self.machine)
+        return Resources(
+            self._timeline.now_ns,
+            phase,
+            fds=sum(max(0, count - _LINES) for count in lines.values()),
+            purgatory=len(waiting.produces) + len(waiting.consumer_fetches),
+            tasks=len(asyncio.all_tasks(self._running)),
+        )
+
+    # --- its life ----------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """A new process over what the disk kept."""
+        if self.runs or not self.machine.up:
+            return
+        for call in list(self.before_start.values()):
+            call()
+        self.lives += 1
+        self._started = False
+        self.failure = None
+        name = f"broker-{self.broker_id}.{self.lives}"
+        self.machine.process = process = Process(
+            self._timeline, name, self.dice, lambda text: self._on_event("failure", self.broker_id, text)
+        )
+        self._files = self.disk.mount()
+        self.disk.spend = process.spend
+        self.broker = Broker(self.settings, self)
+        process.start(self._serve(self.broker))
+        self._network.changed()
+
+    def end(self) -> None:
+        """SIGTERM."""
+        if self.runs and self.broker is not None:
+            self._running.call_soon(self.broker.end)
+
+    def kill(self) -> None:
+        """SIGKILL."""
+        if self.runs:
+            self._gone()
+
+    def crash(self, fate: Random | Fate) -> None:
+        """The machine loses its power: what was not synced may be gone, and nobody is told."""
+        self.machine.up = False
+        self._boot += 1
+        if self.runs:
+            self._gone()
+        else:
+            self._network.changed()
+        self.disk.crash(fate)
+
+    def power_up(self) -> None:
+        self.machine.up = True
+        self._network.changed()
+
+    def hold(self) -> None:
+        """SIGSTOP."""
+        if self.runs:
+            self._running.hold()
+            self._look()
+
+    def go_on(self) -> None:
+        """SIGCONT."""
+        if self.runs:
+            self._running.go_on()
+            self._look()
+
+    def cut_from_zookeeper(self, cut: bool) -> None:
+        self._way_cut = cut
+        self._look()
+
+    def slow_zookeeper(self, by_ms: float) -> None:
+        """What it asks, and what it is answered, takes so much longer; 0 as ever."""
+        self._way_slow = by_ms > 0
+        weather = self._zookeeper.weather
+        (least, most), (soonest, latest) = weather.request_ms, weather.answer_ms
+        request_ms, answer_ms = (least + by_ms / 2, most + by_ms), (soonest + by_ms / 2, latest + by_ms)
+        self._way.weather = replace(weather, request_ms=request_ms, answer_ms=answer_ms)
+
+    @property
+    def may_lose_session(self) -> bool:
+        """Whether it has one, and would hear at once that it has none any more.
+
+        No server ends a session before its time is over; only who takes it over can. Who does not hear of that
+        goes on for as long as its session should last, and rightly.
+        """
+        hears = self.process is not None and not (self.process.held or self._way_cut or self._way_slow)
+        return hears and self._store is not None and bool(self._store.session_id)
+
+    def expire_session(self) -> None:
+        if self._store is not None and self._store.session_id:
+            self._expired_session = self._store.session_id
+            self._in_zookeeper(partial(self._zookeeper.expire, self._expired_session))
+
+    @property
+    def is_losing_session(self) -> bool:
+        """Its session was ended before its time, and it is yet to hear of it, which nothing may keep from it."""
+        return self._store is not None and 0 != self._store.session_id == self._expired_session
+
+    def break_zookeeper_connection(self) -> None:
+        self._in_zookeeper(self._way.drop)
+
+    def _look(self) -> None:
+        """Who is held sends no pings either."""
+        self._network.changed()
+        held = self.process is not None and self.process.held and self.process.alive
+        self._in_zookeeper(self._way.cut if held or self._way_cut else self._way.heal)
+
+    def _in_zookeeper(self, call: Callable[[], object]) -> None:
+        self._there.call_soon(call)
+
+    def _gone(self) -> None:
+        self._running.kill()
+        self.disk.unmount()
+        self._way.vanish()
+        self._store = None
+        self._network.hang_up(self.machine)
+        self._look()
+
+    async def _serve(self, broker: Broker) -> None:
+        """As `node.main` does."""
+        loop = asyncio.get_running_loop()
+        starting, ended = loop.create_task(broker.start()), loop.create_task(broker.wait_ended())
+        try:
+            await asyncio.wait((starting, ended), return_when=asyncio.FIRST_COMPLETED)
+            if starting.done():
+                starting.result()
+                self._started = True
+                self._on_event("serves", self.broker_id)
+                await ended
+            self.failure = broker.failure
+        except Exception as error:
+            self.failure = error
+        finally:
+            self._started = False
+            ended.cancel()
+            starting.cancel()
+            await asyncio.gather(starting, ended, return_exceptions=True)
+            try:
+                await broker.stop()
+            except Exception as error:  # a disk that fails at the end ends the process all the same
+                self.failure = self.failure or error
+        self._on_event("ended", self.broker_id, *([repr(self.failure)] if self.failure else []))
+        loop.call_soon(self.kill)
+
+    # --- node.environment.World --------------------------------------------------------------------------------------
+
+    @property
+    def clock(self) -> MachineClock:
+        return self._clock
+
+    @property
+    def files(self) -> Files:
+        return self._files
+
+    @property
+    def dial(self) -> Dial:
+        return partial(self._network.dial, self.machine, self._running)
+
+    @property
+    def listen(self) -> Listen:
+        return partial(self._network.listen, self.machine, self._running)
+
+    @property
+    def probe(self) -> Callable[[Endpoint], Awaitable[ProbeOutcome]]:
+        return partial(self._network.probe, self.machine, self._running)
+
+    @property
+    def sleep_s(self) -> Callable[[float], object]:
+        return lambda _: None
+
+    def monotonic_ns(self) -> int:
+        return self._clock.monotonic_ns()
+
+    def boot_id(self) -> str | None:
+        return f"boot-{self._boot}"
+
+    async def open_store(self, settings: BrokerSettings) -> Store:
+        self._store = await self._zookeeper.open(
+            self._way,
+            session_timeout_ms=settings.zookeeper_session_timeout_ms,
+            clock=self._clock,
+            connect_timeout_ms=settings.zookeeper_connect_timeout_ms,
+        )
+        return self._store
+
+    def guard(self, timeout_ms: int) -> Guard:
+        return _Idle()
+
+    def keep_history(self, settings: BrokerSettings) -> tuple[Events, Callable[[], None]]:
+        keep = partial(self._keep, self.broker_id)
+        return MachineJournal(keep, lambda: self._timeline.now_ns, self._clock.zero_ms), lambda: None

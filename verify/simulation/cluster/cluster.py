@@ -1,0 +1,202 @@
+"""A whole cluster on one timeline: ZooKeeper, brokers, the network between them, and the processes of clients."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Mapping
+from functools import partial
+from random import Random
+from typing import Any, TypeVar
+
+from cluster.zookeeper.in_memory import MemoryZooKeeper, NetworkConditions
+from node.settings import BrokerSettings
+from storage.configs.log_config import LogConfig
+from tidelog.groups.offsets_topic import OFFSETS_TOPIC
+from tidelog.history.broker_events import BrokerEvent
+from tidelog.model import Endpoint, TopicPartition
+from tidelog.protocol.native.connection import Connection
+from verify.simulation.cluster.brokers import MachineClock, SimulatedBroker
+from verify.simulation.cluster.network import Machine, Network
+from verify.simulation.disks.disks import SimulatedDisk
+from verify.simulation.timeline import NS_PER_MS, NS_PER_S, Process
+from verify.simulation.trace import Trace
+
+T = TypeVar("T")
+
+SESSION_TIMEOUT_MS = 6000
+CLIENT_PORT, BROKER_PORT = 9600, 9601
+#: Three servers, of which two are behind the one that leads; and now and then a connection does not survive a request.
+ZOOKEEPER_SERVERS = 3
+ZOOKEEPER_WEATHER = NetworkConditions(
+    request_ms=(0.2, 3), answer_ms=(0.2, 3), watch_ms=(0.2, 20), reconnect_ms=(20, 500), lag_ms=(0.2, 30), breaks=0.003
+)
+
+#: The partitions of the offsets of groups, once somebody has asked for a coordinator.
+OFFSETS_TPS = tuple(TopicPartition(OFFSETS_TOPIC, number) for number in range(2))
+#: What makes little difference to a minute, and costs idle work.
+_QUIET = {
+    "replica_fetch_wait_max_ms": 1000,
+    "log_flush_scheduler_interval_ms": 60_000,
+    "replica_lag_time_max_ms": 8000,
+    "zookeeper_session_timeout_ms": SESSION_TIMEOUT_MS,
+    "offsets_topic_num_partitions": len(OFFSETS_TPS),
+    "log_cleaner_enable": False,
+    "group_initial_rebalance_delay_ms": 500,
+}
+
+
+def address_of(broker_id: int) -> str:
+    return f"127.0.0.{broker_id}"
+
+
+class ClientProcess:
+    """A process without a disk, on a machine of its own: what a client is made of."""
+
+    def __init__(self, cluster: Cluster, number: int) -> None:
+        self.machine: Machine = cluster.network.machine(f"127.0.1.{number}")
+        self.dice = Random(cluster.dice.getrandbits(64))
+        self.clock = MachineClock(cluster.timeline, self.dice.randrange(1_000, 10_000_000))
+        self.lives = 0
+        self._name = f"client-{number}"
+        self._work: Callable[[ClientProcess], Coroutine[Any, Any, None]] | None = None
+        self._cluster = cluster
+        self._network = cluster.network
+        self._begin()
+
+    def _begin(self) -> None:
+        timeline, tell = self._cluster.timeline, self._cluster.trace.add
+        self.process = Process(timeline, f"{self._name}.{self.lives}", self.dice, partial(tell, "failure", self._name))
+        self.machine.process = self.process
+        self._network.changed()
+
+    def start(self, work: Callable[[ClientProcess], Coroutine[Any, Any, None]]) -> None:
+        """Does this, and again each time it is started anew."""
+        self._work = work
+        self.process.start(work(self))
+
+    def kill(self) -> None:
+        if self.process.alive:
+            self.process.kill()
+            self._network.hang_up(self.machine)
+
+    def restart(self) -> None:
+        if not self.process.alive:
+            self.lives += 1
+            self._begin()
+            if self._work is not None:
+                self.start(self._work)
+
+    async def open(self, endpoint: Endpoint, *, client_id: str, timeout_ms: int, cluster_id: str) -> Connection:
+        """`tidelog.client.cluster_client.Opener`."""
+        return await Connection.open(
+            endpoint,
+            client_id=client_id,
+            timeout_ms=timeout_ms,
+            cluster_id=cluster_id,
+            dial=partial(self._network.dial, self.machine, self.process),
+            clock=self.clock,
+        )
+
+
+class Cluster:
+    """Brokers on machines of their own, and whoever else has a process.
+
+    configs   that topics have where they say nothing else
+    keep      given each event of a broker's journal, with the broker's id
+    first     the partition whose leader "the leader" is
+    """
+
+    def __init__(
+        self,
+        seed: int,
+        *,
+        brokers: int = 3,
+        trace: Trace,
+        settings: dict[str, Any] | None = None,
+        configs: Mapping[str, str] | None = None,
+        keep: Callable[[int, BrokerEvent], object] = lambda broker_id, event: None,
+    ) -> None:
+        self.dice = Random(seed)
+        self.trace = trace
+        self.timeline = trace.timeline
+        self.network = Network(self.timeline, self._dice())
+        self._there = Process(self.timeline, "zookeeper", self._dice(), partial(trace.add, "failure", "zookeeper"))
+        self.zookeeper = MemoryZooKeeper(
+            MachineClock(self.timeline, 0),
+            SESSION_TIMEOUT_MS,
+            servers=ZOOKEEPER_SERVERS,
+            weather=ZOOKEEPER_WEATHER,
+            dice=self._dice(),
+            home=lambda: self._there,
+        )
+        self._fate = Process(self.timeline, "fate", self.dice, partial(trace.add, "failure", "fate"))
+        self.clients: list[ClientProcess | None] = []
+        self.first = TopicPartition("orders", 0)
+        self.brokers: dict[int, SimulatedBroker] = {}
+        for broker_id in range(1, brokers + 1):
+            self.brokers[broker_id] = SimulatedBroker(
+                _settings(broker_id, brokers, settings or {}, configs or {}),
+                self.network,
+                self.zookeeper,
+                self._there,
+                SimulatedDisk(),
+                self._dice(),
+                keep,
+                trace.add,
+            )
+
+    def _dice(self) -> Random:
+        return Random(self.dice.getrandbits(64))
+
+    @property
+    def now_ms(self) -> int:
+        return self.timeline.now_ns // NS_PER_MS
+
+    @property
+    def bootstrap(self) -> str:
+        return ",".join(f"{address_of(broker_id)}:{CLIENT_PORT}" for broker_id in self.brokers)
+
+    def client(self) -> ClientProcess:
+        """One more."""
+        self.clients.append(client := ClientProcess(self, len(self.clients) + 1))
+        return client
+
+    def later(self, after_ms: float, call: Callable[[], object]) -> None:
+        """By nobody of the cluster."""
+        self._fate.deliver(self.timeline.now_ns + round(after_ms * NS_PER_MS), call)
+
+    def in_zookeeper(self, call: Callable[[], object]) -> None:
+        self._there.call_soon(call)
+
+    def vanish(self) -> None:
+        """Nothing of it runs any more, and all that it held is free."""
+        self.timeline.end()
+
+    def run(self, seconds: float) -> None:
+        self.timeline.run(self.timeline.now_ns + round(seconds * NS_PER_S))
+
+    def run_until(self, condition: Callable[[], bool], within_s: float = 60) -> bool:
+        return self.timeline.run_while(lambda: not condition(), self.timeline.now_ns + round(within_s * NS_PER_S))
+
+    def within(self, client: ClientProcess, work: Coroutine[Any, Any, T], within_s: float = 60) -> T:
+        """What the work of a client comes to. TimeoutError."""
+        task: list[asyncio.Task[T]] = []
+        client.process.call_soon(lambda: task.append(client.process.create_task(work)))
+        if not self.run_until(lambda: bool(task) and task[0].done(), within_s):
+            raise TimeoutError(f"nothing came of it in {within_s} s")
+        return task[0].result()
+
+
+def _settings(broker_id: int, brokers: int, more: dict[str, Any], configs: Mapping[str, str]) -> BrokerSettings:
+    address = address_of(broker_id)
+    few = min(3, brokers)
+    return BrokerSettings(
+        broker_id=broker_id,
+        log_dirs=("/data",),
+        zookeeper="zookeeper:2181",
+        listeners=(f"TIDELOG://{address}:{CLIENT_PORT}", f"REPLICATION://{address}:{BROKER_PORT}"),
+        default_replication_factor=few,
+        offsets_topic_replication_factor=few,
+        topic_defaults=LogConfig.from_topic_configs({"min.insync.replicas": str(min(2, few)), **configs}),
+        **{**_QUIET, **more},
+    )

@@ -1,0 +1,42 @@
+"""Whether a cluster that is whole again serves: it takes a record for each partition, and offsets of groups."""
+
+from __future__ import annotations
+
+from tidelog.history.operations import ProduceInvoked, ProduceOk
+from tidelog.model import OffsetAndMetadata
+from verify.chaos.clients.client_context import Surroundings
+from verify.chaos.payload import SMALLEST_BYTES, make_id, payload
+
+_NAME = "last"
+#: No broker's clock is so wrong that this would be too far ahead of it, which it may refuse.
+_LONG_AGO_MS = 0
+#: One in each partition of the offsets (`verify.simulation.cluster.cluster.OFFSETS_TPS`).
+GROUPS = ("last-0", "last-1")
+
+
+async def ask_to_serve(around: Surroundings, number: int) -> None:
+    """Raises what it was refused with, where trying again does not help in time. `number`: the producer's own."""
+    await _produce(around, number)
+    for place, group in enumerate(GROUPS):
+        await _commit(around, group, offset=place + 1)
+
+
+async def _produce(around: Surroundings, number: int) -> None:
+    history = around.history(_NAME)
+    async with around.producer(_NAME, enable_idempotence=True, delivery_timeout_ms=around.timeout_ms) as producer:
+        for sequence, tp in enumerate(around.tps):
+            record_id = make_id(number, sequence)
+            history.write(ProduceInvoked(tp, [record_id], [_LONG_AGO_MS], [around.now_ns()]))
+            value = payload(record_id, SMALLEST_BYTES)
+            placed = await producer.send_and_wait(
+                tp.topic, value, key=b"last", partition=tp.partition, timestamp_ms=_LONG_AGO_MS
+            )
+            history.write(ProduceOk(tp, [record_id], [placed.offset], [around.now_ns()]))
+
+
+async def _commit(around: Surroundings, group: str, offset: int) -> None:
+    async with around.consumer(_NAME, group_id=group, enable_auto_commit=False) as consumer:
+        tp = around.tps[0]
+        await consumer.commit({tp: OffsetAndMetadata(offset)}, around.timeout_ms)
+        if (found := await consumer.committed(tp, around.timeout_ms)) != offset:
+            raise ValueError(f"{group} has committed {offset} of {tp}, and is told {found}")

@@ -1,0 +1,192 @@
+"""Does to a cluster what a story says, to whom and when it says so, and mends it."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from functools import partial
+
+from cluster.zookeeper import znodes
+from cluster.zookeeper.store import NoNodeError, Set
+from tidelog.history import broker_events
+from tidelog.history.broker_events import BrokerEvent
+from tidelog.model import TopicPartition
+from verify.simulation.cluster.admin_operations import Operator
+from verify.simulation.cluster.brokers import SimulatedBroker
+from verify.simulation.cluster.cluster import OFFSETS_TPS, Cluster
+from verify.simulation.cluster.durability_model import Wholeness
+from verify.simulation.cluster.fault_injection import Harm, Harms
+from verify.simulation.fault_counts import Tally
+from verify.simulation.fault_kinds import (
+    CONTROLLER,
+    COORDINATOR,
+    COORDINATORS_FOLLOWER,
+    FOLLOWER,
+    IN_SYNC,
+    IT,
+    LEADER,
+    Fault,
+    Moment,
+)
+
+_MOMENTS: dict[type, Moment] = {
+    broker_events.Ack: Moment.ACKNOWLEDGES,
+    broker_events.BecomeLeader: Moment.LEADS,
+    broker_events.BecomeFollower: Moment.FOLLOWS,
+    broker_events.Truncate: Moment.CUTS,
+    broker_events.Registered: Moment.REGISTERS,
+    broker_events.Controller: Moment.CONTROLS,
+}
+
+
+class Nemesis:
+    """Injects faults into a cluster, and mends all of them in the end.
+
+    tally   of what was to be injected, and what it did
+    """
+
+    def __init__(self, cluster: Cluster, wholeness: Wholeness, operator: Operator) -> None:
+        self.tally = Tally()
+        self._cluster = cluster
+        self._wholeness = wholeness
+        self._harms = Harms(cluster, wholeness, operator)
+        self._numbers = itertools.count()
+        self._waiting: list[Fault] = []
+        self._is_over = False
+        self._wounds: dict[int, tuple[Fault, list[Harm]]] = {}
+        for broker in cluster.brokers.values():
+            broker.on_write = partial(self._writes, broker.broker_id)
+
+    def inject(self, fault: Fault) -> None:
+        """Now, and for as long as the fault says; or at the moment that it waits for. Who is not there is not hit."""
+        if self._is_over:
+            return
+        self.tally.draw(_names(fault))
+        if fault.upon is None:
+            self._strike(fault, -1)
+        else:
+            self._waiting.append(fault)
+
+    def told(self, broker_id: int, event: BrokerEvent) -> None:
+        """A broker's journal; faults may wait for it."""
+        if not self._waiting:
+            return
+        if isinstance(event, broker_events.Append):
+            moment = Moment.APPENDS if event.role == "leader" else Moment.COPIES
+        elif isinstance(event, broker_events.IsrChange):
+            if not event.ok:
+                return
+            moment = Moment.CHANGES_ISR
+        elif (found := _MOMENTS.get(type(event))) is not None:
+            moment = found
+        else:
+            return
+        self._come_to(moment, broker_id, getattr(event, "tp", None))
+
+    def heal(self) -> None:
+        """All that lasts ends now, what has waited in vain waits no longer, and nothing more is done."""
+        self._is_over = True
+        self._waiting.clear()
+        for number in list(self._wounds):
+            self._mend(number)
+        cluster = self._cluster
+        cluster.network.heal()
+        for broker in cluster.brokers.values():
+            broker.power_up()
+            broker.go_on()
+            broker.cut_from_zookeeper(False)
+            broker.disk.heal()
+            broker.start()
+        cluster.network.changed()
+
+    def settle(self) -> None:
+        """Counts what was not mended, where a story ends before that."""
+        for fault, harms in self._wounds.values():
+            self._count(fault, harms)
+        self._wounds.clear()
+
+    def _count(self, fault: Fault, harms: list[Harm]) -> None:
+        if any(harm.bit() for harm in harms):
+            self.tally.bite(_names(fault))
+        for also in filter(None, (harm.also for harm in harms)):
+            self.tally.draw([also])
+            self.tally.bite([also])
+
+    def _mend(self, number: int) -> None:
+        if (wound := self._wounds.pop(number, None)) is None:
+            return
+        fault, harms = wound
+        self._count(fault, harms)
+        if fault.for_ms:
+            self._cluster.trace.add("mended", fault.kind.value, *fault.whom)
+        for harm in harms:
+            for mend in harm.mends:
+                mend()
+
+    # --- when --------------------------------------------------------------------------------------------------
+
+    def _writes(self, broker_id: int, write: Set) -> None:
+        self._wholeness.proposed(write)
+        if self._waiting and write.path == znodes.state_path(self._cluster.first):
+            self._come_to(Moment.PROPOSES, broker_id, self._cluster.first)
+
+    def _come_to(self, moment: Moment, broker_id: int, tp: TopicPartition | None) -> None:
+        if tp is not None and tp != self._cluster.first:
+            return
+        for fault in [each for each in self._waiting if each.upon is moment]:
+            self._waiting.remove(fault)
+            self._cluster.later(fault.after_us / 1000, partial(self._strike, fault, broker_id))
+
+    def _strike(self, fault: Fault, it: int) -> None:
+        if self._is_over:
+            return
+        number = next(self._numbers)
+        brokers = list(self._brokers(fault.whom, it))
+        harms = list(self._harms.strike(fault, brokers))
+        hit = [broker.broker_id for broker in brokers]
+        self._cluster.trace.add("fault", fault.kind.value, *(hit or fault.whom), "" if harms else "(void)")
+        if harms:
+            self._wounds[number] = (fault, harms)
+        if harms and fault.for_ms:  # else it is asked in the end what it did: what was ordered takes its time
+            self._cluster.later(fault.for_ms, partial(self._mend, number))
+
+    # --- whom --------------------------------------------------------------------------------------------------
+
+    def _brokers(self, names: tuple[str, ...], it: int) -> Iterator[SimulatedBroker]:
+        """Each once. Names of clients are none of brokers."""
+        found = dict.fromkeys(itertools.chain.from_iterable(self._ids(name, it) for name in names))
+        for broker_id in found:
+            if (broker := self._cluster.brokers.get(broker_id)) is not None:
+                yield broker
+
+    def _ids(self, name: str, it: int) -> tuple[int, ...]:
+        """As ZooKeeper has it now."""
+        if name.isdigit():
+            return (int(name),)
+        zookeeper = self._cluster.zookeeper
+        try:
+            if name == IT:
+                return (it,)
+            if name == CONTROLLER:
+                return (znodes.decode_controller(zookeeper.node(znodes.CONTROLLER).data),)
+            tp = OFFSETS_TPS[0] if name in (COORDINATOR, COORDINATORS_FOLLOWER) else self._cluster.first
+            state = znodes.decode_state(zookeeper.node(znodes.state_path(tp)).data)
+        except NoNodeError:
+            return ()
+        if name in (LEADER, COORDINATOR):
+            return (state.leader,)
+        if name == IN_SYNC:
+            return state.isr
+        followers = tuple(each for each in state.isr if each != state.leader)
+        # The first one is likely to be the next leader.
+        return followers[:1] if name == FOLLOWER else followers[-1:] if name == COORDINATORS_FOLLOWER else ()
+
+
+def _names(fault: Fault) -> list[str]:
+    """Under what it is counted."""
+    names = [fault.kind.value]
+    if COORDINATOR in fault.whom:
+        names.append("hits the coordinator")
+    if fault.upon is not None:
+        names.append(f"upon {fault.upon.value}")
+    return names

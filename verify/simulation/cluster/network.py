@@ -1,0 +1,457 @@
+"""The network between machines: late, in order within a connection and in no order between two, cut where it is told.
+
+TCP loses nothing: what gets lost is sent again, so that it and all behind it come later. What meets a cut waits there;
+it arrives when the cut is healed, or never, where the silence has ended the connection before. Messages are copied, so
+that no two processes share anything.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections import Counter, deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from random import Random
+
+from node.controller.failure_detector import PROBE_TIMEOUT_MS, ProbeOutcome
+from node.net.router import NOTHING_UNREAD, OnMessage, Unread
+from tidelog.errors import OverloadedError
+from tidelog.model import Buffer, Endpoint
+from tidelog.protocol.native.sockets import HEARTBEAT_INTERVAL_MS, HEARTBEAT_TIMEOUT_MS, MAX_QUEUED
+from verify.simulation.timeline import NS_PER_MS, Process, Timeline
+
+#: A segment that was lost is sent again after so long, then after twice as long, and so on.
+_RETRANSMISSION_MS = 200
+
+
+@dataclass(frozen=True, slots=True)
+class NetworkConditions:
+    """How messages fare: from so many to so many microseconds each way, and the share that gets lost at first."""
+
+    delay_us: tuple[int, int] = (100, 1500)
+    loss: float = 0.0
+
+    def delay_ns(self, dice: Random) -> int:
+        least_us, most_us = self.delay_us
+        delay_ns = int((least_us + dice.random() * (most_us - least_us)) * 1000)
+        again_ms = _RETRANSMISSION_MS
+        while self.loss and dice.random() < self.loss and again_ms < 10_000:
+            delay_ns += again_ms * NS_PER_MS
+            again_ms *= 2
+        return delay_ns
+
+
+_USUAL_NS = NetworkConditions().delay_us[1] * 1000
+
+
+class Machine:
+    """One host. Of the process that runs on it the network needs to know whether it lives.
+
+    up   False while it has no power: nobody answers there, not even with a refusal
+    """
+
+    def __init__(self, address: str) -> None:
+        self.address = address
+        self.up = True
+        self.process: Process | None = None
+
+    @property
+    def answers(self) -> bool:
+        """Whether something on it would answer a ping of ZeroMQ."""
+        return self.up and self.process is not None and self.process.alive and not self.process.held
+
+
+@dataclass(slots=True)
+class _Way:
+    """One direction of a connection. Messages arrive in their order; `stalled` of them have met a cut."""
+
+    source: Machine
+    target: Machine
+    queue: deque[tuple[list[memoryview], Callable[[list[memoryview]], None]]] = field(default_factory=deque)
+    last_ns: int = 0
+    stalled: int = 0
+
+
+class Network:
+    """All machines, the connections between them, and what does not come through.
+
+    weather     of all ways
+    delivered   a sum over all messages that have arrived, of which any difference makes another
+    stalled     how many messages have met a cut, from whom to whom
+    late        how many took longer than any does in good weather
+    """
+
+    def __init__(self, timeline: Timeline, dice: Random) -> None:
+        self.timeline = timeline
+        self.dice = dice
+        self.weather = NetworkConditions()
+        self.delivered = 0
+        self.messages = 0
+        self.late = 0
+        self.stalled: Counter[tuple[str, str]] = Counter()
+        self._machines: dict[str, Machine] = {}
+        self._listening: dict[Endpoint, SimulatedRouter] = {}
+        self._wires: dict[Wire, None] = {}
+        self._cuts: set[tuple[str, str]] = set()
+        self._names = 0
+
+    # --- machines and faults -----------------------------------------------------------------------------------
+
+    def machine(self, address: str) -> Machine:
+        self._machines[address] = machine = Machine(address)
+        return machine
+
+    def cut(self, source: str, target: str) -> None:
+        """Nothing comes from the one to the other; `changed` makes it felt."""
+        self._cuts.add((source, target))
+
+    def heal(self) -> None:
+        self._cuts.clear()
+
+    def heal_between(self, one: str, other: str) -> None:
+        self._cuts -= {(one, other), (other, one)}
+
+    def changed(self) -> None:
+        """Who hears whom is another matter than before."""
+        for wire in list(self._wires):
+            wire.look()
+
+    def passes(self, source: Machine, target: Machine) -> bool:
+        return target.up and (source.address, target.address) not in self._cuts
+
+    def hang_up(self, machine: Machine) -> None:
+        """Its process is gone, and the kernel closes its connections, as far as it can tell anybody."""
+        for endpoint in [each for each in self._listening if each.host == machine.address]:
+            del self._listening[endpoint]
+        for wire in list(self._wires):
+            wire.lost(machine)
+        self.changed()
+
+    def reset_connections(self, one: str, other: str) -> int:
+        """Every connection between the two breaks, and both notice; how many."""
+        between = [wire for wire in self._wires if {wire.client.address, wire.server.address} == {one, other}]
+        for wire in between:
+            wire.reset()
+        return len(between)
+
+    def connections_of(self, machine: Machine) -> Counter[tuple[str, str]]:
+        """How many there are, from whom to whom."""
+        mine = (wire for wire in self._wires if machine in (wire.client, wire.server))
+        return Counter((wire.client.address, wire.server.address) for wire in mine)
+
+    # --- what a process sees -----------------------------------------------------------------------------------
+
+    def dial(
+        self,
+        machine: Machine,
+        process: Process,
+        address: Endpoint,
+        on_message: Callable[[Sequence[Buffer]], None],
+        on_ended: Callable[[], None],
+    ) -> Wire:
+        self._names += 1
+        wire = Wire(self, self._names, machine, process, address, on_message, on_ended)
+        self._wires[wire] = None
+        return wire
+
+    def listen(
+        self, machine: Machine, process: Process, endpoint: Endpoint, on_message: OnMessage, settle: Callable[[], None]
+    ) -> SimulatedRouter:
+        if endpoint in self._listening:
+            raise OSError(98, f"cannot listen on {endpoint}: Address already in use")
+        router = SimulatedRouter(self, machine, process, endpoint, on_message, settle)
+        self._listening[endpoint] = router
+        return router
+
+    async def probe(self, machine: Machine, process: Process, endpoint: Endpoint) -> ProbeOutcome:
+        found = process.create_future()
+        target = self._machines[endpoint.host]
+        passes = self.passes(machine, target) and self.passes(target, machine)
+        if passes:
+            outcome = ProbeOutcome.ACCEPTED if endpoint in self._listening else ProbeOutcome.REFUSED
+            after_ns = self.delay_ns() + self.delay_ns()
+        else:
+            outcome, after_ns = ProbeOutcome.SILENT, PROBE_TIMEOUT_MS * NS_PER_MS
+        process.deliver(self.timeline.now_ns + after_ns, lambda: None if found.done() else found.set_result(outcome))
+        return await found  # type: ignore[no-any-return]
+
+    # --- for the wires -----------------------------------------------------------------------------------------
+
+    def delay_ns(self) -> int:
+        """Of one message, one way."""
+        delay_ns = self.weather.delay_ns(self.dice)
+        self.late += delay_ns > _USUAL_NS
+        return delay_ns
+
+    def at(self, endpoint: Endpoint) -> SimulatedRouter | None:
+        return self._listening.get(endpoint)
+
+    def host(self, address: str) -> Machine:
+        return self._machines[address]
+
+    def stop_listening(self, router: SimulatedRouter) -> None:
+        if self._listening.get(router.endpoint) is router:
+            del self._listening[router.endpoint]
+
+    def forget(self, wire: Wire) -> None:
+        self._wires.pop(wire, None)
+
+
+class Wire:
+    """One connection: a `Line` for who opened it, a peer for the router at its other end.
+
+    A side that hears nothing ends it after the silence that ZeroMQ allows; a side whose other end is gone ends it as
+    soon as that is told.
+    """
+
+    def __init__(
+        self,
+        network: Network,
+        number: int,
+        machine: Machine,
+        process: Process,
+        address: Endpoint,
+        on_message: Callable[[Sequence[Buffer]], None],
+        on_ended: Callable[[], None],
+    ) -> None:
+        self.name = b"%d" % number
+        self.client, self.server = machine, network.host(address.host)
+        self._network = network
+        self._process = process
+        self._address = address
+        self._on_message = on_message
+        self._on_ended = on_ended
+        self._router: SimulatedRouter | None = None
+        self._to = _Way(self.client, self.server)
+        self._fro = _Way(self.server, self.client)
+        self._unsent: list[list[memoryview]] = []
+        self._dialling = True
+        self._client_open = self._server_open = True
+        self._client_silence_ns = self._server_silence_ns = -1
+        self._knock()
+
+    def __repr__(self) -> str:
+        return f"<Wire {self.name.decode()} {self.client.address} -> {self._address}>"
+
+    # --- the side that opened it -------------------------------------------------------------------------------
+
+    def send(self, frames: Sequence[Buffer]) -> None:
+        if not self._client_open:
+            return
+        copied = [memoryview(bytes(frame)) for frame in frames]
+        if self._dialling:
+            if len(self._unsent) >= MAX_QUEUED:
+                raise OverloadedError(f"the queue to {self._address} is full")
+            self._unsent.append(copied)
+        else:
+            self._carry(self._to, copied, self._at_server)
+
+    def close(self) -> None:
+        if self._client_open:
+            self._client_open = False
+            self._told(self._to)
+
+    # --- the side that was dialled -----------------------------------------------------------------------------
+
+    def answer(self, frames: Sequence[Buffer]) -> None:
+        if self._server_open:
+            self._carry(self._fro, [memoryview(bytes(frame)) for frame in frames], self._at_client)
+
+    def router_closed(self) -> None:
+        if self._server_open:
+            self._server_open = False
+            self._told(self._fro)
+
+    # --- faults ------------------------------------------------------------------------------------------------
+
+    def lost(self, machine: Machine) -> None:
+        """The process on that machine is gone. Without power nobody is told."""
+        if machine is self.client and self._client_open:
+            self._client_open = False
+            if machine.up:
+                self._told(self._to)
+        if machine is self.server and (self._server_open or self._dialling):
+            self._server_open = False
+            if machine.up:
+                self._told(self._fro)
+        self._forget_if_over()
+
+    def reset(self) -> None:
+        self._end_client()
+        self._end_server()
+
+    def look(self) -> None:
+        """The network has changed: what stalled goes on, silence begins or ends."""
+        network, now_ns = self._network, self._network.timeline.now_ns
+        if self._dialling:
+            return
+        for way in (self._to, self._fro):
+            if way.stalled and network.passes(way.source, way.target):
+                stalled, way.stalled = way.stalled, 0
+                for _ in range(stalled):
+                    self._schedule(way)
+        if self._client_open:
+            if not self._server_open and network.passes(self.server, self.client):
+                self._told(self._fro)
+            hears = self.server.answers and network.passes(self.server, self.client)
+            if hears:
+                self._client_silence_ns = -1
+            elif self._client_silence_ns < 0:
+                self._client_silence_ns = now_ns
+                self._process.deliver(now_ns + self._patience_ns(), self._client_is_tired, now_ns)
+        if self._server_open and self._router is not None:
+            if not self._client_open and network.passes(self.client, self.server):
+                self._told(self._to)
+            hears = self.client.answers and network.passes(self.client, self.server)
+            if hears:
+                self._server_silence_ns = -1
+            elif self._server_silence_ns < 0:
+                self._server_silence_ns = now_ns
+                self._router.process.deliver(now_ns + self._patience_ns(), self._server_is_tired, now_ns)
+
+    def _patience_ns(self) -> int:
+        return (HEARTBEAT_TIMEOUT_MS + self._network.dice.randrange(HEARTBEAT_INTERVAL_MS)) * NS_PER_MS
+
+    def _client_is_tired(self, since_ns: int) -> None:
+        if self._client_silence_ns == since_ns:
+            self._end_client()
+
+    def _server_is_tired(self, since_ns: int) -> None:
+        if self._server_silence_ns == since_ns:
+            self._end_server()
+
+    # --- its life ----------------------------------------------------------------------------------------------
+
+    def _knock(self) -> None:
+        """A connect: there and back, once more for the handshake of ZeroMQ, again where it got lost."""
+        network = self._network
+        self._process.deliver(network.timeline.now_ns + network.delay_ns() + network.delay_ns(), self._knocked)
+
+    def _knocked(self) -> None:
+        if not self._client_open:
+            return
+        network = self._network
+        if not (network.passes(self.client, self.server) and network.passes(self.server, self.client)):
+            self._process.deliver(network.timeline.now_ns + _RETRANSMISSION_MS * NS_PER_MS, self._knocked)
+            return
+        self._dialling = False
+        router = network.at(self._address)
+        if router is None:
+            self._server_open = False
+            self._end_client()
+            return
+        self._router = router
+        router.wires[self.name] = self
+        unsent, self._unsent = self._unsent, []
+        for frames in unsent:
+            self._carry(self._to, frames, self._at_server)
+        self.look()
+
+    def _told(self, way: _Way) -> None:
+        """One side has closed: the other is told, if the way is open."""
+        network = self._network
+        if network.passes(way.source, way.target):
+            end = self._end_server if way is self._to else self._end_client
+            process = self._router.process if way is self._to and self._router else self._process
+            process.deliver(max(network.timeline.now_ns + network.delay_ns(), way.last_ns), end)
+        self._forget_if_over()
+
+    def _end_client(self) -> None:
+        if self._client_open:
+            self._client_open = False
+            if self._process.alive:
+                self._on_ended()
+            if self._server_open and self._router is not None:
+                self._told(self._to)
+        self._forget_if_over()
+
+    def _end_server(self) -> None:
+        if self._server_open:
+            self._server_open = False
+            if self._router is not None:
+                self._router.wires.pop(self.name, None)
+            if self._client_open:
+                self._told(self._fro)
+        self._forget_if_over()
+
+    def _forget_if_over(self) -> None:
+        if not self._client_open and (not self._server_open or self._router is None):
+            self._network.forget(self)
+            if self._router is not None:
+                self._router.wires.pop(self.name, None)
+
+    # --- messages ----------------------------------------------------------------------------------------------
+
+    def _carry(self, way: _Way, frames: list[memoryview], arrive: Callable[[list[memoryview]], None]) -> None:
+        way.queue.append((frames, arrive))
+        self._schedule(way)
+
+    def _schedule(self, way: _Way) -> None:
+        network = self._network
+        now_ns = network.timeline.now_ns
+        way.last_ns = max(way.last_ns, now_ns + network.delay_ns())
+        process = self._process if way is self._fro or self._router is None else self._router.process
+        process.deliver(way.last_ns, self._arrive, way)
+
+    def _arrive(self, way: _Way) -> None:
+        network = self._network
+        if not network.passes(way.source, way.target):
+            way.stalled += 1
+            network.stalled[way.source.address, way.target.address] += 1
+            return
+        if not way.queue:
+            return
+        frames, arrive = way.queue.popleft()
+        network.messages += 1
+        network.delivered = zlib.crc32(frames[0], network.delivered)
+        arrive(frames)
+
+    def _at_server(self, frames: list[memoryview]) -> None:
+        if self._server_open and self._router is not None:
+            self._router.take(self, frames)
+
+    def _at_client(self, frames: list[memoryview]) -> None:
+        if self._client_open:
+            self._on_message(frames)
+
+
+class SimulatedRouter:
+    """`node.net.router.Listening` in this network."""
+
+    def __init__(
+        self,
+        network: Network,
+        machine: Machine,
+        process: Process,
+        endpoint: Endpoint,
+        on_message: OnMessage,
+        settle: Callable[[], None],
+    ) -> None:
+        self.endpoint = endpoint
+        self.machine = machine
+        self.process = process
+        self.wires: dict[bytes, Wire] = {}
+        self._network = network
+        self._on_message = on_message
+        self._settle = settle
+        self._open = True
+
+    def send(self, peer: bytes, frames: list[Buffer]) -> None:
+        if self._open and (wire := self.wires.get(peer)) is not None:
+            wire.answer(frames)
+
+    def unread(self, peer: bytes) -> Unread:
+        return NOTHING_UNREAD
+
+    def close(self) -> None:
+        if self._open:
+            self._open = False
+            self._network.stop_listening(self)
+            for wire in list(self.wires.values()):
+                wire.router_closed()
+            self.wires.clear()
+
+    def take(self, wire: Wire, frames: list[memoryview]) -> None:
+        if self._open:
+            self._on_message(wire.name, frames)
+            self._settle()

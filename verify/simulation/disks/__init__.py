@@ -1,0 +1,1 @@
+"""Simulated disks that lose unsynced bytes, fail, and forget."""

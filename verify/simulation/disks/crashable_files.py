@@ -1,0 +1,328 @@
+"""A file system in memory that knows what is on the disk and what only the page cache holds.
+
+    files = CrashableFiles()
+    log = Log.open(Path("/data/orders-0"), config(), files, recovery_point=0, clean=False)
+    ...
+    after = files.crash(Random(7))      # the machine lost power: a new file system with what a disk may hold then
+    after = files.crash(FORGOTTEN)      # nothing was kept that was not synced
+    after = files.crash(KEPT)           # only the process was killed: the page cache survived
+
+`crash` decides by itself for each file and each directory; it takes a `random.Random` (a seeded one, or hypothesis'
+`st.randoms()`) and may be called many times. To cut at every boundary of a piece of work:
+
+    for cut in itertools.count():
+        files = CrashableFiles(cut=cut)
+        try:
+            work(files)
+        except PowerCut:
+            check(files.crash(random))
+        else:
+            break                       # `cut` is past the last call that changes something
+
+or, many times cheaper, since the work is done once:
+
+    files.boundary = lambda: images.append(files.crash(random))    # called within every such call
+
+The call number `cut` (from 0) among those that change something does not return, and neither does any later call of
+any thread; of what it would have done any part may be on the disk. `PowerCut` is no Exception, so that nothing that
+handles errors handles it. A `replace` has one boundary for each of its steps.
+
+What a disk may hold then says `verify.simulation.disks.page_cache`.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from random import Random
+
+from storage.files import File, Files, Lock
+from tidelog.errors import StorageError
+from tidelog.model import Buffer
+from verify.simulation.disks.page_cache import Change, Content, Directory, Fate
+
+
+class PowerCut(BaseException):
+    """The machine is off."""
+
+
+class CrashableFiles:
+    """`Files` in memory. `cut`: the number of the first call that does not return; None for never."""
+
+    def __init__(self, cut: int | None = None) -> None:
+        self.cut = cut
+        #: Calls so far that changed something, as "verb name": what a cut can hit.
+        self.mutations: list[str] = []
+        #: Called within each of them, when its work is done in the page cache but nothing is synced yet.
+        self.boundary: Callable[[], object] = lambda: None
+        self._root = Directory()
+        self._locked: set[Path] = set()
+        self._mutex = threading.RLock()
+
+    def crash(self, choice: Random | Fate) -> CrashableFiles:
+        """What is on the disk when the power comes back."""
+        after = CrashableFiles()
+        with self._mutex:
+            after._root = self._root.after_crash(choice)
+        return after
+
+    def lose(self, path: Path) -> None:
+        """A sync of the file failed: readers may still see its unsynced writes, the disk never will."""
+        content = self._entry(path)
+        if isinstance(content, Content):
+            content.lost = len(content.changes)
+
+    def flip(self, path: Path, position: int, bits: int = 1) -> None:
+        """Other bits are read there from now on, whatever was synced. StorageError where there is no such file."""
+        with self._mutex:
+            content = self.content(path, create=False)
+            if position >= len(content.seen):
+                raise ValueError(f"{path} ends before byte {position}")
+            content.flip(position, bits)
+
+    def paths(self, directory: Path = Path("/")) -> list[Path]:
+        """All files below it, in the order of their names."""
+        found: list[Path] = []
+        for name in self.names(directory):
+            path = directory / name
+            found += self.paths(path) if self.is_directory(path) else [path]
+        return found
+
+    def unsynced(self, path: Path) -> bool:
+        """Whether a power failure could change the content of the file."""
+        content = self._entry(path)
+        return isinstance(content, Content) and bool(content.changes)
+
+    def mutate(self, verb: str, path: Path) -> None:
+        """Counts a call that changes something, and cuts the power where it is due."""
+        self.alive()
+        self.mutations.append(f"{verb} {path.name}")
+
+    def alive(self) -> None:
+        if self.cut is not None and len(self.mutations) > self.cut:
+            raise PowerCut
+
+    def finish(self) -> None:
+        """The end of such a call: the one that is cut has done its work in the page cache, but nobody is told."""
+        self.alive()
+        self.boundary()
+
+    # --- Files ---------------------------------------------------------------------------------------
+
+    def open(self, path: Path, *, create: bool = True) -> File:
+        return CrashableFile(self, path, create=create)
+
+    def exists(self, path: Path) -> bool:
+        with self._mutex:
+            self.alive()
+            return self._entry(path) is not None
+
+    def is_directory(self, path: Path) -> bool:
+        with self._mutex:
+            self.alive()
+            return isinstance(self._entry(path), Directory)
+
+    def names(self, directory: Path) -> list[str]:
+        with self._mutex:
+            self.alive()
+            entry = self._entry(directory)
+            return sorted(entry.names) if isinstance(entry, Directory) else []
+
+    def read(self, path: Path) -> bytes | None:
+        with self._mutex:
+            self.alive()
+            entry = self._entry(path)
+            if isinstance(entry, Directory):
+                raise _error(path, errno.EISDIR)
+            return bytes(entry.seen) if entry is not None else None
+
+    def replace(self, path: Path, data: bytes, *, sync: bool = True) -> None:
+        with self._mutex:
+            draft = path.with_name(path.name + ".tmp")
+            file = CrashableFile(self, draft)
+            file.truncate(0)
+            file.write(0, (data,))
+            if sync:
+                file.sync()
+            self.rename(draft, path)
+            if sync:
+                self.sync_directory(path.parent)
+
+    def rename(self, old: Path, new: Path) -> None:
+        assert old.parent == new.parent, "the model knows no renames from one directory to another"
+        with self._mutex:
+            self.mutate("rename", new)
+            directory = self._directory(old.parent)
+            entry = directory.names.get(old.name)
+            if entry is None:
+                raise _error(old, errno.ENOENT)
+            target = directory.names.get(new.name)
+            if isinstance(target, Directory) and target.names:
+                raise _error(old, errno.ENOTEMPTY)
+            del directory.names[old.name]
+            directory.names[new.name] = entry
+            directory.changed(len(self.mutations))
+            self.finish()
+
+    def remove(self, path: Path) -> None:
+        with self._mutex:
+            self.mutate("remove", path)
+            parent = self._entry(path.parent)
+            if isinstance(parent, Directory) and path.name in parent.names:
+                del parent.names[path.name]
+                parent.changed(len(self.mutations))
+            self.finish()
+
+    def remove_directory(self, path: Path) -> None:
+        with self._mutex:
+            entry = self._entry(path)
+            if not isinstance(entry, Directory):
+                return
+            for name, child in sorted(entry.names.items()):
+                if isinstance(child, Directory):
+                    self.remove_directory(path / name)
+                else:
+                    self.remove(path / name)
+            self.remove(path)
+
+    def make_directory(self, path: Path) -> None:
+        with self._mutex:
+            self.alive()
+            if isinstance(self._entry(path), Directory):
+                return
+            if path.parent != path:
+                self.make_directory(path.parent)
+            self.mutate("mkdir", path)
+            parent = self._directory(path.parent)
+            if path.name in parent.names:
+                raise _error(path, errno.EEXIST)
+            parent.names[path.name] = Directory()
+            parent.changed(len(self.mutations))
+            self.finish()
+
+    def sync_directory(self, path: Path) -> None:
+        with self._mutex:
+            self.mutate("sync", path)
+            directory, order = self._directory(path), len(self.mutations)
+            began = len(directory.states)
+            self.finish()
+            directory.sync(order, began)
+
+    def try_lock(self, path: Path) -> Lock | None:
+        with self._mutex:
+            self.content(path)
+            if path in self._locked:
+                return None
+            self._locked.add(path)
+            return _CrashableLock(self._locked, path)
+
+    # --- inside --------------------------------------------------------------------------------------
+
+    def content(self, path: Path, *, create: bool = True) -> Content:
+        """The file of this name; created where it is missing, or StorageError without `create`."""
+        self.alive()
+        directory = self._directory(path.parent)
+        entry = directory.names.get(path.name)
+        if isinstance(entry, Directory):
+            raise _error(path, errno.EISDIR)
+        if entry is None and not create:
+            raise _error(path, errno.ENOENT)
+        if entry is None:
+            self.mutate("create", path)
+            entry = directory.names[path.name] = Content()
+            directory.changed(len(self.mutations))
+            self.finish()
+        return entry
+
+    def _directory(self, path: Path) -> Directory:
+        entry = self._entry(path)
+        if not isinstance(entry, Directory):
+            raise _error(path, errno.ENOENT)
+        return entry
+
+    def _entry(self, path: Path) -> Content | Directory | None:
+        entry: Content | Directory | None = self._root
+        for part in path.parts[1:] if path.is_absolute() else path.parts:
+            if not isinstance(entry, Directory):
+                return None
+            entry = entry.names.get(part)
+        return entry
+
+
+class CrashableFile:
+    """`File` of a CrashableFiles. An open one stays with its content when the name is given away."""
+
+    def __init__(self, files: CrashableFiles, path: Path, *, create: bool = True) -> None:
+        self.path = path
+        self._files = files
+        self._create = create
+        self._content: Content | None = None
+
+    def size(self) -> int:
+        with self._files._mutex:
+            return len(self._opened().seen)
+
+    def modified_ms(self) -> int:
+        with self._files._mutex:
+            return self._opened().modified_ms
+
+    def set_modified_ms(self, timestamp_ms: int) -> None:
+        with self._files._mutex:
+            self._opened().modified_ms = timestamp_ms
+
+    def read(self, position: int, count: int) -> bytes:
+        with self._files._mutex:
+            return bytes(self._opened().seen[position : position + count])
+
+    def write(self, position: int, parts: Sequence[Buffer]) -> None:
+        with self._files._mutex:
+            content = self._opened()
+            self._files.mutate("write", self.path)
+            content.change(Change(position, b"".join(parts)))
+            self._files.finish()
+
+    def truncate(self, size: int) -> None:
+        with self._files._mutex:
+            content = self._opened()
+            if size == len(content.seen):
+                return
+            self._files.mutate("truncate", self.path)
+            content.change(Change(size, None, len(self._files.mutations)))
+            self._files.finish()
+
+    def sync(self) -> None:
+        with self._files._mutex:
+            self._files.mutate("sync", self.path)
+            content = self._files._entry(self.path)  # by its name, as the real one: nothing is synced that is gone
+            began = len(content.changes) if isinstance(content, Content) else 0
+            self._files.finish()
+            if isinstance(content, Content):
+                content.sync(began)
+
+    def close(self) -> None:
+        self._content = None
+
+    def _opened(self) -> Content:
+        self._files.alive()
+        if self._content is None:
+            self._content = self._files.content(self.path, create=self._create)
+        return self._content
+
+
+class _CrashableLock:
+    def __init__(self, locked: set[Path], path: Path) -> None:
+        self._locked = locked
+        self._path = path
+
+    def release(self) -> None:
+        self._locked.discard(self._path)
+
+
+def _error(path: Path, number: int) -> StorageError:
+    return StorageError(f"{path}: {os.strerror(number)}")
+
+
+_: Files = CrashableFiles()

@@ -1,0 +1,97 @@
+"""Making a story short that fails: whatever can be left out is left out, while something of it still goes wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+from verify.simulation.fault_kinds import Fault
+from verify.simulation.run import Outcome
+from verify.simulation.scenario import Story
+from verify.simulation.scenario_generator import PLAIN
+
+#: So many stories are told for it at most, with few faults each with so many seeds: every change moves all delays, and
+#: what happened before may only need other dice.
+_MOST_TRIES = 240
+_FEW = 5
+_SEEDS = 3
+_FEWEST_BROKERS = 3
+#: What comes out only at the end may need so long after the last fault.
+_AFTERMATH_S = 5
+
+
+def shrink(failed: Outcome, tell: Callable[[Story], Outcome], on_step: Callable[[Outcome], object]) -> Outcome:
+    """The shortest that was found. What goes wrong in it is of a kind that went wrong in the first."""
+    shrinking = _Shrinking(failed, tell, on_step)
+    while shrinking.round():
+        pass
+    best = shrinking.best
+    return replace(best, story=replace(best.story, found="\n".join(best.wrong[:3])))
+
+
+class _Shrinking:
+    """`best`: the shortest so far."""
+
+    def __init__(self, failed: Outcome, tell: Callable[[Story], Outcome], on_step: Callable[[Outcome], object]) -> None:
+        self.best = failed
+        self._kinds = failed.kinds
+        self._tell = tell
+        self._on_step = on_step
+        self._tries = 0
+
+    def round(self) -> bool:
+        """Whether anything could be left out."""
+        before = self.best.story
+        self._fails(replace(before, seconds=self._enough()))
+        size = max(1, len(self.best.story.faults) // 2)
+        while size:
+            place = 0
+            while place < len(self.best.story.faults):
+                if not self._fails(self.best.story.without(faults=range(place, place + size))):
+                    place += size
+            size //= 2
+        for place, client in enumerate(self.best.story.clients):
+            if client:
+                self._fails(self.best.story.without(clients=[place]))
+        if self.best.story.promises != PLAIN:
+            self._fails(replace(self.best.story, promises=PLAIN))
+        if self.best.story.brokers > _FEWEST_BROKERS:
+            self._fails(replace(self.best.story, brokers=_FEWEST_BROKERS))
+        for place in range(len(self.best.story.faults)):
+            for simpler in _simpler(self.best.story.faults[place]):
+                faults = self.best.story.faults
+                self._fails(replace(self.best.story, faults=(*faults[:place], simpler, *faults[place + 1 :])))
+        self._fails(replace(self.best.story, seconds=self._enough()))
+        return self.best.story != before and self._tries < _MOST_TRIES
+
+    def _fails(self, story: Story) -> bool:
+        if story == self.best.story:
+            return False
+        seeds = _SEEDS if len(story.faults) <= _FEW else 1
+        for seed in range(story.seed, story.seed + seeds):
+            if self._tries >= _MOST_TRIES:
+                return False
+            self._tries += 1
+            outcome = self._tell(replace(story, seed=seed))
+            if outcome.kinds & self._kinds:
+                self.best = outcome
+                self._on_step(outcome)
+                return True
+        return False
+
+    def _enough(self) -> float:
+        """Nothing after its end has made it go wrong."""
+        story, seconds = self.best.story, self.best.failed_after_s
+        if seconds is None:
+            seconds = _AFTERMATH_S + max(((fault.at_ms + fault.for_ms) / 1000 for fault in story.faults), default=0)
+        return min(story.seconds, float(round(seconds + 0.5)))
+
+
+def _simpler(fault: Fault) -> Iterator[Fault]:
+    if fault.after_us:
+        yield replace(fault, after_us=0)
+    if len(fault.whom) > 1 and not fault.whom[0].startswith("client-"):
+        for place in range(len(fault.whom)):
+            yield replace(fault, whom=fault.whom[:place] + fault.whom[place + 1 :])
+    if fault.for_ms > 1_000:
+        yield replace(fault, for_ms=fault.for_ms // 4 // 100 * 100)

@@ -1,0 +1,99 @@
+"""What a person is told of many simulations: how fast, what went wrong in how many worlds, and what was looked at."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from verify.checker.checker import INVARIANTS
+from verify.simulation.fault_counts import Tally
+from verify.simulation.run import JUDGED, Outcome
+
+_NAMES = {each.key: each.name for each in INVARIANTS}
+
+#: In so many stories each kind of fault has found somebody to bite.
+_MANY = 1_000
+
+
+@dataclass(slots=True)
+class Summary:
+    """Of a run of `seeds` stories.
+
+    failed         those in which something went wrong
+    observations   of each invariant, in all stories that were told to their ends
+    """
+
+    seeds: int
+    done: int = 0
+    simulated_s: float = 0.0
+    failed: list[Outcome] = field(default_factory=list)
+    observations: Counter[str] = field(default_factory=Counter)
+    tally: Tally = field(default_factory=Tally)
+    begun: float = field(default_factory=time.monotonic)
+
+    def add(self, outcome: Outcome) -> None:
+        self.done += 1
+        self.simulated_s += outcome.simulated_s
+        self.observations.update(dict(outcome.rows))
+        self.tally.add(outcome.tally)
+        if outcome.wrong:
+            self.failed.append(outcome)
+
+    @property
+    def took_s(self) -> float:
+        return time.monotonic() - self.begun
+
+    @property
+    def without_data(self) -> list[str]:
+        """What nothing was seen of: it has not been proved."""
+        return [key for key in JUDGED if not self.observations[key]]
+
+    @property
+    def never_bitten(self) -> list[str]:
+        return [name for name, _, bitten in self.tally.rows() if not bitten]
+
+    @property
+    def status(self) -> int:
+        """Of the program."""
+        unproved = self.without_data or (self.done >= _MANY and self.never_bitten)
+        return 1 if self.failed else 3 if unproved else 0
+
+    def progress(self) -> str:
+        """One line."""
+        per_minute, per_second = self.done / self.took_s * 60, self.simulated_s / self.took_s
+        return (
+            f"{self.done} of {self.seeds} seeds, {len(self.failed)} failed,"
+            f" {per_minute:.0f} seeds a minute, {per_second:.0f} simulated seconds a second"
+        )
+
+    def lines(self) -> Iterator[str]:
+        """All of it."""
+        rows = list(self.tally.rows())
+        if rows:
+            width = max(len(name) for name, _, _ in rows)
+            yield f"{'fault':<{width}}  {'drawn':>7}  {'bitten':>7}"
+            for name, drawn, bitten in rows:
+                yield f"{name:<{width}}  {drawn:>7,}  {bitten:>7,}"
+        yield "observations"
+        for key in JUDGED:
+            yield f"  {key:<4}{self.observations[key]:>12,}  {_NAMES[key]}"
+        if self.never_bitten:
+            yield f"never bitten: {', '.join(self.never_bitten)}"
+        if self.without_data:
+            yield f"without an observation: {', '.join(self.without_data)}"
+
+    def to_json(self) -> str:
+        return json.dumps(
+            {
+                "seeds": self.done,
+                "seconds": round(self.took_s, 1),
+                "simulated_seconds": round(self.simulated_s, 1),
+                "failed": [{"seed": each.story.seed, "wrong": each.wrong} for each in self.failed],
+                "faults": {name: {"drawn": drawn, "bitten": bitten} for name, drawn, bitten in self.tally.rows()},
+                "observations": {key: self.observations[key] for key in JUDGED},
+                "without_data": self.without_data,
+            }
+        )

@@ -1,0 +1,190 @@
+"""The clients of chaos in a simulation: each in a process of its own, at the pace that a minute of it can pay."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+
+from tidelog.aio import Admin
+from tidelog.client.environment import ClientEnvironment
+from tidelog.errors import TidelogError, TopicAlreadyExistsError
+from tidelog.history.operations import Client
+from verify.chaos.clients.administrator import Administrator
+from verify.chaos.clients.client_context import History, Surroundings
+from verify.chaos.clients.client_factory import MOST_LIVES, MOST_PRODUCERS, RunningClient
+from verify.chaos.clients.committing import CommittedReader, Committer
+from verify.chaos.clients.direct import DirectReader
+from verify.chaos.clients.lookup_client import Asker
+from verify.chaos.clients.members import MemberClient
+from verify.chaos.clients.producing import ProducingClient
+from verify.chaos.clients.reading import ResetReader, TailReader, Wanderer
+from verify.chaos.clients.trimming import Trimmer
+from verify.chaos.load import LoadTopic, Times
+from verify.simulation.cluster.cluster import ClientProcess, Cluster
+from verify.simulation.cluster.health_check import ask_to_serve
+
+TOPICS = (
+    LoadTopic("orders", 2, share=3),
+    LoadTopic("clicks", 1, share=1, keys=20),
+    LoadTopic("scattered", 1, share=1, times=Times.SCATTERED),
+)
+#: Of a few keys; its logs are compacted as soon as they have a closed segment.
+COMPACTED = LoadTopic(
+    "latest",
+    1,
+    share=3,
+    keys=5,
+    configs={"cleanup.policy": "compact", "segment.bytes": "1024", "min.cleanable.dirty.ratio": "0.1"},
+)
+#: So that there are closed segments to be damaged.
+_SMALL = {"segment.bytes": "4096"}
+#: For each operation of a client, with all its repetitions.
+TIMEOUT_MS = 10_000
+#: Records of a producer come some at a time; each time costs three brokers and all readers a few messages.
+_RATE = 4.0
+_TICK_S = 0.8
+_PAUSE_S = 1.0
+#: So many records at once, of one topic: of a hundred a batch, and of a segment a batch.
+_BURST, _BURST_EVERY_S = 200.0, 6.0
+_BURST_VALUE_BYTES, _BURST_BATCH_BYTES = (12, 24), 4_000
+#: Who waits for records waits for long: what is empty costs as much as what is not.
+_POLL_MS = 900
+_FETCH_WAIT_MS = 900
+#: Above those of all clients of a story.
+_NOBODYS_PLACE = 100
+
+
+def _number(place: int, life: int) -> int:
+    """What makes a producer's ids its own."""
+    return (place * MOST_LIVES + life) * MOST_PRODUCERS
+
+
+def _clients(kind: str, around: Surroundings, name: str, number: int, life: int) -> list[RunningClient]:
+    """Those of one kind (`verify.simulation.scenario_generator`), in this of their lives. `number`: a producer's
+    own.
+    """
+    match kind:
+        case "producer":
+            return [ProducingClient(around, name, number, _RATE, tick_s=_TICK_S)]
+        case "unsafe-producer":
+            return [ProducingClient(around, name, number, _RATE / 2, acks=1, idempotent=False, tick_s=_TICK_S)]
+        case "burst":
+            producer = ProducingClient(
+                around,
+                name,
+                number,
+                _BURST,
+                value_bytes=_BURST_VALUE_BYTES,
+                options={"batch_size": _BURST_BATCH_BYTES},
+                tick_s=_BURST_EVERY_S,
+            )
+            return [producer]
+        case "tail":
+            return [TailReader(around, name, batches=False)]
+        case "wanderer":
+            return [Wanderer(around, name, pause_s=_PAUSE_S)]
+        case "reset":
+            return [ResetReader(around, name)]
+        case "direct":
+            return [DirectReader(around, name, pause_s=_PAUSE_S)]
+        case "asker":
+            return [Asker(around, name, pause_s=_PAUSE_S)]
+        case "committer":
+            tps = around.tps[:2]
+            return [
+                Committer(around, name, "registers", tps, by_request=True, life=life, pause_s=_PAUSE_S),
+                CommittedReader(around, f"{name}-reader", ["registers"], tps, pause_s=_PAUSE_S),
+            ]
+        case "member":
+            return [MemberClient(around, name, "members", "cooperative-sticky", longest_work_s=_PAUSE_S)]
+        case "administrator":
+            return [Administrator(around, name, election_interval_ms=15_000)]
+        case "trimmer":
+            return [Trimmer(around, name)]
+    raise ValueError(f"there are no clients of the kind {kind!r}")
+
+
+class Workload:
+    """Starts the clients of a story, and ends them.
+
+    configs   of all topics
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        open_history: Callable[[Client], History],
+        topics: Sequence[LoadTopic],
+        configs: Mapping[str, str],
+    ) -> None:
+        self._topics = topics
+        self._cluster = cluster
+        self._configs = configs
+        self._open_history = open_history
+        self._around: dict[ClientProcess, Surroundings] = {}
+        self._running: dict[ClientProcess, int] = {}
+        self._ending = False
+
+    async def create_topics(self, client: ClientProcess) -> None:
+        environment = ClientEnvironment(clock=client.clock, opener=client.open, rng=client.dice)
+        async with environment.create(Admin, self._cluster.bootstrap, client_id="workload") as admin:
+            for topic in self._topics:
+                wanted = replace(topic, configs={**_SMALL, **topic.configs, **self._configs})
+                while True:
+                    with suppress(TopicAlreadyExistsError):
+                        try:
+                            await admin.create_topics([wanted.new_topic(3)], 10_000)
+                        except TopicAlreadyExistsError:
+                            raise
+                        except TidelogError:
+                            await asyncio.sleep(0.2)
+                            continue
+                    break
+
+    def start(self, client: ClientProcess, place: int, kind: str) -> None:
+        async def work(client: ClientProcess) -> None:
+            if self._ending:
+                return
+            around = self._around[client] = self._surroundings(client, TIMEOUT_MS)
+            number = _number(place, client.lives)
+            clients = _clients(kind, around, f"{kind}-{place}", number, client.lives)
+            self._running[client] = client.lives
+            try:
+                await asyncio.gather(*(each.run() for each in clients))
+            except Exception as error:
+                self._cluster.trace.add("failure", f"{kind}-{place}", repr(error))
+            finally:
+                self._running.pop(client, None)
+
+        client.start(work)
+
+    async def ask_to_serve(self, client: ClientProcess, timeout_ms: int) -> None:
+        """Whether the cluster serves a client that is none of the story's; raises what it was refused with."""
+        await ask_to_serve(self._surroundings(client, timeout_ms), _number(_NOBODYS_PLACE, 0))
+
+    def _surroundings(self, client: ClientProcess, timeout_ms: int) -> Surroundings:
+        return Surroundings(
+            servers=self._cluster.bootstrap,
+            topics=self._topics,
+            open_history=self._open_history,
+            dice=client.dice,
+            clock=client.clock,
+            now_ns=lambda: self._cluster.timeline.now_ns,
+            opener=client.open,
+            timeout_ms=timeout_ms,
+            poll_ms=_POLL_MS,
+            fetch_wait_ms=_FETCH_WAIT_MS,
+        )
+
+    def end(self) -> None:
+        """Asks all clients to come to their ends; none begins any more."""
+        self._ending = True
+        for client, around in self._around.items():
+            if client.process.alive:
+                client.process.call_soon(around.stopping.set)
+
+    @property
+    def ended(self) -> bool:
+        return not any(client.process.alive and life == client.lives for client, life in self._running.items())
