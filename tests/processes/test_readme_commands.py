@@ -31,7 +31,7 @@ SHOWS = {
     "tidelog consume lines --group billing": r"^# Tidelog$",
     "tidelog group describe billing": r"^billing +Empty (.*\n)+lines +0 +(\d+) +\2 +0 +0",
     "tidelog group reset billing --topic lines --to-time -1h": (
-        rf"^lines +0 +(\d+) +0 +-\1 +{_TIME} +every record is younger(.*\n)+nothing is changed yet: "
+        rf"^lines +0 +(\d+) +0 +-\1 +{_TIME} +every record is newer(.*\n)+nothing is changed yet: "
     ),
     "tidelog topic describe lines": rf"{_TABLE}LEADER +EPOCH +ISR .*\n +0 +\d +0 +[123,]+ ",
     "tidelog topic describe lines --times": rf"{_TABLE}RECORDS +SIZE .*\n +0 +\d+ .* {_TIME} +{_TIME}$",
