@@ -75,7 +75,7 @@ def test_a_report_where_this_user_may_not_write_is_refused(
 ) -> None:
     monkeypatch.setattr("os.access", lambda path, mode: path != tmp_path / "report")  # root may write everywhere
     assert run(["chaos", "--report", str(tmp_path / "report")]) == 2
-    assert f"--report: {tmp_path / 'report'} cannot be written" in capsys.readouterr().err
+    assert f"--report: {tmp_path / 'report'} is not writable" in capsys.readouterr().err
     assert not (home / "chaos").exists()
 
 
