@@ -53,10 +53,10 @@ SHOWS = {
 
 #: Blocks of other commands by their first line, and why they are not typed here.
 ELSEWHERE = {
-    "scripts/demo": "scripts of a clone; scripts/test runs this test, and tests/scripts the parts of the demo",
+    "scripts/demo": "scripts of a clone; scripts/test runs this test, and tests/tools the parts of the demo",
     "docker compose up": "needs a container engine: scripts/compose-check types them there",
     "tidelog chaos --scenario leader-kill": "takes minutes: tests/processes/test_chaos.py runs a scenario",
-    "scripts/simulate": "scripts of a clone: tests/simulation, tests/scripts and tests/fuzz run each with little to do",
+    "scripts/simulate": "scripts of a clone: tests/simulation, tests/tools and tests/fuzz run each with little to do",
     "tidelog/    records": "the folders",
     "from datetime": "Python: tests/processes/test_readme.py",
     "from tidelog": "Python: tests/processes/test_readme.py",
