@@ -7,15 +7,15 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from tools.supervised_process import Stop, end, start
+
 _JOBS = Path(__file__).resolve().parents[2] / "scripts" / "jobs"
 _POLITE_S = 10.0
-_KILLED_S = 5.0
 
 
 class JobError(Exception):
@@ -93,14 +93,8 @@ class SparkJob:
         self.log = log
         environment = {**os.environ, "SPARK_LOCAL_IP": "127.0.0.1", "PYTHONUNBUFFERED": "1"}
         with log.open("wb") as sink:
-            self._process = subprocess.Popen(
-                [sys.executable, str(_JOBS / f"{name}.py"), *arguments],
-                stdin=subprocess.DEVNULL,
-                stdout=sink,
-                stderr=subprocess.STDOUT,
-                env=environment,
-                start_new_session=True,
-            )
+            command = [sys.executable, str(_JOBS / f"{name}.py"), *arguments]
+            self._process = start(command, stdout=sink, environment=environment)
 
     @property
     def exit_status(self) -> int | None:
@@ -115,18 +109,7 @@ class SparkJob:
 
     def stop(self) -> None:
         """Asks the job to end, then kills what is left of its session: the JVM and Spark's Python workers."""
-        if self.exit_status is None:
-            self._process.send_signal(signal.SIGTERM)
-            self.wait(_POLITE_S)
-        deadline = time.monotonic() + _KILLED_S
-        while (left := _session_members(self._process.pid)) and time.monotonic() < deadline:
-            for pid in left:
-                try:
-                    os.kill(pid, signal.SIGKILL)
-                except ProcessLookupError:
-                    continue
-            self._process.poll()
-            time.sleep(0.05)
+        end(self._process, Stop(signal.SIGTERM, _POLITE_S))
 
     def last_words(self) -> str:
         """The line of its log that best says why it failed."""
@@ -211,18 +194,3 @@ class AuditJob(SparkJob):
             raise JobError(f"{self.name} failed: {self.last_words()} (see {self.log})")
         figures: dict[str, Any] = json.loads(self._result.read_text())
         return figures
-
-
-def _session_members(session: int) -> list[int]:
-    """Living processes of a session, by /proc: Spark's workers leave the process group, never the session."""
-    members = []
-    for entry in os.listdir("/proc"):
-        if entry.isdigit():
-            try:
-                stat = Path("/proc", entry, "stat").read_text(errors="replace")
-            except OSError:
-                continue
-            state, _, _, member_of = stat[stat.rindex(")") + 2 :].split()[:4]
-            if member_of == str(session) and state not in "ZX":
-                members.append(int(entry))
-    return members

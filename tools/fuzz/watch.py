@@ -18,6 +18,7 @@ from tools.fuzz.corpus import keep
 from tools.fuzz.slate import Slate
 from tools.fuzz.targets.target import Target
 from tools.fuzz.worker import COVERAGE, FOUND, MUTATIONS
+from tools.supervised_process import Stop, supervised
 
 #: How the process that tries inputs is started, without the interpreter.
 WORKER = ["-P", "-m", "tools.fuzz.worker"]
@@ -92,15 +93,8 @@ def fuzz(
         begun = time.monotonic()
         for stage, count, bounds in stages:
             command = [sys.executable, *WORKER, target.name, stage, str(count), str(seed), name]
-            # A session of its own: Ctrl-C is for who watches.
-            with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=said, start_new_session=True) as process:
-                try:
-                    ending, growth = _watch(
-                        process, slate, bounds, lambda n, g: progress(n, time.monotonic() - begun, g)
-                    )
-                finally:
-                    if process.poll() is None:
-                        process.kill()
+            with supervised(command, Stop(grace_s=0), stdout=subprocess.DEVNULL, stderr=said) as process:
+                ending, growth = _watch(process, slate, bounds, lambda n, g: progress(n, time.monotonic() - begun, g))
             if ending is not Ending.DONE:
                 break
         seconds = time.monotonic() - begun

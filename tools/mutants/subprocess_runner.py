@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import resource
-import signal
 import subprocess
 import sys
 import tempfile
@@ -15,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
+from tools.supervised_process import Stop, supervised
 from tools.terminal_status.last_line import last_line
 
 #: How often it is asked what a command has said meanwhile.
@@ -53,42 +53,18 @@ def run_python(
     environment = os.environ | {"PYTHONDONTWRITEBYTECODE": "1", "PYTHONPATH": str(tree)} | (more or {})
     began, busy_s = now(), _busy_s()
     with tempfile.TemporaryFile() as stdout, tempfile.TemporaryFile() as stderr:
-        process = subprocess.Popen(
-            [sys.executable, *arguments],
-            cwd=tree,
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            stdout=stdout,
-            stderr=stderr,
-            start_new_session=True,
-            # In the background of a shell Ctrl-C is ignored, which a command would inherit.
-            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
-        )
-        status: int | None = None
-        try:
+        command, status = [sys.executable, *arguments], None
+        with supervised(
+            command, Stop(grace_s=grace_s), stdout=stdout, stderr=stderr, cwd=tree, environment=environment
+        ) as process:
             while status is None and now() < began + longest_s:
                 with suppress(subprocess.TimeoutExpired):
                     status = process.wait(min(_LOOK_S, longest_s))
                 watch(last_line(stdout))
-        finally:
-            _end(process, grace_s)
         seconds = now() - began
         # Of whoever was ended nobody has asked what its own processes took.
         busy_s = seconds if status is None else _busy_s() - busy_s
         return Ended(status, _all_of(stdout), _all_of(stderr), seconds, busy_s)
-
-
-def _end(process: subprocess.Popen[bytes], grace_s: float) -> None:
-    """It and whatever of its session is left."""
-    try:
-        if process.poll() is None:
-            process.send_signal(signal.SIGINT)
-            with suppress(subprocess.TimeoutExpired):
-                process.wait(grace_s)
-    finally:
-        with suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
 
 
 def _busy_s() -> float:

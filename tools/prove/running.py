@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import subprocess
 import time
 from collections.abc import Callable
@@ -13,11 +11,12 @@ from enum import StrEnum
 from pathlib import Path
 
 from tools.prove.steps import Step
+from tools.supervised_process import Stop, end, start
 from tools.terminal_status.last_line import last_line
 
 _LOOK_S = 0.5
 #: After Ctrl-C: chaos mends what it broke, and judges what it has seen.
-_GRACE_S = 300.0
+_STOP = Stop(grace_s=300.0, group=True)
 
 #: Told the seconds so far, and the last line of what a command has said.
 Watch = Callable[[float, str], object]
@@ -51,14 +50,7 @@ def run(step: Step, scripts: Path, reports: Path, watch: Watch, *, root: bool) -
     kept, began = reports / f"{step.name}.txt", time.monotonic()
     with kept.open("w+b") as said:
         try:
-            process = subprocess.Popen(
-                [scripts / step.command[0], *step.command[1:]],
-                stdin=subprocess.DEVNULL,
-                stdout=said,
-                stderr=subprocess.STDOUT,
-                # Whoever presses Ctrl-C means this program, which tells the command itself.
-                start_new_session=True,
-            )
+            process = start([scripts / step.command[0], *step.command[1:]], stdout=said)
         except OSError as error:
             return Result(step, Ending.UNPROVED, said=f"not begun: {error}")
         try:
@@ -69,7 +61,8 @@ def run(step: Step, scripts: Path, reports: Path, watch: Watch, *, root: bool) -
             ending = _ending(step, process.returncode)
         except KeyboardInterrupt:
             watch(time.monotonic() - began, "Ctrl-C: it ends what it started; once more kills it")
-            _end(process)
+            with suppress(KeyboardInterrupt):
+                end(process, _STOP)
             ending = Ending.STOPPED
         return Result(step, ending, time.monotonic() - began, last_line(said), kept)
 
@@ -78,16 +71,3 @@ def _ending(step: Step, status: int) -> Ending:
     if status in step.unproved:
         return Ending.UNPROVED
     return Ending.FAILED if status else Ending.PASSED
-
-
-def _end(process: subprocess.Popen[bytes]) -> None:
-    """As a terminal does it: a Ctrl-C is for the command and for those that it waits for. Whoever is left is killed."""
-    try:
-        with suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGINT)
-        with suppress(subprocess.TimeoutExpired, KeyboardInterrupt):
-            process.wait(_GRACE_S)
-    finally:
-        with suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
