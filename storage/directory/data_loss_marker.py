@@ -52,7 +52,7 @@ class DataLossMarker:
             try:
                 self._files.remove(self._file)
             except StorageError as error:
-                _LOG.error(_LOG.error("%s: cannot be removed to record a failed flush: %s", self._file, error))
+                _LOG.error("%s: cannot be removed to record a failed flush: %s", self._file, error)
 
     def note_loss(self) -> None:
         """Record that a damaged log is about to be truncated, so that acknowledged records may be missing.

@@ -186,7 +186,9 @@ def test_a_log_that_is_gone_of_a_topic_that_could_not_be_read_is_not_begun_anew_
     shutil.rmtree(tmp_path / log_name(ORDERS))
     manager = open_manager(tmp_path)
     manager.open_logs(hosted={}, unread={ORDERS.topic})
-    with pytest.raises(IneligibleReplicaError, match="was not known when this broker started"):
+    with pytest.raises(
+        IneligibleReplicaError, match="when this broker started, the assignment of the topic was unknown"
+    ):
         manager.get_or_create(ORDERS, "old", LogConfig(), in_sync=True)
     assert manager.get_or_create(ORDERS._replace(partition=9), "old", LogConfig(), in_sync=True).log_end_offset == 0
     assert manager.get_or_create(ORDERS, "old", LogConfig()).log_end_offset == 0
