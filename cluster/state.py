@@ -36,12 +36,18 @@ class PartitionState:
     eligible: tuple[int, ...] = field(default=(), compare=False)
 
     def rewritten(
-        self, leader: int, isr: tuple[int, ...], controller_epoch: int, *, begins: bool = True, sheds: bool = False
+        self,
+        leader: int,
+        isr: tuple[int, ...],
+        controller_epoch: int,
+        *,
+        new_epoch: bool = True,
+        removes_replicas: bool = False,
     ) -> PartitionState:
-        """What a controller makes of it, in a new epoch if it `begins` one; `sheds`: by a reassignment."""
-        given_up = self.isr if len(isr) == 1 or sheds else ()
-        eligible = {*given_up, *self.eligible}.difference(isr)
-        return PartitionState(leader, self.leader_epoch + begins, isr, controller_epoch, tuple(sorted(eligible)))
+        """What a controller makes of it, in a new epoch if it `begins` one; `removes_replicas`: by a reassignment."""
+        dropped = self.isr if len(isr) == 1 or removes_replicas else ()
+        eligible = {*dropped, *self.eligible}.difference(isr)
+        return PartitionState(leader, self.leader_epoch + new_epoch, isr, controller_epoch, tuple(sorted(eligible)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +133,7 @@ class ReplicaAssignment:
             tuple(replica for replica in everybody if replica not in wanted),
         )
 
-    def settled(self) -> ReplicaAssignment:
+    def completed(self) -> ReplicaAssignment:
         """The reassignment has ended."""
         return ReplicaAssignment(self.target)
 

@@ -35,14 +35,14 @@ class ControllerContext:
 
     def __init__(self) -> None:
         self.brokers: dict[int, BrokerRegistration] = {}
-        self.leaving: set[int] = set()
+        self.shutting_down: set[int] = set()
         self.offline: dict[int, set[TopicPartition]] = {}
-        self.lacking: dict[int, set[TopicPartition]] = {}
-        self.forced: dict[TopicPartition, int] = {}
+        self.replicas_with_loss: dict[int, set[TopicPartition]] = {}
+        self.unclean_epochs: dict[TopicPartition, int] = {}
         self.topics: dict[str, TopicAssignment] = {}
-        self.unread: set[str] = set()
+        self.unreadable_topics: set[str] = set()
         self.states: dict[TopicPartition, VersionedState] = {}
-        self.moves: dict[TopicPartition, ReassignmentProgress] = {}
+        self.reassignments: dict[TopicPartition, ReassignmentProgress] = {}
         self.hosted: dict[int, set[TopicPartition]] = {}
 
     def led_by(self, broker_id: int) -> list[TopicPartition]:
@@ -53,14 +53,14 @@ class ControllerContext:
     def replicas(self, tp: TopicPartition) -> tuple[int, ...]:
         """Everybody who counts; of a reassignment that has shed, those who stay."""
         assigned = self.topics[tp.topic].assigned(tp.partition)
-        move = self.moves.get(tp)
-        return assigned.target if move is not None and move.shed else assigned.replicas
+        move = self.reassignments.get(tp)
+        return assigned.target if move is not None and move.removed else assigned.replicas
 
     def holders(self, tp: TopicPartition) -> tuple[int, ...]:
         """Everybody who may have a log of it; of a reassignment those who go, too, until they are to delete theirs."""
         assigned = self.topics[tp.topic].assigned(tp.partition)
-        move = self.moves.get(tp)
-        return assigned.target if move is not None and move.safe else assigned.replicas
+        move = self.reassignments.get(tp)
+        return assigned.target if move is not None and move.confirmed else assigned.replicas
 
     def setting(self, tp: TopicPartition, name: str, default: str) -> str:
         """A setting of the partition's topic."""
@@ -121,7 +121,7 @@ class ControllerContext:
                 b.broker_id,
                 b.epoch,
                 tuple(ListenerAddress(name, at.host, at.port) for name, at in sorted(b.listeners.items())),
-                id_ in self.leaving,
+                id_ in self.shutting_down,
             )
             for id_, b in sorted(self.brokers.items())
         )
@@ -148,7 +148,7 @@ class ControllerContext:
             isr=state.isr,
             partition_epoch=known.partition_epoch,
             replicas=replicas,
-            unclean=self.forced.get(tp) == state.leader_epoch,
+            unclean=self.unclean_epochs.get(tp) == state.leader_epoch,
             leaving=tuple(broker_id for broker_id in self.holders(tp) if broker_id not in replicas),
         )
 

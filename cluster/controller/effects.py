@@ -65,7 +65,7 @@ class CompleteReassignment:
 
 @dataclass(frozen=True, slots=True)
 class AskLogEnds:
-    """To one broker, until it answers: how far do its logs of these reach? Answer with `log_ends_told`."""
+    """To one broker, until it answers: how far do its logs of these reach? Answer with `log_ends_reported`."""
 
     broker_id: int
     partitions: tuple[TopicPartition, ...]

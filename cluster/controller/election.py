@@ -41,25 +41,25 @@ def next_state(
     live: Collection[int],
     controller_epoch: int,
     *,
-    leaving: Collection[int] = (),
-    evict_leaving: bool = False,
+    shutting_down: Collection[int] = (),
+    evict_shutting_down: bool = False,
     renew: bool = False,
 ) -> PartitionState | None:
     """The state that a partition should have now.
 
-    leaving         live brokers in a controlled shutdown: they lead nothing that somebody else can lead
-    evict_leaving   also take them out of the ISR; done once, when the shutdown begins
+    shutting_down         live brokers in a controlled shutdown: they lead nothing that somebody else can lead
+    evict_shutting_down   also take them out of the ISR; done once, when the shutdown begins
     renew           a leader that stays gets a new epoch too, so that nothing it has in flight is accepted
     """
-    in_sync = [r for r in replicas if r in state.isr and r in live and r not in leaving]
-    keeps = [r for r in state.isr if r in live and not (evict_leaving and r in leaving)]
+    in_sync = [r for r in replicas if r in state.isr and r in live and r not in shutting_down]
+    keeps = [r for r in state.isr if r in live and not (evict_shutting_down and r in shutting_down)]
     leads_on = state.leader in live and state.leader in state.isr
 
-    if leads_on and (state.leader not in leaving or not in_sync):
+    if leads_on and (state.leader not in shutting_down or not in_sync):
         # Case A: the leader stays, be it that nobody can take over from one that leaves.
         isr = tuple(keeps) if state.leader in keeps else (*keeps, state.leader)
         if renew or set(isr) != set(state.isr):
-            return state.rewritten(state.leader, isr, controller_epoch, begins=renew)
+            return state.rewritten(state.leader, isr, controller_epoch, new_epoch=renew)
         return None
     if in_sync:
         # Case B: the first in-sync replica, in the order of the assignment, takes over.

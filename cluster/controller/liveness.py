@@ -21,21 +21,21 @@ class Liveness:
     """
 
     def __init__(self, controller_id: int) -> None:
-        self.now = 0
+        self.epoch = 0
         self._controller_id = controller_id
         self._lost: dict[int, int] = {}
         self._heard: dict[int, int] = {}
 
-    def lost(self, broker_ids: Iterable[int]) -> None:
+    def note_lost(self, broker_ids: Iterable[int]) -> None:
         """These died, came back possibly short, or otherwise do not count any more; signs of before prove nothing."""
-        self._lost |= dict.fromkeys(broker_ids, self.begin())
+        self._lost |= dict.fromkeys(broker_ids, self.new_epoch())
 
-    def begin(self) -> int:
+    def new_epoch(self) -> int:
         """A moment begins, and nobody has shown yet that it lives since; which one."""
-        self.now += 1
-        return self.now
+        self.epoch += 1
+        return self.epoch
 
-    def ended(self, broker_id: int) -> None:
+    def on_registration_ended(self, broker_id: int) -> None:
         """Its registration is gone: whatever it has answered, another process did."""
         self._heard.pop(broker_id, None)
 
@@ -46,11 +46,11 @@ class Liveness:
             self._heard[broker_id] = asked
         return is_news
 
-    def shown(self, candidates: Collection[int], lost: Iterable[int]) -> bool:
+    def any_alive_since_loss(self, candidates: Collection[int], lost: Iterable[int]) -> bool:
         """Whether one of the candidates has lived since each of the lost was."""
-        return self.lived(candidates, self.last_loss(lost))
+        return self.any_alive_since(candidates, self.last_loss(lost))
 
-    def lived(self, candidates: Collection[int], since: int) -> bool:
+    def any_alive_since(self, candidates: Collection[int], since: int) -> bool:
         """Whether one of them has lived since that moment; the controller itself always has."""
         return any(each == self._controller_id or self._heard.get(each, NEVER) >= since for each in candidates)
 

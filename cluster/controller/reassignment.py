@@ -38,18 +38,18 @@ class ReassignmentProgress:
     """
 
     announced: bool = False
-    heirs: frozenset[int] = frozenset()
+    remaining: frozenset[int] = frozenset()
     asked: int = 0
-    shedding: PartitionState | None = None
-    shed: bool = False
-    safe: bool = False
+    removal_state: PartitionState | None = None
+    removed: bool = False
+    confirmed: bool = False
     waiting: set[int] = field(default_factory=set)
-    settling: bool = False
+    completing: bool = False
 
     def wait_for(self, broker_id: int) -> None:
         """It may have a replica to be rid of: an end that is on its way comes without it, or begins anew after it."""
         self.waiting.add(broker_id)
-        self.settling = False
+        self.completing = False
 
     def written(self, state: PartitionState) -> bool:
         """The controller began an epoch of the partition. True where that shed who goes.
@@ -57,16 +57,16 @@ class ReassignmentProgress:
         Only a new epoch is sure to reach the leader: a version alone may be old when it is told.
         """
         self.announced = True
-        sheds = not self.shed and state is self.shedding
-        self.shed = self.shed or sheds
-        return sheds
+        removes = not self.removed and state is self.removal_state
+        self.removed = self.removed or removes
+        return removes
 
 
 def state_without_removed_replicas(
     state: PartitionState,
     assigned: ReplicaAssignment,
     live: Collection[int],
-    leaving: Collection[int],
+    shutting_down: Collection[int],
     min_insync_replicas: int,
     controller_epoch: int,
 ) -> PartitionState | None:
@@ -80,9 +80,9 @@ def state_without_removed_replicas(
     awaited = set(assigned.joining).union(replica for replica in target if replica in live)
     if not awaited <= set(isr) or len(isr) < max(1, min(len(target), min_insync_replicas)):
         return None
-    heirs = [replica for replica in target if replica in isr and replica in live]
-    heirs = [replica for replica in heirs if replica not in leaving] or heirs
-    if not heirs:
+    remaining = [replica for replica in target if replica in isr and replica in live]
+    remaining = [replica for replica in remaining if replica not in shutting_down] or remaining
+    if not remaining:
         return None
-    leader = state.leader if state.leader in heirs else heirs[0]
-    return state.rewritten(leader, isr, controller_epoch, sheds=True)
+    leader = state.leader if state.leader in remaining else remaining[0]
+    return state.rewritten(leader, isr, controller_epoch, removes_replicas=True)

@@ -50,7 +50,7 @@ class _Wait:
     overdue: bool = False
     since_ms: int | None = None
 
-    def fall_due(self, now_ms: int, timeout_ms: int) -> bool:
+    def time_out(self, now_ms: int, timeout_ms: int) -> bool:
         """Whether it has been waited long enough, as of now and not before; the time runs from the first call on."""
         if self.since_ms is None:
             self.since_ms = now_ms
@@ -63,11 +63,11 @@ class _Wait:
 class LivenessWait(_Wait):
     """A partition about which nothing is decided until one of its ISR has shown that it lives.
 
-    evict_leaving  those who leave are then to be taken out of the ISR
+    evict_shutting_down  those who leave are then to be taken out of the ISR
     overdue        so long that whoever arrives waits no longer with it
     """
 
-    evict_leaving: bool = False
+    evict_shutting_down: bool = False
 
 
 @dataclass(slots=True)
@@ -81,13 +81,13 @@ class SuspectReplicas(_Wait):
     """
 
     members: set[int] = field(default_factory=set)
-    covered: bool = False
-    chosen: PartitionState | None = None
+    trusted_member_online: bool = False
+    recovery_state: PartitionState | None = None
 
-    def cover(self, covered: bool) -> None:
+    def set_trusted_member_online(self, online: bool) -> None:
         """Whether a whole member is there as of now."""
-        self.covered = covered
-        if covered:
+        self.trusted_member_online = online
+        if online:
             self.since_ms, self.overdue = None, False
 
 
@@ -103,37 +103,37 @@ class LogEndQuery(_Wait):
     ends: dict[int, LogEnd] = field(default_factory=dict)
     asked: dict[int, int] = field(default_factory=dict)
 
-    def lacks(self, broker_id: int) -> bool:
+    def reported_loss(self, broker_id: int) -> bool:
         """Whether it has told that something of what was committed is missing."""
         end = self.ends.get(broker_id)
         return end is not None and end.lacks
 
-    def ask(self, broker_ids: Iterable[int], moment: int) -> None:
+    def ask(self, broker_ids: Iterable[int], liveness_epoch: int) -> None:
         """They are asked now."""
         for broker_id in broker_ids:
-            self.asked[broker_id] = moment
+            self.asked[broker_id] = liveness_epoch
             self.since_ms, self.overdue = None, False
 
-    def forget(self, broker_id: int) -> None:
+    def discard(self, broker_id: int) -> None:
         """The broker died: what it told holds no more."""
         self.ends.pop(broker_id, None)
         self.asked.pop(broker_id, None)
 
-    def outdate(self, moment: int) -> None:
+    def discard_before(self, liveness_epoch: int) -> None:
         """Somebody was lost then: who was asked before may have died as well since, and is asked again."""
-        for broker_id in [each for each, asked in self.asked.items() if asked < moment]:
-            self.forget(broker_id)
+        for broker_id in [each for each, asked in self.asked.items() if asked < liveness_epoch]:
+            self.discard(broker_id)
 
-    def tell(self, broker_id: int, end: LogEnd, asked: int) -> None:
+    def on_answer(self, broker_id: int, end: LogEnd, asked: int) -> None:
         """The answer to what was asked at that moment; one to an earlier question is passed over."""
         if asked >= self.asked.get(broker_id, asked + 1):
             self.ends[broker_id] = end
 
-    def unasked(self, broker_ids: Iterable[int]) -> tuple[int, ...]:
+    def not_asked(self, broker_ids: Iterable[int]) -> tuple[int, ...]:
         """Those of whom nothing can come yet."""
         return tuple(each for each in broker_ids if each not in self.asked and each not in self.ends)
 
-    def told(self, broker_ids: Iterable[int]) -> tuple[int, ...]:
+    def answered(self, broker_ids: Iterable[int]) -> tuple[int, ...]:
         """Those who have told."""
         return tuple(each for each in broker_ids if each in self.ends)
 
@@ -159,12 +159,12 @@ def choose_recovery_leader(
     present = [replica for replica in candidates if replica in live]
     if len(present) < len(candidates) and not overdue:
         return RecoveryChoice()
-    if unasked := poll.unasked(present):
-        return RecoveryChoice(ask=unasked)
-    told = poll.told(present)
-    sound = [replica for replica in told if not poll.lacks(replica)]
+    if not_asked := poll.not_asked(present):
+        return RecoveryChoice(ask=not_asked)
+    answered = poll.answered(present)
+    sound = [replica for replica in answered if not poll.reported_loss(replica)]
     in_sync = [replica for replica in sound if replica in isr]
-    if (len(told) < len(present) and not poll.overdue) or not in_sync:
+    if (len(answered) < len(present) and not poll.overdue) or not in_sync:
         return RecoveryChoice()
     best = poll.ends[max(in_sync, key=lambda replica: poll.ends[replica])]
     eligible = [replica for replica in sound if replica in isr or poll.ends[replica].extends(best)]

@@ -270,7 +270,7 @@ class ControllerTerm:
     async def _watch_unread(self) -> None:
         while True:
             await asyncio.sleep(_UNREAD_CHECK_S)
-            if self.controller.unread:
+            if self.controller.unreadable_topics:
                 self._dirty.add(znodes.BROKER_TOPICS)
                 self._wake.set()
 
@@ -286,7 +286,7 @@ class ControllerTerm:
             brokers = await zk_client.read_brokers(watch=True)
             names = await zk_client.topic_names(watch=True)
             topics, states = await zk_client.read_topics_with_states(names)
-            self.controller.unread = set(names) - topics.keys()
+            self.controller.unreadable_topics = set(names) - topics.keys()
             deletions = await zk_client.topics_to_delete(watch=True)
             self.perform(self.controller.begin(brokers, topics, states, deletions))
         await self._read_config_changes()
@@ -308,7 +308,7 @@ class ControllerTerm:
             names = await zk_client.topic_names(watch=True)
             fresh, states = await zk_client.read_topics_with_states(name for name in names if name not in known)
             still_there = {name: known[name] for name in names if name in known}
-            self.controller.unread = set(names) - still_there.keys() - fresh.keys()
+            self.controller.unreadable_topics = set(names) - still_there.keys() - fresh.keys()
             self.perform(self.controller.topics_changed(still_there | fresh, states))
 
     async def _read_deletions(self) -> None:
@@ -384,7 +384,7 @@ class ControllerTerm:
 
     async def _settle_assignment(self, topic: str) -> None:
         async with self.topics_lock:
-            settled = self.controller.departures.completed_assignment(topic)
+            settled = self.controller.replica_deletion.completed_assignment(topic)
             if settled is not None and await self.change_assignment(settled):
                 log.info("%s: a reassignment has come to its end", topic)
         self._progress.made()
@@ -414,7 +414,7 @@ class ControllerTerm:
 
     @property
     def moment(self) -> int:
-        return self.controller.signs.now
+        return self.controller.liveness.epoch
 
     def build(self, batch: Batch) -> Request:
         return batch.request(self.controller)
@@ -454,7 +454,7 @@ class ControllerTerm:
                     for p in response.partitions
                 }
                 log.info("broker %d tells how far its logs reach: %s", broker.broker_id, ends)
-                self.perform(self.controller.log_ends_told(broker.broker_id, ends, asked))
+                self.perform(self.controller.log_ends_reported(broker.broker_id, ends, asked))
             case _:
                 pass
         self._progress.made()
