@@ -1,10 +1,11 @@
 """The controller: a pure state machine over brokers, topics and partition states.
 
-Events are methods; each returns the effects that the shell performs. Its picture of a partition is a cache of the
-state znode, and nothing is decided on it alone: a write stands on the version that was seen, and where that has
-moved on (`WriteRefused`) the choice is made again from what was found.
+Events are methods; each returns the effects that the caller performs. The controller's view of a partition is a cache
+of its state znode, and is never trusted alone. A write is conditional on the version that was read. If the version has
+changed (`WriteRefused`), the controller decides again from the state that was found.
 
-At most one write of a partition is in flight. Whatever happens meanwhile is looked at when its outcome is known.
+At most one write of a partition is in flight. Events that concern the partition meanwhile are considered when the
+outcome of the write is known.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from tidelog.model import TopicPartition
 
 
 class Controller(LeaderSelector):
-    """One reign: `controller_id` under `epoch`. Thrown away when the seat is lost."""
+    """The controller during one controller epoch; discarded when another controller is elected."""
 
     def __init__(
         self,
@@ -53,7 +54,7 @@ class Controller(LeaderSelector):
             recovery_timeout_ms=recovery_timeout_ms,
         )
         self._in_flight: dict[TopicPartition, PartitionState] = {}
-        # What was read of those meanwhile: it may be later than what is written, and nobody tells of it again.
+        # States read while a write is in flight. They may be later than the write, and no other notification follows.
         self._read_meanwhile: dict[TopicPartition, VersionedState] = {}
         self.replica_deletion = ReplicaDeletion(self)
 
@@ -66,7 +67,7 @@ class Controller(LeaderSelector):
         states: Mapping[TopicPartition, VersionedState],
         deletions: Iterable[str] = (),
     ) -> list[Effect]:
-        """The whole picture, read after the seat was won. Everybody is told everything."""
+        """Take over the whole cluster state, read after the election, and send it to all brokers."""
         self.brokers = {broker_id: broker for broker_id, broker in brokers.items() if not broker.possibly_short}
         for assignment in topics.values():
             self._adopt(assignment)
@@ -80,14 +81,14 @@ class Controller(LeaderSelector):
         awaited = self._in_flight.keys() | self.epoch_bumps | leaderless
         staying = {tp: state for tp, state in self.states.items() if self.replica_deletion.stays(tp)}
         complete = {tp: state for tp, state in staying.items() if tp not in awaited}
-        # Clients are told of all: of a partition that waits for a leader, too, there is something to know.
+        # The metadata covers all partitions, because clients also need to know those that wait for a leader.
         return effects + self._send_states(complete, to_clients=staying, whole=True) + writes + self._bring_online()
 
     def brokers_changed(self, brokers: Mapping[int, BrokerRegistration]) -> list[Effect]:
-        """The registrations as they are now.
+        """Compare the current registrations with the known ones.
 
-        A broker with another epoch has died and come back: its death is dealt with first, and only when every
-        state that it had a part in is rewritten is it admitted again.
+        A broker with another epoch has died and come back. The controller deals with its death first, and brings the
+        broker online when every partition state that it was part of is rewritten.
         """
         effects: list[Effect] = []
         known = self.brokers | self.registering
@@ -106,7 +107,7 @@ class Controller(LeaderSelector):
         return effects + self._bring_online() + self._completed_deletions()
 
     def broker_answered(self, broker_id: int, asked: int) -> list[Effect]:
-        """A live registration has answered what was sent to it when `signs.now` was `asked`."""
+        """Note that a live registration has answered a request that was sent when `liveness.epoch` was `asked`."""
         if broker_id not in self.brokers or not self.liveness.answered(broker_id, asked):
             return []
         waiting = {tp for tp in self.waiting_for_liveness if broker_id in self.states[tp].state.isr}
@@ -119,7 +120,7 @@ class Controller(LeaderSelector):
     def topics_changed(
         self, topics: Mapping[str, TopicAssignment], states: Mapping[TopicPartition, VersionedState]
     ) -> list[Effect]:
-        """All topics as they are now, with the states of those that were unknown so far."""
+        """Compare all current topics with the known ones; `states` has the states of those that were unknown."""
         for topic in sorted(set(self.topics) - set(topics)):
             if not self.replica_deletion.is_deleting(topic):
                 self._forget(topic)
@@ -129,7 +130,7 @@ class Controller(LeaderSelector):
     def topics_created(
         self, assignments: Iterable[TopicAssignment], states: Mapping[TopicPartition, VersionedState] | None = None
     ) -> list[Effect]:
-        """Topics whose assignment has been written."""
+        """Add topics whose assignment has been written."""
         partitions: list[TopicPartition] = []
         for assignment in assignments:
             if assignment.topic in self.topics:
@@ -139,16 +140,16 @@ class Controller(LeaderSelector):
         found = {tp: (states or {})[tp] for tp in partitions if tp in (states or {})}
         self.states |= found
         for broker_id, broker in (self.brokers | self.registering).items():
-            if broker.possibly_short:  # of what could not be read it has not been asked
+            if broker.possibly_short:  # the mark was not applied to partitions that could not be read
                 self.mark_suspect(broker_id, found)
         return (self._send_states(found) if found else []) + self._reconsider(partitions) + self._clear_possibly_short()
 
     def assignment_written(self, assignment: TopicAssignment) -> list[Effect]:
-        """The assignment of a known topic as it stands now: with partitions added, reassigned, or settled."""
+        """Apply the current assignment of a known topic, with partitions added, reassigned, or completed."""
         before = self.topics.get(assignment.topic)
         if before is None or self.replica_deletion.is_deleting(assignment.topic):
             return []
-        # Settings that were read with it are news only by their notification: else nobody would be told of them.
+        # Keep the known settings. Changed ones are sent to brokers only when their notification is handled.
         self.topics[assignment.topic] = replace(assignment, configs=before.configs)
         changed: list[TopicPartition] = []
         for tp in assignment.topic_partitions():
@@ -160,7 +161,7 @@ class Controller(LeaderSelector):
                     move.completing = False
                 continue
             if was is not None and move is not None and move.removed and now == was.completed():
-                del self.reassignments[tp]  # everybody knows already
+                del self.reassignments[tp]  # the brokers already know
             else:
                 if was is not None:
                     self.reassignments[tp] = ReassignmentProgress()
@@ -169,7 +170,7 @@ class Controller(LeaderSelector):
         return self._reconsider(changed) + self._completed_deletions()
 
     def states_written(self, outcomes: Iterable[WriteOutcome]) -> list[Effect]:
-        """What became of `WriteState`s."""
+        """Apply the outcomes of `WriteState` effects."""
         changed: dict[TopicPartition, VersionedState] = {}
         again: list[TopicPartition] = []
         removed: list[TopicPartition] = []
@@ -180,7 +181,9 @@ class Controller(LeaderSelector):
                 continue
             if isinstance(outcome, Written):
                 if self.unclean_epochs.get(tp) == state.leader_epoch:
-                    self.replicas_with_loss.get(state.leader, set()).discard(tp)  # it is to lead all the same
+                    self.replicas_with_loss.get(state.leader, set()).discard(
+                        tp
+                    )  # an unclean leader leads despite its loss
                 changed[tp] = VersionedState(state, outcome.partition_epoch)
                 if (suspect := self.suspects.get(tp)) is not None and suspect.recovery_state is state:
                     del self.suspects[tp]
@@ -191,7 +194,7 @@ class Controller(LeaderSelector):
             elif outcome.actual is not None:
                 changed[tp] = outcome.actual
             else:
-                # The state of a topic that exists has vanished. To invent epoch 0 again would fence nobody.
+                # The state of an existing topic has vanished. A new state of epoch 0 could not fence old leaders.
                 self.states.pop(tp, None)
                 self.waiting_for_liveness.pop(tp, None)
                 continue
@@ -203,7 +206,7 @@ class Controller(LeaderSelector):
         self.states |= changed
         for broker_id, broker in self.registering.items():
             if broker.possibly_short:
-                self.mark_suspect(broker_id)  # its former self may have been let in meanwhile
+                self.mark_suspect(broker_id)  # its previous registration may have joined an ISR meanwhile
         to_send = {tp: state for tp, state in changed.items() if self.replica_deletion.stays(tp)}
         effects = self._send_states(to_send) if to_send else []
         effects += self.replica_deletion.stop_removed(removed)
@@ -212,10 +215,10 @@ class Controller(LeaderSelector):
     def states_read(
         self, states: Mapping[TopicPartition, VersionedState], topic_ids: Mapping[str, str]
     ) -> list[Effect]:
-        """States that leaders have changed, as a notification told us to read them.
+        """Apply states that leaders have changed, read because of a notification.
 
-        `topic_ids` are those of when the reading began: what was read of a topic that has been made anew since may be
-        the earlier one's.
+        `topic_ids` are those known when the reading began. A state with another topic id may belong to an earlier topic
+        of the same name, and is ignored.
         """
         newer: dict[TopicPartition, VersionedState] = {}
         for tp, state in states.items():
@@ -231,14 +234,14 @@ class Controller(LeaderSelector):
         return effects + self._reconsider(to_send)
 
     def configs_changed(self, configs: Mapping[str, Mapping[str, str]]) -> list[Effect]:
-        """Topics' own settings as they are now. Everybody is told those that are news, and they hold at once."""
+        """Apply the topics' current settings at once, and send those that changed to all brokers."""
         fresh = [
             topic for topic in sorted(configs.keys() & self.topics) if configs[topic] != self.topics[topic].configs
         ]
         for topic in fresh:
             self.topics[topic] = replace(self.topics[topic], configs=dict(configs[topic]))
         tps = [tp for topic in fresh for tp in self.topics[topic].topic_partitions()]
-        # One that is being written is told with its settings as soon as it is.
+        # A partition whose first state is being written is sent, with these settings, once it is written.
         to_send = {tp: self.states[tp] for tp in tps if tp in self.states and self.replica_deletion.stays(tp)}
         if not to_send:
             return []
@@ -246,18 +249,20 @@ class Controller(LeaderSelector):
         return effects + self._reconsider(tps)
 
     def log_ends_reported(self, broker_id: int, ends: Mapping[TopicPartition, LogEnd], asked: int) -> list[Effect]:
-        """How far a broker's logs reach, asked at that moment."""
+        """Note how far a broker's logs reach; the request was sent in liveness epoch `asked`."""
         queried = [tp for tp in sorted(ends) if tp in self.log_end_queries]
         for tp in queried:
             self.log_end_queries[tp].on_answer(broker_id, ends[tp], asked)
         return self._reconsider(queried)
 
     def time_passed(self, now_ms: int) -> list[Effect]:
-        """It is not waited for ever: for brokers that are away, where others may be short, nor by those who arrive."""
+        """Decide again where a wait has timed out: for absent brokers, for log ends, or for a proof of liveness."""
         return self._reconsider(sorted(self.expired_waits(now_ms)))
 
     def log_directory_failed(self, broker_ids: Iterable[int]) -> list[Effect]:
-        """Brokers whose disk has failed: each is asked for all that it hosts, and answers which of it is offline."""
+        """Send LeaderAndIsr for all hosted partitions to brokers with a failed disk, so that they report the offline
+        ones.
+        """
         effects: list[Effect] = []
         for broker_id in sorted(self.brokers.keys() & set(broker_ids)):
             hosted = self.hosted.get(broker_id, set())
@@ -272,9 +277,10 @@ class Controller(LeaderSelector):
         offline: Collection[TopicPartition],
         lacking: Collection[TopicPartition] = (),
     ) -> list[Effect]:
-        """A broker took its part in `online`; in `offline` it cannot, so there it neither leads nor is in sync.
+        """Note which replicas a broker reported as online, as offline, or as lacking committed records.
 
-        In `lacking` it has lost what was committed: it takes its part when it is out of the ISR, or leads uncleanly.
+        An offline replica neither leads nor is in sync. A replica with a loss goes online once it is out of the ISR, or
+        leads uncleanly.
         """
         failed: set[TopicPartition] = set()
         recovered: set[TopicPartition] = set()
@@ -286,14 +292,16 @@ class Controller(LeaderSelector):
         return self._note_lost([broker_id] if failed else []) + self._reconsider(sorted(failed | recovered))
 
     def leadership_ended(self, broker_id: int, epochs: Mapping[TopicPartition, int]) -> list[Effect]:
-        """It led in these epochs before it restarted, which nobody has seen, and does not go on: it gets new ones."""
+        """Begin new leader epochs for partitions that a broker led in these epochs before a restart that went
+        unnoticed.
+        """
         current = {tp: self.states[tp].state for tp in epochs if tp in self.states and self.replica_deletion.stays(tp)}
         over = {tp for tp, s in current.items() if (s.leader, s.leader_epoch) == (broker_id, epochs[tp])}
         self.epoch_bumps |= over
         return self._reconsider(sorted(over))
 
     def shutdown_wanted(self, broker_id: int) -> list[Effect]:
-        """A broker wants to leave: it gives up what others can lead, and its places in the ISRs."""
+        """Begin a controlled shutdown: the broker hands over its leaderships where possible, and leaves the ISRs."""
         if broker_id not in self.brokers:
             return []
         self.shutting_down.add(broker_id)
@@ -302,16 +310,17 @@ class Controller(LeaderSelector):
         )
 
     def elections_wanted(self, tps: Iterable[TopicPartition], *, unclean: bool = False) -> list[Effect]:
-        """Give these partitions to their preferred leaders, where those are in sync, or to whomever lives.
+        """Elect the preferred leaders of these partitions where they are in sync, or any live replica if `unclean`.
 
-        `election_refusal` says beforehand, and once nothing of it is `election_in_progress` any more, why one had no effect.
+        `election_refusal` says why an election would have no effect: before this call, or when `election_in_progress`
+        is over.
         """
         wanted = [tp for tp in tps if tp in self.states and self.replica_deletion.stays(tp)]
         self.requested_elections |= dict.fromkeys(wanted, unclean)
         return self._reconsider(wanted)
 
     def rebalance_wanted(self, percentage: int) -> list[Effect]:
-        """Preferred elections for brokers that lead too little of what they should."""
+        """Request preferred elections for brokers that lead too few of the partitions that they should lead."""
         leaders = {
             tp: (self.replicas(tp)[0], known.state.leader)
             for tp, known in self.states.items()
@@ -320,7 +329,7 @@ class Controller(LeaderSelector):
         return self.elections_wanted(imbalanced(leaders, percentage))
 
     def deletions_wanted(self, topics: Iterable[str]) -> list[Effect]:
-        """Topics to be deleted. Those that do not exist only lose the wish."""
+        """Begin to delete topics. Only the request is removed for a topic that does not exist."""
         effects: list[Effect] = []
         for topic in topics:
             if not self.replica_deletion.is_deleting(topic):
@@ -330,40 +339,40 @@ class Controller(LeaderSelector):
         return effects + self._completed_deletions()
 
     def replicas_stopped(self, broker_id: int, tps: Iterable[TopicPartition]) -> list[Effect]:
-        """A broker has deleted its replicas of these."""
+        """Note that a broker has deleted its replicas of these partitions."""
         self.replica_deletion.on_stopped(broker_id, tps)
         return self._completed_deletions()
 
     def topic_removed(self, topic: str) -> list[Effect]:
-        """The topic's znodes are gone."""
+        """Forget a topic whose znodes are removed."""
         self.replica_deletion.on_topic_removed(topic)
         self._forget(topic)
         return self._clear_possibly_short()
 
-    # --- what the shell asks -------------------------------------------------------------------------
+    # --- queries -------------------------------------------------------------------------------------
 
     def every_topic(self) -> dict[str, str]:
-        """The ids of all topics that stay, by name; "" of those of which nothing can be read."""
+        """Return the ids of all topics that are not being deleted, by name; "" for topics that cannot be read."""
         ids = {
             name: topic.topic_id for name, topic in self.topics.items() if not self.replica_deletion.is_deleting(name)
         }
         return dict.fromkeys(self.unreadable_topics, "") | ids
 
     def has_pending_work(self, broker_id: int) -> bool:
-        """Whether something is still to be decided or written of a partition of this broker."""
+        """Return whether a partition hosted by this broker still needs a decision or a write."""
         return self._has_unwritten_states(broker_id) or not self.waiting_for_liveness.keys().isdisjoint(
             self.hosted.get(broker_id, ())
         )
 
     def election_in_progress(self, tp: TopicPartition) -> bool:
-        """Whether an election of this partition is under way."""
+        """Return whether an election of this partition is under way."""
         return tp in self._in_flight or tp in self.requested_elections
 
     # --- inside --------------------------------------------------------------------------------------
 
     def _reconsider(self, tps: Iterable[TopicPartition], *, evict_shutting_down: bool = False) -> list[Effect]:
         effects: list[Effect] = []
-        for tp in sorted(tps, key=self._is_led):  # clients wait for those that nobody leads
+        for tp in sorted(tps, key=self._is_led):  # partitions without a leader first, because clients wait for them
             if tp in self._in_flight or tp.topic not in self.topics or not self.replica_deletion.stays(tp):
                 continue
             effects += self._write(tp, self.next_state_for(tp, evict_shutting_down=evict_shutting_down))
@@ -375,7 +384,7 @@ class Controller(LeaderSelector):
         return effects + [AskLogEnds(broker_id, tuple(asked)) for broker_id, asked in sorted(requests.items())]
 
     def _delete_removed_replicas(self) -> list[Effect]:
-        """Those who were shed delete what they have, and then everybody hears that it is not theirs any more."""
+        """Have brokers delete removed replicas, and then send the new assignment to all brokers."""
         tps, self.to_delete = self.to_delete, []
         if not tps:
             return []
@@ -398,14 +407,18 @@ class Controller(LeaderSelector):
         return [WriteState(tp, wanted, NO_VERSION if known is None else known.partition_epoch)]
 
     def _has_unwritten_states(self, broker_id: int) -> bool:
-        """A write of a partition that it hosts is in flight, or is still to be made before it may come."""
+        """Return whether a state of a hosted partition is being written, or must be before the broker is brought
+        online.
+        """
         return any(
             tp in self._in_flight or self.must_delay_registration(tp, broker_id)
             for tp in self.hosted.get(broker_id, ())
         )
 
     def _note_lost(self, broker_ids: Collection[int]) -> list[Effect]:
-        """These count no more. Everybody else is told something, so that whoever lives answers."""
+        """Mark these brokers as failed and send UpdateMetadata to all others, because their answers prove that they are
+        alive.
+        """
         if not broker_ids:
             return []
         self.liveness.note_lost(broker_ids)
@@ -423,7 +436,10 @@ class Controller(LeaderSelector):
         return [CloseChannel(broker_id)] if self.brokers.pop(broker_id, None) else []
 
     def _bring_online(self) -> list[Effect]:
-        """Lets in the brokers whose past is dealt with: all they host, and all that clients may ask them for."""
+        """Bring online the registering brokers whose previous registrations are dealt with.
+
+        Each is sent all partitions that it hosts, and the metadata of all topics.
+        """
         ready = [broker_id for broker_id in sorted(self.registering) if not self._has_unwritten_states(broker_id)]
         if not ready:
             return self._clear_possibly_short()
@@ -442,10 +458,10 @@ class Controller(LeaderSelector):
         return effects + self._clear_possibly_short()
 
     def _delay_registrations(self, brokers: Mapping[int, BrokerRegistration]) -> None:
-        """They come, and are let in when their past is dealt with.
+        """Note new registrations, which are brought online once their previous registrations are dealt with.
 
-        Of one that may have lost records also the leaders it follows get a new epoch first: what they have in flight
-        could bring its former self into an ISR.
+        If a broker may have lost records, the leaders that it follows get a new epoch first. Otherwise their ISR
+        changes in flight could add its previous registration to an ISR.
         """
         self.registering |= brokers
         for broker_id, broker in brokers.items():
@@ -456,11 +472,14 @@ class Controller(LeaderSelector):
                 self.epoch_bumps |= {tp for tp in hosted if tp in self.states and self.replica_deletion.stays(tp)}
 
     def _waits_for_suspect(self, tp: TopicPartition) -> bool:
-        """One that may have lost records of it has come, and is not let in yet."""
+        """Return whether a registering broker that hosts this partition may have lost records."""
         return any(each.possibly_short and tp in self.hosted.get(id_, ()) for id_, each in self.registering.items())
 
     def _clear_possibly_short(self) -> list[Effect]:
-        """Takes the mark from those of whom nothing is in doubt any more, nor may be of what cannot be read yet."""
+        """Clear the mark `possibly_short` of brokers that are no longer suspect for any partition.
+
+        Nothing is cleared while a topic cannot be read, because its partitions may depend on the mark.
+        """
         effects: list[Effect] = []
         if self.unreadable_topics:
             return effects

@@ -67,7 +67,11 @@ CASES = [
         "at most 32767 bytes",
     ),
     Case("no Unicode to send", "topic create new --config retention.ms=1\udcff", "must be text that UTF-8 can hold"),
-    Case("too many replicas", "topic create new --replication-factor 9", "replication factor 9 is larger than the number of live brokers"),
+    Case(
+        "too many replicas",
+        "topic create new --replication-factor 9",
+        "replication factor 9 is larger than the number of live brokers",
+    ),
     Case("naive --from", "consume t --from 2026-01-01T00:00:00", "add Z for UTC, or an offset", 2),
     Case("naive --until", "consume t --until 2026-01-01", "add Z for UTC, or an offset", 2),
     Case("naive --at", "offsets t --at 2026-01-01T00:00", "add Z for UTC, or an offset", 2),
