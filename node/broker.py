@@ -207,7 +207,7 @@ class Broker:
             logs=self._logs,
             isr_store=zk_client,
             metadata=self._metadata,
-            waiting=Purgatories(asyncio.get_running_loop().call_soon, self._environment.monotonic_ns),
+            purgatories=Purgatories(asyncio.get_running_loop().call_soon, self._environment.monotonic_ns),
             fetchers=self._fetchers,
             clock=self._clock,
             max_lag_ms=settings.replica_lag_time_max_ms,
@@ -280,7 +280,7 @@ class Broker:
             self._clock,
             between_brokers=listener.between_brokers,
             listener=listener.name,
-            settle=self._replicas.waiting.wake,
+            settle=self._replicas.purgatories.complete_ready,
             now_ns=self._environment.monotonic_ns,
             listen=self._environment.listen,
             events=self._events,
@@ -306,7 +306,7 @@ class Broker:
             identity=self._identity,
             metadata=self._metadata,
             replicas=self._replicas,
-            waiting=self._replicas.waiting,
+            waiting=self._replicas.purgatories,
             groups=self._coordinator,
             session=self._session,
             lease=self._shell,
@@ -363,7 +363,7 @@ class Broker:
             except Exception:  # else nobody would be answered any more, by a broker that looks alive
                 log.exception("what was due could not all be done")
                 next_ms = self._clock.monotonic_ms() + _TICK_AGAIN_MS
-            await self._replicas.waiting.alarm.wait(max(1, next_ms - self._clock.monotonic_ms()))
+            await self._replicas.purgatories.alarm.wait(max(1, next_ms - self._clock.monotonic_ms()))
 
     # --- leaving -----------------------------------------------------------------------------------------------
 

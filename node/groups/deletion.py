@@ -33,7 +33,7 @@ class Deletion:
         if not waiting:
             done(codes)
         for group_id in list(waiting):
-            await self._coordinator.loop_budget.turn()
+            await self._coordinator.loop_budget.yield_()
             try:
                 self._delete(group_id, settled)
             except BrokerError as error:

@@ -48,7 +48,7 @@ class Expiry:
     async def expire(self) -> None:
         """Look through all groups; other work gets its turns meanwhile."""
         for count, (shard, hosted) in enumerate(self._coordinator.groups(), 1):
-            await self._coordinator.loop_budget.turn()
+            await self._coordinator.loop_budget.yield_()
             if shard.leads:
                 due = self._due(hosted)
                 self._offsets.write_tombstones(shard, hosted, due, partial(self._forgotten, shard, hosted, len(due)))
@@ -119,7 +119,7 @@ class Expiry:
             return
         deleted, found = dict(shard.deleted), False
         for count, hosted in enumerate(list(shard.groups.values()), 1):
-            await self._coordinator.loop_budget.turn()
+            await self._coordinator.loop_budget.yield_()
             under_way = hosted.offsets.under_way(deleted)
             below = hosted.offsets.committed_below(deleted)
             found |= bool(under_way or below)

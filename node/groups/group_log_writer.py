@@ -72,7 +72,7 @@ class GroupLogWriter:
             done(part.base_offset, None if error is None else _meaning(error))
 
         if isinstance(answer, DeferredResponse):
-            answer.then(receive)
+            answer.on_complete(receive)
         else:
             receive(answer)
 

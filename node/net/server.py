@@ -210,7 +210,7 @@ class Server:
             return
         self._unanswered[peer] = self._unanswered.get(peer, 0) + 1
         if isinstance(outcome, DeferredResponse):
-            outcome.then(partial(self._reply_later, peer, header, begun_ns))
+            outcome.on_complete(partial(self._reply_later, peer, header, begun_ns))
             return
         future = asyncio.ensure_future(outcome)
         self._waiting[future] = None

@@ -139,13 +139,13 @@ class Metrics:
             single(
                 "tidelog_isr_shrinks",
                 "ISRs that this broker wrote with fewer members",
-                self.replicas.state_changes.shrinks,
+                self.replicas.isr_updates.shrinks,
                 Kind.COUNTER,
             ),
             single(
                 "tidelog_isr_expansions",
                 "ISRs that it wrote with more",
-                self.replicas.state_changes.expansions,
+                self.replicas.isr_updates.expansions,
                 Kind.COUNTER,
             ),
         ]

@@ -16,26 +16,26 @@ class DeferredResponse:
     three such answers before it is acknowledged, and each turn is time that its sender waits.
     """
 
-    __slots__ = ("_receive", "_response", "given")
+    __slots__ = ("_receive", "_response", "completed")
 
     def __init__(self) -> None:
-        self.given = False
+        self.completed = False
         # Held until the answer is with its receiver: the question may be remembered longer, the bytes must not.
         self._response: Response | None = None
         self._receive: Callable[[Response], None] | None = None
 
-    def give(self, response: Response) -> None:
+    def complete(self, response: Response) -> None:
         """Only the first one counts."""
-        if self.given:
+        if self.completed:
             return
-        self.given = True
+        self.completed = True
         receive, self._receive = self._receive, None
         if receive is not None:
             receive(response)
         else:
             self._response = response
 
-    def then(self, receive: Callable[[Response], None]) -> None:
+    def on_complete(self, receive: Callable[[Response], None]) -> None:
         """Have it called with the response; here and now where that is given already."""
         if self._response is None:
             self._receive = receive
@@ -45,5 +45,5 @@ class DeferredResponse:
 
     def __await__(self) -> Generator[Any, None, Response]:
         future: asyncio.Future[Response] = asyncio.get_running_loop().create_future()
-        self.then(lambda response: None if future.done() else future.set_result(response))
+        self.on_complete(lambda response: None if future.done() else future.set_result(response))
         return future.__await__()

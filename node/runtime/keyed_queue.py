@@ -21,7 +21,7 @@ class KeyedQueue(Generic[K]):
         """Whether somebody has not been served yet, whom nobody may overtake."""
         return key in self._last
 
-    def join(self, key: K, size_bytes: int, work: Callable[[], Coroutine[Any, Any, T]]) -> asyncio.Task[T]:
+    def submit(self, key: K, size_bytes: int, work: Callable[[], Coroutine[Any, Any, T]]) -> asyncio.Task[T]:
         """Begins the work once all that joined this line before is done, however it ended."""
         task = asyncio.get_running_loop().create_task(_after(self._last.get(key), work))
         self._last[key] = task

@@ -22,22 +22,22 @@ class LoopBudget:
     """
 
     def __init__(self) -> None:
-        self.busy = False
+        self.exhausted = False
         self.waits = 0
 
-    def took(self, ms: int) -> None:
+    def charge(self, ms: int) -> None:
         """What was done on the loop for a disk took so long."""
         if ms <= _LONG_MS:
             return
         self.waits += 1
-        if not self.busy:
-            self.busy = True
+        if not self.exhausted:
+            self.exhausted = True
             asyncio.get_running_loop().call_soon(self._turned)
 
-    async def turn(self) -> None:
+    async def yield_(self) -> None:
         """Returns in a turn in which no disk was waited for yet."""
-        while self.busy:  # noqa: ASYNC110 - the next turn is what is waited for
+        while self.exhausted:  # noqa: ASYNC110 - the next turn is what is waited for
             await asyncio.sleep(0)
 
     def _turned(self) -> None:
-        self.busy = False
+        self.exhausted = False

@@ -239,8 +239,8 @@ async def test_a_produce_that_waits_for_a_busy_disk_is_refused_too() -> None:
     async with MemoryCluster() as cluster:
         await cluster.elect(1)
         await cluster.elect(1, tp=OFFSETS)
-        cluster.leader.replicas.loop_budget.took(300)
-        assert cluster.leader.replicas.loop_budget.busy
+        cluster.leader.replicas.loop_budget.charge(300)
+        assert cluster.leader.replicas.loop_budget.exhausted
         refused = (await cluster.leader.ask(produce_request(b"a", tp=OFFSETS))).partitions[0]
         assert (refused.error_code, cluster.leader.log(OFFSETS).log_end_offset) == (InvalidTopicError.code, 0)
 

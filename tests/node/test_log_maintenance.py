@@ -148,7 +148,7 @@ async def test_retention_touches_no_replica_that_went_while_others_had_their_tur
         class Watched(Upkeep):
             def delete_old_segments(self, tp: TopicPartition, *_: int) -> int:
                 asked.append(tp)
-                here.node.replicas.loop_budget.took(300)
+                here.node.replicas.loop_budget.charge(300)
                 asyncio.get_running_loop().create_task(here.node.replicas.set_aside(other))
                 return 0
 

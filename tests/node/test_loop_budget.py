@@ -29,14 +29,14 @@ class Turns:
 
     def slow(self, loop_budget: LoopBudget) -> None:
         """From now on each append takes a third of a second."""
-        took: Callable[[int], None] = loop_budget.took
+        charge: Callable[[int], None] = loop_budget.charge
 
         def note(ms: int) -> None:
             self.appends.append(self.number)
             asyncio.get_running_loop().call_soon(self._next)
-            took(300)
+            charge(300)
 
-        loop_budget.took = note  # type: ignore[method-assign]
+        loop_budget.charge = note  # type: ignore[method-assign]
 
     def _next(self) -> None:
         self.number += 1
@@ -51,8 +51,8 @@ async def test_who_waits_for_a_slow_disk_has_a_turn_each() -> None:
     loop_budget = LoopBudget()
 
     async def append() -> None:
-        await loop_budget.turn()
-        loop_budget.took(300)
+        await loop_budget.yield_()
+        loop_budget.charge(300)
 
     found = Turns()
     found.slow(loop_budget)
@@ -62,8 +62,8 @@ async def test_who_waits_for_a_slow_disk_has_a_turn_each() -> None:
 
 async def test_nobody_waits_for_a_quick_disk() -> None:
     loop_budget = LoopBudget()
-    loop_budget.took(1)
-    assert not loop_budget.busy
+    loop_budget.charge(1)
+    assert not loop_budget.exhausted
 
 
 @on_virtual_time
@@ -182,8 +182,8 @@ async def test_members_are_missed_though_others_wait_for_the_disk_in_every_turn(
         for group in GROUPS:
             await cluster.client(group=group).settle()
         node = cluster.coordinator
-        node.replicas.loop_budget.took(300)
-        assert node.replicas.loop_budget.busy
+        node.replicas.loop_budget.charge(300)
+        assert node.replicas.loop_budget.exhausted
         node.groups.tick(VirtualClock().monotonic_ms() + 11_000)
         await asyncio.sleep(1)
         assert [(await cluster.describe(group)).state for group in GROUPS] == ["Empty"] * len(GROUPS)

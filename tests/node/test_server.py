@@ -266,11 +266,11 @@ async def test_a_thousand_requests_of_a_connection_may_wait_for_their_answers_an
             await connection.call(MetadataRequest(), timeout_ms=5000)
         assert len(held) == MAX_UNANSWERED
         others = other.send(MetadataRequest(), timeout_ms=5000)
-        held[0].give(EMPTY)
+        held[0].complete(EMPTY)
         again = connection.send(MetadataRequest(), timeout_ms=5000)
         await asyncio.wait_for(all_there.wait(), 5)
         for later in held:
-            later.give(EMPTY)
+            later.complete(EMPTY)
         assert await others == await again == EMPTY
 
 
