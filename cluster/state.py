@@ -1,6 +1,6 @@
-"""The values that ZooKeeper stores about partitions, topics, brokers and the controller.
+"""What ZooKeeper holds about partitions, topics and brokers, as values.
 
-All values are immutable and replaced whole. `cluster.zookeeper.znodes` encodes and decodes them.
+All of them are immutable and replaced whole. Their bytes are `cluster.zookeeper.znodes`' business.
 """
 
 from __future__ import annotations
@@ -19,16 +19,14 @@ NO_VERSION = -1
 class PartitionState:
     """A partition's state znode.
 
-    leader            broker id; −1 while no ISR member is alive. Only the controller changes the leader.
-    leader_epoch      raised by the controller whenever a leadership begins, also if the same broker leads again. The
-                      epoch stays when only the ISR shrinks.
-    isr               never empty; contains the leader if there is one. The leader shrinks and expands the ISR by
-                      compare-and-set. The controller shrinks it when a member dies.
-    controller_epoch  epoch of the controller that wrote the state last.
-    eligible          eligible leader replicas: former ISR members that were in sync until the controller reduced `isr`
-                      to one replica. An eligible replica may have the records that the remaining member loses in a
-                      power failure. The leader clears the field with its first ISR change, which shows that the leader
-                      survived.
+    leader            broker id, −1 while no ISR member is alive. Moved by the controller only.
+    leader_epoch      raised by the controller whenever somebody begins to lead, be it the same one again; not where
+                      only the ISR shrinks.
+    isr               never empty; a leader is always in it. Shrunk and grown by the leader, by compare-and-set,
+                      and shrunk by the controller when a member dies.
+    controller_epoch  of the controller that wrote the state last.
+    eligible          who was in sync, too, until the controller left `isr` alone: they may have what that loses with
+                      its power. Forgotten by the leader, who outlived that, with its first change of the ISR.
     """
 
     leader: int
@@ -38,30 +36,20 @@ class PartitionState:
     eligible: tuple[int, ...] = field(default=(), compare=False)
 
     def rewritten(
-        self,
-        leader: int,
-        isr: tuple[int, ...],
-        controller_epoch: int,
-        *,
-        new_epoch: bool = True,
-        removes_replicas: bool = False,
+        self, leader: int, isr: tuple[int, ...], controller_epoch: int, *, begins: bool = True, sheds: bool = False
     ) -> PartitionState:
-        """Return the state that the controller writes, with a new leader epoch if `new_epoch`.
-
-        Former ISR members become eligible if one member remains, or if a reassignment removes replicas
-        (`removes_replicas`).
-        """
-        dropped = self.isr if len(isr) == 1 or removes_replicas else ()
-        eligible = {*dropped, *self.eligible}.difference(isr)
-        return PartitionState(leader, self.leader_epoch + new_epoch, isr, controller_epoch, tuple(sorted(eligible)))
+        """What a controller makes of it, in a new epoch if it `begins` one; `sheds`: by a reassignment."""
+        given_up = self.isr if len(isr) == 1 or sheds else ()
+        eligible = {*given_up, *self.eligible}.difference(isr)
+        return PartitionState(leader, self.leader_epoch + begins, isr, controller_epoch, tuple(sorted(eligible)))
 
 
 @dataclass(frozen=True, slots=True)
 class VersionedState:
-    """A state as read from ZooKeeper.
+    """A state as it was read. `partition_epoch` is the znode's version, on which the next write must stand.
 
-    `partition_epoch` is the znode's version, and the condition of the next write. `mzxid` is the zxid of the last write
-    (−1: unknown), comparable with broker epochs: a leader with a later registration has lost its leadership since then.
+    `mzxid` says when it was written, on the scale of broker epochs (−1: not known): a leader that registered later
+    has lost its leadership since.
     """
 
     state: PartitionState
@@ -71,11 +59,11 @@ class VersionedState:
 
 @dataclass(frozen=True, slots=True)
 class BrokerRegistration:
-    """`/brokers/ids/N`: the listeners of broker N by name; the listeners TIDELOG and REPLICATION are always among them.
+    """`/brokers/ids/N`: where broker N is reached, by the name of the listener; TIDELOG and REPLICATION are there.
 
-    epoch           czxid of the znode; −1 if the registration is not written yet
-    possibly_short  the broker's logs may lack records, because its machine went down after they were last closed, or
-                    because a log was damaged. The controller clears the mark when no partition depends on it any more.
+    epoch           czxid of the znode, −1 in a registration that has not been written yet
+    possibly_short  its machine went down since its logs were closed, so that what was not synced may be missing, or a
+                    log was damaged; until the controller has dealt with every partition of which that matters
     """
 
     broker_id: int
@@ -85,12 +73,12 @@ class BrokerRegistration:
 
     @property
     def endpoint(self) -> Endpoint:
-        """Return the address that clients connect to."""
+        """Where clients connect."""
         return self.listeners[CLIENTS]
 
     @property
     def replication_endpoint(self) -> Endpoint:
-        """Return the address that brokers and the controller connect to."""
+        """Where brokers and the controller connect."""
         return self.listeners[BROKERS]
 
 
@@ -98,10 +86,10 @@ class BrokerRegistration:
 class ReplicaAssignment:
     """The brokers that have, get or lose a replica of one partition; the preferred leader first.
 
-    adding    members of `replicas` that were not assigned when the reassignment began
-    removing  members of `replicas` that will not be assigned when the reassignment is complete
+    adding    those of `replicas` that were not there when the reassignment began
+    removing  those of `replicas` that will not be there when it has ended
 
-    A replica is in both if the reassignment that added it was cancelled or replaced: the replica is being removed.
+    One that is in both was on its way in when the reassignment was cancelled or replaced, and is on its way out.
     """
 
     replicas: tuple[int, ...]
@@ -110,26 +98,26 @@ class ReplicaAssignment:
 
     @property
     def target(self) -> tuple[int, ...]:
-        """Return the replicas that remain when the reassignment is complete."""
+        """Who has a replica in the end."""
         return tuple(replica for replica in self.replicas if replica not in self.removing)
 
     @property
     def origin(self) -> tuple[int, ...]:
-        """Return the replicas that were assigned when the reassignment began."""
+        """Who had one in the beginning."""
         return tuple(replica for replica in self.replicas if replica not in self.adding)
 
     @property
     def joining(self) -> tuple[int, ...]:
-        """Return the replicas that the reassignment adds."""
+        """Those on their way in."""
         return tuple(replica for replica in self.adding if replica not in self.removing)
 
     @property
     def moving(self) -> bool:
-        """Return whether a reassignment is in progress."""
+        """A reassignment is in progress."""
         return bool(self.adding or self.removing)
 
     def toward(self, target: Iterable[int]) -> ReplicaAssignment:
-        """Return the assignment with another target and the same origin. To cancel is to go toward the origin."""
+        """With another target, whatever the one of now; the origin stays. To cancel is to go toward the origin."""
         wanted = tuple(target)
         origin = self.origin
         everybody = tuple(dict.fromkeys((*wanted, *origin, *self.replicas)))
@@ -139,8 +127,8 @@ class ReplicaAssignment:
             tuple(replica for replica in everybody if replica not in wanted),
         )
 
-    def completed(self) -> ReplicaAssignment:
-        """Return the assignment after the end of the reassignment."""
+    def settled(self) -> ReplicaAssignment:
+        """The reassignment has ended."""
         return ReplicaAssignment(self.target)
 
 
@@ -148,8 +136,8 @@ class ReplicaAssignment:
 class TopicAssignment:
     """`/brokers/topics/T`: the replicas of each partition, the preferred leader first.
 
-    adding, removing   replicas of the partitions that are being reassigned (`ReplicaAssignment`)
-    version            version of the znode as read, and the condition of the next write
+    adding, removing   of the partitions that are being reassigned (`ReplicaAssignment`)
+    version            of the znode as it was read, on which the next write must stand
     """
 
     topic: str
@@ -161,17 +149,17 @@ class TopicAssignment:
     version: int = field(default=NO_VERSION, compare=False)
 
     def topic_partitions(self) -> list[TopicPartition]:
-        """Return the partitions in ascending order."""
+        """The partitions in ascending order."""
         return [TopicPartition(self.topic, partition) for partition in sorted(self.partitions)]
 
     def assigned(self, partition: int) -> ReplicaAssignment:
-        """Return the replicas of one partition, with those being added and removed."""
+        """One partition's replicas, those that come and those that go."""
         return ReplicaAssignment(
             self.partitions[partition], self.adding.get(partition, ()), self.removing.get(partition, ())
         )
 
     def reassigned(self, changes: Mapping[int, ReplicaAssignment]) -> TopicAssignment:
-        """Return the assignment with these partitions changed or added."""
+        """With these partitions changed, or added."""
         every = {number: self.assigned(number) for number in self.partitions} | dict(changes)
         return replace(
             self,
@@ -183,10 +171,10 @@ class TopicAssignment:
 
 @dataclass(frozen=True, slots=True)
 class ControllerLease:
-    """The current controller (−1: none), and the condition of the next controller election.
+    """Who is the controller (−1: nobody), and the fence on which the next election must stand.
 
-    `epoch` and `epoch_version` are those of `/controller_epoch`, read *before* `/controller`. So a broker that acts on
-    this value loses against every election since then. `owner` is the ZooKeeper session that owns `/controller`.
+    `epoch` and `epoch_version` are `/controller_epoch`'s, read *before* `/controller`, so that whoever acts on this
+    value loses against every election that happened since. `owner` is the session that holds the seat.
     """
 
     controller_id: int
@@ -196,5 +184,5 @@ class ControllerLease:
 
     @property
     def unclaimed(self) -> bool:
-        """Return whether there is no controller."""
+        """Nobody holds the seat."""
         return self.controller_id == NO_LEADER

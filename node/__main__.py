@@ -7,12 +7,15 @@ import sys
 
 
 def main() -> int:
-    """As `node.main.main`. Where a Ctrl-C comes before that listens for it, nothing is there to be left politely."""
+    """Run `node.main.main` and return its exit status.
+
+    A Ctrl-C that arrives before `node.main` handles it ends the process at once, because nothing has to be closed yet.
+    """
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
-    from node.main import main as program
+    from node.main import main as run_broker
 
-    return program()
+    return run_broker()
 
 
 if __name__ == "__main__":

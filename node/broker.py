@@ -1,7 +1,7 @@
-"""One broker process, from its first look at ZooKeeper to its clean-shutdown marker.
+"""One broker process, from its connection to ZooKeeper to its clean-shutdown marker.
 
-Everything here is order: what must be there before what, and what must be gone before what. Each step of the start
-leaves behind how it is undone, and the stop undoes them from the last to the first.
+This module defines the order in which the parts of a broker start and stop. Each step of the start registers the
+action that undoes it, and the stop runs these actions in reverse order.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from node.replication.replica_manager import ReplicaManager
 from node.runtime.latency_histogram import RequestTimes
 from node.runtime.loop_budget import LoopBudget
 from node.settings import BrokerSettings
-from node.zookeeper_session import Session
+from node.zookeeper_session import ZooKeeperSession
 from storage.compaction.throttle import Throttle
 from storage.configs.log_config import LogConfig
 from storage.log_maintenance import Upkeep
@@ -53,14 +53,18 @@ from tidelog.model import Endpoint, TopicPartition
 
 log = logging.getLogger(__name__)
 
-#: So many times as long a fetch may wait where nothing happens, and so often it still comes before a follower lags.
+#: A follower's fetch of idle partitions waits up to this many times longer than one of active partitions, but not
+#: longer than this fraction of the time after which the leader removes the follower from the ISR.
 _IDLE_WAITS = 4
-#: When what is due is looked at again after it went wrong.
+#: The pause after a tick that failed.
 _TICK_AGAIN_MS = 100
 
 
 class Broker:
-    """`start`, then `wait_ended`, then `stop`, whatever happened. `failure` is why it had to end by itself."""
+    """One broker. Call `start`, then `wait_ended`, then `stop`, also after an error.
+
+    failure   the reason why the broker had to end by itself; None if it did not
+    """
 
     def __init__(self, settings: BrokerSettings, environment: BrokerEnvironment) -> None:
         self._settings = settings
@@ -69,39 +73,41 @@ class Broker:
         self._ended = asyncio.Event()
         self._undo = AsyncExitStack()
         self._events = NO_EVENTS
-        self._observation = HealthEndpoints()
+        self._health = HealthEndpoints()
         self._request_times: dict[str, RequestTimes] = {}
-        self._hands_over = False
+        self._is_shutting_down = False
         self.failure: Exception | None = None
 
     async def start(self) -> None:
-        """Returns when clients and brokers are served and the broker is registered.
+        """Start the broker, and return when it is registered and serves clients and brokers.
 
-        UnreachableError (no ZooKeeper), ConfigError, DataDirectoryError, StorageError, BrokerIdTaken, OSError (a port
-        is taken).
+        Raise UnreachableError if ZooKeeper cannot be reached, OSError if a port is taken, or ConfigError,
+        DataDirectoryError, StorageError or BrokerIdTaken.
         """
         settings = self._settings
         self._events, end_history = self._environment.keep_history(settings)
         self._undo.callback(end_history)
-        # Before anything that may take long: it tells what the start waits for.
+        # The HTTP endpoint opens before any step that may take long, because it reports what the start waits for.
         await self._open_http_port()
-        self._observation.stage = f"waiting for ZooKeeper at {settings.zookeeper}"
-        # ZooKeeper first: it alone knows which cluster this is, and so whether the data directory belongs to it.
+        self._health.stage = f"waiting for ZooKeeper at {settings.zookeeper}"
+        # ZooKeeper comes before the disks, because only ZooKeeper has the cluster id that the data directories must
+        # have.
         store = await self._environment.open_store(settings)
         self._undo.push_async_callback(store.close)
         zk_client = ZkClient(store, self._clock, patience_ms=settings.zookeeper_session_timeout_ms)
         await zk_client.ensure_paths()
-        self._cluster_id = await zk_client.cluster_id(self._environment.dice)
-        self._session = Session(
+        self._cluster_id = await zk_client.cluster_id(self._environment.rng)
+        self._session = ZooKeeperSession(
             store, self._clock, self._environment.guard(store.session_timeout_ms), events=self._events
         )
         await self._session.start()
         self._undo.push_async_callback(self._session.stop)
-        doors = settings.doors
-        require_own_addresses(settings.broker_id, doors, (await zk_client.read_brokers()).values())
+        listeners = settings.listener_endpoints
+        require_own_addresses(settings.broker_id, listeners, (await zk_client.read_brokers()).values())
 
-        self._observation.stage = "opening its logs"
-        # Then the disks, on a thread: after a crash they are scanned, and the session must live meanwhile.
+        self._health.stage = "opening its logs"
+        # The disks are opened on a thread, because logs are scanned after a crash and the event loop must keep the
+        # session alive meanwhile.
         self._logs = await asyncio.to_thread(self._open_directories)
         self._undo.push_async_callback(self._close_directories)
         names = await zk_client.topic_names()
@@ -116,69 +122,73 @@ class Broker:
 
         handlers = self._wire(zk_client)
 
-        # The doors open before the registration tells where they are, so that nobody finds them closed.
-        for listener in doors:
-            self._open_door(handlers, listener)
-        # Undone before the doors close: whoever waits here still gets an answer.
+        # The listeners open before the registration announces them, so that no connection to them is refused.
+        for listener in listeners:
+            self._open_listener(handlers, listener)
+        # These parts stop before the listeners close, so that requests that still wait get an answer.
         self._undo.callback(self._coordinator.stop)
         self._undo.push_async_callback(self._replicas.close)
         self._undo.push_async_callback(self._fetchers.close)
-        # Undone after all that asks ZooKeeper, which may be silent: what is due meanwhile is answered then.
+        # Ticking stops after all parts that send requests to ZooKeeper. ZooKeeper may not answer them for a while, and
+        # requests whose deadline passes meanwhile still get their answers.
         self._undo.callback(asyncio.create_task(self._keep_ticking()).cancel)
 
-        self._observation.measures = self._measures()
-        self._observation.stage = "registering with ZooKeeper"
-        registration = self._registration_at(zk_client, doors)
-        # The controller then counts this broker as gone, and nobody dials it any more.
+        self._health.metrics = self._metrics()
+        self._health.stage = "registering with ZooKeeper"
+        registration = self._registration_at(zk_client, listeners)
+        # The end of the registration makes the controller treat this broker as gone, so that no other broker connects
+        # to it any more.
         self._undo.push_async_callback(registration.stop)
         self._identity.broker_epoch = await registration.start()
-        self._undo.push_async_callback(self._shell.stop)
-        await self._shell.start()
-        housekeeping = self._housekeeping()
-        housekeeping.start()
+        self._undo.push_async_callback(self._elector.stop)
+        await self._elector.start()
+        maintenance = self._maintenance_loop()
+        maintenance.start()
         self._coordinator.start()
-        self._undo.push_async_callback(housekeeping.stop)
-        # Undone first of all, while this broker still answers: clients find the new leaders before they lose the old.
-        self._undo.push_async_callback(self._hand_over)
-        self._observation.stage = ""
+        self._undo.push_async_callback(maintenance.stop)
+        # The controlled shutdown is the first step of a stop. This broker still answers meanwhile, so that clients
+        # find the new leaders before they lose the old ones.
+        self._undo.push_async_callback(self._move_leadership)
+        self._health.stage = ""
         log.info(
-            "broker %d serves %s, epoch %d", settings.broker_id, ", ".join(map(str, doors)), self._identity.broker_epoch
-        )
-        if open_doors := [str(listener.bind) for listener in doors if listener.beyond_this_machine]:
+            "broker %d serves %s, epoch %d",
+            settings.broker_id, ", ".join(map(str, listeners)), self._identity.broker_epoch,
+        )  # fmt: skip
+        if reachable := [str(listener.bind) for listener in listeners if listener.beyond_this_machine]:
             log.warning(
-                "listening beyond this machine at %s: there is no authentication yet, and whoever reaches it"
-                " may read, write and delete everything",
-                ", ".join(open_doors),
+                "listening beyond this machine at %s: there is no authentication yet, so that every client that"
+                " reaches it may read, write and delete everything",
+                ", ".join(reachable),
             )
 
     @property
     def replicas(self) -> ReplicaManager:
-        """What it hosts; once it has started."""
+        """Return the replica manager. The broker has one once `start` has wired its parts."""
         return self._replicas
 
     async def wait_ended(self) -> None:
-        """Returns when the broker must stop: `end` was called, its disks failed, or its id was taken."""
+        """Return when the broker must stop: `end` was called, its disks failed, or its id was taken."""
         await self._ended.wait()
 
     def end(self, failure: Exception | None = None) -> None:
-        """Ask for the end; the first reason counts."""
+        """Request that the broker stops. The first failure that is passed becomes `failure`."""
         if not self._ended.is_set():
             self.failure = failure
             self._ended.set()
 
     async def stop(self) -> None:
-        """Leave politely, as far as `start` came."""
-        self._observation.stage = "stopping"
+        """Undo all steps that `start` has completed, in reverse order."""
+        self._health.stage = "stopping"
         await self._undo.aclose()
 
     # --- the parts ---------------------------------------------------------------------------------------------
 
     def _config_of(self, topic: TopicAssignment | None) -> LogConfig:
-        """What a topic's logs are opened with; the defaults where the topic is gone."""
+        """Return the settings for the logs of a topic; None, a deleted topic, yields the defaults."""
         return LogConfig.as_far_as_right(topic.configs if topic else {}, self._settings.topic_defaults)
 
     def _hosted(self, topics: Iterable[TopicAssignment]) -> dict[TopicPartition, str]:
-        """The topic ids of all partitions that are assigned to this broker."""
+        """Return the topic ids of all partitions that are assigned to this broker."""
         me = self._settings.broker_id
         return {
             TopicPartition(topic.topic, partition): topic.topic_id
@@ -188,7 +198,7 @@ class Broker:
         }
 
     def _wire(self, zk_client: ZkClient) -> Handlers:
-        """Makes what answers requests, and shows each part the others that it needs; nothing of it runs yet."""
+        """Create and connect the parts that answer requests, and return the handlers. No part runs yet."""
         settings = self._settings
         self._identity = Identity(self._cluster_id, settings.broker_id, dial=self._environment.dial, clock=self._clock)
         self._metadata = MetadataCache(self._cluster_id)
@@ -207,7 +217,7 @@ class Broker:
             logs=self._logs,
             isr_store=zk_client,
             metadata=self._metadata,
-            purgatories=Purgatories(asyncio.get_running_loop().call_soon, self._environment.monotonic_ns),
+            waiting=Purgatories(asyncio.get_running_loop().call_soon, self._environment.monotonic_ns),
             fetchers=self._fetchers,
             clock=self._clock,
             max_lag_ms=settings.replica_lag_time_max_ms,
@@ -218,39 +228,40 @@ class Broker:
             loop_budget=loop_budget,
         )
         self._fetchers.on_storage_error = self._replicas.storage_failed
-        self._shell = ControllerElector(
+        self._elector = ControllerElector(
             settings,
             zk_client,
             self._clock,
             self._identity,
-            dice=self._environment.dice,
+            rng=self._environment.rng,
             probe=self._environment.probe,
             known_epoch=lambda: self._replicas.controller_epoch,
             events=self._events,
         )
-        line = ControllerClient(self._identity, self._metadata, self._shell)
+        controller_client = ControllerClient(self._identity, self._metadata, self._elector)
         self._coordinator = CoordinatorService(
             self._replicas,
             settings,
             zk_client,
-            lambda request: line.ask(request, self._shell.topics.create_topics, CREATION_TIMEOUT_MS),
-            # A session may be ended by others at once; its connection is then the first to go.
+            lambda request: controller_client.ask(request, self._elector.topics.create_topics, CREATION_TIMEOUT_MS),
+            # ZooKeeper may end a session at once on behalf of another client. The lost connection is the first sign.
             may_be_deposed=lambda: self._may_be_deposed() or not zk_client.store.connected,
-            dice=self._environment.dice,
+            rng=self._environment.rng,
         )
         in_zookeeper = ZooKeeperOffsetHandlers(
             zk_client.zookeeper_offsets, self._metadata, self._clock, settings.offset_metadata_max_bytes
         )
         more = {
             **group_handlers(self._coordinator, in_zookeeper),
-            **operator_handlers(self._replicas, self._observation, settings),
+            **operator_handlers(self._replicas, self._health, settings),
             **admin_handlers(self._replicas, settings, zk_client.topic_configs),
         }
-        return Handlers(self._replicas, self._metadata, zk_client, self._shell, more)
+        return Handlers(self._replicas, self._metadata, zk_client, self._elector, more)
 
-    def _housekeeping(self) -> MaintenanceLoop:
+    def _maintenance_loop(self) -> MaintenanceLoop:
         settings = self._settings
-        cleaners = max(settings.log_cleaner_threads, 1)  # they share what the settings allow them together
+        # The settings limit the memory and the I/O of all cleaners together, so that each cleaner gets its share.
+        cleaners = max(settings.log_cleaner_threads, 1)
         upkeep = Upkeep(
             self._logs,
             self._environment.files,
@@ -269,10 +280,10 @@ class Broker:
         return LogManager.open(paths, files, self._settings.broker_id, self._cluster_id, boot_id)
 
     async def _close_directories(self) -> None:
-        # The marker is the last word on a disk, and a disk that failed does not get one.
+        # The clean-shutdown marker is the last write to a disk. A disk that failed gets none.
         await asyncio.to_thread(self._logs.close, clean=not isinstance(self.failure, StorageError))
 
-    def _open_door(self, handlers: Handlers, listener: ListenerEndpoint) -> None:
+    def _open_listener(self, handlers: Handlers, listener: ListenerEndpoint) -> None:
         server = Server(
             listener.bind,
             self._identity,
@@ -280,7 +291,7 @@ class Broker:
             self._clock,
             between_brokers=listener.between_brokers,
             listener=listener.name,
-            settle=self._replicas.purgatories.complete_ready,
+            settle=self._replicas.waiting.wake,
             now_ns=self._environment.monotonic_ns,
             listen=self._environment.listen,
             events=self._events,
@@ -291,54 +302,55 @@ class Broker:
 
     async def _open_http_port(self) -> None:
         if self._settings.http_listener:
-            port = HttpServer(Endpoint.parse(self._settings.http_listener), self._observation.answer)
-            await port.start()
-            self._undo.push_async_callback(port.stop)
-            log.info("broker %d is watched at http://%s", self._settings.broker_id, port.endpoint)
-            if port.beyond_this_machine:
+            server = HttpServer(Endpoint.parse(self._settings.http_listener), self._health.answer)
+            await server.start()
+            self._undo.push_async_callback(server.stop)
+            log.info("broker %d serves health and metrics at http://%s", self._settings.broker_id, server.endpoint)
+            if server.beyond_this_machine:
                 log.warning(
-                    "watched beyond this machine at %s: whoever reaches it may read names of topics and sizes",
-                    port.endpoint,
+                    "health and metrics are served beyond this machine at %s: every client that reaches it may read"
+                    " names of topics and sizes",
+                    server.endpoint,
                 )
 
-    def _measures(self) -> Metrics:
+    def _metrics(self) -> Metrics:
         return Metrics(
             identity=self._identity,
             metadata=self._metadata,
             replicas=self._replicas,
-            waiting=self._replicas.purgatories,
+            waiting=self._replicas.waiting,
             groups=self._coordinator,
             session=self._session,
-            lease=self._shell,
+            elector=self._elector,
             disks=self._logs,
-            doors=self._request_times,
+            request_times=self._request_times,
             why_not_ready=lambda: why_not_ready(
                 self._identity, self._metadata, self._replicas, cut_off=self._session.cut_off
             ),
         )
 
-    def _registration_at(self, zk_client: ZkClient, doors: Iterable[ListenerEndpoint]) -> Registration:
+    def _registration_at(self, zk_client: ZkClient, listeners: Iterable[ListenerEndpoint]) -> Registration:
         previous = self._logs.read_session() or ""
         return Registration(
             zk_client,
             BrokerRegistration(
                 self._settings.broker_id,
-                {listener.name: listener.advertised for listener in doors},
+                {listener.name: listener.advertised for listener in listeners},
                 possibly_short=self._logs.possibly_short,
             ),
             previous_session=int(previous) if previous.removeprefix("-").isdecimal() else 0,
             save_session=lambda session_id: self._logs.write_session(str(session_id)),
             on_lost=self._on_registration_lost,
             on_registered=self._on_registered,
-            on_possibly_short_cleared=self._on_absolved,
+            on_possibly_short_cleared=self._on_possibly_short_cleared,
             on_taken=self.end,
             events=self._events,
         )
 
-    # --- standing with ZooKeeper -------------------------------------------------------------------------------
+    # --- session and registration ------------------------------------------------------------------------------
 
     def _may_be_deposed(self) -> bool:
-        return self._session.cut_off or self._hands_over
+        return self._session.cut_off or self._is_shutting_down
 
     def _on_registration_lost(self) -> None:
         self._identity.broker_epoch = -1
@@ -348,11 +360,11 @@ class Broker:
         self._identity.broker_epoch = broker_epoch
         self._fetchers.reconnect()
 
-    def _on_absolved(self) -> None:
-        log.info("the cluster has dealt with what this broker's logs may lack")
+    def _on_possibly_short_cleared(self) -> None:
+        log.info("the controller no longer depends on records that this broker's logs may have lost")
         asyncio.get_running_loop().run_in_executor(None, self._logs.vouch)
 
-    # --- what goes on all the time -----------------------------------------------------------------------------
+    # --- deadlines ---------------------------------------------------------------------------------------------
 
     async def _keep_ticking(self) -> None:
         while True:
@@ -360,21 +372,26 @@ class Broker:
                 next_ms = self._replicas.tick(self._clock.monotonic_ms())
                 groups_ms = self._coordinator.tick(self._clock.monotonic_ms())
                 next_ms = next_ms if groups_ms is None else min(next_ms, groups_ms)
-            except Exception:  # else nobody would be answered any more, by a broker that looks alive
-                log.exception("what was due could not all be done")
+            except Exception:  # The loop must go on, because no delayed request would be answered without it.
+                log.exception("a tick failed; some requests whose deadline has passed may not be answered yet")
                 next_ms = self._clock.monotonic_ms() + _TICK_AGAIN_MS
-            await self._replicas.purgatories.alarm.wait(max(1, next_ms - self._clock.monotonic_ms()))
+            await self._replicas.waiting.alarm.wait(max(1, next_ms - self._clock.monotonic_ms()))
 
-    # --- leaving -----------------------------------------------------------------------------------------------
+    # --- controlled shutdown -----------------------------------------------------------------------------------
 
-    async def _hand_over(self) -> None:
+    async def _move_leadership(self) -> None:
         if self.failure is not None:
             return
         timeout_ms = self._settings.controlled_shutdown_timeout_ms
-        # From the asking on others may lead, and whoever tells this broker may be slower than their first answers.
-        self._hands_over = True
-        remaining = await ControlledShutdown(self._identity, self._metadata, self._shell, timeout_ms).hand_over()
+        # From the request on, other brokers may lead these partitions. This broker may learn of a new leader only
+        # after that leader has answered clients.
+        self._is_shutting_down = True
+        shutdown = ControlledShutdown(self._identity, self._metadata, self._elector, timeout_ms)
+        remaining = await shutdown.move_leadership()
         if remaining is None:
-            log.warning("stopping with %d partitions still led", len(self._replicas.led()))
+            log.warning(
+                "controlled shutdown did not finish within %d ms: stopping while this broker still leads %d partitions",
+                timeout_ms, len(self._replicas.led()),
+            )  # fmt: skip
             return
         self._replicas.resign_all(but=remaining)

@@ -1,4 +1,4 @@
-"""A controlled shutdown as the broker that leaves sees it: others take over what it leads while it still answers."""
+"""Controlled shutdown, on the broker that stops: move leadership to other replicas while this broker still answers."""
 
 from __future__ import annotations
 
@@ -19,19 +19,24 @@ _RETRY_S = 0.1
 
 
 class ControlledShutdown:
-    """Asks the controller, be it in this very process, for as long as the settings give it (ms)."""
+    """Asks the controller, which may run in this process, to move leadership, and retries for `timeout_ms`."""
 
-    def __init__(self, identity: Identity, metadata: MetadataCache, shell: ControllerElector, timeout_ms: int) -> None:
+    def __init__(
+        self, identity: Identity, metadata: MetadataCache, elector: ControllerElector, timeout_ms: int
+    ) -> None:
         self._identity = identity
-        self._line = ControllerClient(identity, metadata, shell)
-        self._shell = shell
+        self._controller_client = ControllerClient(identity, metadata, elector)
+        self._elector = elector
         self._timeout_ms = timeout_ms
 
-    async def hand_over(self) -> frozenset[TopicPartition] | None:
-        """What nobody else could take over, once a controller has moved the rest; None: before, the time was over."""
+    async def move_leadership(self) -> frozenset[TopicPartition] | None:
+        """Return the partitions that this broker still leads after the controller has moved all others.
+
+        Return None if no controller has answered before the timeout.
+        """
         try:
             async with asyncio.timeout(self._timeout_ms / 1000):
-                while (remaining := await self._attempt()) is None:  # noqa: ASYNC110 — each turn asks anew
+                while (remaining := await self._attempt()) is None:  # noqa: ASYNC110 — each iteration sends a new request
                     await asyncio.sleep(_RETRY_S)
         except TimeoutError:
             return None
@@ -40,11 +45,11 @@ class ControlledShutdown:
     async def _attempt(self) -> frozenset[TopicPartition] | None:
         request = ControlledShutdownRequest(self._identity.broker_id, self._identity.broker_epoch)
         try:
-            answer = await self._line.ask(request, self._shell.controlled_shutdown, self._timeout_ms)
-            if refusal := error_for(answer.error_code):
-                raise refusal
+            answer = await self._controller_client.ask(request, self._elector.controlled_shutdown, self._timeout_ms)
+            if error_of_answer := error_for(answer.error_code):
+                raise error_of_answer
         except TidelogError as error:
-            log.info("the controller did not take over yet: %s", error)
+            log.info("controlled shutdown: the controller has not moved leadership yet: %s", error)
             return None
-        log.info("handed over, %d partitions remain", len(answer.remaining))
+        log.info("controlled shutdown: leadership moved, %d partitions remain", len(answer.remaining))
         return frozenset(TopicPartition(each.topic, each.partition) for each in answer.remaining)

@@ -1,7 +1,7 @@
-"""Everything that a broker takes from outside its own process, through one object.
+"""Everything that a broker uses from outside its own process, through one object.
 
-Beside it there is only the event loop: timers are its, and so are threads (`run_in_executor`). A broker on another loop
-in another world is this very broker.
+The only other dependency is the event loop, which provides timers and threads (`run_in_executor`). Therefore tests and
+the simulator run the production broker with another environment and another loop.
 """
 
 from __future__ import annotations
@@ -29,19 +29,20 @@ from tidelog.model import Endpoint
 from tidelog.protocol.native.dealer import Dealer, Dial
 
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
-#: More than ZeroMQ lets wait to be accepted (100), but no more than an eighth of what the process may have.
+#: Reserved for files: more than ZeroMQ's backlog of connections (100), but at most an eighth of the process's limit.
 _DESCRIPTORS_KEPT, _PART_KEPT = 128, 8
 
 
 class BrokerEnvironment(Protocol):
-    """
-    clock       the machine's
-    files       its disks
-    dice        what ids and choices are drawn from
-    dial        opens a line to another broker
-    listen      takes what others send
-    probe       one plain connect
-    sleep_s     stops the thread that calls it
+    """The machine that a broker runs on, real or simulated.
+
+    clock       the clock of the machine
+    files       the disks of the machine
+    rng         the source of ids and random choices
+    dial        opens a connection to another broker
+    listen      binds an endpoint and receives messages there
+    probe       makes one plain TCP connect
+    sleep_s     blocks the calling thread for so many seconds
     """
 
     @property
@@ -49,7 +50,7 @@ class BrokerEnvironment(Protocol):
     @property
     def files(self) -> Files: ...
     @property
-    def dice(self) -> random.Random: ...
+    def rng(self) -> random.Random: ...
     @property
     def dial(self) -> Dial: ...
     @property
@@ -60,19 +61,22 @@ class BrokerEnvironment(Protocol):
     def sleep_s(self) -> Callable[[float], object]: ...
 
     def monotonic_ns(self) -> int:
-        """The clock of `clock.monotonic_ms`, for measuring."""
+        """Return the time of the clock behind `clock.monotonic_ms` in nanoseconds, to measure durations."""
 
     def boot_id(self) -> str | None:
-        """Changes when the machine starts anew; None where it cannot be known."""
+        """Return an id that changes when the machine boots, or None if the machine has none."""
 
     async def open_store(self, settings: BrokerSettings) -> Store:
-        """A session with ZooKeeper. UnreachableError."""
+        """Open a session with ZooKeeper. Raise UnreachableError if ZooKeeper does not answer in time."""
 
     def guard(self, timeout_ms: int) -> Guard:
-        """One that has not been started."""
+        """Return a guard that has not been started."""
 
     def keep_history(self, settings: BrokerSettings) -> tuple[Events, Callable[[], None]]:
-        """What the broker writes down of itself, and what ends it. OSError where it cannot be kept."""
+        """Return the recorder of the broker's events, and a function that closes it.
+
+        Raise OSError if the history file cannot be written.
+        """
 
 
 class RealEnvironment:
@@ -81,7 +85,7 @@ class RealEnvironment:
     def __init__(self) -> None:
         self.clock: Clock = SystemClock()
         self.files: Files = RealFiles(DescriptorReserve(_kept_descriptors(), self.clock))
-        self.dice: random.Random = random.SystemRandom()
+        self.rng: random.Random = random.SystemRandom()
         self.dial: Dial = Dealer
         self.listen: Listen = Router
         self.probe: Callable[[Endpoint], Awaitable[ProbeOutcome]] = probe
@@ -110,7 +114,7 @@ class RealEnvironment:
     def keep_history(self, settings: BrokerSettings) -> tuple[Events, Callable[[], None]]:
         if not settings.history_file:
             return NO_EVENTS, lambda: None
-        # Late: of a hundred brokers one keeps a history.
+        # Imported late, because few brokers record a history.
         from node.events.history_file import EventRecorder, HistoryFile, Tracebacks
         from tidelog.history.broker_events import Broker
 
@@ -129,6 +133,6 @@ class RealEnvironment:
 
 
 def _kept_descriptors() -> int:
-    """For files, where connections take all others."""
+    """Return the number of file descriptors to reserve for files, because connections may use up all others."""
     most, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return _DESCRIPTORS_KEPT if most == resource.RLIM_INFINITY else min(_DESCRIPTORS_KEPT, most // _PART_KEPT)

@@ -1,4 +1,4 @@
-"""Who this broker is, and how it introduces itself to other brokers."""
+"""The identity of this broker, with which it opens connections to other brokers."""
 
 from __future__ import annotations
 
@@ -9,13 +9,16 @@ from tidelog.model import Endpoint
 from tidelog.protocol.native.connection import Connection
 from tidelog.protocol.native.dealer import Dealer, Dial
 
-#: A handshake takes four round trips, of half a second between continents.
+#: A handshake takes four round trips, and a round trip between continents takes half a second.
 CONNECT_TIMEOUT_MS = 2500
 
 
 @dataclass(slots=True)
 class Identity:
-    """`broker_epoch` is −1 while it is not registered. Others are reached by `dial`."""
+    """The cluster id, the broker id and the broker epoch, which is −1 while this broker is not registered.
+
+    dial   opens the connection to another broker
+    """
 
     cluster_id: str
     broker_id: int
@@ -24,9 +27,9 @@ class Identity:
     clock: Clock = field(default_factory=SystemClock)
 
     async def connect(self, endpoint: Endpoint) -> Connection:
-        """Opens a connection to another broker's replication endpoint, under the registration of now.
+        """Open a connection to another broker's replication endpoint, with this broker's current epoch.
 
-        DisconnectedError, TimeoutError, and the BrokerError that refuses it.
+        Raise DisconnectedError, TimeoutError, or the BrokerError with which the other broker refuses the connection.
         """
         return await Connection.open(
             endpoint,

@@ -1,4 +1,4 @@
-"""One broker as a process: reads its settings, logs, serves until SIGTERM or SIGINT, and says why it ended."""
+"""Run one broker as a process: read its settings, set up its log, serve until SIGTERM or SIGINT, report failures."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _SWITCH_INTERVAL_S = 0.0005
 
 
 def main() -> int:
-    """0 after a polite stop, 1 with one line on standard error where the broker could not start or go on."""
+    """Return 0 after a controlled stop. Return 1, and print one line to standard error, if the broker has failed."""
     parser = argparse.ArgumentParser(prog="node", description="one Tidelog broker")
     parser.add_argument(
         "--config",
@@ -42,7 +42,8 @@ def main() -> int:
         log_to(settings)
         logs_to_file = bool(settings.log_file)
         _allow_many_files()
-        # What a thread takes apart keeps the loop waiting no longer than this; Python's own 5 ms are ten answers.
+        # A busy thread keeps the event loop waiting at most this long. Python's default of 5 ms is the time of ten
+        # answers.
         sys.setswitchinterval(_SWITCH_INTERVAL_S)
         failure = uvloop.run(_serve(settings))
     except (TidelogError, OSError) as error:
@@ -50,13 +51,13 @@ def main() -> int:
     if failure is None:
         return 0
     if logs_to_file:
-        log.error("the broker ends: %s", _told(failure))
-    print(f"broker: {_told(failure)}", file=sys.stderr)
+        log.error("the broker stops: %s", _message_of(failure))
+    print(f"broker: {_message_of(failure)}", file=sys.stderr)
     return 1
 
 
-def _told(failure: Exception) -> str:
-    """Without the number that an OSError begins with where it names no file."""
+def _message_of(failure: Exception) -> str:
+    """Return the error's message, without the error number if an OSError names no file."""
     if isinstance(failure, OSError) and failure.strerror and failure.filename is None:
         return failure.strerror
     return str(failure)
@@ -71,7 +72,7 @@ async def _serve(settings: BrokerSettings) -> Exception | None:
     starting = asyncio.ensure_future(broker.start())
     ended = asyncio.ensure_future(broker.wait_ended())
     try:
-        # A stop may be asked for while the start still waits for ZooKeeper or scans a log.
+        # A signal may request the stop while the start still waits for ZooKeeper or scans a log.
         await asyncio.wait((starting, ended), return_when=asyncio.FIRST_COMPLETED)
         if starting.done():
             starting.result()
@@ -86,13 +87,13 @@ async def _serve(settings: BrokerSettings) -> Exception | None:
 
 
 def _collect_seldom() -> None:
-    """Requests leave few cycles behind, but each full collection stops the loop for as long as 30 ms."""
+    """Make garbage collections rare: requests create few cycles, but a full collection stops the loop up to 30 ms."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(100_000, 50, 100)
 
 
 def _allow_many_files() -> None:
-    """Each partition keeps its newest segment's three files open: as many as the system lets us have."""
+    """Raise the limit of open files to the hard limit, because each partition keeps three files open."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

@@ -1,7 +1,7 @@
-"""What this broker believes of the cluster, as the controller told it: brokers, topics, leaders.
+"""The cluster's brokers, topics and leaders as the controller has sent them to this broker.
 
-It is a picture for clients and a source of registrations for the leader's rules. It may be old; whoever acts on
-it is fenced by epochs elsewhere.
+Clients get their metadata from this cache, and leaders get the registrations of followers from it. The cache may be
+outdated. Epochs fence every action that is based on outdated entries.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from tidelog.protocol.control_messages import BrokerInfo, PartitionStateMessage,
 from tidelog.protocol.listeners import CLIENTS
 from tidelog.protocol.messages import BrokerAddress, MetadataResponse, PartitionMetadata, TopicMetadata
 
-#: Of one topic: more than its znode can list, which is a megabyte at most. Of all: more than ZooKeeper bears.
-_MAX_PARTITIONS, _MOST_OF_ALL = 1 << 17, 1 << 20
+#: The limit for one topic is above what its znode of 1 MB can list; the limit for all is above what ZooKeeper can hold.
+_MAX_PARTITIONS, _MAX_PARTITIONS_OF_ALL = 1 << 17, 1 << 20
 
 
 @dataclass(slots=True)
 class CachedTopic:
-    """One topic: its identity, its settings, and what is known of its partitions.
+    """One topic: its id, its settings, and the known states of its partitions.
 
-    `partition_count`: how many it has. Of some nothing may have been told yet: what clients are told must name them all
-    the same, since who writes chooses a partition by a key and their number.
+    `partition_count` includes partitions whose state is not known yet. Responses to clients list these partitions too,
+    because a producer chooses a partition from the key and the number of partitions.
     """
 
     name: str
@@ -43,12 +43,13 @@ class CachedTopic:
 
 
 class MetadataCache:
-    """The picture. `brokers` maps the ids of live brokers to what is known of them, and is replaced whole.
+    """The cache. `brokers` maps the ids of live brokers to their registrations, and is replaced as a whole.
 
-    informed   a controller has told of all topics since this broker started, so what is not here is not there
-    progress   made with each update
-    on_deleted told of topics that are gone
-    on_named   told of each topic that is new here, and of its id
+    informed     a controller has sent the names of all topics since this broker started, so that other topics do not
+                 exist
+    progress     notified after each update
+    on_deleted   called with the names of deleted topics
+    on_named     called with the name and the id of each topic that is new in the cache
     """
 
     def __init__(self, cluster_id: str) -> None:
@@ -63,14 +64,17 @@ class MetadataCache:
         self._topics: dict[str, CachedTopic] = {}
 
     def admit_controller(self, controller_id: int, controller_epoch: int) -> bool:
-        """False where a later controller has already been heard: the request is a dead one's."""
+        """Record the sender of a control request. Return False if a controller of a later epoch has been seen.
+
+        In that case the sender is a deposed controller, and the request must be refused.
+        """
         if controller_epoch < self.controller_epoch:
             return False
         self.controller_id, self.controller_epoch = controller_id, controller_epoch
         return True
 
     def set_brokers(self, live: Iterable[BrokerInfo]) -> bool:
-        """These brokers are live, and no others. True where that is news."""
+        """Replace the set of live brokers, and return whether it has changed."""
         brokers = {broker.broker_id: broker for broker in live}
         if brokers == self.brokers:
             return False
@@ -78,10 +82,10 @@ class MetadataCache:
         return True
 
     def update(self, request: UpdateMetadataRequest) -> list[TopicInfo]:
-        """Apply what an admitted controller says. A deleted topic may stand beside a new one of the same name.
+        """Apply a request of an admitted controller, and return the topics whose settings have changed.
 
-        Returns the topics whose settings are others than were known. InvalidRequestError where there are more
-        partitions than there can be: what clients ask for would be made of all of them.
+        A request may delete a topic and announce a new topic of the same name. Raise InvalidRequestError if the
+        partitions are more than a cluster can have, because each metadata response to a client lists all of them.
         """
         self._raise_if_too_many(request)
         reconfigured = []
@@ -96,7 +100,7 @@ class MetadataCache:
             topic = self._topics.get(info.name)
             if topic is None or topic.topic_id != info.topic_id:
                 if topic is not None and topic.topic_id:
-                    deleted += (info.name,)  # and made anew before this broker heard of it
+                    deleted += (info.name,)  # deleted and created again before this broker learned of the deletion
                 topic = self._topics[info.name] = CachedTopic(info.name, info.topic_id)
                 named[info.name] = info.topic_id
             topic.partition_count = info.partition_count
@@ -116,34 +120,38 @@ class MetadataCache:
         grown: dict[str, int] = {}
         for info in request.topics:
             if not 0 <= info.partition_count <= _MAX_PARTITIONS:
-                raise InvalidRequestError(f"{info.name} has {info.partition_count} partitions, it is said")
+                raise InvalidRequestError(
+                    f"topic {info.name!r}: {info.partition_count} partitions: must be between 0 and {_MAX_PARTITIONS}"
+                )
             topic = self._topics.get(info.name)
             if topic is None or info.partition_count > topic.partition_count:
                 grown[info.name] = info.partition_count
         if not grown:
-            return  # as nearly always
+            return  # the usual case
         gone, every = request.deleted_topics, request.every_topic
         stay = (name for name in self._topics if name not in gone and (every is None or name in every))
         counts = {name: self._topics[name].partition_count for name in stay} | grown
-        if (total := sum(counts.values())) > _MOST_OF_ALL:
-            raise InvalidRequestError(f"{len(counts)} topics have {total} partitions, it is said")
+        if (total := sum(counts.values())) > _MAX_PARTITIONS_OF_ALL:
+            raise InvalidRequestError(
+                f"{len(counts)} topics have {total} partitions: must be at most {_MAX_PARTITIONS_OF_ALL}"
+            )
 
     @property
     def partitions(self) -> Iterator[PartitionStateMessage]:
-        """The state of every partition that is known."""
+        """Yield the state of every partition whose state is known."""
         return (state for topic in self._topics.values() for state in topic.partitions.values())
 
     def topic(self, name: str) -> CachedTopic | None:
-        """What is known of one topic."""
+        """Return the topic, or None if it is not in the cache."""
         return self._topics.get(name)
 
     def partition_state(self, topic: str, partition: int) -> PartitionStateMessage | None:
-        """What is known of one partition."""
+        """Return the state of the partition, or None if it is not known."""
         cached = self._topics.get(topic)
         return None if cached is None else cached.partitions.get(partition)
 
     def exists(self, topic: str, partition: int) -> bool:
-        """Whether the topic has this partition, also where nothing is known of it yet."""
+        """Return whether the topic has this partition, even if the partition's state is not known yet."""
         cached = self._topics.get(topic)
         return cached is not None and (partition in cached.partitions or 0 <= partition < cached.partition_count)
 
@@ -154,13 +162,16 @@ class MetadataCache:
         return min((len(state.replicas) for state in states), default=None)
 
     def describe(self, topics: tuple[str, ...] | None, listener: str = CLIENTS) -> MetadataResponse:
-        """The answer to a client that asks for these topics, or for all, and that came through this listener.
+        """Return the response to a client that has sent its request to this listener; None stands for all topics.
 
-        It is told the brokers' addresses for that listener, and those brokers alone that have it.
-        BrokerNotAvailableError where it asks for all and this broker may know of some: the others would pass for gone.
+        The response has the brokers' addresses of that listener, and omits brokers that do not have it. Raise
+        BrokerNotAvailableError for all topics if this broker may not know all, because the client would take the
+        others for deleted.
         """
         if topics is None and not self.informed:
-            raise BrokerNotAvailableError("this broker has not been told of all topics yet; others may have been")
+            raise BrokerNotAvailableError(
+                "this broker has not received the names of all topics from the controller yet; try another broker"
+            )
         names = sorted(self._topics) if topics is None else list(dict.fromkeys(topics))
         reachable = {
             broker_id: BrokerAddress(broker_id, endpoint.host, endpoint.port)
@@ -187,7 +198,8 @@ class MetadataCache:
         return TopicMetadata(name, 0, topic.topic_id, is_internal(name), partitions)
 
     def _describe_partition(self, state: PartitionStateMessage, reachable: Container[int]) -> PartitionMetadata:
-        # A leader whose broker is gone is no leader to a client: it waits for the election instead of dialling.
+        # If the leader's broker is not live, the client gets no leader, so that it waits for the election instead of
+        # connecting to a dead broker.
         if state.leader in reachable:
             error_code, leader = 0, state.leader
         else:

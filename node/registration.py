@@ -1,4 +1,4 @@
-"""This broker's `/brokers/ids/N`: made, watched, and made again when it is found gone."""
+"""The registration of this broker, `/brokers/ids/N`: create it, watch it, and create it again when it is gone."""
 
 from __future__ import annotations
 
@@ -21,14 +21,15 @@ _RETRY_S = 0.1
 
 
 class Registration:
-    """`/brokers/ids/N`, made and made again.
+    """Creates `/brokers/ids/N`, and creates it again whenever it is gone.
 
-    on_lost()             at once when the registration is found gone, and before this broker takes it away itself: stop
-                          leading, there is another world now
-    on_registered(epoch)  after each registration but the first, whose epoch `start` returns
-    on_absolved()         the controller took the mark `possibly_short` from it
-    on_taken(error)       another live process has our id: this one must end
-    save_session(id)      before each registration: a restart may then delete this session's registration, and no other
+    on_lost()                    called at once when the registration is gone, and before this broker removes it itself,
+                                 so that this broker stops leading
+    on_registered(epoch)         called after each registration except the first, whose epoch `start` returns
+    on_possibly_short_cleared()  called when the controller has cleared the mark `possibly_short` of the registration
+    on_taken(error)              called if another live process has this broker id, so that this process must end
+    save_session(id)             called before each registration, so that a restarted broker can delete the registration
+                                 of this session, and no other
     """
 
     def __init__(
@@ -50,7 +51,7 @@ class Registration:
         self._save_session = save_session
         self._on_lost = on_lost
         self._on_registered = on_registered
-        self._on_absolved = on_possibly_short_cleared
+        self._on_possibly_short_cleared = on_possibly_short_cleared
         self._on_taken = on_taken
         self._events = events
         self._path = znodes.broker_path(registration.broker_id)
@@ -61,35 +62,38 @@ class Registration:
 
     @property
     def broker_epoch(self) -> int:
-        """The czxid of the registration, −1 while there is none."""
+        """Return the broker epoch, which is the czxid of the registration; −1 while there is none."""
         return self._registration.epoch
 
     async def start(self) -> int:
-        """Registers, and keeps registered from now on. Returns the broker epoch; BrokerIdTaken, StoreError."""
+        """Register this broker, keep it registered from now on, and return the broker epoch.
+
+        Raise BrokerIdTaken or StoreError.
+        """
         self._unsubscribe = self._zk_client.store.subscribe(self._on_event)
         epoch = await self._register()
         self._task = asyncio.create_task(self._keep(), name="registration")
         return epoch
 
     async def stop(self) -> None:
-        """Leads no more, and removes the registration as far as ZooKeeper can be reached: nobody has to find out."""
+        """Stop leading, and remove the registration at once if ZooKeeper can be reached."""
         self._unsubscribe()
         if self._task is not None:
             self._task.cancel()
         epoch = self.broker_epoch
-        # Others may lead soon, and nobody looks any more whether they do.
-        self._resign()
+        # Other brokers may be elected from now on, and this broker does not watch its registration any more.
+        self._stop_leading()
         if epoch >= 0 and self._zk_client.store.connected:
             try:
                 await self._zk_client.unregister_broker(self._registration.broker_id, epoch)
             except StoreError as error:
-                log.info("the registration was left to its session: %s", error)
+                log.info("could not remove the registration; it goes when the session ends: %s", error)
 
     def _on_event(self, event: StoreEvent) -> None:
         if isinstance(event, SessionChanged):
             if event.state is SessionState.EXPIRED:
                 self._expired = True
-                self._lose()
+                self._on_gone()
             self._changed.set()
         elif isinstance(event, NodeChanged) and event.path == self._path:
             self._changed.set()
@@ -108,29 +112,33 @@ class Registration:
         while True:
             try:
                 await self._until_lost()
-                self._lose()
-                epoch = await self._register_with_patience()
+                self._on_gone()
+                epoch = await self._retry_register()
                 log.info("broker %d is registered again, epoch %d", self._registration.broker_id, epoch)
                 self._on_registered(epoch)
             except BrokerIdTaken as error:
                 self._on_taken(error)
                 return
             except StorageError as error:
-                # The last disk of ours has failed: this process ends, and until then it goes on as it may.
-                log.warning("broker %d cannot write down its registration: %s", self._registration.broker_id, error)
+                # The last disk of this broker has failed. The process ends soon, and retries until then.
+                log.warning("broker %d cannot save its session id: %s", self._registration.broker_id, error)
                 await asyncio.sleep(_RETRY_S)
             except Exception:
-                # Who ceased to look here would lead on without a registration, and nobody would know.
-                log.exception("broker %d goes on looking for its registration", self._registration.broker_id)
+                # The loop must go on, because a broker that does not watch its registration would lead on without one.
+                log.exception("broker %d failed to watch its registration; trying again", self._registration.broker_id)
                 await asyncio.sleep(_RETRY_S)
 
-    def _lose(self) -> None:
-        """Once for each registration, and at once: the next session is soon confirmed, and it vouches for nothing."""
+    def _on_gone(self) -> None:
+        """Stop leading, once per registration.
+
+        The broker must not wait for the next session, because a confirmed new session says nothing about leadership
+        that was won under the old registration.
+        """
         if self.broker_epoch >= 0:
             log.warning("the registration of broker %d is gone", self._registration.broker_id)
-            self._resign()
+            self._stop_leading()
 
-    def _resign(self) -> None:
+    def _stop_leading(self) -> None:
         if self.broker_epoch >= 0:
             self._registration = replace(self._registration, epoch=-1)
             self._on_lost()
@@ -142,22 +150,22 @@ class Registration:
                 broker_id, epoch = self._registration.broker_id, self._registration.epoch
                 if not await self._zk_client.is_registered(broker_id, epoch, watch=True):
                     return
-                await self._look_for_absolution()
+                await self._check_possibly_short()
             except StoreError as error:
-                log.debug("looking for the registration: %s", error)
+                log.debug("reading the registration: %s", error)
                 await asyncio.sleep(_RETRY_S)
                 continue
             await self._changed.wait()
 
-    async def _look_for_absolution(self) -> None:
+    async def _check_possibly_short(self) -> None:
         if not self._registration.possibly_short:
             return
         found = await self._zk_client.read_broker(self._registration.broker_id)
         if found is not None and found.epoch == self.broker_epoch and not found.possibly_short:
             self._registration = replace(self._registration, possibly_short=False)
-            self._on_absolved()
+            self._on_possibly_short_cleared()
 
-    async def _register_with_patience(self) -> int:
+    async def _retry_register(self) -> int:
         while True:
             try:
                 return await self._register()

@@ -1,4 +1,4 @@
-"""A broker's settings: TOML, every key known, typed and bounded.
+"""The settings of a broker, read from TOML files. Every key must be known; every value has a type and bounds.
 
     broker_id = 1
     log_dirs = ["/disk1/tidelog", "/disk2/tidelog"]
@@ -7,9 +7,9 @@
     advertised_listeners = ["TIDELOG://host-1:9600", "REPLICATION://host-1:9601"]
     log_retention_hours = 72
 
-Names follow Kafka's broker settings, in snake_case; so do those that topics take their defaults from
-(`storage.configs.broker_config`). They may be spread over several files, so that the brokers of a cluster share one:
-each setting stands in one of them.
+Names follow Kafka's broker settings, in snake_case, and so do the names of the topic defaults
+(`storage.configs.broker_config`). The settings may be spread over several files, so that the brokers of a cluster can
+share one file. Each setting is in one file only.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from dataclasses import MISSING, Field, dataclass, field, fields
 from pathlib import Path
 from typing import Any, get_type_hints
 
-from node.net.listeners import ListenerEndpoint, plan_doors
+from node.net.listeners import ListenerEndpoint, parse_listeners
 from storage.configs.broker_config import SYNONYMS, renamed, topic_defaults
 from storage.configs.log_config import LogConfig
 from storage.configs.parsers import as_text
@@ -31,7 +31,7 @@ from tidelog.settings_file import SettingsFile
 
 _INT16, _INT32, _INT64 = 2**15 - 1, 2**31 - 1, 2**63 - 1
 
-#: The settings that topics take their defaults from: our names to Kafka's.
+#: The names in a settings file of the broker settings that topics take their defaults from, mapped to Kafka's names.
 _TOPIC_DEFAULTS = {name.replace(".", "_"): name for synonyms in SYNONYMS.values() for name, _ in synonyms}
 
 
@@ -42,102 +42,124 @@ def _setting(meaning: str, default: Any = MISSING, *, least: int = 0, most: int 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerSettings:
-    """Each field's metadata says what it means and its bounds; `_ms` are milliseconds, `_bytes` bytes.
+    """The settings of one broker. Each field's metadata has its meaning and its bounds.
 
-    topic_defaults   the settings of a topic that has none of its own, in a file under their brokers' names
-    given            what the files say, as text, by the names there
+    topic_defaults   the settings of a topic without settings of its own; the files use the broker names of them
+    given            the values in the files as text, by their names in the files
     """
 
     broker_id: int = _setting("this broker's id, unique in its cluster")
-    log_dirs: tuple[str, ...] = _setting("where the logs lie: a list, or names with commas between them")
+    log_dirs: tuple[str, ...] = _setting("directories of the logs: a list, or names separated by commas")
     zookeeper: str = _setting("host:port,host:port/chroot of the ZooKeeper ensemble")
     listeners: tuple[str, ...] = _setting(
-        "where requests are taken: NAME://address:port; TIDELOG and TIDELOG_… are for clients, REPLICATION for brokers",
+        "endpoints that the broker binds: NAME://address:port; TIDELOG and TIDELOG_… are for clients,"
+        " REPLICATION for brokers",
         ("TIDELOG://127.0.0.1:9600", "REPLICATION://127.0.0.1:9601"),
     )
     advertised_listeners: tuple[str, ...] = _setting(
-        "where others find those listeners: NAME://host:port; what is not named here is found where it is bound", ()
+        "addresses at which clients and brokers reach the listeners: NAME://host:port; default: the bound address",
+        (),
     )
     http_listener: str = _setting("host:port of /healthz, /readyz and /metrics; empty: none", "")
-    zookeeper_session_timeout_ms: int = _setting("silence after which ZooKeeper forgets this broker", 6000, least=1000)
+    zookeeper_session_timeout_ms: int = _setting(
+        "time without heartbeats after which ZooKeeper removes this broker's registration", 6000, least=1000
+    )
     zookeeper_connect_timeout_ms: int = _setting("how long the start waits for ZooKeeper", 30_000, least=100)
-    replica_lag_time_max_ms: int = _setting("a follower this long behind leaves the ISR", 30_000, least=100)
+    replica_lag_time_max_ms: int = _setting(
+        "a follower that is behind for this long is removed from the ISR", 30_000, least=100
+    )
     replica_fetch_wait_max_ms: int = _setting(
-        "how long a follower's fetch may wait for records; up to four times as long where none come", 500, least=1
+        "how long a follower's fetch may wait for records; up to four times as long for idle partitions", 500, least=1
     )
-    replica_fetch_max_bytes: int = _setting("bytes of one partition in one fetch of a follower", 1 << 20, least=1024)
-    replica_fetch_response_max_bytes: int = _setting("bytes of one fetch of a follower", 10 << 20, least=1024)
+    replica_fetch_max_bytes: int = _setting(
+        "maximum bytes of one partition in one fetch of a follower", 1 << 20, least=1024
+    )
+    replica_fetch_response_max_bytes: int = _setting("maximum bytes of one fetch of a follower", 10 << 20, least=1024)
     replica_high_watermark_checkpoint_interval_ms: int = _setting(
-        "how often high watermarks are written down", 5000, least=10
+        "how often high watermarks are written to their checkpoint", 5000, least=10
     )
-    num_recovery_threads_per_data_dir: int = _setting("logs of one directory opened at once", 1, least=1, most=1000)
+    num_recovery_threads_per_data_dir: int = _setting(
+        "logs of one directory that are opened at the same time", 1, least=1, most=1000
+    )
     log_retention_check_interval_ms: int = _setting(
-        "how often it is looked for segments that may go", 300_000, least=1, most=_INT64
+        "how often the broker looks for segments to delete", 300_000, least=1, most=_INT64
     )
     log_cleaner_enable: bool = _setting("whether logs are compacted", True)
-    log_cleaner_threads: int = _setting("logs that are compacted at once", 1, most=100)
+    log_cleaner_threads: int = _setting("logs that are compacted at the same time", 1, most=100)
     log_cleaner_io_max_bytes_per_second: int = _setting(
-        "how fast all cleaners together read", _INT64, least=1 << 20, most=_INT64
+        "read rate of all cleaners together", _INT64, least=1 << 20, most=_INT64
     )
     log_cleaner_dedupe_buffer_size: int = _setting(
-        "bytes that all cleaners together take for their maps of keys", 128 << 20, least=1 << 20
+        "memory of all cleaners together for their offset maps", 128 << 20, least=1 << 20
     )
-    log_cleaner_backoff_ms: int = _setting("pause of the cleaner when no log is worth it", 15_000, least=1, most=_INT64)
-    #: Kafka never looks unless it is told to, so that a topic's flush.ms alone does nothing there.
+    log_cleaner_backoff_ms: int = _setting(
+        "pause of a cleaner when no log needs compaction", 15_000, least=1, most=_INT64
+    )
+    #: Kafka's default never flushes, so that a topic's flush.ms alone has no effect there.
     log_flush_scheduler_interval_ms: int = _setting(
-        "how often it is looked for logs that flush.ms wants on the disk", 1000, least=10, most=_INT64
+        "how often the broker looks for logs that are due to be flushed by flush.ms", 1000, least=10, most=_INT64
     )
     log_flush_offset_checkpoint_interval_ms: int = _setting(
-        "how often recovery points are written down", 60_000, least=10
+        "how often recovery points are written to their checkpoint", 60_000, least=10
     )
     log_flush_start_offset_checkpoint_interval_ms: int = _setting(
-        "how often log starts are written down", 60_000, least=10
+        "how often log start offsets are written to their checkpoint", 60_000, least=10
     )
-    producer_id_expiration_ms: int = _setting("silence after which a producer is forgotten", 86_400_000, least=1)
-    producer_id_expiration_check_interval_ms: int = _setting("how often it is looked for such", 600_000, least=1)
-    num_partitions: int = _setting("partitions of a topic that does not say", 1, least=1, most=100_000)
-    default_replication_factor: int = _setting("replicas of a topic that does not say", 1, least=1, most=1000)
+    producer_id_expiration_ms: int = _setting(
+        "time without a produce after which a producer's state is dropped", 86_400_000, least=1
+    )
+    producer_id_expiration_check_interval_ms: int = _setting(
+        "how often the broker looks for producers whose state has expired", 600_000, least=1
+    )
+    num_partitions: int = _setting("default number of partitions of a new topic", 1, least=1, most=100_000)
+    default_replication_factor: int = _setting("default number of replicas of a new topic", 1, least=1, most=1000)
     offsets_topic_num_partitions: int = _setting(
-        "partitions of __consumer_offsets, when it is made", 50, least=1, most=10_000
+        "partitions of __consumer_offsets when it is created", 50, least=1, most=10_000
     )
     offsets_topic_replication_factor: int = _setting(
-        "replicas of __consumer_offsets, when it is made; it is not made with fewer", 3, least=1, most=1000
+        "replicas of __consumer_offsets when it is created; it is not created with fewer", 3, least=1, most=1000
     )
     offsets_topic_segment_bytes: int = _setting(
-        "segment.bytes of __consumer_offsets, when it is made", 100 << 20, least=1024
+        "segment.bytes of __consumer_offsets when it is created", 100 << 20, least=1024
     )
     offsets_retention_minutes: int = _setting(
-        "how long what a group has committed outlives its last member, or the commit where it never had one",
+        "how long committed offsets are kept after the group's last member has left, or after the commit if the group"
+        " had no members",
         10_080,
         least=1,
     )
     offsets_retention_check_interval_ms: int = _setting(
-        "how often it is looked for such", 600_000, least=1, most=_INT64
+        "how often the broker looks for committed offsets that have expired", 600_000, least=1, most=_INT64
     )
-    offset_metadata_max_bytes: int = _setting("bytes of the note in a committed offset", 4096, most=_INT16)
+    offset_metadata_max_bytes: int = _setting("maximum bytes of the metadata of a committed offset", 4096, most=_INT16)
     offsets_commit_timeout_ms: int = _setting("how long a commit waits for all in-sync replicas", 5000, least=1)
-    group_min_session_timeout_ms: int = _setting("the least session timeout of a group's member", 6000, least=1)
-    group_max_session_timeout_ms: int = _setting("the most", 1_800_000, least=1)
-    group_initial_rebalance_delay_ms: int = _setting("how long an empty group waits for more than one member", 3000)
-    group_max_size: int = _setting("members of a group", _INT32, least=1)
-    auto_leader_rebalance_enable: bool = _setting(
-        "whether preferred leaders are given back what they should lead", True
+    group_min_session_timeout_ms: int = _setting("smallest session timeout that a member may request", 6000, least=1)
+    group_max_session_timeout_ms: int = _setting(
+        "largest session timeout that a member may request", 1_800_000, least=1
     )
-    leader_imbalance_check_interval_seconds: int = _setting("how often the controller looks for such", 300, least=1)
+    group_initial_rebalance_delay_ms: int = _setting(
+        "how long an empty group waits for more members after the first has joined", 3000
+    )
+    group_max_size: int = _setting("maximum number of members of a group", _INT32, least=1)
+    auto_leader_rebalance_enable: bool = _setting(
+        "whether the controller moves leadership back to preferred leaders", True
+    )
+    leader_imbalance_check_interval_seconds: int = _setting(
+        "how often the controller looks for partitions that their preferred leader does not lead", 300, least=1
+    )
     leader_imbalance_per_broker_percentage: int = _setting(
-        "per cent of what a broker should lead that others may lead for it", 10
+        "percentage of a broker's preferred partitions that other brokers may lead before leadership is moved back", 10
     )
     unclean_recovery_timeout_ms: int = _setting(
-        "how long a partition waits for the rest of its ISR, and for those whom the controller took out of it last,"
-        " while those that are there may have lost records",
+        "how long a partition waits for absent members of its last ISR, while the live members may have lost records",
         300_000,
     )
-    controlled_shutdown_timeout_ms: int = _setting("how long a polite stop tries to hand leadership over", 5000)
-    log_file: str = _setting("where this broker writes what it does, rotated; empty: standard error", "")
+    controlled_shutdown_timeout_ms: int = _setting("how long a controlled stop tries to move leadership", 5000)
+    log_file: str = _setting("file of this broker's log, which is rotated; empty: standard error", "")
     log_file_max_bytes: int = _setting("size at which the log file is rotated", 4 << 20, least=4096)
     log_file_backups: int = _setting("rotated log files that are kept", 3, most=1000)
     log_level: str = _setting("DEBUG, INFO, WARNING or ERROR", "INFO")
-    history_file: str = _setting("where this broker keeps the history that tidelog chaos judges; empty: none", "")
+    history_file: str = _setting("file of the event history that tidelog chaos checks; empty: none", "")
     topic_defaults: LogConfig = field(default_factory=LogConfig)
     given: Mapping[str, str] = field(default_factory=dict, compare=False)
 
@@ -146,18 +168,18 @@ class BrokerSettings:
         for each in _own_fields():
             value, expected = getattr(self, each.name), hints[each.name]
             if type(value) is not (tuple if expected == tuple[str, ...] else expected):
-                raise ConfigError(f"{each.name} must be {_KINDS[expected]}, not {value!r}")
+                raise ConfigError(f"{each.name} must be {_TYPE_NAMES[expected]}, not {value!r}")
             texts = value if type(value) is tuple else (value,)
             if any(type(text) is str and "\0" in text for text in texts):
-                raise ConfigError(f"{each.name} must not hold the character 0")
+                raise ConfigError(f"{each.name} must not contain the character NUL (0)")
             if expected is int and not each.metadata["least"] <= value <= each.metadata["most"]:
                 least, most = each.metadata["least"], each.metadata["most"]
                 raise ConfigError(f"{each.name} must be between {least} and {most}, not {value}")
             if type(value) is tuple and not all(type(text) is str and text for text in texts):
-                raise ConfigError(f"{each.name} must hold texts that are not empty, not {value!r}")
+                raise ConfigError(f"{each.name} must be a list of strings that are not empty, not {value!r}")
         if not self.log_dirs:
-            raise ConfigError("log_dirs must name directories")
-        plan_doors(self.listeners, self.advertised_listeners)
+            raise ConfigError("log_dirs must name at least one directory")
+        parse_listeners(self.listeners, self.advertised_listeners)
         if self.log_level not in ("DEBUG", "INFO", "WARNING", "ERROR"):
             raise ConfigError(f"log_level must be DEBUG, INFO, WARNING or ERROR, not {self.log_level!r}")
         if self.http_listener:
@@ -167,7 +189,7 @@ class BrokerSettings:
                 raise ConfigError(f"http_listener: {error}") from None
         hosts, _, chroot = self.zookeeper.partition("/")
         if {".", ".."} & set(chroot.split("/")):
-            raise ConfigError(f"zookeeper: the path /{chroot} must not hold . or ..")
+            raise ConfigError(f"zookeeper: the path /{chroot} must not contain . or ..")
         for host in hosts.split(","):
             try:
                 Endpoint.parse(host)
@@ -175,28 +197,31 @@ class BrokerSettings:
                 raise ConfigError(f"zookeeper: {error}") from None
 
     @property
-    def doors(self) -> tuple[ListenerEndpoint, ...]:
-        """Which doors are opened, and what is told of them."""
-        return plan_doors(self.listeners, self.advertised_listeners)
+    def listener_endpoints(self) -> tuple[ListenerEndpoint, ...]:
+        """Return the listeners with their bound and their advertised addresses."""
+        return parse_listeners(self.listeners, self.advertised_listeners)
 
     @classmethod
     def load(cls, *paths: Path) -> BrokerSettings:
-        """What these TOML files say together; ConfigError names the file, the line and the setting that is wrong."""
+        """Return the settings of these TOML files together.
+
+        Raise ConfigError with the file, the line and the name of a setting that is wrong.
+        """
         known = {each.name: each for each in _own_fields()}
         files = [SettingsFile.read(path) for path in paths]
-        stands: dict[str, SettingsFile] = {}
+        file_of: dict[str, SettingsFile] = {}
         for file in files:
             for name in file.values:
                 if name not in known and name not in _TOPIC_DEFAULTS:
                     raise ConfigError(f"{file.place(name)}: no such setting: {name}{_nearest(name, known)}")
-                if name in stands:
-                    raise ConfigError(f"{file.place(name)}: {name} stands at {stands[name].place(name)} already")
-                stands[name] = file
+                if name in file_of:
+                    raise ConfigError(f"{file.place(name)}: {name} is already set at {file_of[name].place(name)}")
+                file_of[name] = file
         all_files = ", ".join(map(str, paths))
         required = {name for name, each in known.items() if each.default is MISSING}
-        if missing := sorted(required - stands.keys()):
+        if missing := sorted(required - file_of.keys()):
             raise ConfigError(f"{all_files}: missing: {', '.join(missing)}")
-        values = {name: file.values[name] for name, file in stands.items()}
+        values = {name: file.values[name] for name, file in file_of.items()}
         own: dict[str, Any] = {name: value for name, value in values.items() if name in known}
         hints = get_type_hints(cls)
         own |= {name: _listed(value) for name, value in own.items() if hints[name] == tuple[str, ...]}
@@ -204,21 +229,21 @@ class BrokerSettings:
             given = {name: as_text(value) for name, value in values.items()}
             return cls(**own, topic_defaults=_topic_defaults(given), given=given)
         except ConfigError as error:
-            # A complaint begins with the setting's name, which may be one that should stand there and does not.
+            # The message begins with the setting's name. If the setting has its default, no file contains it.
             name = re.split(r"\W", str(error), maxsplit=1)[0]
-            where = stands[name].place(name) if name in stands else all_files
-            raise ConfigError(f"{where}: {error}") from None
+            place = file_of[name].place(name) if name in file_of else all_files
+            raise ConfigError(f"{place}: {error}") from None
 
 
 def _own_fields() -> list[Field[Any]]:
     return [each for each in fields(BrokerSettings) if each.metadata]
 
 
-_KINDS = {
+_TYPE_NAMES = {
     int: "a whole number",
     str: "a string",
     bool: "true or false",
-    tuple[str, ...]: "a list of strings, or one with commas",
+    tuple[str, ...]: "a list of strings, or one string with commas",
 }
 
 

@@ -1,4 +1,4 @@
-"""This broker's session with ZooKeeper: kept busy from the event loop, so that one knows how long it surely lives."""
+"""This broker's session with ZooKeeper, with heartbeats from the event loop that prove how long the session lives."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ log = logging.getLogger(__name__)
 _HEARTBEATS_PER_TIMEOUT = 6
 
 
-class Session:
-    """Keeps asking the leader of ZooKeeper, so that `Store.confirmed_at_ms` is fresh while all is well."""
+class ZooKeeperSession:
+    """Sends heartbeats to ZooKeeper's leader, so that `Store.confirmed_at_ms` is recent while ZooKeeper answers."""
 
     def __init__(
         self,
@@ -35,14 +35,14 @@ class Session:
         self._task: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        """Starts heartbeats and guard."""
+        """Start the heartbeats and the guard."""
         self._task = asyncio.create_task(self._beat(), name="zookeeper-heartbeat")
         self._guard.start()
         self._unsubscribe = self._store.subscribe(self._on_event)
         self._events.session(SessionState.CONNECTED.value)
 
     async def stop(self) -> None:
-        """Stops both; the store stays open."""
+        """Stop the heartbeats and the guard; the store stays open."""
         self._unsubscribe()
         self._guard.stop()
         if self._task is not None:
@@ -50,20 +50,23 @@ class Session:
 
     @property
     def session_id(self) -> int:
-        """0 while there is none. To be kept in the data directory before anything ephemeral is made."""
+        """Return the id of the session; 0 while there is none.
+
+        The caller saves the id in the data directory before it creates an ephemeral znode.
+        """
         return self._store.session_id
 
     @property
     def cut_off(self) -> bool:
-        """Whether the session may be over without our knowing: no request sent since has been confirmed.
+        """Return whether the session may have expired without this broker's knowledge.
 
-        True from one session timeout after the sending of the last confirmed request on (DESIGN 5).
+        This is the case from one session timeout after this broker has sent the last request that ZooKeeper confirmed.
         """
         return self.silence_ms >= self._store.session_timeout_ms
 
     @property
     def silence_ms(self) -> int:
-        """Since the sending of the last request that ZooKeeper confirmed."""
+        """Return the time since this broker has sent the last request that ZooKeeper confirmed."""
         return self._clock.monotonic_ms() - self._store.confirmed_at_ms
 
     def _on_event(self, event: StoreEvent) -> None:
@@ -71,7 +74,7 @@ class Session:
             self._events.session(event.state.value)
 
     async def _beat(self) -> None:
-        """One at a time, each with the deadline of the store."""
+        """Send one heartbeat after the other, each with the deadline of the store."""
         pause_s = self._store.session_timeout_ms / 1000 / _HEARTBEATS_PER_TIMEOUT
         while True:
             try:

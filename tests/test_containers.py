@@ -7,13 +7,13 @@ import tomllib
 from pathlib import Path
 
 import pytest
+from composecheck.engine import GRACE_S, SERVICES
+from composecheck.reading import read, tools
+from composecheck.story import HOST, NETWORK
 
 from node.settings import BrokerSettings
 from tidelog.model import Endpoint
 from tidelog.protocol.listeners import BROKERS, CLIENTS
-from tools.compose_check.engine import GRACE_S, SERVICES
-from tools.compose_check.reading import read, tools
-from tools.compose_check.scenario import HOST, NETWORK
 
 ROOT = Path(__file__).parent.parent
 COMPOSE = (ROOT / "docker-compose.yml").read_text()
@@ -26,7 +26,7 @@ def settings_of(broker_id: int) -> BrokerSettings:
 
 @pytest.mark.parametrize("broker_id", HOST)
 def test_each_broker_is_found_from_the_host_and_from_the_network(broker_id: int) -> None:
-    doors = {door.name: door for door in settings_of(broker_id).doors}
+    doors = {door.name: door for door in settings_of(broker_id).listener_endpoints}
     assert settings_of(broker_id).broker_id == broker_id
     assert doors[CLIENTS].advertised == NETWORK[broker_id]
     assert doors[BROKERS].advertised == Endpoint(f"broker-{broker_id}", 9601)

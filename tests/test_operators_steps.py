@@ -50,7 +50,7 @@ def test_the_settings_of_three_machines_are_right_and_the_same_but_for_what_is_e
     tmp_path: Path,
 ) -> None:
     settings = BrokerSettings.load(*settings_files(tmp_path))
-    assert [str(door.advertised) for door in settings.doors] == ["host-1:9600", "host-1:9601"]
+    assert [str(door.advertised) for door in settings.listener_endpoints] == ["host-1:9600", "host-1:9601"]
     assert "broker_id" not in tomllib.loads((tmp_path / "cluster.toml").read_text())
     ticks = re.search(r"`tickTime` lies between ([\d,]+) and ([\d,]+) ms", MACHINES)
     assert ticks is not None

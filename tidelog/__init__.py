@@ -1,16 +1,16 @@
 """Tidelog: a replicated, partitioned, durable log with Kafka's semantics.
 
     with Producer() as producer:
-        metadata = producer.send("events", b"value", key=b"key").get(timeout=10)
+        place = producer.send("events", b"value", key=b"key").get(timeout=10)
 
     with Consumer() as consumer:
         partition = TopicPartition("events", 0)
         found = consumer.offsets_for_times({partition: datetime(2024, 5, 1, tzinfo=UTC)})[partition]
 
 Without bootstrap servers clients use TIDELOG_BOOTSTRAP_SERVERS, else the cluster of this user's last `tidelog up`.
-`tidelog.aio` has the same clients for asyncio programs, `tidelog.errors` has all errors that the clients raise.
+`tidelog.aio` has the same clients for asyncio, `tidelog.errors` everything that they raise.
 
-Names are imported when they are first used, so that a command that only looks at processes does not load ZeroMQ.
+Names are imported when they are first used: a command that only looks at processes needs no client, and no ZeroMQ.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ __all__ = [
     "__version__",
 ]
 
-_MODULES = {
+_HOMES = {
     "Admin": "tidelog.client.admin.admin",
     "ClusterDescription": "tidelog.client.admin.admin_results",
     "ConfigChange": "tidelog.protocol.admin_messages",
@@ -162,18 +162,18 @@ _MODULES = {
     "TopicDescription": "tidelog.client.admin.admin_results",
     "TopicPartition": "tidelog.model",
 }
-_SUBMODULES = ("aio", "errors")
+_ROOMS = ("aio", "errors")
 
 
 def __getattr__(name: str) -> object:
-    if name in _SUBMODULES:
+    if name in _ROOMS:
         return importlib.import_module(f"tidelog.{name}")
-    if name not in _MODULES:
+    if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value: object = getattr(importlib.import_module(_MODULES[name]), name)
+    value: object = getattr(importlib.import_module(_HOMES[name]), name)
     globals()[name] = value
     return value
 
 
 def __dir__() -> list[str]:
-    return [*__all__, *_SUBMODULES]
+    return [*__all__, *_ROOMS]

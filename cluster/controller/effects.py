@@ -1,4 +1,4 @@
-"""The effects that the controller returns for its caller to perform, and the outcomes of the state writes."""
+"""What the controller asks its shell to do, and how the shell answers."""
 
 from __future__ import annotations
 
@@ -11,10 +11,7 @@ from tidelog.protocol.control_messages import PartitionStateMessage, StopReplica
 
 @dataclass(frozen=True, slots=True)
 class WriteState:
-    """Write a partition state on condition of the controller epoch and the znode version `expected`.
-
-    The caller reports `Written` or `WriteRefused`.
-    """
+    """Write a state under the controller's fence and on this version; answer with `Written` or `WriteRefused`."""
 
     tp: TopicPartition
     state: PartitionState
@@ -23,7 +20,7 @@ class WriteState:
 
 @dataclass(frozen=True, slots=True)
 class SendLeaderAndIsr:
-    """Send LeaderAndIsr to one broker until it answers."""
+    """To one broker, until it answers."""
 
     broker_id: int
     partitions: tuple[PartitionStateMessage, ...]
@@ -31,7 +28,7 @@ class SendLeaderAndIsr:
 
 @dataclass(frozen=True, slots=True)
 class SendStopReplica:
-    """Send StopReplica to one broker until it answers; then call `replicas_stopped`."""
+    """To one broker, until it answers; then `replicas_stopped`."""
 
     broker_id: int
     partitions: tuple[StopReplicaPartition, ...]
@@ -39,10 +36,9 @@ class SendStopReplica:
 
 @dataclass(frozen=True, slots=True)
 class SendMetadata:
-    """Send UpdateMetadata to these brokers until they answer.
+    """To these brokers, until they answer: the live brokers as of now, these partitions, these topics gone.
 
-    The request carries the live brokers, these partitions, and these deleted topics. `whole`: also the list of all
-    topics, because these brokers may have missed the deletion of others.
+    `whole`: also which topics there are at all, since they may not have heard what has become of others.
     """
 
     broker_ids: tuple[int, ...]
@@ -53,16 +49,15 @@ class SendMetadata:
 
 @dataclass(frozen=True, slots=True)
 class RemoveTopic:
-    """Remove the topic's znodes, because no live broker has a replica of it any more; then call `topic_removed`."""
+    """No live broker holds the topic any more: remove its znodes; answer with `topic_removed`."""
 
     topic: str
 
 
 @dataclass(frozen=True, slots=True)
 class CompleteReassignment:
-    """Write `ReplicaDeletion.completed_assignment` of this topic, because removed replicas have been deleted.
-
-    The caller then calls `assignment_written`.
+    """Replicas of this topic have left: write `ReplicaDeletion.completed_assignment`, and answer with
+    `assignment_written`.
     """
 
     topic: str
@@ -70,7 +65,7 @@ class CompleteReassignment:
 
 @dataclass(frozen=True, slots=True)
 class AskLogEnds:
-    """Ask one broker for the log ends of these partitions until it answers; then call `log_ends_reported`."""
+    """To one broker, until it answers: how far do its logs of these reach? Answer with `log_ends_told`."""
 
     broker_id: int
     partitions: tuple[TopicPartition, ...]
@@ -78,24 +73,21 @@ class AskLogEnds:
 
 @dataclass(frozen=True, slots=True)
 class ClearPossiblyShort:
-    """Clear the mark `possibly_short` in this broker's registration, because no partition depends on it any more."""
+    """Nothing depends any more on what this broker may have lost: take the mark from its registration."""
 
     broker: BrokerRegistration
 
 
 @dataclass(frozen=True, slots=True)
 class OpenChannel:
-    """Open a channel to this registration of a broker.
-
-    The channel never sends to an earlier registration of the same id.
-    """
+    """A broker has come: talk to this registration, and to no earlier one of the same id."""
 
     broker: BrokerRegistration
 
 
 @dataclass(frozen=True, slots=True)
 class CloseChannel:
-    """Close the channel to a failed broker and discard its unsent messages."""
+    """A broker is gone, and what it was still to be told with it."""
 
     broker_id: int
 
@@ -116,7 +108,7 @@ Effect = (
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """The state was written with this version."""
+    """The state stands, with this version."""
 
     tp: TopicPartition
     partition_epoch: int
@@ -124,7 +116,7 @@ class Written:
 
 @dataclass(frozen=True, slots=True)
 class WriteRefused:
-    """The version was not the expected one; `actual` is the state found instead (None: there is none)."""
+    """The version had moved on; `actual` is what stands there (None: nothing)."""
 
     tp: TopicPartition
     actual: VersionedState | None

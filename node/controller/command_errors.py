@@ -1,4 +1,4 @@
-"""What clients are told of a command that the cluster could not carry out."""
+"""The errors that the controller answers for a command that failed."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from cluster.zookeeper.store import StoreError
 from cluster.zookeeper.write_conflicts import ControllerFenced
 from tidelog.errors import BrokerError, RequestTimedOutError
 
-#: A rule forbids it, ZooKeeper did not take it, or another controller reigns.
-FAILURES = (BrokerError, StoreError, ControllerFenced)
+#: The command is invalid, ZooKeeper did not accept the write, or another broker is the controller.
+COMMAND_ERRORS = (BrokerError, StoreError, ControllerFenced)
 
 
-def refusal(error: BrokerError | StoreError | ControllerFenced) -> BrokerError:
-    """What to answer. What went wrong with ZooKeeper may go well when it is asked for again."""
+def broker_error_of(error: BrokerError | StoreError | ControllerFenced) -> BrokerError:
+    """Return the error to answer with. A failure of ZooKeeper becomes a retriable timeout."""
     return error if isinstance(error, BrokerError) else RequestTimedOutError(f"ZooKeeper: {error}")

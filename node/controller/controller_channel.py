@@ -1,4 +1,4 @@
-"""The controller's line to one registration of one broker."""
+"""The controller's channel to one registration of one broker: it sends the outbox over one connection."""
 
 from __future__ import annotations
 
@@ -27,13 +27,14 @@ from tidelog.protocol.native.connection import Connection
 log = logging.getLogger(__name__)
 
 REQUEST_TIMEOUT_MS = 5000
-#: Whoever gave an older answer may have died since, while this process or the network stood still.
+#: An answer that took longer does not prove that the broker is alive: the broker may have failed since, while this
+#: process or the network stood still.
 FRESH_MS = 1000
-#: Between two attempts to reach a broker; after a refusal of what was asked always the longest.
+#: The pause between two attempts to reach a broker. After an error response it is always the longest.
 LEAST_BACKOFF_MS = 20
 MOST_BACKOFF_MS = 500
 
-#: What a broker is to be told or asked.
+#: The effects that become requests to a broker.
 ControllerMessage = SendLeaderAndIsr | SendStopReplica | AskLogEnds | SendMetadata
 
 #: Opens a connection to a broker's replication endpoint.
@@ -41,37 +42,40 @@ OpenConnection = Callable[[Endpoint], Awaitable[Connection]]
 
 
 class ChannelOwner(Protocol):
-    """Whom a channel tells what it finds. All of it happens on the loop and returns at once."""
+    """Receives the events of a channel. Every method is called on the event loop and returns at once."""
 
     @property
-    def moment(self) -> int:
-        """Noted when a request is sent."""
+    def liveness_epoch(self) -> int:
+        """Return the current liveness epoch; the channel keeps it with each request that it sends."""
         ...
 
     def build(self, batch: Batch) -> Request:
-        """The request for a batch, with what is true now."""
+        """Return the request for a batch, with the current brokers and topics."""
 
     def on_answer(self, broker: BrokerRegistration, batch: Batch, response: Response, asked: int) -> None:
-        """The broker has answered what was sent at that moment; NEVER: it took too long to tell that it still lives."""
+        """Handle a response to a request that was sent in liveness epoch `asked`.
+
+        `asked` is NEVER if the response took so long that it does not prove that the broker is alive.
+        """
 
     def on_gone(self, broker: BrokerRegistration) -> None:
-        """The connection has closed, or none could be opened: a suspicion."""
+        """Suspect the broker, because its connection has closed or could not be opened."""
 
     def on_replaced(self, broker: BrokerRegistration) -> None:
-        """A later life of the broker answered: this registration is dead."""
+        """Treat this registration as dead, because a later process of the same broker has answered."""
 
     def on_fenced(self) -> None:
-        """The broker knows a later controller."""
+        """Check this controller's lease, because the broker knows a later controller."""
 
     def on_failed(self, error: BaseException) -> None:
-        """The channel has ended by an error that nobody has foreseen, and tells its broker nothing any more."""
+        """Handle an unexpected error that has ended the channel, so that it sends nothing any more."""
 
 
 class ControllerChannel:
-    """Keeps a connection open, as long as the registration stands, and empties the outbox into it.
+    """Keeps a connection open as long as the registration exists, and sends the outbox over it.
 
-    The open connection is also what notices a death at once. Every request carries the registration's epoch, so
-    that it cannot reach a later life of the broker.
+    A closed connection also reveals at once that the broker has died. Every request carries the broker epoch of the
+    registration, so that a later process of the same broker refuses it.
     """
 
     def __init__(self, broker: BrokerRegistration, open_connection: OpenConnection, owner: ChannelOwner) -> None:
@@ -83,9 +87,9 @@ class ControllerChannel:
         self._task = asyncio.create_task(self._run(), name=f"controller-channel-{broker.broker_id}")
         self._task.add_done_callback(self._on_done)
 
-    def tell(self, word: ControllerMessage) -> None:
-        """Say it until it is answered."""
-        match word:
+    def enqueue(self, message: ControllerMessage) -> None:
+        """Put the message into the outbox; it is sent again until the broker has answered it."""
+        match message:
             case SendLeaderAndIsr(_, states):
                 self.outbox.put_states(states)
             case SendStopReplica(_, stops):
@@ -97,7 +101,7 @@ class ControllerChannel:
         self._wake.set()
 
     def close(self) -> None:
-        """What is in flight or in the outbox is given up."""
+        """Close the channel, and drop the request in flight and the outbox."""
         self._task.cancel()
 
     def _on_done(self, task: asyncio.Task[None]) -> None:
@@ -121,9 +125,9 @@ class ControllerChannel:
                     elif connection.peer.broker_epoch == self.broker.epoch:
                         backoff.reset()
                         await self._serve(connection)
-                    # A lower epoch: the broker does not yet know of its registration.
+                    # With a lower epoch, the broker does not yet know of this registration: try again.
                 except TidelogError as error:
-                    log.warning("broker %d is not to be told: %s", self.broker.broker_id, error)
+                    log.warning("cannot send to broker %d: %s", self.broker.broker_id, error)
                     await asyncio.sleep(MOST_BACKOFF_MS / 1000)
                 finally:
                     was_closed = connection.closed
@@ -133,7 +137,7 @@ class ControllerChannel:
             await asyncio.sleep(backoff.next_ms() / 1000)
 
     async def _serve(self, connection: Connection) -> None:
-        """Returns when the connection is of no more use."""
+        """Send the outbox over the connection, and return when the connection can no longer be used."""
         loop = asyncio.get_running_loop()
         while not connection.closed:
             self._wake.clear()
@@ -141,7 +145,7 @@ class ControllerChannel:
             if batch is None:
                 await self._wake.wait()
                 continue
-            asked, sent_s = self._owner.moment, loop.time()
+            asked, sent_s = self._owner.liveness_epoch, loop.time()
             try:
                 response = await connection.call(
                     self._owner.build(batch), timeout_ms=REQUEST_TIMEOUT_MS, addressee_epoch=self.broker.epoch
@@ -154,7 +158,7 @@ class ControllerChannel:
             except (StaleBrokerEpochError, DisconnectedError):
                 return
             except BrokerError as error:
-                log.warning("broker %d refuses the controller's request: %s", self.broker.broker_id, error)
+                log.warning("broker %d refused the controller's request: %s", self.broker.broker_id, error)
                 await asyncio.sleep(MOST_BACKOFF_MS / 1000)
                 continue
             code = getattr(response, "error_code", 0)
@@ -164,13 +168,13 @@ class ControllerChannel:
             if code == StaleBrokerEpochError.code:
                 return
             if code:
-                log.warning("broker %d answers the controller with error %d", self.broker.broker_id, code)
+                log.warning("broker %d answered the controller's request with error %d", self.broker.broker_id, code)
                 await asyncio.sleep(MOST_BACKOFF_MS / 1000)
                 continue
             if loop.time() - sent_s > FRESH_MS / 1000:
                 if isinstance(batch, QuestionBatch):
                     continue
                 asked = NEVER
-                self.outbox.put_metadata(())  # it has something to answer again
+                self.outbox.put_metadata(())  # so that the broker can prove soon that it is alive
             self.outbox.answered(batch)
             self._owner.on_answer(self.broker, batch, response, asked)

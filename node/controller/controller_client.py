@@ -1,4 +1,4 @@
-"""How a broker asks the controller something, be it in this very process."""
+"""Requests of this broker to the controller, which may run in this process."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ Req = TypeVar("Req", bound=Request)
 Res = TypeVar("Res", bound=Response)
 
 
-class Seat(Protocol):
-    """What is needed of `node.controller.controller_elector.ControllerElector`."""
+class KnownController(Protocol):
+    """The part of `node.controller.controller_elector.ControllerElector` that this module needs."""
 
     @property
     def is_controller(self) -> bool: ...
@@ -24,23 +24,23 @@ class Seat(Protocol):
 
 
 class ControllerClient:
-    """Opened anew for each question: there are few."""
+    """Sends requests to the controller. Each request opens its own connection, because such requests are rare."""
 
-    def __init__(self, identity: Identity, metadata: MetadataCache, lease: Seat) -> None:
+    def __init__(self, identity: Identity, metadata: MetadataCache, known_controller: KnownController) -> None:
         self._identity = identity
         self._metadata = metadata
-        self._lease = lease
+        self._known_controller = known_controller
 
     async def ask(self, request: Req, here: Callable[[Req], Awaitable[Res]], timeout_ms: int) -> Res:
-        """The answer; `here` gives it where this broker holds the seat.
+        """Return the controller's response; call `here` for it if this broker is the controller.
 
-        BrokerNotAvailableError where no controller is known, DisconnectedError, TimeoutError, BrokerError.
+        Raise BrokerNotAvailableError if no controller is known, else DisconnectedError, TimeoutError or BrokerError.
         """
-        if self._lease.is_controller:
+        if self._known_controller.is_controller:
             return await here(request)
-        controller = self._metadata.brokers.get(self._lease.controller_id)
+        controller = self._metadata.brokers.get(self._known_controller.controller_id)
         if controller is None:
-            raise BrokerNotAvailableError("no controller is known")
+            raise BrokerNotAvailableError("this broker knows no controller yet; try again")
         connection = await self._identity.connect(controller.replication_endpoint)
         try:
             return cast(Res, await connection.call(request, timeout_ms=timeout_ms))

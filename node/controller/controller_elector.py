@@ -1,8 +1,9 @@
-"""The controller's place in a broker: it runs for the seat, reigns while it holds it, and watches who holds it else.
+"""Election of the controller: run for `/controller`, act as the controller while elected, else watch the controller.
 
-Every broker has one. Whoever finds the controller's door refusing ousts it: the multi of the election then
-also removes the old `/controller`. It stands on `/controller_epoch` as it was *before* the door was tried, so a
-stale suspicion loses against any election since.
+Every broker has one elector. A broker that finds the controller's endpoint refusing connections replaces the
+controller: the multi-operation of its election then also removes the old `/controller`. The multi checks the version
+that `/controller_epoch` had *before* the connection attempt, so that an outdated suspicion loses against any
+election since.
 """
 
 from __future__ import annotations
@@ -43,15 +44,18 @@ from tidelog.protocol.messages import DescribePartition
 log = logging.getLogger(__name__)
 
 _RETRY_S = 0.1
-#: A reign that lasted so long has not stumbled at its beginning.
-_SOUND_MS = 5_000
+#: A term that lasted at least this long did not fail at its start, so that the backoff is reset.
+_STABLE_TERM_MS = 5_000
 #: How long a controlled shutdown waits for writes, and then for the new leaders' answers.
-_HANDOVER_WRITES_MS = 3000
-_HANDOVER_ANSWERS_MS = 1000
+_SHUTDOWN_WRITES_MS = 3000
+_SHUTDOWN_ANSWERS_MS = 1000
 
 
 class ControllerElector:
-    """`start` it once the broker is registered and answers at its replication endpoint."""
+    """Runs for controller, and owns the `ControllerTerm` while this broker is the controller.
+
+    Call `start` once the broker is registered and answers at its replication endpoint.
+    """
 
     def __init__(
         self,
@@ -60,7 +64,7 @@ class ControllerElector:
         clock: Clock,
         identity: Identity,
         *,
-        dice: random.Random | None = None,
+        rng: random.Random | None = None,
         probe: Callable[[Endpoint], Awaitable[ProbeOutcome]] = probe,
         known_epoch: Callable[[], int] = lambda: -1,
         events: Events = NO_EVENTS,
@@ -72,29 +76,29 @@ class ControllerElector:
         self._identity = identity
         self._events = events
         self._limiter = FenceLimiter(settings.zookeeper_session_timeout_ms)
-        self._oust_limiter = FenceLimiter(settings.zookeeper_session_timeout_ms)
+        self._replace_limiter = FenceLimiter(settings.zookeeper_session_timeout_ms)
         self._probe = probe
         self._addresses: dict[int, BrokerRegistration] = {}
         self._lease = ControllerLease(NO_LEADER, 0, 0)
         self._lease_changed = asyncio.Event()
         self._last_epoch = -1
-        #: Each reign costs the cluster an epoch, so that those which soon stumble follow one another more slowly.
-        self._stumbling = Backoff(LEAST_BACKOFF_MS, MOST_BACKOFF_MS)
+        #: Each term uses up a controller epoch of the cluster, so the pause grows between terms that soon fail.
+        self._term_backoff = Backoff(LEAST_BACKOFF_MS, MOST_BACKOFF_MS)
         self._term: ControllerTerm | None = None
         self._task: asyncio.Task[None] | None = None
         self._unsubscribe: Callable[[], None] = lambda: None
-        self.topics = TopicCommands(self._term_or_raise, settings, clock, dice or random.Random())
+        self.topics = TopicCommands(self._term_or_raise, settings, clock, rng or random.Random())
         self.partitions = PartitionCommands(self._term_or_raise, InternalTopicRules.of(settings), clock)
 
-    # --- life ----------------------------------------------------------------------------------------
+    # --- start and stop ------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Begins to run for the seat; returns at once."""
+        """Begin to run for controller, and return at once."""
         self._unsubscribe = self._zk_client.store.subscribe(self._on_event)
-        self._task = asyncio.create_task(self._run(), name="controller-shell")
+        self._task = asyncio.create_task(self._run(), name="controller-elector")
 
     async def stop(self) -> None:
-        """Gives up the seat, if it is ours, so that the next controller need not wait."""
+        """Stop, and resign if this broker is the controller, so that the next election can start at once."""
         self._unsubscribe()
         if self._task is not None:
             self._task.cancel()
@@ -103,51 +107,60 @@ class ControllerElector:
         if not store.connected:
             return
         try:
-            # Also where no reign has begun: an election may have been under way, and what is read comes after it.
+            # Read even if no term has begun: an election may have been in flight, and ZooKeeper orders this read
+            # after it.
             lease = await self._zk_client.read_controller()
             if lease.owner == store.session_id:
                 await self._zk_client.resign_controller(lease)
         except (StoreError, znodes.MalformedZnodeError) as error:
-            log.info("the controller's seat was left to its session: %s", error)
+            log.info("could not resign as controller; /controller goes when the session ends: %s", error)
 
     @property
     def is_controller(self) -> bool:
-        """Whether this broker reigns."""
+        """Return whether this broker is the active controller."""
         return self._term is not None and not self._term.ended
 
     @property
     def controller_id(self) -> int:
-        """Who holds the seat as far as this broker knows; −1 nobody."""
+        """Return the id of the controller as far as this broker knows; −1 if there is none."""
         return self._lease.controller_id
 
     @property
     def controller_epoch(self) -> int:
-        """The epoch of that reign."""
+        """Return the epoch of that controller."""
         return self._lease.epoch
 
     # --- requests ------------------------------------------------------------------------------------
 
     async def controlled_shutdown(self, request: ControlledShutdownRequest) -> ControlledShutdownResponse:
-        """Moves what the broker leads to others, and answers what nobody else could take, once the others know."""
+        """Move leadership from the broker to other replicas, and answer with the partitions that it still leads.
+
+        The answer waits until the new leaders have confirmed, `_SHUTDOWN_ANSWERS_MS` at most.
+        """
         try:
             term = self._term_or_raise()
             registered = term.controller.brokers.get(request.broker_id)
             if registered is None or registered.epoch != request.broker_epoch:
-                raise StaleBrokerEpochError(f"broker {request.broker_id} is not registered as {request.broker_epoch}")
+                raise StaleBrokerEpochError(
+                    f"broker {request.broker_id} is not registered with broker epoch {request.broker_epoch}"
+                )
         except BrokerError as error:
             return ControlledShutdownResponse(error.code)
         moving = term.controller.led_by(request.broker_id)
         term.perform(term.controller.shutdown_wanted(request.broker_id))
         begun_ms = self._clock.monotonic_ms()
-        await term.until(
-            lambda: not term.controller.has_pending_work(request.broker_id), begun_ms + _HANDOVER_WRITES_MS
+        await term.wait_until(
+            lambda: not term.controller.has_pending_work(request.broker_id), begun_ms + _SHUTDOWN_WRITES_MS
         )
         if term.ended:
             return ControlledShutdownResponse(NotControllerError.code)
         remaining = term.controller.led_by(request.broker_id)
         moved = set(moving) - set(remaining)
-        await term.until_led(moved, self._clock.monotonic_ms() + _HANDOVER_ANSWERS_MS)
-        log.info("broker %d leaves: %d partitions moved, %d remain", request.broker_id, len(moved), len(remaining))
+        await term.wait_until_led(moved, self._clock.monotonic_ms() + _SHUTDOWN_ANSWERS_MS)
+        log.info(
+            "broker %d shuts down: leadership of %d partitions moved, %d remain",
+            request.broker_id, len(moved), len(remaining),
+        )  # fmt: skip
         return ControlledShutdownResponse(0, tuple(DescribePartition(tp.topic, tp.partition) for tp in remaining))
 
     def _term_or_raise(self) -> ControllerTerm:
@@ -155,40 +168,44 @@ class ControllerElector:
             raise NotControllerError(f"broker {self._settings.broker_id} is not the controller")
         return self._term
 
-    # --- the seat ------------------------------------------------------------------------------------
+    # --- election ------------------------------------------------------------------------------------
 
     async def _run(self) -> None:
         while True:
             try:
-                await self._turn()
+                await self._run_once()
             except (StoreError, ControllerFenced) as error:
-                log.debug("the controller's seat: %s", error)
+                log.debug("controller election: %s", error)
                 await asyncio.sleep(_RETRY_S)
             except Exception:
-                log.exception("the controller's seat")
+                log.exception("controller election failed")
                 await asyncio.sleep(_RETRY_S)
 
-    async def _turn(self) -> None:
-        """One look at the seat, and what follows from it."""
+    async def _run_once(self) -> None:
+        """Read `/controller` once. If it is unclaimed or this broker's, run for it and serve the term to its end.
+
+        Otherwise wait until `/controller` changes, or until the controller's endpoint refuses connections.
+        """
         self._lease_changed.clear()
         lease = await self._zk_client.read_controller(watch=True)
         me = self._settings.broker_id
         mine: ControllerLease | None = None
         refused: BrokerRegistration | None = None
         if lease.unclaimed:
-            mine = await self._take(lease)
+            mine = await self._run_for_controller(lease)
         elif lease.controller_id == me:
-            # An earlier life of this broker, or a reign that stumbled: only we can hold this id now. In the new epoch
-            # nothing that the earlier one has under way lands behind what is read, and nobody sees the seat vacant.
-            mine = await self._take(lease, replace_controller=True)
+            # The lease is of an earlier process of this broker, or of a term that failed, because only this broker can
+            # have its id now. The new epoch fences writes of the old term that are still in flight, so that none of
+            # them lands after the reads of the new term. Replacing the lease never leaves `/controller` unclaimed.
+            mine = await self._run_for_controller(lease, replace_controller=True)
         else:
             self._lease = lease
-            if (refused := await self._found_dead(lease)) is None:
+            if (refused := await self._wait_until_dead(lease)) is None:
                 return
-            log.warning("controller %d refuses connections: running for its seat", lease.controller_id)
-            mine = await self._take(lease, replace_controller=True)
+            log.warning("controller %d refuses connections: running for controller", lease.controller_id)
+            mine = await self._run_for_controller(lease, replace_controller=True)
             if mine is not None:
-                self._oust_limiter.fenced(lease.controller_id, self._clock.monotonic_ms())
+                self._replace_limiter.fenced(lease.controller_id, self._clock.monotonic_ms())
         if mine is None:
             return
         self._lease = mine
@@ -217,24 +234,30 @@ class ControllerElector:
         finally:
             self._term = None
             self._lease = ControllerLease(NO_LEADER, mine.epoch, mine.epoch_version)
-        if self._clock.monotonic_ms() - begun_ms >= _SOUND_MS:
-            self._stumbling.reset()
-        await asyncio.sleep(self._stumbling.next_ms() / 1000)
+        if self._clock.monotonic_ms() - begun_ms >= _STABLE_TERM_MS:
+            self._term_backoff.reset()
+        await asyncio.sleep(self._term_backoff.next_ms() / 1000)
 
-    async def _take(self, lease: ControllerLease, *, replace_controller: bool = False) -> ControllerLease | None:
-        """The seat, in an epoch above all that this broker knows of: an earlier ZooKeeper gives them out once more."""
+    async def _run_for_controller(
+        self, lease: ControllerLease, *, replace_controller: bool = False
+    ) -> ControllerLease | None:
+        """Return the lease that this broker has won, or None if another broker was faster.
+
+        The new epoch is above every controller epoch that this broker knows, because a ZooKeeper that was restored
+        from a backup would give out old epochs again.
+        """
         known = max(self._known_epoch(), self._last_epoch)
         after = replace(lease, epoch=max(lease.epoch, known))
         mine = await self._zk_client.try_become_controller(
             self._settings.broker_id, after, replace_controller=replace_controller
         )
         if mine is not None and known > lease.epoch:
-            log.error("ZooKeeper had controller epoch %d, known is %d: its data is that of an earlier time",
+            log.error("ZooKeeper has controller epoch %d, but this broker knows epoch %d: ZooKeeper's data is older",
                       lease.epoch, known)  # fmt: skip
         return mine
 
-    async def _found_dead(self, lease: ControllerLease) -> BrokerRegistration | None:
-        """Waits until the seat changes (None) or its holder refuses connections: which registration of it."""
+    async def _wait_until_dead(self, lease: ControllerLease) -> BrokerRegistration | None:
+        """Return the controller's registration once it refuses connections; None if `/controller` changes first."""
         changed = asyncio.create_task(self._lease_changed.wait())
         refused = asyncio.create_task(self._until_refused(lease.controller_id))
         try:
@@ -245,7 +268,7 @@ class ControllerElector:
         finally:
             changed.cancel()
             refused.cancel()
-        if self._oust_limiter.allows(lease.controller_id, self._clock.monotonic_ms()):
+        if self._replace_limiter.allows(lease.controller_id, self._clock.monotonic_ms()):
             return found
         await asyncio.sleep(MOST_BACKOFF_MS / 1000)
         return None
@@ -253,7 +276,7 @@ class ControllerElector:
     async def _until_refused(self, controller_id: int) -> BrokerRegistration:
         backoff = Backoff(LEAST_BACKOFF_MS, MOST_BACKOFF_MS)
         while True:
-            # A registration may go before the seat does; where it was is still where to knock.
+            # The registration may be removed before `/controller`. The last known address is then still probed.
             if registration := await self._zk_client.read_broker(controller_id):
                 self._addresses[controller_id] = registration
             if known := self._addresses.get(controller_id):

@@ -1,7 +1,8 @@
-"""One reign: the time between winning the controller's seat and losing it.
+"""One term of the active controller: from winning the election in ZooKeeper until another broker may be the controller.
 
-The pure `Controller` decides; this shell reads what watches announce, performs the effects, and ends at the first
-sign that somebody else reigns. Watches only mark what has to be read again, so any number of them costs one read.
+The pure `Controller` decides. `ControllerTerm` reads from ZooKeeper what its watches announce and performs the
+effects that the `Controller` returns. The term ends at the first sign that another broker is the controller. A watch
+only marks a path as changed, so that any number of watch events costs one read.
 """
 
 from __future__ import annotations
@@ -48,22 +49,22 @@ from tidelog.protocol.messages import Request, Response
 
 log = logging.getLogger(__name__)
 
-#: How long an answer waits, at most, until every broker tells its clients the same.
+#: The longest time for which the answer to a command waits until every broker has the new metadata.
 _PROPAGATION_MS = 500
-#: So many writes have one outcome: the brokers hear of them while the next are under way.
+#: Writes per event: the controller sends the results of one group to the brokers while the next group is written.
 _WRITES = 250
-#: How often it is looked whether those who may have lost records have been waited for long enough.
-_DOUBT_CHECK_S = 1.0
-#: How often topics that could not be read are looked at again: nothing else tells that they have been mended.
-_UNREAD_CHECK_S = 10.0
+#: How often the controller checks whether an unclean recovery has waited long enough for absent replicas.
+_RECOVERY_CHECK_S = 1.0
+#: How often unreadable topics are read again, because no watch fires when an administrator repairs their data.
+_UNREADABLE_TOPICS_CHECK_S = 10.0
 
 
 class ControllerTerm:
-    """Ends when `run` returns; then the seat is to be looked at again.
+    """One term of the controller. When `run` returns, the caller reads `/controller` again.
 
-    controller   the pure state, to be read by others and changed only in here
-    refused      whose door was found refusing when the seat was won: the first to be fenced
-    topics_lock  held while the set of topics is read or changed, so that no late reading undoes a change
+    controller   the pure state; other objects may read it, but only this class changes it
+    refused      the registration of the previous controller, if its endpoint refused connections: it is fenced first
+    topics_lock  held while the set of topics is read or changed, so that a delayed read does not undo a change
     """
 
     def __init__(
@@ -91,7 +92,7 @@ class ControllerTerm:
             recovery_timeout_ms=recovery_timeout_ms,
         )
         self.topics_lock = asyncio.Lock()
-        #: Made whenever a state was written, a broker has answered, or a topic is gone.
+        #: Notified whenever a state was written, a broker has answered, or a topic was removed.
         self._progress = Condition()
         self._zk_client = zk_client
         self._clock = clock
@@ -101,9 +102,9 @@ class ControllerTerm:
         self._channels: dict[int, ControllerChannel] = {}
         self._led: dict[TopicPartition, tuple[int, int]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
-        # What is watched, in the order in which it is read anew.
+        # The watched paths, in the order in which changed ones are read.
         self._readers: dict[str, Callable[[], Awaitable[None]]] = {
-            znodes.CONTROLLER: self._read_seat,
+            znodes.CONTROLLER: self._read_controller,
             znodes.BROKER_IDS: self._read_brokers,
             znodes.BROKER_TOPICS: self._read_topics,
             znodes.DELETE_TOPICS: self._read_deletions,
@@ -117,17 +118,17 @@ class ControllerTerm:
 
     @property
     def ended(self) -> bool:
-        """Whether this reign is over; nothing it says counts any more."""
+        """Return whether this term is over; its effects are then not performed any more."""
         return bool(self._ended)
 
     async def run(self) -> str:
-        """Reigns; returns why it ended."""
+        """Act as the controller until the term ends, and return why it ended."""
         unsubscribe = self._zk_client.store.subscribe(self._on_event)
         log.info("broker %d is the controller, epoch %d", self.lease.controller_id, self.lease.epoch)
         try:
-            await self._begin()
-            self._spawn(self._watch_doubts())
-            self._spawn(self._watch_unread())
+            await self._load()
+            self._spawn(self._check_recovery_timeouts())
+            self._spawn(self._retry_unreadable_topics())
             if self._rebalancing is not None:
                 self._spawn(self._rebalance(self._rebalancing))
             while not self._ended:
@@ -151,19 +152,19 @@ class ControllerTerm:
                 channel.close()
             for task in self._tasks:
                 task.cancel()
-        log.info("broker %d no longer is the controller: %s", self.lease.controller_id, self._ended)
+        log.info("broker %d is no longer the controller: %s", self.lease.controller_id, self._ended)
         return self._ended
 
     def end(self, reason: str) -> None:
-        """Somebody else reigns, or may. Whoever waits for something of this reign is woken."""
+        """End the term because another broker is the controller, or may be, and wake every caller of `wait_until`."""
         self._ended = self._ended or reason
         self._wake.set()
         self._progress.made()
 
-    # --- commands, for the shell ---------------------------------------------------------------------
+    # --- commands ------------------------------------------------------------------------------------
 
     def perform(self, effects: Sequence[Effect]) -> None:
-        """Starts everything at once; the writes are pipelined in their order, and each `_WRITES` of them one event."""
+        """Start all effects at once. Writes are pipelined in order; each group of `_WRITES` writes yields one event."""
         if self._ended:
             return
         writes: list[WriteState] = []
@@ -177,36 +178,40 @@ class ControllerTerm:
                     if channel := self._channels.pop(broker_id, None):
                         channel.close()
                 case SendLeaderAndIsr(broker_id) | SendStopReplica(broker_id) | AskLogEnds(broker_id):
-                    self._tell(broker_id, effect)
+                    self._enqueue(broker_id, effect)
                 case SendMetadata(broker_ids):
                     for broker_id in broker_ids:
-                        self._tell(broker_id, effect)
+                        self._enqueue(broker_id, effect)
                 case RemoveTopic(topic):
                     self._spawn(self._remove_topic(topic))
                 case ClearPossiblyShort(broker):
-                    self._spawn(self._absolve(broker))
+                    self._spawn(self._clear_possibly_short(broker))
                 case CompleteReassignment(topic):
-                    self._spawn(self._settle_assignment(topic))
+                    self._spawn(self._complete_reassignment(topic))
         for first in range(0, len(writes), _WRITES):
             self._spawn(self._write(writes[first : first + _WRITES]))
 
-    def _tell(self, broker_id: int, word: ControllerMessage) -> None:
+    def _enqueue(self, broker_id: int, message: ControllerMessage) -> None:
         if channel := self._channels.get(broker_id):
-            channel.tell(word)
+            channel.enqueue(message)
 
     async def create_topic(self, assignment: TopicAssignment) -> bool:
-        """Writes the topic and begins to elect its leaders. False: it exists. The caller holds `topics_lock`."""
+        """Write the topic and start to elect its leaders. Return False if the topic exists.
+
+        The caller holds `topics_lock`.
+        """
         if not await self._zk_client.create_topic(assignment, self.lease.epoch_version):
             return False
         self.perform(self.controller.topics_created([replace(assignment, version=0)]))
         return True
 
     async def change_assignment(self, assignment: TopicAssignment) -> bool:
-        """Writes a known topic's replicas and begins to make it so. False: somebody else wrote; what stands is taken.
+        """Write the replicas of a known topic and start the reassignment. Return False if another client wrote first.
 
-        The caller holds `topics_lock`, and made the assignment from the controller's own. Where nobody knows what
-        became of the write, this reign ends: it may stand there, or come to stand there later; the next one reads all.
-        So it does where nothing stands there that can be read: NotControllerError.
+        In that case the controller adopts the assignment that it finds in ZooKeeper. The caller holds `topics_lock`
+        and derived `assignment` from the controller's own. If the outcome of the write is unknown, the term ends,
+        because the write may be applied now or later; the next term reads everything again. Raise NotControllerError,
+        and end the term too, if the topic has no readable assignment in ZooKeeper.
         """
         try:
             written = await self._zk_client.write_assignment(assignment, self.lease.epoch_version)
@@ -215,7 +220,8 @@ class ControllerTerm:
             if conflict.actual is None:
                 self.end(str(conflict))
                 raise NotControllerError(
-                    f"{assignment.topic} is not in ZooKeeper as it was: all is read anew"
+                    f"topic {assignment.topic!r}: its assignment in ZooKeeper is gone or unreadable; try again when"
+                    " the next controller has read everything"
                 ) from None
             self.perform(self.controller.assignment_written(conflict.actual))
             return False
@@ -226,32 +232,35 @@ class ControllerTerm:
         return True
 
     async def delete_topic(self, topic: str) -> None:
-        """Writes the wish down and begins to fulfil it. The caller holds `topics_lock`."""
+        """Write the deletion request to ZooKeeper and start the deletion. The caller holds `topics_lock`."""
         await self._zk_client.request_deletion(topic, self.lease.epoch_version)
         self.perform(self.controller.deletions_wanted([topic]))
 
     def is_led(self, tp: TopicPartition) -> bool:
-        """Whether the partition has a leader that has said that it knows."""
+        """Return whether the partition has a leader that has confirmed its current leader epoch."""
         known = self.controller.states.get(tp)
         if known is None or known.state.leader == NO_LEADER:
             return False
         broker_id, leader_epoch = self._led.get(tp, (NO_LEADER, -1))
         return broker_id == known.state.leader and leader_epoch == known.state.leader_epoch
 
-    async def until(self, condition: Callable[[], bool], deadline_ms: int) -> None:
-        """Returns when the condition holds, the time is over, or this reign is."""
+    async def wait_until(self, condition: Callable[[], bool], deadline_ms: int) -> None:
+        """Return when the condition holds, the deadline has passed, or the term has ended."""
         left_ms = max(0, deadline_ms - self._clock.monotonic_ms())
         await self._progress.until(lambda: self.ended or condition(), left_ms)
 
-    async def until_led(self, tps: Collection[TopicPartition], deadline_ms: int) -> None:
-        """Until every one of these is led, as `until`."""
-        await self.until(lambda: all(map(self.is_led, tps)), deadline_ms)
+    async def wait_until_led(self, tps: Collection[TopicPartition], deadline_ms: int) -> None:
+        """Wait as `wait_until` does until each of these partitions is led."""
+        await self.wait_until(lambda: all(map(self.is_led, tps)), deadline_ms)
 
-    async def until_told(self, deadline_ms: int) -> None:
-        """Until every broker tells its clients the same; what is done is done, so nobody waits for long."""
-        await self.until(self._all_told, min(deadline_ms, self._clock.monotonic_ms() + _PROPAGATION_MS))
+    async def wait_until_propagated(self, deadline_ms: int) -> None:
+        """Wait until every broker has confirmed all messages, so that all brokers give clients the same metadata.
 
-    def _all_told(self) -> bool:
+        The wait is short, because the command has already been carried out.
+        """
+        await self.wait_until(self._all_outboxes_empty, min(deadline_ms, self._clock.monotonic_ms() + _PROPAGATION_MS))
+
+    def _all_outboxes_empty(self) -> bool:
         return all(channel.outbox.empty for channel in self._channels.values())
 
     async def _rebalance(self, rebalancing: Rebalancing) -> None:
@@ -259,44 +268,45 @@ class ControllerTerm:
             await asyncio.sleep(rebalancing.interval_s)
             effects = self.controller.rebalance_wanted(rebalancing.percentage)
             if effects:
-                log.info("%d partitions go back to their preferred leaders", len(effects))
+                log.info("moving leadership of %d partitions back to their preferred leaders", len(effects))
                 self.perform(effects)
 
-    async def _watch_doubts(self) -> None:
+    async def _check_recovery_timeouts(self) -> None:
         while True:
-            await asyncio.sleep(_DOUBT_CHECK_S)
+            await asyncio.sleep(_RECOVERY_CHECK_S)
             self.perform(self.controller.time_passed(self._clock.monotonic_ms()))
 
-    async def _watch_unread(self) -> None:
+    async def _retry_unreadable_topics(self) -> None:
         while True:
-            await asyncio.sleep(_UNREAD_CHECK_S)
-            if self.controller.unreadable_topics:
+            await asyncio.sleep(_UNREADABLE_TOPICS_CHECK_S)
+            if self.controller.unread:
                 self._dirty.add(znodes.BROKER_TOPICS)
                 self._wake.set()
 
     # --- reading -------------------------------------------------------------------------------------
 
-    async def _begin(self) -> None:
+    async def _load(self) -> None:
         zk_client = self._zk_client
         if (await zk_client.read_controller(watch=True)).owner != self.lease.owner:
-            raise ControllerFenced("the seat was lost before the reign began")
+            raise ControllerFenced("another broker became the controller before this term began")
         if self._refused is not None:
-            await self._detector.fence_now(self._refused)  # before it is read, so that one look deals with its death
+            # The old controller is fenced before the brokers are read, so that one read already reflects its failure.
+            await self._detector.fence_now(self._refused)
         async with self.topics_lock:
             brokers = await zk_client.read_brokers(watch=True)
             names = await zk_client.topic_names(watch=True)
             topics, states = await zk_client.read_topics_with_states(names)
-            self.controller.unreadable_topics = set(names) - topics.keys()
+            self.controller.unread = set(names) - topics.keys()
             deletions = await zk_client.topics_to_delete(watch=True)
             self.perform(self.controller.begin(brokers, topics, states, deletions))
         await self._read_config_changes()
         await self._read_isr_changes()
         await self._read_log_dir_failures()
 
-    async def _read_seat(self) -> None:
+    async def _read_controller(self) -> None:
         lease = await self._zk_client.read_controller(watch=True)
         if lease.owner != self.lease.owner or lease.epoch_version != self.lease.epoch_version:
-            self.end(f"broker {lease.controller_id} holds the seat (epoch {lease.epoch})")
+            self.end(f"broker {lease.controller_id} is the controller (epoch {lease.epoch})")
 
     async def _read_brokers(self) -> None:
         self.perform(self.controller.brokers_changed(await self._zk_client.read_brokers(watch=True)))
@@ -308,7 +318,7 @@ class ControllerTerm:
             names = await zk_client.topic_names(watch=True)
             fresh, states = await zk_client.read_topics_with_states(name for name in names if name not in known)
             still_there = {name: known[name] for name in names if name in known}
-            self.controller.unreadable_topics = set(names) - still_there.keys() - fresh.keys()
+            self.controller.unread = set(names) - still_there.keys() - fresh.keys()
             self.perform(self.controller.topics_changed(still_there | fresh, states))
 
     async def _read_deletions(self) -> None:
@@ -345,7 +355,7 @@ class ControllerTerm:
             case SessionChanged(SessionState.EXPIRED):
                 self.end("the session with ZooKeeper has ended")
             case SessionChanged(SessionState.CONNECTED):
-                # The watches of the old connection are gone, and with them whatever happened meanwhile.
+                # The watches of the old connection are lost, and so are the changes of the meantime: read everything.
                 self._dirty |= self._readers.keys()
             case _:
                 return
@@ -370,7 +380,8 @@ class ControllerTerm:
     async def _remove_topic(self, topic: str) -> None:
         more = True
         while more:
-            # In pieces: what is watched is read under the same lock, and a broker that dies meanwhile is not to wait.
+            # The lock is released between pieces: watched paths are read under the same lock, and the failure of a
+            # broker must not wait until a large topic is removed.
             async with self.topics_lock:
                 more = await self._zk_client.remove_some(topic, self.lease.epoch_version)
                 if not more:
@@ -378,21 +389,21 @@ class ControllerTerm:
                     self._led = {tp: led for tp, led in self._led.items() if tp.topic != topic}
         self._progress.made()
 
-    async def _absolve(self, broker: BrokerRegistration) -> None:
-        log.info("broker %d may be counted upon again, whatever its machine has lost", broker.broker_id)
+    async def _clear_possibly_short(self, broker: BrokerRegistration) -> None:
+        log.info("broker %d: no partition depends any more on records that its machine may have lost", broker.broker_id)
         await self._zk_client.clear_possibly_short(broker.broker_id, broker.epoch, self.lease.epoch_version)
 
-    async def _settle_assignment(self, topic: str) -> None:
+    async def _complete_reassignment(self, topic: str) -> None:
         async with self.topics_lock:
-            settled = self.controller.replica_deletion.completed_assignment(topic)
-            if settled is not None and await self.change_assignment(settled):
-                log.info("%s: a reassignment has come to its end", topic)
+            completed = self.controller.departures.completed_assignment(topic)
+            if completed is not None and await self.change_assignment(completed):
+                log.info("topic %r: a reassignment is complete", topic)
         self._progress.made()
 
     async def _fence(self, broker: BrokerRegistration) -> bool:
         fenced = await self._zk_client.fence_broker(broker.broker_id, broker.epoch, self.lease.epoch_version)
         if fenced:
-            # The watch says the same a little later; nobody should wait for it.
+            # The brokers are read at once, because the watch of this removal fires only a little later.
             self._dirty.add(znodes.BROKER_IDS)
             self._wake.set()
         return fenced
@@ -405,16 +416,16 @@ class ControllerTerm:
     def _on_done(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
-            # What became of a write is not known, or it was refused for ever: whoever comes next reads everything.
+            # The outcome of a write is unknown, or ZooKeeper will always refuse it. The next term reads everything.
             if not isinstance(error, (StoreError, ControllerFenced, NotControllerError)):
                 log.error("the controller failed", exc_info=error)
             self.end(repr(error))
 
-    # --- what channels tell --------------------------------------------------------------------------
+    # --- ChannelOwner: callbacks of the channels -----------------------------------------------------
 
     @property
-    def moment(self) -> int:
-        return self.controller.liveness.epoch
+    def liveness_epoch(self) -> int:
+        return self.controller.signs.now
 
     def build(self, batch: Batch) -> Request:
         return batch.request(self.controller)
@@ -426,7 +437,7 @@ class ControllerTerm:
                 codes = {TopicPartition(p.topic, p.partition): p.error_code for p in response.partitions}
                 failed = {tp for tp, code in codes.items() if code}
                 for tp in failed:
-                    log.warning("broker %d could not take its part in %s (code %d)", broker.broker_id, tp, codes[tp])
+                    log.warning("broker %d: LeaderAndIsr failed for %s (error %d)", broker.broker_id, tp, codes[tp])
                 for tp, message in entries.items():
                     if message.leader == broker.broker_id and tp not in failed:
                         self._led[tp] = (broker.broker_id, message.leader_epoch)
@@ -439,8 +450,9 @@ class ControllerTerm:
                 self.perform(self.controller.leadership_ended(broker.broker_id, over))
             case StopBatch(stops), StopReplicaResponse():
                 if any(p.error_code for p in response.partitions):
-                    # Its log has the id of a topic that is gone: it is set aside should the name come back.
-                    log.warning("broker %d could not delete all its replicas", broker.broker_id)
+                    # A log that stays has the id of the deleted topic. If a topic of the same name is created, the
+                    # broker sets the old log aside.
+                    log.warning("broker %d could not delete all its replicas of deleted topics", broker.broker_id)
                 deleted = [tp for tp, stop in stops.items() if stop.delete]
                 self.perform(self.controller.replicas_stopped(broker.broker_id, deleted))
             case QuestionBatch(), LogEndsResponse():
@@ -453,14 +465,14 @@ class ControllerTerm:
                     )
                     for p in response.partitions
                 }
-                log.info("broker %d tells how far its logs reach: %s", broker.broker_id, ends)
-                self.perform(self.controller.log_ends_reported(broker.broker_id, ends, asked))
+                log.info("broker %d reports its log ends: %s", broker.broker_id, ends)
+                self.perform(self.controller.log_ends_told(broker.broker_id, ends, asked))
             case _:
                 pass
         self._progress.made()
 
     def on_gone(self, broker: BrokerRegistration) -> None:
-        # Our own door may be closed while we stop; our session says the rest.
+        # This broker's own listener may be closed while it stops. Its session with ZooKeeper decides then.
         if broker.broker_id != self.lease.controller_id and not self._ended:
             self._detector.suspect(broker)
 
@@ -469,7 +481,7 @@ class ControllerTerm:
             self._spawn(self._detector.fence_now(broker))
 
     def on_fenced(self) -> None:
-        """A broker knows a later controller. The seat says whether that is so."""
+        """Read `/controller` again, because a broker has refused this controller's epoch as too old."""
         self._dirty.add(znodes.CONTROLLER)
         self._wake.set()
 

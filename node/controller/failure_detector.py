@@ -1,9 +1,10 @@
-"""Finding dead processes faster than their sessions end.
+"""Detect dead broker processes faster than their ZooKeeper sessions expire.
 
-A closed connection is a suspicion. A *plain* TCP connect that is refused confirms it: the host is up and nobody
-listens there. (ZeroMQ hides refusals.) Silence confirms nothing, since a hung or cut-off process may come back;
-there the session decides. All this is evidence and not proof: a living process may refuse too, so safety rests
-on epochs alone, and nobody is fenced more than once per session timeout.
+A closed connection makes a broker suspect. A *plain* TCP connect that is refused confirms the suspicion, because the
+host is up and no process listens there. (ZeroMQ hides refusals.) A connect that times out confirms nothing, because a
+hung or disconnected process may come back; then the session decides. A refused connect is evidence but no proof,
+because a live process may refuse connections too. Therefore safety rests on epochs alone, and a broker is fenced at
+most once per session timeout.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ PROBE_TIMEOUT_MS = 500
 
 
 class ProbeOutcome(Enum):
-    """What a plain connect found."""
+    """The outcome of one plain TCP connect."""
 
     ACCEPTED = "accepted"
     REFUSED = "refused"
@@ -34,7 +35,7 @@ class ProbeOutcome(Enum):
 
 
 async def probe(endpoint: Endpoint, timeout_ms: int = PROBE_TIMEOUT_MS) -> ProbeOutcome:
-    """One TCP connect, closed at once."""
+    """Connect to the endpoint by TCP, close the connection at once, and return the outcome."""
     try:
         async with asyncio.timeout(timeout_ms / 1000):
             address, *_ = await resolve(endpoint.host)
@@ -47,26 +48,26 @@ async def probe(endpoint: Endpoint, timeout_ms: int = PROBE_TIMEOUT_MS) -> Probe
 
 
 class FenceLimiter:
-    """Pure: at most one fence per broker and session timeout."""
+    """Allows at most one fence per broker and session timeout. Pure: the caller passes the time."""
 
     def __init__(self, interval_ms: int) -> None:
         self._interval_ms = interval_ms
         self._fenced_at_ms: dict[int, int] = {}
 
     def allows(self, broker_id: int, now_ms: int) -> bool:
-        """Whether the broker may be fenced now."""
+        """Return whether the broker may be fenced now."""
         last_ms = self._fenced_at_ms.get(broker_id)
         return last_ms is None or now_ms - last_ms >= self._interval_ms
 
     def fenced(self, broker_id: int, now_ms: int) -> None:
-        """It was."""
+        """Record that the broker was fenced at `now_ms`."""
         self._fenced_at_ms[broker_id] = now_ms
 
 
 class FailureDetector:
-    """Turns suspicions into fences. `fence(registration)` says whether it removed the registration.
+    """Probes suspect brokers, and fences those that refuse connections.
 
-    At most one probe per broker is under way, whatever the number of suspicions.
+    `fence(registration)` returns whether it removed the registration. At most one probe per broker runs at a time.
     """
 
     def __init__(
@@ -83,34 +84,35 @@ class FailureDetector:
         self._probing: dict[int, asyncio.Task[None]] = {}
 
     def suspect(self, broker: BrokerRegistration) -> None:
-        """The connection to a registered broker has closed, or could not be opened."""
+        """Start a probe of the broker, because the connection to it has closed or could not be opened."""
         if broker.broker_id not in self._probing and self._limiter.allows(broker.broker_id, self._clock.monotonic_ms()):
             task = asyncio.create_task(self._investigate(broker))
             self._probing[broker.broker_id] = task
             task.add_done_callback(lambda _: self._probing.pop(broker.broker_id, None))
 
     async def fence_now(self, broker: BrokerRegistration) -> None:
-        """Evidence is at hand: the broker refuses, or a later life of it has answered."""
+        """Fence the broker without a probe: it refused a connection, or a later process of it has answered."""
         if not self._limiter.allows(broker.broker_id, self._clock.monotonic_ms()):
             return
         if await self._fence(broker):
-            # Only what was done counts: a broker that left by itself may die again right after its return.
+            # Only a fence that removed the registration counts, because a broker that unregistered by itself may
+            # return, and die again at once.
             self._limiter.fenced(broker.broker_id, self._clock.monotonic_ms())
-            log.warning("broker %d (epoch %d) is dead: fenced", broker.broker_id, broker.epoch)
+            log.warning("fenced broker %d (epoch %d), because it is dead", broker.broker_id, broker.epoch)
 
     def close(self) -> None:
-        """Forgets what is under way."""
+        """Cancel all probes."""
         for task in list(self._probing.values()):
             task.cancel()
 
     async def _investigate(self, broker: BrokerRegistration) -> None:
         outcome = await self._probe(broker.replication_endpoint)
-        log.info("broker %d at %s: connect %s", broker.broker_id, broker.replication_endpoint, outcome.value)
+        log.info("probe of broker %d at %s: %s", broker.broker_id, broker.replication_endpoint, outcome.value)
         if outcome is ProbeOutcome.REFUSED:
             try:
                 await self.fence_now(broker)
             except TidelogError as error:
-                # Nothing to wonder at while ZooKeeper is away too; the next failed connect is a new suspicion.
-                log.info("broker %d is not fenced yet: %s", broker.broker_id, error)
+                # This is expected while ZooKeeper is unavailable too. The next failed connect starts a new probe.
+                log.info("could not fence broker %d yet: %s", broker.broker_id, error)
             except Exception:
                 log.exception("fencing broker %d failed", broker.broker_id)

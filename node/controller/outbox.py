@@ -1,7 +1,8 @@
-"""What the controller still has to tell one broker.
+"""The messages that one broker has not yet answered to the controller.
 
-Only the newest word on a partition counts, so the box is bounded by the number of partitions however long a
-broker does not answer. What was sent stays in the box until it is answered, and is sent again otherwise.
+The outbox keeps only the newest message per partition, so that its size is bounded by the number of partitions however
+long a broker does not answer. A sent message stays in the outbox until the broker has answered it; otherwise it is
+sent again.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from tidelog.protocol.control_messages import (
 )
 from tidelog.protocol.messages import DescribePartition, Request
 
-#: Entries of one request, so that a request stays far below the largest frame.
+#: The largest number of entries in a request, so that a request stays far below the largest frame.
 MAX_ENTRIES = 2000
 
 T = TypeVar("T")
@@ -35,7 +36,7 @@ class StateBatch:
     entries: dict[TopicPartition, PartitionStateMessage]
 
     def request(self, controller: Controller) -> Request:
-        """With the live brokers and the topics as the controller knows them now."""
+        """Return the request, with the live brokers and the topics that the controller knows now."""
         return LeaderAndIsrRequest(
             controller.controller_id,
             controller.epoch,
@@ -52,15 +53,15 @@ class StopBatch:
     entries: dict[TopicPartition, StopReplicaPartition]
 
     def request(self, controller: Controller) -> Request:
-        """To delete these."""
+        """Return the request to stop these replicas, and to delete those whose entry says so."""
         return StopReplicaRequest(controller.controller_id, controller.epoch, tuple(self.entries.values()))
 
 
 @dataclass(frozen=True, slots=True)
 class MetadataBatch:
-    """Entries of an UpdateMetadata, which is also sent with none: the live brokers have changed.
+    """Entries of an UpdateMetadata. Without entries, the request announces the live brokers only.
 
-    `whole`: and with the names of all topics.
+    `whole`: the request also lists the names of all topics.
     """
 
     entries: dict[TopicPartition, PartitionStateMessage]
@@ -69,7 +70,7 @@ class MetadataBatch:
     whole: bool = False
 
     def request(self, controller: Controller) -> Request:
-        """With the live brokers and the topics as the controller knows them now."""
+        """Return the request, with the live brokers and the topics that the controller knows now."""
         return UpdateMetadataRequest(
             controller.controller_id,
             controller.epoch,
@@ -88,7 +89,7 @@ class QuestionBatch:
     entries: dict[TopicPartition, DescribePartition]
 
     def request(self, controller: Controller) -> Request:
-        """How far do the logs of these reach?"""
+        """Return the request for the log ends of these replicas."""
         return LogEndsRequest(controller.controller_id, controller.epoch, tuple(self.entries.values()))
 
 
@@ -96,9 +97,10 @@ Batch = StateBatch | StopBatch | QuestionBatch | MetadataBatch
 
 
 class Outbox:
-    """First who leads, then what to stop, then what to tell clients: so no client is sent where nobody leads yet.
+    """Yields LeaderAndIsr first, then StopReplica, LogEnds and UpdateMetadata.
 
-    Where more leaders are elected all the time, clients hear of the earlier ones in between.
+    In this order clients learn of a leader only after the leader itself. If new LeaderAndIsr entries arrive all the
+    time, UpdateMetadata for earlier ones is sent in between.
     """
 
     def __init__(self) -> None:
@@ -110,30 +112,33 @@ class Outbox:
         self._whole = False
         self._generation = 0
         self._answered_generation = 0
-        self._clients_turn = False
+        self._metadata_is_next = False
 
     def put_states(self, messages: Iterable[PartitionStateMessage]) -> None:
-        """These partitions, for LeaderAndIsr."""
+        """Add LeaderAndIsr entries, which replace older LeaderAndIsr and StopReplica entries of their partitions."""
         for message in messages:
             tp = TopicPartition(message.topic, message.partition)
             self._stops.pop(tp, None)
             self._states[tp] = message
 
     def put_stops(self, partitions: Iterable[StopReplicaPartition]) -> None:
-        """These partitions, for StopReplica."""
+        """Add StopReplica entries, which replace older LeaderAndIsr and StopReplica entries of their partitions."""
         for stop in partitions:
             tp = TopicPartition(stop.topic, stop.partition)
             self._states.pop(tp, None)
             self._stops[tp] = stop
 
     def put_questions(self, partitions: Iterable[TopicPartition]) -> None:
-        """These partitions, for LogEnds; what is on its way already does not answer it."""
+        """Add LogEnds entries. A LogEnds request that was sent earlier does not answer them."""
         self._questions |= {tp: DescribePartition(tp.topic, tp.partition) for tp in partitions}
 
     def put_metadata(
         self, messages: Iterable[PartitionStateMessage], deleted_topics: Iterable[str] = (), *, whole: bool = False
     ) -> None:
-        """These partitions, for UpdateMetadata; with none, the live brokers alone. `whole`: and all topics' names."""
+        """Add UpdateMetadata entries; without entries, the request announces the live brokers only.
+
+        `whole`: the request also lists the names of all topics.
+        """
         self._generation += 1
         self._whole = self._whole or whole
         for topic in deleted_topics:
@@ -145,9 +150,9 @@ class Outbox:
             self._metadata[TopicPartition(message.topic, message.partition)] = message
 
     def peek(self) -> Batch | None:
-        """What to send next; it stays here until `answered`."""
+        """Return the next batch to send. It stays in the outbox until `answered`."""
         metadata = self._peek_metadata()
-        if self._states and self._clients_turn and metadata is not None and metadata.entries:
+        if self._states and self._metadata_is_next and metadata is not None and metadata.entries:
             return metadata
         if self._states:
             return StateBatch(dict(list(self._states.items())[:MAX_ENTRIES]))
@@ -158,22 +163,26 @@ class Outbox:
         return metadata
 
     def _peek_metadata(self) -> MetadataBatch | None:
-        """What clients may hear of now: not of what this broker is still to be told itself."""
+        """Return the UpdateMetadata that may be sent now.
+
+        It leaves out partitions whose LeaderAndIsr or StopReplica this broker has not answered yet.
+        """
         if self._generation == self._answered_generation:
             return None
-        untold = self._states.keys() | self._stops.keys()
-        ready = [(tp, message) for tp, message in self._metadata.items() if tp not in untold]
+        unanswered = self._states.keys() | self._stops.keys()
+        ready = [(tp, message) for tp, message in self._metadata.items() if tp not in unanswered]
         entries = dict(ready[:MAX_ENTRIES])
         has_all = len(entries) == len(self._metadata)
-        # Last of all: of a topic that is on its way out a broker is told to delete it, and would set it aside.
-        whole = self._whole and has_all and not untold
-        # With more to come the request is not the last one of its generation.
+        # The names of all topics are sent last. A topic whose deletion is in progress is not among them; a broker that
+        # has not yet received its StopReplica would set its log aside as stray instead of deleting it.
+        whole = self._whole and has_all and not unanswered
+        # If more entries follow, this request does not complete its generation.
         generation = self._generation if has_all and whole == self._whole else self._answered_generation
         return MetadataBatch(entries, frozenset(self._deleted), generation, whole)
 
     def answered(self, batch: Batch) -> None:
-        """What was sent has arrived; what has changed meanwhile stays."""
-        self._clients_turn = isinstance(batch, StateBatch)
+        """Remove the entries of an answered batch. Entries that were replaced since it was sent stay."""
+        self._metadata_is_next = isinstance(batch, StateBatch)
         match batch:
             case StateBatch(entries):
                 _drop(self._states, entries)
@@ -190,11 +199,11 @@ class Outbox:
 
     @property
     def empty(self) -> bool:
-        """Everything was answered."""
+        """Return whether the broker has answered every message."""
         return self.peek() is None
 
 
-def _drop(box: dict[TopicPartition, T], sent: dict[TopicPartition, T]) -> None:
+def _drop(entries: dict[TopicPartition, T], sent: dict[TopicPartition, T]) -> None:
     for tp, entry in sent.items():
-        if box.get(tp) is entry:
-            del box[tp]
+        if entries.get(tp) is entry:
+            del entries[tp]

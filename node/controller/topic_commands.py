@@ -1,4 +1,4 @@
-"""What clients ask the controller to do with topics: create and delete them."""
+"""Commands of clients on topics: create and delete them."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import random
 from collections import Counter
 from collections.abc import Callable
 
-from node.controller.command_errors import FAILURES, refusal
+from node.controller.command_errors import COMMAND_ERRORS, broker_error_of
 from node.controller.controller_term import ControllerTerm
 from node.controller.topic_validation import plan_topic
 from node.internal_topics import InternalTopicRules, check_deletion
 from node.net.server import due_in
-from node.runtime.lock_with_deadline import raise_if_over, turn
+from node.runtime.lock_with_deadline import lock_until, raise_if_over
 from node.settings import BrokerSettings
 from tidelog.clock import Clock
 from tidelog.errors import (
@@ -33,22 +33,22 @@ from tidelog.protocol.messages import (
 
 
 class TopicCommands:
-    """Where this broker does not hold the seat, each topic is answered with NOT_CONTROLLER.
+    """Creates and deletes topics. Each topic is answered with NOT_CONTROLLER if this broker is not the controller.
 
-    reign    the reign of now; raises NotControllerError
-    source   chooses where the placing of replicas begins
+    term   returns the current ControllerTerm, or raises NotControllerError
+    rng    chooses topic ids, and the broker at which the placement of replicas begins
     """
 
     def __init__(
-        self, term: Callable[[], ControllerTerm], settings: BrokerSettings, clock: Clock, source: random.Random
+        self, term: Callable[[], ControllerTerm], settings: BrokerSettings, clock: Clock, rng: random.Random
     ) -> None:
         self._term = term
         self._settings = settings
         self._clock = clock
-        self._source = source
+        self._rng = rng
 
     async def create_topics(self, request: CreateTopicsRequest) -> CreateTopicsResponse:
-        """Answers when every partition of the new topics has a leader that knows, or when the time is over."""
+        """Create the topics, and answer when each partition has a leader that has confirmed, or at the deadline."""
         deadline_ms = due_in(self._clock.monotonic_ms(), request.timeout_ms)
         named = Counter(new.name for new in request.topics)
         outcomes: list[CreatedTopic] = []
@@ -64,37 +64,37 @@ class TopicCommands:
                 outcome = await self._create(term, new, request.validate_only, deadline_ms)
                 if not request.validate_only:
                     pending += [TopicPartition(new.name, partition) for partition in range(outcome.num_partitions)]
-            except FAILURES as error:
-                refused = refusal(error)
+            except COMMAND_ERRORS as error:
+                refused = broker_error_of(error)
                 outcome = CreatedTopic(new.name, refused.code, str(refused))
             outcomes.append(outcome)
         if pending and term is not None:
-            await term.until_led(pending, deadline_ms)
+            await term.wait_until_led(pending, deadline_ms)
             unled = {tp.topic for tp in pending if not term.is_led(tp)}
-            outcomes = [_judge(outcome, unled) for outcome in outcomes]
+            outcomes = [_timed_out_if_unled(outcome, unled) for outcome in outcomes]
             if not unled:
-                await term.until_told(deadline_ms)
+                await term.wait_until_propagated(deadline_ms)
         return CreateTopicsResponse(tuple(outcomes))
 
     async def _create(self, term: ControllerTerm, new: NewTopic, validate_only: bool, deadline_ms: int) -> CreatedTopic:
-        async with turn(term.topics_lock, self._clock, deadline_ms):
+        async with lock_until(term.topics_lock, self._clock, deadline_ms):
             assignment = plan_topic(
                 new,
                 existing=term.controller.topics,
-                brokers=term.controller.brokers.keys() - term.controller.shutting_down,
+                brokers=term.controller.brokers.keys() - term.controller.leaving,
                 num_partitions=self._settings.num_partitions,
                 replication_factor=self._settings.default_replication_factor,
                 defaults=self._settings.topic_defaults,
                 internal=InternalTopicRules.of(self._settings),
-                source=self._source,
+                rng=self._rng,
             )
             if not validate_only and not await term.create_topic(assignment):
-                raise TopicAlreadyExistsError(f"topic {new.name!r} exists")
+                raise TopicAlreadyExistsError(f"topic {new.name!r} already exists")
         topic_id = "" if validate_only else assignment.topic_id
         return CreatedTopic(new.name, 0, None, topic_id, len(assignment.partitions), len(assignment.partitions[0]))
 
     async def delete_topics(self, request: DeleteTopicsRequest) -> DeleteTopicsResponse:
-        """Answers when the topics are gone from every live broker and from ZooKeeper, or when the time is over."""
+        """Delete the topics, and answer when all live brokers and ZooKeeper have done so, or at the deadline."""
         deadline_ms = due_in(self._clock.monotonic_ms(), request.timeout_ms)
         outcomes: dict[str, DeletedTopic] = {}
         term: ControllerTerm | None = None
@@ -104,27 +104,27 @@ class TopicCommands:
                     raise_if_over(self._clock, deadline_ms)
                 term = self._term()
                 check_deletion(topic)
-                async with turn(term.topics_lock, self._clock, deadline_ms):
+                async with lock_until(term.topics_lock, self._clock, deadline_ms):
                     if topic not in term.controller.topics:
                         raise UnknownTopicOrPartitionError(f"topic {topic!r} does not exist")
                     await term.delete_topic(topic)
                 outcomes[topic] = DeletedTopic(topic, 0)
-            except FAILURES as error:
-                refused = refusal(error)
+            except COMMAND_ERRORS as error:
+                refused = broker_error_of(error)
                 outcomes.setdefault(topic, DeletedTopic(topic, refused.code, str(refused)))
-        going = {topic for topic, outcome in outcomes.items() if not outcome.error_code}
-        if going and term is not None:
+        deleting = {topic for topic, outcome in outcomes.items() if not outcome.error_code}
+        if deleting and term is not None:
             topics = term.controller.topics
-            await term.until(lambda: going.isdisjoint(topics), deadline_ms)
-            for topic in going & topics.keys():
+            await term.wait_until(lambda: deleting.isdisjoint(topics), deadline_ms)
+            for topic in deleting & topics.keys():
                 message = f"topic {topic!r} is being deleted, but some brokers have not answered yet"
                 outcomes[topic] = DeletedTopic(topic, RequestTimedOutError.code, message)
-            if going.isdisjoint(topics):
-                await term.until_told(deadline_ms)
+            if deleting.isdisjoint(topics):
+                await term.wait_until_propagated(deadline_ms)
         return DeleteTopicsResponse(tuple(outcomes[topic] for topic in request.topics))
 
 
-def _judge(outcome: CreatedTopic, unled: set[str]) -> CreatedTopic:
+def _timed_out_if_unled(outcome: CreatedTopic, unled: set[str]) -> CreatedTopic:
     if outcome.error_code or outcome.name not in unled:
         return outcome
     message = f"topic {outcome.name!r} is created, but not all of its partitions have a leader yet"

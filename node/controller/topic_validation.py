@@ -1,4 +1,4 @@
-"""Which topics may be created, extended and reassigned, and as what."""
+"""Validation of commands on topics: plan the assignment that a command leads to, or raise why it is invalid."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tidelog.model import TopicPartition, validate_topic
 from tidelog.protocol.messages import NewTopic
 from tidelog.protocol.partition_messages import NewPartitions, WantedReplicas
 
-#: One znode holds the assignment of all partitions, and has to stay below ZooKeeper's 1 MB.
+#: One znode holds the assignment of all partitions of a topic, and ZooKeeper limits a znode to 1 MB.
 MAX_PARTITIONS = 10_000
 
 
@@ -35,40 +35,45 @@ def plan_topic(
     replication_factor: int,
     defaults: LogConfig,
     internal: InternalTopicRules,
-    source: random.Random,
+    rng: random.Random,
 ) -> TopicAssignment:
-    """The topic to create; raises the BrokerError to answer with.
+    """Return the assignment of the topic to create, or raise the BrokerError to answer with.
 
-    `num_partitions`, `replication_factor` and the settings in `defaults` are the broker's; `source` chooses its
-    id and where placing begins.
+    `num_partitions`, `replication_factor` and `defaults` are the broker's settings. `rng` chooses the topic id, and
+    the broker at which placement begins.
     """
     validate_topic(new.name)
     if new.name in existing:
-        raise TopicAlreadyExistsError(f"topic {new.name!r} exists")
+        raise TopicAlreadyExistsError(f"topic {new.name!r} already exists")
     flat = new.name.replace(".", "_")
     for other in (*existing, *INTERNAL_TOPICS):
         if other != new.name and other.replace(".", "_") == flat:
-            raise InvalidTopicError(f"topic {new.name!r} differs from {other!r} only in '.' and '_'")
+            raise InvalidTopicError(
+                f"topic {new.name!r} differs from {other!r} only in '.' and '_'; choose another name"
+            )
     configs = dict(new.configs or {})
-    LogConfig.from_topic_configs(configs, defaults)  # raises what is wrong with them
+    LogConfig.from_topic_configs(configs, defaults)  # raises if a setting is invalid
     if new.assignment is not None:
         if new.num_partitions != -1 or new.replication_factor != -1:
-            raise InvalidRequestError("a manual assignment says both how many partitions and how many replicas")
+            raise InvalidRequestError(
+                f"topic {new.name!r}: a manual assignment must not be combined with a number of partitions or a"
+                " replication factor"
+            )
         partitions = check_assignment(new.assignment, brokers)
     else:
         count = num_partitions if new.num_partitions == -1 else new.num_partitions
         factor = replication_factor if new.replication_factor == -1 else new.replication_factor
         if count > MAX_PARTITIONS:
             raise InvalidPartitionsError(f"a topic has at most {MAX_PARTITIONS} partitions, not {count}")
-        partitions = place_replicas(brokers, count, factor, source)
+        partitions = place_replicas(brokers, count, factor, rng)
     if len(partitions) > MAX_PARTITIONS:
         raise InvalidPartitionsError(f"a topic has at most {MAX_PARTITIONS} partitions, not {len(partitions)}")
     internal.check_creation(new.name, configs, partitions)
-    return TopicAssignment(new.name, random_uuid(source), partitions, configs)
+    return TopicAssignment(new.name, random_uuid(rng), partitions, configs)
 
 
 def plan_partitions(new: NewPartitions, assignment: TopicAssignment, brokers: Collection[int]) -> TopicAssignment:
-    """The assignment with the partitions that are to be added; raises the BrokerError to answer with."""
+    """Return the assignment with the new partitions, or raise the BrokerError to answer with."""
     check_new_partitions(new.name)
     existing = {number: assignment.assigned(number).target for number in assignment.partitions}
     if new.total_count > MAX_PARTITIONS:
@@ -78,7 +83,7 @@ def plan_partitions(new: NewPartitions, assignment: TopicAssignment, brokers: Co
     if new.assignment is not None:
         if len(new.assignment) != len(added):
             raise InvalidReplicaAssignmentError(
-                f"{len(added)} partitions are to be added, and the assignment has {len(new.assignment)}"
+                f"topic {new.name!r}: the assignment has {len(new.assignment)} partitions, but {len(added)} are added"
             )
         added = check_assignment(new.assignment, brokers, first=len(existing), factor=factor)
     return assignment.reassigned({number: ReplicaAssignment(replicas) for number, replicas in added.items()})
@@ -87,7 +92,7 @@ def plan_partitions(new: NewPartitions, assignment: TopicAssignment, brokers: Co
 def plan_reassignment(
     wanted: WantedReplicas, assignment: TopicAssignment, brokers: Collection[int], internal: InternalTopicRules
 ) -> ReplicaAssignment:
-    """Where the partition's replicas are to go; raises the BrokerError to answer with."""
+    """Return the new assignment of the partition's replicas, or raise the BrokerError to answer with."""
     now = assignment.assigned(wanted.partition)
     if wanted.replicas is not None:
         check_replicas(wanted.partition, wanted.replicas, brokers)

@@ -1,4 +1,4 @@
-"""A broker's history, where it is kept: each event with its time, given to whoever keeps it, and the file of them."""
+"""The history of a broker: a recorder that adds the time to each event, and the file that stores the events."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ log = logging.getLogger(__name__)
 LONGEST_WAIT_S = 1.0
 _BUFFER_BYTES = 64 << 10
 _NS_PER_MS = 1_000_000
-#: Events that bind nobody: without them a checker has seen less, and nothing that contradicts it.
+#: Events that may be lost in a crash: without them the checker sees less, but nothing that contradicts the history.
 _MAY_WAIT = (broker_events.Append, broker_events.Ack, broker_events.Processed)
 
 
 class EventRecorder(Events):
-    """Gives each event to `keep`, with the time of it by `now_ns`, the clock of the broker's deadlines."""
+    """Passes each event to `keep`, with its time by `now_ns`, the clock that the broker's deadlines use."""
 
     def __init__(self, keep: Callable[[BrokerEvent], object], now_ns: Callable[[], int]) -> None:
         self._keep = keep
@@ -61,9 +61,10 @@ class EventRecorder(Events):
         self._keep(broker_events.Truncate(self._now_ns(), tp, to, why))
 
     def ack(self, partition: Partition, log_end_offset: int, required_offset: int) -> None:
-        # Nothing is asked of the partition that is a rule of its own: the history must tell on a wrong one.
+        # The event has raw state of the partition, and no result of its rules, so that the checker can detect a wrong
+        # rule.
         pending = () if partition.pending is None else partition.pending.state.isr
-        # One whose log end is not known is left out: it may have registered anew since this was committed.
+        # A follower whose log end is not known is left out, because it may have registered again since the commit.
         leos = {partition.broker_id: log_end_offset}
         for replica, known in partition.followers.items():
             if known.log_end_offset != UNKNOWN_OFFSET:
@@ -94,7 +95,7 @@ class EventRecorder(Events):
     def processed(self, api: int, now_ms: int = -1, deadline_ms: int = -1, epoch: int = -1, known: int = -1) -> None:
         t, deadline = self._now_ns(), 0
         if deadline_ms >= 0:
-            # It is held against the time at which it was decided: what is on time may be written down somewhat later.
+            # The checker compares the deadline with the time of the decision, because the event may be recorded later.
             t, deadline = min(t, _end_of(now_ms)), _end_of(deadline_ms)
         self._keep(broker_events.Processed(t, _name(api), deadline, epoch, known))
 
@@ -109,7 +110,7 @@ class EventRecorder(Events):
 
 
 def _end_of(ms: int) -> int:
-    """A time of whole milliseconds holds to the end of its last one."""
+    """Return the end of the millisecond in ns, because a time in whole milliseconds lasts until then."""
     return (ms + 1) * _NS_PER_MS
 
 
@@ -121,7 +122,7 @@ def _name(api: int) -> str:
 
 
 class Tracebacks(logging.Handler):
-    """Has what is logged with a stack written down, whichever thread met it; a library's own troubles are none."""
+    """Records each log record with a stack as a traceback event, from any thread; those of kazoo are left out."""
 
     def __init__(self, events: Events, loop: asyncio.AbstractEventLoop) -> None:
         super().__init__(logging.ERROR)
@@ -131,17 +132,17 @@ class Tracebacks(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         if record.exc_info and not record.name.startswith("kazoo"):
             text = f"{record.getMessage()}\n{''.join(traceback.format_exception(*record.exc_info))}"
-            with suppress(RuntimeError):  # the loop has ended, and the history with it
+            with suppress(RuntimeError):  # the loop is closed, and so is the history
                 self._loop.call_soon_threadsafe(self._events.traceback, text)
 
 
 class HistoryFile:
-    """Where a broker's process keeps its history. A disk that refuses ends the history, and not the broker.
+    """The file of a broker's history. An error of its disk ends the history, but not the broker.
 
-    What a client may have been shown is the kernel's before it is shown, so that it outlives the process. Events that
-    bind nobody wait, `LONGEST_WAIT_S` at most and `_BUFFER_BYTES` of them.
+    An event that a client may see is written to the kernel before the client sees it, so that the event outlives the
+    process. Events in `_MAY_WAIT` are buffered, for at most `LONGEST_WAIT_S` and `_BUFFER_BYTES`.
 
-    later   has something called after so many seconds (`loop.call_later`)
+    later   calls a function after so many seconds (`loop.call_later`)
     """
 
     def __init__(self, path: Path, broker: Broker, later: Callable[[float, Callable[[], None]], object]) -> None:
@@ -150,7 +151,7 @@ class HistoryFile:
         self._is_due = False
 
     def keep(self, event: BrokerEvent) -> None:
-        with self._ending_where_refused() as writer:
+        with self._stop_on_error() as writer:
             if writer is None:
                 return
             writer.write(event)
@@ -161,23 +162,23 @@ class HistoryFile:
                 self._later(LONGEST_WAIT_S, self._flush)
 
     def close(self) -> None:
-        """The last event has been kept."""
-        with self._ending_where_refused() as writer:
+        """Close the file after the last event."""
+        with self._stop_on_error() as writer:
             self._writer = None
             if writer is not None:
                 writer.close()
 
     def _flush(self) -> None:
         self._is_due = False
-        with self._ending_where_refused() as writer:
+        with self._stop_on_error() as writer:
             if writer is not None:
                 writer.flush()
 
     @contextmanager
-    def _ending_where_refused(self) -> Iterator[HistoryWriter | None]:
+    def _stop_on_error(self) -> Iterator[HistoryWriter | None]:
         writer = self._writer
         try:
             yield writer
         except OSError as error:
             self._writer = None
-            log.error("the history ends here: %s", error)
+            log.error("the history file cannot be written, so that the history ends here: %s", error)

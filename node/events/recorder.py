@@ -1,8 +1,8 @@
-"""What a broker writes down of itself, so that it can be judged later: its own history (FAULTS 2).
+"""The interface through which a broker records its events, so that the checker can verify its history later.
 
-Whoever changes a state says so here, before anybody else can see it. A broker keeps no history unless it is told to
-(`node.events.history_file`); each of these calls then does nothing, since what an event tells is put together behind
-the call.
+The code that changes a state records the change before any client or broker can see it. By default a broker keeps no
+history, and each call does nothing. An event is built only inside the call, so that calls cost little without a
+history. `node.events.history_file` implements a history.
 """
 
 from __future__ import annotations
@@ -12,23 +12,23 @@ from tidelog.model import TopicPartition
 
 
 class Events:
-    """Keeps nothing. The names are those of `tidelog.history.broker_events`.
+    """Records nothing. The names are those of `tidelog.history.broker_events`.
 
-    become_leader     the partition is led from here on, in its epoch and version; the log ends there
-    become_follower   it is followed
-    append            the records from `first` on, up to `end`, are in its log now, appended in its present epoch
-    hw                its high watermark is another
-    isr_cas           ZooKeeper took the proposal as version `partition_epoch`, or (None) another write came before
-    truncate          the log was cut, so that it ends at `to`
-    ack               acks=all was answered with success for what ends before `required_offset`
-    session           what has become of the session with ZooKeeper
-    registered        /brokers/ids/N was made, with this czxid
-    controller        this broker holds the controller's seat
-    processed         a request that can be stale is acted upon: when that was decided, until when it might be (−1: for
-                      ever), the epoch that it names, and the one that is known here (−1: none)
-    reject            a request was refused since it was stale, or meant for somebody else
+    become_leader     this broker leads the partition in its leader epoch and partition epoch, with this log end offset
+    become_follower   this broker follows the partition's leader
+    append            the records from `first` up to `end` (exclusive) were appended in the current leader epoch
+    hw                the partition's high watermark has changed
+    isr_cas           ZooKeeper accepted the proposal as version `partition_epoch`; None: another write came first
+    truncate          the log was truncated to the offset `to`
+    ack               acks=all was answered with success for records below `required_offset`
+    session           the state of the session with ZooKeeper has changed
+    registered        /brokers/ids/N was created with this czxid
+    controller        this broker has become the controller in this epoch
+    processed         the broker accepts a request that could be stale: the time of the decision, the request's deadline
+                      (−1: none), the epoch in the request, and the current epoch (−1: none)
+    reject            a request was refused because it was stale or meant for another broker
     error             a request was answered with UNKNOWN_SERVER_ERROR
-    traceback         something happened that nobody foresaw
+    traceback         an unexpected error occurred
     """
 
     def become_leader(self, partition: Partition, log_end_offset: int) -> None: ...
@@ -49,5 +49,5 @@ class Events:
     def traceback(self, text: str) -> None: ...
 
 
-#: Of a broker that keeps no history.
+#: The recorder of a broker that keeps no history.
 NO_EVENTS = Events()

@@ -28,16 +28,16 @@ _INT32_MAX = 2**31 - 1
 class MemberRequests:
     """The requests of members.
 
-    dice   new ids are drawn from it
+    rng   new ids are drawn from it
     """
 
-    def __init__(self, coordinator: GroupCoordinator, dice: random.Random) -> None:
+    def __init__(self, coordinator: GroupCoordinator, rng: random.Random) -> None:
         self._coordinator = coordinator
-        self._dice = dice
+        self._rng = rng
 
     def _new_id(self, prefix: str) -> str:
         """Nobody has had it; it begins with the client's name or the instance's."""
-        return f"{prefix}-{UUID(int=self._dice.getrandbits(128), version=4)}"
+        return f"{prefix}-{UUID(int=self._rng.getrandbits(128), version=4)}"
 
     def join(self, request: JoinGroupRequest, client_id: str, client_host: str, waiter: Waiter) -> None:
         """To be in the next generation. `waiter` is told when it begins; a BrokerError refuses the request."""

@@ -119,4 +119,4 @@ class OffsetsTopic:
             if not isinstance(refusal, TopicAlreadyExistsError):
                 raise refusal
         else:
-            log.info("made %s with %d partitions", OFFSETS_TOPIC, settings.offsets_topic_num_partitions)
+            log.info("created %s with %d partitions", OFFSETS_TOPIC, settings.offsets_topic_num_partitions)

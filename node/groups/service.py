@@ -27,11 +27,11 @@ class CoordinatorService:
         assignments: Assignments,
         create_topics: CreateTopics,
         may_be_deposed: Callable[[], bool],
-        dice: random.Random,
+        rng: random.Random,
     ) -> None:
         self.topic = OffsetsTopic(settings, assignments, create_topics, replicas.clock)
         self.coordinator = GroupCoordinator(replicas, self.topic, settings, may_be_deposed)
-        self.members = MemberRequests(self.coordinator, dice)
+        self.members = MemberRequests(self.coordinator, rng)
         self.offsets = OffsetCommits(self.coordinator)
         self.deletion = Deletion(self.coordinator, self.offsets)
         self._expiry = Expiry(self.coordinator, self.offsets, self.deletion, assignments)

@@ -1,7 +1,8 @@
-"""The request handlers, one for each API: a typed request goes in, a typed response comes out, at once or later.
+"""One function for each API: a typed request goes in, a typed response comes out, at once or later.
 
-All listeners of a broker share the dispatch table in this module. A handler raises a BrokerError to refuse a whole
-request. An error of one partition is answered for that partition alone.
+What both doors of a broker, and later Kafka's, have in common stands here: the table of who answers what.
+A handler raises a BrokerError where the whole request is refused; what goes wrong with one partition is answered
+for that partition alone.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ __all__ = ["Handlers"]
 
 
 class Handlers:
-    """The dispatch table of one broker. `more` adds handlers that some in-memory brokers of the tests leave out."""
+    """The dispatch table of one broker; `more` is what not every broker of the tests needs."""
 
     def __init__(
         self,
@@ -52,8 +53,7 @@ class Handlers:
             ApiKey.ALTER_PARTITION_REASSIGNMENTS: lambda request, _: controller.partitions.alter_reassignments(request),
             ApiKey.LIST_PARTITION_REASSIGNMENTS: lambda request, _: controller.partitions.list_reassignments(request),
             ApiKey.DESCRIBE_REPLICAS: lambda request, _: describe_replicas(replicas, request),
-            # `resignations` is read here, in the turn of the event loop in which the request's broker epoch was
-            # checked. The coroutine itself starts in a later turn, when the registration may be lost already.
+            # What a coroutine begins with comes a turn of the loop after the look at the request's addressee.
             ApiKey.LEADER_AND_ISR: lambda request, context: control.leader_and_isr(
                 request, context, replicas.resignations
             ),
@@ -65,14 +65,11 @@ class Handlers:
         }
 
     def handle(self, request: Request, context: RequestContext) -> Outcome:
-        """Return the response, or a deferred one, or None if the request wants none. Raise BrokerError to refuse it."""
-        # The server has checked the listener already. This second check ensures that no client can move a high
-        # watermark or a leader.
+        """The response, now or later, or None where none is wanted. BrokerError: the request as a whole is refused."""
+        # Behind the server's own check of its door: no client moves a high watermark or a leader, whoever asks here.
         if not context.between_brokers and is_for_brokers(request):
-            raise ClusterAuthorizationFailedError(
-                f"{request.api.name}: only brokers may send this request; it came over a listener for clients"
-            )
+            raise ClusterAuthorizationFailedError(f"{request.api.name} of this kind is for brokers")
         handler = self._table.get(request.api)
         if handler is None:
-            raise UnsupportedVersionError(f"{request.api.name}: this broker has no handler for it")
+            raise UnsupportedVersionError(f"{request.api.name} has no handler")
         return handler(request, context)

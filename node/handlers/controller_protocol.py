@@ -1,4 +1,4 @@
-"""The interface through which handlers pass requests to the controller in this process."""
+"""What anybody asks of the controller."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tidelog.protocol.control_messages import ControlledShutdownRequest, Control
 
 
 class ControllerProtocol(Protocol):
-    """The controller of this process. It answers NOT_CONTROLLER while another broker is the controller."""
+    """The controller's shell inside this process, which answers NOT_CONTROLLER while another broker holds the seat."""
 
     async def controlled_shutdown(self, request: ControlledShutdownRequest) -> ControlledShutdownResponse: ...
 

@@ -1,4 +1,4 @@
-"""The types of a request handler: a typed request goes in, a response comes out, at once or later."""
+"""What a handler is: a typed request goes in, and what it comes to, at once or later, comes out."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from node.net.server import RequestContext
 from node.runtime.deferred_response import DeferredResponse
 from tidelog.protocol.messages import ApiKey, Response
 
-#: None if the request wants no response.
+#: None where no response is wanted.
 Outcome = Response | DeferredResponse | Awaitable[Response] | None
 Handler = Callable[[Any, RequestContext], Outcome]
-#: Maps each API to its handler. Each module of handlers contributes one part of the table.
+#: Who answers what, or the part of it that is one room's.
 HandlerTable = Mapping[ApiKey, Handler]

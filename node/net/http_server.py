@@ -1,8 +1,8 @@
-"""A port for those who watch a broker: HTTP/1.1, GET and HEAD, one answer for each connection.
+"""The HTTP server for health and metrics: HTTP/1.1, GET and HEAD, one response per connection.
 
-Small on purpose. It must not disturb the broker, whoever comes: a request has a size and a time, connections have a
-number and a pace, nothing is read that is not wanted, and an answer that its reader does not take is thrown away. Who
-has a question is answered however many come and ask none.
+The server is small on purpose, because no client may disturb the broker. It limits the size and the duration of a
+request, and the number and the rate of connections. It reads no more than a request's headers, and drops a response
+that its reader does not take. A complete request is answered however many idle connections are open.
 """
 
 from __future__ import annotations
@@ -20,21 +20,24 @@ from tidelog.protocol.addresses import resolve
 
 log = logging.getLogger(__name__)
 
-#: A request line and its headers; more is refused.
+#: The largest request line with its headers; a larger request is refused.
 MAX_REQUEST_BYTES = 8192
-#: Open at once; then the one that has not asked for the longest time goes, or who comes is sent away.
+#: Connections at the same time. Beyond it the server closes the oldest connection without a complete request, or
+#: closes the new connection if there is none.
 MAX_CONNECTIONS = 32
-#: For a request to arrive, for its answer to be found, and for the answer to be read.
+#: The time for a request to arrive, to be answered, and for its response to be read.
 DEADLINE_S = 10.0
 
-#: Between two connections, so that a storm of them takes some per cent of the loop; the system lets the others wait.
+#: The pause between two accepted connections, so that a flood of them takes only a few per cent of the loop. Further
+#: connections wait in the backlog of the operating system.
 _PAUSE_S = 0.01
 _BACKLOG = 128
-#: Between two looks at a request that comes in parts, for the same reason.
+#: The pause between two reads of a request that arrives in parts, for the same reason.
 _PART_PAUSE_S = 0.05
-#: Looks at what still comes after an answer.
-_PATIENCE_READS = 4
-_WITHOUT_FILES_S = 1.0
+#: Reads after the response, until the client closes.
+_READS_BEFORE_CLOSE = 4
+#: The pause after an accept that failed, for example because no file descriptor is left.
+_ACCEPT_RETRY_S = 1.0
 
 _REASONS = {
     200: "OK",
@@ -50,7 +53,7 @@ _REASONS = {
 
 @frozen
 class Answer:
-    """What a path has to say."""
+    """The response to one GET: status, body and content type."""
 
     status: int
     body: bytes
@@ -58,14 +61,15 @@ class Answer:
 
 
 def line(status: int, text: str) -> Answer:
-    """An answer of one line, whatever the text holds."""
+    """Return an answer of one line; line breaks of the text become spaces."""
     return Answer(status, (" ".join(text.split()) + "\n").encode())
 
 
 class HttpServer:
-    """`answer` gets the path without its query; None means that there is no such thing.
+    """One bound HTTP endpoint.
 
-    `endpoint` has the real port after `start` (0 lets the system choose).
+    answer     returns the answer for a path (without its query), or None for an unknown path
+    endpoint   has the actual port after `start`; port 0 lets the system choose one
     """
 
     def __init__(
@@ -83,18 +87,18 @@ class HttpServer:
         self._listening: socket.socket | None = None
         self._accepting: asyncio.Task[None] | None = None
         self._open: set[asyncio.Task[None]] = set()
-        #: Those of whom no whole request has come yet, the oldest first.
-        self._unasked: dict[asyncio.Task[None], None] = {}
+        #: The tasks of connections without a complete request, the oldest first.
+        self._without_request: dict[asyncio.Task[None], None] = {}
 
     async def start(self) -> None:
-        """Bind and serve; OSError where the port is taken, or there is no such address."""
+        """Bind and serve. Raise OSError if the port is taken, or if this machine does not have the address."""
         host, port = self.endpoint.host, self.endpoint.port
         try:
             address = (await resolve(host))[0]
             family = socket.AF_INET6 if ":" in address else socket.AF_INET
             self._listening = socket.create_server((address, port), family=family, backlog=_BACKLOG)
         except OSError as error:
-            # The library's own words repeat the address.
+            # The error text of the library would repeat the address.
             reason = error.strerror if isinstance(error, socket.gaierror) else os.strerror(error.errno or 0)
             raise OSError(error.errno, f"cannot listen on {self.endpoint}: {reason}") from None
         self._listening.setblocking(False)
@@ -103,11 +107,11 @@ class HttpServer:
 
     @property
     def beyond_this_machine(self) -> bool:
-        """Whether other machines may reach it."""
+        """Return whether other machines may reach the server."""
         return self._listening is not None and not ip_address(self._listening.getsockname()[0]).is_loopback
 
     async def stop(self) -> None:
-        """Unbind, and hang up on whoever is there."""
+        """Close the listening socket and all connections."""
         tasks = [*self._open, *([self._accepting] if self._accepting else [])]
         for task in tasks:
             task.cancel()
@@ -120,39 +124,42 @@ class HttpServer:
         while True:
             try:
                 connection, _ = await loop.sock_accept(listening)
-            except OSError as error:  # no file descriptor is left, or who knocked has gone
-                log.debug("accepting: %s", error)
-                await asyncio.sleep(_WITHOUT_FILES_S)
+            except OSError as error:  # no file descriptor is left, or the client has closed already
+                log.debug("cannot accept an HTTP connection: %s", error)
+                await asyncio.sleep(_ACCEPT_RETRY_S)
                 continue
-            if self._make_room():
-                task = loop.create_task(self._converse(connection))
+            if self._may_accept():
+                task = loop.create_task(self._serve(connection))
                 self._open.add(task)
-                self._unasked[task] = None
+                self._without_request[task] = None
                 task.add_done_callback(self._forget)
             else:
                 connection.close()
             await asyncio.sleep(_PAUSE_S)
 
-    def _make_room(self) -> bool:
-        """Who asks nothing, or takes long to, goes first: whoever has a question gets its answer."""
-        if len(self._open) >= self._max_connections and self._unasked:
-            oldest = next(iter(self._unasked))
+    def _may_accept(self) -> bool:
+        """Return whether one more connection may be served.
+
+        At the limit, close the oldest connection without a complete request, so that complete requests are answered.
+        """
+        if len(self._open) >= self._max_connections and self._without_request:
+            oldest = next(iter(self._without_request))
             oldest.cancel()
             self._forget(oldest)
         return len(self._open) < self._max_connections
 
     def _forget(self, task: asyncio.Task[None]) -> None:
         self._open.discard(task)
-        self._unasked.pop(task, None)
+        self._without_request.pop(task, None)
 
-    async def _converse(self, connection: socket.socket) -> None:
+    async def _serve(self, connection: socket.socket) -> None:
         try:
             async with asyncio.timeout(self._deadline_s):
                 await self._exchange(connection)
         except (TimeoutError, OSError):
             pass
         except Exception:
-            log.exception("an answer over HTTP failed")
+            log.exception("an HTTP request failed")
         finally:
             connection.close()
 
@@ -163,26 +170,27 @@ class HttpServer:
         if head is None:
             return
         if task := asyncio.current_task():
-            self._unasked.pop(task, None)
+            self._without_request.pop(task, None)
         method, path, refusal = _parse(head)
-        answer = refusal or await self._found(path)
+        answer = refusal or await self._answer_for(path)
         await loop.sock_sendall(connection, _encode(answer, with_body=method != "HEAD"))
         connection.shutdown(socket.SHUT_WR)
-        # The end is the reader's, as long as it says little: a close with its bytes unread would take ours from it.
-        for _ in range(_PATIENCE_READS):
+        # Let the client close first, if it sends little more. A close while its bytes are unread would reset the
+        # connection, and the client would lose the response.
+        for _ in range(_READS_BEFORE_CLOSE):
             if not await loop.sock_recv(connection, MAX_REQUEST_BYTES):
                 return
 
-    async def _found(self, path: str) -> Answer:
+    async def _answer_for(self, path: str) -> Answer:
         try:
-            return await self._answer(path) or line(404, "there are /healthz, /readyz and /metrics")
+            return await self._answer(path) or line(404, "not found; try /healthz, /readyz or /metrics")
         except Exception:
             log.exception("GET %s failed", path)
-            return line(500, "the broker failed; its log says why")
+            return line(500, "the broker failed; see its log for the reason")
 
 
 async def _head(connection: socket.socket) -> bytes | None:
-    """All that came up to the end of a request's headers, or too much of it; None where it ended before."""
+    """Return a request's bytes up to the end of its headers, or more bytes than allowed; None if the client closed."""
     loop, head = asyncio.get_running_loop(), b""
     while part := await loop.sock_recv(connection, MAX_REQUEST_BYTES + 1 - len(head)):
         head += part
@@ -193,15 +201,15 @@ async def _head(connection: socket.socket) -> bytes | None:
 
 
 def _parse(head: bytes) -> tuple[str, str, Answer | None]:
-    """(method, path, why it is refused)"""
+    """Return the method, the path, and the answer that refuses the request (None for a valid request)."""
     if b"\r\n\r\n" not in head:
         return "", "", line(431, f"a request has at most {MAX_REQUEST_BYTES} bytes")
     words = head.split(b"\r\n", 1)[0].decode("latin-1").split(" ")
     if len(words) != 3 or not words[2].startswith("HTTP/1.") or not words[1].startswith("/"):
-        return "", "", line(400, "that is no request of HTTP/1.1")
+        return "", "", line(400, "not an HTTP/1.1 request")
     method, path = words[0], words[1].partition("?")[0]
     if method not in ("GET", "HEAD"):
-        return method, path, line(405, "GET and HEAD only")
+        return method, path, line(405, "only GET and HEAD are allowed")
     return method, path, None
 
 

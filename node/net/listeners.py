@@ -1,7 +1,7 @@
-"""Which doors a broker opens, and which addresses it tells others for them: Kafka's listeners and advertised.listeners.
+"""The listeners of a broker and their advertised addresses (Kafka's listeners and advertised.listeners).
 
-A client learns the brokers' addresses for the door through which it came, so that a name that only a container
-network knows is told inside it alone.
+A client gets the brokers' addresses of the listener that it has connected to. A host name that only a container
+network resolves is therefore sent only to clients inside that network.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from tidelog.protocol.listeners import BROKERS, CLIENTS, Listener
 
 @dataclass(frozen=True, slots=True)
 class ListenerEndpoint:
-    """Bound to `bind`, an IP address; others find it at `advertised`."""
+    """One listener, bound to the IP address `bind`; clients and other brokers connect to `advertised`."""
 
     name: str
     bind: Endpoint
     advertised: Endpoint
 
     def __str__(self) -> str:
-        told = "" if self.advertised == self.bind else f" as {self.advertised}"
-        return f"{Listener(self.name, self.bind)}{told}"
+        advertised = "" if self.advertised == self.bind else f" as {self.advertised}"
+        return f"{Listener(self.name, self.bind)}{advertised}"
 
     @property
     def between_brokers(self) -> bool:
@@ -34,15 +34,15 @@ class ListenerEndpoint:
 
     @property
     def beyond_this_machine(self) -> bool:
-        """Whether other machines may reach it."""
+        """Return whether other machines may reach the listener."""
         bound = _address(self.bind)
         return bound is None or not bound.is_loopback
 
 
-def plan_doors(listeners: Iterable[str], advertised_listeners: Iterable[str]) -> tuple[ListenerEndpoint, ...]:
-    """The doors in the order of `listeners`; what is not advertised otherwise is found where it is bound.
+def parse_listeners(listeners: Iterable[str], advertised_listeners: Iterable[str]) -> tuple[ListenerEndpoint, ...]:
+    """Return the listeners in the order of `listeners`. The default advertised address is the bound address.
 
-    ConfigError names the setting and what is wrong with it.
+    Raise ConfigError with the name of the setting and the reason.
     """
     bound = _by_name("listeners", listeners)
     advertised = _by_name("advertised_listeners", advertised_listeners)
@@ -52,29 +52,32 @@ def plan_doors(listeners: Iterable[str], advertised_listeners: Iterable[str]) ->
     if unknown := sorted(advertised.keys() - bound.keys()):
         raise ConfigError(f"advertised_listeners: {unknown[0]} is not among the listeners")
     if len(set(bound.values())) < len(bound):
-        raise ConfigError("listeners: two have the same address")
-    doors = []
+        raise ConfigError("listeners: two listeners have the same address")
+    endpoints = []
     for name, bind in bound.items():
         if _address(bind) is None:
             raise ConfigError(f"listeners: {name} must be bound to an IP address, not {bind.host!r}")
         listener = ListenerEndpoint(name, bind, advertised.get(name, bind))
-        if (told := _address(listener.advertised)) is not None and told.is_unspecified:
-            raise ConfigError(f"advertised_listeners must say where others find {Listener(name, bind)}")
-        doors.append(listener)
-    return tuple(doors)
+        if (address := _address(listener.advertised)) is not None and address.is_unspecified:
+            raise ConfigError(f"advertised_listeners must have an address for {Listener(name, bind)}")
+        endpoints.append(listener)
+    return tuple(endpoints)
 
 
 def require_own_addresses(
-    broker_id: int, doors: Iterable[ListenerEndpoint], registered: Iterable[BrokerRegistration]
+    broker_id: int, listeners: Iterable[ListenerEndpoint], registered: Iterable[BrokerRegistration]
 ) -> None:
-    """ConfigError where another broker is found at one of these addresses: a settings file was copied, and clients of
-    the one would ask the other."""
-    told = {listener.advertised: listener.name for listener in doors}
+    """Raise ConfigError if another registered broker advertises one of these addresses.
+
+    This happens if a settings file was copied; clients of one broker would then send their requests to the other.
+    """
+    advertised = {listener.advertised: listener.name for listener in listeners}
     for other in registered:
-        if other.broker_id != broker_id and (shared := told.keys() & set(other.listeners.values())):
+        if other.broker_id != broker_id and (shared := advertised.keys() & set(other.listeners.values())):
             endpoint = min(shared, key=str)
             raise ConfigError(
-                f"advertised_listeners: {Listener(told[endpoint], endpoint)} is where broker {other.broker_id} is found"
+                f"advertised_listeners: broker {other.broker_id} already has the address of"
+                f" {Listener(advertised[endpoint], endpoint)}; give each broker its own"
             )
 
 
@@ -86,13 +89,13 @@ def _by_name(setting: str, texts: Iterable[str]) -> dict[str, Endpoint]:
         except ValueError as error:
             raise ConfigError(f"{setting}: {error}") from None
         if listener.name in found:
-            raise ConfigError(f"{setting}: {listener.name} stands there twice")
+            raise ConfigError(f"{setting}: {listener.name} is listed twice")
         found[listener.name] = listener.endpoint
     return found
 
 
 def _address(endpoint: Endpoint) -> IPv4Address | IPv6Address | None:
-    """None where it is a name."""
+    """Return the endpoint's IP address, or None if its host is a name."""
     try:
         return ip_address(endpoint.host)
     except ValueError:

@@ -1,7 +1,7 @@
-"""The answering side's line: the only module that touches ZeroMQ there.
+"""The broker's side of ZeroMQ connections; the only module of `node` that uses ZeroMQ.
 
-A ROUTER socket takes the messages of all peers of one endpoint, and answers them. What a peer does not read waits
-here for it, whole and in order.
+A ROUTER socket receives the messages of all peers of one endpoint, and sends the responses. Responses that a peer does
+not read wait here, complete and in order.
 """
 
 from __future__ import annotations
@@ -29,14 +29,15 @@ from tidelog.protocol.native.sockets import (
 )
 
 PARKED_RETRY_S = 0.005
-#: Of smaller messages, which would cost as much to track as to send, ZeroMQ takes no more than `MAX_QUEUED`: 131 MB.
+#: Smaller messages are not tracked, because tracking would cost as much as sending. ZeroMQ queues at most `MAX_QUEUED`
+#: of them: 131 MB.
 _TRACKED_FROM_BYTES = 1 << 17
-#: After so long the loop turns before more is read: what was read had to wait for a disk.
+#: The longest time to read messages in one iteration of the loop. It is exceeded only if a request waits for a disk.
 _LONGEST_READ_S = 0.05
 
 
 class Unread(NamedTuple):
-    """What waits for a peer that does not read: messages that its socket takes no more, and bytes, also in there."""
+    """Responses that a peer has not read: messages beyond its socket's queue, and bytes in both."""
 
     messages: int
     size_bytes: int
@@ -46,30 +47,31 @@ NOTHING_UNREAD = Unread(0, 0)
 
 
 class Listening(Protocol):
-    """One endpoint at which messages are taken. `endpoint` has the real port (0 lets the system choose)."""
+    """One bound endpoint that receives messages. `endpoint` has the actual port; port 0 lets the system choose."""
 
     endpoint: Endpoint
 
     def send(self, peer: bytes, frames: list[Buffer]) -> None:
-        """Without waiting; what is for a peer that is gone is forgotten."""
+        """Send a message without waiting; drop it if the peer has disconnected."""
 
     def unread(self, peer: bytes) -> Unread:
-        """What waits for this peer, which does not read it."""
+        """Return the responses that this peer has not read."""
 
     def close(self) -> None:
-        """Takes and sends nothing any more."""
+        """Close the endpoint; it receives and sends nothing any more."""
 
 
-#: Called with the name of the connection and the frames of a message.
+#: Called with the connection's identity and the frames of a message.
 OnMessage = Callable[[bytes, list[memoryview]], None]
 
-#: Takes messages at an endpoint; OSError where it is taken. The last is called after all that had come was handed on.
+#: Binds an endpoint, or raises OSError if it is taken. The last argument is called after each group of messages that
+#: were received together.
 Listen = Callable[[Endpoint, OnMessage, Callable[[], None]], Listening]
 
 
 @dataclass(slots=True)
 class _Parked:
-    """Of one peer: the messages that its socket had no room for, in their order."""
+    """The messages for one peer that exceed the queue of its socket, in order."""
 
     messages: deque[list[Buffer]] = field(default_factory=deque)
     size_bytes: int = 0
@@ -82,8 +84,8 @@ class _Parked:
         self.size_bytes -= sum(map(len, self.messages.popleft()))
 
 
-class _Leaving:
-    """Large messages that a socket has taken, and has not yet given to the network; by peer."""
+class _Tracked:
+    """Large messages that the socket has accepted and has not yet written to the network, by peer."""
 
     def __init__(self) -> None:
         self._messages: dict[bytes, deque[tuple[zmq.MessageTracker, int]]] = {}
@@ -93,14 +95,14 @@ class _Leaving:
 
     def add(self, peer: bytes, tracker: zmq.MessageTracker, size_bytes: int) -> None:
         for each in list(self._messages):
-            self._forget_what_left(each)
+            self._drop_sent(each)
         self._messages.setdefault(peer, deque()).append((tracker, size_bytes))
 
     def size_bytes(self, peer: bytes) -> int:
-        self._forget_what_left(peer)
+        self._drop_sent(peer)
         return sum(size_bytes for _, size_bytes in self._messages.get(peer, ()))
 
-    def _forget_what_left(self, peer: bytes) -> None:
+    def _drop_sent(self, peer: bytes) -> None:
         messages = self._messages.get(peer)
         while messages and messages[0][0].done:
             messages.popleft()
@@ -109,7 +111,7 @@ class _Leaving:
 
 
 class Router:
-    """`Listening` over ZeroMQ."""
+    """The implementation of `Listening` over ZeroMQ."""
 
     def __init__(
         self,
@@ -123,8 +125,8 @@ class Router:
         be_ready_for_large_frames()
         self._socket = socket or open_socket(zmq.ROUTER)
         self._parked: dict[bytes, _Parked] = {}
-        self._leaving = _Leaving()
-        self._reading = self._look_due = False
+        self._tracked = _Tracked()
+        self._reading = self._recheck_due = False
         self._socket.setsockopt(zmq.ROUTER_MANDATORY, 1)
         try:
             self._socket.bind(f"tcp://{endpoint}")
@@ -147,13 +149,13 @@ class Router:
             parked = self._parked[peer] = _Parked()
             parked.add(frames)
             self._loop.call_later(PARKED_RETRY_S, self._send_parked, peer)
-        self._look_again()
+        self._recheck()
 
     def unread(self, peer: bytes) -> Unread:
-        if not self._parked and not self._leaving:
+        if not self._parked and not self._tracked:
             return NOTHING_UNREAD
-        leaving, parked = self._leaving.size_bytes(peer), self._parked.get(peer)
-        return Unread(len(parked.messages), leaving + parked.size_bytes) if parked else Unread(0, leaving)
+        tracked, parked = self._tracked.size_bytes(peer), self._parked.get(peer)
+        return Unread(len(parked.messages), tracked + parked.size_bytes) if parked else Unread(0, tracked)
 
     def close(self) -> None:
         if not self._open:
@@ -163,41 +165,45 @@ class Router:
         self._socket.close(linger=0)
 
     def _on_readable(self) -> None:
-        self._reading = self._look_due = True
+        self._reading = self._recheck_due = True
         until = time.monotonic() + _LONGEST_READ_S
         try:
             for _ in range(READ_BATCH):
                 message = receive_message(self._socket) if self._open else None
                 if message is None:
-                    self._look_due = False
+                    self._recheck_due = False
                     break
                 peer, *frames = message
                 self._on_message(bytes(peer), frames)
                 if not self._open or not has_input(self._socket):
-                    self._look_due = False
+                    self._recheck_due = False
                     break
                 if time.monotonic() > until:
                     break
             self._settle()
         finally:
             self._reading = False
-            if self._look_due:
-                self._look_again()
+            if self._recheck_due:
+                self._recheck()
 
-    def _look_again(self) -> None:
+    def _recheck(self) -> None:
+        """Read again if input has arrived during a send.
+
+        The descriptor of a ZeroMQ socket signals new input only once, and a send may consume that signal.
+        """
         if self._reading:
-            self._look_due = True  # once, for all that is answered meanwhile
+            self._recheck_due = True  # one check after the loop covers all responses that are sent meanwhile
         elif self._open and has_input(self._socket):
             self._loop.call_soon(self._on_readable)
 
     def _try_send(self, peer: bytes, frames: list[Buffer]) -> bool:
-        """False where the peer's queue is full; an answer to a peer that is gone counts as sent."""
+        """Return False if the peer's queue is full. A response to a peer that has disconnected counts as sent."""
         size_bytes = sum(map(len, frames))
         try:
             if size_bytes < _TRACKED_FROM_BYTES:
                 send_message(self._socket, [peer, *frames])
             else:
-                self._leaving.add(peer, send_tracked_message(self._socket, [peer, *frames]), size_bytes)
+                self._tracked.add(peer, send_tracked_message(self._socket, [peer, *frames]), size_bytes)
         except zmq.Again:
             return False
         except zmq.ZMQError as error:
@@ -206,7 +212,7 @@ class Router:
         return True
 
     def _send_parked(self, peer: bytes) -> None:
-        """A timer runs for a peer as long as answers wait for it."""
+        """Send the parked messages of a peer, and set a timer for the next attempt while any are left."""
         if not self._open:
             return
         parked = self._parked[peer]
@@ -216,4 +222,4 @@ class Router:
             self._loop.call_later(PARKED_RETRY_S, self._send_parked, peer)
         else:
             del self._parked[peer]
-        self._look_again()
+        self._recheck()

@@ -1,9 +1,9 @@
-"""One endpoint of a broker: it judges what has come over a line that others move, and hands it to those who act.
+"""One listener of a broker: check each request that arrives, pass it to its handler, and send the response.
 
-A server checks what can be checked before anybody acts (is it a message at all, a version that we speak, our cluster,
-meant for this registration of ours, still awaited, allowed at this door), hands it to the handler, and sends the
-answer when there is one. A broker has two: one for clients, and one for its peers and the controller, which alone
-takes requests that change who leads what.
+Before a handler runs, the server checks that the bytes are a message and have a supported version, and that the request
+is meant for this cluster and this registration of the broker. It also checks that the request's deadline has not
+passed, and that the listener allows the request. A broker has at least two servers: those for clients, and one for
+other brokers and the controller. Only the latter accepts requests that change roles of replicas.
 """
 
 from __future__ import annotations
@@ -61,13 +61,13 @@ from tidelog.protocol.partition_messages import PARTITION_REQUESTS
 
 log = logging.getLogger(__name__)
 
-#: Requests of one connection that wait for their answers; more are refused.
+#: Requests of one connection without a response; further requests are refused.
 MAX_UNANSWERED = 1000
-#: No request waits longer, whatever it asks for and however long its sender would.
+#: The longest time that a request waits, even if its sender would wait longer.
 MAX_WAIT_MS = 600_000
-#: Answers that wait for one peer which does not read them, and their bytes: two of the largest. Beyond either, its
-#: requests are not acted upon (they time out); what was acted upon before is answered all the same, so that no more
-#: than MAX_UNANSWERED come on top.
+#: The limits for responses that a peer has not read: their number, and their bytes (two of the largest). Beyond either
+#: limit, new requests of the peer are dropped, so that they time out. Requests that were accepted before are still
+#: answered, so that at most MAX_UNANSWERED more responses are added.
 MAX_PARKED = 256
 MAX_UNREAD_BYTES = 104_857_600
 _MOST_ERROR_TEXT = 1000
@@ -87,16 +87,18 @@ _REQUESTS: dict[int, type[Request]] = {
 
 
 def due_in(now_ms: int, wait_ms: int) -> int:
-    """When what a request wants to wait for is over, however long it wants to: `wait_ms` is any number."""
+    """Return the deadline of a request that waits `wait_ms` (any number), but at most `MAX_WAIT_MS`."""
     return now_ms + min(max(0, wait_ms), MAX_WAIT_MS)
 
 
 @frozen
 class RequestContext:
-    """What a handler may know of the asking side.
+    """The sender of a request, as far as handlers need it.
 
-    `peer` names the connection, `listener` the door that it came through; `deadline_ms` is monotonic. `client_host` is
-    the address that who joins a group comes from, empty for other requests.
+    peer         the identity of the connection
+    deadline_ms  monotonic; −1 for none
+    listener     the name of the listener that received the request
+    client_host  the sender's address for requests to join a group; empty for other requests
     """
 
     peer: bytes
@@ -108,21 +110,21 @@ class RequestContext:
     client_host: str = ""
 
     def due_ms(self, now_ms: int, wait_ms: int) -> int:
-        """When a request that wants to wait so long is answered: not after its sender has stopped waiting."""
+        """Return the deadline of a request that waits `wait_ms`, but at most until its sender stops waiting."""
         due_ms = due_in(now_ms, wait_ms)
         return due_ms if self.deadline_ms < 0 else min(due_ms, self.deadline_ms)
 
 
-#: Answers at once, later, or (acks=0) never.
+#: Returns the response, a deferred response, or None if the request gets no response (acks=0).
 Handler = Callable[[Request, RequestContext], Response | DeferredResponse | Awaitable[Response] | None]
 
 
 class Server:
-    """One bound endpoint. `endpoint` has the real port after `start` (0 lets the system choose).
+    """One bound endpoint. `endpoint` has the actual port after `start`; port 0 lets the system choose.
 
-    settle   called after all requests that had arrived were handled: what they made answerable is answered then
-    times    how long its answers took
-    listen   what moves the messages
+    settle   called after each group of requests that arrived together, to answer delayed requests that they completed
+    times    the durations of this listener's requests
+    listen   binds the endpoint and moves the messages
     """
 
     def __init__(
@@ -151,17 +153,17 @@ class Server:
         self._listener = listener
         self._listen = listen
         self._listening: Listening | None = None
-        self._told_stuck: set[bytes] = set()
-        self._waiting: dict[asyncio.Future[Any], None] = {}  # in their order
+        self._logged_stuck: set[bytes] = set()
+        self._waiting: dict[asyncio.Future[Any], None] = {}  # in the order of arrival
         self._unanswered: dict[bytes, int] = {}
 
     def start(self) -> None:
-        """Take requests. OSError where the port is taken names it."""
+        """Bind the endpoint and accept requests. Raise OSError, which names the port, if it is taken."""
         self._listening = self._listen(self.endpoint, self._on_request, self._settle)
         self.endpoint = self._listening.endpoint
 
     def stop(self) -> None:
-        """Take no more; what is not answered by now never will be."""
+        """Close the endpoint. Requests without a response get none."""
         listening, self._listening = self._listening, None
         if listening is None:
             return
@@ -176,7 +178,7 @@ class Server:
                 raise ProtocolError
             header, body = decode_request(frames)
         except ProtocolError:
-            log.warning("a peer of %s sent no message of this protocol; ignored", self.endpoint)
+            log.warning("a peer of %s sent bytes that are no message of this protocol: ignored", self.endpoint)
             return
         if self._is_stuck(peer, header):
             return
@@ -185,21 +187,21 @@ class Server:
             if isinstance(request, ApiVersionsRequest):
                 self._reply(peer, header, self._introduction())
                 return
-            # Asked for where it is written down, and not for each request.
+            # Only a group stores the address of its members; looking it up for each request would cost time.
             host = host_of_sender(frames[0]) if isinstance(request, JoinGroupRequest) else ""
-            who = (peer, header.client_id, header.sender_epoch, header.deadline_ms)
-            context = RequestContext(*who, self._between_brokers, self._listener, host)
+            sender = (peer, header.client_id, header.sender_epoch, header.deadline_ms)
+            context = RequestContext(*sender, self._between_brokers, self._listener, host)
             if self._unanswered.get(peer, 0) >= MAX_UNANSWERED:
-                raise RequestTimedOutError(f"{MAX_UNANSWERED} requests of this connection are without an answer")
+                raise RequestTimedOutError(f"{MAX_UNANSWERED} requests of this connection have no response yet")
             outcome = self._handler(request, context)
         except BrokerError as error:
             self._refuse(peer, header, error)
             return
         except MemoryError:
-            raise  # what it was about may be half done: see node.runtime.out_of_memory
+            raise  # the request may be half done: node.runtime.out_of_memory ends the process
         except Exception:
             log.exception("request %s of %s failed", header.api_key, header.client_id)
-            self._refuse(peer, header, UnknownServerError("the broker failed; its log says why"))
+            self._refuse(peer, header, UnknownServerError("the broker failed; see its log for the reason"))
             return
         if outcome is None:
             self.times.answered(header.api_key, begun_ns)
@@ -217,13 +219,13 @@ class Server:
         future.add_done_callback(partial(self._on_outcome, peer, header, begun_ns))
 
     def _reply_later(self, peer: bytes, header: RequestHeader, begun_ns: int, response: Response) -> None:
-        self._note_answer(peer)
+        self._count_answered(peer)
         self._reply(peer, header, response)
         self.times.answered(header.api_key, begun_ns)
 
     def _on_outcome(self, peer: bytes, header: RequestHeader, begun_ns: int, done: asyncio.Future[Response]) -> None:
         self._waiting.pop(done, None)
-        self._note_answer(peer)
+        self._count_answered(peer)
         if done.cancelled():
             return
         error = done.exception()
@@ -236,9 +238,9 @@ class Server:
             raise error
         else:
             log.error("request %s of %s failed", header.api_key, header.client_id, exc_info=error)
-            self._refuse(peer, header, UnknownServerError("the broker failed; its log says why"))
+            self._refuse(peer, header, UnknownServerError("the broker failed; see its log for the reason"))
 
-    def _note_answer(self, peer: bytes) -> None:
+    def _count_answered(self, peer: bytes) -> None:
         left = self._unanswered[peer] - 1
         if left:
             self._unanswered[peer] = left
@@ -252,30 +254,40 @@ class Server:
             raise stale
         cls = _REQUESTS.get(header.api_key)
         if cls is None:
-            raise UnsupportedVersionError(f"this broker knows no API {header.api_key}")
+            raise UnsupportedVersionError(f"this broker does not know API {header.api_key}")
         low, high = cls.versions
         if not low <= header.api_version <= high:
             name = cls.api.name
             raise UnsupportedVersionError(
-                f"{name}: this broker speaks versions {low} to {high}, the request is of version {header.api_version}"
+                f"{name}: this broker supports versions {low} to {high}, but the request has version"
+                f" {header.api_version}"
             )
         try:
             request = body.read(cls, header.api_version)
         except ProtocolError as error:
             raise InvalidRequestError(str(error)) from None
         if not self._between_brokers and is_for_brokers(request):
-            raise ClusterAuthorizationFailedError(f"{cls.api.name} of this kind is for brokers")
+            raise ClusterAuthorizationFailedError(f"{cls.api.name}: only brokers may send this request")
         known = self._identity.broker_epoch
         self._events.processed(header.api_key, now_ms, header.deadline_ms, header.addressee_epoch, known)
         return request
 
     def _why_stale(self, header: RequestHeader, now_ms: int) -> BrokerError | None:
-        """What has waited in a queue may be of an earlier world, or nobody waits for its answer any more."""
+        """Return the error that refuses a stale request, or None.
+
+        A request may have waited in a queue for so long that it is meant for an earlier registration of this broker,
+        or that its sender has stopped waiting.
+        """
         identity = self._identity
         if header.cluster_id and header.cluster_id != identity.cluster_id:
-            return InconsistentClusterIdError(f"this is cluster {identity.cluster_id}, not {header.cluster_id}")
+            return InconsistentClusterIdError(
+                f"this broker is in cluster {identity.cluster_id}, but the request is for cluster {header.cluster_id}"
+            )
         if header.addressee_epoch not in (-1, identity.broker_epoch):
-            return StaleBrokerEpochError(f"broker {identity.broker_id} has epoch {identity.broker_epoch} now")
+            return StaleBrokerEpochError(
+                f"broker {identity.broker_id} now has broker epoch {identity.broker_epoch}, but the request is for"
+                f" {header.addressee_epoch}"
+            )
         if 0 <= header.deadline_ms < now_ms:
             return RequestTimedOutError("the request came after its deadline")
         return None
@@ -295,8 +307,8 @@ class Server:
         try:
             frames = encode(ResponseHeader(header.correlation_id, 0, None), response, header.api_version)
         except ProtocolError:
-            log.exception("request %s of %s has an answer that no peer would take", header.api_key, header.client_id)
-            self._refuse(peer, header, UnknownServerError("the broker failed; its log says why"))
+            log.exception("request %s of %s: the response cannot be encoded", header.api_key, header.client_id)
+            self._refuse(peer, header, UnknownServerError("the broker failed; see its log for the reason"))
         else:
             self._send(peer, frames)
 
@@ -311,23 +323,27 @@ class Server:
             self._listening.send(peer, frames)
 
     def _is_stuck(self, peer: bytes, header: RequestHeader) -> bool:
-        """Whether so much waits for the peer that it gets no more; said once."""
+        """Return whether the peer has too many unread responses, and log it once per peer."""
         listening = self._listening
         if listening is None:
             return False
         unread, size_bytes = listening.unread(peer)
         if unread < MAX_PARKED and size_bytes < MAX_UNREAD_BYTES:
             return False
-        if peer not in self._told_stuck:
-            self._told_stuck = {told for told in self._told_stuck if any(listening.unread(told))} | {peer}
+        if peer not in self._logged_stuck:
+            self._logged_stuck = {each for each in self._logged_stuck if any(listening.unread(each))} | {peer}
             log.warning(
-                "%s, a peer of %s, does not read its answers: %d bytes of them wait, and %d answers beyond its queue; "
-                "what it asks meanwhile is not acted upon",
+                "%s, a peer of %s, does not read its responses: %d bytes and %d responses beyond its queue wait; "
+                "its requests are dropped until it reads them",
                 header.client_id, self.endpoint, size_bytes, unread,
             )  # fmt: skip
         return True
 
 
 def is_for_brokers(request: Request) -> bool:
-    """Only a peer may ask this. Nor may a client speak as a replica: it could move a high watermark."""
+    """Return whether only a broker may send this request.
+
+    A request with a replica id is one of them, because a client that fetches as a replica could advance a high
+    watermark.
+    """
     return request.between_brokers or getattr(request, "replica_id", -1) >= 0

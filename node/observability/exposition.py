@@ -1,6 +1,6 @@
-"""Numbers as Prometheus reads them; the one module that knows its library.
+"""Format metrics as Prometheus reads them; the only module that imports Prometheus' library.
 
-Its import takes 90 ms and 3 MB: to be imported on a thread, when somebody asks for the first time.
+The import takes 90 ms and 3 MB, so that it happens on a thread and at the first scrape.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from node.runtime.latency_histogram import BOUNDS_S, LatencyHistogram
 
 CONTENT_TYPE = CONTENT_TYPE_PLAIN_0_0_4
 
-#: Series that are written down before other work gets a turn of the loop: a millisecond's worth.
-_TURN = 100
+#: Series that are formatted before other work runs on the loop; they take about a millisecond.
+_SERIES_AT_ONCE = 100
 
 
-class _Told(Collector):
-    """A registry of what is known already."""
+class _Collected(Collector):
+    """A registry of metrics whose values are already known."""
 
     def __init__(self, *metrics: Metric) -> None:
         self._metrics = metrics
@@ -37,18 +37,19 @@ class _Told(Collector):
 
 
 def expose(families: Iterable[Family]) -> Iterator[bytes]:
-    """The text of one scrape in parts that take a millisecond each.
+    """Yield the text of one scrape in parts that take a millisecond each.
 
-    On a thread the whole would keep the loop waiting for the interpreter longer, 5 ms at each of its turns.
+    A thread that formatted the whole text would keep the loop waiting for the interpreter lock for up to 5 ms in each
+    iteration.
     """
     for family in families:
-        for start in range(0, max(1, len(family.samples)), _TURN):
-            text = generate_latest(_Told(_metric(family, family.samples[start : start + _TURN])))
-            yield text.split(b"\n", 2)[2] if start else text  # name and meaning stand there once
+        for start in range(0, max(1, len(family.samples)), _SERIES_AT_ONCE):
+            text = generate_latest(_Collected(_metric(family, family.samples[start : start + _SERIES_AT_ONCE])))
+            yield text.split(b"\n", 2)[2] if start else text  # the HELP and TYPE lines come once per family
 
 
 def expose_process() -> bytes:
-    """What the kernel knows of this process; looks at files."""
+    """Return the metrics of this process that the kernel provides. This reads files in /proc."""
     return generate_latest(ProcessCollector(registry=None))
 
 

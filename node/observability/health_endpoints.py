@@ -1,4 +1,4 @@
-"""What a broker answers to those who watch it: /healthz, /readyz and /metrics."""
+"""The answers of a broker to /healthz, /readyz and /metrics."""
 
 from __future__ import annotations
 
@@ -10,48 +10,48 @@ from typing import Any
 from node.net.http_server import Answer, line
 from node.observability.metrics import Metrics
 
-#: The pause after a scrape, in times of what that took, and at most.
-_PAUSES = 9
+#: The pause after a scrape as a multiple of the scrape's duration, and its maximum.
+_PAUSE_FACTOR = 9
 _LONGEST_PAUSE_S = 1.0
 
 
 class HealthEndpoints:
-    """From the broker's first step on.
+    """The health of a broker, from the first step of its start.
 
-    stage      what its start is about, or why it ends; "" while it serves
-    measures   known once its parts are there
+    stage     the current step of the start or of the stop; "" while the broker serves
+    metrics   None until the broker's parts have been created
     """
 
     def __init__(self) -> None:
         self.stage = "starting"
-        self.measures: Metrics | None = None
+        self.metrics: Metrics | None = None
         self._scrapes = Scrapes(self._exposed)
 
     def why_not_ready(self) -> str | None:
-        """One line; None for a broker that is ready."""
-        if self.stage or self.measures is None:
+        """Return one line with the reason, or None if the broker is ready."""
+        if self.stage or self.metrics is None:
             return self.stage or "starting"
-        return self.measures.why_not_ready()
+        return self.metrics.why_not_ready()
 
     async def answer(self, path: str) -> Answer | None:
-        """None where there is no such path."""
+        """Return the answer for the path, or None for an unknown path."""
         match path:
             case "/healthz":
-                return line(200, "alive")  # that the loop says so is the news
+                return line(200, "alive")  # an answer at all proves that the event loop runs
             case "/readyz":
                 reason = self.why_not_ready()
                 return line(200, "ready") if reason is None else line(503, reason)
             case "/metrics":
-                if self.measures is None:
+                if self.metrics is None:
                     return line(503, self.stage)
                 return await self._scrapes.next()
         return None
 
     async def _exposed(self) -> Answer:
-        assert self.measures is not None
+        assert self.metrics is not None
         exposition = await asyncio.to_thread(importlib.import_module, "node.observability.exposition")
         parts = []
-        for part in exposition.expose(await self.measures.read()):
+        for part in exposition.expose(await self.metrics.read()):
             parts.append(part)
             await asyncio.sleep(0)
         parts.append(await asyncio.to_thread(exposition.expose_process))
@@ -59,31 +59,31 @@ class HealthEndpoints:
 
 
 class Scrapes:
-    """Answers that cost the loop a few ms each, and a tenth of its time at most, whoever asks how often.
+    """Answers that take a few ms of the loop each, and at most a tenth of its time however often they are requested.
 
-    Between two there is a pause, and all who ask until the next begins get that one.
+    A pause follows each answer. All requests that arrive before the next answer is started share that answer.
     """
 
     def __init__(self, make: Callable[[], Coroutine[Any, Any, Answer]]) -> None:
         self._make = make
-        self._turn = asyncio.Lock()
-        self._coming: asyncio.Task[Answer] | None = None
+        self._lock = asyncio.Lock()
+        self._next: asyncio.Task[Answer] | None = None
         self._pause_ends = 0.0
 
     async def next(self) -> Answer:
-        """What is true after this call."""
-        if self._coming is None:
-            self._coming = asyncio.create_task(self._made_in_turn(), name="scrape")
-        return await asyncio.shield(self._coming)  # who hangs up takes nobody's answer away
+        """Return an answer whose values are read after this call."""
+        if self._next is None:
+            self._next = asyncio.create_task(self._make_after_pause(), name="scrape")
+        return await asyncio.shield(self._next)  # a client that disconnects does not cancel the shared answer
 
-    async def _made_in_turn(self) -> Answer:
+    async def _make_after_pause(self) -> Answer:
         loop = asyncio.get_running_loop()
-        async with self._turn:
+        async with self._lock:
             await asyncio.sleep(self._pause_ends - loop.time())
-            self._coming = None
+            self._next = None
             began = loop.time()
             try:
                 return await self._make()
             finally:
                 took = loop.time() - began
-                self._pause_ends = loop.time() + min(_PAUSES * took, _LONGEST_PAUSE_S)
+                self._pause_ends = loop.time() + min(_PAUSE_FACTOR * took, _LONGEST_PAUSE_S)

@@ -1,4 +1,4 @@
-"""Numbers with their names, meanings and labels, before anybody writes them down (Prometheus' metric families)."""
+"""Metric families of Prometheus: numbers with their names, meanings and labels, independent of a text format."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tidelog.frozen_dataclass import frozen
 
 
 class Kind(Enum):
-    """As Prometheus knows them."""
+    """The kinds of Prometheus' metrics."""
 
     GAUGE = "gauge"
     COUNTER = "counter"
@@ -19,7 +19,7 @@ class Kind(Enum):
 
 @frozen
 class Sample:
-    """One series: its labels' values in the order of the family's labels."""
+    """One series: its value, and the values of its labels in the order of the family's labels."""
 
     labels: tuple[str, ...]
     value: float | LatencyHistogram
@@ -27,7 +27,7 @@ class Sample:
 
 @dataclass(slots=True)
 class Family:
-    """Series of one name. The name has no `_total`; durations are in seconds."""
+    """The series of one name. A counter's name is given without `_total`; durations are in seconds."""
 
     name: str
     meaning: str
@@ -36,11 +36,11 @@ class Family:
     samples: list[Sample] = field(default_factory=list)
 
     def add(self, value: float | LatencyHistogram, *labels: object) -> Family:
-        """One more series; returns the family."""
+        """Add one series, and return the family."""
         self.samples.append(Sample(tuple(map(str, labels)), value))
         return self
 
 
 def single(name: str, meaning: str, value: float, kind: Kind = Kind.GAUGE) -> Family:
-    """A family of one series without labels."""
+    """Return a family of one series without labels."""
     return Family(name, meaning, kind).add(value)

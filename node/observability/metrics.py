@@ -1,6 +1,6 @@
-"""What a broker tells of itself as numbers, read from its state when somebody asks.
+"""The metrics of a broker, read from its state at each scrape.
 
-Nothing is counted on the way of a record but durations.
+The path of a record only measures durations, and counts nothing else.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from tidelog.errors import error_for
 from tidelog.model import TopicPartition
 from tidelog.protocol.messages import ApiKey
 
-#: Replicas that are looked at before other work gets a turn of the loop.
-_TURN = 64
+#: Replicas that are read before other work runs on the loop.
+_REPLICAS_AT_ONCE = 64
 
 
-class Standing(Protocol):
-    """What is needed of `node.zookeeper_session.Session`."""
+class SessionStatus(Protocol):
+    """The part of `node.zookeeper_session.ZooKeeperSession` that this module needs."""
 
     @property
     def cut_off(self) -> bool: ...
@@ -37,22 +37,22 @@ class Standing(Protocol):
     def silence_ms(self) -> int: ...
 
 
-class Seat(Protocol):
-    """What is needed of `node.controller.controller_elector.ControllerElector`."""
+class ControllerStatus(Protocol):
+    """The part of `node.controller.controller_elector.ControllerElector` that this module needs."""
 
     @property
     def is_controller(self) -> bool: ...
 
 
 class SizedLog(Protocol):
-    """What is needed of `storage.log.log.Log`."""
+    """The part of `storage.log.log.Log` that this module needs."""
 
     @property
     def size_bytes(self) -> int: ...
 
 
 class SizedDirectory(Protocol):
-    """What is needed of `storage.directory.log_directory.LogDirectory`."""
+    """The part of `storage.directory.log_directory.LogDirectory` that this module needs."""
 
     @property
     def path(self) -> Path: ...
@@ -61,7 +61,7 @@ class SizedDirectory(Protocol):
 
 
 class Disks(Protocol):
-    """What is needed of `storage.log_manager.LogManager`."""
+    """The part of `storage.log_manager.LogManager` that this module needs."""
 
     @property
     def directories(self) -> Iterable[SizedDirectory]: ...
@@ -71,49 +71,52 @@ class Disks(Protocol):
 
 @dataclass(slots=True, kw_only=True)
 class Metrics:
-    """Where the numbers come from. `doors` are the broker's endpoints by name."""
+    """The parts of a broker whose state becomes metrics.
+
+    request_times   the durations of each listener's requests, by the listener's name
+    """
 
     identity: Identity
     metadata: MetadataCache
     replicas: ReplicaManager
     waiting: Purgatories
     groups: CoordinatorService
-    session: Standing
-    lease: Seat
+    session: SessionStatus
+    elector: ControllerStatus
     disks: Disks
-    doors: Mapping[str, RequestTimes]
+    request_times: Mapping[str, RequestTimes]
     why_not_ready: Callable[[], str | None]
 
     async def read(self) -> list[Family]:
-        """All of them, as of now; other work gets its turns meanwhile."""
+        """Return the current values of all metrics. Other work runs on the loop in between."""
         sizes: dict[TopicPartition, int] = {}
-        directories = Family("tidelog_log_directory_bytes", "of all logs in a directory", labels=("directory",))
+        directories = Family("tidelog_log_directory_bytes", "bytes of all logs in a directory", labels=("directory",))
         for directory in self.disks.directories:
             sizes_here = {}
             for count, (tp, log) in enumerate(list(directory.logs.items()), 1):
                 sizes_here[tp] = log.size_bytes
-                if count % _TURN == 0:
+                if count % _REPLICAS_AT_ONCE == 0:
                     await asyncio.sleep(0)
             directories.add(sum(sizes_here.values()), directory.path)
             sizes |= sizes_here
         table = ReplicaMetrics(sizes)
         for count, replica in enumerate(list(self.replicas), 1):
             table.add(replica)
-            if count % _TURN == 0:
+            if count % _REPLICAS_AT_ONCE == 0:
                 await asyncio.sleep(0)
         return [
-            *self._of_the_broker(),
+            *self._broker_families(),
             directories,
             *table.families(),
-            *self._of_waiting(),
+            *self._purgatory_families(),
             *await group_families(self.groups),
-            *self._of_requests(),
+            *self._request_families(),
         ]
 
-    def _of_the_broker(self) -> list[Family]:
-        session, leads = self.session, self.lease.is_controller
+    def _broker_families(self) -> list[Family]:
+        session, is_controller = self.session, self.elector.is_controller
         live = self.metadata.brokers
-        unled = sum(state.leader not in live for state in self.metadata.partitions) if leads else 0
+        unled = sum(state.leader not in live for state in self.metadata.partitions) if is_controller else 0
         return [
             single(
                 "tidelog_ready", "1: the broker is registered and serves all its replicas", self.why_not_ready() is None
@@ -121,43 +124,51 @@ class Metrics:
             single("tidelog_registered", "1: the broker is registered in ZooKeeper", self.identity.broker_epoch >= 0),
             single(
                 "tidelog_zookeeper_connected",
-                "0: ZooKeeper has not been heard of for a session timeout",
+                "0: ZooKeeper has confirmed no request for a session timeout",
                 not session.cut_off,
             ),
             single(
-                "tidelog_zookeeper_silence_seconds", "since ZooKeeper confirmed something", session.silence_ms / 1000
+                "tidelog_zookeeper_silence_seconds",
+                "time since ZooKeeper confirmed a request",
+                session.silence_ms / 1000,
             ),
-            single("tidelog_active_controller", "1: this broker is the controller", leads),
-            single("tidelog_controller_epoch", "of the last controller that was heard", self.metadata.controller_epoch),
-            single("tidelog_live_brokers", "as this broker knows them", len(live)),
+            single("tidelog_active_controller", "1: this broker is the controller", is_controller),
+            single(
+                "tidelog_controller_epoch",
+                "latest controller epoch that this broker has seen",
+                self.metadata.controller_epoch,
+            ),
+            single("tidelog_live_brokers", "live brokers that this broker knows", len(live)),
             single(
                 "tidelog_offline_partitions",
-                "of the cluster, without a leader; told by the controller, others say 0",
+                "partitions of the cluster without a leader; 0 on brokers that are not the controller",
                 unled,
             ),
-            single("tidelog_offline_log_directories", "log directories whose disk failed", len(self.disks.failures)),
+            single(
+                "tidelog_offline_log_directories", "log directories whose disk has failed", len(self.disks.failures)
+            ),
             single(
                 "tidelog_isr_shrinks",
-                "ISRs that this broker wrote with fewer members",
-                self.replicas.isr_updates.shrinks,
+                "ISR changes of this broker that removed members",
+                self.replicas.state_changes.shrinks,
                 Kind.COUNTER,
             ),
             single(
                 "tidelog_isr_expansions",
-                "ISRs that it wrote with more",
-                self.replicas.isr_updates.expansions,
+                "ISR changes of this broker that added members",
+                self.replicas.state_changes.expansions,
                 Kind.COUNTER,
             ),
         ]
 
-    def _of_waiting(self) -> list[Family]:
+    def _purgatory_families(self) -> list[Family]:
         label = ("purgatory",)
         sizes = Family("tidelog_purgatory_size", "requests that wait for replication or for data", labels=label)
         waits = Family(
-            "tidelog_purgatory_wait_seconds", "how long those waited that are answered", Kind.HISTOGRAM, label
+            "tidelog_purgatory_wait_seconds", "how long answered requests waited there", Kind.HISTOGRAM, label
         )
         expired = Family(
-            "tidelog_purgatory_expired", "requests whose time was over while they waited", Kind.COUNTER, label
+            "tidelog_purgatory_expired", "requests whose deadline passed while they waited", Kind.COUNTER, label
         )
         waiting = self.waiting
         purgatories = (
@@ -171,19 +182,19 @@ class Metrics:
             expired.add(purgatory.expired, name)
         return [sizes, waits, expired]
 
-    def _of_requests(self) -> list[Family]:
+    def _request_families(self) -> list[Family]:
         times = Family(
             "tidelog_request_seconds",
-            "from the arrival of a request to its answer, waits included",
+            "time from the arrival of a request to its response, waits included",
             Kind.HISTOGRAM,
             ("door", "api"),
         )
         refused = Family(
             "tidelog_requests_refused", "requests that were refused as a whole", Kind.COUNTER, ("door", "error")
         )
-        for door, told in self.doors.items():
-            for api_key, durations in sorted(told.by_api.items()):
-                times.add(durations, door, ApiKey(api_key).name)
-            for code, count in sorted(told.refused.items()):
-                refused.add(count, door, type(error_for(code)).__name__)
+        for listener, requests in self.request_times.items():
+            for api_key, durations in sorted(requests.by_api.items()):
+                times.add(durations, listener, ApiKey(api_key).name)
+            for code, count in sorted(requests.refused.items()):
+                refused.add(count, listener, type(error_for(code)).__name__)
         return [times, refused]

@@ -1,4 +1,4 @@
-"""Whether a broker does what the cluster expects of it, and what is missing where it does not."""
+"""Readiness: whether a broker serves all replicas that are assigned to it, and the reason if it does not."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ _MOST_NAMED = 3
 def why_not_ready(
     identity: Identity, metadata: MetadataCache, replicas: ReplicaManager, *, cut_off: bool
 ) -> str | None:
-    """None for a broker that is registered and serves every replica that the controller gave it; else one line.
+    """Return None if the broker is registered and serves every replica assigned to it, else one line with the reason.
 
-    A replica whose disk failed is known, and no reason: the broker serves its others.
+    A replica on a failed disk does not make the broker unready, because the broker serves its other replicas.
     """
     if cut_off:
-        return "ZooKeeper has not been heard of for a session timeout"
+        return "ZooKeeper has confirmed no request for a session timeout"
     if identity.broker_epoch < 0:
         return "not registered with ZooKeeper"
     seen = metadata.brokers.get(identity.broker_id)
     if not metadata.informed or seen is None or seen.epoch < identity.broker_epoch:
-        return "the controller has not told this broker of its partitions yet"
+        return "the controller has not sent this broker its partitions yet"
     if seen.shutting_down:
         return "shutting down"
     missing = (

@@ -1,6 +1,6 @@
-"""The numbers of a broker's replicas: series for each of the first thousand, and sums over all.
+"""The metrics of a broker's replicas: series for each of the first thousand replicas, and sums over all replicas.
 
-A thousand partitions are what an operator looks at one by one.
+An operator does not look at more than a thousand partitions one by one.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from node.observability.metric_families import Family, single
 from node.replication.replica import Replica
 from tidelog.model import TopicPartition
 
-#: Replicas with series of their own.
-MOST_TOLD_APART = 1000
+#: The largest number of replicas with series of their own.
+MAX_SINGLE_REPLICAS = 1000
 
 
 class ReplicaMetrics:
-    """Sums over replicas, and the series of the first of them. `sizes` are the bytes of their logs."""
+    """Sums over all replicas, and the series of the first replicas. `sizes` has the bytes of each log."""
 
     def __init__(self, sizes: Mapping[TopicPartition, int]) -> None:
         self._sizes = sizes
@@ -31,18 +31,16 @@ class ReplicaMetrics:
         self._ends = Family(
             "tidelog_partition_log_end_offset", "offset of the next record of this replica", labels=label
         )
-        self._marks = Family(
-            "tidelog_partition_high_watermark", "up to where records are committed, as this replica knows", labels=label
-        )
-        self._bytes = Family("tidelog_partition_log_bytes", "of this replica", labels=label)
+        self._marks = Family("tidelog_partition_high_watermark", "high watermark that this replica knows", labels=label)
+        self._bytes = Family("tidelog_partition_log_bytes", "bytes of this replica's log", labels=label)
         self._lags = Family(
             "tidelog_partition_follower_lag_records",
-            "how far a follower is behind, of a partition led here",
+            "records that a follower is behind, for partitions led here",
             labels=(*label, "follower"),
         )
 
     def add(self, replica: Replica) -> None:
-        """One more replica of this broker, each once."""
+        """Add one replica of this broker; the caller adds each replica once."""
         partition = replica.partition
         self._counts["all"] += 1
         self._counts["offline"] += replica.offline
@@ -51,7 +49,7 @@ class ReplicaMetrics:
         if partition.is_leader:
             self._counts["led"] += 1
             self._counts["under replicated"] += len(partition.isr) < len(partition.replicas)
-            self._counts["under min isr"] += not partition.is_at_least_min_isr
+            self._counts["under min isr"] += not partition.has_enough_in_sync
             for follower, state in partition.followers.items():
                 if state.log_end_offset == UNKNOWN_OFFSET:
                     self._unheard[follower] += 1
@@ -59,7 +57,7 @@ class ReplicaMetrics:
                 lag = lags[follower] = max(0, end - state.log_end_offset)
                 self._lag_sum[follower] += lag
                 self._lag_max[follower] = max(lag, self._lag_max.get(follower, 0))
-        if self._counts["all"] > MOST_TOLD_APART:
+        if self._counts["all"] > MAX_SINGLE_REPLICAS:
             return
         tp = replica.topic_partition
         self._starts.add(replica.log.log_start_offset, *tp)
@@ -71,7 +69,7 @@ class ReplicaMetrics:
             self._lags.add(lag, *tp, follower)
 
     def families(self) -> list[Family]:
-        """Of all that were added."""
+        """Return the families of all replicas that were added."""
         counts, followers = self._counts, sorted(self._lag_sum.keys() | self._unheard.keys())
         most = Family(
             "tidelog_follower_lag_records_max", "the largest lag among the partitions led here", labels=("follower",)
@@ -81,31 +79,31 @@ class ReplicaMetrics:
         )
         unheard = Family(
             "tidelog_follower_unheard_partitions",
-            "partitions led here of which it has fetched nothing in this epoch",
+            "partitions led here that the follower has not fetched in this leader epoch",
             labels=("follower",),
         )
         for follower in followers:
             most.add(self._lag_max.get(follower, 0), follower)
             total.add(self._lag_sum[follower], follower)
             unheard.add(self._unheard[follower], follower)
-        left_out = max(0, counts["all"] - MOST_TOLD_APART)
+        left_out = max(0, counts["all"] - MAX_SINGLE_REPLICAS)
         return [
             single("tidelog_partitions", "replicas on this broker", counts["all"]),
-            single("tidelog_leaders", "partitions that it leads", counts["led"]),
+            single("tidelog_leaders", "partitions that this broker leads", counts["led"]),
             single(
                 "tidelog_under_replicated_partitions",
-                "led here, and not all replicas are in sync",
+                "partitions led here with fewer in-sync replicas than replicas",
                 counts["under replicated"],
             ),
             single(
                 "tidelog_under_min_isr_partitions",
-                "led here, and fewer are in sync than min.insync.replicas: acks=all is refused",
+                "partitions led here with fewer in-sync replicas than min.insync.replicas, so that acks=all is refused",
                 counts["under min isr"],
             ),
-            single("tidelog_offline_replicas", "replicas on a disk that failed", counts["offline"]),
+            single("tidelog_offline_replicas", "replicas on a disk that has failed", counts["offline"]),
             single(
                 "tidelog_partitions_left_out",
-                "replicas beyond the first thousand, which have no series of their own",
+                "replicas after the first thousand, which have no series of their own",
                 left_out,
             ),
             *(most, total, unheard),

@@ -1,4 +1,4 @@
-"""Host the replicas of this broker: append as a leader, fetch as a follower, update the ISR.
+"""Replicas of this broker: appends as a leader, fetches as a follower, ISR updates.
 
-Start with `replica_manager.py`. The rules are in `cluster/replication`; this folder applies them.
+Start with `replica_manager.py`. The rules themselves are in `cluster/replication`.
 """

@@ -1,4 +1,4 @@
-"""The interfaces that the replica manager needs: logs, ZooKeeper, fetchers, and threads."""
+"""What a broker's replicas need of the rooms around them: their logs, ZooKeeper, the fetch loops, and threads."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ P = ParamSpec("P")
 
 
 class Offload(Protocol):
-    """Runs a function that may wait for the disk outside the event loop."""
+    """Runs what may wait for the disk elsewhere than on the loop."""
 
     def __call__(self, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Awaitable[T]: ...
 
 
 class Logs(Protocol):
-    """The part of `storage.log_manager.LogManager` that replication uses."""
+    """What is needed of `storage.log_manager.LogManager`."""
 
     @property
     def works(self) -> bool: ...
@@ -48,7 +48,7 @@ class Logs(Protocol):
 
 
 class IsrStore(Protocol):
-    """The part of ZkClient (`cluster/zookeeper`) that writes and reports replica states."""
+    """What is needed of `cluster.zk_client.ZkClient`."""
 
     async def change_isr(self, tp: TopicPartition, new: PartitionState, partition_epoch: int) -> int: ...
     async def notify_isr_change(self, tps: Iterable[TopicPartition]) -> None: ...
@@ -56,10 +56,10 @@ class IsrStore(Protocol):
 
 
 class Follower(Protocol):
-    """The part of `node.replication.fetching.replica_fetchers.ReplicaFetchers` that the replica manager uses."""
+    """What is needed of `node.replication.fetching.replica_fetchers.ReplicaFetchers`."""
 
     def follow(self, replica: Replica) -> None: ...
     def drop(self, tp: TopicPartition) -> None: ...
-    def flushed(self, tp: TopicPartition) -> None: ...
+    def synced(self, tp: TopicPartition) -> None: ...
     def log_start_rose(self, tp: TopicPartition) -> None: ...
     def brokers_changed(self, brokers: Mapping[int, BrokerInfo]) -> None: ...

@@ -1,1 +1,1 @@
-"""Parts of the event loop and of the process that know nothing of replication or groups."""
+"""Helpers for the event loop and the process, independent of replication and groups. Each file is one helper."""

@@ -1,4 +1,4 @@
-"""Waiting for something that several events together bring about."""
+"""Wait for a condition that several events together bring about."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ from collections.abc import Callable
 
 
 class Condition:
-    """Wakes those who wait for a condition each time something happened that may have met it."""
+    """Lets tasks wait for a condition; `made` wakes them so that each checks its condition again."""
 
     def __init__(self) -> None:
-        self._waiters: dict[asyncio.Future[None], None] = {}  # woken in their order
+        self._waiters: dict[asyncio.Future[None], None] = {}  # in the order in which they are woken
 
     def made(self) -> None:
-        """Something happened: every condition is looked at again."""
+        """Wake all waiters, because an event may have met their conditions."""
         waiters, self._waiters = self._waiters, {}
         for waiter in waiters:
             if not waiter.done():
                 waiter.set_result(None)
 
     async def until(self, condition: Callable[[], bool], timeout_ms: int) -> bool:
-        """Whether the condition held before the time was over."""
+        """Wait until the condition holds, and return whether it did before the timeout."""
         try:
             async with asyncio.timeout(timeout_ms / 1000):
                 while not condition():

@@ -1,4 +1,4 @@
-"""A response that is still to come."""
+"""A response that becomes known after the handler has returned."""
 
 from __future__ import annotations
 
@@ -10,22 +10,23 @@ from tidelog.protocol.messages import Response
 
 
 class DeferredResponse:
-    """Given once, to one receiver.
+    """A response that is completed once, and passed to one receiver.
 
-    Unlike a future it calls the receiver at once, and not in a later turn of the loop: a produce passes through
-    three such answers before it is acknowledged, and each turn is time that its sender waits.
+    A DeferredResponse calls its receiver at once, while a future would call it in a later iteration of the loop. A
+    produce passes through three deferred responses before it is acknowledged, and each iteration would add to the
+    latency that its sender sees.
     """
 
     __slots__ = ("_receive", "_response", "completed")
 
     def __init__(self) -> None:
         self.completed = False
-        # Held until the answer is with its receiver: the question may be remembered longer, the bytes must not.
+        # Held only until the receiver has it, because this object may be referenced longer than its bytes should be.
         self._response: Response | None = None
         self._receive: Callable[[Response], None] | None = None
 
     def complete(self, response: Response) -> None:
-        """Only the first one counts."""
+        """Complete with this response, and call the receiver. Further calls have no effect."""
         if self.completed:
             return
         self.completed = True
@@ -36,7 +37,7 @@ class DeferredResponse:
             self._response = response
 
     def on_complete(self, receive: Callable[[Response], None]) -> None:
-        """Have it called with the response; here and now where that is given already."""
+        """Register the receiver of the response, and call it at once if the response is completed."""
         if self._response is None:
             self._receive = receive
         else:

@@ -1,4 +1,4 @@
-"""Work that takes turns: in a line, which there is one of for each key, one after the other."""
+"""Queues of coroutines, one queue per key; the work of one key runs in order, one item after the other."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ T = TypeVar("T")
 
 
 class KeyedQueue(Generic[K]):
-    """The lines in which somebody stands. `held_bytes` is what the work in all of them holds."""
+    """The queues that are not empty. `held_bytes` is the memory that the work of all queues holds."""
 
     def __init__(self) -> None:
         self.held_bytes = 0
         self._last: dict[K, asyncio.Task[Any]] = {}
 
     def __contains__(self, key: K) -> bool:
-        """Whether somebody has not been served yet, whom nobody may overtake."""
+        """Return whether work of this key is unfinished, so that new work of the key must queue behind it."""
         return key in self._last
 
     def submit(self, key: K, size_bytes: int, work: Callable[[], Coroutine[Any, Any, T]]) -> asyncio.Task[T]:
-        """Begins the work once all that joined this line before is done, however it ended."""
+        """Start the work once all earlier work of the key is done, even if that has failed."""
         task = asyncio.get_running_loop().create_task(_after(self._last.get(key), work))
         self._last[key] = task
         self.held_bytes += size_bytes

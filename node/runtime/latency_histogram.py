@@ -1,4 +1,4 @@
-"""How long things took: counted in buckets, so that remembering one costs a look at the clock and an addition."""
+"""Histograms of durations. Adding a duration costs one read of the clock and one addition."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from collections import defaultdict
 from collections.abc import Callable
 from itertools import accumulate
 
-#: Upper bounds of the buckets; what takes longer than the last is in one more.
+#: Upper bounds of the buckets. One more bucket counts durations above the last bound.
 BOUNDS_S = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 _BOUNDS_NS = tuple(round(bound * 1e9) for bound in BOUNDS_S)
 
 
 class LatencyHistogram:
-    """A histogram. `counts` has one number for each bound, and one for what lies beyond them."""
+    """A histogram. `counts` has one number for each bound, and one for durations above the last bound."""
 
     __slots__ = ("counts", "total_ns")
 
@@ -22,20 +22,20 @@ class LatencyHistogram:
         self.total_ns = 0
 
     def add(self, duration_ns: int) -> None:
-        """One more took so long."""
+        """Add one duration."""
         self.counts[bisect_left(_BOUNDS_NS, duration_ns)] += 1
         self.total_ns += duration_ns
 
     @property
     def cumulated(self) -> list[int]:
-        """How many took at most each bound; the last number is all of them."""
+        """Return the number of durations up to each bound; the last number counts all durations."""
         return list(accumulate(self.counts))
 
 
 class RequestTimes:
-    """What one door of a broker answered: how long each API took, and what was refused how often.
+    """The requests of one listener: a histogram of durations per API, and the number of refused requests per error.
 
-    now_ns   a clock that never jumps; read twice for each request
+    now_ns   a monotonic clock, read twice for each request
     """
 
     __slots__ = ("by_api", "now_ns", "refused")
@@ -46,9 +46,12 @@ class RequestTimes:
         self.refused: dict[int, int] = {}
 
     def answered(self, api_key: int, begun_ns: int) -> None:
-        """A request of that API, which came at `begun_ns`, has its answer, or wants none."""
+        """Add a request of this API that arrived at `begun_ns`, and that was answered now or needs no answer."""
         self.by_api[api_key].add(self.now_ns() - begun_ns)
 
     def refused_with(self, error_code: int) -> None:
-        """A request as a whole was refused. Whoever asks nonsense must not make a table of it: it has no API."""
+        """Count a request that was refused as a whole.
+
+        Refusals are not counted per API, because a client could fill the table with invented APIs.
+        """
         self.refused[error_code] = self.refused.get(error_code, 0) + 1

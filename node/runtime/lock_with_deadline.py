@@ -1,4 +1,4 @@
-"""Waiting for one's turn, no longer than somebody waits for the answer."""
+"""A lock that a request waits for no longer than its sender waits for the answer."""
 
 from __future__ import annotations
 
@@ -11,17 +11,18 @@ from tidelog.errors import RequestTimedOutError
 
 
 @asynccontextmanager
-async def turn(lock: asyncio.Lock | asyncio.Semaphore, clock: Clock, deadline_ms: int) -> AsyncIterator[None]:
-    """Holds the lock, at once where it is free.
+async def lock_until(lock: asyncio.Lock | asyncio.Semaphore, clock: Clock, deadline_ms: int) -> AsyncIterator[None]:
+    """Hold the lock while the context lasts.
 
-    RequestTimedOutError where it is not by `deadline_ms` (monotonic; below 0: never). Senders that ask again when they
-    have waited long enough make no queue that grows then, however slow somebody is.
+    Raise RequestTimedOutError if the lock is not free by `deadline_ms` (monotonic; a negative value means no deadline).
+    The deadline keeps the queue of waiters short, even if senders that gave up repeat their requests while the holder
+    is slow.
     """
     try:
         async with asyncio.timeout(None if deadline_ms < 0 else (deadline_ms - clock.monotonic_ms()) / 1000):
             await lock.acquire()
     except TimeoutError:
-        raise RequestTimedOutError("who came before took all the time that this request had") from None
+        raise RequestTimedOutError("timed out waiting for earlier requests") from None
     try:
         yield
     finally:
@@ -29,8 +30,10 @@ async def turn(lock: asyncio.Lock | asyncio.Semaphore, clock: Clock, deadline_ms
 
 
 def raise_if_over(clock: Clock, deadline_ms: int) -> None:
-    """RequestTimedOutError at `deadline_ms` (monotonic): what a request names after the first thing and has not begun
-    by then is not done behind the back of who has given up.
+    """Raise RequestTimedOutError if `deadline_ms` (monotonic) has passed.
+
+    A request that names several things checks the deadline before each later one, so that none of them is started
+    after the sender has given up.
     """
     if clock.monotonic_ms() >= deadline_ms:
-        raise RequestTimedOutError("not begun: what this request named before took all the time that it had")
+        raise RequestTimedOutError("not started: earlier items of this request took all of its time")

@@ -1,4 +1,4 @@
-"""Where a broker's process writes what it does."""
+"""Set up the log of a broker's process."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from tidelog.errors import ConfigError
 _FORMAT = "%(asctime)s.%(msecs)03d %(levelname)s %(name)s: %(message)s"
 _TIME_FORMAT = "%Y-%m-%d %H:%M:%S"
 _KAZOO = "kazoo"
-_KAZOO_SILENCE_S = 60.0
+_KAZOO_PAUSE_S = 60.0
 _MOST_REMEMBERED = 100
 
 
 def log_to(settings: BrokerSettings) -> None:
-    """Sets the process's log up; ConfigError where its file cannot be written."""
+    """Set up the process's log. Raise ConfigError if its file cannot be written."""
     handler: logging.Handler
     if settings.log_file:
         try:
@@ -34,24 +34,24 @@ def log_to(settings: BrokerSettings) -> None:
 
 
 class RateLimitedKazooLog(logging.Filter):
-    """Of what kazoo repeats, one line in a minute and no stack.
+    """Lets each distinct message of kazoo through once a minute, without its stack.
 
-    It tells of each attempt to connect, twice a second for as long as ZooKeeper is away: within hours the rotation
-    would have dropped what the broker itself had to say.
+    Kazoo logs each attempt to connect, twice a second while ZooKeeper is unavailable. Without this limit the rotation
+    would drop the broker's own lines within hours.
     """
 
     def __init__(self) -> None:
         super().__init__()
-        self._said: dict[str, float] = {}
+        self._logged_at_s: dict[str, float] = {}
 
     def filter(self, record: logging.LogRecord) -> bool:
         if record.name.partition(".")[0] != _KAZOO:
             return True
         record.exc_info = record.exc_text = None
-        what = str(record.msg)
-        if record.created - self._said.get(what, -_KAZOO_SILENCE_S) < _KAZOO_SILENCE_S:
+        message = str(record.msg)
+        if record.created - self._logged_at_s.get(message, -_KAZOO_PAUSE_S) < _KAZOO_PAUSE_S:
             return False
-        if len(self._said) >= _MOST_REMEMBERED:
-            self._said.clear()
-        self._said[what] = record.created
+        if len(self._logged_at_s) >= _MOST_REMEMBERED:
+            self._logged_at_s.clear()
+        self._logged_at_s[message] = record.created
         return True

@@ -1,8 +1,8 @@
-"""How much one turn of the event loop may wait for disks.
+"""Limit how long one iteration of the event loop waits for disks.
 
-Appends are writes into the kernel's memory, and are made on the loop, as is what takes old records out of a log. A disk
-that cannot keep up makes them wait: then one is made in a turn, so that the loop still turns, and whatever keeps the
-broker alive goes on between them.
+Appends and truncations run on the event loop, because they usually only write into the kernel's memory. If a disk
+cannot keep up, they block. Then at most one of them runs per iteration of the loop, so that heartbeats and other
+requests run in between.
 """
 
 from __future__ import annotations
@@ -10,15 +10,16 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
-#: What an append does not take whose disk keeps up.
+#: An append takes longer only if its disk cannot keep up.
 _LONG_MS: Final = 20
 
 
 class LoopBudget:
-    """How it is kept.
+    """The budget of one iteration of the loop.
 
-    busy     in this turn a disk was waited for, so that whoever can has to wait until the next one
-    waits    how often a disk was waited for: it tells whoever cannot wait for a turn whether it was its own work
+    exhausted   the loop has waited for a disk in this iteration, so that other work for disks waits for the next one
+    waits       the number of waits for a disk so far; a caller that cannot yield compares it to see whether its own
+                work has waited
     """
 
     def __init__(self) -> None:
@@ -26,18 +27,18 @@ class LoopBudget:
         self.waits = 0
 
     def charge(self, ms: int) -> None:
-        """What was done on the loop for a disk took so long."""
+        """Charge the time that work for a disk has taken on the loop."""
         if ms <= _LONG_MS:
             return
         self.waits += 1
         if not self.exhausted:
             self.exhausted = True
-            asyncio.get_running_loop().call_soon(self._turned)
+            asyncio.get_running_loop().call_soon(self._renew)
 
     async def yield_(self) -> None:
-        """Returns in a turn in which no disk was waited for yet."""
-        while self.exhausted:  # noqa: ASYNC110 - the next turn is what is waited for
+        """Return in an iteration of the loop whose budget is not exhausted."""
+        while self.exhausted:  # noqa: ASYNC110 - the next iteration of the loop renews the budget
             await asyncio.sleep(0)
 
-    def _turned(self) -> None:
+    def _renew(self) -> None:
         self.exhausted = False

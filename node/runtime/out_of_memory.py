@@ -1,5 +1,7 @@
-"""Ends a broker that gets no memory: what failed in the middle may be half done, and never answered; others can take
-over.
+"""End a broker that runs out of memory.
+
+A failed callback may have done half of its work and may never answer its request, so that the process ends and other
+brokers take over.
 """
 
 from __future__ import annotations
@@ -13,16 +15,16 @@ from typing import Any
 
 log = logging.getLogger(__name__)
 
-#: The exit status of a process that got no memory.
+#: The exit status of a process that ran out of memory.
 OUT_OF_MEMORY_EXIT_STATUS = 71
 
 
 def guard_memory(loop: asyncio.AbstractEventLoop, on_none: Callable[[], None]) -> None:
-    """Calls `on_none` for a callback or a task of the loop that ended for want of memory, a request's among them."""
+    """Call `on_none` when a callback or a task of the loop fails because no memory is left."""
 
     def handle(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         error = context.get("exception")
-        # Libraries say it by the number: those of the system, and ZeroMQ.
+        # System calls and ZeroMQ report a lack of memory by an error number.
         if isinstance(error, MemoryError) or getattr(error, "errno", None) == errno.ENOMEM:
             on_none()
         else:
@@ -32,6 +34,6 @@ def guard_memory(loop: asyncio.AbstractEventLoop, on_none: Callable[[], None]) -
 
 
 def end_process() -> None:
-    """Nothing is flushed, as in a crash: that would take memory too."""
+    """End the process at once, as in a crash. A flush is left out, because it would need memory too."""
     log.critical("no memory is left: ending the process")
     os._exit(OUT_OF_MEMORY_EXIT_STATUS)

@@ -1,4 +1,4 @@
-"""Ends a process whose loop hangs: kazoo pings from its own thread, and would keep such a broker's session for ever."""
+"""End a process whose event loop hangs, because kazoo's own thread would keep its ZooKeeper session alive for ever."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from typing import Protocol
 log = logging.getLogger(__name__)
 
 _TICKS = 10
-#: The exit status of a process whose watchdog has bitten.
+#: The exit status of a process that its watchdog has ended.
 HUNG_EXIT_STATUS = 70
 
 
 class Guard(Protocol):
-    """Ends the process where its loop hangs."""
+    """Ends the process if its event loop hangs."""
 
     def start(self) -> None: ...
     def stop(self) -> None: ...
 
 
 class Watchdog:
-    """A thread that calls `on_hung` when the loop has not turned for `timeout_ms`.
+    """A thread that calls `on_hung` when the event loop has run nothing for `timeout_ms`.
 
-    It counts its own ticks, not time: a process that was stopped as a whole (SIGSTOP) lost its session rightly,
-    and must come back and find out, rather than be taken for hung.
+    The thread counts its own ticks instead of time. A process that was stopped as a whole (SIGSTOP) is therefore not
+    taken for hung: such a process must resume and learn that its session has expired.
     """
 
     def __init__(self, timeout_ms: int, on_hung: Callable[[], None]) -> None:
@@ -39,11 +39,11 @@ class Watchdog:
         self._thread = threading.Thread(target=self._watch, name="watchdog", daemon=True)
 
     def start(self) -> None:
-        """From the loop that is to be watched."""
+        """Start the thread. The caller runs on the loop to watch."""
         self._thread.start()
 
     def stop(self) -> None:
-        """Returns at once; the thread ends within a tick."""
+        """Stop the thread, which ends within a tick; return at once."""
         self._stopped.set()
 
     def _watch(self) -> None:
@@ -62,6 +62,6 @@ class Watchdog:
 
 
 def end_process() -> None:
-    """What a broker does when it hangs: others must be able to take over. Nothing is flushed, as in a crash."""
-    log.critical("the event loop has not turned for a whole session timeout: ending the process")
+    """End the process at once and without a flush, as in a crash, so that other brokers can take over."""
+    log.critical("the event loop has been blocked for a whole session timeout: ending the process")
     os._exit(HUNG_EXIT_STATUS)

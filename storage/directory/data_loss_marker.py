@@ -1,4 +1,4 @@
-"""Records in `boot.id` whether the logs of a directory may lack acknowledged records, for this process and the next."""
+"""Whether the logs of a directory may lack what was acknowledged, and that the next process hears of it: `boot.id`."""
 
 from __future__ import annotations
 
@@ -14,12 +14,11 @@ _LOG = logging.getLogger(__name__)
 
 
 class DataLossMarker:
-    """The data-loss state of one directory. Any thread may use it.
+    """Of one directory. Any thread's.
 
-    possibly_short  acknowledged records may be missing, and the cluster has not dealt with that yet. Either the
-                    previous process left the directory so (`PreviousShutdown`), or this process removed damaged data
-    sync_failed     a flush failed, so the page cache may hold data that never reaches the disk. True until the process
-                    ends
+    possibly_short  the process before left it so (`PreviousShutdown`), or what was damaged was cut off in this one, and
+                    the cluster has not dealt with that since
+    sync_failed     the page cache may hold what never reaches the disk; until the process ends nothing changes that
     """
 
     def __init__(self, path: Path, files: Files, boot_id: str, *, possibly_short: bool) -> None:
@@ -28,13 +27,13 @@ class DataLossMarker:
         self._file = path / BOOT_ID
         self._files = files
         self._boot_id = boot_id
-        #: A lock of its own, so that recording a failed flush never waits for a checkpoint on the same disk.
+        #: By itself: who notes that a sync has failed must not wait for the checkpoints of that disk.
         self._lock = threading.Lock()
 
     def vouch(self) -> None:
-        """Declare the logs complete, because the cluster has dealt with losses of earlier boots. StorageError.
+        """Nothing that was lost with an earlier run of the machine matters any more: from now on this run counts.
 
-        A process that ends before this call leaves the next process with `possibly_short` set.
+        Until then a process that ends early leaves the next one as doubtful as itself. StorageError.
         """
         with self._lock:
             if not self.sync_failed:
@@ -42,24 +41,23 @@ class DataLossMarker:
                 self.possibly_short = False
 
     def note_failed_sync(self) -> None:
-        """Record that a flush failed, because the page cache may drop its data although the machine keeps running.
+        """What the page cache holds may be forgotten at any time, though the machine runs on.
 
-        The next process must then treat the directory as after a power failure. The removal of `boot.id` needs no
-        flush, because after a real power failure the boot id differs anyway.
+        So the next process must believe it as little as after a power failure. Unsynced, since after one it does not.
         """
         with self._lock:
             self.sync_failed = True
             try:
                 self._files.remove(self._file)
             except StorageError as error:
-                _LOG.error("%s: cannot be removed to record a failed flush: %s", self._file, error)
+                _LOG.error("a sync failed, and it could not be noted: %s", error)
 
     def note_loss(self) -> None:
-        """Record that a damaged log is about to be truncated, so that acknowledged records may be missing.
+        """A log is about to be cut where it is damaged: it may lack what was acknowledged, though no machine went down.
 
-        StorageError. Called before the truncation, so that a process that ends in between leaves the record behind.
+        Noted first, so that a process which ends in the midst leaves the next one in doubt. StorageError.
         """
         with self._lock:
-            if not self.sync_failed and not self.possibly_short:  # the disk already records either of these
+            if not self.sync_failed and not self.possibly_short:  # which say as much to the next process
                 self._files.replace(self._file, b"\n")
             self.possibly_short = True

@@ -1,22 +1,20 @@
 """One log directory of a broker, on one disk: its identity, its checkpoints and its logs.
 
-.lock                              flock: only one process uses the directory
-meta.properties                    broker.id and cluster.id of the owner
-boot.id                            the kernel's boot id of the last start; removed when a flush fails; empty from the
-                                   removal of damaged data until the cluster has dealt with it
+.lock                              flock: one process at a time
+meta.properties                    whose it is: broker.id and cluster.id
+boot.id                            the kernel's boot id of the last start; gone once a sync has failed, empty from when
+                                   something damaged was cut off until the cluster has dealt with that
 session.id                         the ZooKeeper session of the last start
-found-empty                        the directory was empty when this broker first used it; removed when the replicas
-                                   lost with the old contents are recorded
-.kafka_cleanshutdown               the last process closed every log in order, and no log may lack records; removed
-                                   while a process runs
-*-checkpoint                       offsets of the logs (`storage.directory.directory_checkpoints`)
+found-empty                        nothing was in it when it was taken; until it is noted what was lost with that
+.kafka_cleanshutdown               the last process closed every log in order and left no doubt; removed while one runs
+*-checkpoint                       what is noted of its logs (`storage.directory.directory_checkpoints`)
 <topic>-<partition>/               a log
-<topic>-<partition>.<hex>-delete/  a deleted log; the next start removes it if a crash interrupted its removal
-<topic>-<partition>.<hex>-stray/   a stray log: it belongs to a topic that no longer exists
+<topic>-<partition>.<hex>-delete/  a log on its way out; removed at the next start if a crash came between
+<topic>-<partition>.<hex>-stray/   a log that was set aside: it belongs to a topic that no longer exists
 
-A checkpoint is trusted only if the log agrees with it. If the recovery point lies past the log end, or before the end
-of a log that was closed in order, it proves nothing, and the whole log is checked. A log start past the log end is
-ignored, because obeying it would remove every record that is left.
+What a checkpoint says is believed where the log bears it out. A recovery point past the end of the log vouches for
+nothing, nor does one before the end of a log that was closed in order, so that log is checked from its beginning; a log
+start past the end is passed over, because to obey it would mean to throw away every record that is left.
 """
 
 from __future__ import annotations
@@ -46,20 +44,20 @@ from tidelog.model import TopicPartition
 
 _LOG = logging.getLogger(__name__)
 
-#: Logs that are flushed in parallel when a directory is closed, so that the file system commits its journal for many.
+#: Logs that are synced at the same time when a directory is closed: the disk then writes its journal once for many.
 _CLOSING_THREADS = 8
 
 
 class LogDirectory:
     """The logs of a broker on one disk.
 
-    logs               the open logs; only `LogManager` changes them
-    checkpoints        their checkpoint files
-    previous_shutdown  how the previous process ended
-    data_loss_marker   whether acknowledged records may be missing
-    found_empty        the directory was empty at its first use, and the replicas lost with it are not recorded yet
-    failure            why the directory is offline; None while it works. Set once, by any thread
-    closed             no log is opened here any more
+    logs         those that are open; changed by `LogManager` alone
+    checkpoints  what is noted of them
+    last_life    how the process ended that had it before this one
+    doubt        whether they may lack something, and since when
+    found_empty  it was nobody's, and what was lost with what it may have held is not noted yet
+    failure      why it is offline; None while it works. Set once, by any thread
+    closed       no log is opened here any more
     """
 
     def __init__(self, path: Path, files: Files, lock: Lock, previous_shutdown: PreviousShutdown, boot_id: str) -> None:
@@ -71,25 +69,26 @@ class LogDirectory:
         self.closed = False
         self.logs: dict[TopicPartition, Log] = {}
         self.checkpoints = DirectoryCheckpoints(path, files, self.logs)
-        #: Epoch caches with unwritten epochs (`write_epochs`). The logs' owner appends, any thread removes.
+        #: Whose files are to be written (`write_epochs`); filled by the logs' owner, emptied by any thread.
         self._begun: deque[LeaderEpochs] = deque()
         self._files = files
         self._lock = lock
-        #: How many logs are being opened on threads. The lock is kept until they are done.
+        #: Logs that threads are opening right now; the directory is nobody else's before they are done.
         self._opening = 0
         self._given_back = False
-        #: Deleted logs whose files still exist.
+        #: Deleted logs whose files are there still.
         self._doomed: deque[Path] = deque()
         self._settled = threading.Condition()
-        #: Partitions with a log that was set aside here, in this process or before (`named_aside`).
+        #: Of which a log was set aside here, in this life or an earlier one (`named_aside`).
         self._left = {tp for name in self.strays() if (tp := partition_set_aside(name)) is not None}
 
     @classmethod
     def open(cls, path: Path, files: Files, broker_id: int, cluster_id: str, boot_id: str | None) -> LogDirectory:
-        """Take the directory for this broker until `close`; create it if it is missing.
+        """Takes the directory (created where it is missing) for this broker until `close`.
 
-        `boot_id` names the current boot of the kernel; None if it is unknown. DataDirectoryError if another process
-        holds the directory, or if it belongs to another broker or cluster. StorageError if it cannot be written.
+        `boot_id` names the run of the machine's kernel; None where it cannot be known. DataDirectoryError where
+        another process holds the directory, or where it belongs to another broker or cluster; StorageError where it
+        cannot be written.
         """
         unnamed = [each for each in path.parents if not files.exists(each)]
         files.make_directory(path)
@@ -101,16 +100,15 @@ class LogDirectory:
             if newborn:
                 if any(partition_named(name) for name in files.names(path)):
                     raise DataDirectoryError(
-                        f"{path} holds logs but no {meta_properties.FILE_NAME}, so the broker that owns them is unknown"
+                        f"{path} holds logs but no {meta_properties.FILE_NAME}; it cannot be told whose they are"
                     )
-                # Written first and flushed, so that the next start knows it even if this one fails.
+                # First, and on the disk: however this start ends, the next one knows.
                 files.replace(path / FOUND_EMPTY, b"")
                 meta_properties.write(path, files, broker_id, cluster_id)
-                for each in (path, *unnamed):  # a directory survives a crash only if its parent is flushed
+                for each in (path, *unnamed):  # without its name nothing in it is on the disk
                     files.sync_directory(each.parent)
             previous_shutdown = PreviousShutdown.read(path, files, newborn=newborn, boot_id=boot_id)
-            # Remove the marker before anything is written that it would falsely cover. The write of `boot.id` below
-            # flushes the removal, because a directory that had the marker is never possibly short.
+            # The marker goes, durably, before anything is written that it would vouch for.
             files.remove(path / CLEAN_SHUTDOWN)
             directory = cls(path, files, lock, previous_shutdown, boot_id or "")
             if not directory.data_loss_marker.possibly_short:
@@ -122,17 +120,17 @@ class LogDirectory:
 
     @property
     def works(self) -> bool:
-        """Return whether the directory has neither failed nor been closed."""
+        """Neither failed nor closed."""
         return self.failure is None and not self.closed
 
     def may_have_had(self, tp: TopicPartition) -> bool:
-        """Return whether a log with committed records may have been here and is missing now."""
+        """Whether a log with something committed may have been here that is not."""
         return self.found_empty or (tp not in self.logs and self.checkpoints.high_watermark(tp) > 0)
 
     def forget_found_empty(self) -> None:
-        """Remove `found-empty`, because the lost replicas are recorded in `lost-logs` now. StorageError.
+        """What was lost is noted (`storage.directory.lost_logs`). StorageError.
 
-        Needs no flush: if a power failure restores the file, more replicas count as lost, and none fewer.
+        Unsynced: where a power failure brings the file back, more counts as lost of what is not here, and nothing less.
         """
         if self.found_empty:
             self._files.remove(self.path / FOUND_EMPTY)
@@ -141,16 +139,16 @@ class LogDirectory:
     # --- logs ----------------------------------------------------------------------------------------
 
     def found(self) -> list[TopicPartition]:
-        """Return the partitions that have a log here, open or not, in order."""
+        """The partitions that have a log here, open or not, in their order."""
         named = ((tp, name) for name in self._files.names(self.path) if (tp := partition_named(name)) is not None)
         return sorted(tp for tp, name in named if self._files.is_directory(self.path / name))
 
     def strays(self) -> list[str]:
-        """Return the directory names of stray logs."""
+        """The names of the logs that were set aside."""
         return [name for name in self._files.names(self.path) if name.endswith(STRAY)]
 
     def strays_of(self, tp: TopicPartition, topic_id: str) -> list[str]:
-        """Return the directory names of stray logs of this partition and topic id."""
+        """The names of the logs of this partition of this very topic that were set aside."""
         aside = named_aside(tp)
         if aside not in self._left:
             return []
@@ -158,11 +156,11 @@ class LogDirectory:
         return [name for name in named if partition_metadata.read(self._files, self.path / name).topic_id == topic_id]
 
     def metadata_of(self, tp: TopicPartition) -> partition_metadata.PartitionMetadata:
-        """Return the topic id of the log, open or not."""
+        """Which topic the log belongs to, open or not."""
         return partition_metadata.read(self._files, self.path / log_name(tp))
 
     def is_hollow(self, tp: TopicPartition) -> bool:
-        """Return whether no file of the log, under any suffix, holds a byte, and no topic id is recorded."""
+        """Nothing was ever written to the log, under any suffix, and nothing says of which topic it is."""
         directory = self.path / log_name(tp)
         for name in self._files.names(directory):
             if LOG_SUFFIX in name:
@@ -174,10 +172,10 @@ class LogDirectory:
         return not self.metadata_of(tp).topic_id
 
     def open_log(self, tp: TopicPartition, config: LogConfig) -> Log:
-        """Open a log, and recover or create it if needed. StorageError; InvalidTopicError.
+        """Opens a log, recovers it where it must be, or creates it. StorageError; InvalidTopicError.
 
-        Slow after a crash. Several threads may open logs at the same time. StorageError also if the directory was
-        closed meanwhile.
+        Slow after a crash. Several threads may open logs at once. StorageError too where the directory was closed
+        meanwhile.
         """
         with self._settled:
             if self.closed:
@@ -226,7 +224,7 @@ class LogDirectory:
         log = opened(recovery_point, clean=clean)
         if recovery_point > log.log_end_offset or (clean and recovery_point < log.log_end_offset):
             _LOG.error(
-                "%s: the recovery point is offset %d, but the log ends at %d: the whole log is checked",
+                "%s was synced up to offset %d, but ends at %d: it is checked from its beginning",
                 directory, recovery_point, log.log_end_offset,
             )  # fmt: skip
             if recovery_point > log.log_end_offset:
@@ -235,41 +233,36 @@ class LogDirectory:
             checkpoints.distrust(tp, 0)
             log = opened(0, clean=False)
         if checkpoints.high_watermark(tp) > log.log_end_offset:
-            # Recorded until the cluster has dealt with the loss, because the high watermark may be lowered before that.
+            # until the cluster has dealt with it; the high watermark may be given up before
             self.data_loss_marker.note_loss()
         if checkpoints.cleaner_offset(tp) > log.log_end_offset:
-            checkpoints.distrust(tp, 0)  # written for another log: it must not hold when this log reaches that offset
+            checkpoints.distrust(tp, 0)  # of another log than this one: it must not hold once this one is as long
         if log_start > log.log_end_offset:
-            _LOG.error(
-                "%s: ignored the log start offset %d, which lies past the log end %d",
-                directory,
-                log_start,
-                log.log_end_offset,
-            )
-            checkpoints.forget_log_start(tp)  # it must not hold when this log reaches that offset
+            _LOG.error("%s ends at %d: not cut at its log start %d", directory, log.log_end_offset, log_start)
+            checkpoints.forget_log_start(tp)  # it must not hold once this one is as long
         else:
             log.raise_log_start(log_start)
         log.leader_epochs.on_begun = self._begun.append
         return log
 
-    # --- logs that are no longer in use --------------------------------------------------------------
+    # --- logs that go out of use ---------------------------------------------------------------------
 
     def finish_deletions(self) -> None:
-        """Remove deleted logs whose removal a crash interrupted."""
+        """Removes what a crash left of logs that were being deleted."""
         for name in self._files.names(self.path):
             if name.endswith(DELETED):
                 self._files.remove_directory(self.path / name)
 
     def set_aside(self, tp: TopicPartition) -> Path:
-        """Take a log out of use but keep its files. Return the directory that holds them now."""
+        """Takes a log out of use but keeps its files; the directory that they are in now."""
         self._take_out_of_use(tp)
         self._left.add(named_aside(tp))
         return self._rename(tp, STRAY)
 
     def put_back(self, tp: TopicPartition, stray: str, config: LogConfig) -> None:
-        """Rename a stray log back to its name and open it. After an OutOfDescriptorsError the log is a stray again.
+        """Gives a log that was set aside its name again, and opens it. Set aside still after an OutOfDescriptorsError.
 
-        A log under its own name that is not open would let `LogManager` create a second log beside it.
+        Under its name, and not open, another one might be made beside it.
         """
         self._files.rename(self.path / stray, self.path / log_name(tp))
         try:
@@ -279,24 +272,23 @@ class LogDirectory:
             raise
 
     def delete(self, *tps: TopicPartition) -> None:
-        """Delete these logs, all at once, so that one flush removes the checkpoint entries of all of them.
+        """Nothing is found of these logs any more. Renamed, so that no crash leaves half a log of the partition's name.
 
-        The directories are renamed, so that a crash never leaves half a log under the partition's name.
-        `remove_deleted_log` removes the files later.
+        All at once, since what the checkpoints hold of them is forgotten with one sync, and not with one for each.
+        Their files go with `remove_deleted_log`.
         """
         self._take_out_of_use(*tps)
         self._doomed += [self._rename(tp, DELETED) for tp in tps]
 
     @property
     def has_deleted_logs(self) -> bool:
-        """Return whether `remove_deleted_log` has something to do."""
+        """Whether `remove_deleted_log` has something to do."""
         return bool(self._doomed) and self.works
 
     def remove_deleted_log(self) -> bool:
-        """Remove the files of one deleted log, which may take long. Return False if none is left.
+        """Removes the files of one deleted log, which may take long; False where none is left. On any thread, but one.
 
-        Any thread may call this, one at a time. The next start removes logs that are left. StorageError;
-        OutOfDescriptorsError means that the call may be repeated later.
+        What is left when the process ends goes at the next start. StorageError; OutOfDescriptorsError: another time.
         """
         if not self.has_deleted_logs:
             return False
@@ -310,17 +302,17 @@ class LogDirectory:
         return retired
 
     def _take_out_of_use(self, *tps: TopicPartition) -> None:
-        """Remove the checkpoints of the logs and close them. After an OutOfDescriptorsError nothing has changed."""
+        """After an OutOfDescriptorsError the logs are there as before."""
         for log in self.checkpoints.take_out(*tps):
             log.abandon()
 
     @property
     def has_unwritten_epochs(self) -> bool:
-        """Return whether leader epochs have begun since `write_epochs`."""
+        """Leader epochs have begun since `write_epochs`."""
         return bool(self._begun)
 
     def write_epochs(self) -> None:
-        """Write the epoch files of logs in which a leader epoch has begun. Any thread may call this, one at a time."""
+        """Has the logs' files say which leader epochs have begun. Any thread's, one at a time."""
         while self._begun:
             self._begun[0].write()
             self._begun.popleft()
@@ -328,7 +320,7 @@ class LogDirectory:
     # --- session and end -----------------------------------------------------------------------------
 
     def read_session(self) -> str | None:
-        """Return the ZooKeeper session that the previous process wrote; None if there is none."""
+        """What `write_session` last wrote: the ZooKeeper session of the process before this one."""
         data = self._files.read(self.path / SESSION_ID)
         return data.decode("utf-8", "replace").strip() or None if data is not None else None
 
@@ -336,7 +328,7 @@ class LogDirectory:
         self._files.replace(self.path / SESSION_ID, f"{session}\n".encode())
 
     def fail(self, error: StorageError) -> bool:
-        """Take the directory offline, so that its logs raise StorageError. Return False if it was offline already."""
+        """The disk has failed: from now on every log here raises StorageError. False where that was known already."""
         if self.failure is not None:
             return False
         with self._settled:
@@ -348,11 +340,10 @@ class LogDirectory:
 
     @contextmanager
     def directory_failure_scope(self, *, reraise: bool = False, later: bool = False) -> Iterator[None]:
-        """Turn a StorageError of the enclosed code into a failure of this directory only.
+        """A StorageError of what runs here is this directory's failure, and nobody else's.
 
-        With `reraise` the error is raised again as well. With `later` or `reraise` an OutOfDescriptorsError is no
-        failure: with `later` the code runs again soon, and with `reraise` the caller may repeat it, because nothing
-        was changed.
+        `later`: what runs here is done again before long, so that it may wait for a file descriptor. With `reraise`
+        who asked is told of a missing one, and may ask again: what runs here has left all as it was.
         """
         try:
             yield
@@ -364,14 +355,13 @@ class LogDirectory:
                 raise
 
     def close(self, clean: bool = True) -> None:
-        """Close all logs and release the directory. With `clean`, flush them first and write the clean-shutdown marker.
+        """Gives the directory back. `clean`: first every log is completed and synced, then the marker written.
 
-        The marker is not written after a storage error, so that the next start recovers. The first error is raised at
-        the end. The marker is also omitted in two cases, because it would declare the logs complete: logs from before a
-        crash were not opened and therefore not checked, or records may be missing or a flush failed.
-
-        The call waits for logs that are just being opened. It does not wait if the disk has failed, because that may
-        take forever; the opening thread then closes its log itself.
+        After a storage error the marker stays away, and the next start recovers; the first error is raised at the end.
+        It stays away too where logs that a crash left behind have not been opened, for nobody has checked those; and
+        from one that may be short or in which a sync has failed, for it would say to the next process that nothing
+        is missing. Logs that are just being opened are waited for, but not where the disk has failed, which may be for
+        ever; who opens one abandons it then.
         """
         with self._settled:
             self.closed = True
@@ -394,7 +384,7 @@ class LogDirectory:
 
 
 def _close_all(logs: Iterable[Log], clean: bool) -> StorageError | None:
-    """Close all logs in parallel. Return the first error; None if all were closed."""
+    """The first error of them, where there is one."""
 
     def close(log: Log) -> StorageError | None:
         try:

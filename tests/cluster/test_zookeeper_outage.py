@@ -165,13 +165,13 @@ def test_who_is_asked_to_stop_while_there_is_no_zookeeper_does_not_wait_for_one(
 HUNG = """
 import asyncio, sys, time
 from cluster.zookeeper.kazoo_store import ZooKeeperStore
-from node.zookeeper_session import Session
+from node.zookeeper_session import ZooKeeperSession
 from node.runtime.watchdog import Watchdog, end_process
 from tidelog.clock import SystemClock
 
 async def main():
     store = await ZooKeeperStore.open(sys.argv[1], session_timeout_ms=1000, clock=SystemClock())
-    await Session(store, SystemClock(), Watchdog(store.session_timeout_ms, end_process)).start()
+    await ZooKeeperSession(store, SystemClock(), Watchdog(store.session_timeout_ms, end_process)).start()
     await store.create("/brokers", ephemeral=True)
     print("up", flush=True)
     time.sleep(60)

@@ -92,7 +92,7 @@ class Broker:
             self.zk_client,
             self.clock,
             self.identity,
-            dice=random.Random(1),
+            rng=random.Random(1),
         )
         await self.elector.start()
 

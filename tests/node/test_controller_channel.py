@@ -26,7 +26,7 @@ class Owner:
     """Builds no real requests; `at_answer` is raised when an answer comes. `heard`: what was answered, asked when."""
 
     def __init__(self, at_answer: Exception | None = None) -> None:
-        self.moment = 0
+        self.liveness_epoch = 0
         self.failures: list[BaseException] = []
         self.heard: list[tuple[type, int]] = []
         self._at_answer = at_answer
@@ -72,7 +72,7 @@ def channel_of(owner: Owner, *refusals: Exception, delays_s: Sequence[float] = (
 async def test_what_could_not_be_sent_once_is_sent_again() -> None:
     owner = Owner()
     channel = channel_of(owner, ProtocolError("too long"))
-    channel.tell(SendMetadata((1,)))
+    channel.enqueue(SendMetadata((1,)))
     await until(lambda: channel.outbox.empty)
     assert not owner.failures
     channel.close()
@@ -83,8 +83,8 @@ async def test_an_answer_that_took_long_is_no_sign_of_life_and_the_broker_is_ask
     """It may have died since, while the controller slept."""
     owner = Owner()
     channel = channel_of(owner, delays_s=[2, 0.5])
-    owner.moment = 3
-    channel.tell(SendStopReplica(1, (StopReplicaPartition("t", 0, 0, delete=True),)))
+    owner.liveness_epoch = 3
+    channel.enqueue(SendStopReplica(1, (StopReplicaPartition("t", 0, 0, delete=True),)))
     await until(lambda: channel.outbox.empty and len(owner.heard) == 2)
     assert owner.heard == [(StopBatch, NEVER), (MetadataBatch, 3)]
     channel.close()
@@ -94,9 +94,9 @@ async def test_an_answer_that_took_long_is_no_sign_of_life_and_the_broker_is_ask
 async def test_a_question_whose_answer_took_long_is_asked_again() -> None:
     owner = Owner()
     channel = channel_of(owner, delays_s=[2])
-    channel.tell(AskLogEnds(1, (TopicPartition("t", 0),)))
+    channel.enqueue(AskLogEnds(1, (TopicPartition("t", 0),)))
     await asyncio.sleep(1)
-    owner.moment = 3
+    owner.liveness_epoch = 3
     await until(lambda: channel.outbox.empty)
     assert owner.heard == [(QuestionBatch, 3)], "what was told of before may be no more"
     channel.close()
@@ -105,6 +105,6 @@ async def test_a_question_whose_answer_took_long_is_asked_again() -> None:
 @on_virtual_time
 async def test_a_channel_that_nobody_can_go_on_with_says_so() -> None:
     owner = Owner(at_answer=ValueError("a bug"))
-    channel_of(owner).tell(SendMetadata((1,)))
+    channel_of(owner).enqueue(SendMetadata((1,)))
     await until(lambda: bool(owner.failures))
     assert isinstance(owner.failures[0], ValueError)

@@ -344,7 +344,7 @@ def test_a_partitions_state_that_nobody_can_read_costs_nobody_the_controller_nor
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Nothing tells that it was mended: it is looked at again now and then."""
-    monkeypatch.setattr(controller_term, "_UNREAD_CHECK_S", 0.2)
+    monkeypatch.setattr(controller_term, "_UNREADABLE_TOPICS_CHECK_S", 0.2)
 
     async def story(cluster: Cluster) -> None:
         await cluster.create("t", assignment={0: (2, 3)})
@@ -434,7 +434,7 @@ async def test_who_stops_while_zookeeper_is_silent_leaves_the_seat_to_its_sessio
     broker.store.way.cut()
     await broker.elector.stop()
     assert broker.holder() == broker.store.session_id
-    assert [message for message in caplog.messages if "left to its session" in message]
+    assert [message for message in caplog.messages if "could not resign as controller" in message]
 
 
 def test_who_stops_leaves_the_seat_of_another_alone() -> None:

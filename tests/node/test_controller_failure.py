@@ -99,9 +99,9 @@ async def test_a_leader_that_does_not_go_on_in_its_epoch_after_a_restart_is_give
     term.controller.begin({2: leader} | others, {"t": topic}, {TP: state})
     batch = StateBatch({TP: PartitionStateMessage("t", 0, 1, 2, 5, (2, 3), 8, (2, 3))})
     term.on_answer(leader, batch, answered(FencedLeaderEpochError.code), 0)
-    assert not term.controller.election_in_progress(TP), "who knows better than ZooKeeper is not talked over"
+    assert not term.controller.undecided(TP), "who knows better than ZooKeeper is not talked over"
     term.on_answer(leader, batch, answered(NotLeaderOrFollowerError.code), 0)
-    assert term.controller.election_in_progress(TP)
+    assert term.controller.undecided(TP)
     assert not term.is_led(TP)
     term.end("the test is over")
 
@@ -123,4 +123,4 @@ async def test_a_controller_reigns_in_an_epoch_above_all_that_its_broker_knows_w
         known.append(epoch)
         await elector.stop()
     said = [record.getMessage() for record in caplog.records if record.levelname == "ERROR"]
-    assert said == ["ZooKeeper had controller epoch 0, known is 7: its data is that of an earlier time"]
+    assert said == ["ZooKeeper has controller epoch 0, but this broker knows epoch 7: ZooKeeper's data is older"]

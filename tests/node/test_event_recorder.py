@@ -15,7 +15,7 @@ from cluster.state import PartitionState, VersionedState
 from cluster.zookeeper.in_memory import MemoryZooKeeper
 from node.events.history_file import LONGEST_WAIT_S, EventRecorder, HistoryFile, Tracebacks
 from node.events.recorder import NO_EVENTS, Events
-from node.zookeeper_session import Session
+from node.zookeeper_session import ZooKeeperSession
 from tests.node.client_requests import TP
 from tests.node.memory_cluster import MemoryCluster
 from tests.virtual_time import VirtualClock, on_virtual_time, until
@@ -129,7 +129,7 @@ async def test_what_the_controller_says_is_told_with_its_epoch_and_what_a_dead_o
         acted = [each for each in told(cluster, 1, broker_events.Processed) if each.api == "LEADER_AND_ISR"]
         assert [(each.epoch, each.known) for each in acted] == [(7, -1)]
         assert [(each.api, each.why) for each in told(cluster, 1, broker_events.Reject)] == [
-            ("LEADER_AND_ISR", "controller epoch 6 is older than 7")
+            ("LEADER_AND_ISR", "controller epoch 6, 7 is known")
         ]
 
 
@@ -157,7 +157,7 @@ class NoGuard:
 async def test_what_becomes_of_the_session_is_told() -> None:
     zookeeper = MemoryZooKeeper(clock := VirtualClock(), session_timeout_ms=300)
     store, kept = zookeeper.connect(), list[BrokerEvent]()
-    session = Session(store, clock, NoGuard(), events=EventRecorder(kept.append, lambda: 5))
+    session = ZooKeeperSession(store, clock, NoGuard(), events=EventRecorder(kept.append, lambda: 5))
     await session.start()
     zookeeper.expire(store.session_id)
     await until(lambda: broker_events.Session(5, "expired") in kept)
@@ -216,7 +216,7 @@ def test_a_disk_that_refuses_ends_the_history_and_not_the_broker(caplog: pytest.
     for _ in range(2):
         file.keep(broker_events.HighWatermark(2, TP, 0, 1))
     assert [record.message for record in caplog.records] == [
-        "the history ends here: [Errno 28] No space left on device"
+        "the history file cannot be written, so that the history ends here: [Errno 28] No space left on device"
     ]
     file.close()
 

@@ -51,12 +51,12 @@ def measures_of(cluster: MemoryCluster, broker_id: int, *, leads: bool = False) 
         identity=identity_in(cluster, broker_id),
         metadata=node.metadata,
         replicas=node.replicas,
-        waiting=node.purgatories,
+        waiting=node.waiting,
         groups=node.groups,
         session=SimpleNamespace(cut_off=False, silence_ms=1500),
-        lease=SimpleNamespace(is_controller=leads),
+        elector=SimpleNamespace(is_controller=leads),
         disks=EMPTY_DISKS,
-        doors={},
+        request_times={},
         why_not_ready=lambda: None,
     )
 
@@ -74,19 +74,19 @@ async def series(of: Metrics) -> dict[str, float]:
 @on_virtual_time
 async def test_a_broker_is_ready_when_it_is_registered_and_serves_what_the_controller_gave_it() -> None:
     async with MemoryCluster() as cluster:
-        assert readiness(cluster, 2) == "the controller has not told this broker of its partitions yet"
+        assert readiness(cluster, 2) == "the controller has not sent this broker its partitions yet"
         await cluster.elect(1, tell=[1, 3])
-        assert readiness(cluster, 3) == "the controller has not told this broker of its partitions yet", "not of all"
+        assert readiness(cluster, 3) == "the controller has not sent this broker its partitions yet", "not of all"
         await inform(cluster, 2)
         assert readiness(cluster, 2) == "not serving yet: t-0"
         await cluster.tell([2])
         assert readiness(cluster, 2) is None
         assert readiness(cluster, 2, Identity("c", 2)) == "not registered with ZooKeeper"
         assert readiness(cluster, 2, Identity("c", 2, 999)) == (
-            "the controller has not told this broker of its partitions yet"
+            "the controller has not sent this broker its partitions yet"
         )
         cluster.nodes[2].cut_off = True
-        assert readiness(cluster, 2) == "ZooKeeper has not been heard of for a session timeout"
+        assert readiness(cluster, 2) == "ZooKeeper has confirmed no request for a session timeout"
 
 
 @on_virtual_time
@@ -175,7 +175,7 @@ async def test_a_produce_that_waits_in_vain_is_told_of() -> None:
         await cluster.elect(1)
         cluster.cut(1, 2, 3)
         node = cluster.nodes[1]
-        node.replicas.purgatories.produces._now_ns = lambda: round(node.replicas.clock.monotonic_ms() * 1e6)
+        node.replicas.waiting.produces._now_ns = lambda: round(node.replicas.clock.monotonic_ms() * 1e6)
         await node.ask(produce_request(b"a", timeout_ms=300))
         told = await series(measures_of(cluster, 1))
         assert told['tidelog_purgatory_expired_total{purgatory="produce"}'] == 1
@@ -196,7 +196,7 @@ async def test_partitions_without_a_leader_are_counted_once_by_the_controller() 
 
 @on_virtual_time
 async def test_very_many_partitions_are_told_in_sums(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(replica_metrics, "MOST_TOLD_APART", 1)
+    monkeypatch.setattr(replica_metrics, "MAX_SINGLE_REPLICAS", 1)
     async with MemoryCluster() as cluster:
         for partition in range(3):
             await cluster.elect(1, tp=TopicPartition("t", partition))
@@ -226,7 +226,7 @@ async def test_requests_are_told_by_door_and_api() -> None:
     times.refused_with(MessageTooLargeError.code)
     async with MemoryCluster() as cluster:
         of = measures_of(cluster, 1)
-        of.doors = {"clients": times}
+        of.request_times = {"clients": times}
         told = await series(of)
     assert told['tidelog_request_seconds_bucket{api="PRODUCE",door="clients",le="0.00025"}'] == 0
     assert told['tidelog_request_seconds_bucket{api="PRODUCE",door="clients",le="0.0005"}'] == 1

@@ -119,7 +119,7 @@ async def test_there_are_only_so_many_answers_at_a_time() -> None:
         held = [await connect(port) for _ in range(2)]
         for _, writer in held:
             writer.write(b"GET /large HTTP/1.1\r\n\r\n")
-        await until(lambda: len(port._open) == 2 and not port._unasked)
+        await until(lambda: len(port._open) == 2 and not port._without_request)
         assert await exchange(port, b"GET /one HTTP/1.1\r\n\r\n") == b""
         for _, writer in held:
             writer.transport.abort()

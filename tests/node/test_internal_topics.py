@@ -184,7 +184,7 @@ def planned(
         replication_factor=1,
         defaults=DEFAULTS,
         internal=RULES,
-        source=random.Random(0),
+        rng=random.Random(0),
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from cluster.state import BrokerRegistration
-from node.net.listeners import ListenerEndpoint, plan_doors, require_own_addresses
+from node.net.listeners import ListenerEndpoint, parse_listeners, require_own_addresses
 from tidelog.errors import ConfigError
 from tidelog.model import Endpoint
 from tidelog.protocol.listeners import BROKERS, CLIENTS
@@ -15,7 +15,7 @@ TOLD = ("TIDELOG://broker-1:9600", "TIDELOG_HOST://127.0.0.1:9611", "REPLICATION
 
 
 def test_each_door_is_bound_at_one_address_and_found_at_another() -> None:
-    assert plan_doors(INSIDE, TOLD) == (
+    assert parse_listeners(INSIDE, TOLD) == (
         ListenerEndpoint("TIDELOG", Endpoint("0.0.0.0", 9600), Endpoint("broker-1", 9600)),
         ListenerEndpoint("TIDELOG_HOST", Endpoint("0.0.0.0", 9611), Endpoint("127.0.0.1", 9611)),
         ListenerEndpoint("REPLICATION", Endpoint("0.0.0.0", 9601), Endpoint("broker-1", 9601)),
@@ -23,7 +23,7 @@ def test_each_door_is_bound_at_one_address_and_found_at_another() -> None:
 
 
 def test_what_is_not_advertised_is_found_where_it_is_bound() -> None:
-    clients, brokers = plan_doors(("TIDELOG://10.0.0.7:9600", "REPLICATION://[::1]:9601"), ())
+    clients, brokers = parse_listeners(("TIDELOG://10.0.0.7:9600", "REPLICATION://[::1]:9601"), ())
     assert (clients.advertised, brokers.advertised) == (clients.bind, brokers.bind)
     assert (clients.between_brokers, brokers.between_brokers) == (False, True)
 
@@ -33,7 +33,7 @@ def test_what_is_not_advertised_is_found_where_it_is_bound() -> None:
     [("127.0.0.1", False), ("127.3.2.1", False), ("[::1]", False), ("10.0.0.7", True), ("[2001:db8::1]", True)],
 )
 def test_only_loopback_is_out_of_reach_of_other_machines(address: str, beyond: bool) -> None:
-    clients, _ = plan_doors((f"TIDELOG://{address}:9600", "REPLICATION://127.0.0.1:9601"), ())
+    clients, _ = parse_listeners((f"TIDELOG://{address}:9600", "REPLICATION://127.0.0.1:9601"), ())
     assert clients.beyond_this_machine is beyond
 
 
@@ -42,12 +42,12 @@ def test_only_loopback_is_out_of_reach_of_other_machines(address: str, beyond: b
     [
         (INSIDE[:2], TOLD[:2], "listeners must have REPLICATION://address:port"),
         (INSIDE[1:], TOLD[1:], "listeners must have TIDELOG://address:port"),
-        (INSIDE, TOLD[1:], "advertised_listeners must say where others find TIDELOG://0.0.0.0:9600"),
-        (INSIDE, INSIDE, "advertised_listeners must say where others find TIDELOG://0.0.0.0:9600"),
-        (("TIDELOG://[::0]:1", INSIDE[2]), TOLD[2:], "must say where others find TIDELOG://[::0]:1"),
+        (INSIDE, TOLD[1:], "advertised_listeners must have an address for TIDELOG://0.0.0.0:9600"),
+        (INSIDE, INSIDE, "advertised_listeners must have an address for TIDELOG://0.0.0.0:9600"),
+        (("TIDELOG://[::0]:1", INSIDE[2]), TOLD[2:], "must have an address for TIDELOG://[::0]:1"),
         (INSIDE[::2], TOLD, "advertised_listeners: TIDELOG_HOST is not among the listeners"),
-        ((*INSIDE, INSIDE[0]), TOLD, "listeners: TIDELOG stands there twice"),
-        ((*INSIDE, "TIDELOG_B://0.0.0.0:9600"), TOLD, "listeners: two have the same address"),
+        ((*INSIDE, INSIDE[0]), TOLD, "listeners: TIDELOG is listed twice"),
+        ((*INSIDE, "TIDELOG_B://0.0.0.0:9600"), TOLD, "listeners: two listeners have the same address"),
         (("TIDELOG://localhost:1", INSIDE[2]), TOLD[::2], "TIDELOG must be bound to an IP address, not 'localhost'"),
         (("KAFKA://127.0.0.1:1", *INSIDE), TOLD, "'KAFKA' names no listener"),
         (("127.0.0.1:1", *INSIDE), TOLD, "'127.0.0.1:1' is not NAME://host:port"),
@@ -58,15 +58,15 @@ def test_what_nobody_could_find_is_refused(
     listeners: tuple[str, ...], advertised: tuple[str, ...], complaint: str
 ) -> None:
     with pytest.raises(ConfigError) as raised:
-        plan_doors(listeners, advertised)
+        parse_listeners(listeners, advertised)
     assert complaint in str(raised.value)
 
 
 def test_no_two_brokers_are_found_at_one_address() -> None:
-    doors = plan_doors(INSIDE, TOLD)
+    doors = parse_listeners(INSIDE, TOLD)
     ours = {listener.name: listener.advertised for listener in doors}
     elsewhere = {CLIENTS: Endpoint("broker-2", 9600), BROKERS: Endpoint("broker-2", 9601)}
     copied = elsewhere | {BROKERS: Endpoint("broker-1", 9601)}
     require_own_addresses(1, doors, [BrokerRegistration(1, ours), BrokerRegistration(2, elsewhere)])
-    with pytest.raises(ConfigError, match="REPLICATION://broker-1:9601 is where broker 2 is found"):
+    with pytest.raises(ConfigError, match="broker 2 already has the address of REPLICATION://broker-1:9601"):
         require_own_addresses(1, doors, [BrokerRegistration(2, copied)])

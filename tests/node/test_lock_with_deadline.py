@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from node.runtime.lock_with_deadline import turn
+from node.runtime.lock_with_deadline import lock_until
 from tests.virtual_time import VirtualClock, on_virtual_time
 from tidelog.errors import RequestTimedOutError
 
@@ -16,7 +16,7 @@ async def test_one_at_a_time_in_the_order_of_coming() -> None:
     lock, clock, told = asyncio.Lock(), VirtualClock(), []
 
     async def work(name: str) -> None:
-        async with turn(lock, clock, -1):
+        async with lock_until(lock, clock, -1):
             told.append(f"{name} begins")
             await asyncio.sleep(100)
             told.append(f"{name} ends")
@@ -32,7 +32,7 @@ async def test_at_its_deadline_a_request_leaves_the_queue_and_the_next_has_its_t
     deadline_ms = clock.monotonic_ms() + 500
     patient = asyncio.ensure_future(_pass(lock, clock))
     with pytest.raises(RequestTimedOutError):
-        async with turn(lock, clock, deadline_ms):
+        async with lock_until(lock, clock, deadline_ms):
             raise AssertionError("it had no turn")
     assert clock.monotonic_ms() - deadline_ms in range(3)
     lock.release()
@@ -43,11 +43,11 @@ async def test_at_its_deadline_a_request_leaves_the_queue_and_the_next_has_its_t
 @on_virtual_time
 async def test_time_that_runs_out_during_the_turn_does_not_end_it() -> None:
     lock, clock = asyncio.Lock(), VirtualClock()
-    async with turn(lock, clock, clock.monotonic_ms() + 500):
+    async with lock_until(lock, clock, clock.monotonic_ms() + 500):
         await asyncio.sleep(1)
     assert not lock.locked()
 
 
 async def _pass(lock: asyncio.Lock, clock: VirtualClock) -> None:
-    async with turn(lock, clock, -1):
+    async with lock_until(lock, clock, -1):
         pass

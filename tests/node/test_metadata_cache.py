@@ -62,7 +62,7 @@ def test_who_asks_for_all_topics_is_not_told_of_some_by_a_broker_that_has_just_s
     state = PartitionStateMessage("t", 0, 1, 1, 0, (1,), 0, (1,))
     for told in (UpdateMetadataRequest(1, 1, (), (), ()), UpdateMetadataRequest(1, 1, (), (state,), ())):
         cache.update(told)
-        with pytest.raises(BrokerNotAvailableError, match="has not been told of all topics"):
+        with pytest.raises(BrokerNotAvailableError, match="has not received the names of all topics"):
             cache.describe(None)
     assert [topic.name for topic in cache.describe(("t",)).topics] == ["t"]
     cache.update(UpdateMetadataRequest(1, 1, (), (), (), (), {"t": "id"}))
@@ -109,7 +109,7 @@ def test_a_topic_with_more_partitions_than_there_can_be_is_not_taken_over(count:
     """To name them all would take as much memory, whoever asks."""
     cache = MetadataCache("c")
     topics = (TopicInfo("t", "id", {}, 1), TopicInfo("u", "id-2", {}, count))
-    with pytest.raises(InvalidRequestError, match=r"u has .* partitions"):
+    with pytest.raises(InvalidRequestError, match=r"partitions: must be "):
         cache.update(UpdateMetadataRequest(1, 1, (), (), topics, (), {"t": "id", "u": "id-2"}))
     assert cache.topic("t") is None and not cache.informed
 

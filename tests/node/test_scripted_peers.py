@@ -340,4 +340,4 @@ async def test_a_version_that_the_broker_does_not_speak_is_refused_with_both_nam
             assert await asyncio.to_thread(raw.poll, 5000)
             refused = decode_response([memoryview(frame) for frame in raw.recv_multipart()])[0]
     assert refused.error_code == UnsupportedVersionError.code
-    assert refused.error_message == "METADATA: this broker speaks versions 0 to 0, the request is of version 9"
+    assert refused.error_message == "METADATA: this broker supports versions 0 to 0, but the request has version 9"

@@ -137,7 +137,7 @@ async def test_an_answer_that_no_peer_would_take_is_told_as_a_failure() -> None:
         return MetadataResponse("c" * 40_000, 1, (), ())
 
     async with serving(handle) as server, connected(server) as connection:
-        with pytest.raises(UnknownServerError, match="its log says why"):
+        with pytest.raises(UnknownServerError, match="see its log for the reason"):
             await connection.call(MetadataRequest(("t",)), timeout_ms=5000)
         with pytest.raises(UnknownServerError, match=r"x{1000}"):
             await connection.call(MetadataRequest(None), timeout_ms=5000)
@@ -377,8 +377,14 @@ async def test_a_malformed_body_gets_its_error_code(header: RequestHeader, body:
     [
         (GOOD, [Processed(5, "METADATA", 0, -1, 42)]),
         (GOOD._replace(addressee_epoch=42), [Processed(5, "METADATA", 0, 42, 42)]),
-        (GOOD._replace(addressee_epoch=41), [Reject(5, "METADATA", "broker 7 has epoch 42 now")]),
-        (GOOD._replace(cluster_id="another"), [Reject(5, "METADATA", "this is cluster c, not another")]),
+        (
+            GOOD._replace(addressee_epoch=41),
+            [Reject(5, "METADATA", "broker 7 now has broker epoch 42, but the request is for 41")],
+        ),
+        (
+            GOOD._replace(cluster_id="another"),
+            [Reject(5, "METADATA", "this broker is in cluster c, but the request is for cluster another")],
+        ),
         (GOOD._replace(deadline_ms=0), [Reject(5, "METADATA", LATE)]),
         (GOOD._replace(api_key=999, deadline_ms=0), [Reject(5, "999", LATE)]),
     ],

@@ -16,7 +16,10 @@ def test_a_short_file_gets_the_defaults(tmp_path: Path) -> None:
     (tmp_path / "b.toml").write_text(GOOD + "num_partitions = 7\n")
     settings = BrokerSettings.load(tmp_path / "b.toml")
     assert (settings.broker_id, settings.num_partitions, settings.log_level) == (1, 7, "INFO")
-    assert [str(door) for door in settings.doors] == ["TIDELOG://127.0.0.1:9600", "REPLICATION://127.0.0.1:9601"]
+    assert [str(door) for door in settings.listener_endpoints] == [
+        "TIDELOG://127.0.0.1:9600",
+        "REPLICATION://127.0.0.1:9601",
+    ]
     assert settings.zookeeper_session_timeout_ms == 6000
 
 
@@ -61,11 +64,11 @@ def test_topics_take_their_defaults_from_the_brokers_settings(tmp_path: Path) ->
         (GOOD + "num_partitions = true\n", "num_partitions must be a whole number"),
         (GOOD + "listeners = 'TIDELOG://127.0.0.1:1'\n", "listeners must have REPLICATION://"),
         (GOOD + "log_cleaner_enable = 1\n", "log_cleaner_enable must be true or false"),
-        (GOOD.replace('"d"', '""'), "log_dirs must name directories"),
-        (GOOD.replace('"d"', "[1]"), "log_dirs must hold texts that are not empty"),
-        (GOOD.replace('"d"', '["d", "\\u0000"]'), "log_dirs must not hold the character 0"),
-        (GOOD + 'log_file = "\\u0000"\n', "log_file must not hold the character 0"),
-        (GOOD.replace('"d"', "3"), "log_dirs must be a list of strings, or one with commas"),
+        (GOOD.replace('"d"', '""'), "log_dirs must name at least one directory"),
+        (GOOD.replace('"d"', "[1]"), "log_dirs must be a list of strings that are not empty"),
+        (GOOD.replace('"d"', '["d", "\\u0000"]'), "log_dirs must not contain the character NUL (0)"),
+        (GOOD + 'log_file = "\\u0000"\n', "log_file must not contain the character NUL (0)"),
+        (GOOD.replace('"d"', "3"), "log_dirs must be a list of strings, or one string with commas"),
         (GOOD + "log_retention_hours = 'soon'\n", "log_retention_hours=soon"),
         (
             GOOD + "log_cleaner_min_compaction_lag_ms = 2\nlog_cleaner_max_compaction_lag_ms = 1\n",
@@ -74,7 +77,7 @@ def test_topics_take_their_defaults_from_the_brokers_settings(tmp_path: Path) ->
         (GOOD + "topic_defaults = 3\n", "no such setting: topic_defaults"),
         (GOOD + 'log_level = "LOUD"\n', "log_level must be"),
         (GOOD.replace("h:1,", "h,"), "zookeeper: 'h' is not host:port"),
-        (GOOD.replace("2/root", "2/a/../b"), "zookeeper: the path /a/../b must not hold . or .."),
+        (GOOD.replace("2/root", "2/a/../b"), "zookeeper: the path /a/../b must not contain . or .."),
         ("broker_id = \n", "is not TOML"),
     ],
 )
@@ -96,9 +99,9 @@ def test_settings_may_be_spread_over_files_that_each_say_something_else(tmp_path
     common.write_text('zookeeper = "h:1"\nlog_dirs = "d"\nnum_partitions = 6\n')
     own.write_text('broker_id = 1\nlisteners = "TIDELOG://127.0.0.1:1, REPLICATION://127.0.0.1:2"\n')
     settings = BrokerSettings.load(common, own)
-    assert (settings.broker_id, settings.num_partitions, len(settings.doors)) == (1, 6, 2)
+    assert (settings.broker_id, settings.num_partitions, len(settings.listener_endpoints)) == (1, 6, 2)
     own.write_text("broker_id = 1\nnum_partitions = 6\n")
-    with pytest.raises(ConfigError, match=r"broker-1\.toml:2: num_partitions stands at .*cluster\.toml:3 already"):
+    with pytest.raises(ConfigError, match=r"broker-1\.toml:2: num_partitions is already set at .*cluster\.toml:3"):
         BrokerSettings.load(common, own)
     own.write_text("nun_partitions = 6\n")
     with pytest.raises(ConfigError, match=r"broker-1\.toml:1: no such setting: nun_partitions .*num_partitions"):

@@ -27,7 +27,7 @@ def test_settings_that_contradict_the_brokers_own_are_refused() -> None:
             replication_factor=1,
             defaults=defaults,
             internal=InternalTopicRules(1, 1024, defaults),
-            source=random.Random(0),
+            rng=random.Random(0),
         )
 
     plan(min_compaction_lag_ms="1000")

@@ -8,7 +8,7 @@ from contextlib import suppress
 from cluster.zookeeper.in_memory import MemoryStore, MemoryZooKeeper, NetworkConditions
 from cluster.zookeeper.store import OutcomeUnknownError
 from node.runtime.watchdog import Watchdog
-from node.zookeeper_session import Session
+from node.zookeeper_session import ZooKeeperSession
 from tests.hand_clock import HandClock
 from tests.virtual_time import VirtualClock, on_virtual_time
 
@@ -47,7 +47,7 @@ async def test_a_session_is_cut_off_one_timeout_after_the_last_confirmed_request
     clock = HandClock()
     zookeeper = MemoryZooKeeper(clock, session_timeout_ms=300)
     store = zookeeper.connect()
-    session = Session(store, clock, Watchdog(store.session_timeout_ms, lambda: None))
+    session = ZooKeeperSession(store, clock, Watchdog(store.session_timeout_ms, lambda: None))
     await store.sync("/")
     clock.at_ms += 299
     assert not session.cut_off
@@ -63,7 +63,7 @@ async def test_a_session_is_cut_off_one_timeout_after_the_last_confirmed_request
 @on_virtual_time
 async def test_who_is_beside_a_server_that_has_lost_its_leader_is_cut_off_although_that_server_answers_reads() -> None:
     store = await beside_a_server_that_has_lost_its_leader()
-    session = Session(store, VirtualClock(), Watchdog(TIMEOUT_MS, lambda: None))
+    session = ZooKeeperSession(store, VirtualClock(), Watchdog(TIMEOUT_MS, lambda: None))
     await session.start()
     await asyncio.sleep(TIMEOUT_MS / 1000 - 0.001)
     assert not session.cut_off
@@ -75,7 +75,7 @@ async def test_who_is_beside_a_server_that_has_lost_its_leader_is_cut_off_althou
 @on_virtual_time
 async def test_heartbeats_that_are_not_answered_do_not_pile_up() -> None:
     store = await beside_a_server_that_has_lost_its_leader()
-    session = Session(store, VirtualClock(), Watchdog(TIMEOUT_MS, lambda: None))
+    session = ZooKeeperSession(store, VirtualClock(), Watchdog(TIMEOUT_MS, lambda: None))
     await session.start()
     await asyncio.sleep(10 * TIMEOUT_MS / 1000)
     assert store.most == 1

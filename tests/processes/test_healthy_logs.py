@@ -11,10 +11,10 @@ from tests.processes.harness.command import Shell
 #: Where each broker is found, who controls, and the one topic that brokers create by themselves.
 WORTH_READING = re.compile(
     r" INFO ("
-    r"node\.broker: broker \d is watched at http://\S+"
+    r"node\.broker: broker \d serves health and metrics at http://\S+"
     r"|node\.broker: broker \d serves \S+, \S+, epoch \d+"
-    r"|node\.reign: broker \d is the controller, epoch 1"
-    r"|node\.coordinator\.topic: made __consumer_offsets with 50 partitions"
+    r"|node\.controller\.controller_term: broker \d is the controller, epoch 1"
+    r"|node\.groups\.offsets_topic: created __consumer_offsets with 50 partitions"
     r")$"
 )
 

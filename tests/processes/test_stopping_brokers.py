@@ -30,7 +30,9 @@ def test_a_broker_that_is_asked_to_stop_hands_its_leaderships_over_first(cluster
         under.workload.wait_acknowledged(300)
         assert under.workload.longest_gap_s(tps, since=stopped_at) < LONGEST_HANDOVER_S
         assert all(cluster.znode(tp).state.leader != leaving for tp in tps)
-        assert cluster.said(leaving, "handed over, 0 partitions remain"), "it left without waiting for the new leaders"
+        assert cluster.said(leaving, "controlled shutdown: leadership moved, 0 partitions remain"), (
+            "it left without waiting for the new leaders"
+        )
         assert (cluster.local.broker_dir(leaving) / MARKER).exists()
         cluster.restart(leaving)
 
@@ -47,7 +49,10 @@ def test_a_broker_that_is_asked_to_stop_while_the_controller_hangs_stops_in_boun
             stopped_at = time.monotonic()
             cluster.terminate(leaving)
             assert time.monotonic() - stopped_at < LATEST_END_S
-            require_bite("it was handed over", not cluster.said(leaving, "handed over, 0 partitions remain"))
+            require_bite(
+                "it was handed over",
+                not cluster.said(leaving, "controlled shutdown: leadership moved, 0 partitions remain"),
+            )
             assert (cluster.local.broker_dir(leaving) / MARKER).exists()
         cluster.restart(leaving)
 
@@ -65,7 +70,10 @@ def test_a_broker_that_is_asked_to_stop_without_zookeeper_stops_in_bounded_time(
             stopped_at = time.monotonic()
             cluster.terminate(leaving)
             assert time.monotonic() - stopped_at < LATEST_END_S
-            require_bite("it was handed over", not cluster.said(leaving, "handed over, 0 partitions remain"))
+            require_bite(
+                "it was handed over",
+                not cluster.said(leaving, "controlled shutdown: leadership moved, 0 partitions remain"),
+            )
             assert (cluster.local.broker_dir(leaving) / MARKER).exists()
             zookeeper.start()
             cluster.restart(leaving)

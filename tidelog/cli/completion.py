@@ -1,4 +1,4 @@
-"""`tidelog completion`: prints the script by which a shell completes the commands."""
+"""`tidelog completion`: what a shell needs to complete our commands."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ class BrokerDescription:
 
     async def describe(self, request: DescribeBrokerRequest) -> DescribeBrokerResponse:
         """Asks the file systems too, on a thread."""
-        measures = self._observation.measures
+        measures = self._observation.metrics
         if measures is None:
             raise BrokerNotAvailableError(self._observation.stage)
         failures = {str(path): str(error) for path, error in measures.disks.failures.items()}

@@ -1,4 +1,4 @@
-"""Assign each followed partition to the fetcher of its leader (the counterpart of Kafka's ReplicaFetcherManager)."""
+"""Following: one conversation with each broker that leads something we replicate."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from tidelog.protocol.control_messages import BrokerInfo
 
 
 class ReplicaFetchers:
-    """The fetchers of one broker, one for each leader.
+    """All conversations of one broker.
 
-    on_storage_error   called when an append or a truncation fails on the disk; set it before the first `follow`
+    on_storage_error   told when an append or a truncation fails on the disk; to be set before anything is followed
     """
 
     def __init__(
@@ -34,62 +34,62 @@ class ReplicaFetchers:
         self._clock = clock
         self.loop_budget = loop_budget or LoopBudget()
         self._brokers: Mapping[int, BrokerInfo] = {}
-        self._fetchers: dict[int, ReplicaFetcher] = {}
+        self._conversations: dict[int, ReplicaFetcher] = {}
         self._leaders: dict[TopicPartition, int] = {}
 
     def follow(self, replica: Replica) -> None:
-        """Fetch this replica from its partition's leader, in the partition's leader epoch."""
+        """Fetch this replica from the leader that its partition names, in its leader epoch."""
         tp, leader = replica.topic_partition, replica.partition.leader
         if self._leaders.get(tp) != leader:
             self.drop(tp)
-        fetcher = self._fetchers.get(leader)
-        if fetcher is None:
-            fetcher = self._fetchers[leader] = ReplicaFetcher(
+        conversation = self._conversations.get(leader)
+        if conversation is None:
+            conversation = self._conversations[leader] = ReplicaFetcher(
                 leader, self._settings, self._opener, self._clock, self.loop_budget, self.on_storage_error
             )
-            fetcher.set_broker(self._brokers.get(leader))
+            conversation.set_broker(self._brokers.get(leader))
         self._leaders[tp] = leader
-        fetcher.put(PartitionFetchState(replica))
+        conversation.put(PartitionFetchState(replica))
 
     def drop(self, tp: TopicPartition) -> None:
-        """Stop fetching the partition. An answer that arrives later is not applied."""
+        """Fetch it no more; an answer that is on its way will not be applied."""
         leader = self._leaders.pop(tp, None)
         if leader is None:
             return
-        fetcher = self._fetchers[leader]
-        fetcher.remove(tp)
-        if not fetcher.partitions:
-            fetcher.close()
-            del self._fetchers[leader]
+        conversation = self._conversations[leader]
+        conversation.remove(tp)
+        if not conversation.partitions:
+            conversation.close()
+            del self._conversations[leader]
 
-    def flushed(self, tp: TopicPartition) -> None:
-        """Continue to fetch the partition after a flush of its log."""
+    def synced(self, tp: TopicPartition) -> None:
+        """More of its log is on the disk: it may be fetched on."""
         leader = self._leaders.get(tp)
         if leader is not None:
-            self._fetchers[leader].flushed(tp)
+            self._conversations[leader].synced(tp)
 
     def log_start_rose(self, tp: TopicPartition) -> None:
-        """Report the partition's new log start offset to its leader with the next fetch."""
+        """Its log begins later, by retention: its leader is to know."""
         leader = self._leaders.get(tp)
         if leader is not None:
-            self._fetchers[leader].log_start_rose(tp)
+            self._conversations[leader].log_start_rose(tp)
 
     def brokers_changed(self, brokers: Mapping[int, BrokerInfo]) -> None:
-        """Take over the live brokers and their addresses."""
+        """Other brokers are live, or live elsewhere."""
         self._brokers = brokers
-        for leader, fetcher in self._fetchers.items():
-            fetcher.set_broker(brokers.get(leader))
+        for leader, conversation in self._conversations.items():
+            conversation.set_broker(brokers.get(leader))
 
     def reconnect(self) -> None:
-        """Reconnect to all leaders, because a connection carries this broker's registration."""
-        for fetcher in self._fetchers.values():
-            fetcher.reconnect()
+        """This broker has a new registration, under which it must introduce itself anew."""
+        for conversation in self._conversations.values():
+            conversation.reconnect()
 
     async def close(self) -> None:
-        """Stop all fetch loops and wait for their end."""
-        fetchers = list(self._fetchers.values())
-        self._fetchers.clear()
+        """Stop all fetching."""
+        conversations = list(self._conversations.values())
+        self._conversations.clear()
         self._leaders.clear()
-        for fetcher in fetchers:
-            fetcher.close()
-        await asyncio.gather(*(fetcher.task for fetcher in fetchers), return_exceptions=True)
+        for conversation in conversations:
+            conversation.close()
+        await asyncio.gather(*(conversation.task for conversation in conversations), return_exceptions=True)

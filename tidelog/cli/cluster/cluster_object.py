@@ -1,4 +1,4 @@
-"""Describes a local cluster as one JSON object, which is the same in all commands."""
+"""A local cluster as one JSON object, the same for each command that tells of it."""
 
 from __future__ import annotations
 
@@ -10,10 +10,9 @@ from tidelog.local.state import BrokerState, ClusterState
 
 
 def as_object(cluster: LocalCluster, state: ClusterState, not_ready: Mapping[int, str]) -> dict[str, Any]:
-    """Return the JSON object of the cluster. `not_ready` has the reason of each running broker that is not ready.
+    """`not_ready` has the reason of each running broker that is not; one that does not run has `ready` null.
 
-    A broker that does not run has `ready` null. `condition` shows whether a process is suspended, and is null for a
-    process that was stopped.
+    The `condition` of a process shows whether it is suspended; the condition of a process that was stopped is null.
     """
     return {
         "bootstrap_servers": state.bootstrap_servers,

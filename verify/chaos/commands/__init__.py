@@ -1,1 +1,1 @@
-"""Implement the command `tidelog chaos`."""
+"""`tidelog chaos`."""

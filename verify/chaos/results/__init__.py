@@ -1,1 +1,1 @@
-"""Collect what a chaos run recorded, and check it."""
+"""Collects what a chaos run recorded, and judges it."""

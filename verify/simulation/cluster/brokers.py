@@ -102,14 +102,14 @@ class SimulatedBroker:
         zookeeper: MemoryZooKeeper,
         there: Process,
         disk: SimulatedDisk,
-        dice: Random,
+        rng: Random,
         keep: Callable[[int, BrokerEvent], object],
         on_event: Callable[..., object],
     ) -> None:
         self.settings = settings
         self.broker_id = settings.broker_id
         self.disk = disk
-        self.machine = network.machine(settings.doors[0].bind.host)
+        self.machine = network.machine(settings.listener_endpoints[0].bind.host)
         self.failure: Exception | None = None
         self.broker: Broker | None = None
         self._network = network
@@ -128,8 +128,8 @@ class SimulatedBroker:
         self._way.on_write = lambda write: self.on_write(write)
         self._started = False
         # --- the world of its process (`node.environment.BrokerEnvironment`)
-        self.dice = dice
-        self._clock = MachineClock(self._timeline, dice.randrange(1_000, 10_000_000))
+        self.rng = rng
+        self._clock = MachineClock(self._timeline, rng.randrange(1_000, 10_000_000))
         self._boot = 0
 
     def __repr__(self) -> str:
@@ -183,7 +183,7 @@ class SimulatedBroker:
         """
         if not self.serves or self.broker is None:
             return None
-        waiting = self.broker.replicas.purgatories
+        waiting = self.broker.replicas.waiting
         lines = self._network.connections_of(self.machine)
         return Resources(
             self._timeline.now_ns,
@@ -206,7 +206,7 @@ class SimulatedBroker:
         self.failure = None
         name = f"broker-{self.broker_id}.{self.lives}"
         self.machine.process = process = Process(
-            self._timeline, name, self.dice, lambda text: self._on_event("failure", self.broker_id, text)
+            self._timeline, name, self.rng, lambda text: self._on_event("failure", self.broker_id, text)
         )
         self._files = self.disk.mount()
         self.disk.spend = process.spend

@@ -1,0 +1,102 @@
+"""Commands that end: in time, or when somebody presses Ctrl-C, and with them all that they started."""
+
+from __future__ import annotations
+
+import os
+import resource
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+from watching.last_line import last_line
+
+#: How often it is asked what a command has said meanwhile.
+_LOOK_S = 0.5
+
+#: Told the last line of what a command has said so far.
+Watch = Callable[[str], object]
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """
+    status   None: it took too long
+    busy_s   of processors, of the command and of what it waited for; where it took too long, of the clock
+    """
+
+    status: int | None
+    stdout: str
+    stderr: str
+    seconds: float
+    busy_s: float
+
+
+def run_python(
+    tree: Path,
+    arguments: Sequence[str],
+    *,
+    longest_s: float,
+    grace_s: float,
+    watch: Watch = lambda line: None,
+    more: dict[str, str] | None = None,
+    now: Callable[[], float] = time.monotonic,
+) -> Ended:
+    """With the modules of `tree`. Whoever is ended gets a Ctrl-C, and `grace_s` to tidy up."""
+    # No compiled files: a patch may change a file within the second, and not its size.
+    paths = os.pathsep.join((str(tree), str(tree / "scripts")))
+    environment = os.environ | {"PYTHONDONTWRITEBYTECODE": "1", "PYTHONPATH": paths} | (more or {})
+    began, busy_s = now(), _busy_s()
+    with tempfile.TemporaryFile() as stdout, tempfile.TemporaryFile() as stderr:
+        process = subprocess.Popen(
+            [sys.executable, *arguments],
+            cwd=tree,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=stdout,
+            stderr=stderr,
+            start_new_session=True,
+            # In the background of a shell Ctrl-C is ignored, which a command would inherit.
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+        )
+        status: int | None = None
+        try:
+            while status is None and now() < began + longest_s:
+                with suppress(subprocess.TimeoutExpired):
+                    status = process.wait(min(_LOOK_S, longest_s))
+                watch(last_line(stdout))
+        finally:
+            _end(process, grace_s)
+        seconds = now() - began
+        # Of whoever was ended nobody has asked what its own processes took.
+        busy_s = seconds if status is None else _busy_s() - busy_s
+        return Ended(status, _all_of(stdout), _all_of(stderr), seconds, busy_s)
+
+
+def _end(process: subprocess.Popen[bytes], grace_s: float) -> None:
+    """It and whatever of its session is left."""
+    try:
+        if process.poll() is None:
+            process.send_signal(signal.SIGINT)
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(grace_s)
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+def _busy_s() -> float:
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+def _all_of(file: IO[bytes]) -> str:
+    file.seek(0)
+    return file.read().decode(errors="replace")

@@ -1,1 +1,0 @@
-"""Benchmarks of clusters: start, failover, leader moves, idle and slow brokers."""

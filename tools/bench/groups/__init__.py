@@ -1,1 +1,0 @@
-"""Benchmarks of look-ups by time, commits and groups."""

@@ -1,1 +1,0 @@
-"""Runs the same measurements against a real Kafka."""

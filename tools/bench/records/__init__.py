@@ -1,1 +1,0 @@
-"""Benchmarks of records: produce, consume, latency and the two commands of `tidelog`."""

@@ -1,1 +1,0 @@
-"""The log lines that the demo feeds: their sources, formats and times."""

@@ -1,1 +1,0 @@
-"""The code that is fuzzed: frames, files, records, groups and settings."""
