@@ -1,4 +1,4 @@
-"""The README's Python, run as it stands there; test_readme_commands.py types its commands."""
+"""The Python examples of README and of the guide, run as they stand; test_readme_commands.py types the commands."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ import pytest
 
 from tests.processes.harness.command import TIDELOG, Shell, a_newcomer
 
-README = (Path(__file__).parent.parent.parent / "README.md").read_text()
+ROOT = Path(__file__).parents[2]
+README, GUIDE = (ROOT / "README.md").read_text(), (ROOT / "docs" / "GUIDE.md").read_text()
 
 
 @pytest.fixture
@@ -29,7 +30,8 @@ def test_python_examples_run_as_typed_after_the_quick_start(shell: Shell) -> Non
     shell.succeed("up", "--detach")
     shell.succeed("topic", "create", "lines", "--partitions", "6")
     shell.succeed("produce", "lines", given=README.encode())
-    sent, all_records, group, spark = map(partial(run_example, shell), python_blocks())
+    first_steps, sent, all_records, group, spark = map(partial(run_example, shell), python_blocks())
+    assert re.search(r"^\d+ \d+ b'value'$", first_steps, re.MULTILINE), first_steps
 
     first, *rows, begins = sent.splitlines()
     place = re.fullmatch(r"RecordMetadata\(topic='lines', partition=(\d+), offset=(\d+), timestamp=(\d+)\)", first)
@@ -38,7 +40,7 @@ def test_python_examples_run_as_typed_after_the_quick_start(shell: Shell) -> Non
     assert rows[-1] == f"{offset} {timestamp} b'value'" and len(rows) > 1
     assert begins == f"{{TopicPartition(topic='lines', partition={partition}): {offset}}}"
 
-    left = len(README.splitlines()) + 1 - int(offset)
+    left = len(README.splitlines()) + 2 - int(offset)
     assert all_records == f"{left} records in 6 partitions\n"
 
     starts = re.findall(r"^lines-\d+ \d+ (before_log_start|empty)$", group, re.MULTILINE)
@@ -50,7 +52,7 @@ def test_python_examples_run_as_typed_after_the_quick_start(shell: Shell) -> Non
 
 
 def run_example(shell: Shell, example: str) -> str:
-    """Run a block of the README as it stands, as a program of its own; return what it printed."""
+    """Run a block as it stands, as a program of its own; return what it printed."""
     ended = subprocess.run(
         [sys.executable, "-c", example],
         cwd=shell.directory,
@@ -64,4 +66,4 @@ def run_example(shell: Shell, example: str) -> str:
 
 
 def python_blocks() -> list[str]:
-    return re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+    return re.findall(r"```python\n(.*?)```", README + GUIDE, re.DOTALL)

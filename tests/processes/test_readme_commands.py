@@ -1,4 +1,4 @@
-"""The README's commands, typed by a newcomer from top to bottom in a directory that holds nothing but the README."""
+"""The commands of README and of the guide, typed from top to bottom in a directory with nothing but the README."""
 
 from __future__ import annotations
 
@@ -14,13 +14,14 @@ import pytest
 
 from tests.processes.harness.command import TIDELOG, Shell, a_newcomer
 
-README = (Path(__file__).parent.parent.parent / "README.md").read_text()
+ROOT = Path(__file__).parents[2]
+README, GUIDE = (ROOT / "README.md").read_text(), (ROOT / "docs" / "GUIDE.md").read_text()
 LINES = README.splitlines()
 
 _TIME = r"20\d\d-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z"
 _TABLE = r"^ *PARTITION +"
 
-#: What each line of the quick start shows to a newcomer, on standard output and then on standard error.
+#: A pattern of the output of each command, standard output first and then standard error.
 SHOWS = {
     "tidelog up --detach": r"^broker 3 +127\.0\.0\.1:\d+ +ready after (.*\n)+bootstrap servers +127\.0\.0\.1:\d+,",
     "tidelog topic create lines --partitions 6": r"^created lines: 6 partitions, 3 replicas of each$",
@@ -28,12 +29,13 @@ SHOWS = {
     "tidelog consume lines": r"^# Tidelog$",
     "tidelog consume lines --from -1h": r"^tidelog: before_log_start: all 6 partitions start with their oldest record",
     "tidelog offsets lines --at 2026-11-21T09:30:00Z": rf"{_TABLE}OFFSET +TIME.*\n +0 +0 +{_TIME} +before_log_start",
+    "tidelog topic describe lines": rf"{_TABLE}LEADER +EPOCH +ISR .*\n +0 +\d +0 +[123,]+ ",
+    "tidelog down": r"^stopped the cluster in /",
     "tidelog consume lines --group billing": r"^# Tidelog$",
     "tidelog group describe billing": r"^billing +Empty (.*\n)+lines +0 +(\d+) +\2 +0 +0",
     "tidelog group reset billing --topic lines --to-time -1h": (
         rf"^lines +0 +(\d+) +0 +-\1 +{_TIME} +every record is younger(.*\n)+nothing is changed yet: "
     ),
-    "tidelog topic describe lines": rf"{_TABLE}LEADER +EPOCH +ISR .*\n +0 +\d +0 +[123,]+ ",
     "tidelog topic describe lines --times": rf"{_TABLE}RECORDS +SIZE .*\n +0 +\d+ .* {_TIME} +{_TIME}$",
     "tidelog topic alter lines --config retention.ms=86400000": r"^lines: retention\.ms=86400000$",
     "tidelog topic alter lines --partitions 12": r"^lines has 12 partitions now$",
@@ -48,7 +50,6 @@ SHOWS = {
     "tidelog logs --follow": r"^==> broker 1 <==\n.* broker 1 serves health and metrics at http://",
     "tidelog doctor": r"^ok +broker 1 +ready at 127\.0\.0\.1:",
     "tidelog explain lines/0": r"^lines/0: broker \d leads in epoch \d+, replicas 2, 3, 1, ",
-    "tidelog down": r"^stopped the cluster in /",
 }
 
 #: Blocks of other commands by their first line, and why they are not typed here.
@@ -57,17 +58,21 @@ ELSEWHERE = {
     "docker compose up": "needs a container engine: scripts/compose-check types them there",
     "tidelog chaos --scenario leader-kill": "takes minutes: tests/processes/test_chaos.py runs a scenario",
     "scripts/simulate": "scripts of a clone: tests/simulation, tests/scripts and tests/fuzz run each with little to do",
-    "tidelog/    records": "the folders",
+    "tidelog/    what users import": "the folders",
     "from datetime": "Python: tests/processes/test_readme.py",
     "from tidelog": "Python: tests/processes/test_readme.py",
     "from pyspark": "Python: tests/processes/test_readme.py",
 }
 
 
-def quick_start() -> list[str]:
-    """The commands, one by one; what `pip install` does, tests/processes/test_wheel.py does with a wheel."""
-    (block,) = re.findall(r"## Quick start\n+```\n(.*?)```", README, re.DOTALL)
-    typed = (re.sub(r"\s{2,}#.*", "", line) for line in block.splitlines())
+def commands() -> list[str]:
+    """Return the commands of the quick start and of the guide, but not `pip install`, which test_wheel.py runs."""
+    blocks = [
+        *re.findall(r"## Quick start\n+```\n(.*?)```", README, re.DOTALL),
+        *re.findall(r"## Commands\n+```\n(.*?)```", GUIDE, re.DOTALL),
+    ]
+    assert len(blocks) == 2
+    typed = (re.sub(r"\s{2,}#.*", "", line) for block in blocks for line in block.splitlines())
     return [part for line in typed if not line.startswith("pip ") for part in re.split(r";\s*", line)]
 
 
@@ -103,18 +108,19 @@ def run(shell: Shell, typed: str) -> tuple[int, str]:
     return process.returncode, begun + output + complaint
 
 
-def test_every_block_of_the_readme_is_typed_here_or_elsewhere() -> None:
-    blocks = [block.strip() for block in re.findall(r"```(?:python)?\n(.*?)```", README, re.DOTALL)]
-    (mine,) = (block for block in blocks if "tidelog up --detach" in block)
+def test_every_block_of_readme_and_guide_is_typed_here_or_elsewhere() -> None:
+    blocks = [block.strip() for block in re.findall(r"```(?:python)?\n(.*?)```", README + GUIDE, re.DOTALL)]
+    mine = [block for block in blocks if "tidelog up --detach" in block]
+    assert len(mine) == 2
     for block in blocks:
-        assert block is mine or block.startswith(tuple(ELSEWHERE)), f"typed nowhere: {block}"
+        assert block in mine or block.startswith(tuple(ELSEWHERE)), f"typed nowhere: {block}"
     for first in ELSEWHERE:
-        assert any(block.startswith(first) for block in blocks), f"not in the README any more: {first}"
-    assert list(SHOWS) == quick_start()
+        assert any(block.startswith(first) for block in blocks), f"not in the documents any more: {first}"
+    assert list(SHOWS) == list(dict.fromkeys(commands()))
 
 
-def test_every_command_of_the_readme_works_as_typed_and_prints_something(shell: Shell) -> None:
-    for typed in quick_start()[:-1]:
+def test_every_command_works_as_typed_and_prints_something(shell: Shell) -> None:
+    for typed in commands()[:-1]:
         status, shown = run(shell, typed)
         assert status == (130 if typed.endswith("--follow") else 0), f"{typed}: {status}\n{shown}"
         assert re.search(SHOWS[typed], shown, re.MULTILINE), f"{typed}:\n{shown}"
@@ -123,18 +129,18 @@ def test_every_command_of_the_readme_works_as_typed_and_prints_something(shell: 
             assert sorted(shown.splitlines()) == sorted(LINES)
 
     copy = "tidelog consume a --format json | tidelog produce b --format json"
-    assert copy in " ".join(LINES)
+    assert copy in " ".join(GUIDE.split())
     run(shell, "tidelog topic create a; tidelog topic create b; echo 1 | tidelog produce a")
     assert run(shell, copy) == (0, "wrote 1 record, 1 B, to 1 partition of b: b/0 offset 0\n")
 
     completion = 'eval "$(tidelog completion bash)"'
-    assert completion in README
+    assert completion in GUIDE
     assert run(shell, f"{completion} && complete -p tidelog")[0] == 0
 
-    assert "`tidelog dump FILE…` shows" in README
+    assert "`tidelog dump FILE…` shows" in GUIDE
     status, shown = run(shell, "tidelog dump --records home/broker-1/lines-0/*.log")
     assert (status, "# Tidelog" in shown or "offset" in shown) == (0, True), shown
 
-    last = quick_start()[-1]
+    last = commands()[-1]
     status, shown = run(shell, last)
     assert status == 0 and re.search(SHOWS[last], shown), shown

@@ -141,9 +141,9 @@ def test_what_there_is_is_told_with_how_long_it_takes(
     assert not (tmp_path / "new").exists()
 
 
-def test_the_readme_says_how_long_it_takes_in_all() -> None:
+def test_guide_says_how_long_prove_takes_in_all() -> None:
     minutes = sum(step.minutes for step in all_steps(Path("/new"), SEED, 2))
-    (told,) = re.findall(r"^scripts/prove .*?(\d+) min", (PROJECT / "README.md").read_text(), re.MULTILINE)
+    (told,) = re.findall(r"^scripts/prove .*?(\d+) min", (PROJECT / "docs" / "GUIDE.md").read_text(), re.MULTILINE)
     assert int(told) == minutes
     assert f"{minutes} min" in listing(all_steps(Path("/new"), SEED, 2))
 

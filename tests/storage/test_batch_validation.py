@@ -320,7 +320,7 @@ def test_a_refusal_of_the_whole_batch_names_no_record() -> None:
 
 
 def test_the_bounds_are_those_that_users_are_told() -> None:
-    docs = Path(__file__).parents[2]
-    told = (docs / "README.md").read_text() + (docs / "docs" / "PROTOCOL.md").read_text()
+    docs = Path(__file__).parents[2] / "docs"
+    told = (docs / "LIMITS.md").read_text() + (docs / "PROTOCOL.md").read_text()
     assert told.count(f"{MAX_RECORDS:,} records") == 2
     assert f"more than {MAX_INSPECTED_BYTES >> 20} MiB (or `max.message.bytes`)" in " ".join(told.split())
