@@ -1,1 +1,4 @@
-"""A cluster of brokers, its clients, disks and network in one process, on virtual time, from a seed."""
+"""The deterministic simulation: brokers, clients, disks and network of a cluster in one process, on virtual time.
+
+Start at `run.py` (one simulation) and `scenario.py` (its faults and clients).
+"""

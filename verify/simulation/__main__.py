@@ -17,33 +17,36 @@ from verify.simulation.shrinking import shrink
 from verify.simulation.summary import Summary
 
 STORIES = Path(__file__).resolve().parents[2] / "tests" / "simulation" / "scenarios"
-#: Where nobody looks at a terminal, so often.
+#: The interval of progress lines if standard output is no terminal.
 _PROGRESS_EVERY_S = 15.0
 _FIRST_PROGRESS_S = 1.0
-#: The status of what ends by Ctrl-C; what was seen until then is told all the same.
+#: The exit status after Ctrl-C. The results until then are printed nevertheless.
 _STOPPED = 130
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(
-        prog="scripts/simulate", description="Whole clusters of brokers on virtual time, with faults from a seed."
+        prog="scripts/simulate",
+        description="Simulate whole clusters on virtual time, with faults and clients derived from a seed.",
     )
-    parser.add_argument("--seeds", type=int, default=0, metavar="N", help="so many of them (100)")
-    parser.add_argument("--seed", type=int, help="this one; the first of --seeds (1)")
-    parser.add_argument("--seconds", type=float, default=60, help="simulated seconds of each (60)")
-    parser.add_argument("--dense", action="store_true", help="more goes wrong, and more of it together")
-    parser.add_argument("--jobs", type=int, default=min(2, os.cpu_count() or 1), help="processes at once (2)")
-    parser.add_argument("--story", type=Path, metavar="FILE", help="tells this one again")
-    parser.add_argument("--trace", action="store_true", help="one line for each event, of one story")
-    parser.add_argument("--shrink", action="store_true", help="makes what fails short, and keeps it as a test")
-    parser.add_argument("--name", help="of the file of what was made short (seed-N)")
-    parser.add_argument("--keep-going", action="store_true", help="does not end at the first failure")
-    parser.add_argument("--json", action="store_true", help="the outcome for programs")
+    parser.add_argument("--seeds", type=int, default=0, metavar="N", help="simulate N seeds (100)")
+    parser.add_argument("--seed", type=int, help="simulate this seed; with --seeds, begin at this seed (1)")
+    parser.add_argument("--seconds", type=float, default=60, help="simulated seconds per seed (60)")
+    parser.add_argument("--dense", action="store_true", help="more faults, and more faults at the same time")
+    parser.add_argument(
+        "--jobs", type=int, default=min(2, os.cpu_count() or 1), help="number of parallel processes (2)"
+    )
+    parser.add_argument("--story", type=Path, metavar="FILE", help="simulate the scenario saved in FILE")
+    parser.add_argument("--trace", action="store_true", help="print one line per event (a single scenario only)")
+    parser.add_argument("--shrink", action="store_true", help="shorten each failing scenario and save it as a test")
+    parser.add_argument("--name", help="name of the file of the shortened scenario (seed-N)")
+    parser.add_argument("--keep-going", action="store_true", help="continue after the first failure")
+    parser.add_argument("--json", action="store_true", help="print the result as JSON")
     arguments = parser.parse_args()
     if arguments.seconds <= 0 or arguments.seeds < 0 or arguments.jobs < 1:
-        parser.error("--seconds, --seeds and --jobs must be above 0")
+        parser.error("--seconds must be above 0, --seeds at least 0 and --jobs at least 1")
     if arguments.name and "/" in arguments.name:
-        parser.error("--name is that of a file, without a directory")
+        parser.error(f"--name {arguments.name}: must be a file name without a directory")
     try:
         if arguments.story:
             stories = [Story.from_json(arguments.story.read_text())]
@@ -54,7 +57,7 @@ def main() -> int:
             stories = [Story.of_seed(seed, arguments.seconds, density) for seed in range(first, first + count)]
     except (OSError, ValueError) as error:
         parser.error(f"{arguments.story}: {error}")
-    except KeyboardInterrupt:  # ten thousand stories are not drawn at once
+    except KeyboardInterrupt:  # generating thousands of scenarios takes a while
         return _STOPPED
     one = len(stories) == 1 and not arguments.seeds
     try:
@@ -75,7 +78,7 @@ def _tell(stories: list[Story], arguments: argparse.Namespace, *, one: bool) -> 
         for outcome in outcomes:
             summary.add(outcome)
             if outcome.wrong:
-                screen.say(f"seed {outcome.story.seed} fails: {outcome.wrong[0]}")
+                screen.say(f"seed {outcome.story.seed} failed: {outcome.wrong[0]}")
             screen.show(summary.progress())
             if outcome.wrong and not arguments.keep_going:
                 break
@@ -91,14 +94,14 @@ def _tell(stories: list[Story], arguments: argparse.Namespace, *, one: bool) -> 
     for line in summary.lines():
         screen.say(line)
     if not summary.failed:
-        screen.say("nothing went wrong")
+        screen.say("no failures")
     if arguments.json:
         print(summary.to_json())
     return _STOPPED if stopped else summary.status
 
 
 class _Screen:
-    """Lines that stay, and one below them that does not, where there is a terminal."""
+    """A printer of permanent lines and, on a terminal, of one progress line below them."""
 
     def __init__(self, *, quiet: bool) -> None:
         self._quiet = quiet
@@ -135,7 +138,7 @@ def _report(outcome: Outcome, screen: _Screen, arguments: argparse.Namespace, *,
         screen.say(f"WRONG {each}")
     seed = f"--seed {outcome.story.seed} --seconds {outcome.story.seconds:g}{' --dense' * arguments.dense}"
     again = f"--story {arguments.story}" if arguments.story else seed
-    screen.say(f"again: scripts/simulate {again} --trace")
+    screen.say(f"to repeat this run: scripts/simulate {again} --trace")
 
 
 def _shrink(outcome: Outcome, screen: _Screen, name: str | None) -> None:
@@ -150,7 +153,7 @@ def _shrink(outcome: Outcome, screen: _Screen, name: str | None) -> None:
     screen.say(str(short.story))
     for each in short.wrong[:5]:
         screen.say(f"WRONG {each}")
-    screen.say(f"kept as {path}")
+    screen.say(f"saved as {path}")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""How often what was drawn has bitten."""
+"""Count how often each fault was drawn and had an effect."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 @dataclass(slots=True)
 class Tally:
-    """Of faults by kind, of whom they hit and of the moments that they waited for, by their names."""
+    """Counts of faults by name: the kind, and for some faults the victim and the event that the fault waits for."""
 
     drawn: Counter[str] = field(default_factory=Counter)
     bitten: Counter[str] = field(default_factory=Counter)
@@ -25,6 +25,6 @@ class Tally:
         self.bitten.update(other.bitten)
 
     def rows(self) -> Iterator[tuple[str, int, int]]:
-        """Each name in its order, with how often it was drawn and has bitten."""
+        """Yield each name in alphabetical order, with how often it was drawn and how often it had an effect."""
         for name in sorted(self.drawn):
             yield name, self.drawn[name], self.bitten[name]

@@ -1,4 +1,4 @@
-"""What can go wrong in a simulated cluster, whom it hits, and when."""
+"""Define the faults of a simulated cluster: their kinds, their victims, and the events that they wait for."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from enum import StrEnum
 
 
 class Kind(StrEnum):
-    """What has a `for_ms` is mended after it."""
+    """The kinds of faults. The nemesis heals a fault that has a `for_ms` after this time."""
 
     KILL = "kill"
     STOP = "stop"
@@ -48,9 +48,10 @@ class Kind(StrEnum):
 
 
 class Moment(StrEnum):
-    """What a broker does with the partition that a story is about, as its journal tells it. A fault may wait for it.
+    """An event of a broker that concerns the scenario's main partition, as its history records it. A fault may wait for
+    it.
 
-    PROPOSES is not the journal's: a leader's new ISR, or a controller's new state, is on its way to ZooKeeper.
+    PROPOSES is not in the history: a leader's new ISR, or a controller's new state, is about to be sent to ZooKeeper.
     """
 
     APPENDS = "appends"
@@ -65,8 +66,8 @@ class Moment(StrEnum):
     CONTROLS = "controls"
 
 
-#: Whom a fault may hit, besides brokers by their ids and "client-N": as it is when the fault comes. `IT` is who has
-#: come to the moment that the fault has waited for.
+#: The roles of victims, besides broker ids and "client-N". A role is resolved when the fault is injected. `IT` is the
+#: broker of the event that the fault waited for.
 LEADER, FOLLOWER, IN_SYNC, CONTROLLER, COORDINATOR, COORDINATORS_FOLLOWER, IT = (
     "leader",
     "follower",
@@ -80,15 +81,15 @@ LEADER, FOLLOWER, IN_SYNC, CONTROLLER, COORDINATOR, COORDINATORS_FOLLOWER, IT = 
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """One thing that goes wrong.
+    """One fault of a scenario.
 
-    at_ms     since the cluster stands
-    whom      brokers by their ids, or by what they are then; "client-N" with the broker that it is cut from
-    for_ms    until it is mended; 0: it needs no mending
-    amount    what the kind says: ms of a clock's jump, of a delay, of a sync; per cent of loss, of a clock's pace, of
-              the bytes that are written; how many replicas
-    upon      not at once, but at the next such moment
-    after_us  so much later than that
+    at_ms     the time since the start of the workload
+    whom      the victims: broker ids or roles; "client-N" together with the broker that the client is cut off from
+    for_ms    the time until the fault is healed; 0: the fault needs no healing
+    amount    a quantity whose meaning depends on the kind: ms of a clock's jump, of a delay or of a sync; percent of
+              loss, of a clock's rate or of the bytes that are written; a number of replicas
+    upon      inject at the next event of this kind, instead of at once
+    after_us  the delay after that event
     """
 
     at_ms: int
@@ -100,10 +101,10 @@ class Fault:
     after_us: int = 0
 
     def __str__(self) -> str:
-        told = f"{self.at_ms / 1000:7.3f} s  {self.kind.value} {' '.join(self.whom)}".rstrip()
-        told += f" by {self.amount}" if self.amount else ""
-        told += f" for {self.for_ms / 1000:g} s" if self.for_ms else ""
+        line = f"{self.at_ms / 1000:7.3f} s  {self.kind.value} {' '.join(self.whom)}".rstrip()
+        line += f" by {self.amount}" if self.amount else ""
+        line += f" for {self.for_ms / 1000:g} s" if self.for_ms else ""
         if self.upon is not None:
-            later = f"{self.after_us / 1000:g} ms after one" if self.after_us else "as soon as one"
-            told += f", {later} {self.upon.value}"
-        return told
+            delay = f"{self.after_us / 1000:g} ms after one" if self.after_us else "as soon as one"
+            line += f", {delay} {self.upon.value}"
+        return line

@@ -1,4 +1,4 @@
-"""One simulation from its story to its verdict."""
+"""Run one simulation from its scenario to its verdict."""
 
 from __future__ import annotations
 
@@ -39,43 +39,47 @@ from verify.simulation.workload import COMPACTED, TOPICS, Workload
 
 T = TypeVar("T")
 
-#: I19 is judged of the end alone, since a story does not say what its faults may cost: all is whole again in time.
+#: The invariants that are checked. I19 is checked only for the final recovery, because a scenario does not state how
+#: much unavailability its faults may cause.
 JUDGED = tuple(f"I{number}" for number in range(1, 24))
-#: After an unclean election nothing is promised of what was acknowledged; logs and their lineage must be right.
-#: A replica goes back to where it agrees with such a leader epoch by epoch, its high watermark too, step by step (I11).
+#: The invariants after an unclean election: acknowledged records may be lost, but logs and their leader epochs must be
+#: right. A replica truncates to where it agrees with the new leader epoch by epoch, and its high watermark follows step
+#: by step (I11).
 LINEAGE = ("I4", "I10", "I12", "I14", "I15", "I16", "I17", "I19", "I20", "I21", "I22")
 _CONFIGS = {DURABLE: {"flush.messages": "1"}, UNCLEAN: {"unclean.leader.election.enable": "true"}, PLAIN: {}}
-#: Of a story whose topics allow it: whether there was one.
+#: The count of scenarios with unclean elections in which one happened.
 _UNCLEAN_ELECTION = "unclean election"
-#: Of a partition whose in-sync replicas all know of a loss: by the letter another replica has what they have lost, and
-#: nothing may be missing once somebody has it lead, as docs/OPERATIONS.md says.
+#: The count of partitions whose ISR members all know that they lost records. The administrator elects another replica
+#: for such a partition, as docs/OPERATIONS.md says, and the cluster must recover after that.
 _GIVEN_UP = "given up"
 _GIVEN_UP_AFTER_NS = 20 * NS_PER_S
-#: Of a story with a topic that is compacted: whether some log of it has lost anything by that.
+#: The count of scenarios with a compacted topic in which compaction removed a record.
 _COMPACTION = "compaction"
 _TOPICS_WITHIN_S = 60
-#: All that was hurt is whole again, and all that was asked is answered; what goes late has gone.
+#: The time limits of a full recovery and of the release of resources. All replicas must be in sync, and all requests
+#: answered.
 _WHOLE_WITHIN_S = 60
 _WHOLE_WITHIN_NS = _WHOLE_WITHIN_S * NS_PER_S
 _LET_GO_S = 15
-#: What is whole takes a record and an offset so soon: some brokers have only now heard of a leader.
+#: The time in which a recovered cluster must accept a record and an offset. Some brokers have only just learned of a
+#: leader.
 _SERVES_WITHIN_S = 30
-#: Nothing has gone wrong yet.
+#: The time until the cluster is idle before the first fault.
 _AT_REST_AFTER_S = 3
 _LOOK_EVERY_S = 1.0
-#: Where logs are compacted, so are those of the offsets of groups.
+#: Settings of scenarios with compaction. The log of committed offsets is compacted as well.
 _CLEANING = {"log_cleaner_enable": True, "log_cleaner_backoff_ms": 2_000, "offsets_topic_segment_bytes": 4096}
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What came of one story.
+    """The result of one scenario.
 
-    wrong            what was found, in sentences; empty where all is well
-    rows             how many observations each invariant had
-    tally            of the faults
-    failed_after_s   how long clients had been there when something was wrong; None where that came out at the end
-    digest           of the trace; two runs of one story have the same
+    wrong            the failures, one text each; empty if there are none
+    rows             the number of observations of each invariant
+    fault_counts     how often faults were drawn and had an effect
+    failed_after_s   the time from the start of the workload to the first failure; None if it was found at the end
+    digest           a checksum of the trace; two runs of one scenario have the same digest
     """
 
     story: Story
@@ -90,12 +94,12 @@ class Outcome:
 
     @property
     def kinds(self) -> frozenset[str]:
-        """What is wrong, without the particulars: a shrunk story must still show one of them."""
+        """Return the kinds of the failures, without details. A shortened scenario must still show one of them."""
         return frozenset(each.split(" ", 1)[0].rstrip(":") for each in self.wrong)
 
 
 class _Lines:
-    """The history of one life of a writer; goes to the checker at once, and into the trace."""
+    """The history of one process. Each event goes to the checker at once, and into the trace."""
 
     def __init__(self, checker: Checker, source: Source, trace: Trace) -> None:
         self._checker = checker
@@ -110,7 +114,7 @@ class _Lines:
 
 
 class Run:
-    """`tell` it once."""
+    """One simulation, to be executed once."""
 
     def __init__(self, story: Story, show: Callable[[str], object] | None = None) -> None:
         self.story = story
@@ -146,7 +150,7 @@ class Run:
         self._failed_after_s: float | None = None
 
     def tell(self) -> Outcome:
-        """Never raises for what the cluster does wrong."""
+        """Return the outcome. Defects of the cluster never raise an exception."""
         rows: tuple[tuple[str, int], ...] = ()
         try:
             self._begin()
@@ -187,7 +191,7 @@ class Run:
         for broker in cluster.brokers.values():
             if (held := broker.resources("baseline")) is not None:
                 self._at_rest[broker.broker_id] = held
-        # Who controls or coordinates has more tasks than others, and these roles move.
+        # The controller and the coordinators have more tasks than other brokers, and these roles move.
         most = max((held.tasks for held in self._at_rest.values()), default=0)
         self._at_rest = {broker_id: replace(held, tasks=most) for broker_id, held in self._at_rest.items()}
         self._begun_ns = cluster.timeline.now_ns
@@ -226,17 +230,18 @@ class Run:
                 break
         else:
             if not self._all_ended:
-                self.wrong.append(f"hanging-clients: not within {_WHOLE_WITHIN_S} s")
+                self.wrong.append(f"hanging-clients: not finished within {_WHOLE_WITHIN_S} s")
             if broken := [*self._out_of_sync(), *self._not_alike(), *self._left_behind()]:
                 self.wrong.append(f"not-whole: after {_WHOLE_WITHIN_S} s: {'; '.join(broken)}")
         self._until_at_rest()
         self._count_what_is_left()
 
     def _ask_to_serve(self) -> None:
-        """That all logs are alike does not mean that anybody may write to them."""
+        """Check that the cluster accepts writes, because identical logs do not prove that."""
         client = self.cluster.client()
         work = self.workload.ask_to_serve(client, _SERVES_WITHIN_S * 1000)
-        self._within("not-serving", client, work, 2 * _SERVES_WITHIN_S)  # so that the client may say why
+        # the client reports its own cause before this time limit
+        self._within("not-serving", client, work, 2 * _SERVES_WITHIN_S)
 
     def _judge(self) -> Verdict:
         cluster = self.cluster
@@ -269,7 +274,7 @@ class Run:
         self.wrong += [str(each) for each in self.checker.new_findings() if each.invariant in self._judged]
 
     def _give_up_records(self) -> None:
-        """Until now all was promised, and what went wrong until now is found."""
+        """Switch to the invariants of an unclean election, after checking everything until now by the full set."""
         if self._judged == JUDGED:
             self._look()
             self._judged = LINEAGE
@@ -280,14 +285,14 @@ class Run:
         return self.workload.ended and self.operator.idle
 
     def _out_of_sync(self) -> Iterator[str]:
-        """What is not yet as it should be when nothing goes wrong any more."""
+        """Yield the differences from a fully recovered cluster."""
         for broker in self.cluster.brokers.values():
             if not broker.serves:
-                yield f"{broker} does not serve ({broker.failure!r})"
+                yield f"{broker} is not running ({broker.failure!r})"
         topics = [topic for topic in self._topics_there() if topic.topic != PASSING]
         for topic in topics:
             if topic.adding or topic.removing:
-                yield f"{topic.topic} is being moved"
+                yield f"{topic.topic} is still being reassigned"
         for tp in (tp for topic in topics for tp in topic.topic_partitions()):
             leaders = [each.partition for each in self._replicas(tp) if each.partition.is_leader]
             if len(leaders) != 1:
@@ -296,7 +301,7 @@ class Run:
                 yield f"{tp} has {list(leaders[0].isr)} of {list(leaders[0].replicas)} in sync"
 
     def _give_up_without_hope(self) -> None:
-        """What is led by nobody, since all who were in sync know that their disks have lost something."""
+        """Elect leaders for the partitions without a leader whose ISR members all know that they lost records."""
         if given_up := list(self._without_hope()):
             self.nemesis.tally.draw([_GIVEN_UP])
             self.nemesis.tally.bite([_GIVEN_UP])
@@ -312,17 +317,19 @@ class Run:
                 yield tp
 
     def _not_alike(self) -> Iterator[str]:
-        """Whose logs are not yet the same, while nothing is written any more."""
+        """Yield the partitions whose replicas differ after the last write."""
         for tp in self._tps:
             replicas = self._replicas(tp)
             high_watermark = max((each.partition.high_watermark for each in replicas), default=0)
             if any(each.log.log_end_offset != high_watermark for each in replicas):
-                yield f"{tp} is not committed to its end"
+                yield f"{tp} has records above the high watermark"
             elif any(each.partition.high_watermark != high_watermark for each in replicas):
-                yield f"followers of {tp} have not heard how far it is committed"
+                yield f"followers of {tp} have an older high watermark"
 
     def _left_behind(self) -> Iterator[str]:
-        """What brokers still have of topics that are gone, and of partitions that went elsewhere."""
+        """Yield the replicas that brokers still have of deleted topics and of partitions that were reassigned to
+        others.
+        """
         topics = self._topics_there()
         for broker in self.cluster.brokers.values():
             if not broker.serves or broker.broker is None:
@@ -338,11 +345,11 @@ class Run:
             yield from (f"{broker} still serves {tp} of id {topic_id}" for tp, topic_id in sorted(served - its_own))
             kept = {tp for sizes in replicas.log_sizes().values() if isinstance(sizes, dict) for tp in sizes}
             yield from (f"{broker} still has a log of {tp}" for tp in sorted(kept - {tp for tp, _ in its_own}))
-            told = {state.topic for state in replicas.metadata.partitions} - {topic.topic for topic in topics}
-            yield from (f"{broker} still tells clients of {topic}" for topic in sorted(told))
+            known = {state.topic for state in replicas.metadata.partitions} - {topic.topic for topic in topics}
+            yield from (f"{broker} still has metadata of {topic}" for topic in sorted(known))
 
     def _topics_there(self) -> list[TopicAssignment]:
-        """As ZooKeeper has them."""
+        """Return the topics as ZooKeeper stores them."""
         zookeeper = self.cluster.zookeeper
         names = sorted(zookeeper.node(BROKER_TOPICS).children)
         return [decode_topic(name, zookeeper.node(topic_path(name)).data, {}) for name in names]
@@ -351,7 +358,7 @@ class Run:
         return [each for broker in self.cluster.brokers.values() if (each := broker.replica(tp)) is not None]
 
     def _until_at_rest(self) -> None:
-        """Until each broker holds no more than before there were clients, but for so long at most."""
+        """Wait until each broker holds no more resources than before the workload, up to a time limit."""
         for _ in range(_LET_GO_S):
             self.cluster.run(1)
             if all(self._is_at_rest(broker) for broker in self.cluster.brokers.values()):
@@ -364,7 +371,7 @@ class Run:
         return left.fds <= before.fds and left.purgatory <= before.purgatory and left.tasks <= before.tasks
 
     def _count_what_is_left(self) -> None:
-        """Without clients each broker holds what it held before there were any."""
+        """Record each broker's resources from before the workload and after it, for the checker."""
         for broker in self.cluster.brokers.values():
             before, left = self._at_rest.get(broker.broker_id), broker.resources("healed")
             if before is not None and left is not None:
@@ -373,7 +380,7 @@ class Run:
 
     def _until(self, what: str, condition: Callable[[], bool], within_s: float) -> None:
         if not self.cluster.run_until(condition, within_s):
-            raise _Ended(f"{what}: not within {within_s:g} s")
+            raise _Ended(f"{what}: not done within {within_s:g} s")
 
     def _within(self, what: str, client: ClientProcess, work: Coroutine[Any, Any, T], within_s: float) -> T:
         try:
@@ -389,7 +396,8 @@ class Run:
     def _keep(self, broker_id: int, event: BrokerEvent) -> None:
         tp: TopicPartition | None = getattr(event, "tp", None)
         if tp is not None and tp.topic == PASSING:
-            return  # one topic after another, which begin anew: a history has names, and no ids
+            # topics of this name are created again and again, but a history identifies a topic by its name alone
+            return
         self.wholeness.told(event)
         self.nemesis.told(broker_id, event)
         life = self.cluster.brokers[broker_id].lives
@@ -405,4 +413,4 @@ def _has_gaps(log: FinalLog) -> bool:
 
 
 class _Ended(Exception):
-    """The simulation cannot go on."""
+    """The simulation cannot continue."""

@@ -1,4 +1,4 @@
-"""The plot of one simulation: from a seed a schedule of faults and of clients; as JSON it is kept and told again."""
+"""Describe one simulation: the schedule of faults and clients, derived from a seed, or loaded from JSON."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from verify.simulation.scenario_generator import (
 
 @dataclass(frozen=True, slots=True)
 class Story:
-    """Who is there, and what goes wrong when.
+    """The faults and clients of one simulation.
 
-    seed       rolls the dice of all that is not written here
-    promises   of its topics: "plain", "durable" or "unclean"
-    found      what it once found
-    compacted  whether there is a topic of which only the last record of each key is kept
+    seed       the seed of everything that is not given here
+    promises   the guarantee of the topics: "plain", "durable" or "unclean"
+    found      the failure that a saved scenario once found
+    compacted  whether there is a compacted topic
     """
 
     seed: int
@@ -53,16 +53,16 @@ class Story:
 
     @classmethod
     def from_json(cls, text: str) -> Story:
-        """ValueError where it is none."""
+        """Return the scenario in `text`. Raise ValueError if the text is not a scenario."""
         try:
-            told: dict[str, Any] = json.loads(text)
-            faults = tuple(_fault(each) for each in told.pop("faults"))
-            return cls(faults=faults, clients=tuple(told.pop("clients")), **told)
+            fields: dict[str, Any] = json.loads(text)
+            faults = tuple(_fault(each) for each in fields.pop("faults"))
+            return cls(faults=faults, clients=tuple(fields.pop("clients")), **fields)
         except (AttributeError, KeyError, TypeError) as error:
-            raise ValueError(f"this is no story: {error!r}") from None
+            raise ValueError(f"not a scenario: {error!r}") from None
 
     def to_json(self) -> str:
-        """A fault a line, without what goes without saying."""
+        """Return the scenario as JSON with one fault per line, without default values."""
         lines = ",\n".join(f"  {json.dumps(_told(fault))}" for fault in self.faults)
         fields = [
             f'"{name}": [\n{lines}\n ]' if name == "faults" else f'"{name}": {json.dumps(value)}'
@@ -72,7 +72,9 @@ class Story:
         return "{\n " + ",\n ".join(fields) + "\n}\n"
 
     def without(self, *, faults: Sequence[int] = (), clients: Sequence[int] = ()) -> Story:
-        """What is left when these, by their places, are dropped; a client's place stays, empty."""
+        """Return the scenario without these faults and clients, given by index. A client's index remains, with an empty
+        kind.
+        """
         left = ["" if place in clients else kind for place, kind in enumerate(self.clients)]
         while left and not left[-1]:
             left.pop()
@@ -90,7 +92,7 @@ def _told(fault: Fault) -> dict[str, Any]:
     return {key: value for key, value in asdict(fault).items() if value or key == "at_ms"}
 
 
-def _fault(told: dict[str, Any]) -> Fault:
-    upon = told.get("upon")
-    whom = tuple(told.get("whom", ()))
-    return Fault(**{**told, "kind": Kind(told["kind"]), "whom": whom, "upon": upon and Moment(upon)})
+def _fault(fields: dict[str, Any]) -> Fault:
+    upon = fields.get("upon")
+    whom = tuple(fields.get("whom", ()))
+    return Fault(**{**fields, "kind": Kind(fields["kind"]), "whom": whom, "upon": upon and Moment(upon)})

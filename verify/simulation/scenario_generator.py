@@ -1,4 +1,4 @@
-"""What is drawn of a story: who its clients are, what goes wrong, and what its topics promise."""
+"""Generate scenarios: choose clients, faults and the guarantee of the topics."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from verify.simulation.fault_kinds import (
     Moment,
 )
 
-#: How often each is drawn, beside the others.
+#: The relative frequency of each kind.
 _WEIGHTS: Mapping[Kind, int] = {
     Kind.KILL: 16,
     Kind.STOP: 7,
@@ -52,7 +52,7 @@ _WEIGHTS: Mapping[Kind, int] = {
     Kind.ELECT: 6,
     Kind.REASSIGN: 6,
 }
-#: For how long, in ms: some end before anybody notices, some after every time-out.
+#: The ranges of durations in ms. Some faults end before any broker notices, others outlast every timeout.
 _LENGTHS = ((50, 1_000), (1_000, 5_000), (5_000, 15_000))
 _MENDED = frozenset(Kind) - {
     Kind.RESET,
@@ -84,9 +84,9 @@ _OF_ALL = frozenset(
 )
 _ALL_AT_ONCE = 0.05
 _TWO_AT_ONCE = 0.15
-#: The share of stories in which records are deleted.
+#: The share of scenarios in which records are deleted.
 _TRIMMED = 0.2
-#: The share of stories in which somebody sends a lot at once.
+#: The share of scenarios with a burst of records.
 _BURSTS = 0.1
 _MOST_CHANGES = 4
 _FIRST_FAULT_MS = 3_000
@@ -101,7 +101,7 @@ _AMOUNTS: Mapping[Kind, tuple[int, ...]] = {
     Kind.TORN: (0, 10, 50, 90, 100),
     Kind.REASSIGN: (2, 3, 3),
 }
-#: What a broker that is to be hit may have come to, and those to whom it happens.
+#: The events that a fault may wait for, each with the roles of victims to choose from.
 _MOMENTS: tuple[tuple[Moment, tuple[str, ...]], ...] = (
     (Moment.APPENDS, (IT, IT, FOLLOWER)),
     (Moment.COPIES, (IT, LEADER)),
@@ -115,7 +115,8 @@ _MOMENTS: tuple[tuple[Moment, tuple[str, ...]], ...] = (
     (Moment.CONTROLS, (IT,)),
 )
 
-#: The kinds of clients. Each story has a producer and a reader, and a few more: not all, since each of them costs time.
+#: The kinds of clients. Each scenario has a producer, a reader and a few more. It does not have all kinds, because each
+#: client costs time.
 COMMITTER = "committer"
 _READERS = ("tail", "tail", "wanderer", "direct", "member")
 _OTHERS = (
@@ -134,22 +135,22 @@ _OTHERS = (
 )
 _MOST_OTHERS = 3
 
-#: What the topics of a story promise: as most do; an acknowledgement waits for the disk, so that all machines may lose
-#: their power at once; anybody may lead where nobody is left.
+#: The guarantee of the topics of a scenario: the defaults; acknowledgements after a flush, so that all machines may
+#: lose power at once; unclean elections allowed.
 PLAIN, DURABLE, UNCLEAN = "plain", "durable", "unclean"
 
 
 @dataclass(frozen=True, slots=True)
 class Density:
-    """How much goes wrong in a story, and how much of it together.
+    """How many faults a scenario has, and how many of them act together.
 
-    calm_s        seconds between two faults: one of these
-    upon          the share of faults that wait for a moment
-    plot          the share of faults in whose place a whole plot comes
-    forgetful     the share of stories in which a topic is deleted
-    compacted     the share of stories with a topic that is compacted
-    administered  the share of stories in which an administrator changes more than where the leaders are
-    promises      of the topics, one as often as the other
+    calm_s        the seconds between two faults: one of these
+    upon          the share of faults that wait for an event
+    plot          the share of faults that are replaced by a whole sequence
+    forgetful     the share of scenarios in which a topic is deleted
+    compacted     the share of scenarios with a compacted topic
+    administered  the share of scenarios in which an administrator changes topics
+    promises      the guarantees of topics, each with the same probability
     """
 
     calm_s: range
@@ -162,29 +163,31 @@ class Density:
 
 
 USUAL = Density(range(2, 9), 0.3, 0.08, 0.2, 0.15, 0.3, (PLAIN,) * 7 + (DURABLE,) * 2 + (UNCLEAN,))
-#: What is dangerous together comes together more often. A story takes half as long again.
+#: Dangerous combinations are more frequent. A scenario takes half as long again.
 DENSE = Density(range(1, 4), 0.45, 0.3, 0.4, 0.3, 0.6, (PLAIN,) * 4 + (DURABLE,) * 2 + (UNCLEAN,) * 3)
 
 
 def draw_cast(dice: Random, density: Density) -> tuple[int, tuple[str, ...], str]:
-    """How many brokers, which clients, and which promises."""
+    """Return the number of brokers, the clients and the guarantee of the topics."""
     brokers = dice.choice((3, 3, 3, 5))
     others = dice.sample(_OTHERS, dice.randint(1, _MOST_OTHERS))
     return brokers, ("producer", dice.choice(_READERS), *others), dice.choice(density.promises)
 
 
 def draw_trimmers(dice: Random) -> tuple[str, ...]:
-    """Who deletes records. Behind all else, so that stories without one are what they were."""
+    """Return the clients that delete records. The call comes after all others, so that scenarios without one stay the
+    same.
+    """
     return ("trimmer",) if dice.random() < _TRIMMED else ()
 
 
 def draw_compaction(dice: Random, density: Density) -> bool:
-    """Whether there is a topic that is compacted. Behind all else, for the same reason."""
+    """Return whether there is a compacted topic. The call comes after all others for the same reason."""
     return dice.random() < density.compacted
 
 
 def draw_changes(dice: Random, seconds: float, density: Density) -> tuple[Fault, ...]:
-    """What an administrator does to topics under load. Behind all else, for the same reason."""
+    """Return the administrator's changes of topics. The call comes after all others for the same reason."""
     if dice.random() >= density.administered:
         return ()
     kinds = dice.choices((Kind.MOVE, Kind.MOVE_OFFSETS, Kind.ALTER, Kind.ADD), k=dice.randint(1, _MOST_CHANGES))
@@ -193,14 +196,14 @@ def draw_changes(dice: Random, seconds: float, density: Density) -> tuple[Fault,
 
 
 def draw_bursts(dice: Random) -> tuple[str, ...]:
-    """Who sends a lot at once. Behind all else, for the same reason."""
+    """Return the clients that send a burst of records. The call comes after all others for the same reason."""
     return ("burst",) if dice.random() < _BURSTS else ()
 
 
 def draw_faults(
     dice: Random, seconds: float, brokers: int, clients: tuple[str, ...], promises: str, density: Density
 ) -> tuple[Fault, ...]:
-    """In the order of their times."""
+    """Return the faults in order of time."""
     calm = dice.choice(density.calm_s)
     faults: list[Fault] = []
     if promises != PLAIN:
@@ -209,7 +212,7 @@ def draw_faults(
     while True:
         at_ms += round(dice.expovariate(1 / (calm * 1000)))
         if at_ms > seconds * 1000:
-            # Last of all, so that stories without committers or deletions are what they were.
+            # Drawn last, so that scenarios without committers or deletions stay the same.
             if COMMITTER in clients:
                 faults += _unread_offsets(_early_ms(dice, seconds), dice)
             if dice.random() < density.forgetful:
@@ -222,7 +225,7 @@ def draw_faults(
 
 
 def _early_ms(dice: Random, seconds: float) -> int:
-    """Some time in the first half."""
+    """Return a time in the first half of the scenario."""
     return dice.randint(_FIRST_FAULT_MS, max(_FIRST_FAULT_MS, round(seconds * 500)))
 
 
@@ -250,12 +253,12 @@ def _fault(at_ms: int, brokers: int, clients: int, dice: Random, density: Densit
     return Fault(at_ms, kind, whom, for_ms, amount, upon, after_us)
 
 
-# --- plots: faults that are dangerous together, which chance alone would seldom bring there at the right time --------
+# --- sequences of faults that are dangerous together, and that rarely occur at the right times by chance ----------
 
 
 def _succession(at_ms: int, dice: Random) -> list[Fault]:
-    """One follower misses what the ISR acknowledges; then its leader goes, before the rest know how far that is; then
-    the next one vanishes from sight while it takes the follower in.
+    """Elect two leaders in a row: a follower misses records that the ISR acknowledges, and then the leader is killed
+    before the others know the high watermark. The next leader is isolated while it adds the follower to the ISR.
     """
     gone_ms = dice.randint(2_500, 4_500)
     return [
@@ -267,7 +270,7 @@ def _succession(at_ms: int, dice: Random) -> list[Fault]:
 
 
 def _slow_promise(at_ms: int, dice: Random) -> list[Fault]:
-    """ZooKeeper is slow to say whether a follower that was away is in the ISR again, and records come meanwhile."""
+    """Delay ZooKeeper's answer about a follower that rejoins the ISR while new records arrive."""
     return [
         Fault(at_ms, Kind.KILL, (FOLLOWER,), dice.randint(500, 2_500)),
         Fault(at_ms + 600, Kind.ZOOKEEPER_SLOW, (LEADER,), 12_000, dice.choice((500, 1_000, 2_000))),
@@ -275,7 +278,9 @@ def _slow_promise(at_ms: int, dice: Random) -> list[Fault]:
 
 
 def _two_writers(at_ms: int, dice: Random) -> list[Fault]:
-    """A leader's new ISR is long on its way to ZooKeeper, while the controller gives the partition to another one."""
+    """Delay a leader's ISR update on its way to ZooKeeper while the controller gives the partition to another
+    leader.
+    """
     return [
         *_slow_promise(at_ms, dice),
         Fault(at_ms + 700, dice.choice((Kind.ELECT, Kind.REASSIGN)), (), 0, 3, Moment.PROPOSES, 200_000),
@@ -285,14 +290,14 @@ def _two_writers(at_ms: int, dice: Random) -> list[Fault]:
 
 
 def _zombie(at_ms: int, dice: Random) -> list[Fault]:
-    """A leader is stopped somewhere between an append and its acknowledgement, for longer than its session lasts."""
+    """Pause a leader between an append and its acknowledgement for longer than its session timeout."""
     moment = dice.choice((Moment.APPENDS, Moment.COPIES, Moment.ACKNOWLEDGES))
     whom = LEADER if moment is Moment.COPIES else IT
     return [Fault(at_ms, Kind.HOLD, (whom,), dice.randint(5_500, 12_000), 0, moment, dice.randint(0, 3_000))]
 
 
 def _ended_in_office(at_ms: int, dice: Random) -> list[Fault]:
-    """Sessions end as soon as they are worth something, again and again."""
+    """Expire sessions again and again, each as soon as its broker has got a role."""
     moments = (Moment.LEADS, Moment.FOLLOWS, Moment.REGISTERS, Moment.PROPOSES, Moment.CONTROLS)
     return [
         Fault(at_ms + 300 * number, Kind.EXPIRE, (IT,), 0, 0, dice.choice(moments), dice.choice((0, 1_000, 10_000)))
@@ -301,14 +306,14 @@ def _ended_in_office(at_ms: int, dice: Random) -> list[Fault]:
 
 
 def _all_dark(at_ms: int, dice: Random) -> list[Fault]:
-    """All in-sync replicas lose their power, at once or nearly."""
+    """Cut the power of all in-sync replicas, at once or nearly."""
     dark = [Fault(at_ms, Kind.POWER, (IN_SYNC,), dice.randint(500, 6_000), 0, Moment.ACKNOWLEDGES)]
     more = dice.choice(((), (Fault(at_ms + 200, Kind.POWER, ("1", "2", "3"), 3_000),)))
     return [*dark, *more]
 
 
 def _last_resort(at_ms: int, dice: Random) -> list[Fault]:
-    """A follower is away for so long that it leaves the ISR; when it is back, all others are gone."""
+    """Isolate a follower until it has left the ISR, and kill all others when it is back."""
     away_ms = dice.randint(9_500, 12_000)
     return [
         Fault(at_ms, Kind.ISOLATE, (FOLLOWER,), away_ms),
@@ -317,8 +322,8 @@ def _last_resort(at_ms: int, dice: Random) -> list[Fault]:
 
 
 def _unread_offsets(at_ms: int, dice: Random) -> list[Fault]:
-    """A coordinator is deposed, and its successor cannot know for a while that what it reads is committed, since the
-    third in-sync replica does not answer.
+    """Replace a coordinator while its successor cannot commit what it loads, because the third ISR member does not
+    answer.
     """
     return [
         Fault(at_ms, Kind.HOLD, (COORDINATORS_FOLLOWER,), dice.randint(2_000, 5_000)),
@@ -327,8 +332,8 @@ def _unread_offsets(at_ms: int, dice: Random) -> list[Fault]:
 
 
 def _deleted_meanwhile(at_ms: int, dice: Random) -> list[Fault]:
-    """A topic is deleted while one of its replicas has no session, and perhaps made anew on fewer brokers; whoever
-    deleted it may be gone when the one that slept is back.
+    """Delete a topic while one of its replicas has no session, and perhaps create it again on fewer brokers. The
+    controller that deleted the topic may be dead when the absent broker returns.
     """
     asleep_ms = dice.randint(8_500, 13_000)
     faults = [

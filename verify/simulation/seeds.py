@@ -1,4 +1,4 @@
-"""Simulations by the hundred: each from a seed, some at once, in processes that serve many."""
+"""Simulate many seeds, several at once, in processes that simulate one scenario after another."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from verify.simulation.timeline import Process
 
 
 def tell(story: Story, show: Callable[[str], object] | None = None) -> Outcome:
-    """One simulation, in this process."""
+    """Simulate one scenario in this process."""
     with _uninterrupted():
         return _tell(story, show)
 
 
 def _tell(story: Story, show: Callable[[str], object] | None) -> Outcome:
-    """The garbage collector rests: when it came would be another chance."""
+    """Simulate with the garbage collector disabled, because the times of collections would vary between runs."""
     collects = gc.isenabled()
     gc.disable()
-    gc.freeze()  # what was there before is not gone through afterwards
+    gc.freeze()  # exclude existing objects from later collections
     run = Run(story, show)
     tracebacks = _Tracebacks(run.trace.add)
     logging.getLogger().addHandler(tracebacks)
@@ -38,7 +38,7 @@ def _tell(story: Story, show: Callable[[str], object] | None) -> Outcome:
     finally:
         logging.getLogger().removeHandler(tracebacks)
         logging.disable(logging.CRITICAL)
-        # After all that counts, since its processes now come to ends that they never had, and may complain.
+        # Disposing comes last, because coroutines of killed processes are closed here and may log errors.
         hook, sys.unraisablehook = sys.unraisablehook, lambda _: None
         run.cluster.vanish()
         del run, tracebacks
@@ -52,7 +52,7 @@ def _tell(story: Story, show: Callable[[str], object] | None) -> Outcome:
 
 
 def tell_all(stories: Iterable[Story], jobs: int) -> Iterator[Outcome]:
-    """In the order in which they are done."""
+    """Yield the outcomes in order of completion."""
     told = list(stories)
     if jobs <= 1:
         yield from map(tell, told)
@@ -67,8 +67,9 @@ def tell_all(stories: Iterable[Story], jobs: int) -> Iterator[Outcome]:
 
 @contextmanager
 def _uninterrupted() -> Iterator[None]:
-    """Ctrl-C counts when the story is told: in the midst of it some simulated process would take it for its own
-    failure. A second one does not wait.
+    """Defer Ctrl-C to the end of a scenario, because a simulated process would treat it as its own failure.
+
+    A second Ctrl-C takes effect at once.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -91,7 +92,7 @@ def _uninterrupted() -> Iterator[None]:
 
 
 class _Tracebacks(logging.Handler):
-    """Takes what a process logs with a stack for a failure of it."""
+    """A log handler that treats each log record with a traceback as a failure of the logging process."""
 
     def __init__(self, tell: Callable[..., object]) -> None:
         super().__init__(logging.ERROR)
@@ -100,5 +101,5 @@ class _Tracebacks(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         loop = asyncio._get_running_loop()
         if record.exc_info and (not isinstance(loop, Process) or loop.alive):
-            who = loop.name if isinstance(loop, Process) else "a thread"
-            self._tell("failure", who, record.getMessage(), repr(record.exc_info[1]))
+            source = loop.name if isinstance(loop, Process) else "a thread"
+            self._tell("failure", source, record.getMessage(), repr(record.exc_info[1]))

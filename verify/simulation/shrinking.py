@@ -1,4 +1,4 @@
-"""Making a story short that fails: whatever can be left out is left out, while something of it still goes wrong."""
+"""Shorten a failing scenario: drop every part without which one of its failures still occurs."""
 
 from __future__ import annotations
 
@@ -10,18 +10,20 @@ from verify.simulation.run import Outcome
 from verify.simulation.scenario import Story
 from verify.simulation.scenario_generator import PLAIN
 
-#: So many stories are told for it at most, with few faults each with so many seeds: every change moves all delays, and
-#: what happened before may only need other dice.
+#: The most simulations of one shortening, and the number of seeds tried for scenarios with few faults. Each change
+#: shifts all delays, so the failure may need another seed.
 _MOST_TRIES = 240
 _FEW = 5
 _SEEDS = 3
 _FEWEST_BROKERS = 3
-#: What comes out only at the end may need so long after the last fault.
+#: The time after the last fault that a failure found only at the end may need.
 _AFTERMATH_S = 5
 
 
 def shrink(failed: Outcome, tell: Callable[[Story], Outcome], on_step: Callable[[Outcome], object]) -> Outcome:
-    """The shortest that was found. What goes wrong in it is of a kind that went wrong in the first."""
+    """Return the outcome of the shortest scenario found. At least one kind of failure is the same as in the first
+    outcome.
+    """
     shrinking = _Shrinking(failed, tell, on_step)
     while shrinking.round():
         pass
@@ -30,7 +32,7 @@ def shrink(failed: Outcome, tell: Callable[[Story], Outcome], on_step: Callable[
 
 
 class _Shrinking:
-    """`best`: the shortest so far."""
+    """The shortening of one scenario. `best` is the outcome of the shortest scenario so far."""
 
     def __init__(self, failed: Outcome, tell: Callable[[Story], Outcome], on_step: Callable[[Outcome], object]) -> None:
         self.best = failed
@@ -40,7 +42,7 @@ class _Shrinking:
         self._tries = 0
 
     def round(self) -> bool:
-        """Whether anything could be left out."""
+        """Try to drop or simplify every part once. Return whether any attempt succeeded."""
         before = self.best.story
         self._fails(replace(before, seconds=self._enough()))
         size = max(1, len(self.best.story.faults) // 2)
@@ -80,7 +82,7 @@ class _Shrinking:
         return False
 
     def _enough(self) -> float:
-        """Nothing after its end has made it go wrong."""
+        """Return the duration after which nothing can have contributed to the failure."""
         story, seconds = self.best.story, self.best.failed_after_s
         if seconds is None:
             seconds = _AFTERMATH_S + max(((fault.at_ms + fault.for_ms) / 1000 for fault in story.faults), default=0)

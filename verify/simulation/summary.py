@@ -1,4 +1,4 @@
-"""What a person is told of many simulations: how fast, what went wrong in how many worlds, and what was looked at."""
+"""Summarize many simulations: speed, failures, effects of faults and observations of the invariants."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from verify.simulation.run import JUDGED, Outcome
 
 _NAMES = {each.key: each.name for each in INVARIANTS}
 
-#: In so many stories each kind of fault has found somebody to bite.
+#: The number of scenarios in which every kind of fault must have had an effect.
 _MANY = 1_000
 
 
 @dataclass(slots=True)
 class Summary:
-    """Of a run of `seeds` stories.
+    """The totals of a run of `seeds` scenarios.
 
-    failed         those in which something went wrong
-    observations   of each invariant, in all stories that were told to their ends
+    failed         the outcomes with a failure
+    observations   the number of observations of each invariant in all completed scenarios
     """
 
     seeds: int
@@ -48,7 +48,7 @@ class Summary:
 
     @property
     def without_data(self) -> list[str]:
-        """What nothing was seen of: it has not been proved."""
+        """Return the invariants without an observation, which are not proved."""
         return [key for key in JUDGED if not self.observations[key]]
 
     @property
@@ -57,12 +57,12 @@ class Summary:
 
     @property
     def status(self) -> int:
-        """Of the program."""
+        """Return the exit status of the command."""
         unproved = self.without_data or (self.done >= _MANY and self.never_bitten)
         return 1 if self.failed else 3 if unproved else 0
 
     def progress(self) -> str:
-        """One line."""
+        """Return the progress in one line."""
         per_minute, per_second = self.done / self.took_s * 60, self.simulated_s / self.took_s
         return (
             f"{self.done} of {self.seeds} seeds, {len(self.failed)} failed,"
@@ -70,7 +70,7 @@ class Summary:
         )
 
     def lines(self) -> Iterator[str]:
-        """All of it."""
+        """Yield the lines of the complete summary."""
         rows = list(self.tally.rows())
         if rows:
             width = max(len(name) for name, _, _ in rows)

@@ -1,9 +1,9 @@
-"""Virtual time: one row of events for all processes, and the event loop that each of them lives on.
+"""Implement virtual time: one queue of events for all processes, and the event loop of each process.
 
-Nothing happens between two events, so the clock jumps from one to the next. A process is an event loop of its own. It
-takes turns: what became ready meanwhile runs in its next turn, and a turn takes time, so that nobody is infinitely
-fast. It can be held (SIGSTOP: time goes on, nothing of it runs) and killed (SIGKILL: nothing of it ever runs again, no
-`finally` and no timer).
+No code runs between two events, so the clock jumps from one event to the next. A process is an event loop of its own.
+It runs in turns: callbacks that become ready during a turn run in the next turn. Each turn takes virtual time, so that
+no process is infinitely fast. A process can be held (like SIGSTOP: time goes on, and none of its code runs). It can be
+killed (like SIGKILL: none of its code runs any more, not even a `finally` block or a timer).
 """
 
 from __future__ import annotations
@@ -24,22 +24,22 @@ T = TypeVar("T")
 
 NS_PER_MS = 1_000_000
 NS_PER_S = 1_000_000_000
-#: What a turn of a loop takes, and what each callback of it adds.
+#: The virtual time of a turn of a loop, and of each callback in it.
 _TURN_NS = 10_000
 _CALLBACK_NS = 5_000
-#: What is done on a thread takes from so long to so long, at least.
+#: The range of the virtual time of work on a thread.
 _THREAD_NS = (20_000, 500_000)
-#: So many times may a coroutine wait once more while it is ended.
+#: How often a coroutine may await once more while it is closed.
 _MOST_FINALLY = 100
 
 
 class Timer(asyncio.TimerHandle):
-    """Something to be called."""
+    """A scheduled callback."""
 
     __slots__ = ()
 
     def __init__(self, when_s: float, callback: Callable[..., object], args: tuple[Any, ...]) -> None:
-        # Not the base's: it looks for what debugging needs.
+        # The base class's __init__ is not called, because it collects debugging information.
         self._when = when_s
         self._callback: Callable[..., object] | None = callback
         self._args = args
@@ -54,10 +54,10 @@ class Timer(asyncio.TimerHandle):
 
 
 class Timeline:
-    """`now_ns` begins at 0.
+    """The queue of events and the clock. `now_ns` begins at 0.
 
-    until_ns   as far as it runs for now
-    events     what is to come, the next one first
+    until_ns   the end of the current `run`
+    events     the future events, the next one first
     """
 
     def __init__(self) -> None:
@@ -70,7 +70,7 @@ class Timeline:
         self._processes: list[Process] = []
 
     def enter(self, process: Process | None) -> None:
-        """The loop that runs from now on. Told only where it is another: each telling is a call of the system."""
+        """Make `process` the running loop. The call to asyncio is a system call, so it is made only on a change."""
         if process is not self._running:
             self._running = process
             asyncio._set_running_loop(process)
@@ -79,7 +79,7 @@ class Timeline:
         self._processes.append(process)
 
     def end(self) -> None:
-        """Nobody lives any more, and all is free."""
+        """Kill all processes and free their resources."""
         for process in self._processes:
             process.kill()
         for process in self._processes:
@@ -89,11 +89,11 @@ class Timeline:
         self._processes.clear()
 
     def at(self, when_ns: int, process: Process, timer: Timer | None) -> None:
-        """The process is due then: for this, or (None) for its next turn."""
+        """Schedule a timer of a process, or (None) its next turn."""
         heappush(self.events, (when_ns, next(self._numbers), process, timer))
 
     def run(self, until_ns: int) -> None:
-        """All that happens until then."""
+        """Run all events until that time."""
         events = self.events
         self.until_ns = until_ns
         try:
@@ -107,7 +107,7 @@ class Timeline:
         self.now_ns = max(self.now_ns, until_ns)
 
     def run_while(self, waiting: Callable[[], bool], until_ns: int) -> bool:
-        """Until nobody waits any more, or that time; whether it came true."""
+        """Run until `waiting` returns False or the time is reached. Return whether it returned False."""
         events = self.events
         while waiting():
             if not events or events[0][0] > until_ns:
@@ -119,8 +119,8 @@ class Timeline:
 class Process(asyncio.BaseEventLoop):
     """The event loop of one process.
 
-    on_failure   told what nobody has caught
-    dice         how long threads take
+    on_failure   called with each uncaught exception
+    rng          chooses how long threads take
     """
 
     def __init__(self, timeline: Timeline, name: str, dice: Any, on_failure: Callable[[str], object]) -> None:
@@ -142,7 +142,7 @@ class Process(asyncio.BaseEventLoop):
     # --- from outside ------------------------------------------------------------------------------------------
 
     def start(self, work: Coroutine[Any, Any, None]) -> None:
-        """Begins as a process whose main function this is."""
+        """Start the process with this main function."""
         self._main = work
         self.call_soon(lambda: self.create_task(work))
 
@@ -158,29 +158,31 @@ class Process(asyncio.BaseEventLoop):
         return self._held
 
     def kill(self) -> None:
-        """What it was about to do never happens. Its tasks are kept until `bury`, lest they clean up behind it."""
+        """Stop the process. The process keeps its tasks until `release`, so that they cannot clean up."""
         if self.alive:
             self.alive = False
             self._tasks = list(asyncio.all_tasks(self))
             self._ready.clear()
 
     def bury(self) -> None:
-        """Frees what it held, once nobody looks any more: what its coroutines do on their way out reaches nobody."""
+        """Free the resources of the process after the simulation, when the `finally` blocks of its coroutines have no
+        effect any more.
+        """
         self._timeline.enter(self)
         _unwind(self._main)
         while self._tasks:
             _unwind(self._tasks.pop().get_coro())
 
     def spend(self, ns: int) -> None:
-        """What it does just now takes so much longer: a turn of the loop, or work on a thread."""
+        """Make the current work take longer: the turn of the loop, or the work on a thread."""
         self._spent_ns += ns
 
     def deliver(self, when_ns: int, callback: Callable[..., object], *args: Any) -> None:
-        """Something comes from outside at that time."""
+        """Call `callback` in this process at that time, on behalf of another process."""
         self._timeline.at(when_ns, self, Timer(0.0, callback, args))
 
     def due(self, timer: Timer | None) -> None:
-        """The timeline has come to it."""
+        """Handle an event of this process."""
         if not self.alive:
             return
         if timer is None:
@@ -200,7 +202,7 @@ class Process(asyncio.BaseEventLoop):
             self._timeline.at(max(self._timeline.now_ns, self._busy_until_ns), self, None)
 
     def _take_turns(self) -> None:
-        """One, and those that come after it before anything else happens."""
+        """Run one turn, and further turns as long as no other event comes first."""
         ready, timeline, events = self._ready, self._timeline, self._timeline.events
         timeline.enter(self)
         while True:
@@ -216,7 +218,7 @@ class Process(asyncio.BaseEventLoop):
                     except Exception as error:
                         self.call_exception_handler({"message": "a callback failed", "exception": error})
                     except BaseException:
-                        if self.alive:  # else it was killed in the midst of it
+                        if self.alive:  # otherwise the callback killed its own process
                             raise
                     if not self.alive:
                         return
@@ -230,7 +232,7 @@ class Process(asyncio.BaseEventLoop):
                 return
             timeline.now_ns = busy_until_ns
 
-    # --- what asyncio asks of a loop ---------------------------------------------------------------------------
+    # --- the interface of asyncio ------------------------------------------------------------------------------------
 
     def time(self) -> float:
         return self._timeline.now_ns / NS_PER_S
@@ -277,7 +279,7 @@ class Process(asyncio.BaseEventLoop):
         name: object = None,
         context: contextvars.Context | None = None,
     ) -> asyncio.Task[T]:
-        # A name always, since otherwise one counter would number the tasks of all simulations of this interpreter.
+        # A name is always given, because asyncio's own counter is shared by all simulations of this interpreter.
         task = asyncio.Task(coro, loop=self, name=str(name or "task"))
         if not self.alive:
             self._tasks.append(task)
@@ -286,7 +288,7 @@ class Process(asyncio.BaseEventLoop):
     def run_in_executor(  # type: ignore[override]
         self, executor: object, func: Callable[..., T], *args: Any
     ) -> asyncio.Future[T]:
-        """On a thread: somewhat later, in one piece."""
+        """Run `func` as on a thread: somewhat later, and without interruption."""
         future: asyncio.Future[T] = self.create_future()
         begin_ns = self._timeline.now_ns + self._thread_ns()
         self.deliver(begin_ns, self._on_thread, future, func, args)
@@ -294,10 +296,10 @@ class Process(asyncio.BaseEventLoop):
 
     def _thread_ns(self) -> int:
         least, most = _THREAD_NS
-        return least + int(self._dice.random() * (most - least))  # a quarter of what `randrange` takes
+        return least + int(self._dice.random() * (most - least))  # takes a quarter of the time of `randrange`
 
     def _on_thread(self, future: asyncio.Future[T], func: Callable[..., T], args: tuple[Any, ...]) -> None:
-        self._timeline.enter(None)  # a thread has none
+        self._timeline.enter(None)  # a thread has no running loop
         spent_before_ns, self._spent_ns = self._spent_ns, 0
         try:
             found = func(*args)
@@ -321,7 +323,7 @@ class Process(asyncio.BaseEventLoop):
             self._on_failure(f"{context.get('message')}: {context.get('exception')!r}")
             log.error("%s: %s", self.name, context.get("message"), exc_info=context.get("exception"))
 
-    get_debug = staticmethod(bool)  # False; each future asks, and this needs no call in Python
+    get_debug = staticmethod(bool)  # False; each future calls it, and `bool` needs no call in Python
 
     def is_running(self) -> bool:
         return self.alive
@@ -331,7 +333,7 @@ class Process(asyncio.BaseEventLoop):
 
 
 def _unwind(work: Any) -> None:
-    """Ends a coroutine that will never be resumed; one that waits in its `finally` is ended there too."""
+    """Close a coroutine that will never be resumed, including one that awaits in its `finally` block."""
     for _ in range(_MOST_FINALLY):
         if work is None or work.cr_frame is None:
             return

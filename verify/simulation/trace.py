@@ -1,4 +1,4 @@
-"""What happened, one line for each event."""
+"""Record the events of a simulation as lines of text."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from verify.simulation.timeline import NS_PER_MS, Timeline
 
 
 class Trace:
-    """`digest` sums up when something happened and what, so far; `show` is given a line of each."""
+    """The trace. `digest` is a checksum of all events and their times so far. `show` receives a line for each event."""
 
     def __init__(self, show: Callable[[str], object] | None = None) -> None:
         self.timeline = Timeline()
@@ -21,24 +21,24 @@ class Trace:
         self.failures: list[str] = []
         self._show = show
 
-    def add(self, what: str, *about: Any) -> None:
+    def add(self, name: str, *about: Any) -> None:
         now_ns = self.timeline.now_ns
-        self.digest = zlib.crc32(b"%d %s" % (now_ns, what.encode()), self.digest)
-        if self._show is None and what != "failure":
+        self.digest = zlib.crc32(b"%d %s" % (now_ns, name.encode()), self.digest)
+        if self._show is None and name != "failure":
             return
-        line = f"{now_ns // NS_PER_MS / 1000:9.3f} {what:<14} {' '.join(map(str, about))}"
-        if what == "failure":
+        line = f"{now_ns // NS_PER_MS / 1000:9.3f} {name:<14} {' '.join(map(str, about))}"
+        if name == "failure":
             self.failures.append(line)
         if self._show is not None:
             self._show(line)
 
-    def event(self, who: str, event: Event) -> None:
-        """One line of a history."""
+    def event(self, source: str, event: Event) -> None:
+        """Add one line of a history."""
         kind: Any = type(event)
         if self._show is None:
             self.add(kind.__name__)
         else:
-            self.add(kind.__name__, who, *(getattr(event, name) for name in _fields(kind)))
+            self.add(kind.__name__, source, *(getattr(event, name) for name in _fields(kind)))
 
 
 @cache

@@ -1,4 +1,4 @@
-"""The clients of chaos in a simulation: each in a process of its own, at the pace that a minute of it can pay."""
+"""Run the clients of chaos in a simulation: each in a process of its own, at a rate that a simulated minute permits."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ TOPICS = (
     LoadTopic("clicks", 1, share=1, keys=20),
     LoadTopic("scattered", 1, share=1, times=Times.SCATTERED),
 )
-#: Of a few keys; its logs are compacted as soon as they have a closed segment.
+#: A topic with few keys. Its logs are compacted as soon as they have a closed segment.
 COMPACTED = LoadTopic(
     "latest",
     1,
@@ -38,33 +38,32 @@ COMPACTED = LoadTopic(
     keys=5,
     configs={"cleanup.policy": "compact", "segment.bytes": "1024", "min.cleanable.dirty.ratio": "0.1"},
 )
-#: So that there are closed segments to be damaged.
+#: Small segments, so that there are closed segments to damage.
 _SMALL = {"segment.bytes": "4096"}
-#: For each operation of a client, with all its repetitions.
+#: The time limit of each client operation, including retries.
 TIMEOUT_MS = 10_000
-#: Records of a producer come some at a time; each time costs three brokers and all readers a few messages.
+#: The rate of a producer, and the interval in which it sends. Each time costs three brokers and all readers a few
+#: messages.
 _RATE = 4.0
 _TICK_S = 0.8
 _PAUSE_S = 1.0
-#: So many records at once, of one topic: of a hundred a batch, and of a segment a batch.
+#: A burst for one topic, with a hundred records per batch and one batch per segment.
 _BURST, _BURST_EVERY_S = 200.0, 6.0
 _BURST_VALUE_BYTES, _BURST_BATCH_BYTES = (12, 24), 4_000
-#: Who waits for records waits for long: what is empty costs as much as what is not.
+#: Waits are long, because an empty fetch costs as much as one with records.
 _POLL_MS = 900
 _FETCH_WAIT_MS = 900
-#: Above those of all clients of a story.
+#: The index of the client of the health check, above those of all clients of a scenario.
 _NOBODYS_PLACE = 100
 
 
 def _number(place: int, life: int) -> int:
-    """What makes a producer's ids its own."""
+    """Return the number from which a producer derives unique ids."""
     return (place * MOST_LIVES + life) * MOST_PRODUCERS
 
 
 def _clients(kind: str, around: Surroundings, name: str, number: int, life: int) -> list[RunningClient]:
-    """Those of one kind (`verify.simulation.scenario_generator`), in this of their lives. `number`: a producer's
-    own.
-    """
+    """Return the clients of one kind (`verify.simulation.scenario_generator`). `number` is the producer's own."""
     match kind:
         case "producer":
             return [ProducingClient(around, name, number, _RATE, tick_s=_TICK_S)]
@@ -103,13 +102,13 @@ def _clients(kind: str, around: Surroundings, name: str, number: int, life: int)
             return [Administrator(around, name, election_interval_ms=15_000)]
         case "trimmer":
             return [Trimmer(around, name)]
-    raise ValueError(f"there are no clients of the kind {kind!r}")
+    raise ValueError(f"unknown kind of client: {kind!r}")
 
 
 class Workload:
-    """Starts the clients of a story, and ends them.
+    """The clients of a scenario.
 
-    configs   of all topics
+    configs   the configs of all topics
     """
 
     def __init__(
@@ -161,7 +160,9 @@ class Workload:
         client.start(work)
 
     async def ask_to_serve(self, client: ClientProcess, timeout_ms: int) -> None:
-        """Whether the cluster serves a client that is none of the story's; raises what it was refused with."""
+        """Check that the cluster serves a client that is not part of the scenario. Raise the error of a failed
+        request.
+        """
         await ask_to_serve(self._surroundings(client, timeout_ms), _number(_NOBODYS_PLACE, 0))
 
     def _surroundings(self, client: ClientProcess, timeout_ms: int) -> Surroundings:
@@ -179,7 +180,7 @@ class Workload:
         )
 
     def end(self) -> None:
-        """Asks all clients to come to their ends; none begins any more."""
+        """Ask all clients to finish. No client starts after that."""
         self._ending = True
         for client, around in self._around.items():
             if client.process.alive:

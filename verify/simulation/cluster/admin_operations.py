@@ -1,4 +1,4 @@
-"""What an administrator orders in the midst of a story, and what a client meets that reads a damaged place."""
+"""Perform the administrator's operations of a scenario, and read records of a damaged segment as a client."""
 
 from __future__ import annotations
 
@@ -18,9 +18,10 @@ from tidelog.protocol.partition_messages import ElectionType, NewPartitions
 from verify.simulation.cluster.cluster import OFFSETS_TPS, ClientProcess, Cluster
 
 _PATIENCE_MS = 8_000
-#: A topic that comes and goes, and that no client of a story knows.
+#: A topic that scenarios create and delete. No client of a scenario uses it.
 PASSING = "passing"
-#: What may change under load, whatever topics promise; a record that is too large is refused in words.
+#: Config changes that are allowed under load with every guarantee of topics. A record that is too large gets a clear
+#: error.
 _CHANGES = (
     ("segment.bytes", "1024"),
     ("segment.bytes", "20000"),
@@ -32,7 +33,7 @@ _CHANGES = (
 
 
 class Order:
-    """Under way, or done; `bit` once it has changed something."""
+    """An operation that is running or done. `bit` is True once it has had an effect."""
 
     def __init__(self) -> None:
         self.bit = False
@@ -40,7 +41,7 @@ class Order:
 
 
 class Operator:
-    """A process of its own, which nothing hits."""
+    """The administrator: a process of its own that no fault hits."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
@@ -48,23 +49,25 @@ class Operator:
 
     @property
     def idle(self) -> bool:
-        """Every order has come to its end."""
+        """Return whether every operation has ended."""
         return all(order.done for order in self._orders)
 
     def elect(self) -> Order:
-        """Each partition's preferred leader."""
+        """Elect the preferred leader of each partition."""
         return self._give(self._elect)
 
     def give_up(self, tps: list[TopicPartition]) -> Order:
-        """Whoever reaches farthest leads, whatever is lost by that."""
+        """Elect leaders by unclean election. Each partition's replica with the highest log end offset leads, and
+        records may be lost.
+        """
         return self._give(partial(self._give_up, tps))
 
     def reassign(self, tp: TopicPartition, count: int) -> Order:
-        """As many replicas as that, wherever the dice put them."""
+        """Reassign the partition to `count` random brokers."""
         return self._give(partial(self._reassign, tp, count))
 
     def move(self, count: int) -> Order:
-        """The same of some partition that clients use."""
+        """Reassign a random partition that clients use to `count` random brokers."""
         return self._give(partial(self._move, count))
 
     def move_offsets(self, count: int) -> Order:
@@ -72,28 +75,28 @@ class Operator:
         return self._give(lambda: self._reassign(self._client.dice.choice(OFFSETS_TPS), max(3, count)))
 
     def alter(self) -> Order:
-        """A setting of some topic that clients use."""
+        """Change a config of a random topic that clients use."""
         return self._give(self._alter)
 
     def add(self, topic: str) -> Order:
-        """One more partition."""
+        """Add a partition to the topic."""
         return self._give(partial(self._add, topic))
 
     def create(self, replicas: int) -> Order:
-        """The topic that comes and goes."""
+        """Create the temporary topic."""
         return self._give(partial(self._create, replicas))
 
     def delete(self) -> Order:
-        """That topic."""
+        """Delete the temporary topic."""
         return self._give(self._delete)
 
     def read(self, tp: TopicPartition, begin: int, end: int) -> Order:
-        """Bites where not all of these records are to be had."""
+        """Read the records from `begin` to `end`. The operation has an effect if they cannot all be read."""
         return self._give(partial(self._read, tp, begin, end))
 
     @cached_property
     def _client(self) -> ClientProcess:
-        """Comes after those of the story, which have their numbers."""
+        """The process of the administrator, created after those of the scenario so that their numbers do not change."""
         return self._cluster.client()
 
     def _give(self, work: Callable[[], Awaitable[bool]]) -> Order:
@@ -104,7 +107,7 @@ class Operator:
             try:
                 order.bit = await work()
             except TidelogError:
-                pass  # what other faults keep from being done has not bitten
+                pass  # an operation that other faults prevent has no effect
             finally:
                 order.done = True
 

@@ -1,4 +1,4 @@
-"""Brokers on machines that lose their process, their power, their time or their clock."""
+"""Run brokers on simulated machines that can lose their process, their power, their CPU time or their wall clock."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ from verify.simulation.disks.disks import SimulatedDisk
 from verify.simulation.disks.page_cache import Fate
 from verify.simulation.timeline import NS_PER_MS, Process, Timeline
 
-#: From one broker to another.
+#: The connections from one broker to another.
 _LINES = 2
-#: Until what a broker appends of its own is acknowledged.
+#: The time limit for the acknowledgement of a batch that a broker appends itself.
 _PATIENCE_MS = 5_000
-#: The wall clocks' time when a simulation begins: 2023-11-14.
+#: The time of the wall clocks when a simulation begins: 2023-11-14.
 EPOCH_MS = 1_700_000_000_000
 
 
 class MachineClock:
-    """Two clocks. Only the wall's jumps and runs at a pace of its own; the zero of the other is the machine's own."""
+    """A wall clock that can jump and run at another rate, and a monotonic clock with its own zero."""
 
     def __init__(self, timeline: Timeline, zero_ms: int) -> None:
         self._timeline = timeline
@@ -48,11 +48,11 @@ class MachineClock:
         self._loop_budget = 1.0
 
     def jump(self, by_ms: int) -> None:
-        """The wall's is set."""
+        """Set the wall clock forward or back."""
         self._shown_ms += by_ms
 
     def run_at(self, loop_budget: float) -> None:
-        """The wall's is slow, fast, or goes backwards."""
+        """Change the rate of the wall clock: slow, fast or backwards."""
         now_ns = self._timeline.now_ns
         self._shown_ms += (now_ns - self._since_ns) / NS_PER_MS * self._loop_budget
         self._since_ns, self._loop_budget = now_ns, loop_budget
@@ -68,14 +68,14 @@ class MachineClock:
 
 
 class _Idle:
-    """No loop hangs here; one that is held is no matter for a guard, which is held with it."""
+    """A watchdog that does nothing, because a held process holds its watchdog too."""
 
     def start(self) -> None: ...
     def stop(self) -> None: ...
 
 
 class MachineJournal(EventRecorder):
-    """Gives events with the time that all machines share."""
+    """A recorder that stamps events with the time shared by all machines."""
 
     def __init__(self, keep: Callable[[BrokerEvent], object], now_ns: Callable[[], int], zero_ms: int) -> None:
         super().__init__(keep, now_ns)
@@ -90,9 +90,9 @@ class MachineJournal(EventRecorder):
 class SimulatedBroker:
     """One broker on a machine of its own.
 
-    on_event       told what becomes of it
-    before_start   called before each process
-    on_write       told of each write to a node of ZooKeeper that is about to leave it
+    on_event       called with each change of the broker's process
+    before_start   functions to call before each start of a process
+    on_write       called with each write to a znode before the write leaves the broker
     """
 
     def __init__(
@@ -127,7 +127,7 @@ class SimulatedBroker:
         self.on_write: Callable[[Set], object] = lambda write: None
         self._way.on_write = lambda write: self.on_write(write)
         self._started = False
-        # --- the world of its process (`node.environment.BrokerEnvironment`)
+        # --- the environment of its process (`node.environment.BrokerEnvironment`)
         self.rng = rng
         self._clock = MachineClock(self._timeline, rng.randrange(1_000, 10_000_000))
         self._boot = 0
@@ -149,11 +149,11 @@ class SimulatedBroker:
         return self.process is not None and self.process.alive
 
     def replica(self, tp: TopicPartition) -> Replica | None:
-        """As its process has it; None where it has none, or does not run."""
+        """Return the replica of the broker's process, or None if it has none or is not running."""
         return self.broker.replicas.get(tp) if self.serves and self.broker is not None else None
 
     def lacks(self, tp: TopicPartition) -> bool:
-        """Whether it serves, and knows that its log has lost what was committed."""
+        """Return whether the broker is serving and knows that its log lost committed records."""
         if not self.serves or self.broker is None:
             return False
         replicas = self.broker.replicas
@@ -162,24 +162,25 @@ class SimulatedBroker:
 
     @property
     def serves(self) -> bool:
-        """Its start is done, and its end has not begun."""
+        """Return whether the broker has started and has not begun to shut down."""
         return self.runs and self._started
 
-    def append(self, tp: TopicPartition, batch: bytes, told: Callable[[bool], object]) -> None:
-        """A batch of its own making, to a log that it leads; `told` is whether it has taken it."""
+    def append(self, tp: TopicPartition, batch: bytes, on_done: Callable[[bool], object]) -> None:
+        """Append a batch to a log that the broker leads, and report to `on_done` whether the log accepted it."""
 
         def work() -> None:
             if self.broker is not None:
                 answer = LeaderAppends(self.broker.replicas).append_own(tp, batch, _PATIENCE_MS)
-                told(isinstance(answer, DeferredResponse) or not any(each.error_code for each in answer.partitions))
+                on_done(isinstance(answer, DeferredResponse) or not any(each.error_code for each in answer.partitions))
 
         if self.serves:
             self._running.call_soon(work)
 
     def resources(self, phase: str) -> Resources | None:
-        """What it holds now that it could do without; None where it does not serve.
+        """Return the resources that the broker holds beyond those of idle operation, or None if it is not serving.
 
-        Its followers' fetches always wait. A broker has a line to each other one for fetches, and one for all else.
+        The fetches of its followers always wait, so they do not count. A broker has two connections to each other
+        broker: one for fetches and one for all other requests.
         """
         if not self.serves or self.broker is None:
             return None
@@ -193,10 +194,10 @@ class SimulatedBroker:
             tasks=len(asyncio.all_tasks(self._running)),
         )
 
-    # --- its life ----------------------------------------------------------------------------------------------
+    # --- start, end and faults ------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """A new process over what the disk kept."""
+        """Start a new process on the files that the disk kept."""
         if self.runs or not self.machine.up:
             return
         for call in list(self.before_start.values()):
@@ -215,17 +216,17 @@ class SimulatedBroker:
         self._network.changed()
 
     def end(self) -> None:
-        """SIGTERM."""
+        """Send SIGTERM."""
         if self.runs and self.broker is not None:
             self._running.call_soon(self.broker.end)
 
     def kill(self) -> None:
-        """SIGKILL."""
+        """Send SIGKILL."""
         if self.runs:
             self._gone()
 
     def crash(self, fate: Random | Fate) -> None:
-        """The machine loses its power: what was not synced may be gone, and nobody is told."""
+        """Cut the power of the machine. Unsynced bytes may be lost, and no connection is closed."""
         self.machine.up = False
         self._boot += 1
         if self.runs:
@@ -239,13 +240,13 @@ class SimulatedBroker:
         self._network.changed()
 
     def hold(self) -> None:
-        """SIGSTOP."""
+        """Send SIGSTOP."""
         if self.runs:
             self._running.hold()
             self._look()
 
     def go_on(self) -> None:
-        """SIGCONT."""
+        """Send SIGCONT."""
         if self.runs:
             self._running.go_on()
             self._look()
@@ -255,7 +256,7 @@ class SimulatedBroker:
         self._look()
 
     def slow_zookeeper(self, by_ms: float) -> None:
-        """What it asks, and what it is answered, takes so much longer; 0 as ever."""
+        """Delay the broker's requests to ZooKeeper and their answers by about `by_ms`; 0 ends the delay."""
         self._way_slow = by_ms > 0
         weather = self._zookeeper.weather
         (least, most), (soonest, latest) = weather.request_ms, weather.answer_ms
@@ -264,10 +265,10 @@ class SimulatedBroker:
 
     @property
     def may_lose_session(self) -> bool:
-        """Whether it has one, and would hear at once that it has none any more.
+        """Return whether the broker has a session and would learn at once that the session was expired.
 
-        No server ends a session before its time is over; only who takes it over can. Who does not hear of that
-        goes on for as long as its session should last, and rightly.
+        ZooKeeper never ends a session before its timeout; only a new connection that takes over the session can. A
+        broker that does not learn of the end continues until its session would have timed out, and that is correct.
         """
         hears = self.process is not None and not (self.process.held or self._way_cut or self._way_slow)
         return hears and self._store is not None and bool(self._store.session_id)
@@ -279,14 +280,16 @@ class SimulatedBroker:
 
     @property
     def is_losing_session(self) -> bool:
-        """Its session was ended before its time, and it is yet to hear of it, which nothing may keep from it."""
+        """Return whether the broker's session was expired early and the broker has not learned it yet. No other fault
+        may prevent that it learns of it.
+        """
         return self._store is not None and 0 != self._store.session_id == self._expired_session
 
     def break_zookeeper_connection(self) -> None:
         self._in_zookeeper(self._way.drop)
 
     def _look(self) -> None:
-        """Who is held sends no pings either."""
+        """Update the connections. A held process sends no pings either."""
         self._network.changed()
         held = self.process is not None and self.process.held and self.process.alive
         self._in_zookeeper(self._way.cut if held or self._way_cut else self._way.heal)
@@ -303,7 +306,7 @@ class SimulatedBroker:
         self._look()
 
     async def _serve(self, broker: Broker) -> None:
-        """As `node.main` does."""
+        """Run the broker in the way of `node.main`."""
         loop = asyncio.get_running_loop()
         starting, ended = loop.create_task(broker.start()), loop.create_task(broker.wait_ended())
         try:
@@ -323,12 +326,12 @@ class SimulatedBroker:
             await asyncio.gather(starting, ended, return_exceptions=True)
             try:
                 await broker.stop()
-            except Exception as error:  # a disk that fails at the end ends the process all the same
+            except Exception as error:  # an error of the disk during shutdown ends the process as well
                 self.failure = self.failure or error
         self._on_event("ended", self.broker_id, *([repr(self.failure)] if self.failure else []))
         loop.call_soon(self.kill)
 
-    # --- node.environment.World --------------------------------------------------------------------------------------
+    # --- node.environment.BrokerEnvironment ---------------------------------------------------------------------------
 
     @property
     def clock(self) -> MachineClock:

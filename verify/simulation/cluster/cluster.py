@@ -1,4 +1,4 @@
-"""A whole cluster on one timeline: ZooKeeper, brokers, the network between them, and the processes of clients."""
+"""Build a cluster on one timeline: ZooKeeper, brokers, the network between them, and the processes of clients."""
 
 from __future__ import annotations
 
@@ -25,15 +25,16 @@ T = TypeVar("T")
 
 SESSION_TIMEOUT_MS = 6000
 CLIENT_PORT, BROKER_PORT = 9600, 9601
-#: Three servers, of which two are behind the one that leads; and now and then a connection does not survive a request.
+#: The conditions of ZooKeeper: the followers of the leading server lag behind it, and some requests break their
+#: connection.
 ZOOKEEPER_SERVERS = 3
 ZOOKEEPER_WEATHER = NetworkConditions(
     request_ms=(0.2, 3), answer_ms=(0.2, 3), watch_ms=(0.2, 20), reconnect_ms=(20, 500), lag_ms=(0.2, 30), breaks=0.003
 )
 
-#: The partitions of the offsets of groups, once somebody has asked for a coordinator.
+#: The partitions of __consumer_offsets, which exist after the first request for a coordinator.
 OFFSETS_TPS = tuple(TopicPartition(OFFSETS_TOPIC, number) for number in range(2))
-#: What makes little difference to a minute, and costs idle work.
+#: Settings that reduce idle work and make little difference to a simulated minute.
 _QUIET = {
     "replica_fetch_wait_max_ms": 1000,
     "log_flush_scheduler_interval_ms": 60_000,
@@ -50,7 +51,7 @@ def address_of(broker_id: int) -> str:
 
 
 class ClientProcess:
-    """A process without a disk, on a machine of its own: what a client is made of."""
+    """The process of a client, on a machine of its own without a disk."""
 
     def __init__(self, cluster: Cluster, number: int) -> None:
         self.machine: Machine = cluster.network.machine(f"127.0.1.{number}")
@@ -70,7 +71,7 @@ class ClientProcess:
         self._network.changed()
 
     def start(self, work: Callable[[ClientProcess], Coroutine[Any, Any, None]]) -> None:
-        """Does this, and again each time it is started anew."""
+        """Run `work` now and after each restart."""
         self._work = work
         self.process.start(work(self))
 
@@ -99,11 +100,11 @@ class ClientProcess:
 
 
 class Cluster:
-    """Brokers on machines of their own, and whoever else has a process.
+    """The brokers on machines of their own, and all other processes.
 
-    configs   that topics have where they say nothing else
-    keep      given each event of a broker's journal, with the broker's id
-    first     the partition whose leader "the leader" is
+    configs   the default configs of topics
+    keep      called with each event of a broker's history and the broker's id
+    first     the main partition, whose leader is the victim "leader"
     """
 
     def __init__(
@@ -157,19 +158,19 @@ class Cluster:
         return ",".join(f"{address_of(broker_id)}:{CLIENT_PORT}" for broker_id in self.brokers)
 
     def client(self) -> ClientProcess:
-        """One more."""
+        """Add a client process."""
         self.clients.append(client := ClientProcess(self, len(self.clients) + 1))
         return client
 
     def later(self, after_ms: float, call: Callable[[], object]) -> None:
-        """By nobody of the cluster."""
+        """Call `call` later, outside of all processes of the cluster."""
         self._fate.deliver(self.timeline.now_ns + round(after_ms * NS_PER_MS), call)
 
     def in_zookeeper(self, call: Callable[[], object]) -> None:
         self._there.call_soon(call)
 
     def vanish(self) -> None:
-        """Nothing of it runs any more, and all that it held is free."""
+        """End all processes and free their resources."""
         self.timeline.end()
 
     def run(self, seconds: float) -> None:
@@ -179,11 +180,11 @@ class Cluster:
         return self.timeline.run_while(lambda: not condition(), self.timeline.now_ns + round(within_s * NS_PER_S))
 
     def within(self, client: ClientProcess, work: Coroutine[Any, Any, T], within_s: float = 60) -> T:
-        """What the work of a client comes to. TimeoutError."""
+        """Run the work of a client and return its result. Raise TimeoutError after the time limit."""
         task: list[asyncio.Task[T]] = []
         client.process.call_soon(lambda: task.append(client.process.create_task(work)))
         if not self.run_until(lambda: bool(task) and task[0].done(), within_s):
-            raise TimeoutError(f"nothing came of it in {within_s} s")
+            raise TimeoutError(f"the client's work was not done within {within_s} s")
         return task[0].result()
 
 

@@ -1,9 +1,9 @@
-"""Which power losses may cost what was acknowledged, by the letter of what is promised (FAULTS F44).
+"""Model which power losses may lose acknowledged records under the promised guarantee (fault F44).
 
-Without fsync an acknowledged record lives as long as one in-sync replica has lost nothing since it joined the ISR. So
-that one, where it is the last, loses its power with all that it has written: a disk may have written everything back,
-and then nothing may be lost, though every machine was down. Where acknowledgements wait for the disk there is no last
-one.
+Without fsync an acknowledged record survives as long as one ISR member has lost nothing since it joined the ISR. If a
+machine holds the last such replica, its power loss keeps everything that was written. A real disk may have written
+everything back, and then no acknowledged record may be lost although every machine was down. If acknowledgements wait
+for the disk, there is no such last replica.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ _GONE = PartitionState(NO_LEADER, -1, (), -1)
 
 
 class Wholeness:
-    """Follows every ISR, write by write, and what is committed.
+    """The model. It follows every ISR, write by write, and the high watermarks.
 
-    waits_for_disk        no acknowledgement stands on a page cache alone
-    on_unclean_election   told of each, as soon as ZooKeeper has it and before any broker
+    waits_for_disk        whether acknowledgements wait until records are flushed
+    on_unclean_election   called for each unclean election when ZooKeeper has it, before any broker
     """
 
     def __init__(self, cluster: Cluster, *, waits_for_disk: bool = False) -> None:
@@ -42,18 +42,19 @@ class Wholeness:
         cluster.zookeeper.on_change = self._changed
 
     def told(self, event: BrokerEvent) -> None:
-        """A broker's journal."""
+        """Take an event of a broker's history."""
         if isinstance(event, HighWatermark):
             self._committed[event.tp] = max(event.value, self.committed(event.tp))
 
     def committed(self, tp: TopicPartition) -> int:
-        """The highest high watermark that anybody had."""
+        """Return the greatest high watermark that any broker had."""
         return self._committed.get(tp, 0)
 
     def fate(self, broker_id: int, dice: Random) -> Random | Fate:
-        """What becomes of what its machine has not synced: the dice decide, unless it is the last whole one somewhere.
+        """Return what happens to the unsynced bytes of a machine that loses power.
 
-        It has lost its power then.
+        They are kept if the broker is the last undamaged ISR member of some partition. Otherwise `rng` decides, and the
+        broker counts as damaged for all partitions until it joins their ISR again.
         """
         if not self._waits_for_disk and any(self.is_last(broker_id, tp) for tp in self._states):
             return KEPT
@@ -61,19 +62,25 @@ class Wholeness:
         return dice
 
     def damaged(self, broker_id: int, tp: TopicPartition) -> None:
-        """It does not count until it is `mended`."""
+        """Record a damaged log. The replica does not count as undamaged until `mended`."""
         self._damaged.add((broker_id, tp))
 
     def opens_damaged(self, broker_id: int, tp: TopicPartition) -> None:
-        """A process begins over the damage, and may cut it off: then something is lost, whatever is mended later."""
+        """Record that a process opens the damaged log and may truncate it. A later repair of the file does not restore
+        the records.
+        """
         self._whole.discard((broker_id, tp))
 
     def mended(self, broker_id: int, tp: TopicPartition) -> None:
-        """Its disk is well again, or it has made its log anew: for that it has left the ISR, and joins it once more."""
+        """Record that the file is repaired, or that the replica has rebuilt its log. To rebuild, it left the ISR and
+        joins it again.
+        """
         self._damaged.discard((broker_id, tp))
 
     def is_last(self, broker_id: int, tp: TopicPartition) -> bool:
-        """Whether it is in sync, and nobody else is who has lost nothing; or may be so soon, without doing anything."""
+        """Return whether the broker is the only undamaged member of the ISR, or may become the only one by a write in
+        flight.
+        """
         return any(
             broker_id in isr and not any(self._is_whole(each, tp) for each in isr if each != broker_id)
             for isr in self._isrs(tp)
@@ -83,12 +90,14 @@ class Wholeness:
         return (broker_id, tp) in self._whole and (broker_id, tp) not in self._damaged
 
     def proposed(self, write: Set) -> None:
-        """On its way to ZooKeeper, where it arrives late or never, whatever becomes of who sent it."""
+        """Record a write on its way to ZooKeeper. The write may arrive late or never, whatever happens to its
+        sender.
+        """
         if (tp := _partition_of(write.path)) is not None:
             self._proposals[tp].append(write)
 
     def _isrs(self, tp: TopicPartition) -> Iterator[tuple[int, ...]]:
-        """That of now, and those that may take its place."""
+        """Yield the current ISR and those that a write in flight may put in its place."""
         yield self._states.get(tp, _GONE).isr
         try:
             version = self._cluster.zookeeper.node(znodes.state_path(tp)).version
@@ -99,9 +108,11 @@ class Wholeness:
             yield znodes.decode_state(write.data).isr
 
     def _changed(self, path: str) -> None:
-        """Who joins an ISR is whole if it runs and has all that is committed.
+        """Update the model after a write. A replica that joins the ISR is undamaged if it runs and has all committed
+        records.
 
-        What a leader proposed before a machine went down may be written when it is up again: then it may lack records.
+        A leader's proposal from before a power loss may be written after the machine is up again. The replica may lack
+        records in that case.
         """
         if (tp := _partition_of(path)) is None:
             return
@@ -123,14 +134,14 @@ class Wholeness:
                 self._whole.add((broker_id, tp))
 
     def _is_unclean(self, tp: TopicPartition, before: PartitionState, state: PartitionState) -> bool:
-        """Whether somebody begins to lead who was not in sync, or has lost something since it was."""
+        """Return whether the new leader was not in the ISR, or has lost records since it joined the ISR."""
         if not before.isr or state.leader == NO_LEADER or state.leader_epoch == before.leader_epoch:
             return False
         return state.leader not in before.isr or not self._is_whole(state.leader, tp)
 
 
 def _partition_of(path: str) -> TopicPartition | None:
-    """Whose state stands there."""
+    """Return the partition whose state is stored at this path."""
     if not path.startswith(znodes.BROKER_TOPICS) or not path.endswith("/state"):
         return None
     *_, topic, _, partition, _ = path.split("/")

@@ -1,4 +1,4 @@
-"""What each fault does to a cluster, how that ends, and whether anybody felt it."""
+"""Inject each kind of fault into a cluster, heal it, and tell whether it had an effect."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ _DISK_FAULTS = {
     Kind.DISK_FULL: DiskFault.FULL,
 }
 
-#: What would let a broker, or all, go on with a session that was ended before its time.
+#: Faults that would let one broker, or all brokers, continue with a session that was expired early.
 _KEEPS_FROM_HEARING = frozenset({Kind.HOLD, Kind.ZOOKEEPER_CUT, Kind.ZOOKEEPER_SLOW})
 _KEEPS_ALL_FROM_HEARING = frozenset({Kind.ZOOKEEPER_STOP, Kind.ZOOKEEPER_FREEZE})
 
-#: What a later version may have written among the committed offsets: whoever loads them skips it, and goes on.
+#: Records of a later version among the committed offsets. A broker that loads them must skip them and continue.
 _STRANGE = encode_batch(
     [
         (EPOCH_MS, b"\x00\x09of a later version", b"value", ()),
@@ -41,7 +41,7 @@ _STRANGE = encode_batch(
     ]
 )
 
-#: A power loss that loses nothing, since more than that nobody promises.
+#: A power loss that loses nothing, because no guarantee covers the loss of the last undamaged replica.
 LAST_WHOLE = "power of the last whole one"
 
 
@@ -50,18 +50,20 @@ def _always() -> bool:
 
 
 def _met(broker: SimulatedBroker) -> Callable[[], bool]:
-    """Whether what is wrong around it from now on meets a process: one that runs, or is started meanwhile."""
+    """Return a function that tells whether the fault affects a process: one that runs now or is started during the
+    fault.
+    """
     there, life = broker.runs, broker.lives
     return lambda: there or broker.lives > life
 
 
 @dataclass(slots=True)
 class Harm:
-    """What a fault has done to one of those that it hit.
+    """The effect of a fault on one of its victims.
 
-    mends   end it
-    bit     whether it has done something, asked before it is mended
-    also    under what else it is counted
+    mends   functions that heal it
+    bit     returns whether it had an effect; called before it is healed
+    also    an additional name under which it is counted
     """
 
     mends: list[Mend] = field(default_factory=list)
@@ -70,7 +72,7 @@ class Harm:
 
 
 class Harms:
-    """Strikes now; what yields nothing has hit nobody."""
+    """The injector of faults. A fault without a result has hit no victim."""
 
     def __init__(self, cluster: Cluster, wholeness: Wholeness, operator: Operator) -> None:
         self._cluster = cluster
@@ -78,7 +80,7 @@ class Harms:
         self._operator = operator
 
     def strike(self, fault: Fault, brokers: list[SimulatedBroker]) -> Iterator[Harm]:
-        """`brokers`: whom it names, of those that there are."""
+        """Inject a fault. `brokers` are the existing brokers that the fault names."""
         cluster, kind = self._cluster, fault.kind
         network, zookeeper = cluster.network, cluster.zookeeper
         if kind in _KEEPS_FROM_HEARING:
@@ -132,7 +134,7 @@ class Harms:
                     yield from self._strike_broker(fault, broker)
 
     def _order(self, fault: Fault) -> Order:
-        """To the administrator."""
+        """Start the administrator's operation."""
         operator = self._operator
         match fault.kind:
             case Kind.CREATE:
@@ -204,7 +206,7 @@ class Harms:
                 yield from self._flip(broker)
 
     def _tear(self, fault: Fault, broker: SimulatedBroker) -> Harm:
-        """Its process is killed in the middle of its next write to a log."""
+        """Kill the broker's process in the middle of its next write to a log."""
         life = broker.lives
         torn: list[bool] = []
 
@@ -216,7 +218,7 @@ class Harms:
         return Harm([broker.disk.heal, broker.start], lambda: bool(torn) and broker.lives >= life)
 
     def _flip(self, broker: SimulatedBroker) -> Iterator[Harm]:
-        """One bit in a closed segment; somebody reads it."""
+        """Flip one bit in a closed segment, and let a client read it."""
 
         def led(directory: Path) -> bool:
             tp = partition_named(directory.name)
@@ -228,7 +230,7 @@ class Harms:
         path, following, mend = found
         tp, begin, end = partition_named(path.parent.name), offset_of(path.stem), offset_of(following.stem)
         assert tp is not None and begin is not None and end is not None
-        # The only good copy of a log that is damaged while it is opened stays offline until somebody gives it up.
+        # If the only good copy is opened with damage, it stays offline until an administrator elects another replica.
         if self._wholeness.is_last(broker.broker_id, tp):
             mend()
             return
@@ -246,7 +248,7 @@ class Harms:
         yield Harm([mend, mended, lambda: broker.before_start.pop(path, None)], lambda: reading.bit)
 
     def _write_strange_offsets(self) -> Iterator[Harm]:
-        """To every partition of the topic of offsets that is led."""
+        """Append strange offsets to every partition of __consumer_offsets that has a leader."""
         for broker in self._cluster.brokers.values():
             for tp in OFFSETS_TPS:
                 if (replica := broker.replica(tp)) is not None and replica.partition.is_leader:

@@ -1,4 +1,4 @@
-"""What a replica holds when all is over, as the checker compares it."""
+"""Read the final log of a simulated replica for the checker."""
 
 from __future__ import annotations
 
@@ -16,8 +16,10 @@ _AT_ONCE = 1 << 20
 
 
 def replica_log(replica: Replica, broker_id: int) -> FinalLog:
-    """Read through the broker's own log. What is damaged is told as from files, and what the log gives nobody ends it:
-    that is for the checker to name.
+    """Return the replica's log, read through the broker's own `Log`.
+
+    Damaged records are marked as in `verify.checker.export_logs`. A read error ends the log early, and the checker
+    reports the missing records.
     """
     log, columns = replica.log, Columns()
     assert isinstance(log, Log)
@@ -30,7 +32,7 @@ def replica_log(replica: Replica, broker_id: int) -> FinalLog:
 
 
 def _batches(log: Log) -> Iterator[tuple[memoryview, BatchHeader]]:
-    """From its start to its end; TidelogError where the log does not give what should be there."""
+    """Yield the batches from log start to log end. Raise TidelogError if the log returns less."""
     at = log.log_start_offset
     while data := memoryview(log.read(at, _AT_ONCE, log.log_end_offset)):
         for position, header in iter_headers(data):

@@ -1,4 +1,4 @@
-"""Whether a cluster that is whole again serves: it takes a record for each partition, and offsets of groups."""
+"""Check that a recovered cluster serves clients: write one record per partition, and commit offsets of groups."""
 
 from __future__ import annotations
 
@@ -8,14 +8,16 @@ from verify.chaos.clients.client_context import Surroundings
 from verify.chaos.payload import SMALLEST_BYTES, make_id, payload
 
 _NAME = "last"
-#: No broker's clock is so wrong that this would be too far ahead of it, which it may refuse.
+#: A timestamp that no broker refuses as too far in the future, however wrong its clock is.
 _LONG_AGO_MS = 0
-#: One in each partition of the offsets (`verify.simulation.cluster.cluster.OFFSETS_TPS`).
+#: One group for each partition of __consumer_offsets (`verify.simulation.cluster.cluster.OFFSETS_TPS`).
 GROUPS = ("last-0", "last-1")
 
 
 async def ask_to_serve(around: Surroundings, number: int) -> None:
-    """Raises what it was refused with, where trying again does not help in time. `number`: the producer's own."""
+    """Write and commit once. Raise the error of a request that fails until its timeout. `number` is the producer's
+    own.
+    """
     await _produce(around, number)
     for place, group in enumerate(GROUPS):
         await _commit(around, group, offset=place + 1)
@@ -39,4 +41,4 @@ async def _commit(around: Surroundings, group: str, offset: int) -> None:
         tp = around.tps[0]
         await consumer.commit({tp: OffsetAndMetadata(offset)}, around.timeout_ms)
         if (found := await consumer.committed(tp, around.timeout_ms)) != offset:
-            raise ValueError(f"{group} has committed {offset} of {tp}, and is told {found}")
+            raise ValueError(f"group {group} committed offset {offset} of {tp}, but the coordinator returned {found}")

@@ -1,4 +1,4 @@
-"""Does to a cluster what a story says, to whom and when it says so, and mends it."""
+"""Inject the faults of a scenario into a cluster at their times, and heal them."""
 
 from __future__ import annotations
 
@@ -40,9 +40,9 @@ _MOMENTS: dict[type, Moment] = {
 
 
 class Nemesis:
-    """Injects faults into a cluster, and mends all of them in the end.
+    """The nemesis. It injects faults, and heals all of them in the end.
 
-    tally   of what was to be injected, and what it did
+    fault_counts   how often each fault was drawn and had an effect
     """
 
     def __init__(self, cluster: Cluster, wholeness: Wholeness, operator: Operator) -> None:
@@ -58,7 +58,10 @@ class Nemesis:
             broker.on_write = partial(self._writes, broker.broker_id)
 
     def inject(self, fault: Fault) -> None:
-        """Now, and for as long as the fault says; or at the moment that it waits for. Who is not there is not hit."""
+        """Inject a fault now and heal it after its time, or wait for the event that the fault names.
+
+        A fault whose victim does not exist has no effect.
+        """
         if self._is_over:
             return
         self.tally.draw(_names(fault))
@@ -68,7 +71,7 @@ class Nemesis:
             self._waiting.append(fault)
 
     def told(self, broker_id: int, event: BrokerEvent) -> None:
-        """A broker's journal; faults may wait for it."""
+        """Take an event of a broker's history, for which faults may wait."""
         if not self._waiting:
             return
         if isinstance(event, broker_events.Append):
@@ -84,7 +87,7 @@ class Nemesis:
         self._come_to(moment, broker_id, getattr(event, "tp", None))
 
     def heal(self) -> None:
-        """All that lasts ends now, what has waited in vain waits no longer, and nothing more is done."""
+        """Heal all active faults, drop the waiting ones, and inject no more."""
         self._is_over = True
         self._waiting.clear()
         for number in list(self._wounds):
@@ -100,7 +103,7 @@ class Nemesis:
         cluster.network.changed()
 
     def settle(self) -> None:
-        """Counts what was not mended, where a story ends before that."""
+        """Count the faults that are still active when a scenario ends early."""
         for fault, harms in self._wounds.values():
             self._count(fault, harms)
         self._wounds.clear()
@@ -147,20 +150,21 @@ class Nemesis:
         self._cluster.trace.add("fault", fault.kind.value, *(hit or fault.whom), "" if harms else "(void)")
         if harms:
             self._wounds[number] = (fault, harms)
-        if harms and fault.for_ms:  # else it is asked in the end what it did: what was ordered takes its time
+        # other faults are counted at the end, because operations of the administrator take time
+        if harms and fault.for_ms:
             self._cluster.later(fault.for_ms, partial(self._mend, number))
 
     # --- whom --------------------------------------------------------------------------------------------------
 
     def _brokers(self, names: tuple[str, ...], it: int) -> Iterator[SimulatedBroker]:
-        """Each once. Names of clients are none of brokers."""
+        """Yield each named broker once. Names of clients are skipped."""
         found = dict.fromkeys(itertools.chain.from_iterable(self._ids(name, it) for name in names))
         for broker_id in found:
             if (broker := self._cluster.brokers.get(broker_id)) is not None:
                 yield broker
 
     def _ids(self, name: str, it: int) -> tuple[int, ...]:
-        """As ZooKeeper has it now."""
+        """Return the ids of the brokers that have this role in ZooKeeper now."""
         if name.isdigit():
             return (int(name),)
         zookeeper = self._cluster.zookeeper
@@ -183,7 +187,7 @@ class Nemesis:
 
 
 def _names(fault: Fault) -> list[str]:
-    """Under what it is counted."""
+    """Return the names under which the fault is counted."""
     names = [fault.kind.value]
     if COORDINATOR in fault.whom:
         names.append("hits the coordinator")

@@ -1,8 +1,8 @@
-"""The network between machines: late, in order within a connection and in no order between two, cut where it is told.
+"""Simulate the network between machines: delays, order within a connection only, and cuts.
 
-TCP loses nothing: what gets lost is sent again, so that it and all behind it come later. What meets a cut waits there;
-it arrives when the cut is healed, or never, where the silence has ended the connection before. Messages are copied, so
-that no two processes share anything.
+TCP loses nothing: a lost segment is sent again, so that this segment and all later ones arrive later. A message that
+meets a cut waits and arrives when the cut is healed, unless a heartbeat timeout has ended the connection before.
+Messages are copied, so that no two processes share memory.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from tidelog.model import Buffer, Endpoint
 from tidelog.protocol.native.sockets import HEARTBEAT_INTERVAL_MS, HEARTBEAT_TIMEOUT_MS, MAX_QUEUED
 from verify.simulation.timeline import NS_PER_MS, Process, Timeline
 
-#: A segment that was lost is sent again after so long, then after twice as long, and so on.
+#: The delay of the first retransmission of a lost segment. Each further one takes twice as long.
 _RETRANSMISSION_MS = 200
 
 
 @dataclass(frozen=True, slots=True)
 class NetworkConditions:
-    """How messages fare: from so many to so many microseconds each way, and the share that gets lost at first."""
+    """The range of delays in microseconds per direction, and the share of segments that are lost once or more."""
 
     delay_us: tuple[int, int] = (100, 1500)
     loss: float = 0.0
@@ -45,9 +45,9 @@ _USUAL_NS = NetworkConditions().delay_us[1] * 1000
 
 
 class Machine:
-    """One host. Of the process that runs on it the network needs to know whether it lives.
+    """One host, with the process that runs on it.
 
-    up   False while it has no power: nobody answers there, not even with a refusal
+    up   False while the machine has no power; it does not even refuse connections then
     """
 
     def __init__(self, address: str) -> None:
@@ -57,13 +57,13 @@ class Machine:
 
     @property
     def answers(self) -> bool:
-        """Whether something on it would answer a ping of ZeroMQ."""
+        """Return whether a process on this machine would answer a ZeroMQ ping."""
         return self.up and self.process is not None and self.process.alive and not self.process.held
 
 
 @dataclass(slots=True)
 class _Way:
-    """One direction of a connection. Messages arrive in their order; `stalled` of them have met a cut."""
+    """One direction of a connection. Messages arrive in order; `stalled` of them have met a cut."""
 
     source: Machine
     target: Machine
@@ -73,12 +73,12 @@ class _Way:
 
 
 class Network:
-    """All machines, the connections between them, and what does not come through.
+    """All machines, the connections between them, and the cuts.
 
-    weather     of all ways
-    delivered   a sum over all messages that have arrived, of which any difference makes another
-    stalled     how many messages have met a cut, from whom to whom
-    late        how many took longer than any does in good weather
+    conditions  the delays and losses of all directions
+    delivered   a checksum over all messages that have arrived
+    stalled     the number of messages that met a cut, by source and target
+    late        the number of messages that took longer than the usual conditions allow
     """
 
     def __init__(self, timeline: Timeline, dice: Random) -> None:
@@ -102,7 +102,7 @@ class Network:
         return machine
 
     def cut(self, source: str, target: str) -> None:
-        """Nothing comes from the one to the other; `changed` makes it felt."""
+        """Cut the direction from `source` to `target`; `changed` applies it to the connections."""
         self._cuts.add((source, target))
 
     def heal(self) -> None:
@@ -112,7 +112,7 @@ class Network:
         self._cuts -= {(one, other), (other, one)}
 
     def changed(self) -> None:
-        """Who hears whom is another matter than before."""
+        """Apply changed cuts and machines to all connections."""
         for wire in list(self._wires):
             wire.look()
 
@@ -120,7 +120,7 @@ class Network:
         return target.up and (source.address, target.address) not in self._cuts
 
     def hang_up(self, machine: Machine) -> None:
-        """Its process is gone, and the kernel closes its connections, as far as it can tell anybody."""
+        """Close the connections of a process that has ended, as its kernel does as far as the network lets it."""
         for endpoint in [each for each in self._listening if each.host == machine.address]:
             del self._listening[endpoint]
         for wire in list(self._wires):
@@ -128,14 +128,14 @@ class Network:
         self.changed()
 
     def reset_connections(self, one: str, other: str) -> int:
-        """Every connection between the two breaks, and both notice; how many."""
+        """Break every connection between the two machines, notify both sides, and return the number of connections."""
         between = [wire for wire in self._wires if {wire.client.address, wire.server.address} == {one, other}]
         for wire in between:
             wire.reset()
         return len(between)
 
     def connections_of(self, machine: Machine) -> Counter[tuple[str, str]]:
-        """How many there are, from whom to whom."""
+        """Return the number of connections of the machine by client and server address."""
         mine = (wire for wire in self._wires if machine in (wire.client, wire.server))
         return Counter((wire.client.address, wire.server.address) for wire in mine)
 
@@ -178,7 +178,7 @@ class Network:
     # --- for the wires -----------------------------------------------------------------------------------------
 
     def delay_ns(self) -> int:
-        """Of one message, one way."""
+        """Return the delay of one message in one direction."""
         delay_ns = self.weather.delay_ns(self.dice)
         self.late += delay_ns > _USUAL_NS
         return delay_ns
@@ -198,10 +198,10 @@ class Network:
 
 
 class Wire:
-    """One connection: a `Line` for who opened it, a peer for the router at its other end.
+    """One connection: a `Line` for the process that opened it, and a peer of the router at its other end.
 
-    A side that hears nothing ends it after the silence that ZeroMQ allows; a side whose other end is gone ends it as
-    soon as that is told.
+    A side that receives nothing ends the connection after the heartbeat timeout of ZeroMQ. A side learns of the other
+    side's close as soon as the network delivers it.
     """
 
     def __init__(
@@ -265,7 +265,7 @@ class Wire:
     # --- faults ------------------------------------------------------------------------------------------------
 
     def lost(self, machine: Machine) -> None:
-        """The process on that machine is gone. Without power nobody is told."""
+        """Handle the end of the process on that machine. A machine without power sends no close."""
         if machine is self.client and self._client_open:
             self._client_open = False
             if machine.up:
@@ -281,7 +281,7 @@ class Wire:
         self._end_server()
 
     def look(self) -> None:
-        """The network has changed: what stalled goes on, silence begins or ends."""
+        """Apply a change of the network: deliver stalled messages, and start or stop the heartbeat timeouts."""
         network, now_ns = self._network, self._network.timeline.now_ns
         if self._dialling:
             return
@@ -320,10 +320,10 @@ class Wire:
         if self._server_silence_ns == since_ns:
             self._end_server()
 
-    # --- its life ----------------------------------------------------------------------------------------------
+    # --- connect and close ------------------------------------------------------------------------------------------
 
     def _knock(self) -> None:
-        """A connect: there and back, once more for the handshake of ZeroMQ, again where it got lost."""
+        """Connect: take one round trip, and try again while a cut is in the way."""
         network = self._network
         self._process.deliver(network.timeline.now_ns + network.delay_ns() + network.delay_ns(), self._knocked)
 
@@ -348,7 +348,7 @@ class Wire:
         self.look()
 
     def _told(self, way: _Way) -> None:
-        """One side has closed: the other is told, if the way is open."""
+        """Tell the other side that this side has closed, if no cut prevents it."""
         network = self._network
         if network.passes(way.source, way.target):
             end = self._end_server if way is self._to else self._end_client
@@ -416,7 +416,7 @@ class Wire:
 
 
 class SimulatedRouter:
-    """`node.net.router.Listening` in this network."""
+    """The simulated counterpart of `node.net.router.Listening`."""
 
     def __init__(
         self,

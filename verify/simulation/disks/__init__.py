@@ -1,1 +1,1 @@
-"""Simulated disks that lose unsynced bytes, fail, and forget."""
+"""Simulate disks that lose unsynced bytes, fail, and damage stored bytes."""

@@ -1,14 +1,14 @@
-"""A file system in memory that knows what is on the disk and what only the page cache holds.
+"""A file system in memory that distinguishes the disk from the page cache.
 
     files = CrashableFiles()
     log = Log.open(Path("/data/orders-0"), config(), files, recovery_point=0, clean=False)
     ...
-    after = files.crash(Random(7))      # the machine lost power: a new file system with what a disk may hold then
-    after = files.crash(FORGOTTEN)      # nothing was kept that was not synced
-    after = files.crash(KEPT)           # only the process was killed: the page cache survived
+    after = files.crash(Random(7))      # power loss: a new file system with a possible content of the disk
+    after = files.crash(FORGOTTEN)      # power loss: every unsynced byte is lost
+    after = files.crash(KEPT)           # the process was killed: the page cache survives
 
-`crash` decides by itself for each file and each directory; it takes a `random.Random` (a seeded one, or hypothesis'
-`st.randoms()`) and may be called many times. To cut at every boundary of a piece of work:
+`crash` decides separately for each file and each directory. It takes a `random.Random` (a seeded one, or `st.randoms()`
+of hypothesis), and may be called many times. To cut the power at every boundary of some work:
 
     for cut in itertools.count():
         files = CrashableFiles(cut=cut)
@@ -19,15 +19,15 @@
         else:
             break                       # `cut` is past the last call that changes something
 
-or, many times cheaper, since the work is done once:
+The following is much faster, because the work is done once:
 
     files.boundary = lambda: images.append(files.crash(random))    # called within every such call
 
-The call number `cut` (from 0) among those that change something does not return, and neither does any later call of
-any thread; of what it would have done any part may be on the disk. `PowerCut` is no Exception, so that nothing that
-handles errors handles it. A `replace` has one boundary for each of its steps.
+The call number `cut` (from 0) among the calls that change something does not return, and neither does any later call of
+any thread. Any part of its work may be on the disk. `PowerCut` is no Exception, so that error handlers do not catch it.
+A `replace` has one boundary for each of its steps.
 
-What a disk may hold then says `verify.simulation.disks.page_cache`.
+`verify.simulation.disks.page_cache` describes the possible contents of the disk.
 """
 
 from __future__ import annotations
@@ -46,37 +46,41 @@ from verify.simulation.disks.page_cache import Change, Content, Directory, Fate
 
 
 class PowerCut(BaseException):
-    """The machine is off."""
+    """The power of the machine is cut."""
 
 
 class CrashableFiles:
-    """`Files` in memory. `cut`: the number of the first call that does not return; None for never."""
+    """The files in memory, with the interface `Files`. `cut` is the number of the first call that does not return, or
+    None.
+    """
 
     def __init__(self, cut: int | None = None) -> None:
         self.cut = cut
-        #: Calls so far that changed something, as "verb name": what a cut can hit.
+        #: The calls so far that changed something, as "verb name". A cut hits one of them.
         self.mutations: list[str] = []
-        #: Called within each of them, when its work is done in the page cache but nothing is synced yet.
+        #: Called within each such call, when its work is in the page cache but not synced yet.
         self.boundary: Callable[[], object] = lambda: None
         self._root = Directory()
         self._locked: set[Path] = set()
         self._mutex = threading.RLock()
 
     def crash(self, choice: Random | Fate) -> CrashableFiles:
-        """What is on the disk when the power comes back."""
+        """Return a file system with what is on the disk after the power loss."""
         after = CrashableFiles()
         with self._mutex:
             after._root = self._root.after_crash(choice)
         return after
 
     def lose(self, path: Path) -> None:
-        """A sync of the file failed: readers may still see its unsynced writes, the disk never will."""
+        """Handle a failed sync of the file: readers may still see its unsynced writes, but no later sync writes them to
+        the disk.
+        """
         content = self._entry(path)
         if isinstance(content, Content):
             content.lost = len(content.changes)
 
     def flip(self, path: Path, position: int, bits: int = 1) -> None:
-        """Other bits are read there from now on, whatever was synced. StorageError where there is no such file."""
+        """Flip bits of a byte, whether synced or not. Raise StorageError if the file does not exist."""
         with self._mutex:
             content = self.content(path, create=False)
             if position >= len(content.seen):
@@ -84,7 +88,7 @@ class CrashableFiles:
             content.flip(position, bits)
 
     def paths(self, directory: Path = Path("/")) -> list[Path]:
-        """All files below it, in the order of their names."""
+        """Return all files below the directory, sorted by name."""
         found: list[Path] = []
         for name in self.names(directory):
             path = directory / name
@@ -92,12 +96,12 @@ class CrashableFiles:
         return found
 
     def unsynced(self, path: Path) -> bool:
-        """Whether a power failure could change the content of the file."""
+        """Return whether a power loss could change the content of the file."""
         content = self._entry(path)
         return isinstance(content, Content) and bool(content.changes)
 
     def mutate(self, verb: str, path: Path) -> None:
-        """Counts a call that changes something, and cuts the power where it is due."""
+        """Count a call that changes something, and raise PowerCut after the cut."""
         self.alive()
         self.mutations.append(f"{verb} {path.name}")
 
@@ -106,7 +110,7 @@ class CrashableFiles:
             raise PowerCut
 
     def finish(self) -> None:
-        """The end of such a call: the one that is cut has done its work in the page cache, but nobody is told."""
+        """End such a call. The call that is cut has done its work in the page cache, but does not return."""
         self.alive()
         self.boundary()
 
@@ -222,7 +226,7 @@ class CrashableFiles:
     # --- inside --------------------------------------------------------------------------------------
 
     def content(self, path: Path, *, create: bool = True) -> Content:
-        """The file of this name; created where it is missing, or StorageError without `create`."""
+        """Return the file at this path. Create a missing file, or raise StorageError without `create`."""
         self.alive()
         directory = self._directory(path.parent)
         entry = directory.names.get(path.name)
@@ -253,7 +257,7 @@ class CrashableFiles:
 
 
 class CrashableFile:
-    """`File` of a CrashableFiles. An open one stays with its content when the name is given away."""
+    """A file of CrashableFiles, with the interface `File`. An open file keeps its content when its name is reused."""
 
     def __init__(self, files: CrashableFiles, path: Path, *, create: bool = True) -> None:
         self.path = path
@@ -296,7 +300,8 @@ class CrashableFile:
     def sync(self) -> None:
         with self._files._mutex:
             self._files.mutate("sync", self.path)
-            content = self._files._entry(self.path)  # by its name, as the real one: nothing is synced that is gone
+            # by its name, like the real one: a file that was removed is not synced
+            content = self._files._entry(self.path)
             began = len(content.changes) if isinstance(content, Content) else 0
             self._files.finish()
             if isinstance(content, Content):

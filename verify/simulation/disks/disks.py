@@ -1,15 +1,15 @@
-"""Disks of machines in memory: they outlive processes, and lose with the power what was not synced.
+"""Disks of machines in memory. A disk outlives its processes, and loses unsynced bytes when the power is cut.
 
     disk = SimulatedDisk()
     files = disk.mount()                        # for one process
-    disk.unmount()                              # it was killed: the page cache stays
-    disk.crash(Random(7))                       # the power is gone
-    disk.fail(Fault.SYNC_ERROR, under=path)     # until `heal`, also for the processes to come
+    disk.unmount()                              # the process was killed: the page cache stays
+    disk.crash(Random(7))                       # the power is cut
+    disk.fail(Fault.SYNC_ERROR, under=path)     # until `heal`, also for later processes
     disk.slow(write_ms=300, sync_ms=500, for_ms=3_000)
-    disk.flip_closed(Random(7))                 # a bit of some closed segment is another one from now on
+    disk.flip_closed(Random(7))                 # flip a bit of some closed segment
 
-What a disk may hold after a crash says `verify.simulation.disks.page_cache`, what its errors do
-`verify.simulation.disks.failing_files`.
+`verify.simulation.disks.page_cache` describes the contents after a crash, and `verify.simulation.disks.failing_files`
+the effects of the errors.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ from verify.simulation.disks.failing_files import FailingFiles, Fault
 from verify.simulation.disks.page_cache import FORGOTTEN, Fate
 from verify.simulation.timeline import NS_PER_MS
 
-#: Calls that wait for the disk, and not only for the page cache.
+#: The calls that wait for the disk, and not only for the page cache.
 _SYNCS = frozenset({"sync", "replace"})
-#: Around a bit that flips: by these it is known again.
+#: The number of bytes on each side of a flipped bit by which the place is recognized later.
 _NEAR_BYTES = 32
 
 
 class SimulatedDisk:
-    """One machine's file system.
+    """The file system of one machine.
 
-    slowed  how many calls took long
-    spend   told of the nanoseconds that a call takes, above what a thread takes anyway; whoever runs the process
-            makes them pass for the thread, or the loop, that called
+    slowed  the number of calls that were slow
+    spend   called with the nanoseconds that a call takes in addition to the time of a thread; the owner of the process
+            lets this time pass for the calling thread or loop
     """
 
     def __init__(self, spend: Callable[[int], object] = lambda ns: None) -> None:
@@ -52,7 +52,7 @@ class SimulatedDisk:
     # --- processes -------------------------------------------------------------------------------------------
 
     def mount(self) -> Files:
-        """The file system of a new process; the one before it, if it is still there, is gone."""
+        """Return the file system for a new process. A previous process that still uses the disk is cut off from it."""
         self._mounted.end()
         self._refused += len(self._mounted.failed)
         self._mounted = FailingFiles(self._files, like=self._mounted)
@@ -60,40 +60,40 @@ class SimulatedDisk:
         return self._mounted
 
     def unmount(self) -> None:
-        """The process was killed: it holds no locks, and nothing that it still does reaches the disk."""
+        """Detach the killed process: release its locks, and let none of its later calls reach the disk."""
         self._mounted.end()
 
     def crash(self, dice: Random | Fate = FORGOTTEN) -> None:
-        """The power is gone: of what was not synced only that is left which the dice leave."""
+        """Cut the power: `rng` decides which unsynced bytes are lost."""
         self._mounted.end()
         self._files = self._files.crash(dice)
 
     # --- faults ----------------------------------------------------------------------------------------------
 
     def fail(self, fault: Fault, under: Path | None = None, *, after: int = 0) -> None:
-        """Until `heal`, once `after` calls of its kind went well."""
+        """Make calls fail until `heal`, after `after` calls of their kind succeeded."""
         self._mounted.fail(fault, under, after=after)
 
     def slow(self, *, write_ms: float = 0, sync_ms: float = 0, for_ms: float) -> None:
-        """Until `heal` each write, and each sync, takes so long, and all together as long as that lasts.
+        """Make each write and each sync slow until `heal`, for `for_ms` in total.
 
-        The disk does one after the other; and a thread's work is done in one piece, so that what it costs is known
-        before it is over: no later call of it may be charged for when the disk is well again.
+        The disk executes calls one after another. The work of a thread is executed in one piece, so its time is charged
+        before it ends. The limit `for_ms` prevents that calls are charged for a time after the disk has been healed.
         """
         self._write_ns, self._sync_ns = round(write_ms * NS_PER_MS), round(sync_ms * NS_PER_MS)
         self._slow_ns = round(for_ms * NS_PER_MS)
 
     def tear(self, share: float, cut: Callable[[], object]) -> None:
-        """The next write to a log gets that share of its bytes into the file; `cut` kills the process meanwhile."""
+        """Write only that share of the bytes of the next write to a log; `cut` kills the process during this write."""
         self._mounted.tear(share, cut)
 
     def heal(self) -> None:
-        """Ends all that lasts; what was refused stays refused."""
+        """End all faults. Calls that failed remain failed."""
         self._mounted.heal()
         self._write_ns = self._sync_ns = 0
 
     def flip(self, dice: Random, *, suffix: str = ".log") -> tuple[Path, int] | None:
-        """Changes a bit of some file with such a name, and says where; None where there is none with anything in it."""
+        """Flip a bit of a random nonempty file with this suffix. Return its place, or None if there is no such file."""
         sizes = {path: len(self._files.read(path) or b"") for path in self._files.paths() if path.suffix == suffix}
         held = [path for path, size in sizes.items() if size]
         if not held:
@@ -106,10 +106,11 @@ class SimulatedDisk:
     def flip_closed(
         self, dice: Random, prefers: Callable[[Path], bool] = lambda path: True
     ) -> tuple[Path, Path, Callable[[], None]] | None:
-        """Changes a bit of some log's closed segment; which one, the one after it, and what makes it well again.
+        """Flip a bit of a closed segment. Return the segment, the next one, and a function that repairs it.
 
-        Of a log that is well: two changes near each other could not be told from what somebody wrote.
-        prefers   of a log's directory: one of those, if there are any
+        Only an undamaged log is chosen, because two nearby changes could not be distinguished from a later write.
+
+        prefers   returns whether a log's directory is preferred, if there is such a log
         """
         damaged = {path.parent for path, _, _ in self._flipped}
         segments = (path for path in self._files.paths() if path.suffix == ".log" and path.parent not in damaged)
@@ -126,22 +127,23 @@ class SimulatedDisk:
 
         def mend() -> None:
             self._flipped.discard((path, position, bits))
-            # Unless it was cut, or another file has its name: compaction makes such.
+            # Repair only if the place still has these bytes: the segment may have been truncated, or replaced by
+            # compaction.
             if self._files.exists(path) and (self._files.read(path) or b"")[near] == flipped:
                 self._files.flip(path, position, bits)
 
         return path, following, mend
 
-    # --- to look at ------------------------------------------------------------------------------------------
+    # --- for inspection ------------------------------------------------------------------------------------------
 
     @property
     def content(self) -> Files:
-        """What a process would see; not to be written to."""
+        """Return what a process would see. The caller must not write to it."""
         return self._files
 
     @property
     def refused(self) -> int:
-        """How many calls have failed."""
+        """Return how many calls have failed."""
         return self._refused + len(self._mounted.failed)
 
     def _take_time(self, call: str, path: Path) -> None:

@@ -1,25 +1,26 @@
-"""A wrapper around any `Files` whose disk fails on command, as a whole or in places.
+"""A wrapper around any `Files` that makes calls fail on command, for the whole disk or for some paths.
 
     files = FailingFiles(RealFiles())            # or CrashableFiles(), UnsyncedFiles() …
-    files.fail(Fault.FULL, tmp_path)             # from now on, for this path and all that is below it
-    files.fail(Fault.SYNC_ERROR, log_path, after=2)      # the third call of the kind that fails, and all later ones
+    files.fail(Fault.FULL, tmp_path)             # from now on, for this path and everything below it
+    files.fail(Fault.SYNC_ERROR, log_path, after=2)      # the third call of the kind fails, and all later ones
     files.fail(Fault.WRITE_ERROR, matching=lambda path: path.suffix == ".timeindex")
-    files.heal()                                 # the disk is well again; what failed stays failed
+    files.heal()                                 # end all faults; calls that failed remain failed
 
 Faults:
-- FULL         ENOSPC: a write gets half of its bytes onto the disk, new files and drafts none. Removing, truncating and
-               syncing work.
+
+- FULL         ENOSPC: a write stores half of its bytes, new files and drafts none. Removing, truncating and syncing
+               work.
 - WRITE_ERROR  EIO from every write and truncation, after half of the bytes
-- SYNC_ERROR   EIO from every sync. Over a CrashableFiles what was to be synced is then gone for good, as with Linux: a
-               later sync succeeds and brings nothing back.
+- SYNC_ERROR   EIO from every sync. Over CrashableFiles the bytes of this sync are lost, as with Linux: a later sync
+               succeeds but does not write them.
 - READ_ERROR   EIO from every read
 - READ_ONLY    EROFS from every call that changes something
-- VANISHED     the directory is not there: no names, no files, ENOENT from all that needs it
+- VANISHED     the directory is missing: no names, no files, ENOENT from every call that needs it
 
 `tear` ends the process in the middle of a write (PowerCut).
 
 `watch` is called with ("write" | "truncate" | "sync" | "replace" | "rename" | "remove" | "create", path) before each
-call that changes something, to look at the order of things or to let something else happen meanwhile.
+call that changes something, so that a test can observe the order of calls or run other code between them.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ _CHANGES = frozenset({"write", "truncate", "sync", "replace", "rename", "remove"
 
 
 class Fault(Enum):
-    """The error number, and the calls that get it."""
+    """A fault: its error number and the calls that fail."""
 
     FULL = (errno.ENOSPC, frozenset({"write", "replace", "create"}))
     WRITE_ERROR = (errno.EIO, frozenset({"write", "truncate", "replace"}))
@@ -72,9 +73,9 @@ class _Rule:
 
 
 class FailingFiles:
-    """`Files` over others. `failed`: (call, path) of each call that was refused, in order.
+    """The wrapper, with the interface `Files`. `failed` lists (call, path) of each failed call in order.
 
-    like   another one, of the same disk: what fails there fails here, and what fails here fails there
+    like   another wrapper of the same disk that shares its faults with this one
     """
 
     def __init__(self, inner: Files, *, like: FailingFiles | None = None) -> None:
@@ -94,7 +95,7 @@ class FailingFiles:
         matching: Callable[[Path], bool] | None = None,
         after: int = 0,
     ) -> None:
-        """Begins a fault for a path and all below it (everywhere without one), once `after` calls went well."""
+        """Begin a fault for a path and everything below it (or everywhere), after `after` calls succeeded."""
 
         def covers(path: Path) -> bool:
             inside = under is None or path == under or under in path.parents
@@ -103,35 +104,35 @@ class FailingFiles:
         self._rules.append(_Rule(fault, covers, after))
 
     def tear(self, share: float, cut: Callable[[], object]) -> None:
-        """The next write to a log gets that share of its bytes into the file; then `cut` ends whoever writes."""
+        """Write only that share of the bytes of the next write to a log; then `cut` ends the writing process."""
         self._tear = (share, cut)
 
     def torn(self, path: Path, size: int) -> tuple[int, Callable[[], object]] | None:
-        """How many bytes of this write are left, and what ends the writer."""
+        """Return the number of bytes of this write to keep and the function that ends the writer, or None."""
         if self._tear is None or path.suffix != ".log":
             return None
         (share, cut), self._tear = self._tear, None
         return int(share * size), cut
 
     def heal(self) -> None:
-        """Ends all faults."""
+        """End all faults."""
         self._rules.clear()
         self._tear = None
 
     def end(self) -> None:
-        """The process that uses it is gone: its locks are released, and no call of it returns any more (PowerCut)."""
+        """End the process that uses this wrapper: release its locks, and raise PowerCut in each later call."""
         self._ended = True
         for lock in self._locks:
             lock.release()
 
     def ask(self, call: str, path: Path) -> None:
-        """StorageError where the call is to fail."""
+        """Raise StorageError if the call is to fail."""
         number = self.refusal(call, path)
         if number:
             raise refused(path, number)
 
     def refusal(self, call: str, path: Path) -> int:
-        """The error number with which the call is to fail; 0 where it is to work."""
+        """Return the error number with which the call is to fail, or 0."""
         if self._ended:
             raise PowerCut
         if call in _CHANGES:
@@ -209,7 +210,7 @@ class FailingFiles:
 
 
 class FailingFile:
-    """`File` of a FailingFiles."""
+    """A file of FailingFiles, with the interface `File`."""
 
     def __init__(self, files: FailingFiles, path: Path, *, create: bool = True) -> None:
         self.path = path
@@ -257,7 +258,7 @@ class FailingFile:
         self._inner.close()
 
     def _ready(self, call: str) -> File:
-        """The file beneath, which is created by its first use, so that this may fail too."""
+        """Return the inner file. The first use creates it, so that the creation can fail too."""
         if call:
             self._files.ask(call, self.path)
         if self._create and not self._exists and not self._files.inner.exists(self.path):

@@ -1,14 +1,14 @@
-"""What readers see of files and directories, what of it is on the disk, and what a disk may hold after a crash.
+"""The model of a page cache: what readers see, what is on the disk, and what the disk may hold after a crash.
 
-The model, as pessimistic as POSIX allows and file systems are:
-- A file's content is on the disk when `sync` returned; its *name* when `sync_directory` of its directory did.
-- Of names in one directory that are not synced a prefix of the changes survives (journals keep their order), in each
-  directory another one. A rename is atomic.
-- Of writes to one file that are not synced survive: all; none; a prefix, the last one torn at a byte; or any of the
-  512-byte sectors, zeros (or what was there before) in between, up to any size the file had since. Files do not wait
-  for each other.
-- A truncation is a change of the journal too: what was written to the file after it survives only together with it,
-  and so do later changes of names in its directory.
+The model is as pessimistic as POSIX permits and real file systems are:
+
+- A file's content is on the disk when `sync` has returned, its *name* when `sync_directory` of its directory has.
+- Of the unsynced name changes in one directory a prefix survives, because journals keep their order. Each directory
+  has its own prefix. A rename is atomic.
+- Of the unsynced writes to one file survive: all; none; a prefix, the last write torn at a byte; or any of the 512-byte
+  sectors, with zeros (or the old bytes) in between, up to any size that the file had since. Files are independent.
+- A truncation is a change of the journal too. Later writes to the file survive only together with the truncation, and
+  so do later changes of names in its directory.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _SECTOR = 512
 
 
 class Fate(Enum):
-    """What becomes of all that was not synced."""
+    """The fate of all unsynced changes."""
 
     KEPT = "kept"
     FORGOTTEN = "forgotten"
@@ -32,7 +32,7 @@ KEPT, FORGOTTEN = Fate.KEPT, Fate.FORGOTTEN
 
 
 class Change(NamedTuple):
-    """A write of `data` at `position`, or with None a truncation to it. `order`: its number in the journal."""
+    """A write of `data` at `position`, or (None) a truncation to it. `order` is its number in the journal."""
 
     position: int
     data: bytes | None
@@ -55,7 +55,7 @@ class Content:
     synced: bytearray = field(default_factory=bytearray)
     changes: list[Change] = field(default_factory=list)
     modified_ms: int = 0
-    #: How many of the changes the kernel gave up after a failed sync: no later sync brings them to the disk.
+    #: The number of changes that the kernel dropped after a failed sync. No later sync writes them to the disk.
     lost: int = 0
 
     def change(self, change: Change) -> None:
@@ -63,7 +63,9 @@ class Content:
         self.changes.append(change)
 
     def sync(self, count: int | None = None) -> None:
-        """Bring the first `count` of the changes to the disk, those from before the sync began; None: all."""
+        """Write the first `count` changes (None: all) to the disk. The count excludes changes made after the sync
+        began.
+        """
         began = len(self.changes) if count is None else min(count, len(self.changes))
         for change in self.changes[self.lost : began]:
             change.apply(self.synced)
@@ -71,7 +73,7 @@ class Content:
         self.lost = max(self.lost - began, 0)
 
     def flip(self, position: int, bits: int) -> None:
-        """The disk and the page cache have other bits there than were written."""
+        """Flip bits on the disk and in the page cache."""
         for content in (self.seen, self.synced):
             if position < len(content):
                 content[position] ^= bits
@@ -82,7 +84,7 @@ class Content:
                 self.changes[index] = Change(start, bytes(flipped), order)
 
     def after_crash(self, choice: Random | Fate, order: int) -> bytes:
-        """The journal is on the disk up to `order` at least."""
+        """Return a possible content after a crash. The journal is on the disk at least up to `order`."""
         changes = self.changes[self.lost :]
         if choice is KEPT:
             return bytes(self.seen)
@@ -123,7 +125,7 @@ def _torn(change: Change, choice: Random) -> Change:
 
 
 def _scatter(content: bytearray, changes: list[Change], choice: Random, *, always_lost: bool) -> None:
-    """Up to some truncation all is kept, and of the writes that follow it any sectors."""
+    """Apply all changes up to some truncation, and any sectors of the writes after it."""
     truncations = [index + 1 for index, change in enumerate(changes) if change.data is None]
     start = choice.choice([0, *truncations])
     for change in changes[:start]:
@@ -143,7 +145,7 @@ def _scatter(content: bytearray, changes: list[Change], choice: Random, *, alway
 
 @dataclass(slots=True)
 class Directory:
-    """Names, and the states that they went through since they were last synced, the first of which is on the disk."""
+    """The names in a directory, and their states since the last sync. The first of them is on the disk."""
 
     names: dict[str, Content | Directory] = field(default_factory=dict)
     states: list[tuple[int, dict[str, Content | Directory]]] = field(default_factory=list)
@@ -155,7 +157,7 @@ class Directory:
         self.states.append((order, dict(self.names)))
 
     def sync(self, order: int, count: int | None = None) -> None:
-        """Bring the last of the first `count` states to the disk, those from before the sync began; None: the last."""
+        """Write the last of the first `count` states (None: of all) to the disk. The count excludes later changes."""
         states = self.states if count is None else self.states[:count]
         names = states[-1][1] if states else dict(self.names)
         self.states = [(order, names), *self.states[len(states) :]]
