@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from node.groups import offset_commits
-from node.groups.offset_commits import OffsetManager
+from node.groups.offset_commits import OffsetCommits
 from node.replication.leader_appends import Appended, LeaderAppends
 from node.replication.replica import Replica
 from storage.log.batch_validation import ValidatedBatch
@@ -54,10 +54,10 @@ def test_each_partition_of_the_offsets_is_asked() -> None:
 
 
 def test_a_coordinator_that_takes_no_offset_any_more_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(manager: OffsetManager, request: OffsetCommitRequest, done: object) -> None:
+    def refuse(commits: OffsetCommits, request: OffsetCommitRequest, done: object) -> None:
         raise CoordinatorNotAvailableError("for good")
 
-    monkeypatch.setattr(OffsetManager, "commit", refuse)
+    monkeypatch.setattr(OffsetCommits, "commit", refuse)
     (wrong,) = told().wrong
     assert wrong.startswith("not-serving: ") and "no coordinator answered" in wrong
 
