@@ -69,7 +69,7 @@ def test_a_coordinator_that_tells_of_no_offset_is_found(monkeypatch: pytest.Monk
     fetched = offset_commits._fetched
     monkeypatch.setattr(offset_commits, "_fetched", forget)
     (wrong,) = told().wrong
-    assert wrong.startswith("not-serving: ") and "is told None" in wrong
+    assert wrong.startswith("not-serving: ") and "returned None" in wrong
 
 
 def test_where_unclean_elections_are_allowed_all_is_judged_as_long_as_there_was_none(
