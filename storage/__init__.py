@@ -1,4 +1,4 @@
 """One replica's log on one disk, in Kafka's file formats.
 
-Start with `log/log.py`, the log of a partition. `log_manager.py` holds the logs of a broker.
+Start with `log/log.py`, the log of a partition. `log_manager.py` holds all logs of a broker.
 """

@@ -1,12 +1,12 @@
-"""Small text files of a data directory: Kafka's checkpoints.
+"""Kafka's checkpoint files: small text files of a log directory.
 
     0                      version
-    2                      how many lines follow
+    2                      number of entries
     orders 0 4711          topic, partition, offset (the leader epoch file: epoch, start offset)
     orders 1 12
 
-They are replaced whole, so a reader finds the old content or the new one. A file that does not say what it should is
-no checkpoint: its reader gets None and does without.
+A file is replaced as a whole, so a reader finds the old or the new content. A damaged file is ignored: its reader gets
+None.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ _VERSION = "0"
 
 
 def read_lines(files: Files, path: Path) -> list[list[str]] | None:
-    """The fields of each line; None where there is no file or it is damaged."""
+    """Return the fields of each entry; None if the file is missing or damaged."""
     data = files.read(path)
     if data is None:
         return None
     try:
         version, count, *lines = data.decode("ascii").splitlines()
         if not data.endswith(b"\n"):
-            return None  # torn: the last number may only be the beginning of one
+            return None  # truncated: the last number may lack digits
         if version != _VERSION or int(count) != len(lines):
             return None
     except ValueError:
@@ -44,7 +44,7 @@ def read_lines(files: Files, path: Path) -> list[list[str]] | None:
 
 
 def whole_number(text: str, most: int) -> int:
-    """From 0 to `most`. ValueError for another, which no log can have: the file is damaged."""
+    """Return the number from 0 to `most`. ValueError for another, because no log can have it: the file is damaged."""
     value = int(text)
     if not 0 <= value <= most:
         raise ValueError(f"{text} is not in [0, {most}]")
@@ -52,13 +52,13 @@ def whole_number(text: str, most: int) -> int:
 
 
 def write_lines(files: Files, path: Path, lines: Iterable[Iterable[object]], *, sync: bool) -> None:
-    """Replaces the file; durably with `sync`."""
+    """Replace the file; flush it with `sync`."""
     rows = [" ".join(map(str, line)) for line in lines]
     files.replace(path, "\n".join([_VERSION, str(len(rows)), *rows, ""]).encode("ascii"), sync=sync)
 
 
 def read_offsets(files: Files, path: Path) -> dict[TopicPartition, int]:
-    """The offsets of a checkpoint by partition; empty where it is missing or damaged."""
+    """Return the offsets of a checkpoint by partition; empty if the file is missing or damaged."""
     offsets: dict[TopicPartition, int] = {}
     try:
         for topic, partition, offset in read_lines(files, path) or ():
@@ -70,5 +70,5 @@ def read_offsets(files: Files, path: Path) -> dict[TopicPartition, int]:
 
 
 def write_offsets(files: Files, path: Path, offsets: Mapping[TopicPartition, int]) -> None:
-    """Replaces the checkpoint durably."""
+    """Replace the checkpoint and flush it."""
     write_lines(files, path, ((tp.topic, tp.partition, offset) for tp, offset in sorted(offsets.items())), sync=True)

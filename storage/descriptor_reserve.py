@@ -1,4 +1,4 @@
-"""File descriptors that are kept for files, so that a disk is not taken for failed when connections took all others."""
+"""File descriptors reserved for files, so that a lack caused by connections is not taken for a disk failure."""
 
 from __future__ import annotations
 
@@ -22,14 +22,19 @@ _LOG = logging.getLogger(__name__)
 
 
 class OutOfDescriptorsError(StorageError):
-    """Nothing was tried, and the disk is as it was: what can wait is to be tried again."""
+    """No file descriptor was free.
+
+    Nothing was attempted, and the disk is unchanged, so the call may be repeated later.
+    """
 
 
 class DescriptorReserve:
-    """`count` descriptors that are open on nothing. Where no other is left, one is given up for each that is needed.
+    """Keeps `count` descriptors open on /dev/null.
 
-    Who accepts connections may be faster and take that one too, so that the reserve should be larger than the queue of
-    those that wait to be accepted. It fills again as descriptors come free.
+    If no descriptor is free, one of them is closed for each that is needed.
+
+    A thread that accepts connections may take the closed descriptor first. The reserve should therefore be larger than
+    the queue of connections to be accepted. It is refilled as descriptors become free.
     """
 
     def __init__(self, count: int, clock: Clock | None = None) -> None:
@@ -41,9 +46,9 @@ class DescriptorReserve:
         self._fill()
 
     def obtain(self, opening: Callable[P, T], *arguments: P.args, **options: P.kwargs) -> T:
-        """What `opening` returns. It opens one descriptor at a time, and may be called again after it got none.
+        """Return the result of `opening`, which opens one descriptor at a time and may be repeated after it got none.
 
-        OSError; EMFILE and ENFILE only where the reserve is used up. Any thread's.
+        OSError; EMFILE and ENFILE only if the reserve is used up. Any thread may call this.
         """
         if len(self._held) < self._count:
             self._fill()
@@ -58,7 +63,7 @@ class DescriptorReserve:
                     raise
 
     def close(self) -> None:
-        """Gives all back, and keeps none from now on."""
+        """Close all reserved descriptors and keep none from now on."""
         self._count = 0
         while self._spend():
             pass
@@ -72,7 +77,7 @@ class DescriptorReserve:
         return True
 
     def _fill(self) -> None:
-        """As far as it goes."""
+        """Refill the reserve as far as descriptors are free."""
         if self._filling.acquire(blocking=False):
             try:
                 while len(self._held) < self._count:
@@ -86,9 +91,7 @@ class DescriptorReserve:
         now_ms = self._clock.monotonic_ms()
         if self._count and now_ms >= self._tell_from_ms:
             self._tell_from_ms = now_ms + _TOLD_EVERY_MS
-            _LOG.warning(
-                "no file descriptor is left (%s); of those kept for files %d are", error.strerror, len(self._held)
-            )
+            _LOG.warning("no file descriptor is left (%s); %d of the reserve remain", error.strerror, len(self._held))
 
 
 NO_RESERVE = DescriptorReserve(0)

@@ -1,6 +1,6 @@
-"""`tidelog dump`: what stands in the files of a log directory, and where they are damaged.
+"""`tidelog dump`: print the contents of the files in a log directory, and the places where they are damaged.
 
-A finding is a line: its kind, then `name=value` for each field that is set; with `--json` an object.
+A finding is a line: its kind, then `name=value` for each field that is set. With `--json` it is an object.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from tidelog.timestamps import format_time
 
 @click.command(cls=Command)
 @click.argument("paths", metavar="FILE…", nargs=-1, required=True, type=click.Path(exists=True, path_type=Path))
-@click.option("--records", is_flag=True, help="Each batch's records, too.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
+@click.option("--records", is_flag=True, help="Also show the records of each batch.")
+@click.option("--json", "as_json", is_flag=True, help="Write one JSON object per line.")
 def dump(paths: Iterable[Path], records: bool, as_json: bool) -> None:
-    """Show what is in a log's files, or in all of a directory's, and where they are damaged (exit status 1)."""
+    """Show the contents of log files, or of all files in a directory. Exit status 1 if one is damaged."""
     files = damaged = 0
     first = ""
     write = sys.stdout.write
@@ -41,7 +41,7 @@ def dump(paths: Iterable[Path], records: bool, as_json: bool) -> None:
                 write(_json_line(file, finding, good_bytes) if as_json else _text_line(finding, good_bytes))
             damaged += good_bytes is not None
     if not files:
-        raise click.ClickException("no files of a log are there")
+        raise click.ClickException("found no log files at the given paths")
     if damaged:
         raise click.ClickException(f"{damaged} of {files} files damaged, the first {first}")
 
@@ -54,7 +54,7 @@ def _text_line(finding: Finding, good_bytes: int | None) -> str:
 
 
 def _is_set(name: str, value: Value) -> bool:
-    """A record's key and value are told even where they are null."""
+    """Return whether the field is shown. A record's key and value are shown even if they are null."""
     return name in ("key", "value") or not (value is None or value is False or value == [])
 
 

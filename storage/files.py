@@ -1,10 +1,10 @@
-"""Every file-system call of the room.
+"""All file-system calls of the broker's storage.
 
-The rest of `storage` sees files through `Files` and `File`, so that a test can put a file system underneath that
-fails on command or forgets what was never synced. Positions and sizes are bytes. Every failure of the operating
-system is a StorageError that names the path; nothing here retries, because after a failed fsync the kernel may
-already have dropped the pages (an fsync that succeeds later proves nothing). That no descriptor is left is no failure
-of a disk: for that there is a reserve (`storage.descriptor_reserve`), and an error of its own.
+The rest of `storage` uses the protocols `Files` and `File`, so that a test can substitute a file system that fails on
+command or forgets data that was never flushed. Positions and sizes are in bytes. Every error of the operating system
+becomes a StorageError that names the path. Nothing here retries: after a failed fsync the kernel may have dropped the
+pages already, so a later fsync that succeeds proves nothing. A lack of file descriptors is not a failure of the disk;
+`storage.descriptor_reserve` keeps some for files, and OutOfDescriptorsError reports their lack.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from storage.descriptor_reserve import NO_RESERVE, NONE_LEFT, DescriptorReserve,
 from tidelog.errors import StorageError
 from tidelog.model import Buffer
 
-#: The most parts of one write. The kernel refuses a system call with more.
+#: The most parts of one write; the kernel refuses a system call with more.
 _MOST_PARTS = os.sysconf("SC_IOV_MAX")
 
 
@@ -35,34 +35,34 @@ class File(Protocol):
     def size(self) -> int: ...
 
     def modified_ms(self) -> int:
-        """When the content was last changed, by the machine's clock then."""
+        """Return when the content was last changed, by the machine's clock at that moment."""
         ...
 
     def set_modified_ms(self, timestamp_ms: int) -> None:
-        """For a file that takes the place of another: its content is as old as that one's."""
+        """Set the time of the last change, for a file that replaces another file with content of that age."""
         ...
 
     def read(self, position: int, count: int) -> bytes:
-        """Up to `count` bytes; fewer only at the end of the file."""
+        """Return up to `count` bytes; fewer only at the end of the file."""
         ...
 
     def write(self, position: int, parts: Sequence[Buffer]) -> None:
-        """All parts, one after the other, in one call. After an error any prefix of them may have been written."""
+        """Write all parts in one call, one after the other. After an error any prefix of them may have been written."""
         ...
 
     def truncate(self, size: int) -> None: ...
 
     def sync(self) -> None:
-        """Returns when the content is on the disk. May run on another thread beside the other calls."""
+        """Flush the content to the disk (fsync). Another thread may call this beside the other methods."""
         ...
 
     def close(self) -> None:
-        """Gives the descriptor back; a later call opens the file again."""
+        """Close the descriptor. A later call opens the file again."""
         ...
 
 
 class Lock(Protocol):
-    """Held until released, or until the process ends."""
+    """A lock on a file, held until it is released or the process ends."""
 
     def release(self) -> None: ...
 
@@ -71,7 +71,10 @@ class Files(Protocol):
     """A file system."""
 
     def open(self, path: Path, *, create: bool = True) -> File:
-        """A missing file is created on first use; without `create` every use of it is a StorageError."""
+        """Return a file.
+
+        It is created on first use if it is missing; without `create`, every use raises StorageError then.
+        """
         ...
 
     def exists(self, path: Path) -> bool: ...
@@ -79,40 +82,40 @@ class Files(Protocol):
     def is_directory(self, path: Path) -> bool: ...
 
     def names(self, directory: Path) -> list[str]:
-        """The names in a directory, sorted; none where there is no such directory."""
+        """Return the names in a directory, sorted; an empty list if the directory does not exist."""
         ...
 
     def read(self, path: Path) -> bytes | None:
-        """The whole file, or None where there is none."""
+        """Return the whole file; None if it does not exist."""
         ...
 
     def replace(self, path: Path, data: bytes, *, sync: bool = True) -> None:
-        """Old content or new content, never a mixture, whenever the process ends.
+        """Replace a file so that it always has either the old or the new content, even if the process ends at any time.
 
-        With `sync` that holds for a power failure too, and the new content stays.
+        With `sync` that holds for a power failure too, and the new content survives one once the call returns.
         """
         ...
 
     def rename(self, old: Path, new: Path) -> None: ...
 
     def remove(self, path: Path) -> None:
-        """No error where there is no such file."""
+        """Remove a file, without a flush of the directory; no error if it does not exist."""
         ...
 
     def remove_directory(self, path: Path) -> None:
-        """With all that is in it; no error where there is none."""
+        """Remove a directory with everything in it; no error if it does not exist."""
         ...
 
     def make_directory(self, path: Path) -> None:
-        """With its parents; no error where it exists."""
+        """Create a directory with its parents; no error if it exists."""
         ...
 
     def sync_directory(self, path: Path) -> None:
-        """Makes the names in it durable: a new file is on the disk only when its name is."""
+        """Flush the names in a directory (fsync), because a new file survives a power failure only if its name does."""
         ...
 
     def try_lock(self, path: Path) -> Lock | None:
-        """The lock on a file, or None where another process holds it."""
+        """Return the lock on a file; None if another process holds it."""
         ...
 
 
@@ -139,7 +142,7 @@ class RealFile:
 
     def modified_ms(self) -> int:
         try:
-            # By its name where it is not open: who asks all segments of a log must not open them all.
+            # By the path if the file is not open, so that a call for all segments of a log does not open them all.
             return os.stat(self._fd if self._fd >= 0 else self.path).st_mtime_ns // 1_000_000
         except OSError as error:
             raise _storage_error(self.path, error) from error
@@ -174,14 +177,14 @@ class RealFile:
 
     def sync(self) -> None:
         try:
-            # An own descriptor: a close on the other thread must not hand our number to another file meanwhile.
+            # A descriptor of its own: if the owner closes the file meanwhile, its number may be given to another file.
             fd = self._reserve.obtain(os.open, self.path, os.O_RDONLY | os.O_CLOEXEC)
             try:
                 os.fsync(fd)
             finally:
                 os.close(fd)
         except FileNotFoundError:
-            return  # removed meanwhile: nothing is left to keep
+            return  # removed meanwhile, so nothing needs a flush
         except OSError as error:
             raise _storage_error(self.path, error) from error
 
@@ -289,7 +292,7 @@ class RealFiles:
 
 
 def _open_draft(path: Path) -> tuple[int, Path]:
-    """A directory that has the draft's name, whoever made it, is no reason for a broker to end."""
+    """Open the temporary file of a replacement. If a directory has its name, whoever made it, use another name."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
     draft, other = (path.with_name(path.name + suffix) for suffix in (".tmp", ".1.tmp"))
     try:
@@ -322,7 +325,7 @@ def _write_rest(fd: int, position: int, data: bytes, written: int) -> None:
     while written < len(data):
         count = os.pwrite(fd, memoryview(data)[written:], position + written)
         if not count:
-            raise OSError(errno.EIO, f"only {written} of {len(data)} bytes could be written")
+            raise OSError(errno.EIO, f"only {written} of {len(data)} bytes were written")
         written += count
 
 

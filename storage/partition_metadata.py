@@ -1,12 +1,12 @@
-"""`partition.metadata`: which topic a log belongs to, since a name may be used again.
+"""`partition.metadata`: the topic id of a log, because a later topic may have the same name.
 
 version: 0
 topic_id: AAAAAAAAAAAAAAAAAAAAAQ
-crc32c: 9e4d7c3a                    of the lines above; Kafka writes none, and reads no further than the id
+crc32c: 9e4d7c3a                    of the lines above; Kafka neither writes nor reads this line
 
-A log whose id is another than the cluster's is that of an earlier topic, and no record of it may be seen again. So the
-id of a log must not change by damage: what the checksum contradicts is no id at all, and the log, which is then taken
-to be that of the topic of its name, keeps its records. An id without a checksum may be damaged or not.
+A log whose id differs from the cluster's belongs to an earlier topic, and its records must never be read again. Damage
+must therefore not change an id. If the checksum does not match, the id counts as unknown; the log is then taken as the
+log of the current topic of its name and keeps its records. An id without a checksum may be damaged.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _ID_LENGTH = 22
 
 
 class PartitionMetadata(NamedTuple):
-    """`topic_id` in base64url, "" where it is not known; `proven`: it is the very one that was written."""
+    """`topic_id` is in base64url, "" if unknown. `proven`: the checksum confirms the id."""
 
     topic_id: str
     proven: bool
@@ -41,20 +41,18 @@ UNKNOWN = PartitionMetadata("", False)
 
 
 def read(files: Files, directory: Path) -> PartitionMetadata:
-    """Of the log in `directory`; `UNKNOWN` where the file is missing, or damaged, which is reported."""
+    """Read the metadata of the log in `directory`; `UNKNOWN` if the file is missing or damaged. Damage is logged."""
     data = files.read(directory / FILE_NAME)
     if data is None:
         return UNKNOWN
     found = parse(data)
     if found is None:
-        _LOG.error(
-            "%s is damaged: the log is taken to be that of the topic that has its name now", directory / FILE_NAME
-        )
+        _LOG.error("%s is damaged: the log is used for the current topic of its name", directory / FILE_NAME)
     return found or UNKNOWN
 
 
 def parse(data: bytes) -> PartitionMetadata | None:
-    """What the file says; None where it is damaged. The beginning of an id is no id."""
+    """Return the metadata in the file; None if it is damaged. A truncated id counts as damage."""
     match = _LINES.fullmatch(data.decode("ascii", "replace"))
     if match is None or (match["end"] is None and len(match["id"]) != _ID_LENGTH):  # Kafka ends the file with the id
         return None
@@ -65,7 +63,10 @@ def parse(data: bytes) -> PartitionMetadata | None:
 
 
 def write(files: Files, directory: Path, topic_id: str) -> None:
-    """Not synced: a thousand of them would take seconds, and a log that loses its id is adopted by the next topic."""
+    """Write the file without a flush, because a thousand flushes would take seconds.
+
+    A log that loses its id in a power failure gets the id of the current topic.
+    """
     files.replace(directory / FILE_NAME, _encode(topic_id), sync=False)
 
 
@@ -75,5 +76,5 @@ def _encode(topic_id: str) -> bytes:
 
 
 def differ(topic_id: str, other: str | None) -> bool:
-    """The other topic does not exist (None), or both ids are known and not the same."""
+    """Return whether the other topic does not exist (None), or both ids are known and differ."""
     return other is None or bool(topic_id and other and topic_id != other)

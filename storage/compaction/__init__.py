@@ -1,4 +1,4 @@
 """Compaction: keeps the last record of each key.
 
-Start with `cleaning_rules.py`, which decides what may go. `cleaner.py` replaces the segments.
+Start with `cleaning_rules.py`, which decides which records may be removed. `cleaner.py` replaces the segments.
 """

@@ -1,13 +1,13 @@
-"""Cleaning one log: what `storage.compaction.cleaning_rules` decides, done with files.
+"""Cleans one log by the rules of `storage.compaction.cleaning_rules` (Kafka: LogCleaner).
 
-Three steps, so that nobody waits for the work:
-1. `plan_cleaning`, on the thread of the log's owner: a look at facts, no batch is read.
-2. `Cleaning.write_next`, on any thread: reads sealed segments, which change no more, through files of its own, and
-   writes one new segment beside those that it is to replace.
-3. `Cleaning.install`, on the owner's thread again: renames. Where what was read stands in the log no more, since it
-   was cut or deleted meanwhile, the round is given up, and another one begins anew.
-Steps 2 and 3 take turns from the oldest segment on: there is never more than one new segment, and no tombstone is
-marked before what it deletes is gone.
+The work has three steps, so that the log's owner never waits for it:
+1. `plan_cleaning`, on the thread of the log's owner, looks at facts and reads no batch.
+2. `Cleaning.write_next`, on any thread, reads sealed segments, which do not change, through files of its own. It writes
+   one new segment beside those that it will replace.
+3. `Cleaning.install`, on the owner's thread again, renames files. If the segments that were read are no longer in the
+   log, because they were truncated or deleted meanwhile, the round ends without a result. The next round starts again.
+Steps 2 and 3 alternate from the oldest segment on. There is therefore at most one new segment at a time, and a
+tombstone gets its delete horizon only after the records that it deletes are gone.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ from tidelog.records import BatchHeader, outline_batch, read_header
 
 _LOG = logging.getLogger(__name__)
 
-#: `log.cleaner.dedupe.buffer.size` by default: what the map of keys may take.
+#: The default of `log.cleaner.dedupe.buffer.size`: the memory limit of the key map.
 MAP_BYTES = 128 << 20
 
 _WRITTEN_AT_ONCE = 1 << 20
@@ -59,8 +59,11 @@ _MAX_SEGMENT_BYTES = 2**31 - 1
 
 @dataclass(frozen=True, slots=True)
 class CleaningPlan:
-    """One round for one log. `sources` are the segments that `stretch` has the facts of, after so many
-    `truncation_count`.
+    """One round for one log.
+
+    stretch            the facts of the segments to clean
+    sources            these segments
+    truncation_count   of the log when the plan was made
     """
 
     log: Log
@@ -74,15 +77,15 @@ class CleaningPlan:
 
     @property
     def dirty_ratio(self) -> float:
-        """Of several logs the one with the largest is cleaned first."""
+        """Return the dirty ratio; the log with the largest one is cleaned first."""
         return self.stretch.dirty_ratio
 
 
 def plan_cleaning(log: Log, noted_offset: int, now_ms: int, upper_bound: int) -> CleaningPlan | None:
-    """The next round of a log; None while nothing is worth one.
+    """Return the next round of a log; None if no round is due.
 
-    `noted_offset`: the `end_offset` of the last round, 0 before. `upper_bound`: no record at or above it goes, nor lets
-    another go: the high watermark, or the last stable offset.
+    `noted_offset` is the `end_offset` of the last round, 0 before the first one. Records at or above `upper_bound` (the
+    high watermark or the last stable offset) are neither removed nor a reason to remove others.
     """
     config, segments = log.config, log.segments
     if not config.compact:
@@ -113,19 +116,19 @@ def _facts(segment: Segment, following: Segment) -> SealedSegment:
 
 
 class Replacement(NamedTuple):
-    """A new segment, written and synced, and the neighbours whose place it takes."""
+    """A new segment, written and flushed, and the neighbouring segments that it replaces."""
 
     cleaned: Segment
     old: tuple[Segment, ...]
 
 
 class Cleaning:
-    """A round at work.
+    """One round of cleaning.
 
-    end_offset       up to where the log is clean once `write_next` has returned None
-    bytes_read       so far; of the dirty part twice
-    bytes_written, records_read, records_kept   so far, of the segments that were written anew
-    keyless_records  met in the dirty part; a compacted log cannot keep them
+    end_offset       the offset up to which the log is clean once `write_next` has returned None
+    bytes_read       so far; the dirty part is read twice
+    bytes_written, records_read, records_kept   so far, of the segments that were rewritten
+    keyless_records  found in the dirty part; a compacted log cannot keep them
     """
 
     def __init__(
@@ -136,7 +139,10 @@ class Cleaning:
         map_bytes: int = MAP_BYTES,
         pace: Callable[[int], object] = lambda moved_bytes: None,
     ) -> None:
-        """`pace` is called with the bytes of each batch that was read; it may sleep, or raise to end the round."""
+        """`pace` is called with the size of each batch that was read.
+
+        It may sleep, or raise an error to end the round.
+        """
         self.plan = plan
         self.bytes_read = self.bytes_written = self.records_read = self.records_kept = self.keyless_records = 0
         self._files = files
@@ -154,15 +160,19 @@ class Cleaning:
 
     @property
     def overtaken(self) -> bool:
-        """Whether the log was closed or lost a segment that the round still needs: its errors mean nothing then."""
+        """Return whether the log was closed or lost a segment that the round needs.
+
+        Errors of the round are then ignored.
+        """
         standing = {id(segment) for segment in self.plan.log.segments[:-1]}
         return self.plan.log.closed or any(id(segment) not in standing for segment in self._unread)
 
     def install(self, piece: Replacement) -> tuple[Segment, ...]:
-        """Puts the new segment into the log; the old ones, which the caller deletes after file.delete.delay.ms.
+        """Put the new segment into the log. Return the old ones, which the caller deletes after file.delete.delay.ms.
 
-        CleaningAbortedError where the log has moved on: the round is over, its new segment is removed, that of a
-        closed log when the log is opened. So it is where anything was cut off: that may be what a record goes for.
+        CleaningAbortedError if the log was closed, or lost some of the old segments. The round is then over and its new
+        segment is removed; for a closed log, the next open removes it. The same applies after any truncation, because
+        the truncated records may have been the reason to remove others.
         """
         log = self.plan.log
         if log.closed:
@@ -171,15 +181,17 @@ class Cleaning:
             piece.cleaned.delete()
         elif log.replace_segments(piece.cleaned, piece.old):
             return piece.old
-        raise CleaningAbortedError(f"{log.directory.name} has lost segments while it was being compacted")
+        raise CleaningAbortedError(f"{log.directory.name} was closed or lost segments while it was being compacted")
 
     # --- on any thread, one at a time ----------------------------------------------------------------
 
     def write_next(self) -> Replacement | None:
-        """The next new segment; None when the round is done. After an error it is over, and no file of it is left.
+        """Write and return the next new segment; None if the round is complete.
 
-        UncleanableLogError where a batch is damaged, StorageError where the disk fails (unless `overtaken`),
-        CleaningAbortedError where the log is closed, and what `pace` raises.
+        After an error it is over and leaves no file.
+
+        UncleanableLogError if a batch is damaged, StorageError if the disk fails (unless `overtaken`),
+        CleaningAbortedError if the log is closed, and any error that `pace` raises.
         """
         try:
             return next(self._pieces, None)
@@ -205,10 +217,10 @@ class Cleaning:
             if cleaned is not None:
                 yield Replacement(cleaned, old)
         if self.keyless_records:
-            _LOG.warning("%s: %d records without a key were dropped", plan.log.directory, self.keyless_records)
+            _LOG.warning("%s: removed %d records without a key", plan.log.directory, self.keyless_records)
 
     def _learn(self, segment: SealedSegment) -> bool:
-        """Takes in the keys of a dirty segment; False where there is not enough room."""
+        """Add the keys of a dirty segment to the map. Return False if they do not fit."""
         last_offsets = self._last_offsets
         for header, batch in self._batches(segment):
             if header.next_offset <= last_offsets.start_offset:
@@ -224,7 +236,7 @@ class Cleaning:
         return True
 
     def _write(self, group: Sequence[SealedSegment], survival: Survival) -> Segment | None:
-        """The new segment of a group; None for a single one of which nothing goes."""
+        """Return the new segment of a group; None if the group is a single segment that loses nothing."""
         draft = _Draft(self.plan, group[0].base_offset, self._files)
         last = group[-1]
         changed = len(group) > 1
@@ -251,11 +263,11 @@ class Cleaning:
         return None
 
     def _batches(self, segment: SealedSegment) -> Iterator[tuple[BatchHeader, Buffer]]:
-        # Not created where it is missing: it may have been deleted meanwhile, and must not come back empty.
+        # Without `create`, because the segment may have been deleted meanwhile and must not be created empty.
         path = self.plan.log.directory / file_name(segment.base_offset, LOG_SUFFIX)
         file = self._files.open(path, create=False)
         try:
-            # In order, too: no CRC covers offsets, and what seems older than it is would go for what is older still.
+            # The order is checked too: no CRC covers offsets, and a wrong offset would make a record seem replaced.
             batches = scan_checked(file, 0, segment.size_bytes, segment.base_offset, limit=segment.end_offset)
             for self._position, header, batch in batches:
                 yield header, batch
@@ -266,14 +278,14 @@ class Cleaning:
 
 
 class _Draft:
-    """A new segment while it is written, under its `.cleaned` names."""
+    """A new segment while it is written, under `.cleaned` names."""
 
     def __init__(self, plan: CleaningPlan, base_offset: int, files: Files) -> None:
         self._log = plan.log
         self._files = SegmentFiles(plan.log.directory, base_offset, files, CLEANED_SUFFIX)
         if plan.log.closed:
             raise CleaningAbortedError(f"{plan.log.directory.name} was closed while it was being compacted")
-        self._remove()  # what a round left that could not tidy up after itself
+        self._remove()  # files of an earlier round that could not remove them
         try:
             self._segment = Segment(
                 plan.log.directory, base_offset, files, plan.config.index_interval_bytes, CLEANED_SUFFIX
@@ -293,7 +305,7 @@ class _Draft:
             self._write()
 
     def finish(self) -> Segment:
-        """Complete and on the disk."""
+        """Write the rest, seal and flush the segment."""
         if self._waiting:
             self._write()
         self._segment.seal()
@@ -305,7 +317,7 @@ class _Draft:
         self._remove()
 
     def _remove(self) -> None:
-        # Where a closed log was there may be the next one of its name by now, with a round of its own.
+        # A later log of the same name may use the directory of a closed log, and have a round of its own.
         if self._log.closed:
             return
         with contextlib.suppress(StorageError):
@@ -314,9 +326,9 @@ class _Draft:
     def _write(self) -> None:
         if self._segment.size + self._waiting > _MAX_SEGMENT_BYTES:
             raise UncleanableLogError(
-                f"{self._segment.log.path}: marking tombstones makes it larger than a segment can be"
+                f"{self._segment.log.path}: with delete horizons the segment would exceed its maximum size"
             )
-        # Joined, because one write takes no more than 1,024 parts.
+        # Joined, because one write takes at most 1,024 parts.
         self._segment.append((b"".join(self._parts),), self._spans)
         self._parts.clear()
         self._spans.clear()

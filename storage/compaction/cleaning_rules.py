@@ -1,18 +1,20 @@
-"""What compaction may touch, when it is worth it, and what it leaves of a batch. Pure rules; `cleaner` does it.
+"""The rules of compaction: which records may be removed, when a round is due, and what remains of a batch.
 
-A compacted log keeps the last record of each key, at its offset. It has a clean part, in which that is so, and a dirty
-one behind it. A round of cleaning takes the keys of the dirty part into a map (`offset_map`) and writes all
-segments up to there anew, without the records that a later one replaces.
+Pure functions; `cleaner` does the work. A compacted log keeps the last record of each key, at its offset. The log has a
+clean part, in which this holds, and a dirty part after it. A round of cleaning reads the keys of the dirty part into a
+map (`offset_map`), and rewrites all segments up to there without the records that a later one replaces.
 
-A tombstone, a key without a value, says that the key is gone. It must be there for a while after the key's older
-records are not, or a reader that began before would never learn of it: the round that first comes past it marks its
-batch with the time at which that while ends (the delete horizon), and a later round drops it from then on.
+A tombstone, a record without a value, says that its key is deleted. It must stay for some time after the older records
+of the key are gone, or a reader that began earlier would never see the deletion. The first round that reads a tombstone
+marks its batch with the end of that time (the delete horizon). Rounds after the delete horizon remove the tombstone.
 
-Whether a transaction's records count, only who tracks transactions can tell. So they replace nothing, their tombstones
-stay, and control batches are not touched at all; but a transaction's record goes when another's later one replaces it.
-A batch left without records goes, unless it says where its producer's sequence has got to, where a leader's epoch
-begins, or where the segment ends: so a replica that copies this log later knows from where on each epoch is, no segment
-ends before the next begins, and a follower reaches the log end.
+Only a component that tracks transactions knows whether the records of a transaction count. Such records therefore
+replace no others, their tombstones stay, and control batches are never changed. A transaction's record is removed when
+a later record outside of transactions replaces it.
+
+A batch without remaining records is removed, except in three cases. It stays if it holds the last sequence of its
+producer, if a leader epoch begins with it, or if it ends its segment. A replica that copies this log then still learns
+the start of each epoch, no segment ends before the next one begins, and a follower reaches the log end.
 """
 
 from __future__ import annotations
@@ -33,7 +35,7 @@ _LEAST_DELTA_MS = -(2**63)
 
 
 class SealedSegment(NamedTuple):
-    """Facts of a segment that changes no more. `end_offset`: where the next one begins. Times in ms, −1 for none."""
+    """The facts of a sealed segment. `end_offset` is the base offset of the next one. Times in ms, −1 for none."""
 
     base_offset: int
     end_offset: int
@@ -46,27 +48,27 @@ class SealedSegment(NamedTuple):
 
 
 class Stretch(NamedTuple):
-    """What a round may clean: the oldest `segments` of the log, dirty from `first_dirty_offset` on."""
+    """The oldest `segments` of a log, which a round may clean; they are dirty from `first_dirty_offset` on."""
 
     segments: tuple[SealedSegment, ...]
     first_dirty_offset: int
 
     @property
     def dirty(self) -> tuple[SealedSegment, ...]:
-        """The segments that hold something dirty."""
+        """Return the segments with dirty records."""
         return tuple(segment for segment in self.segments if segment.end_offset > self.first_dirty_offset)
 
     @property
     def dirty_ratio(self) -> float:
-        """Dirty bytes of all that may be cleaned, 0 to 1."""
+        """Return the share of dirty bytes, from 0 to 1."""
         total = sum(segment.size_bytes for segment in self.segments)
         return sum(segment.size_bytes for segment in self.dirty) / total if total else 0.0
 
 
 def first_dirty_offset(noted: int, log_start_offset: int, log_end_offset: int) -> int:
-    """Where the dirty part begins, by what was `noted` after the last round.
+    """Return the start of the dirty part, from the offset `noted` after the last round.
 
-    A note past the log end speaks of another log than this one: all of it is dirty then.
+    If that offset is outside the log, it was recorded for another log, and everything is dirty.
     """
     return noted if log_start_offset <= noted <= log_end_offset else log_start_offset
 
@@ -74,7 +76,7 @@ def first_dirty_offset(noted: int, log_start_offset: int, log_end_offset: int) -
 def cleanable(
     sealed: Sequence[SealedSegment], first_dirty: int, upper_bound: int, config: LogConfig, now_ms: int
 ) -> Stretch:
-    """Whole segments up to `upper_bound`, and before the first dirty one that is younger than min.compaction.lag.ms."""
+    """Return the whole segments below `upper_bound`, up to the first dirty one younger than min.compaction.lag.ms."""
     taken: list[SealedSegment] = []
     for segment in sealed:
         dirty = segment.end_offset > first_dirty
@@ -85,7 +87,7 @@ def cleanable(
 
 
 def is_due(stretch: Stretch, config: LogConfig, now_ms: int) -> bool:
-    """Dirty enough, or with a record that waits longer than max.compaction.lag.ms."""
+    """Return whether the dirty ratio is reached, or a record has waited for longer than max.compaction.lag.ms."""
     if not stretch.dirty:
         return False
     return stretch.dirty_ratio >= config.min_cleanable_dirty_ratio or any(
@@ -108,9 +110,9 @@ def _waits_too_long(segment: SealedSegment, config: LogConfig, now_ms: int) -> b
 
 
 def grouped(segments: Sequence[SealedSegment], config: LogConfig) -> list[tuple[SealedSegment, ...]]:
-    """Neighbours that become one segment, within segment.bytes, segment.index.bytes and the range of an index.
+    """Group neighbours that become one segment, within segment.bytes, segment.index.bytes and the range of an index.
 
-    Judged by what they are before the cleaning; without merging, every round would leave smaller segments.
+    Their sizes before the cleaning count. Without groups, every round would leave smaller segments.
     """
     groups: list[list[SealedSegment]] = []
     for segment in segments:
@@ -130,13 +132,13 @@ def grouped(segments: Sequence[SealedSegment], config: LogConfig) -> list[tuple[
 
 @dataclass(frozen=True, slots=True)
 class Survival:
-    """What is left of the batches of one round.
+    """Decides what remains of the batches in one round.
 
-    last_offsets         of the keys, up to the end of what this round cleans
-    now_ms               when the round began
-    delete_retention_ms  how long a tombstone stays from then on
-    last_of_producers    the last offset that each producer which the log remembers has written
-    epoch_starts         where the log's epochs begin
+    last_offsets         the last offset of each key, up to the end of this round's part of the log
+    now_ms               the start of the round
+    delete_retention_ms  how long a tombstone stays after that
+    last_of_producers    the last offset that each remembered producer has written
+    epoch_starts         the offsets at which the log's epochs begin
     """
 
     last_offsets: OffsetMap
@@ -146,7 +148,7 @@ class Survival:
     epoch_starts: Collection[int]
 
     def rewrite(self, batch: Buffer, header: BatchHeader, *, ends_segment: bool) -> Buffer:
-        """The batch as it stands, a smaller one, or nothing. Errors as `outline_batch`.
+        """Return the unchanged batch, a smaller one, or an empty buffer. Errors as `outline_batch`.
 
         `ends_segment`: no batch follows it in the new segment.
         """
@@ -167,10 +169,10 @@ class Survival:
         return batch if not header.record_count else empty_batch(header)
 
     def _new_horizon(self, outline: BatchOutline, kept: Sequence[int]) -> int | None:
-        """The delete horizon of a batch whose tombstones this is the first round to come past.
+        """Return the delete horizon if this is the first round that reads the batch's tombstones, else None.
 
-        None also where a record is so old that its delta to the horizon leaves 64 bits: nobody could read it any more,
-        so the tombstones stay.
+        None also if the delta of some record's timestamp to the horizon exceeds 64 bits. No reader could decode that
+        record, so the tombstones stay.
         """
         header = outline.header
         if header.delete_horizon_ms is not None or not replaces(header):
@@ -182,7 +184,7 @@ class Survival:
         return horizon if min(timestamps[slot] for slot in kept) - horizon >= _LEAST_DELTA_MS else None
 
     def _tells(self, header: BatchHeader) -> bool:
-        """Whether the log knows of something by this batch's header alone."""
+        """Return whether this batch header is the only source of an epoch start or a producer's last sequence."""
         return (
             header.base_offset in self.epoch_starts
             or self.last_of_producers.get(header.producer_id) == header.last_offset
@@ -190,5 +192,5 @@ class Survival:
 
 
 def replaces(header: BatchHeader) -> bool:
-    """Whether the batch's records replace earlier ones of their keys for sure."""
+    """Return whether the batch's records certainly replace earlier ones of their keys."""
     return not (header.is_control or header.is_transactional)

@@ -1,4 +1,4 @@
-"""Which record of a key is its last one, in a stretch of the log: what compaction decides by."""
+"""The last offset of each key in a part of the log; compaction decides by it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from hashlib import blake2b
 
 from tidelog.records import BatchOutline
 
-#: What one key costs at most: its digest, its offset, and its place in a table that is just being doubled.
+#: The most memory of one key: its digest, its offset, and its place in a table that is just being doubled.
 BYTES_PER_KEY = 192
 
 _DIGEST_BYTES = 16
@@ -16,8 +16,9 @@ _DIGEST_BYTES = 16
 class OffsetMap:
     """The last offset of each key in [start_offset, end_offset), in bounded memory.
 
-    Filled with batches in the order of the log until it is full, but always with one, however many keys that has: each
-    round of cleaning gets further. A key of 16 bytes or more is held as a digest of 16, which no shorter key equals.
+    Filled with batches in log order until it is full. One batch is always accepted, however many keys it has, so that
+    each round of cleaning makes progress. A key of 16 or more bytes is stored as a digest of 16, which no shorter key
+    equals.
     """
 
     def __init__(self, start_offset: int, memory_bytes: int) -> None:
@@ -29,11 +30,11 @@ class OffsetMap:
         return len(self._last)
 
     def extend(self, end_offset: int) -> None:
-        """Up to there no record counts, or none is."""
+        """Raise the end offset, over records that are ignored or missing."""
         self.end_offset = max(self.end_offset, end_offset)
 
     def take(self, batch: BatchOutline) -> bool:
-        """Takes in the keys of the next batch; False, and nothing is changed, where they might not fit."""
+        """Add the keys of the next batch. Return False, and change nothing, if they might not fit."""
         last = self._last
         if last and len(last) + len(batch.keys) > self._capacity:
             return False
@@ -44,7 +45,7 @@ class OffsetMap:
         return True
 
     def survivors(self, batch: BatchOutline, *, tombstones: bool) -> list[int]:
-        """The slots of the records that no later one replaces, with or without tombstones; none without a key."""
+        """Return the slots of records with a key that no later record replaces, with or without tombstones."""
         last = self._last.get
         return [
             slot

@@ -1,8 +1,8 @@
-"""What a broker says for topics that do not say it themselves, by Kafka's names of broker settings.
+"""The brokers' defaults for topic settings, by Kafka's names of broker settings.
 
-topic       broker, the first that is given counts
+topic       broker; the first one that is set counts
 segment.ms  log.roll.ms, log.roll.hours
-…           most are the topic's name behind "log.", those of compaction behind "log.cleaner."
+…           most names are "log." + topic name; those of compaction are "log.cleaner." + topic name
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tidelog.errors import InvalidConfigError
 _MINUTE_MS, _HOUR_MS = 60_000, 3_600_000
 _parse = number()
 
-#: topic setting → its names on a broker with the factor to the topic's unit, the strongest first.
+#: topic setting → its broker settings, each with the factor to the topic's unit; the first one set counts.
 SYNONYMS: Mapping[str, tuple[tuple[str, int], ...]] = {
     **{
         name: ((f"log.{name}", 1),)
@@ -69,9 +69,9 @@ SYNONYMS: Mapping[str, tuple[tuple[str, int], ...]] = {
 
 
 def topic_defaults(broker_configs: Mapping[str, str]) -> LogConfig:
-    """The settings of a topic without any of its own, on a broker with these; names of other things are passed over.
+    """Return the settings of a topic that has none of its own. Settings of other things are ignored.
 
-    InvalidConfigError names the broker's setting that is wrong.
+    InvalidConfigError names the broker setting that is wrong.
     """
     configs: dict[str, str] = {}
     given_as: dict[str, str] = {}
@@ -87,7 +87,7 @@ def topic_defaults(broker_configs: Mapping[str, str]) -> LogConfig:
 
 
 def renamed(text: str, names: Mapping[str, str]) -> str:
-    """The text of an error with other names for its settings: those that its reader wrote."""
+    """Return the error text with other names for the settings: those that the user wrote."""
     for name, other in names.items():
         text = re.sub(rf"(?<![\w.]){re.escape(name)}=", f"{other}=", text)
     return text
@@ -95,7 +95,7 @@ def renamed(text: str, names: Mapping[str, str]) -> str:
 
 def _topic_value(topic_name: str, broker_name: str, factor: int, text: str) -> str:
     try:
-        # A negative retention is none at all, in whatever unit.
+        # A negative retention means no limit, in any unit.
         value = text if factor == 1 else str(max(_parse(text) * factor, -1))
         LogConfig.from_topic_configs({topic_name: value})
     except (InvalidConfigError, ValueError) as error:

@@ -1,4 +1,4 @@
-"""A topic's settings as they hold on a broker, each with where it comes from."""
+"""A topic's effective settings on a broker, each with its source."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ _BUILT_IN = LogConfig().to_topic_configs()
 
 
 def describe_topic(configs: Mapping[str, str], given: Mapping[str, str], defaults: LogConfig) -> Iterator[ConfigEntry]:
-    """Every topic setting by name, and what else stands among the topic's own.
+    """Yield every topic setting by name, and unknown settings among the topic's own.
 
-    configs    the topic's own
-    given      what the broker's file says, by Kafka's names of broker settings
-    defaults   what that makes of a topic without any of its own
+    configs    the topic's own settings
+    given      the settings in the broker's file, by Kafka's names
+    defaults   the effective settings of a topic without any of its own
     """
     inherited = defaults.to_topic_configs()
     for name in sorted({*inherited, *configs}):

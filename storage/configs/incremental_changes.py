@@ -1,6 +1,6 @@
-"""How a topic's settings are changed one by one (KIP-339).
+"""Changes single settings of a topic (KIP-339).
 
-Pure: what the topic had and what is asked for go in, what it has from then on comes out.
+Pure: the topic's settings and the changes go in, the new settings come out.
 """
 
 from __future__ import annotations
@@ -14,35 +14,35 @@ from tidelog.protocol.admin_messages import ConfigChange, ConfigOp, ConfigType
 
 
 def changed(configs: Mapping[str, str], changes: Iterable[ConfigChange], defaults: LogConfig) -> dict[str, str]:
-    """The topic's own settings after all changes; `defaults` are what holds where it has none.
+    """Return the topic's own settings after all changes. `defaults` hold for settings that the topic does not have.
 
-    A list that the topic has none of is appended to, or subtracted from, as the defaults have it: that is what holds
-    before the change. InvalidConfigError names the setting that is wrong; InvalidRequestError: the changes make no
-    sense together.
+    APPEND and SUBTRACT start from the default if the topic does not have the list, because the default is in effect
+    before the change. InvalidConfigError names the wrong setting. InvalidRequestError if the changes contradict each
+    other.
     """
     after = dict(configs)
     seen: set[str] = set()
     for change in changes:
         name = change.name
         if name in seen:
-            raise InvalidRequestError(f"{name} is changed twice")
+            raise InvalidRequestError(f"{name}: changed twice in one request")
         seen.add(name)
         if config_type(name) is None and name not in configs:
             raise no_such_setting(name)
         if change.operation == ConfigOp.DELETE:
             after.pop(name, None)
         elif change.value is None:
-            raise InvalidRequestError(f"{name}: a value is missing")
+            raise InvalidRequestError(f"{name}: the change has no value")
         elif change.operation == ConfigOp.SET:
             after[name] = change.value
         elif change.operation in (ConfigOp.APPEND, ConfigOp.SUBTRACT):
             if config_type(name) != ConfigType.LIST:
-                raise InvalidConfigError(f"{name} is no list: it can be set or deleted only")
+                raise InvalidConfigError(f"{name}: not a list, so it can only be set or deleted")
             before = items(after.get(name, defaults.to_topic_configs().get(name, "")))
             after[name] = ",".join(_list_after(change, before))
         else:
-            raise InvalidRequestError(f"{name}: {change.operation} is no operation on a setting")
-    LogConfig.from_topic_configs(after, defaults)  # raises what is wrong with them
+            raise InvalidRequestError(f"{name}: unknown operation {change.operation}")
+    LogConfig.from_topic_configs(after, defaults)  # raises the error of a wrong value
     return after
 
 

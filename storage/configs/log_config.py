@@ -1,8 +1,8 @@
-"""The settings of a topic that its logs obey: Kafka 3.9's names, meanings, limits and defaults.
+"""The settings of a topic's logs: names, meanings, limits and defaults of Kafka 3.9.
 
-All of Kafka's names are known, so that a topic's description can move from one system to the other. A setting whose
-`NO_EFFECT` entry says so is checked and kept and changes nothing here; one that promises something that Tidelog does
-not do is refused when it asks for it.
+All of Kafka's names are known, so that a topic's settings can be moved between the two systems. A setting with a
+`NO_EFFECT` entry is checked and stored, but changes nothing. A value that asks for a feature which Tidelog does not
+have is refused.
 """
 
 from __future__ import annotations
@@ -69,15 +69,15 @@ class LogConfig:
         "CreateTime", "message.timestamp.type", one_of("CreateTime", "LogAppendTime")
     )
     message_timestamp_before_max_ms: int = _setting(INT64_MAX, "message.timestamp.before.max.ms", number(0))
-    #: Kafka's default is no bound; one record from the far future would then pin retention by time for ever.
+    #: Kafka's default is no bound. A single record from the far future would then prevent retention by time forever.
     message_timestamp_after_max_ms: int = _setting(_HOUR_MS, "message.timestamp.after.max.ms", number(0))
-    #: The older setting of both bounds; it holds for the one that is at its default.
+    #: The older setting for both bounds. It applies to a bound that has its default.
     message_timestamp_difference_max_ms: int = _setting(INT64_MAX, "message.timestamp.difference.max.ms", number(0))
     message_format_version: str = _setting(
-        "3.0-IV1", "message.format.version", format_version, no_effect="there is one format, as in Kafka since 3.0"
+        "3.0-IV1", "message.format.version", format_version, no_effect="only one format exists, as in Kafka since 3.0"
     )
     message_downconversion_enable: bool = _setting(
-        True, "message.downconversion.enable", boolean, no_effect="no client speaks an older format"
+        True, "message.downconversion.enable", boolean, no_effect="clients of older formats are not supported"
     )
     compression_type: str = _setting("producer", "compression.type", one_of("producer", *_CODECS))
     compression_gzip_level: int = _setting(-1, "compression.gzip.level", number(1, 9, also=-1))
@@ -86,10 +86,10 @@ class LogConfig:
     min_insync_replicas: int = _setting(1, "min.insync.replicas", number(1, INT32_MAX))
     unclean_leader_election_enable: bool = _setting(False, "unclean.leader.election.enable", boolean)
     leader_replication_throttled_replicas: tuple[str, ...] = _setting(
-        (), "leader.replication.throttled.replicas", throttled_replicas, no_effect="no broker has a rate to throttle to"
+        (), "leader.replication.throttled.replicas", throttled_replicas, no_effect="brokers have no throttle rate"
     )
     follower_replication_throttled_replicas: tuple[str, ...] = _setting(
-        (), "follower.replication.throttled.replicas", throttled_replicas, no_effect="as for the leader's"
+        (), "follower.replication.throttled.replicas", throttled_replicas, no_effect="brokers have no throttle rate"
     )
     cleanup_policy: frozenset[str] = _setting(frozenset({"delete"}), "cleanup.policy", policies)
     retention_ms: int = _setting(7 * _DAY_MS, "retention.ms", number(-1))
@@ -108,56 +108,56 @@ class LogConfig:
 
     @cached_property
     def log_append_time(self) -> bool:
-        """Records get the leader's time instead of the producer's."""
+        """Return whether records get the leader's time instead of the producer's."""
         return self.message_timestamp_type == "LogAppendTime"
 
     @cached_property
     def compact(self) -> bool:
-        """The last record of each key is kept."""
+        """Return whether compaction keeps the last record of each key."""
         return "compact" in self.cleanup_policy
 
     @property
     def delete(self) -> bool:
-        """Retention by time and size applies."""
+        """Return whether retention by time and size applies."""
         return "delete" in self.cleanup_policy
 
     @cached_property
     def earliest_lag_ms(self) -> int:
-        """How far a record's timestamp may lie before the leader's clock."""
+        """Return by how much a record's timestamp may precede the leader's clock."""
         before_ms = self.message_timestamp_before_max_ms
         return before_ms if before_ms != INT64_MAX else self.message_timestamp_difference_max_ms
 
     @cached_property
     def bounds_age(self) -> bool:
-        """Whether there are timestamps that are too old for the topic."""
+        """Return whether the topic refuses timestamps that are too old."""
         return self.earliest_lag_ms != INT64_MAX and not self.log_append_time
 
     @cached_property
     def inspects_records(self) -> bool:
-        """Whether an append looks at each record: the header does not tell whether it has a key, or is too old."""
+        """Return whether an append must decode records, because no header shows a missing key or an old timestamp."""
         return self.compact or self.bounds_age
 
     @cached_property
     def latest_lead_ms(self) -> int:
-        """How far a record's timestamp may lie after the leader's clock."""
+        """Return by how much a record's timestamp may exceed the leader's clock."""
         after_ms, difference_ms = self.message_timestamp_after_max_ms, self.message_timestamp_difference_max_ms
         return after_ms if after_ms != _HOUR_MS or difference_ms == INT64_MAX else difference_ms
 
     @cached_property
     def codec(self) -> Codec | None:
-        """What every batch is compressed with; None: as its producer chose."""
+        """Return the codec of every batch on disk; None if the producer's is kept."""
         return _CODECS.get(self.compression_type)
 
     @property
     def compression_level(self) -> int | None:
-        """For `codec`; None: the library's own."""
+        """Return the level for `codec`; None for the library's default."""
         name = f"compression_{self.compression_type}_level"
         level: int | None = getattr(self, name, None)
         return level if level != getattr(type(self), name, None) else None
 
     @classmethod
     def from_topic_configs(cls, configs: Mapping[str, str], defaults: LogConfig | None = None) -> LogConfig:
-        """`defaults` with these settings in their place. InvalidConfigError names the setting and what it may be."""
+        """Return `defaults` with these settings. InvalidConfigError names the wrong setting and its allowed values."""
         values: dict[str, Any] = {}
         for name, text in configs.items():
             setting = _SETTINGS.get(name)
@@ -177,7 +177,7 @@ class LogConfig:
 
     @classmethod
     def as_far_as_right(cls, configs: Mapping[str, str], defaults: LogConfig | None = None) -> LogConfig:
-        """As `from_topic_configs`, with the default of each setting that is wrong."""
+        """Return as `from_topic_configs`, with the default of each setting that is wrong."""
         right: dict[str, str] = {}
         for name, text in configs.items():
             try:
@@ -188,17 +188,17 @@ class LogConfig:
         return cls.from_topic_configs(right, defaults)
 
     def to_topic_configs(self) -> dict[str, str]:
-        """Every setting as text, by Kafka's names."""
+        """Return every setting as text, by Kafka's names."""
         return {name: as_text(getattr(self, setting.name)) for name, setting in _SETTINGS.items()}
 
 
 def no_such_setting(name: str) -> InvalidConfigError:
-    """What to answer to somebody who means a setting that does not exist."""
+    """Return the error for the name of a setting that does not exist."""
     return InvalidConfigError(f"there is no topic setting {_quoted(name)!r} ({nearest_names(name, _SETTINGS)})")
 
 
 def config_type(name: str) -> ConfigType | None:
-    """How a topic setting's text is read; None where there is no such setting."""
+    """Return the type of a topic setting; None if it does not exist."""
     setting = _SETTINGS.get(name)
     if setting is None:
         return None
@@ -209,7 +209,7 @@ def config_type(name: str) -> ConfigType | None:
 
 
 def _quoted(text: str) -> str:
-    """As much of it as belongs into a message."""
+    """Shorten a long text for an error message."""
     return text if len(text) <= _MOST_QUOTED else f"{text[:_MOST_QUOTED]}…"
 
 
@@ -223,7 +223,7 @@ _TYPES = {
 
 _SETTINGS = {setting.metadata["name"]: setting for setting in dataclasses.fields(LogConfig)}
 
-#: Why a setting that is accepted changes nothing, by its name.
+#: For each setting without effect, the reason.
 NO_EFFECT: Mapping[str, str] = {
     name: reason for name, setting in _SETTINGS.items() if (reason := setting.metadata["no_effect"])
 }

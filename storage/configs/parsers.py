@@ -1,6 +1,6 @@
-"""How the text of a setting is read, with the limits that Kafka 3.9 puts on it.
+"""Parsers for the text of settings, with the limits of Kafka 3.9.
 
-A parser takes the text without the spaces around it and raises ValueError with what the value may be.
+A parser takes the text without surrounding spaces. ValueError says which values are allowed.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ INT64_MAX = 2**63 - 1
 
 Parser = Callable[[str], Any]
 
-_NUMBER = re.compile(r"[+-]?[0-9]{1,40}\Z", re.ASCII)  # longer ones Python refuses to read
+_NUMBER = re.compile(r"[+-]?[0-9]{1,40}\Z", re.ASCII)  # Python refuses to parse much longer numbers
 _RATIO = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?\Z", re.ASCII)
 _FORMAT_VERSION = re.compile(r"[0-9]{1,2}(\.[0-9]{1,2}){1,3}(-IV[0-9])?\Z", re.ASCII)
 _THROTTLED = re.compile(r"([0-9]+:[0-9]+)?\Z", re.ASCII)
@@ -23,7 +23,7 @@ _THROTTLED = re.compile(r"([0-9]+:[0-9]+)?\Z", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class WholeNumber:
-    """Reads a whole number from `low` to `high`, or `also`."""
+    """Parses a whole number from `low` to `high`, or `also`."""
 
     low: int
     high: int
@@ -40,7 +40,7 @@ class WholeNumber:
 
 
 def number(low: int = -INT64_MAX - 1, high: int = INT64_MAX, *, also: int | None = None) -> WholeNumber:
-    """A whole number from `low` to `high`, or `also`."""
+    """Return a parser for whole numbers from `low` to `high`, or `also`."""
     return WholeNumber(low, high, also)
 
 
@@ -60,7 +60,7 @@ def boolean(text: str) -> bool:
 
 
 def only_false(reason: str) -> Parser:
-    """A switch for something that does not exist here: to accept `true` would be a lie."""
+    """Return a parser for the switch of a missing feature, which refuses `true`."""
 
     def parse(text: str) -> bool:
         if boolean(text):
@@ -80,7 +80,7 @@ def one_of(*choices: str) -> Parser:
 
 
 def policies(text: str) -> frozenset[str]:
-    """`cleanup.policy`."""
+    """Parse `cleanup.policy`."""
     found = frozenset(items(text))
     if not found or found - {"delete", "compact"}:
         raise ValueError("must be delete, compact or both")
@@ -88,14 +88,14 @@ def policies(text: str) -> frozenset[str]:
 
 
 def format_version(text: str) -> str:
-    """The version of a Kafka release, as `3.0` or `3.0-IV1`."""
+    """Parse the version of a Kafka release, such as `3.0` or `3.0-IV1`."""
     if not _FORMAT_VERSION.match(text):
         raise ValueError("must be the version of a release, such as 3.0-IV1")
     return text
 
 
 def throttled_replicas(text: str) -> tuple[str, ...]:
-    """`*`, or partition:broker pairs."""
+    """Parse `*`, or a list of partition:broker pairs."""
     found = items(text)
     if found != ("*",) and not all(map(_THROTTLED.match, found)):
         raise ValueError("must be * or a list of partition:broker")
@@ -103,12 +103,12 @@ def throttled_replicas(text: str) -> tuple[str, ...]:
 
 
 def items(text: str) -> tuple[str, ...]:
-    """The parts of a list; spaces around them and empty ones do not count."""
+    """Return the parts of a list, without surrounding spaces and without empty parts."""
     return tuple(part for each in text.split(",") if (part := each.strip()))
 
 
 def as_text(value: Any) -> str:
-    """The text that is read as this value."""
+    """Return the text that is parsed as this value."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, frozenset):

@@ -1,7 +1,7 @@
-"""What stands in the files of a log directory, and where one is damaged: told, and nothing changed.
+"""Inspects the files of a log directory: reports their contents and their damage, and changes nothing.
 
-Unlike the readers that a log has for itself, these go on behind what is wrong as far as that can be done, read files
-that they may not write, and hold a few megabytes of a file at most (and one batch, where its records are asked for).
+Other than a log's own readers, these continue after damage as far as possible and can read files without write access.
+They hold a few megabytes of a file at most, plus one batch if its records are requested. Start with `file_types.py`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The batches of a `.log`, each held against its CRC and against the one before."""
+"""Inspects the batches of a `.log`: each is compared with its CRC and with the batch before it."""
 
 from __future__ import annotations
 
@@ -24,21 +24,21 @@ from tidelog.records import (
     validate_batch,
 )
 
-#: A larger batch is read whole only when its CRC is right: a damaged length may claim the rest of the file.
+#: A larger batch is read as a whole only after its CRC was verified, because a damaged length may span the file.
 _READ_AT_ONCE = 4 << 20
 _CRC_START = 21
 _CODECS = {codec: codec.name.lower() for codec in Codec}
 
 
 class Batch(NamedTuple):
-    """One batch where it stands."""
+    """A batch header and its position in the file."""
 
     position: int
     header: BatchHeader
 
 
 def walk(source: Source) -> Iterator[Batch | Damage]:
-    """The batches by what their headers say; ends at damage behind which no batch can be found."""
+    """Yield the batches as their headers describe them, up to damage after which no batch can be found."""
     position = 0
     while position < source.size:
         present = source.size - position
@@ -48,14 +48,17 @@ def walk(source: Source) -> Iterator[Batch | Damage]:
             yield Damage(position, _why_no_batch(source, position, error))
             return
         if header.size_bytes > present:
-            yield Damage(position, f"torn: a batch of {header.size_bytes} bytes, of which {present} are there")
+            yield Damage(position, f"truncated: the batch has {header.size_bytes} bytes, but only {present} are left")
             return
         yield Batch(position, header)
         position += header.size_bytes
 
 
 def inspect_batches(source: Source, base_offset: int | None, *, records: bool) -> Iterator[Finding]:
-    """`base_offset` is the one that the file is named by; with `records` each batch's records follow it."""
+    """Yield the findings of a `.log`. `base_offset` is the one in its name.
+
+    With `records`, each batch's records follow it.
+    """
     next_offset = base_offset or 0
     for batch in walk(source):
         if isinstance(batch, Damage):
@@ -65,9 +68,9 @@ def inspect_batches(source: Source, base_offset: int | None, *, records: bool) -
         yield Fact("batch", _fields(position, header))
         reason = _fault(source, batch)
         if reason is None and header.base_offset < next_offset:
-            reason = f"offset {header.base_offset} goes back: {next_offset} or more was to follow"
+            reason = f"offset {header.base_offset} is lower than {next_offset}, the lowest possible here"
         if reason is None and base_offset is not None and header.last_offset - base_offset > MAX_RELATIVE_OFFSET:
-            reason = f"offset {header.last_offset} is too far from the segment's {base_offset}"
+            reason = f"offset {header.last_offset} is too far from the base offset {base_offset} of the segment"
         if reason is not None:
             yield Damage(position, reason)
             continue
@@ -76,7 +79,7 @@ def inspect_batches(source: Source, base_offset: int | None, *, records: bool) -
             try:
                 yield from _records(source.read(position, header.size_bytes), header)
             except TidelogError as error:
-                yield Damage(position, f"its records cannot be read: {error}")
+                yield Damage(position, f"the records cannot be decoded: {error}")
 
 
 def _fields(position: int, header: BatchHeader) -> dict[str, Value]:
@@ -125,7 +128,7 @@ def _fault(source: Source, batch: Batch) -> str | None:
         for piece in source.pieces(position + _CRC_START, end):
             actual = crc32c(piece, actual)
         if actual != header.crc:
-            return f"CRC {actual:#010x} of the batch at offset {header.base_offset}, not {header.crc:#010x}"
+            return f"CRC {actual:#010x} of the batch at offset {header.base_offset} instead of {header.crc:#010x}"
     try:
         validate_batch(source.read(position, header.size_bytes), 0, header)
     except CorruptMessageError as error:
@@ -137,6 +140,6 @@ def _why_no_batch(source: Source, position: int, error: Exception) -> str:
     if source.zeros_from(position):
         return f"{source.size - position} bytes of zeros to the end of the file"
     if source.size - position < HEADER_BYTES:
-        return f"torn: {source.size - position} bytes of a batch, less than its header"
-    # The header was read from a buffer of its own, so that the place which the error names is none of the file's.
+        return f"truncated: {source.size - position} bytes are fewer than a batch header has"
+    # Remove the position in the error, because it refers to the buffer and not to the file.
     return f"no batch begins here: {re.sub(r' at 0(?=[ ;]|$)', '', str(error))}"

@@ -1,4 +1,4 @@
-"""A file that is read and never written."""
+"""Reads a file that is never written and may be damaged."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ _LONGEST_LINE = 4096
 
 
 class Source:
-    """Reads forward from a chunk that it holds. The size is that of the moment of opening: a broker may go on writing.
+    """Reads a file forward from a chunk in memory. The size is that at opening, because a broker may append meanwhile.
 
-    OSError, with the path, where the file cannot be read; StorageError where it is no file but a pipe, say.
+    OSError, with the path, if the file cannot be read; StorageError if it is not a regular file.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # a pipe would wait for its writer
+        self._fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # without O_NONBLOCK a pipe would block
         status = os.fstat(self._fd)
         if not stat.S_ISREG(status.st_mode):
             os.close(self._fd)
@@ -44,7 +44,7 @@ class Source:
         os.close(self._fd)
 
     def read(self, position: int, count: int) -> memoryview:
-        """Up to `count` bytes; fewer only at the end of the file."""
+        """Return up to `count` bytes; fewer only at the end of the file."""
         at = position - self._start
         if at < 0 or at + count > len(self._chunk):
             wanted = min(max(count, _CHUNK_BYTES), self.size - position)
@@ -59,19 +59,19 @@ class Source:
             raise OSError(error.errno, error.strerror, str(self.path)) from None
 
     def pieces(self, position: int, end: int) -> Iterator[memoryview]:
-        """All bytes from `position` to `end`, a chunk at a time."""
+        """Yield all bytes from `position` to `end`, a chunk at a time."""
         while position < end and (piece := self.read(position, min(_CHUNK_BYTES, end - position))):
             yield piece
             position += len(piece)
 
     def zeros_from(self, position: int) -> bool:
-        """Whether nothing but zeros follows."""
+        """Return whether only zeros follow."""
         if self._zeros_from is None:
             self._zeros_from = self._end_of_content()
         return position >= self._zeros_from
 
     def _end_of_content(self) -> int:
-        """Where the zeros at the end begin; searched from there, once, since a file may be full of zeros."""
+        """Return where the trailing zeros begin. Searched once, from the end, because a file may be full of zeros."""
         end = self.size
         while end:
             start = max(end - _CHUNK_BYTES, 0)
@@ -81,13 +81,13 @@ class Source:
         return 0
 
     def entries(self, layout: Struct, position: int = 0) -> Iterator[tuple[int, tuple[Any, ...]]]:
-        """(position, fields) of each whole entry of this layout."""
+        """Yield (position, fields) of each whole entry of this layout."""
         while len(entry := self.read(position, layout.size)) == layout.size:
             yield position, layout.unpack(entry)
             position += layout.size
 
     def lines(self) -> Iterator[tuple[int, str]]:
-        """(position, text with its newline) of each line; one that is too long for a line comes in parts."""
+        """Yield (position, text with its newline) of each line. A line that is too long comes in parts."""
         position = 0
         while part := bytes(self.read(position, _LONGEST_LINE)):
             line = part[: part.find(b"\n") + 1] or part

@@ -1,4 +1,4 @@
-"""Which file is what, by its name, and in which order a directory's files are told."""
+"""Recognises files by their names, and orders the files of a directory."""
 
 from __future__ import annotations
 
@@ -56,9 +56,9 @@ _SUFFIXES = (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFF
 
 
 def inspect(path: Path, *, records: bool = False) -> Iterator[Finding]:
-    """All that the file says. StorageError at once where no file of a log has such a name; errors as `Source`."""
+    """Return the findings of a file. StorageError at once if the name is not that of a log file; errors as `Source`."""
     if path.name not in _BY_NAME and _parts(path)[1] not in _SUFFIXES:
-        raise StorageError(f"{path}: no file of a log has such a name")
+        raise StorageError(f"{path}: not the name of a file in a log or a log directory")
     return _findings(path, records)
 
 
@@ -84,7 +84,7 @@ def _findings(path: Path, records: bool) -> Iterator[Finding]:
 
 
 def files_below(path: Path) -> Iterator[Path]:
-    """The file itself, or those of a log directory: its own first, then log by log, the segments by their offsets."""
+    """Yield the file itself, or the files of a log directory: its own first, then each log's, segments by offset."""
     if not path.is_dir():
         yield path
         return
@@ -112,7 +112,7 @@ def _is_active(path: Path, base_offset: int | None) -> bool:
 
 
 def _parts(path: Path) -> tuple[str, str, str]:
-    """(offset, kind, mark) of `00000000000000000000.log.deleted`."""
+    """Split `00000000000000000000.log.deleted` into offset, suffix and second suffix."""
     name = path.name
     mark = mark_of(name)
     stem, dot, suffix = name.removesuffix(mark).rpartition(".")

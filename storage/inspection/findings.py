@@ -1,22 +1,22 @@
-"""What an inspection reports."""
+"""The findings of an inspection."""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
-#: Numbers, names and flags as they are; bytes are the users'; a field that ends with `_timestamp` is in ms.
+#: A value in a finding. Bytes belong to users; a field whose name ends with `_timestamp` is in ms.
 Value = int | str | bytes | bool | None | list[tuple[str, bytes | None]]
 
 
 class Fact(NamedTuple):
-    """One thing that the file says: `what` it is (a batch, an entry, …) and its fields. None: it does not say that."""
+    """One item in a file: `what` is its kind (a batch, an entry, …). A field is None if the file does not have it."""
 
     what: str
     fields: dict[str, Value]
 
 
 class Damage(NamedTuple):
-    """From byte `position` on the file does not say what it should, for the `reason`."""
+    """The file is damaged from byte `position` on, for the `reason`."""
 
     position: int
     reason: str

@@ -1,7 +1,7 @@
-"""The entries of a segment's indexes, in order and true where the `.log` lies beside them.
+"""Inspects the indexes of a segment: their order, and their agreement with the `.log` if it exists.
 
-The zeros at the end of an index are no damage while the segment is active: Kafka makes the file as large as it may
-become, and cuts it only when it closes it.
+Trailing zeros are no damage in the index of an active segment. Kafka creates the file with its maximum size and
+truncates it only when the segment is closed.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _ABORTED = Struct(">hqqqq")
 
 
 def inspect_offset_index(source: Source, base_offset: int, log: Source | None, *, active: bool) -> Iterator[Finding]:
-    """`log` is the segment's `.log`, None where it is not there; `active`: no segment follows."""
+    """Yield the findings. `log` is the segment's `.log`; None if it is missing. `active`: no segment follows."""
     last = (-1, -1)
     for position, (relative, place) in source.entries(OFFSET_ENTRY):
         if (relative, place) == (0, 0) and source.zeros_from(position):
@@ -32,7 +32,7 @@ def inspect_offset_index(source: Source, base_offset: int, log: Source | None, *
         offset = base_offset + relative
         yield Fact("entry", {"position": position, "offset": offset, "log_position": place})
         if relative <= last[0] or place <= last[1]:
-            yield Damage(position, f"offset {offset} at {place} does not follow the entry before it")
+            yield Damage(position, f"the entry of offset {offset} at position {place} is not above the one before it")
         elif log is not None and (contradiction := _contradiction(log, offset, place)):
             yield Damage(position, contradiction)
         last = relative, place
@@ -41,29 +41,31 @@ def inspect_offset_index(source: Source, base_offset: int, log: Source | None, *
 
 def _contradiction(log: Source, offset: int, place: int) -> str | None:
     if not 0 <= place < log.size:
-        return f"offset {offset} at {place}, but the .log has only {log.size} bytes"
+        return f"offset {offset} at position {place}, but the .log has only {log.size} bytes"
     try:
         header = read_header(log.read(place, HEADER_BYTES))
     except (CorruptMessageError, UnsupportedForMessageFormatError):
-        return f"offset {offset} at {place}, where no batch begins in the .log"
+        return f"offset {offset} at position {place}, but no batch begins there in the .log"
     if header.last_offset != offset:
-        return f"offset {offset} at {place}, where the batch ends with offset {header.last_offset}"
+        return f"offset {offset} at position {place}, but the batch there ends with offset {header.last_offset}"
     return None
 
 
 def inspect_time_index(source: Source, base_offset: int, log: Source | None, *, active: bool) -> Iterator[Finding]:
-    """As `inspect_offset_index`."""
+    """Yield as `inspect_offset_index`."""
     maxima = _Maxima(log) if log is not None else None
     last = (NO_TIMESTAMP, -1)
     for position, (timestamp, relative) in source.entries(TIME_ENTRY):
-        # A single such entry may be true: a first record of the year 1970.
+        # A single such entry may be valid, for a first record of the year 1970.
         if (timestamp, relative) == (0, 0) and source.size > TIME_ENTRY.size and source.zeros_from(position):
             yield _padding(source, position, active)
             return
         offset = base_offset + relative
         yield Fact("entry", {"position": position, "timestamp": timestamp, "offset": offset})
         if timestamp <= last[0] or relative <= last[1]:
-            yield Damage(position, f"timestamp {timestamp} of offset {offset} does not follow the entry before it")
+            yield Damage(
+                position, f"the entry of timestamp {timestamp} and offset {offset} is not above the one before it"
+            )
         elif maxima is not None and (contradiction := maxima.contradiction(timestamp, offset)):
             yield Damage(position, contradiction)
         last = timestamp, relative
@@ -71,7 +73,7 @@ def inspect_time_index(source: Source, base_offset: int, log: Source | None, *, 
 
 
 class _Maxima:
-    """The running maximum of a `.log`'s timestamps, followed along with the entries of its time index."""
+    """The running maximum of a `.log`'s timestamps, computed along with the entries of its time index."""
 
     def __init__(self, log: Source) -> None:
         self._batches = walk(log)
@@ -79,7 +81,10 @@ class _Maxima:
         self._broken = False
 
     def contradiction(self, timestamp: int, offset: int) -> str | None:
-        """Asked for increasing offsets. None too where the `.log` is damaged before: it proves nothing then."""
+        """Return the contradiction between an entry and the `.log`; None if there is none. Offsets must increase.
+
+        None also if the `.log` is damaged before the offset, because it then proves nothing.
+        """
         for batch in self._batches:
             if not isinstance(batch, Batch):
                 self._broken = True
@@ -92,20 +97,20 @@ class _Maxima:
                 return None
             return (
                 f"timestamp {timestamp} of offset {offset}, but the batch that ends with offset {header.last_offset} "
-                f"has {header.max_timestamp}, and those before it reach {before}"
+                f"has {header.max_timestamp}, and the batches before it reach {before}"
             )
-        return None if self._broken else f"timestamp {timestamp} of offset {offset}, which is not in the .log"
+        return None if self._broken else f"timestamp {timestamp} of offset {offset}, but the .log has no such offset"
 
 
 def inspect_aborted(source: Source) -> Iterator[Finding]:
-    """Kafka's index of the transactions that were aborted; we write none."""
+    """Yield the findings of Kafka's index of aborted transactions. Tidelog never writes one."""
     for position, (version, producer_id, first, last, stable) in source.entries(_ABORTED):
         yield Fact(
             "aborted",
             {"producer_id": producer_id, "first_offset": first, "last_offset": last, "last_stable_offset": stable},
         )
         if version != 0:
-            yield Damage(position, f"version {version}, not 0")
+            yield Damage(position, f"version {version} instead of 0")
     yield from _rest(source, _ABORTED)
 
 
@@ -118,4 +123,4 @@ def _padding(source: Source, position: int, active: bool) -> Finding:
 
 def _rest(source: Source, layout: Struct) -> Iterator[Damage]:
     if rest := source.size % layout.size:
-        yield Damage(source.size - rest, f"{rest} bytes at the end are no whole entry")
+        yield Damage(source.size - rest, f"{rest} bytes at the end are not a whole entry")

@@ -1,4 +1,4 @@
-"""The small files of a log directory: checkpoints, identities, and the snapshots of producers."""
+"""Inspects the small files of a log directory: checkpoints, identities and producer snapshots."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Parser = Callable[[list[str]], Fact]
 
 
 def inspect_checkpoint(source: Source, parse: Parser) -> Iterator[Finding]:
-    """Version, number of entries, entries; `parse` raises ValueError for a line that is none."""
+    """Yield the findings of a checkpoint file. `parse` raises ValueError for a damaged entry."""
     count: int | None = None
     found = 0
     position, text = 0, "\n"
@@ -34,11 +34,11 @@ def inspect_checkpoint(source: Source, parse: Parser) -> Iterator[Finding]:
         fields = text.rstrip("\n").split(" ")
         if number == 0:
             if fields != ["0"]:
-                yield Damage(position, f"version {fields[0]!r}, not 0")
+                yield Damage(position, f"version {fields[0]!r} instead of 0")
                 return
         elif count is None:
             if not fields[0].isdecimal():
-                yield Damage(position, f"{fields[0]!r} is no number of entries")
+                yield Damage(position, f"the number of entries is {fields[0]!r}")
                 return
             count = int(fields[0])
         else:
@@ -46,15 +46,15 @@ def inspect_checkpoint(source: Source, parse: Parser) -> Iterator[Finding]:
             try:
                 yield parse(fields)
             except (ValueError, InvalidTopicError) as error:
-                yield Damage(position, f"{text.rstrip()!r} is no entry: {error}")
+                yield Damage(position, f"damaged entry {text.rstrip()!r}: {error}")
     if not text.endswith("\n") or count is None:
-        yield Damage(position if source.size else 0, "torn: the last line does not end")
+        yield Damage(position if source.size else 0, "truncated: the last line has no end")
     elif found != count:
         yield Damage(source.size, f"{found} entries, but the second line says {count}")
 
 
 def offset_entry(fields: list[str]) -> Fact:
-    """`topic partition offset`."""
+    """Parse `topic partition offset`."""
     topic, partition, offset = fields
     return Fact(
         "offset", {"topic": validate_topic(topic), "partition": _natural(partition), "offset": _natural(offset)}
@@ -62,13 +62,13 @@ def offset_entry(fields: list[str]) -> Fact:
 
 
 def lost_entry(fields: list[str]) -> Fact:
-    """`topic partition topic-id`."""
+    """Parse `topic partition topic-id`."""
     topic, partition, topic_id = fields
     return Fact("lost", {"topic": validate_topic(topic), "partition": _natural(partition), "topic_id": topic_id})
 
 
 def leadership_entry(fields: list[str]) -> Fact:
-    """`topic partition topic-id leader-epoch leader partition-epoch controller-epoch`."""
+    """Parse `topic partition topic-id leader-epoch leader partition-epoch controller-epoch`."""
     topic, partition, topic_id, epoch, leader, partition_epoch, controller_epoch = fields
     return Fact(
         "leadership",
@@ -85,14 +85,14 @@ def leadership_entry(fields: list[str]) -> Fact:
 
 
 def inspect_epochs(source: Source) -> Iterator[Finding]:
-    """`epoch start-offset`, both increasing."""
+    """Yield the findings of `epoch start-offset` entries, both of which must increase."""
     last = (-1, -1)
 
     def parse(fields: list[str]) -> Fact:
         nonlocal last
         epoch, start_offset = map(_natural, fields)
         if epoch <= last[0] or start_offset <= last[1]:
-            raise ValueError("it does not follow the one before it")
+            raise ValueError("it is not above the entry before it")
         last = epoch, start_offset
         return Fact("epoch", {"epoch": epoch, "start_offset": start_offset})
 
@@ -101,7 +101,7 @@ def inspect_epochs(source: Source) -> Iterator[Finding]:
 
 def _natural(text: str) -> int:
     if not (text.isascii() and text.isdecimal()):
-        raise ValueError(f"{text!r} is no number")
+        raise ValueError(f"{text!r} is not a number")
     return int(text)
 
 
@@ -109,11 +109,11 @@ def inspect_partition_metadata(source: Source) -> Iterator[Finding]:
     fields = _pairs(source, ": ")
     yield Fact("topic", {"topic_id": fields.get("topic_id")})
     if fields.get("version") != "0":
-        yield Damage(0, f"version {fields.get('version')!r}, not 0")
+        yield Damage(0, f"version {fields.get('version')!r} instead of 0")
     elif not _TOPIC_ID.match(fields.get("topic_id", "")):
-        yield Damage(0, f"{fields.get('topic_id')!r} is no topic id")
+        yield Damage(0, f"{fields.get('topic_id')!r} is not a topic id")
     elif partition_metadata.parse(bytes(source.read(0, 4096))) is None:
-        yield Damage(0, "the checksum is not that of the topic id")
+        yield Damage(0, "the checksum does not match the topic id")
 
 
 def inspect_meta_properties(source: Source) -> Iterator[Finding]:
@@ -132,11 +132,11 @@ def inspect_clean_marker(source: Source) -> Iterator[Finding]:
         epoch = json.loads(text)["brokerEpoch"]
         yield Fact("clean shutdown", {"broker_epoch": int(epoch)})
     except (ValueError, TypeError, KeyError):
-        yield Damage(0, "this is not what an orderly shutdown writes; the file's being there is what counts")
+        yield Damage(0, "unexpected content in a clean-shutdown marker; a start checks only that the file exists")
 
 
 def inspect_line(source: Source) -> Iterator[Finding]:
-    """`boot.id`, `session.id`: one line; nothing at all in a lock."""
+    """Yield the line of `boot.id` or `session.id`; nothing for a lock."""
     for _, text in source.lines():
         yield Fact("line", {"text": text.rstrip("\n")})
 
@@ -144,17 +144,17 @@ def inspect_line(source: Source) -> Iterator[Finding]:
 def inspect_snapshot(source: Source) -> Iterator[Finding]:
     prefix = source.read(0, PREFIX.size)
     if len(prefix) < PREFIX.size:
-        yield Damage(0, f"{len(prefix)} bytes cannot hold a snapshot")
+        yield Damage(0, f"{len(prefix)} bytes are too few for a snapshot")
         return
     version, crc, count = PREFIX.unpack(prefix)
     if version != VERSION:
-        yield Damage(0, f"version {version}, not {VERSION}")
+        yield Damage(0, f"version {version} instead of {VERSION}")
         return
     actual = 0
     for piece in source.pieces(CRC_COVERS_FROM, source.size):
         actual = crc32c(piece, actual)
     if actual != crc:
-        yield Damage(2, f"CRC {actual:#010x}, not {crc:#010x}")
+        yield Damage(2, f"CRC {actual:#010x} instead of {crc:#010x}")
     for position, fields in source.entries(ENTRY, PREFIX.size):
         yield Fact("producer", {"position": position, **dict(zip(_PRODUCER, fields, strict=True))})
     if source.size != PREFIX.size + count * ENTRY.size:

@@ -1,17 +1,19 @@
-"""What a batch from a producer must fulfil before a leader appends it.
+"""Validates a batch from a producer before a leader appends it (Kafka: LogValidator).
 
-Kafka 3.9 decides most cases, with its codes: what cannot get better by being sent again is not CORRUPT_MESSAGE, which
-clients retry. Three things it lets through are refused, since nobody could use them: a codec that nothing defines, a
-delete horizon (which is compaction's to set), and bytes after the batch.
+The rules and error codes are those of Kafka 3.9 in most cases. An error that a retry cannot cure is not
+CORRUPT_MESSAGE, because clients retry that one. Three things that Kafka accepts are refused, because no reader could
+use them: an undefined codec, a delete horizon (which only compaction sets), and bytes after the batch.
 
-Records are decoded (without their headers) in two cases only. The topic may require what the batch's header does not
-show: a key in each record (`cleanup.policy=compact`), or timestamps that are not too old. Or the header shows a
-timestamp that is too late, so that the records with such a timestamp must be found. A refusal for single records names
-them (KIP-467), so that a producer can send the others again. Records are compressed anew where the topic asks for
-another codec (`compression.type`). A few kilobytes may stand for half a million records or for very many bytes, and a
-slow codec takes half a second for a MiB. So a broker's loop admits only what is short (`validate_if_quick`); nothing
-but the batch and the topic's settings decides, so that the rest runs on any thread. What would take long even there is
-refused as too large: clients then send less at once.
+Records are decoded, without their headers, in two cases only. In the first, the topic requires something that the batch
+header does not show: a key in each record (`cleanup.policy=compact`), or timestamps that are not too old. In the
+second, the header shows a timestamp that is too late, so that the records with such a timestamp must be found. An error
+about single records names them (KIP-467), so that the producer can send the others again. Records are compressed again
+if the topic asks for another codec (`compression.type`).
+
+A few kilobytes may hold half a million records or decompress to very many bytes, and a slow codec needs half a second
+for a MiB. The broker's event loop therefore validates short batches only (`validate_if_quick`). The result depends on
+the batch and the topic's settings alone, so longer batches are validated on another thread. A batch that would take
+long even there is refused as too large, so that clients send smaller ones.
 """
 
 from __future__ import annotations
@@ -44,35 +46,35 @@ from tidelog.records.header import (
     header_of,
 )
 
-#: The most records of one batch: what a look-up by time, or an append that looks at them, goes through.
+#: The most records of one batch. Limits the work of a look-up by time, and of an append that decodes records.
 MAX_RECORDS = 1 << 19
 
 #: The most bytes of records that are decompressed for an append, unless max.message.bytes is more.
 MAX_INSPECTED_BYTES = 16 << 20
 
-#: The most records that one refusal names.
+#: The most records that one error names.
 MAX_NAMED_RECORDS = 1_000
 
-#: So many bytes of records the slowest codec compresses in a few ms.
+#: The most bytes of records that the slowest codec compresses in a few ms.
 MAX_QUICKLY_COMPRESSED_BYTES = 16 << 10
 
 
 class ValidatedBatch(NamedTuple):
-    """A producer's batch as it is appended, but for what the leader assigns."""
+    """A producer's batch, ready for an append. The leader still assigns its offsets and epoch."""
 
     header: BatchHeader
     data: Buffer
 
 
 class SlowValidationError(Exception):
-    """Not an outcome: `validate_batch` is to be called where nobody else waits for it."""
+    """The batch must be validated with `validate_batch` on another thread. Not an answer to the producer."""
 
 
 def validate_batch(batch: Buffer, config: LogConfig, now_ms: int) -> ValidatedBatch:
-    """The one batch in `batch`, which its producer may append to a topic with these settings. Runs on any thread.
+    """Return the single batch in `batch` if its producer may append it to a topic with these settings.
 
-    CorruptMessageError, InvalidRecordError, MessageTooLargeError, RecordListTooLargeError, InvalidTimestampError,
-    InvalidTxnStateError, UnsupportedCompressionTypeError.
+    Any thread may call this. CorruptMessageError, InvalidRecordError, MessageTooLargeError, RecordListTooLargeError,
+    InvalidTimestampError, InvalidTxnStateError, UnsupportedCompressionTypeError.
     """
     header = _checked_header(batch, config)
     if not _concerns_records(header, config, now_ms):
@@ -81,7 +83,7 @@ def validate_batch(batch: Buffer, config: LogConfig, now_ms: int) -> ValidatedBa
 
 
 def validate_if_quick(batch: Buffer, config: LogConfig, now_ms: int) -> ValidatedBatch:
-    """As `validate_batch`. SlowValidationError where others should not wait for it."""
+    """Validate as `validate_batch`. Raise SlowValidationError if that would block the caller's loop for too long."""
     header = _checked_header(batch, config)
     if not _concerns_records(header, config, now_ms):
         return ValidatedBatch(header, batch)
@@ -95,7 +97,7 @@ def validate_if_quick(batch: Buffer, config: LogConfig, now_ms: int) -> Validate
 
 
 def admit_own(batch: Buffer, config: LogConfig) -> ValidatedBatch:
-    """A batch that this very broker has made, of which only the size is in question.
+    """Return a batch that this broker created itself; only its size is checked.
 
     MessageTooLargeError, RecordListTooLargeError.
     """
@@ -106,8 +108,8 @@ def admit_own(batch: Buffer, config: LogConfig) -> ValidatedBatch:
 def _checked_header(batch: Buffer, config: LogConfig) -> BatchHeader:
     present = len(batch)
     if present < HEADER_BYTES:
-        raise InvalidRecordError(f"{present} bytes are no batch")
-    # Every append comes by here: the fields are taken apart once.
+        raise InvalidRecordError(f"{present} bytes are fewer than a batch header has")
+    # The fields are unpacked once, because every append runs this code.
     fields = HEADER.unpack_from(batch)
     base_offset, length, _, magic, _, attributes, last_delta, _, _, producer, epoch, sequence, count = fields
     if magic != MAGIC:
@@ -116,34 +118,34 @@ def _checked_header(batch: Buffer, config: LogConfig) -> BatchHeader:
     if size < HEADER_BYTES:
         raise CorruptMessageError(f"batch length {length} is shorter than a header")
     if size > present:
-        raise InvalidRecordError(f"a batch of {size} bytes, {present} of them sent")
+        raise InvalidRecordError(f"the batch has {size} bytes, but only {present} were sent")
     if base_offset:
-        raise InvalidRecordError(f"base offset {base_offset}; a producer leaves it 0")
+        raise InvalidRecordError(f"base offset {base_offset}: must be 0 in a batch from a producer")
     _check_size(size, config)
     header = header_of(fields)
     check_crc(batch, 0, header)
     if size != present:
-        raise InvalidRecordError(f"{present - size} bytes follow the batch; one batch may be sent at a time")
+        raise InvalidRecordError(f"{present - size} bytes follow the batch: only one batch may be sent at a time")
     if count <= 0 or count != last_delta + 1:
-        raise InvalidRecordError(f"{count} records on {last_delta + 1} offsets")
+        raise InvalidRecordError(f"the batch has {count} records but {last_delta + 1} offsets")
     if count * MIN_RECORD_BYTES > size - HEADER_BYTES and header.codec == Codec.NONE:
-        raise InvalidRecordError(f"{count} records in {size - HEADER_BYTES} bytes")
+        raise InvalidRecordError(f"{count} records do not fit into {size - HEADER_BYTES} bytes")
     if count > MAX_RECORDS:
-        raise MessageTooLargeError(f"a batch of {count} records; {MAX_RECORDS} are the most")
+        raise MessageTooLargeError(f"the batch has {count} records; at most {MAX_RECORDS} are allowed")
     if attributes:
         _check_attributes(header)
     if producer >= 0 and (epoch < 0 or sequence < 0):
-        raise InvalidRecordError(f"producer {producer} sends a batch without an epoch or a sequence")
+        raise InvalidRecordError(f"producer {producer}: the batch has no producer epoch or no sequence")
     return header
 
 
 def _is_late(timestamp: int, config: LogConfig, now_ms: int) -> bool:
-    """Returns whether the topic refuses a timestamp because it lies too far after the broker's clock."""
+    """Return whether the topic refuses a timestamp because it lies too far after the broker's clock."""
     return not config.log_append_time and timestamp - now_ms > config.latest_lead_ms
 
 
 def _concerns_records(header: BatchHeader, config: LogConfig, now_ms: int) -> bool:
-    """Returns whether the records must be decoded: to check or recompress them, or to find those that are too late."""
+    """Return whether the records must be decoded: to check or recompress them, or to find those that are too late."""
     codec = config.codec
     return (
         config.inspects_records
@@ -154,26 +156,26 @@ def _concerns_records(header: BatchHeader, config: LogConfig, now_ms: int) -> bo
 
 def _check_size(size_bytes: int, config: LogConfig) -> None:
     if size_bytes > config.max_message_bytes:
-        raise MessageTooLargeError(f"a batch of {size_bytes} bytes; max.message.bytes is {config.max_message_bytes}")
+        raise MessageTooLargeError(f"the batch has {size_bytes} bytes; max.message.bytes is {config.max_message_bytes}")
     if size_bytes > config.segment_bytes:
-        raise RecordListTooLargeError(f"a batch of {size_bytes} bytes; segment.bytes is {config.segment_bytes}")
+        raise RecordListTooLargeError(f"the batch has {size_bytes} bytes; segment.bytes is {config.segment_bytes}")
 
 
 def _check_attributes(header: BatchHeader) -> None:
     if header.codec > Codec.ZSTD:
-        raise UnsupportedCompressionTypeError(f"codec {header.codec}, which nothing defines")
+        raise UnsupportedCompressionTypeError(f"codec {header.codec} is not defined")
     if header.is_control:
-        raise InvalidRecordError("only a coordinator writes control batches")
+        raise InvalidRecordError("a producer must not send control batches")
     if header.is_transactional:
         raise InvalidTxnStateError(f"producer {header.producer_id} has no open transaction")
     if header.delete_horizon_ms is not None:
-        raise InvalidRecordError("only compaction sets a delete horizon")
+        raise InvalidRecordError("a producer must not set a delete horizon")
     if header.timestamp_type is TimestampType.LOG_APPEND_TIME:
         raise InvalidTimestampError("a producer must not mark its batch as LogAppendTime")
 
 
 def _with_records(batch: Buffer, header: BatchHeader, config: LogConfig, now_ms: int, limit: int) -> ValidatedBatch:
-    """What its header admits, once its records are seen to, of which there may be `limit` bytes when decompressed."""
+    """Check and recompress the records as needed. They may have `limit` bytes when decompressed."""
     try:
         if config.inspects_records or _is_late(header.max_timestamp, config, now_ms):
             _check_records(batch, header, config, now_ms, limit)
@@ -182,7 +184,7 @@ def _with_records(batch: Buffer, header: BatchHeader, config: LogConfig, now_ms:
             return ValidatedBatch(header, batch)
         data = recompress(batch, header, codec, config.compression_level, limit)
     except CorruptMessageError as error:
-        raise InvalidRecordError(f"records that cannot be read: {error}") from None
+        raise InvalidRecordError(f"the records cannot be decoded: {error}") from None
     _check_size(len(data), config)
     return ValidatedBatch(read_header(data), data)
 
@@ -190,7 +192,7 @@ def _with_records(batch: Buffer, header: BatchHeader, config: LogConfig, now_ms:
 def _check_records(batch: Buffer, header: BatchHeader, config: LogConfig, now_ms: int, limit: int) -> None:
     """Raise the error that names the records which the topic's settings forbid, at most `MAX_NAMED_RECORDS` of them."""
     outline = outline_batch(batch, header, limit=limit)
-    timestamps = outline.timestamps()  # which no reader could read where one leaves 64 bits
+    timestamps = outline.timestamps()  # raises if a timestamp leaves 64 bits, because no reader could decode it
     keyless: dict[int, str] = {}
     if config.compact and None in outline.keys:
         fault = "a record without a key; the topic is compacted by key"

@@ -1,4 +1,4 @@
-"""`leader-epoch-checkpoint`: at which offset each leader epoch of the log begins (KIP-101, KIP-320)."""
+"""`leader-epoch-checkpoint`: the offset at which each leader epoch of the log begins (KIP-101, KIP-320)."""
 
 from __future__ import annotations
 
@@ -19,20 +19,22 @@ FILE_NAME = "leader-epoch-checkpoint"
 
 
 class EpochStart(NamedTuple):
-    """The first offset that was, or would have been, appended in the epoch."""
+    """A leader epoch and the first offset that was, or would have been, appended in it."""
 
     epoch: int
     start_offset: int
 
 
 class LeaderEpochs:
-    """Epochs with their start offsets; both strictly increase from entry to entry.
+    """The leader epochs of a log with their start offsets; both strictly increase from entry to entry.
 
-    An epoch that begins waits for the next `write`: a thousand partitions that change their leaders at once would
-    otherwise keep the loop waiting for a thousand files. Everything else is written at once. Nothing is synced but by
-    `sync`, which runs before the recovery point moves past an epoch: what is lost above it is in the batches.
+    A new epoch stays in memory until the next `write`. Otherwise a thousand partitions that change their leaders at
+    once would block the loop for a thousand files. All other changes are written at once. Only `sync` flushes the file,
+    before the recovery point moves past the start of an epoch. Epochs above the recovery point are restored from the
+    batches.
 
-    `on_begun` is told of each that waits. `write` and `sync` may run on any thread; after `close` nothing is written.
+    `on_begun` is called with each log whose new epoch is not written. Any thread may call `write` and `sync`. After
+    `close` nothing is written.
     """
 
     def __init__(self, directory: Path, files: Files, entries: list[EpochStart]) -> None:
@@ -47,7 +49,10 @@ class LeaderEpochs:
 
     @classmethod
     def load(cls, directory: Path, files: Files) -> LeaderEpochs | None:
-        """None where the file is missing or does not hold increasing entries: then the batches must tell."""
+        """Read the file; None if it is missing or its entries do not increase.
+
+        The epochs are then read from the batches.
+        """
         lines = read_lines(files, directory / FILE_NAME)
         if lines is None:
             return None
@@ -68,10 +73,10 @@ class LeaderEpochs:
         return self._entries[-1].epoch if self._entries else None
 
     def assign(self, epoch: int, start_offset: int) -> bool:
-        """Begins an epoch; does nothing for one that has begun already.
+        """Begin an epoch at the offset. Return False, and change nothing, if it has begun already.
 
-        Entries that the new one contradicts (a later or equal start, a later epoch) are removed: an epoch in which
-        nothing was appended leaves no trace.
+        Entries that contradict the new one (a start at or after it, a later epoch) are removed. An epoch without
+        records therefore leaves no trace.
         """
         if epoch < 0 or (
             self._entries and self._entries[-1].epoch == epoch and self._entries[-1].start_offset <= start_offset
@@ -83,10 +88,10 @@ class LeaderEpochs:
         return True
 
     def end_offset_for(self, epoch: int, log_end_offset: int) -> EpochStart | None:
-        """(the greatest epoch ≤ `epoch`, where that epoch ends); None where the log cannot say.
+        """Return (the greatest epoch ≤ `epoch`, the offset at which it ends); None if that is unknown.
 
-        An epoch that is still open ends at the log end. For an epoch below all that are known the answer is
-        (`epoch`, start of the first one): nothing of it is in this log.
+        The latest epoch ends at the log end. If `epoch` precedes all known epochs, the answer is (`epoch`, the first
+        start offset), because this log holds no record of it.
         """
         if not self._entries or epoch < 0 or epoch > self._entries[-1].epoch:
             return None
@@ -97,19 +102,19 @@ class LeaderEpochs:
         return EpochStart(self._entries[slot - 1].epoch if slot else epoch, following)
 
     def span_of(self, offset: int) -> tuple[int | None, int | None]:
-        """(the epoch in which the offset was appended, where the next one begins); None for what is not known."""
+        """Return (the epoch of the offset, the offset at which the next epoch begins); None for an unknown one."""
         slot = bisect_right(self._entries, offset, key=attrgetter("start_offset"))
         following = self._entries[slot].start_offset if slot < len(self._entries) else None
         return (self._entries[slot - 1].epoch if slot else None), following
 
     def truncate_from_end(self, end_offset: int) -> None:
-        """Forgets the epochs that begin at or after the new end."""
+        """Remove the epochs that begin at or after the new log end."""
         kept = [e for e in self._entries if e.start_offset < end_offset]
         if len(kept) != len(self._entries):
             self._store(kept)
 
     def truncate_from_start(self, start_offset: int) -> None:
-        """Forgets the epochs that ended before the new start; the one it lies in begins there now."""
+        """Remove the epochs that ended before the new log start. The epoch that contains the start now begins there."""
         slot = bisect_right(self._entries, start_offset, key=attrgetter("start_offset"))
         if slot and self._entries[slot - 1].start_offset < start_offset:
             first = EpochStart(self._entries[slot - 1].epoch, start_offset)
@@ -118,15 +123,15 @@ class LeaderEpochs:
             self._store(self._entries[slot - 1 :])
 
     def extend_first(self, epoch: int, start_offset: int) -> None:
-        """Where `epoch` is the first one known, it began there already."""
+        """Lower the start offset of the first epoch, if `epoch` is the first one."""
         if self._entries and self._entries[0].epoch == epoch and self._entries[0].start_offset > start_offset:
             self._store([EpochStart(epoch, start_offset), *self._entries[1:]])
 
     def rebuild(self, starts: Iterable[tuple[int, int]], borne_out: int | None = None) -> None:
-        """Begins anew from the (epoch, base offset) of batches in their order.
+        """Replace all entries by those of the batches' (epoch, base offset) in log order.
 
-        No CRC covers the epoch of a batch, so one that is above that of the next batch counts for nothing. Nor does the
-        last one above `borne_out`, where that is given.
+        No CRC covers the epoch of a batch. An epoch above that of the next batch is therefore ignored, and the last one
+        is ignored if it is above `borne_out`.
         """
         entries: list[EpochStart] = []
         raised: EpochStart | None = None
@@ -147,10 +152,10 @@ class LeaderEpochs:
         self._store([])
 
     def write(self) -> None:
-        """Has the file say what is known, for whoever reads it after this process. StorageError."""
+        """Write the entries to the file, without a flush. StorageError."""
         with self._writing:
             if self._unwritten and not self._closed:
-                self._unwritten = False  # first: what begins meanwhile is written next time
+                self._unwritten = False  # set first, because an epoch that begins meanwhile needs another write
                 try:
                     write_lines(self._files, self._path, self._entries, sync=False)
                 except StorageError:
@@ -158,14 +163,14 @@ class LeaderEpochs:
                     raise
 
     def rewrite(self) -> None:
-        """Write the same entries again, because a sync writes nothing that an earlier, failed sync dropped.
+        """Write the same entries again, because a flush writes nothing that an earlier, failed flush dropped.
 
         StorageError.
         """
         self._store(self._entries)
 
     def sync(self) -> None:
-        """Durably. StorageError."""
+        """Write the entries and flush the file. StorageError."""
         if self._unsynced:
             self._unsynced = False
             try:
@@ -176,7 +181,7 @@ class LeaderEpochs:
                 raise
 
     def close(self) -> None:
-        """The directory may belong to another log from now on."""
+        """Write nothing from now on, because the directory may belong to another log."""
         with self._writing:
             self._closed = True
 

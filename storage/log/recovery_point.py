@@ -1,11 +1,11 @@
-"""Up to where a log is on the disk, and when more of it must get there.
+"""The offset up to which a log is flushed, and the rules that say when to flush.
 
-    flush.messages=N   as soon as N records are not synced; with 1 an acknowledgement waits for it (DESIGN 3)
+    flush.messages=N   as soon as N records are not flushed; with N=1 an acknowledgement waits for the flush
     flush.ms=T         when a record has waited for T ms (`storage.log_maintenance`)
-    on demand          at a clean shutdown, and before anything relies on it
+    on demand          at a clean shutdown, and before a result depends on flushed data
 
-Syncs of one log come one after the other (`Log.flush`). Who asks for one while another runs gets what has been appended
-meanwhile synced together: a hundred appends that arrive during a sync cost one more.
+Flushes of one log run one after the other (`Log.flush`). A request that waits for a running flush also covers all
+records appended meanwhile. A hundred appends that arrive during a flush therefore cost one more.
 """
 
 from __future__ import annotations
@@ -15,12 +15,15 @@ from collections.abc import Callable
 
 
 def must_flush(unflushed: int, flush_messages: int) -> bool:
-    """By number of records."""
+    """Return whether `flush.messages` records are unflushed."""
     return unflushed >= flush_messages
 
 
 class RecoveryPoint:
-    """All below `offset` is synced. Raised by `advance` on any thread, one at a time, lowered by the log's owner."""
+    """The offset below which all records are flushed.
+
+    `advance` raises it, on any thread, one call at a time. The log's owner lowers it.
+    """
 
     __slots__ = ("_cuts", "_state", "offset")
 
@@ -30,18 +33,18 @@ class RecoveryPoint:
         self._state = threading.Lock()
 
     def lower(self, offset: int) -> None:
-        """What lies above is, or is about to be, another thing than what a running sync may have synced.
+        """Lower the offset, because records above it are, or are about to be, replaced by others.
 
-        To be called before a truncation and after it.
+        Called before a truncation and after it. A running flush then cannot raise the offset again.
         """
         with self._state:
             self._cuts += 1
             self.offset = min(offset, self.offset)
 
     def advance(self, target: Callable[[], int], sync: Callable[[int, int], None]) -> bool:
-        """Has `sync(start, end)` sync what is missing up to `target()`; False where nothing is.
+        """Call `sync(start, end)` for the unflushed records below `target()`. Return False if there are none.
 
-        The recovery point stays where it is when `sync` fails, or when a truncation came between.
+        The recovery point does not move if `sync` raises, or if the log is truncated meanwhile.
         """
         with self._state:
             truncation_count, start, end = self._cuts, self.offset, target()

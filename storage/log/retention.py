@@ -1,7 +1,7 @@
-"""Which of the oldest segments a log may lose.
+"""Decides which of the oldest segments a log may delete.
 
-Pure rules over facts of the segments, oldest first. Whatever the rule, a segment goes only when all before it go, when
-all of it lies below the high watermark, and never an empty active one.
+Pure functions over facts of the segments, oldest first. A segment is deleted only if all segments before it are, and if
+it lies below the high watermark. An empty active segment is never deleted.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from storage.configs.log_config import LogConfig
 
 
 class SegmentFacts(NamedTuple):
-    """`end_offset`: where the next segment begins, of the active one the log end. Times in ms, −1 for none."""
+    """`end_offset` is the base offset of the next segment, or the log end. Times in ms; −1 for none."""
 
     end_offset: int
     size_bytes: int
@@ -25,14 +25,18 @@ class SegmentFacts(NamedTuple):
 def count_deletable(
     segments: Sequence[SegmentFacts], config: LogConfig, *, log_start_offset: int, high_watermark: int, now_ms: int
 ) -> int:
-    """How many of the oldest segments go. Below the log start in any case, by size and age with `delete`."""
+    """Return how many of the oldest segments may be deleted.
+
+    Segments below the log start always may. Segments beyond the limits of size and age may with
+    `cleanup.policy=delete`.
+    """
     removable = 0
     for segment in segments:
         if segment.end_offset > high_watermark or (segment is segments[-1] and not segment.size_bytes):
             break
         removable += 1
     candidates = segments[:removable]
-    # The active segment stays where nothing of it is too old: it is where the log goes on.
+    # The log start alone never removes the active segment, because the log continues there.
     sealed = candidates[: len(segments) - 1]
     count = _leading(segment.end_offset <= log_start_offset for segment in sealed)
     if config.delete:
@@ -59,11 +63,11 @@ def _beyond_age(candidates: Sequence[SegmentFacts], retention_ms: int, now_ms: i
 
 
 def written_ms(largest_timestamp: int, modified_ms: Callable[[], int], now_ms: int) -> int:
-    """When a segment's youngest record is from.
+    """Return the time of a segment's youngest record.
 
-    Where no record says it, or one claims to be from the future, the file tells: no record is younger than the last
-    write. It is not asked otherwise, since it may be wrong too: a clock that was set back while the file was written
-    would make good records look old.
+    If no record has a timestamp, or one lies in the future, the modification time of the file counts: no record is
+    younger than the last write. In all other cases that time is not used, because it may be wrong too. If the clock was
+    set back while the file was written, good records would look old.
     """
     return largest_timestamp if 0 <= largest_timestamp <= now_ms else modified_ms()
 

@@ -1,10 +1,10 @@
-"""Looking up offsets by time, exactly: the earliest offset whose timestamp is at or after a target.
+"""Finds offsets by time, exactly: the first offset whose timestamp is at or after a target.
 
-Timestamps of records need not increase, so the answer is about the order of offsets, and a bisection over the records
-would be wrong. What does increase is the running maximum that the time index holds (`storage.segments.time_index` has
-the two facts that this stands on): it leads to within one index interval of the first batch that can hold the answer.
-From there headers are read, and the one batch that qualifies is decoded. What the maximum passes over while it stands
-still is read once, too: whether entries are missing there only the log can tell.
+Timestamps of records need not increase. The answer depends on the order of offsets, so a bisection over the records
+would be wrong. The running maximum in the time index does increase (`storage.segments.time_index` states the two facts
+that this module relies on). It leads to within one index interval of the first batch that may hold the answer. From
+there on, headers are read, and the one batch that qualifies is decoded. Batches over which the maximum did not rise are
+read once too, because only the log can show whether index entries are missing there.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from storage.segments.timestamp_search import RecordSearch, Searcher, TimestampO
 from tidelog.model import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, Buffer
 from tidelog.records import BatchHeader, validate_batch
 
-#: Where a segment begins, and what tells (ms) when it was last written: only those are asked that it depends upon.
+#: The base offset of a segment, and a function that returns when it was last written (ms). Called only if needed.
 SegmentTime = tuple[int, Callable[[], int]]
 
-#: Batches that are gone through in some ms; after them others have a turn.
+#: The number of batches that are read in a few ms. After that many, the loop serves other requests.
 AT_ONCE = 1_000
-#: What takes as long as a batch: to check so many bytes, or to decode so many records.
+#: Work that takes as long as reading a batch: to check so many bytes, or to decode so many records.
 _BYTES_LIKE_A_BATCH = 16 * 1024
 _RECORDS_LIKE_A_BATCH = 8
 
@@ -34,10 +34,10 @@ Batch = tuple[int, BatchHeader, memoryview]
 def offset_for_timestamp(
     segments: Segments, timestamp: int, start_offset: int, upper_bound: int, search: Searcher
 ) -> TimestampOffset | None:
-    """The first record in [start_offset, upper_bound) with a timestamp ≥ `timestamp`.
+    """Return the first record in [start_offset, upper_bound) with a timestamp ≥ `timestamp`.
 
-    What a header or an index says of a batch's largest timestamp is an upper bound: the record that held it may lie
-    before `start_offset` or have been compacted away. Then the next batches and segments are searched too.
+    The largest timestamp in a batch header or an index is an upper bound only: its record may lie before `start_offset`
+    or may have been compacted away. In that case the next batches and segments are searched too.
     """
     walk = _Walk(timestamp, start_offset, upper_bound, search)
     for segment in segments.from_timestamp(timestamp):
@@ -54,7 +54,7 @@ def offset_for_timestamp(
 def offset_of_max_timestamp(
     segments: Segments, start_offset: int, upper_bound: int, search: Searcher
 ) -> TimestampOffset | None:
-    """The record with the largest timestamp in [start_offset, upper_bound); the earliest of equals."""
+    """Return the record with the largest timestamp in [start_offset, upper_bound); the first one of equals."""
     best: TimestampOffset | None = None
     walk = _Walk(None, start_offset, upper_bound, search)
     for segment in sorted(segments, key=lambda segment: -segment.largest.timestamp):
@@ -72,12 +72,12 @@ def offset_of_max_timestamp(
 def _largest_in(
     segment: Segment, start_offset: int, upper_bound: int, search: Searcher, walk: _Walk
 ) -> TimestampOffset | None:
-    """The answer for one segment.
+    """Return the answer for one segment.
 
-    A: the batch that first reached the segment's maximum, or the maximum below the bound as far as the time index
-       knows it, still has the record with it, within the range.
-    B: then, below a bound, only what comes after the last index entry can be larger.
-    C: else all of the segment in the range is gone through.
+    A: take the batch that first reached the segment's maximum, or the maximum below the bound that the time index
+       knows. If its record still exists and lies in the range, that record is the answer, or the best so far.
+    B: if A found a record below a bound, only batches after the last index entry can hold a larger timestamp.
+    C: if A found none, search all of the segment in the range.
     """
     whole = upper_bound >= segment.next_offset
     reached = segment.largest if whole else segment.confirmed_maximum_before(upper_bound, search)
@@ -106,9 +106,9 @@ def _largest_in(
 
 
 class _Walk:
-    """A question's way through batches. After some ms others have a turn, and it goes on from where it had come.
+    """The progress of one look-up through batches. After some ms other requests are served, and it continues later.
 
-    found   the answer up to here, of the segment that it goes through; kept by who walks
+    found   the best answer so far in the current segment; the caller maintains it
     """
 
     def __init__(self, timestamp: int | None, start_offset: int, upper_bound: int, search: Searcher) -> None:
@@ -122,9 +122,12 @@ class _Walk:
     def through(
         self, segment: Segment, begin: Callable[[], Iterator[Batch]], found: TimestampOffset | None = None
     ) -> Iterator[tuple[BatchHeader, memoryview]]:
-        """Those in the range, from where the question was, or from `begin` on; `found` is known to be before that."""
-        # Where the segment lies behind the start, the question stays the same while older ones are deleted.
-        # Of one that begins with an answer nothing is noted: that may lie behind where it begins.
+        """Yield the batches in the range, from the remembered position or from `begin` on.
+
+        `found` lies before `begin`.
+        """
+        # The key uses the segment's base offset, so that it stays the same while older segments are deleted.
+        # Nothing is remembered for a search that starts with an answer, because the answer may lie after that start.
         question = (self._timestamp, max(self._start_offset, segment.base_offset)) if found is None else None
         come_to = segment.walks.get(question) if question is not None else None
         if come_to is not None and come_to.rest.expected_offset <= self._upper_bound:
@@ -146,14 +149,14 @@ class _Walk:
             self._note(segment, question, position, header)
 
     def search(self, header: BatchHeader, batch: Buffer) -> TimestampOffset | None:
-        """What the batch has to say."""
+        """Search the records of the batch."""
         self._cost += header.record_count // _RECORDS_LIKE_A_BATCH
         return self._search(_of_batch(batch, header, self._timestamp, self._start_offset, self._upper_bound))
 
     def _note(self, segment: Segment, question: Question | None, position: int, header: BatchHeader) -> None:
         if (
             question is not None and header.next_offset <= self._upper_bound
-        ):  # of a batch that the bound cuts, another one may show more
+        ):  # another upper bound may include more of a batch that this bound splits
             rest = Start(position + header.size_bytes, header.next_offset, header.partition_leader_epoch)
             segment.note_walk(question, Walked(rest, self.found))
 
@@ -161,9 +164,9 @@ class _Walk:
 def segment_times(
     segments: Sequence[Segment], log_start_offset: int, log_end_offset: int, now_ms: int
 ) -> list[SegmentTime]:
-    """Of every segment where it begins and when it was last written; then the log end and now.
+    """Return the base offset and last write time of every segment, then the log end with the current time.
 
-    Without the last where the active segment is empty: the log end is where that begins.
+    The last entry is omitted if the active segment is empty, because its base offset is the log end.
     """
     entries: list[SegmentTime] = [
         (max(segment.base_offset, log_start_offset), segment.log.modified_ms) for segment in segments
@@ -174,7 +177,7 @@ def segment_times(
 
 
 def offsets_by_segment_time(entries: Sequence[SegmentTime], timestamp: int, max_num_offsets: int) -> list[int]:
-    """From the newest entry at or before `timestamp` backwards, whatever the times of those before it."""
+    """Return the offsets from the newest entry at or before `timestamp` backwards, whatever the earlier times."""
     if timestamp == LATEST_TIMESTAMP:
         count = len(entries)
     elif timestamp == EARLIEST_TIMESTAMP:
@@ -185,7 +188,7 @@ def offsets_by_segment_time(entries: Sequence[SegmentTime], timestamp: int, max_
 
 
 def offsets_up_to(offsets: Sequence[int], upper_bound: int) -> list[int]:
-    """Descending offsets; in the place of all above the bound stands the bound itself, once."""
+    """Return the descending offsets at or below the bound. The bound itself, once, replaces all offsets above it."""
     if not offsets or offsets[0] <= upper_bound:
         return list(offsets)
     return [upper_bound, *(offset for offset in offsets if offset < upper_bound)]
@@ -194,6 +197,9 @@ def offsets_up_to(offsets: Sequence[int], upper_bound: int) -> list[int]:
 def _of_batch(
     batch: Buffer, header: BatchHeader, timestamp: int | None, start_offset: int, upper_bound: int
 ) -> RecordSearch:
-    """What lies in the batch of the range: while the log grows or is trimmed elsewhere, the question is the same."""
+    """Return the search in the part of the batch within the range.
+
+    The range is clipped to the batch, so that equal searches stay equal while the log grows or is trimmed elsewhere.
+    """
     start, end = max(start_offset, header.base_offset), min(upper_bound, header.next_offset)
     return RecordSearch(timestamp, start, end, header, batch)

@@ -1,4 +1,4 @@
-"""`<offset>.snapshot`: what was known of the producers just before an offset, in Kafka's format.
+"""`<offset>.snapshot`: the state of the producers just before an offset, in Kafka's format.
 
     byte  field               type
     0     version             int16   1
@@ -7,16 +7,17 @@
     then 46 bytes for each producer:
     0     producer id         int64
     8     producer epoch      int16
-    10    last sequence       int32   of the last record; −1 where no batch is known
-    14    last offset         int64   of the last record; −1 where no batch is known
+    10    last sequence       int32   of the last record; −1 if no batch is known
+    14    last offset         int64   of the last record; −1 if no batch is known
     22    offset delta        int32   last offset − first offset of the last batch
     26    timestamp           int64   ms, the largest of the last batch or marker
     34    coordinator epoch   int32   of the last marker of a transaction; −1: none
     38    first offset of the open transaction  int64  −1: none
 
-One is written when a segment is rolled, named as the new segment, and one at the log end when the log is closed. It
-keeps one batch of each producer; the other four come back from the batches after it. Those at a roll are not synced:
-one that a crash damaged fails its CRC, is removed, and an earlier one and more batches are read instead.
+A snapshot is written when a segment is rolled, with the name of the new segment, and at the log end when the log is
+closed. It holds one batch of each producer; the other four are read from the batches after it. Snapshots of a roll are
+not flushed. If a crash damages one, its CRC does not match; it is removed, and an earlier snapshot and more batches are
+read instead.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ ENTRY = Struct(">qhiqiqiq")
 
 
 def encode_snapshot(state: ProducerState) -> bytes:
-    """The bytes of a `.snapshot` file."""
+    """Return the bytes of a `.snapshot` file."""
     body = bytearray()
     for producer_id, producer in state.producers.items():
         last = producer.batches[-1] if producer.batches else BatchMetadata(NONE, NONE, 0, NONE)
@@ -58,7 +59,7 @@ def encode_snapshot(state: ProducerState) -> bytes:
 
 
 def decode_snapshot(data: bytes) -> ProducerState | None:
-    """None where the bytes are not a whole snapshot."""
+    """Return the state in a snapshot; None if the bytes are not a valid snapshot."""
     if len(data) < PREFIX.size:
         return None
     version, crc, count = PREFIX.unpack_from(data)
@@ -74,37 +75,37 @@ def decode_snapshot(data: bytes) -> ProducerState | None:
 
 
 class ProducerSnapshots:
-    """The `.snapshot` files of one log. There is at most one for each segment, and one at the log end."""
+    """The `.snapshot` files of one log: at most one for each segment, and one at the log end."""
 
     def __init__(self, directory: Path, files: Files) -> None:
         self._directory = directory
         self._files = files
 
     def offsets(self) -> list[int]:
-        """Increasing."""
+        """Return the offsets of the snapshots, increasing."""
         return offsets_named(self._files.names(self._directory), SNAPSHOT_SUFFIX)
 
     def write(self, offset: int, state: ProducerState, *, sync: bool = False) -> None:
         self._files.replace(self._path(offset), encode_snapshot(state), sync=sync)
 
     def sync(self, offset: int) -> None:
-        """Has one on the disk that was written without that, with its name."""
+        """Flush a snapshot, and its name, that was written without a flush."""
         self._files.open(self._path(offset), create=False).sync()
         self._files.sync_directory(self._directory)
 
     def rewrite(self) -> None:
-        """Write each file again, unchanged, because a sync writes nothing that an earlier, failed sync dropped."""
+        """Write each file again, unchanged, because a flush writes nothing that an earlier, failed flush dropped."""
         for offset in self.offsets():
             data = self._files.read(self._path(offset))
             if data is not None:
                 self._files.replace(self._path(offset), data, sync=False)
 
     def remove_past(self, end_offset: int) -> None:
-        """Those that tell of what is in the log no more."""
+        """Remove the snapshots past the end offset, because they describe removed batches."""
         self.keep_only([offset for offset in self.offsets() if offset <= end_offset])
 
     def latest(self, end_offset: int) -> tuple[int, ProducerState] | None:
-        """The newest that does not lie past `end_offset`; those past it and damaged ones are removed."""
+        """Return the newest valid snapshot at or before `end_offset`. Remove later and damaged ones."""
         self.remove_past(end_offset)
         for offset in reversed(self.offsets()):
             data = self._files.read(self._path(offset))
@@ -115,7 +116,7 @@ class ProducerSnapshots:
         return None
 
     def keep_only(self, offsets: Iterable[int]) -> None:
-        """Removes all others."""
+        """Remove all snapshots at other offsets."""
         for offset in set(self.offsets()) - set(offsets):
             self._files.remove(self._path(offset))
 

@@ -1,11 +1,11 @@
-"""What the log knows of its producers, so that a repeated batch is recognised and a missing one is noticed.
+"""The state of a log's producers, by which repeated batches are recognised and missing ones are noticed.
 
-The rules are those of Kafka since KIP-360: a producer that the log does not know may begin with any sequence, so that
-UNKNOWN_PRODUCER_ID is never the answer. For the same reason a sequence before all that are remembered is not taken for
-a repetition: it may be one that was passed over, and a client takes DUPLICATE_SEQUENCE_NUMBER for success.
+The rules are Kafka's since KIP-360. A producer that the log does not know may begin with any sequence, so
+UNKNOWN_PRODUCER_ID is never returned. For the same reason a sequence before all remembered ones is not taken for a
+repetition: the batch may never have been appended, and clients treat DUPLICATE_SEQUENCE_NUMBER as success.
 
-Other than in Kafka a producer counts as idle by the time for which it has appended nothing, not by the timestamps of
-its records: who sends the events of last month would be forgotten between a batch and its repetition.
+One rule differs from Kafka: a producer is idle by the time since its last append, not by the timestamps of its records.
+Otherwise the log would forget a producer that sends last month's events between a batch and its repetition.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _SEQUENCES = 2**31
 
 
 class BatchMetadata(NamedTuple):
-    """One batch of a producer where it stands in the log. Sequences wrap from 2³¹−1 to 0."""
+    """The position of one of a producer's batches in the log. Sequences wrap from 2³¹−1 to 0."""
 
     last_sequence: int
     last_offset: int
@@ -42,14 +42,14 @@ class BatchMetadata(NamedTuple):
 
 
 class Producer:
-    """What is known of one producer id.
+    """The state of one producer id.
 
-    epoch              of its last batch or of the last marker that ended a transaction of it
-    batches            the last ones of that epoch, oldest first
+    epoch              of its last batch, or of the last marker that ended one of its transactions
+    batches            its last batches of that epoch, oldest first
     timestamp          ms, the largest of the last batch or marker
-    coordinator_epoch  of the last marker, as a snapshot told it; −1: none
+    coordinator_epoch  of the last marker, as read from a snapshot; −1: none
     transaction_start  first offset of the open transaction; −1: none
-    idle_since_ms      when it was first seen to have appended nothing since the look before; None: it has
+    idle_since_ms      when `expire` first found no new batch of it; None if it has appended since the last call
     """
 
     __slots__ = ("batches", "coordinator_epoch", "epoch", "idle_since_ms", "timestamp", "transaction_start")
@@ -70,17 +70,17 @@ class Producer:
         self.idle_since_ms: int | None = None
 
     def begin_epoch(self, epoch: int) -> None:
-        """Nothing of an earlier epoch can be repeated any more."""
+        """Adopt the epoch. Batches of an earlier epoch are forgotten, because none of them can be repeated any more."""
         if epoch != self.epoch:
             self.epoch = epoch
             self.batches.clear()
 
 
 class ProducerState:
-    """All producers of one log.
+    """The states of all producers of one log.
 
-    told_from  a cut behind it can be told from here: further back are the batches that a snapshot stands for, and those
-               of transactions, which leave no trace of what was before them. Raised by `update`
+    told_from  the lowest log end to which `rewind_to` can go back. A snapshot, a control batch or a transactional batch
+               leaves no trace of the state before it. Raised by `update`
     """
 
     def __init__(self) -> None:
@@ -88,7 +88,7 @@ class ProducerState:
         self.told_from = 0
 
     def find_duplicate(self, header: BatchHeader) -> BatchMetadata | None:
-        """The batch in the log that this one repeats."""
+        """Return the batch in the log that this one repeats; None if there is none."""
         producer = self.producers.get(header.producer_id)
         if producer is None or producer.epoch != header.producer_epoch:
             return None
@@ -98,14 +98,13 @@ class ProducerState:
         return None
 
     def check(self, header: BatchHeader) -> None:
-        """Whether a new batch from a producer may follow what is there.
+        """Raise an error if a new batch from a producer may not follow its last one.
 
-        A: a producer that the log does not know, or has forgotten: any sequence.
-        B: an older epoch than the last one → InvalidProducerEpochError.
-        C: a new epoch, or one that nothing but a marker is known of: it must begin with sequence 0, else
-           OutOfOrderSequenceError.
-        D: the next sequence: fine.
-        E: any other: batches are missing, or it is cut differently, or it was sent long ago → OutOfOrderSequenceError.
+        A: the producer is unknown or forgotten: any sequence is accepted.
+        B: the epoch is older than the last one: InvalidProducerEpochError.
+        C: the epoch is new, or only a marker is known of it: the sequence must be 0, else OutOfOrderSequenceError.
+        D: the sequence is the next one: accepted.
+                E: any other sequence: batches are missing, split differently or repeated late: OutOfOrderSequenceError.
         """
         producer_id, sequence = header.producer_id, header.base_sequence
         producer = self.producers.get(producer_id)
@@ -113,20 +112,20 @@ class ProducerState:
             return
         if header.producer_epoch < producer.epoch:
             raise InvalidProducerEpochError(
-                f"producer {producer_id} has epoch {header.producer_epoch}, a newer one has {producer.epoch}"
+                f"producer {producer_id}: epoch {header.producer_epoch} is older than epoch {producer.epoch}"
             )
         if header.producer_epoch > producer.epoch or not producer.batches:
             if sequence:
                 raise OutOfOrderSequenceError(
-                    f"epoch {header.producer_epoch} of producer {producer_id} begins with sequence {sequence}, not 0"
+                    f"producer {producer_id}: epoch {header.producer_epoch} begins with sequence {sequence}, not 0"
                 )
             return
         last = producer.batches[-1].last_sequence
         if sequence != (last + 1) % _SEQUENCES:
-            raise OutOfOrderSequenceError(f"producer {producer_id} sends sequence {sequence} after {last}")
+            raise OutOfOrderSequenceError(f"producer {producer_id}: sequence {sequence} does not follow {last}")
 
     def update(self, header: BatchHeader, base_offset: int | None = None) -> None:
-        """Takes note of a batch in the log, whoever put it there; `base_offset` where it is not the header's."""
+        """Record a batch that is in the log. `base_offset` is given if the header's is not the assigned one."""
         if header.producer_id < 0:
             return
         if base_offset is None:
@@ -149,10 +148,10 @@ class ProducerState:
         producer.batches.append(BatchMetadata(header.last_sequence, base_offset + delta, delta, header.max_timestamp))
 
     def rewind_to(self, end_offset: int) -> bool:
-        """The log ends at this offset now. False where only the batches before it tell what holds then.
+        """Undo all batches at or after the new log end. Return False if the state must be rebuilt from the log instead.
 
-        That is so for a producer all of whose batches that are remembered were cut. Of others fewer may be remembered
-        than the log has, as after a snapshot.
+        A rebuild is needed if all remembered batches of a producer were truncated. After a rewind, fewer batches of a
+        producer may be remembered than the log holds, as after a snapshot.
         """
         if self.producers and end_offset < self.told_from:
             return False
@@ -168,10 +167,10 @@ class ProducerState:
         return True
 
     def expire(self, now_ms: int, expiration_ms: int) -> int:
-        """Forgets the producers that were idle for `expiration_ms`, and says how many those were.
+        """Forget the producers that were idle for `expiration_ms`; return how many.
 
-        To be called now and then, on a clock that does not go back: a producer is idle from the first call on that
-        finds nothing new of it. One with an open transaction stays.
+        Called periodically, with a clock that does not go back. A producer is idle from the first call that finds no
+        new batch of it. A producer with an open transaction stays.
         """
         expired = []
         for producer_id, producer in self.producers.items():

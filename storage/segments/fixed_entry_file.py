@@ -1,4 +1,4 @@
-"""A file of entries of one size: what both indexes of a segment are made of."""
+"""A file of entries of one size, from which both indexes of a segment are built."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from struct import Struct
 from storage.files import File
 from tidelog.errors import StorageError
 
-#: Entries that are read and written together.
+#: The number of entries that are read and written together.
 PAGE = 64
 
 
 class EntryFile:
-    """Entries of two numbers, both of which rise, appended at the end and searched by either.
+    """Entries of two increasing numbers. Entries are appended at the end and searched by either number.
 
-    In memory are the first entry of each page, the last page, which fills there, and the page that was read last. So a
-    search costs at most one read, however long the file is, and an append writes nothing before its page is full,
-    unless `write_out` or `sync` ask for it: until then a crash takes what waits, as it may take anything not synced.
+    Memory holds the first entry of each page, the last page, which is being filled, and the page that was read last. A
+    search therefore costs at most one read, however long the file is. An append writes to the file only when a page is
+    full, or when `write_out` or `sync` is called. A crash loses unwritten entries, as it may lose unflushed ones.
 
-    Bytes after the last whole entry are no entry; `ragged` says that there are some. `sync` may run on another thread.
+    Bytes after the last whole entry are ignored; `ragged` says that there are some. Another thread may call `sync`.
     """
 
     __slots__ = (
@@ -46,7 +46,7 @@ class EntryFile:
         self._layout = layout
         self._size = layout.size
         self._page_bytes = PAGE * layout.size
-        #: Held while the file is written and while another page becomes the last one.
+        #: Held while the file is written and while the last page changes.
         self._writing = threading.Lock()
         self._unsynced = True
         size = file.size()
@@ -54,7 +54,7 @@ class EntryFile:
         self._begin_with(size // self._size)
 
     def _begin_with(self, count: int) -> None:
-        """The file holds all entries, and the memory none."""
+        """Reset the memory: the file holds all `count` entries."""
         self.count = self._written = count
         self._tail_start = count - count % PAGE
         self._tail: bytearray | None = None
@@ -74,7 +74,10 @@ class EntryFile:
         return first, second
 
     def rank(self, field: int, target: int) -> int:
-        """How many entries are below `target` in their first (0) or second (1) field: the slot of the first other."""
+        """Return how many entries have a first (0) or second (1) field below `target`.
+
+        That number is the slot of the first other entry.
+        """
         fences = self._fences if self._fences is not None else self._load_fences()
         number = bisect_left(fences[field], target) - 1
         if number < 0:
@@ -111,13 +114,13 @@ class EntryFile:
     def _read(self, slot: int, count: int) -> bytes:
         data = self._file.read(slot * self._size, count * self._size)
         if len(data) < count * self._size:
-            raise StorageError(f"{self._file.path}: of {self.count} entries some are gone")
+            raise StorageError(f"{self._file.path}: the file is shorter than its {self.count} entries")
         return data
 
     # --- writing -------------------------------------------------------------------------------------
 
     def put(self, first: int, second: int) -> None:
-        """After a StorageError the entry is not there, and the others wait as before."""
+        """Append an entry. After a StorageError the entries are as before."""
         tail = self._tail if self._tail is not None else self._load_tail()
         if not tail:
             self._note_fence(first, second)
@@ -138,21 +141,21 @@ class EntryFile:
             self._tail_start, self._tail = self.count, bytearray()
 
     def write_out(self) -> None:
-        """The file holds every entry when this returns."""
+        """Write all entries to the file, without a flush."""
         with self._writing:
             self._write_waiting()
 
     def _write_waiting(self) -> None:
         if self._tail is None:
             return
-        # A copy: the owner may append meanwhile.
+        # A copy, because the owner may append meanwhile.
         waiting = bytes(self._tail[(self._written - self._tail_start) * self._size :])
         if waiting:
             self._file.write(self._written * self._size, (waiting,))
             self._written += len(waiting) // self._size
 
     def keep(self, count: int) -> None:
-        """Keeps the first `count` entries; of those, what waits goes on waiting."""
+        """Keep the first `count` entries. Unwritten ones among them stay unwritten."""
         with self._writing:
             written = min(count, self._written)
             self._file.truncate(written * self._size)
@@ -166,7 +169,7 @@ class EntryFile:
 
     def sync(self) -> None:
         if self._unsynced:
-            # Lowered first: an append on the other thread raises it again and is synced the next time.
+            # Cleared first: an append on the other thread sets it again and is flushed the next time.
             self._unsynced = False
             try:
                 self.write_out()
@@ -176,9 +179,9 @@ class EntryFile:
                 raise
 
     def close(self) -> None:
-        """What waits is dropped: a `sync` that still runs must not bring it into a file that was given up, or its heir.
+        """Close the file and drop unwritten entries. All others are read again when needed.
 
-        All else is read again when it is needed.
+        Otherwise a running `sync` could write them into a file that was given up or replaced.
         """
         with self._writing:
             self._file.close()

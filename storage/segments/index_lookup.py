@@ -1,7 +1,7 @@
-"""A segment's `.log` and what its two indexes say of it, held against one another.
+"""Look-ups in a segment's `.log` through its two indexes.
 
-Every answer is borne out by the batches that it leads to: a damaged index costs time, never an answer. Nothing is
-changed here; where the indexes are wrong, `DamagedIndexError` tells the segment to make them anew.
+Every answer is confirmed by the batches that it leads to, so a damaged index costs time but gives no wrong answer.
+Nothing is changed here. If an index contradicts the log, DamagedIndexError tells the segment to rebuild the indexes.
 """
 
 from __future__ import annotations
@@ -19,16 +19,19 @@ from tidelog.model import NO_TIMESTAMP
 from tidelog.records import BatchHeader
 
 _LOOKED_AT_ONCE = 20 * 1024
-#: Headers that are read in some ms; after them others have a turn.
+#: The number of headers that are read in a few ms. After that many, the loop serves other requests.
 _WALKED_AT_ONCE = 1_000
 
 
 class DamagedIndexError(Exception):
-    """An index contradicts the log; the log is right. Never leaves the segment."""
+    """An index contradicts the log, and the log is right. The segment catches this error."""
 
 
 class Extent(NamedTuple):
-    """How far the batches go: as the fields of `Segment`; `last_batch` is the last that was seen."""
+    """The extent of a segment's batches; the fields are those of `Segment`.
+
+    `last_batch` is the last one that was read.
+    """
 
     next_offset: int
     largest: IndexedTime
@@ -36,9 +39,9 @@ class Extent(NamedTuple):
 
 
 class Start(NamedTuple):
-    """Where reading begins: at byte `position`, with a batch at or behind `expected_offset`.
+    """The start of a scan: byte `position`, where a batch at or after `expected_offset` begins.
 
-    epoch_before   of the batch before it; −1: of none that is known
+    epoch_before   the leader epoch of the batch before it; −1 if unknown
     """
 
     position: int
@@ -49,7 +52,7 @@ class Start(NamedTuple):
 class IndexedLog(NamedTuple):
     """The first `size` bytes of the `.log`, and its indexes.
 
-    All methods: DamagedIndexError; CorruptMessageError where the log itself does not consist of whole batches.
+    All methods raise DamagedIndexError, and CorruptMessageError if the log itself does not consist of whole batches.
     """
 
     base_offset: int
@@ -61,7 +64,10 @@ class IndexedLog(NamedTuple):
     # --- opening -------------------------------------------------------------------------------------
 
     def summarize(self, index_interval_bytes: int) -> Extent:
-        """Of all batches, seen from the last entries on; those must be right, and nothing missing behind them."""
+        """Return the extent of all batches, by reading from the last index entries on.
+
+        The last entries are confirmed, and no entry may be missing after them.
+        """
         self._raise_if_ragged()
         entry, reached = self.offset_index.last, self.time_index.last
         if entry is not None:
@@ -74,8 +80,8 @@ class IndexedLog(NamedTuple):
             self.expect_offset(header, position, next_offset)
             if header.max_timestamp > largest.timestamp:
                 largest = IndexedTime(header.max_timestamp, header.last_offset)
-            # What the entries say together with what they leave out: the time index has seen every batch up to the last
-            # that the offset index names, and no more bytes follow that one than may go without an entry.
+            # Absent entries prove something too. The time index has seen every batch up to the last entry of the offset
+            # index, and at most `index_interval_bytes` follow that entry.
             if position <= indexed_end and entry is not None and largest.timestamp > indexed_timestamp:
                 raise DamagedIndexError
             if position - indexed_end > index_interval_bytes:
@@ -90,7 +96,10 @@ class IndexedLog(NamedTuple):
         return Extent(next_offset, largest, header)
 
     def batch_below(self, recovery_point: int) -> tuple[int, int] | None:
-        """(position, base offset) of a batch below it, up to where the indexes are right; None where there is none."""
+        """Return (position, base offset) of a batch below the recovery point; None if no entry leads to one.
+
+        Up to that batch the indexes are right.
+        """
         self._raise_if_ragged()
         entry = self.offset_index.floor(recovery_point - 1)
         if entry is None:
@@ -100,11 +109,11 @@ class IndexedLog(NamedTuple):
         return entry.position, header.base_offset
 
     def largest_below(self, position: int) -> IndexedTime:
-        """The running maximum before the batch at `position`."""
+        """Return the running maximum of the timestamps before the batch at `position`."""
         header = header_at(self.log, position, self.size)
         reached = self.time_index.last_before(header.base_offset)
         known = reached.timestamp if reached is not None else NO_TIMESTAMP
-        # The time index was brought up to date at each entry of the offset index: here the last of those before.
+        # The time index is brought up to date at each entry of the offset index. Here the last one before counts.
         entry = self.offset_index.floor(header.base_offset - 1)
         largest = IndexedTime(NO_TIMESTAMP, self.base_offset)
         start = self.position_before(reached.offset).position if reached is not None else 0
@@ -120,14 +129,16 @@ class IndexedLog(NamedTuple):
         return largest
 
     def expect_offset(self, header: BatchHeader, position: int, next_offset: int) -> None:
-        """CorruptMessageError where a batch of this segment cannot begin so, or end so far away."""
+        """Raise CorruptMessageError if a batch of this segment cannot have these offsets."""
         if header.base_offset < next_offset or header.last_offset - self.base_offset > MAX_RELATIVE_OFFSET:
-            raise CorruptMessageError(f"{self.log.path}: offset {header.base_offset} at {position} cannot be")
+            raise CorruptMessageError(
+                f"{self.log.path}: the batch at position {position} has the impossible base offset {header.base_offset}"
+            )
 
     # --- finding -------------------------------------------------------------------------------------
 
     def find(self, offset: int) -> tuple[int, BatchHeader] | None:
-        """(position, header) of the first batch that ends at or after `offset`; None past the end."""
+        """Return (position, header) of the first batch that ends at or after `offset`; None past the end."""
         start, following = 0, self.base_offset
         entry = self.offset_index.floor(offset)
         if entry is not None and entry.offset <= offset:
@@ -142,14 +153,14 @@ class IndexedLog(NamedTuple):
             if header.last_offset >= offset:
                 return position, header
             following = header.next_offset
-        # Compaction left a hole, or a header is damaged so that the batch looked for would be passed over.
+        # Compaction left a gap, or a header is damaged, so that the wanted batch could be skipped. Check every batch.
         for position, header, _ in self.checked_from(Start(start, expected_offset)):
             if header.last_offset >= offset:
                 return position, header
         return None
 
     def checked_from(self, start: Start) -> Iterator[tuple[int, BatchHeader, memoryview]]:
-        """Every batch from there on, as `scan_checked`."""
+        """Yield every batch from `start` on, as `scan_checked`."""
         return scan_checked(
             self.log,
             start.position,
@@ -160,7 +171,7 @@ class IndexedLog(NamedTuple):
         )
 
     def position_before(self, offset: int) -> Start:
-        """At most one index interval before the first batch that ends at or after `offset`, or at it."""
+        """Return a start at, or at most one index interval before, the first batch that ends at or after `offset`."""
         entry = self.offset_index.floor(offset)
         if entry is None or entry.offset > offset:
             return Start(0, self.base_offset)
@@ -169,10 +180,10 @@ class IndexedLog(NamedTuple):
     def from_timestamp(
         self, timestamp: int, start_offset: int, search: Searcher
     ) -> Iterator[tuple[int, BatchHeader, memoryview]]:
-        """All batches from one on before which none reaches `timestamp`, or some that end before `start_offset`.
+        """Yield checked batches, from a start before which no batch reaches `timestamp` or ends after `start_offset`.
 
-        Checked, those that are passed over too: a damaged header may hide what is looked for. DamagedIndexError comes
-        before the first batch, and so does what `search` raises.
+        Batches that are skipped are checked too, because a damaged header may hide the answer. DamagedIndexError, and
+        any error of `search`, is raised before the first batch.
         """
         start, reached = self._start_for_timestamp(timestamp, search)
         if start_offset > self.base_offset and (least := self.position_before(start_offset)).position > start.position:
@@ -190,12 +201,12 @@ class IndexedLog(NamedTuple):
             raise DamagedIndexError
 
     def _start_for_timestamp(self, timestamp: int, search: Searcher) -> tuple[Start, IndexedTime | None]:
-        """At or before the first batch that reaches `timestamp`, at most one index interval away from it.
+        """Return a start at, or at most one index interval before, the first batch that reaches `timestamp`.
 
-        And the entry that led there, which is still to be confirmed.
+        Also return the index entry that led there. The caller still has to confirm that entry.
         """
-        # Both neighbours of the target are held against the log, and against the order of the file: where they are
-        # right, no damage elsewhere can have misled the search between them.
+        # Both neighbours of the target are compared with the log and with the order of the entries. If they are right,
+        # damage elsewhere cannot have misled the search between them.
         times = self.time_index
         slot = times.ceiling_slot(timestamp)
         below = times.entry(slot - 1) if slot else None
@@ -213,15 +224,15 @@ class IndexedLog(NamedTuple):
         if entry is None:
             return Start(0, self.base_offset), reached
         header = self._confirm(entry)
-        # The batch of the entry itself is too early, as all before it are.
+        # The batch of the entry itself, and all before it, are too early.
         after = entry.position + header.size_bytes
         self._confirm_standstill(below, header, after, search)
         return Start(after, header.next_offset, header.partition_leader_epoch), reached
 
     def maximum_before(self, offset: int, search: Searcher) -> IndexedTime | None:
-        """The last time index entry whose batch ends before `offset`.
+        """Return the last time index entry whose batch ends before `offset`.
 
-        Up to the last offset index entry before `offset` no batch rises above it.
+        Up to the last offset index entry before `offset`, no batch has a larger timestamp.
         """
         reached = self.time_index.last_before(offset)
         entry = self.offset_index.floor(offset - 1)
@@ -235,11 +246,12 @@ class IndexedLog(NamedTuple):
     def _confirm_standstill(
         self, reached: IndexedTime | None, indexed: BatchHeader, end: int, search: Searcher
     ) -> None:
-        """DamagedIndexError where the time index lacks entries behind `reached` (None: before its first).
+        """Raise DamagedIndexError if the time index lacks entries after `reached` (None: before its first entry).
 
-        `indexed`, whose batch ends at byte `end`, has an entry in the offset index, so `reached` is in force there:
-        nothing up to it rises higher. Most often it is that very batch. Else the maximum stood still, and the headers
-        in between bear it out: once, since it is remembered, and with turns for others where there are many.
+        `indexed`, whose batch ends at byte `end`, has an entry in the offset index. No timestamp up to it may therefore
+        exceed `reached`. In most cases `reached` is that very batch. Otherwise the maximum did not rise, and the
+        headers in between must confirm this. The result is remembered, and after many headers the loop serves other
+        requests.
         """
         if reached is not None and reached.offset == indexed.last_offset:
             if reached.timestamp != indexed.max_timestamp:
@@ -266,15 +278,18 @@ class IndexedLog(NamedTuple):
             raise DamagedIndexError
 
     def _confirm_time(self, entry: IndexedTime) -> tuple[int, BatchHeader]:
-        """(position, header) of the batch that a time index entry names."""
+        """Return (position, header) of the batch that a time index entry names. DamagedIndexError."""
         found = self.find(entry.offset)
         if found is None or found[1].last_offset != entry.offset or found[1].max_timestamp != entry.timestamp:
             raise DamagedIndexError
         return found
 
     def _confirm(self, entry: OffsetPosition) -> BatchHeader:
-        """The header of the batch that an index entry names; DamagedIndexError if it is another batch, or none."""
-        if entry.position <= 0:  # the first batch never has one, so that zeros are none either
+        """Return the header of the batch that an index entry names.
+
+        DamagedIndexError if it is another batch, or none.
+        """
+        if entry.position <= 0:  # the first batch never has an entry, so a zeroed entry is damage too
             raise DamagedIndexError
         try:
             header = header_at(self.log, entry.position, self.size)

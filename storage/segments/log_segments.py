@@ -1,4 +1,4 @@
-"""The row of segments that makes up one log."""
+"""The segments of one log, in order."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from tidelog.errors import StorageError
 
 
 class Segments(Sequence[Segment]):
-    """Never empty, by offset; all but the last are sealed and change no more.
+    """The segments by offset, never empty. All but the last one are sealed and do not change any more.
 
-    The row is a tuple that is replaced whole, so a thread that took it (`row`) may go through it beside the owner.
-    Offsets may be missing inside a segment and between two of them, where compaction has been.
+    `row` is a tuple that is replaced as a whole, so another thread may iterate over it. After compaction, offsets may
+    be missing inside a segment and between two of them.
     """
 
     def __init__(self, directory: Path, files: Files, found: Sequence[Segment]) -> None:
@@ -49,18 +49,18 @@ class Segments(Sequence[Segment]):
 
     @property
     def size_bytes(self) -> int:
-        """Of all `.log` files."""
+        """Return the size of all `.log` files."""
         return sum(segment.size for segment in self.row)
 
     @property
     def largest_timestamp(self) -> int:
-        """Ms; −1 where no record has one."""
+        """Return the largest timestamp in ms; −1 if no record has one."""
         return max(segment.largest.timestamp for segment in self.row)
 
     # --- finding -------------------------------------------------------------------------------------
 
     def locate(self, offset: int) -> tuple[Segment, int] | None:
-        """(segment, position) of the first batch that ends at or after `offset`; None where there is none."""
+        """Return (segment, position) of the first batch that ends at or after `offset`; None if there is none."""
         for segment in self.row[self.slot_of(offset) :]:
             found = segment.find(offset)
             if found is not None:
@@ -68,18 +68,18 @@ class Segments(Sequence[Segment]):
         return None
 
     def offset_after(self, segment: Segment) -> int:
-        """Where the segment after this one begins, or where the log ends."""
+        """Return the base offset of the next segment, or the log end."""
         slot = self.row.index(segment) + 1
         return self.base_offsets[slot] if slot < len(self.row) else self.active.next_offset
 
     def slot_of(self, offset: int) -> int:
-        """The slot of the last segment that begins at or before `offset`; 0 where none does."""
+        """Return the slot of the last segment with a base offset ≤ `offset`; 0 if there is none."""
         return max(bisect_right(self.base_offsets, offset) - 1, 0)
 
     def from_timestamp(self, timestamp: int) -> Iterator[Segment]:
-        """The first segment that reaches `timestamp` (ms) and all after it.
+        """Return the first segment that reaches `timestamp` (ms) and all after it.
 
-        Found by bisection: what a segment and all before it reach cannot fall from one to the next.
+        A bisection finds it, because the running maximum over the segments never falls.
         """
         if self._maxima is None:
             self._maxima = list(accumulate((segment.largest.timestamp for segment in self.row[:-1]), max))
@@ -88,20 +88,20 @@ class Segments(Sequence[Segment]):
     # --- changing ------------------------------------------------------------------------------------
 
     def open_next(self, base_offset: int, index_interval_bytes: int) -> None:
-        """Seals the active segment; a new one begins at `base_offset`. After a StorageError the same one is active."""
+        """Seal the active segment and begin one at `base_offset`. After a StorageError the old one stays active."""
         self.active.seal()
         try:
             segment = Segment(self._directory, base_offset, self._files, index_interval_bytes)
         except StorageError:
-            # The active segment may grow past its name.
+            # Remove its files, because the active segment may grow past this base offset.
             SegmentFiles(self._directory, base_offset, self._files).delete()
             raise
         self._set((*self.row, segment))
 
     def retire_oldest(self, count: int) -> tuple[Segment, ...]:
-        """Takes the oldest out of the log (never all) and marks their files as deleted.
+        """Remove the oldest segments (never all) from the log and rename their files to `.deleted`.
 
-        After an error those that come after the one that it met are still in the log.
+        After an error, the segments after the one that failed are still in the log.
         """
         retired, taken = self.row[:count], 0
         try:
@@ -113,21 +113,21 @@ class Segments(Sequence[Segment]):
         return retired
 
     def replace(self, old: Sequence[Segment], cleaned: Segment) -> None:
-        """`cleaned` stands where `old` (`stand_together`) stood."""
+        """Put `cleaned` in the place of the segments `old`, which `stand_together`."""
         start = self.row.index(old[0])
         self._set((*self.row[:start], cleaned, *self.row[start + len(old) :]))
 
     def stand_together(self, segments: Sequence[Segment]) -> bool:
-        """Whether these very segments follow one another in the row and are sealed."""
+        """Return whether these segments are sealed neighbours in this log."""
         if not segments or segments[0] not in self.row:
             return False
         start = self.row.index(segments[0])
         return start + len(segments) < len(self.row) and self.row[start : start + len(segments)] == tuple(segments)
 
     def truncate_to(self, offset: int) -> None:
-        """Removes the batch that holds `offset` and all after it; the segment before the cut is active then.
+        """Remove the batch that holds `offset` and everything after it. The segment of the truncation becomes active.
 
-        CorruptMessageError where a damaged batch hides the place; nothing is removed then.
+        CorruptMessageError if a damaged batch hides the position; nothing is removed then.
         """
         self.row[self.slot_of(offset)].find(offset)
         dropped = False
@@ -137,14 +137,18 @@ class Segments(Sequence[Segment]):
             last.delete()
             dropped = True
         if dropped:
-            # Sealed segments change no more: who holds this one must not take it for the one that does.
+            # Sealed segments must not change. A reader of this one must not confuse it with the active segment, so the
+            # active one is a new object.
             self.active.close()
             self._set((*self.row[:-1], self.active.reopened()))
         self.active.truncate_to(offset)
         self._maxima = None
 
     def begin_anew(self, offset: int, index_interval_bytes: int) -> None:
-        """Removes everything; the log begins and ends at `offset`. Newest first: what a crash leaves is a prefix."""
+        """Remove everything; the log begins and ends at `offset`.
+
+        The newest go first, so that a crash leaves a prefix.
+        """
         for segment in reversed(self.row):
             segment.delete()
         self._set((Segment(self._directory, offset, self._files, index_interval_bytes),))

@@ -1,4 +1,4 @@
-"""Walking through the batches of a `.log` without reading what need not be read."""
+"""Iterates over the batches of a `.log` and reads no more bytes than needed."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ _BATCHES_AT_ONCE = 1024 * 1024
 
 
 def scan_headers(file: File, position: int, end: int) -> Iterator[tuple[int, BatchHeader]]:
-    """(position, header) of each batch from `position`, where one must begin, to `end`.
+    """Yield (position, header) of each batch from `position`, where a batch must begin, up to `end`.
 
-    Reads small batches together and of large ones nothing but the header. CorruptMessageError where no whole batch
+    Small batches are read together; of large ones only the header is read. CorruptMessageError if no whole batch
     follows.
     """
     chunk, chunk_start, ahead = b"", position, _FIRST_HEADERS
@@ -35,7 +35,7 @@ def scan_headers(file: File, position: int, end: int) -> Iterator[tuple[int, Bat
 
 
 def header_at(file: File, position: int, end: int) -> BatchHeader:
-    """The header of the one batch that begins at `position`. CorruptMessageError where no whole batch follows."""
+    """Return the header of the batch that begins at `position`. CorruptMessageError if no whole batch follows."""
     header = _header(file, position, file.read(position, min(HEADER_BYTES, max(end - position, 0))), 0)
     if position + header.size_bytes > end:
         raise CorruptMessageError(f"{file.path}: the batch at {position} is cut off")
@@ -45,7 +45,7 @@ def header_at(file: File, position: int, end: int) -> BatchHeader:
 def scan_batches(
     file: File, position: int, end: int, at_once: int = _BATCHES_AT_ONCE
 ) -> Iterator[tuple[int, BatchHeader, memoryview]]:
-    """As `scan_headers`, with the bytes of each batch, which are not checked. Reads `at_once` bytes or one batch."""
+    """Yield as `scan_headers`, with the unchecked bytes of each batch. One read takes `at_once` bytes, or one batch."""
     chunk, chunk_start = b"", position
     while position < end:
         at = position - chunk_start
@@ -59,7 +59,7 @@ def scan_batches(
             raise CorruptMessageError(f"{file.path}: the batch at {position} is cut off")
         yield position, header, memoryview(chunk)[at : at + size]
         position += size
-        at_once = max(at_once, min(size, _BATCHES_AT_ONCE))  # batches are often of one size: the next in one read
+        at_once = max(at_once, min(size, _BATCHES_AT_ONCE))  # batches often have one size, so read the next at once
 
 
 def scan_checked(
@@ -73,13 +73,14 @@ def scan_checked(
     epoch_before: int = -1,
     at_once: int = _BATCHES_AT_ONCE,
 ) -> Iterator[tuple[int, BatchHeader, memoryview]]:
-    """As `scan_batches`, and each batch is right. CorruptMessageError in place of the first that is not.
+    """Yield as `scan_batches`, but only valid batches. CorruptMessageError in place of the first invalid one.
 
-    That is more than its CRC, which covers neither offset nor epoch. A batch must not begin before the end of the one
-    before it, nor with an earlier epoch. Where one jumps ahead of `expected_offset` or begins an epoch, it is the next
-    that tells whether it or its neighbour is wrong, unless `epoch_before`, that of the batch before all of them, bears
-    it out; after the last one comes `limit`, where the next segment begins.
-    `holes`: where nothing follows, a jump is taken for what compaction left.
+    The CRC covers neither the offset nor the leader epoch, so more is checked. A batch must not begin before the end of
+    the previous one, nor have an earlier epoch. If a batch skips offsets or begins an epoch, the next batch shows
+    whether this batch or its neighbour is wrong. The check needs no next batch if the epoch is `epoch_before`, that of
+    the batch before the first one. After the last batch comes `limit`, the base offset of the next segment.
+
+    `holes`: if nothing follows, a gap is accepted as an effect of compaction.
     """
     epoch = -1
     held: tuple[int, BatchHeader, memoryview] | None = None
@@ -97,7 +98,7 @@ def scan_checked(
             break
         if header.base_offset < expected_offset or -1 != header.partition_leader_epoch < epoch:
             wrong = held[0] if held is not None else at
-            raise CorruptMessageError(f"{file.path}: the batch at {wrong} has an offset or epoch out of order")
+            raise CorruptMessageError(f"{file.path}: the batch at position {wrong} has an offset or epoch out of order")
         if held is not None:
             yield held
             held = None
@@ -108,17 +109,22 @@ def scan_checked(
             yield at, header, batch
         expected_offset, epoch = header.next_offset, max(header.partition_leader_epoch, epoch)
     if damage is None and limit is not None and expected_offset > limit:
-        raise CorruptMessageError(f"{file.path}: ends at {expected_offset}, where the next segment begins at {limit}")
+        raise CorruptMessageError(
+            f"{file.path}: ends at offset {expected_offset}, but the next segment begins at {limit}"
+        )
     if held is not None:
         if jumped and not holes and (damage is not None or limit is None):
-            raise CorruptMessageError(f"{file.path}: the batch at {held[0]} begins at {held[1].base_offset}")
+            raise CorruptMessageError(
+                f"{file.path}: offsets are missing before the batch at position {held[0]}, which begins at"
+                f" {held[1].base_offset}"
+            )
         yield held
     if damage is not None:
         raise damage
 
 
 def scan_valid(file: File, position: int, end: int) -> Iterator[tuple[int, BatchHeader]]:
-    """As `scan_headers`, of batches that are right (`scan_checked`); the iteration ends before the first bad one."""
+    """Yield as `scan_headers`, but only valid batches (`scan_checked`); end before the first invalid one."""
     with contextlib.suppress(CorruptMessageError):
         for at, header, _ in scan_checked(file, position, end, 0):
             yield at, header

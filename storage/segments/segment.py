@@ -1,4 +1,4 @@
-"""One segment of a log: a `.log` of batches and its two indexes, named by the first offset they may hold."""
+"""One segment of a log: a `.log` of batches and its two indexes, named by the base offset."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ T = TypeVar("T")
 _REWRITTEN_AT_ONCE = 1 << 20
 _WALKS_REMEMBERED = 1_024
 
-#: The timestamp that is looked for (None: the largest), and the offset from which on.
+#: The wanted timestamp (None: the largest), and the offset at which the search starts.
 Question = tuple[int | None, int]
 
 
 class Walked(NamedTuple):
-    """How far a question has come: `rest` is what is left of the segment, `found` the answer before it."""
+    """The progress of a look-up: `rest` is the start of the unread part of the segment, `found` the answer so far."""
 
     rest: Start
     found: TimestampOffset | None
 
 
 class BatchSpan(NamedTuple):
-    """What the indexes keep of one batch."""
+    """The fields of a batch that the indexes need."""
 
     last_offset: int
     max_timestamp: int
@@ -47,11 +47,11 @@ class BatchSpan(NamedTuple):
 class Segment:
     """Consecutive batches in one file.
 
-    base_offset   no batch begins before it; the name of the files
-    size          bytes of the `.log` that hold whole batches: where the next append goes
+    base_offset   no batch begins before it; the files are named by it
+    size          bytes of the `.log` that hold whole batches; the next append goes there
     next_offset   one past the last offset in the segment; base_offset while it is empty
     largest       the largest timestamp (ms, −1 for none) and the last offset of the first batch that reached it
-    walks         by question, how far it has come; what is appended behind that is not known to it
+    walks         the progress of each recent look-up; batches appended later are not included
     """
 
     def __init__(
@@ -73,13 +73,13 @@ class Segment:
             self.size = self.log.size()
         except StorageError:
             for file in (self.log, offsets, times):
-                file.close()  # nobody else has them yet
+                file.close()  # no other object refers to them yet
             raise
         self._first_timestamp: int | None = None
         self.walks: dict[Question, Walked] = {}
 
     def reopened(self) -> Segment:
-        """Another object of the same segment, loaded from the files."""
+        """Return a new object of the same segment, loaded from the files."""
         files = self._files
         segment = Segment(files.directory, self.base_offset, files.files, self.index_interval_bytes, files.suffix)
         segment.load()
@@ -95,7 +95,7 @@ class Segment:
 
     @property
     def first_timestamp(self) -> int | None:
-        """The largest timestamp (ms, −1 for none) of the first batch; None while there is none."""
+        """Return the largest timestamp (ms, −1 for none) of the first batch; None if there is no batch."""
         if self._first_timestamp is None and self.size:
             self._first_timestamp = header_at(self.log, 0, self.size).max_timestamp
         return self._first_timestamp
@@ -103,10 +103,10 @@ class Segment:
     # --- opening -------------------------------------------------------------------------------------
 
     def load(self) -> BatchHeader | None:
-        """Finds the end and the largest timestamp, by indexes that the log confirms, or else by new ones.
+        """Find the end and the largest timestamp, from indexes that the log confirms or from rebuilt ones.
 
-        Returns the header of the last batch that it came past. CorruptMessageError where the log itself does not
-        consist of whole batches.
+        Return the header of the last batch that was read. CorruptMessageError if the log does not consist of whole
+        batches.
         """
         try:
             self.next_offset, self.largest, last_batch = self._indexed.summarize(self.index_interval_bytes)
@@ -115,19 +115,21 @@ class Segment:
             return self.rebuild_indexes()
 
     def rebuild_indexes(self) -> BatchHeader | None:
-        """Writes both indexes anew from the batches, which are checked: indexes of a damaged log would hide it.
+        """Rebuild both indexes from the batches.
 
-        CorruptMessageError where a batch is not as it was written.
+        Every batch is checked, because indexes of a damaged log would hide the damage.
+
+        CorruptMessageError if a batch is damaged.
         """
         for _ in scan_checked(self.log, 0, self.size, self.base_offset):
-            pass  # all of it, before anything that may still be right is thrown away
+            pass  # check everything before any index, which may still be right, is discarded
         self._clear_indexes()
         indexed = self._indexed
         header: BatchHeader | None = None
         for position, header in scan_headers(self.log, 0, self.size):
             indexed.expect_offset(header, position, self.next_offset)
             self._note(position, header.last_offset, header.max_timestamp)
-        self._write_out_indexes()  # of a sealed segment nobody else would
+        self._write_out_indexes()  # a sealed segment gets no later write
         return header
 
     def recover(
@@ -140,11 +142,11 @@ class Segment:
         holes: bool = True,
         synced_to: int = 0,
     ) -> Iterator[BatchHeader]:
-        """Checks every batch from `position` on, yields each, and cuts the file before the first that is bad.
+        """Check every batch from `position` on, yield its header, and truncate the file before the first invalid one.
 
-        `expected_offset` is the least offset that the batch at `position` may begin with; `limit` and `holes` as
-        `scan_checked`. The indexes below `position` must have been confirmed before (`recovery_start`); the rest of
-        them is written anew. `on_loss` is called before anything is cut off; below `synced_to` it is set aside first.
+        `expected_offset` is the lowest offset at which the batch at `position` may begin. `limit` and `holes` are those
+        of `scan_checked`. `recovery_start` must have confirmed the indexes below `position`; the rest of them is
+        rebuilt. `on_loss` is called before any bytes are removed. Bytes below `synced_to` are set aside first.
         """
         indexed = self._indexed
         if position == 0:
@@ -171,14 +173,15 @@ class Segment:
             self.size = end
 
     def rewrite(self, position: int) -> None:
-        """Writes all from `position` on once more, as it is, so that the next sync brings it to the disk."""
+        """Write all bytes from `position` on again, unchanged, so that the next flush brings them to the disk."""
         for at in range(position, self.size, _REWRITTEN_AT_ONCE):
             self.log.write(at, (self.log.read(at, min(_REWRITTEN_AT_ONCE, self.size - at)),))
 
     def recovery_start(self, recovery_point: int) -> tuple[int, int]:
-        """(position, offset) of a batch at or below the recovery point from which the checks must run.
+        """Return (position, offset) of a batch at or below the recovery point at which the checks must begin.
 
-        All before it was synced, indexes included. The start of the segment where the indexes cannot be trusted.
+        Everything before it was flushed, the indexes included. If the indexes are wrong, it is the start of the
+        segment.
         """
         try:
             return self._indexed.batch_below(recovery_point) or (0, self.base_offset)
@@ -188,11 +191,10 @@ class Segment:
     # --- appending -----------------------------------------------------------------------------------
 
     def append(self, parts: Sequence[Buffer], batches: Sequence[BatchSpan | tuple[int, int, int]]) -> None:
-        """Writes whole batches at the end; each has a `BatchSpan`, or its fields in their order.
+        """Write whole batches at the end; each has a `BatchSpan`, or its fields as a tuple.
 
-        After a StorageError the segment is as it was before.
-
-        A StorageError from the way back chains the first one; the segment must not be used any more.
+        After a StorageError the segment is unchanged. If the undo raises a StorageError too, the context of that error
+        is the first one, and the segment must not be used any more.
         """
         size, next_offset = self.size, self.next_offset
         largest_timestamp, largest_offset = self._largest_timestamp, self._largest_offset
@@ -212,7 +214,7 @@ class Segment:
             raise
 
     def indexes_fit(self, index_bytes: int) -> bool:
-        """Whether each index may grow by an entry; in the time index one more is kept for the entry at closing."""
+        """Return whether each index may grow by an entry. The time index reserves one more for the entry at sealing."""
         return (self.offset_index.count + 1) * OffsetIndex.ENTRY.size <= index_bytes and (
             self.time_index.count + 2
         ) * TimeIndex.ENTRY.size <= index_bytes
@@ -226,9 +228,9 @@ class Segment:
         self.next_offset = last_offset + 1
 
     def seal(self) -> None:
-        """The time index gets its last entry: from now on it alone tells the segment's largest timestamp.
+        """Append the last entry to the time index, and write both indexes to their files.
 
-        Both indexes are whole in their files then.
+        From then on the time index alone shows the segment's largest timestamp.
         """
         self.time_index.maybe_append(*self.largest)
         self._write_out_indexes()
@@ -240,40 +242,40 @@ class Segment:
     # --- finding -------------------------------------------------------------------------------------
 
     def find(self, offset: int) -> tuple[int, BatchHeader] | None:
-        """(position, header) of the first batch that ends at or after `offset`; None past the end."""
+        """Return (position, header) of the first batch that ends at or after `offset`; None past the end."""
         return self._told(lambda indexed: indexed.find(offset))
 
     def checked_from(self, start: Start) -> Iterator[tuple[int, BatchHeader, memoryview]]:
-        """As `IndexedLog.checked_from`."""
+        """See `IndexedLog.checked_from`."""
         return self._indexed.checked_from(start)
 
     def position_before(self, offset: int) -> Start:
-        """At most one index interval before the first batch that ends at or after `offset`, or at it."""
+        """Return a start at, or at most one index interval before, the first batch that ends at or after `offset`."""
         return self._told(lambda indexed: indexed.position_before(offset))
 
     def from_timestamp(
         self, timestamp: int, start_offset: int, search: Searcher
     ) -> Iterator[tuple[int, BatchHeader, memoryview]]:
-        """As `IndexedLog.from_timestamp`, with indexes that are right."""
+        """Yield as `IndexedLog.from_timestamp`; rebuild the indexes first if they are wrong."""
         return self._told(lambda indexed: _begun(indexed.from_timestamp(timestamp, start_offset, search)))
 
     def note_walk(self, question: Question, walked: Walked) -> None:
-        """As `walks`, of which not all is kept."""
+        """Remember the progress of a look-up in `walks`, which is cleared when it is full."""
         if len(self.walks) >= _WALKS_REMEMBERED:
             self.walks.clear()
         self.walks[question] = walked
 
     def confirmed_maximum_before(self, offset: int, search: Searcher) -> IndexedTime | None:
-        """As `IndexedLog.maximum_before`, with indexes that are right."""
+        """Return as `IndexedLog.maximum_before`; rebuild the indexes first if they are wrong."""
         return self._told(lambda indexed: indexed.maximum_before(offset, search))
 
     @property
     def _indexed(self) -> IndexedLog:
-        """As of now: an append makes it larger, a truncation smaller."""
+        """Return the log and its indexes with their current size."""
         return IndexedLog(self.base_offset, self.log, self.size, self.offset_index, self.time_index)
 
     def _told(self, ask: Callable[[IndexedLog], T]) -> T:
-        """What the indexes tell; where the log contradicts them, what new ones tell."""
+        """Return the answer of the indexes. If the log contradicts them, rebuild them and ask again."""
         try:
             return ask(self._indexed)
         except DamagedIndexError:
@@ -283,7 +285,7 @@ class Segment:
     # --- ending --------------------------------------------------------------------------------------
 
     def truncate_to(self, offset: int) -> None:
-        """Removes the batch that holds `offset` and all after it."""
+        """Remove the batch that holds `offset` and everything after it."""
         found = self.find(offset)
         if found is None:
             return
@@ -297,12 +299,12 @@ class Segment:
         self.load()
 
     def sync(self) -> None:
-        """The `.log` first: an index must not be newer than what it points at."""
+        """Flush the `.log` first, because an index must not be newer than the batches that it names."""
         self.log.sync()
         self.sync_indexes()
 
     def sync_indexes(self) -> None:
-        """Sync the index entries that no sync has covered yet. Do nothing if there are none."""
+        """Flush the index entries that no flush has covered yet. Do nothing if there are none."""
         self.offset_index.sync()
         self.time_index.sync()
 
@@ -312,23 +314,23 @@ class Segment:
         self.time_index.close()
 
     def rename(self, suffix: str) -> None:
-        """As `SegmentFiles.rename`."""
+        """See `SegmentFiles.rename`."""
         self.close()
         self._files.rename(suffix)
         self._open_files()
 
     def retire(self) -> None:
-        """As `SegmentFiles.retire`."""
+        """See `SegmentFiles.retire`."""
         self.close()
         self._files.retire()
 
     def delete(self) -> None:
-        """As `SegmentFiles.delete`."""
+        """See `SegmentFiles.delete`."""
         self.close()
         self._files.delete()
 
     def set_aside(self) -> str:
-        """As `SegmentFiles.set_aside`."""
+        """See `SegmentFiles.set_aside`."""
         self.close()
         return self._files.set_aside()
 
@@ -340,7 +342,7 @@ class Segment:
 
 
 def _begun(found: Iterator[T]) -> Iterator[T]:
-    """The same, once the first of them is known."""
+    """Return an equal iterator, after its first element has been computed."""
     for first in found:
         return chain((first,), found)
     return found

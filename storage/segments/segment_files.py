@@ -1,9 +1,9 @@
-"""The files of one segment on the disk: they get their names, change them, and go, together.
+"""The files of one segment on the disk, which are created, renamed and removed together.
 
 <base offset>.log         the batches
 <base offset>.index       positions by offset
 <base offset>.timeindex   offsets by timestamp
-<base offset>.txnindex    aborted transactions, where Kafka wrote the segment
+<base offset>.txnindex    aborted transactions, if Kafka wrote the segment
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ _COPIED_BYTES = 1 << 20
 
 
 class SegmentFiles:
-    """Names of files that others open and close.
+    """The names of a segment's files. `Segment` opens and closes them.
 
-    suffix   what follows the names: "" in a log, else see `storage.segments.segment_swap`
+    suffix   the second suffix of the names: "" in a log, for others see `storage.segments.segment_swap`
     """
 
     def __init__(self, directory: Path, base_offset: int, files: Files, suffix: str = "") -> None:
@@ -38,40 +38,43 @@ class SegmentFiles:
         self.suffix = suffix
 
     def open(self, kind: str) -> File:
-        """`kind` is a suffix of `storage.file_names`; the file is made where it is missing."""
+        """Open the file of this kind, a suffix of `storage.file_names`; create it if it is missing."""
         return self.files.open(self._path(kind))
 
     def rename(self, suffix: str) -> None:
-        """The files get another suffix, the `.log` last: where it is, its indexes are too."""
+        """Give the files another second suffix. The `.log` goes last, so that its indexes are always beside it."""
         self._rename(suffix, (INDEX_SUFFIX, TIME_INDEX_SUFFIX, LOG_SUFFIX))
 
     def retire(self) -> None:
-        """Takes the segment out of its log, the `.log` first; `delete` removes the files."""
+        """Remove the segment from its log by renaming its files, the `.log` first; `delete` removes the files."""
         self._rename(DELETED_SUFFIX, (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX))
 
     def _rename(self, suffix: str, kinds: Sequence[str]) -> None:
         for kind in kinds:
             old = self._path(kind)
-            # Only the batches cannot be done without.
+            # Only the `.log` is required.
             if kind == LOG_SUFFIX or self.files.exists(old):
                 self.files.rename(old, self._path(kind, suffix))
         self.suffix = suffix
 
     def delete(self) -> None:
-        """What a crash leaves behind is a segment whose indexes are built again; what nobody builds goes last."""
+        """Remove the files. The order lets a crash leave a segment with its `.log`, whose indexes can be rebuilt.
+
+        The `.txnindex` goes last, because it cannot be rebuilt.
+        """
         self._remove(TIME_INDEX_SUFFIX, INDEX_SUFFIX, LOG_SUFFIX, TRANSACTION_INDEX_SUFFIX)
 
     def set_aside(self) -> str:
-        """Takes the segment out of its log for good, and keeps its batches, under the name that is returned."""
+        """Remove the segment from its log for good, but keep its batches under the returned name."""
         stray = self._stray_path(self.base_offset)
         self.files.rename(self._path(LOG_SUFFIX), stray)
         self._remove(TIME_INDEX_SUFFIX, INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX)
         return stray.name
 
     def set_tail_aside(self, log: File, position: int, end: int, offset: int) -> None:
-        """Copies what stands from `position` to `end`, which was the log from `offset` on.
+        """Copy the bytes from `position` to `end`, which held the log from `offset` on, and flush the copy.
 
-        The copy is synced, as what it was copied from may have been.
+        The copy is flushed because the original bytes may have been.
         """
         copy = self.files.open(self._stray_path(offset))
         try:
@@ -83,7 +86,7 @@ class SegmentFiles:
         self.files.sync_directory(self.directory)
 
     def remove_transactions(self) -> None:
-        """Removes the `.txnindex`: it was that of another segment of this name."""
+        """Remove the `.txnindex`, which belonged to another segment of this name."""
         self._remove(TRANSACTION_INDEX_SUFFIX)
 
     def _remove(self, *kinds: str) -> None:

@@ -1,13 +1,13 @@
-"""Putting a cleaned segment in the place of those that it was made from, so that a crash leaves either or finishes it.
+"""Replaces segments by the cleaned segment made from them. A crash leaves the old state, or the next start finishes.
 
-    00000000000000000000.log.cleaned    being written, with its two indexes; worth nothing yet
-    00000000000000000000.log.swap       complete and synced: from now on it counts, whatever else is there
-    00000000000000000000.log.deleted    what it replaces; removed later, or at the next start
+    00000000000000000000.log.cleaned    being written, with its two indexes; ignored by a start
+    00000000000000000000.log.swap       complete and flushed; from now on it counts, whatever other files exist
+    00000000000000000000.log.deleted    a replaced segment; removed later, or at the next start
 
-1. The cleaned segment, synced before, goes from `.cleaned` to `.swap`, its `.log` last.
-2. The old segments go to `.deleted`.
-3. The cleaned one takes its final name, the `.log` last again.
-A crash before the `.log.swap` is there leaves the old segments, one after it is finished at the next start
+1. Rename the cleaned segment, which is flushed, from `.cleaned` to `.swap`; its `.log` last.
+2. Rename the old segments to `.deleted`.
+3. Rename the cleaned segment to its final name; the `.log` last again.
+A crash before the `.log.swap` exists leaves the old segments. After a later crash the next start finishes the swap
 (`settle`). All steps are renames in one directory, which file systems keep in order.
 """
 
@@ -28,9 +28,9 @@ _LOG = logging.getLogger(__name__)
 
 
 def swap(cleaned: Segment, old: Sequence[Segment]) -> None:
-    """The three steps. `cleaned` has its `.cleaned` names, begins where the first of `old` does, and is synced.
+    """Run the three steps. `cleaned` has `.cleaned` names and the base offset of the first of `old`, and is flushed.
 
-    After a StorageError the directory is in the hands of `settle`, and the log must not be used any more.
+    After a StorageError the log must not be used any more, and only `settle` can repair the directory.
     """
     cleaned.rename(SWAP_SUFFIX)
     for segment in old:
@@ -39,7 +39,7 @@ def swap(cleaned: Segment, old: Sequence[Segment]) -> None:
 
 
 def settle(directory: Path, files: Files) -> None:
-    """Finishes the swaps that a crash interrupted and removes cleaned segments that never came so far."""
+    """Finish the swaps that a crash interrupted, and remove cleaned segments that were not complete."""
     names = files.names(directory)
     for base_offset in offsets_named(names, LOG_SUFFIX + SWAP_SUFFIX):
         _finish(directory, files, base_offset)
@@ -54,10 +54,10 @@ def _finish(directory: Path, files: Files, base_offset: int) -> None:
         end_offset = _end_offset(files.open(_with_suffix(final, SWAP_SUFFIX)), base_offset)
     except CorruptMessageError as error:
         if files.exists(final):
-            _LOG.error("%s: not what was written, the old segments stay: %s", directory.name, error)
+            _LOG.error("%s: a cleaned segment is damaged; the old segments stay: %s", directory.name, error)
             files.remove(_with_suffix(final, SWAP_SUFFIX))
             return
-        end_offset = base_offset  # it is all there is: opening the log keeps what can be read of it
+        end_offset = base_offset  # there is no other copy; opening the log keeps the batches that are valid
     for old in offsets_named(files.names(directory), LOG_SUFFIX):
         if base_offset < old < end_offset:
             SegmentFiles(directory, old, files).delete()
@@ -74,7 +74,7 @@ def _end_offset(log: File, base_offset: int) -> int:
     finally:
         log.close()
     if end_offset == base_offset:
-        raise CorruptMessageError(f"{log.path}: there is no batch in it")
+        raise CorruptMessageError(f"{log.path}: the file holds no batch")
     return end_offset
 
 

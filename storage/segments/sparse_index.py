@@ -1,4 +1,4 @@
-"""What the two indexes of a segment have in common."""
+"""The common part of a segment's two indexes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from storage.segments.fixed_entry_file import EntryFile
 
 
 class SparseIndex(EntryFile):
-    """Entries of a segment's batches, increasing in both fields, with what the last of them says at hand."""
+    """Entries for batches of a segment, increasing in both fields. Subclasses keep the values of the last entry."""
 
     __slots__ = ("_base_offset",)
 
@@ -23,7 +23,7 @@ class SparseIndex(EntryFile):
 
     @property
     def size_bytes(self) -> int:
-        """With what waits to be written."""
+        """Return the size, including unwritten entries."""
         return self.count * self.ENTRY.size
 
     def keep(self, count: int) -> None:
@@ -31,5 +31,5 @@ class SparseIndex(EntryFile):
         self._refresh()
 
     def _refresh(self) -> None:
-        """The last entry is another one."""
+        """Read the values of the last entry again, because another entry is the last one now."""
         raise NotImplementedError

@@ -1,9 +1,9 @@
-"""What a look-up asks of the records of one batch, and when that is too much to be done while others wait.
+"""The steps of a look-up by time inside one batch, and the limit above which a step must not run on the event loop.
 
-A few hundred bytes may stand for half a million records, or for 128 MiB of them. A look-up on a broker's loop
-therefore answers at once only what is short; at a longer search it ends with `LongSearchError`, the search is run on
-a thread, and the look-up begins anew, now that the answer is known. The log may have changed meanwhile, and nothing
-of it was held. So it is with what stands between batches: after a thousand headers a `Turn` of the others ends it.
+A few hundred bytes may hold half a million records, or decompress to 128 MiB. On a broker's loop, a look-up therefore
+runs only short steps. At a longer step it ends with LongSearchError. The caller runs that step on a thread and starts
+the look-up again, which then knows the step's answer. The log may change meanwhile, because the look-up holds no part
+of it. Steps between batches work alike: after a thousand headers, a `Turn` ends the look-up so that other requests run.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from tidelog.records import (
     outline_batch,
 )
 
-#: What takes a few ms: so many records, and so many bytes of them where they are compressed.
+#: The limits of a step of a few ms: the number of records, and their bytes if they are compressed.
 MAX_QUICK_RECORDS = 1 << 13
 MAX_QUICK_BYTES = 1 << 20
 
@@ -41,28 +41,28 @@ class TimestampOffset(NamedTuple):
 
 
 class Search(Protocol):
-    """Something that a look-up must know."""
+    """One step of a look-up."""
 
     def run(self) -> TimestampOffset | None:
-        """The answer, however long it takes; on any thread."""
+        """Return the answer, however long that takes. Any thread may call this."""
         ...
 
     def run_if_quick(self) -> TimestampOffset | None:
-        """As `run`. LongSearchError where others should not wait for it."""
+        """Return as `run`. Raise LongSearchError if that would block the loop for too long."""
         ...
 
     @property
     def question(self) -> tuple[object, ...]:
-        """Equal questions have equal answers."""
+        """Return a key; equal keys have equal answers."""
         ...
 
 
 @frozen
 class RecordSearch:
-    """The first record with a timestamp ≥ `at_or_after`, or (None) the earliest with the largest one.
+    """Finds the first record with a timestamp ≥ `at_or_after`, or (None) the first one with the largest timestamp.
 
-    start_offset, end_offset   what is searched of the batch, the end exclusive
-    batch                      its bytes, checked; they stay as they are, so that the search may run on any thread
+    start_offset, end_offset   the searched part of the batch, the end exclusive
+    batch                      its bytes, checked; they do not change, so that any thread may run the search
     """
 
     at_or_after: int | None
@@ -72,7 +72,10 @@ class RecordSearch:
     batch: Buffer
 
     def run(self, limit: int = MAX_DECOMPRESSED_BYTES) -> TimestampOffset | None:
-        """UnreadableRecordsError, also where decompression would make more than `limit` bytes."""
+        """Return the record; None if there is none.
+
+        UnreadableRecordsError, also if more than `limit` bytes are decompressed.
+        """
         try:
             return self._run(limit)
         except (CorruptMessageError, MessageTooLargeError, UnsupportedCompressionTypeError) as error:
@@ -82,7 +85,7 @@ class RecordSearch:
             ) from error
 
     def run_if_quick(self) -> TimestampOffset | None:
-        """As `run`. LongSearchError where others should not wait for it."""
+        """Return as `run`. Raise LongSearchError if that would block the loop for too long."""
         if self.header.record_count > MAX_QUICK_RECORDS:
             raise LongSearchError(self)
         try:
@@ -94,7 +97,7 @@ class RecordSearch:
 
     @property
     def question(self) -> tuple[object, ...]:
-        """Equal questions have equal answers; the header stands for the batch, whose CRC it has."""
+        """Return a key; equal keys have equal answers. The header stands for the batch, because it has the CRC."""
         return self.header, self.at_or_after, self.start_offset, self.end_offset
 
     def _run(self, limit: int) -> TimestampOffset | None:
@@ -116,12 +119,12 @@ class RecordSearch:
 
 @frozen
 class Turn:
-    """Of the others, after a part of a look-up that is remembered, so that it goes on from there (`came_to`)."""
+    """Ends a look-up after a part of it, so that other requests run. The part is remembered: `came_to` is its key."""
 
     came_to: tuple[object, ...]
 
     def run(self) -> None:
-        """Nothing is left to be found out."""
+        """Do nothing, because no answer is missing."""
 
     def run_if_quick(self) -> None:
         raise LongSearchError(self)
@@ -131,17 +134,20 @@ class Turn:
         return self.came_to
 
 
-#: Runs a search, or knows its answer.
+#: Returns the answer of a search, by running it or from memory.
 Searcher = Callable[[Search], TimestampOffset | None]
 
 
 def run_whole(search: Search) -> TimestampOffset | None:
-    """The `Searcher` of who keeps nobody waiting."""
+    """Run every search at once, for callers that may block."""
     return search.run()
 
 
 class LongSearchError(Exception):
-    """Not an outcome: `search` is to be run elsewhere, and the look-up to begin anew with what it found."""
+    """`search` must run on another thread; the look-up then starts again with its answer.
+
+    Not an answer to the client.
+    """
 
     def __init__(self, search: Search) -> None:
         super().__init__(search)
@@ -149,7 +155,7 @@ class LongSearchError(Exception):
 
 
 class QuickSearcher:
-    """Runs what is short, and knows what was found by the long searches of the look-ups that ended for them."""
+    """Runs short searches, and remembers the answers of the long ones for which earlier look-ups ended."""
 
     def __init__(self) -> None:
         self._found: dict[tuple[object, ...], TimestampOffset | None] = {}

@@ -64,8 +64,8 @@ def test_damage_ends_the_command_with_one_line(shell: Shell, name: str, bit_at: 
     [
         (["nowhere"], 2, "'nowhere' does not exist"),
         ([], 2, "Missing argument"),
-        (["note.txt"], 1, "no file of a log has such a name"),
-        (["empty"], 1, "no files of a log are there"),
+        (["note.txt"], 1, "not the name of a file in a log"),
+        (["empty"], 1, "found no log files"),
     ],
 )
 def test_what_is_wrong_is_told_in_one_line(shell: Shell, arguments: list[str], status: int, told: str) -> None:

@@ -52,10 +52,10 @@ def test_a_setting_that_no_version_of_ours_knows_can_be_deleted_where_it_stands(
         (ConfigChange("retentoin.ms", None, DELETE), InvalidConfigError, "retention.ms"),
         (ConfigChange("retention.ms", "soon"), InvalidConfigError, "retention.ms=soon: must be a whole number"),
         (ConfigChange("cleanup.policy", "delete", SUBTRACT), InvalidConfigError, "cleanup.policy=: must be"),
-        (ConfigChange("retention.ms", "1", APPEND), InvalidConfigError, "retention.ms is no list"),
-        (ConfigChange("retention.ms", None), InvalidRequestError, "retention.ms: a value is missing"),
-        (ConfigChange("cleanup.policy", None, APPEND), InvalidRequestError, "cleanup.policy: a value is missing"),
-        (ConfigChange("retention.ms", "1", 9), InvalidRequestError, "retention.ms: 9 is no operation"),
+        (ConfigChange("retention.ms", "1", APPEND), InvalidConfigError, "retention.ms: not a list"),
+        (ConfigChange("retention.ms", None), InvalidRequestError, "retention.ms: the change has no value"),
+        (ConfigChange("cleanup.policy", None, APPEND), InvalidRequestError, "cleanup.policy: the change has no value"),
+        (ConfigChange("retention.ms", "1", 9), InvalidRequestError, "retention.ms: unknown operation 9"),
         (ConfigChange("min.compaction.lag.ms", "5"), InvalidConfigError, "min.compaction.lag.ms=5 is more than"),
     ],
 )
@@ -65,5 +65,5 @@ def test_what_is_wrong_is_named(change: ConfigChange, error: type[BrokerError], 
 
 
 def test_one_setting_is_changed_once() -> None:
-    with pytest.raises(InvalidRequestError, match="is changed twice"):
+    with pytest.raises(InvalidRequestError, match="changed twice"):
         changed({}, [ConfigChange("flush.ms", "1"), ConfigChange("flush.ms", None, DELETE)], DEFAULTS)
