@@ -9,9 +9,12 @@ import uuid
 _SYSTEM = random.SystemRandom()
 
 
-def random_uuid(dice: random.Random = _SYSTEM) -> str:
-    """A random UUID in base64url form (22 characters) that a command line would not take for an option."""
+def random_uuid(rng: random.Random = _SYSTEM) -> str:
+    """Return a random UUID as 22 base64url characters, of which the first is never "-".
+
+    A command line would take such a UUID for an option.
+    """
     while True:
-        text = base64.urlsafe_b64encode(uuid.UUID(int=dice.getrandbits(128), version=4).bytes).decode().rstrip("=")
+        text = base64.urlsafe_b64encode(uuid.UUID(int=rng.getrandbits(128), version=4).bytes).decode().rstrip("=")
         if not text.startswith("-"):
             return text

@@ -75,9 +75,9 @@ class ZkClient(TopicZnodes):
             await self._patient.ensure(path)
         await self._patient.ensure(znodes.CONTROLLER_EPOCH, znodes.encode_controller_epoch(0))
 
-    async def cluster_id(self, dice: random.Random | None = None) -> str:
+    async def cluster_id(self, rng: random.Random | None = None) -> str:
         """The cluster's id; the first caller ever invents it."""
-        fresh = random_uuid(dice) if dice else random_uuid()
+        fresh = random_uuid(rng) if rng else random_uuid()
         await self._patient.ensure(znodes.CLUSTER_ID, znodes.encode_cluster_id(fresh))
         return znodes.decode_cluster_id(
             (await self._patient.until_answered(lambda: self._store.get(znodes.CLUSTER_ID))).data

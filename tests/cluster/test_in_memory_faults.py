@@ -1,4 +1,4 @@
-"""ZooKeeper's twin in bad weather: what its clients live through is what they would with the real one."""
+"""ZooKeeper's twin in bad conditions: what its clients live through is what they would with the real one."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ CONNECTED, SUSPENDED, EXPIRED = map(
 
 
 class Stage:
-    """A client whose events are noted, and another one in fair weather."""
+    """A client whose events are noted, and another one in fair conditions."""
 
-    def __init__(self, weather: NetworkConditions = FAULTLESS, *, seed: int = 1, servers: int = 1) -> None:
-        self.zookeeper = MemoryZooKeeper(VirtualClock(), TIMEOUT_MS, servers=servers, dice=Random(seed))
-        self.zookeeper.weather = NetworkConditions(lag_ms=weather.lag_ms)
+    def __init__(self, conditions: NetworkConditions = FAULTLESS, *, seed: int = 1, servers: int = 1) -> None:
+        self.zookeeper = MemoryZooKeeper(VirtualClock(), TIMEOUT_MS, servers=servers, rng=Random(seed))
+        self.zookeeper.conditions = NetworkConditions(lag_ms=conditions.lag_ms)
         self.other = self.zookeeper.connect()
         self.store = self.zookeeper.connect()
-        self.store.way.weather = weather
+        self.store.network.conditions = conditions
         self.events: list[StoreEvent] = []
         self.store.subscribe(self.events.append)
 
@@ -95,7 +95,7 @@ async def test_a_broken_connection_leaves_the_outcome_open_in_both_ways() -> Non
         write = asyncio.ensure_future(stage.outcome(stage.store.create("/a")))
         await asyncio.sleep(wait_s)
         session_id = stage.store.session_id
-        stage.store.way.drop()
+        stage.store.network.drop()
         assert await write == "unknown"
         await until(lambda: stage.events == [SUSPENDED, CONNECTED])  # noqa: B023
         assert stage.store.session_id == session_id
@@ -119,7 +119,7 @@ async def test_connections_break_as_often_as_the_weather_says_before_the_write_o
 async def test_what_was_watched_is_forgotten_with_the_connection() -> None:
     stage = Stage()
     await stage.store.exists("/a", watch=True)
-    stage.store.way.drop()
+    stage.store.network.drop()
     await until(lambda: stage.store.connected)
     await stage.other.create("/a")
     await stage.store.sync("/")
@@ -142,11 +142,11 @@ async def test_a_write_whose_request_or_answer_is_lost_by_command() -> None:
 @on_virtual_time
 async def test_a_silence_that_nobody_notices_only_delays() -> None:
     stage = Stage()
-    stage.store.way.cut()
+    stage.store.network.cut()
     write = asyncio.ensure_future(stage.store.create("/a"))
     await asyncio.sleep(1.9)
     assert stage.store.connected and not write.done()
-    stage.store.way.heal()
+    stage.store.network.heal()
     await write
     await asyncio.sleep(TIMEOUT_MS / 500)
     assert stage.events == []
@@ -156,10 +156,10 @@ async def test_a_silence_that_nobody_notices_only_delays() -> None:
 async def test_a_silence_shorter_than_the_session_costs_the_connection_only() -> None:
     stage = Stage()
     await stage.store.create("/e", ephemeral=True)
-    stage.store.way.cut()
+    stage.store.network.cut()
     await asyncio.sleep(4.1)
     assert stage.events == [SUSPENDED]
-    stage.store.way.heal()
+    stage.store.network.heal()
     await until(lambda: stage.events == [SUSPENDED, CONNECTED])
     await asyncio.sleep(TIMEOUT_MS / 500)
     assert stage.has("/e") and stage.events == [SUSPENDED, CONNECTED]
@@ -173,10 +173,10 @@ async def test_the_server_ends_a_session_of_which_it_hears_nothing_and_its_clien
     await stage.other.exists("/e", watch=True)
     told: list[StoreEvent] = []
     stage.other.subscribe(told.append)
-    stage.store.way.cut()
+    stage.store.network.cut()
     await until(lambda: told == [NodeChanged("/e")])
     assert stage.events == [SUSPENDED]
-    stage.store.way.heal()
+    stage.store.network.heal()
     await until(lambda: stage.events == [SUSPENDED, EXPIRED, CONNECTED])
     assert stage.store.session_id not in (0, first)
     _, stat = await stage.store.create("/e", ephemeral=True)
@@ -188,7 +188,7 @@ async def test_a_session_lives_as_long_as_its_timeout_after_the_last_request_tha
     for seed in range(10):
         stage = Stage(seed=seed)
         await stage.store.create("/e", ephemeral=True)
-        stage.store.way.cut()
+        stage.store.network.cut()
         await asyncio.sleep(TIMEOUT_MS / 1000 - 0.1)
         assert stage.has("/e")
         await asyncio.sleep(0.2)
@@ -198,7 +198,7 @@ async def test_a_session_lives_as_long_as_its_timeout_after_the_last_request_tha
 @on_virtual_time
 async def test_where_only_answers_are_lost_a_write_takes_place_that_its_client_cannot_know_of() -> None:
     stage = Stage()
-    stage.store.way.cut(requests=False)
+    stage.store.network.cut(requests=False)
     assert (await stage.outcome(stage.store.create("/a")), stage.has("/a")) == ("unknown", True)
 
 
@@ -206,11 +206,11 @@ async def test_where_only_answers_are_lost_a_write_takes_place_that_its_client_c
 async def test_a_write_that_its_client_gave_up_may_still_arrive_but_not_after_the_client_is_back() -> None:
     for under_way_ms, arrives in ((50, True), (60_000, False)):
         stage = Stage(NetworkConditions(request_ms=(under_way_ms, under_way_ms)))
-        stage.store.way.cut()
+        stage.store.network.cut()
         assert await stage.outcome(stage.store.create("/a")) == "unknown"
         assert not stage.has("/a")
-        stage.store.way.weather = FAULTLESS
-        stage.store.way.heal()
+        stage.store.network.conditions = FAULTLESS
+        stage.store.network.heal()
         await until(lambda: stage.store.connected)  # noqa: B023
         assert stage.has("/a") == arrives
         await asyncio.sleep(100)
@@ -236,7 +236,7 @@ async def test_the_session_of_a_killed_client_ends_by_itself_and_what_it_had_sen
     stage = Stage(NetworkConditions(request_ms=(30, 30)))
     write = asyncio.ensure_future(stage.outcome(stage.store.multi([Create("/e", ephemeral=True)])))
     await asyncio.sleep(0.01)
-    stage.store.vanish()
+    stage.store.kill()
     assert await write == "unknown"
     with pytest.raises(SessionExpiredError):
         await stage.store.exists("/")
@@ -254,7 +254,7 @@ async def test_who_closes_takes_its_ephemerals_along_at_once_or_leaves_them_to_t
         store = stage.zookeeper.connect()
         await store.create("/e", ephemeral=True)
         if cut:
-            store.way.refuse()
+            store.network.refuse()
         await store.close()
         assert stage.has("/e") == cut
     await asyncio.sleep(TIMEOUT_MS / 1000)
@@ -285,7 +285,7 @@ async def test_a_client_that_does_not_come_back_after_an_outage_loses_its_sessio
     stage = Stage()
     await stage.store.create("/e", ephemeral=True)
     stage.zookeeper.stop()
-    stage.store.way.cut()
+    stage.store.network.cut()
     await asyncio.sleep(5 * TIMEOUT_MS / 1000)
     stage.zookeeper.start()
     await asyncio.sleep(TIMEOUT_MS / 1000 - 0.1)
@@ -333,7 +333,7 @@ async def test_a_client_never_reads_behind_its_own_writes_nor_behind_what_it_saw
     for number, store in enumerate(stores * 3):
         await store.create(f"/{number}")
         assert f"{number}" in await store.children("/")
-        store.way.drop()
+        store.network.drop()
         await until(lambda: store.connected)  # noqa: B023
         assert f"{number}" in await store.children("/")
 
@@ -341,15 +341,15 @@ async def test_a_client_never_reads_behind_its_own_writes_nor_behind_what_it_saw
 @on_virtual_time
 async def test_who_finds_no_way_is_told_so_in_time_and_finds_it_when_there_is_one() -> None:
     zookeeper = MemoryZooKeeper(VirtualClock(), TIMEOUT_MS)
-    way = zookeeper.way()
-    way.cut()
+    network = zookeeper.client_network()
+    network.cut()
     begun_ms = now_ms()
     with pytest.raises(UnreachableError):
-        await zookeeper.open(way, session_timeout_ms=TIMEOUT_MS, connect_timeout_ms=2000)
+        await zookeeper.open(network, session_timeout_ms=TIMEOUT_MS, connect_timeout_ms=2000)
     assert now_ms() - begun_ms == 2000
-    opening = asyncio.ensure_future(zookeeper.open(way, session_timeout_ms=TIMEOUT_MS))
+    opening = asyncio.ensure_future(zookeeper.open(network, session_timeout_ms=TIMEOUT_MS))
     await asyncio.sleep(1)
-    way.heal()
+    network.heal()
     store: MemoryStore = await opening
     assert store.session_id and await store.children("/") == []
 
@@ -363,19 +363,19 @@ def test_the_same_dice_tell_the_same_story(servers: int) -> None:
 
     @on_virtual_time
     async def story() -> None:
-        weather = NetworkConditions((1, 9), (1, 9), (1, 400), (20, 500), (1, 50), breaks=0.05)
-        stage = Stage(weather, seed=5, servers=servers)
-        dice = Random(3)
+        conditions = NetworkConditions((1, 9), (1, 9), (1, 400), (20, 500), (1, 50), breaks=0.05)
+        stage = Stage(conditions, seed=5, servers=servers)
+        rng = Random(3)
         told: list[object] = []
         for number in range(400):
-            await asyncio.sleep(dice.uniform(0, 0.2))
+            await asyncio.sleep(rng.uniform(0, 0.2))
             if number % 40 == 20:
-                stage.store.way.cut(requests=dice.random() < 0.5)
+                stage.store.network.cut(requests=rng.random() < 0.5)
             if number % 40 == 39:
-                stage.store.way.heal()
+                stage.store.network.heal()
             told.append(await stage.outcome(stage.store.create("/n_", sequence=True)))
             await stage.outcome(stage.store.children("/", watch=True))
-        stage.store.way.heal()
+        stage.store.network.heal()
         await until(lambda: stage.store.connected)
         stories.append((told, stage.events, sorted(stage.zookeeper.node("/").children), now_ms()))
 

@@ -174,7 +174,7 @@ async def test_a_wish_that_a_deposed_controller_could_not_send_in_time_spares_th
     zookeeper, store, old = await twin()
     lease = await begin_term(old)
     await old.create_topic(TOPIC, lease.epoch_version)
-    store.way.refuse()
+    store.network.refuse()
     wish = asyncio.create_task(old.request_deletion("t", lease.epoch_version))
     new = ZkClient(zookeeper.connect(), SystemClock(), patience_ms=500)
     later = await new.try_become_controller(2, lease, replace_controller=True)
@@ -183,7 +183,7 @@ async def test_a_wish_that_a_deposed_controller_could_not_send_in_time_spares_th
     await new.remove_some("t", later.epoch_version)
     anew = replace(TOPIC, topic_id=random_uuid())
     assert await new.create_topic(anew, later.epoch_version)
-    store.way.heal()
+    store.network.heal()
     with pytest.raises(ControllerFenced):
         await wish
     assert await new.topics_to_delete() == []
@@ -195,12 +195,12 @@ async def test_a_write_that_never_arrived_is_sent_again_and_one_that_never_can_i
     lease = await begin_term(zk_client)
     await zk_client.create_topic(TOPIC, lease.epoch_version)
     await zk_client.write_state(TP, STATE, -1, lease.epoch_version)
-    store.way.refuse()
+    store.network.refuse()
     change = asyncio.create_task(zk_client.write_state(TP, replace(STATE, isr=(1,)), 0, lease.epoch_version))
     await asyncio.sleep(0)
-    store.way.heal()
+    store.network.heal()
     assert await change == 1
-    store.way.refuse()
+    store.network.refuse()
     with pytest.raises(OutcomeUnknownError):
         await zk_client.write_state(TP, STATE, 1, lease.epoch_version)
 
@@ -210,10 +210,10 @@ async def test_an_isr_of_which_nobody_knows_whether_it_is_written_is_written_aga
     lease = await begin_term(zk_client)
     await zk_client.create_topic(TOPIC, lease.epoch_version)
     await zk_client.write_state(TP, STATE, -1, lease.epoch_version)
-    store.way.refuse()
+    store.network.refuse()
     change = asyncio.create_task(zk_client.change_isr(TP, replace(STATE, isr=(1,)), 0))
     await asyncio.sleep(0)
-    store.way.heal()
+    store.network.heal()
     with pytest.raises(OutcomeUnknownError):
         await change
     assert await zk_client.read_state(TP) == VersionedState(STATE, 0)
@@ -288,7 +288,7 @@ async def test_a_topic_of_many_partitions_is_removed_however_far_zookeeper_is() 
     for tp in many.topic_partitions():
         await zk_client.write_state(tp, STATE, -1, lease.epoch_version)
     await zk_client.request_deletion("t", lease.epoch_version)
-    store.way.weather = NetworkConditions(request_ms=(30, 30), answer_ms=(30, 30))
+    store.network.conditions = NetworkConditions(request_ms=(30, 30), answer_ms=(30, 30))
     while await zk_client.remove_some("t", lease.epoch_version):
         assert await zk_client.topic_names() == ["t"], "until the last piece"
     assert await zk_client.topic_names() == await zk_client.topics_to_delete() == []

@@ -132,7 +132,7 @@ async def test_a_commit_that_was_given_up_and_arrives_late_does_not_take_back_a_
 
 async def test_without_zookeeper_all_of_it_ends_with_an_error() -> None:
     _, store, zk_client = await twin()
-    store.way.refuse()
+    store.network.refuse()
     offsets = zk_client.zookeeper_offsets
     calls = (offsets.commit("g", TP, 1), offsets.read("g", TP), offsets.partitions("g"), offsets.groups())
     outcomes = await asyncio.gather(*calls, return_exceptions=True)
@@ -182,7 +182,9 @@ async def test_a_group_with_any_other_name_is_as_good_as_another(server: Server)
 
 @on_virtual_time
 async def test_brokers_read_the_last_commit_even_from_a_server_that_is_behind() -> None:
-    zookeeper = MemoryZooKeeper(VirtualClock(), servers=3, weather=NetworkConditions(lag_ms=(100, 100)), dice=Random(2))
+    zookeeper = MemoryZooKeeper(
+        VirtualClock(), servers=3, conditions=NetworkConditions(lag_ms=(100, 100)), rng=Random(2)
+    )
     brokers = [ZkClient(zookeeper.connect(), VirtualClock()) for _ in range(6)]
     await brokers[0].ensure_paths()
     for offset in (1, 2):

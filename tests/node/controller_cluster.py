@@ -106,7 +106,7 @@ class Broker:
     async def kill(self) -> None:
         """As on SIGKILL: the door closes at once, and ZooKeeper knows nothing of it."""
         self.server.stop()
-        self.store.vanish()
+        self.store.kill()
         await self.elector.stop()
         await self.registration.stop()
 

@@ -93,7 +93,7 @@ def test_a_silent_broker_is_left_to_its_session() -> None:
     async def story(cluster: Cluster) -> None:
         await cluster.create(assignment={0: (2, 3, 1)})
         cluster.brokers[2].deaf = True
-        cluster.brokers[2].store.way.cut()
+        cluster.brokers[2].store.network.cut()
         await cluster.create("other", assignment={0: (3, 1)}, timeout_ms=5000)  # half of it for who is deaf
         assert (await cluster.state()).leader == 2
         cluster.zookeeper.expire(cluster.brokers[2].store.session_id)
@@ -289,13 +289,13 @@ def test_a_controller_that_was_cut_off_for_a_while_sees_what_it_missed() -> None
     async def story(cluster: Cluster) -> None:
         await cluster.create(assignment={0: (2, 3, 1)})
         controller = cluster.controller
-        cluster.brokers[1].store.way.refuse()
+        cluster.brokers[1].store.network.refuse()
         expired = cluster.brokers[2]
         epoch = expired.identity.broker_epoch
         cluster.zookeeper.expire(expired.store.session_id)
         await cluster.until(lambda: expired.identity.broker_epoch > epoch)
         assert (await cluster.state()).leader == 2, "nobody can act meanwhile"
-        cluster.brokers[1].store.way.heal()
+        cluster.brokers[1].store.network.heal()
         await cluster.until(lambda: cluster.brokers[3].hosted[TP].leader == 3)
         assert cluster.controller is controller
         assert controller.controller_epoch == 1
@@ -388,8 +388,8 @@ class Alone:
     """A broker that runs for the seat, and has a ZooKeeper from which every answer takes its time."""
 
     def __init__(self) -> None:
-        weather = NetworkConditions(request_ms=(20, 20), answer_ms=(20, 20))
-        self.zookeeper = MemoryZooKeeper(VirtualClock(), SESSION_TIMEOUT_MS, weather=weather)
+        conditions = NetworkConditions(request_ms=(20, 20), answer_ms=(20, 20))
+        self.zookeeper = MemoryZooKeeper(VirtualClock(), SESSION_TIMEOUT_MS, conditions=conditions)
         self.store = self.zookeeper.connect()
         self.zk_client = ZkClient(self.store, VirtualClock())
         settings = BrokerSettings(broker_id=1, log_dirs=("unused",), zookeeper="127.0.0.1:1")
@@ -399,7 +399,7 @@ class Alone:
         """Until it has asked for it."""
         asked = asyncio.Event()
         await self.zk_client.ensure_paths()
-        self.store.way.on_write = lambda write: asked.set()
+        self.store.network.on_write = lambda write: asked.set()
         await self.elector.start()
         await asked.wait()
 
@@ -431,7 +431,7 @@ async def test_who_stops_while_zookeeper_is_silent_leaves_the_seat_to_its_sessio
     broker = Alone()
     await broker.run_for_the_seat()
     await asyncio.sleep(0.03)
-    broker.store.way.cut()
+    broker.store.network.cut()
     await broker.elector.stop()
     assert broker.holder() == broker.store.session_id
     assert [message for message in caplog.messages if "could not resign as controller" in message]
@@ -473,11 +473,11 @@ def test_settings_that_somebody_changes_reach_every_broker_and_the_notification_
 def test_settings_that_change_while_the_controller_cannot_hear_it_are_told_when_it_can() -> None:
     async def story(cluster: Cluster) -> None:
         await cluster.create(num_partitions=1)
-        cluster.brokers[1].store.way.refuse()
+        cluster.brokers[1].store.network.refuse()
         settings = cluster.brokers[3].zk_client.topic_configs
         await settings.change("t", lambda before: {**before, "retention.ms": "5"})
         assert all(told_settings(broker) == {} for broker in cluster.brokers.values())
-        cluster.brokers[1].store.way.heal()
+        cluster.brokers[1].store.network.heal()
         everybody = cluster.brokers.values()
         await cluster.until(lambda: all(told_settings(broker) == {"retention.ms": "5"} for broker in everybody))
 

@@ -100,10 +100,10 @@ async def test_an_expired_session_is_told_at_once_even_while_an_answer_is_waited
 ) -> None:
     node = Node(zookeeper)
     await node.start()
-    node.store.way.refuse()
+    node.store.network.refuse()
     await asyncio.sleep(0.01)  # the registration is looked for again, and there is nobody to ask
     assert node.story == []
-    node.store.way.heal()
+    node.store.network.heal()
     zookeeper.expire(node.store.session_id)
     await asyncio.sleep(0.01)  # long enough to connect, and less than until the next look
     assert node.story == ["lost"], "a new session may be confirmed long before the old one's question is over"
@@ -115,9 +115,9 @@ async def test_an_expired_session_is_told_at_once_even_while_an_answer_is_waited
 async def test_a_short_interruption_loses_nothing(zookeeper: MemoryZooKeeper) -> None:
     node = Node(zookeeper)
     epoch = await node.start()
-    node.store.way.refuse()
+    node.store.network.refuse()
     await asyncio.sleep(0.05)
-    node.store.way.heal()
+    node.store.network.heal()
     await asyncio.sleep(0.05)
     assert (node.story, node.registration.broker_epoch) == ([], epoch)
     await zookeeper.connect().delete(znodes.broker_path(1))
@@ -129,9 +129,9 @@ async def test_a_short_interruption_loses_nothing(zookeeper: MemoryZooKeeper) ->
 async def test_a_registration_deleted_during_an_interruption_is_found_gone_after_it(zookeeper: MemoryZooKeeper) -> None:
     node = Node(zookeeper)
     await node.start()
-    node.store.way.refuse()
+    node.store.network.refuse()
     await zookeeper.connect().delete(znodes.broker_path(1))
-    node.store.way.heal()
+    node.store.network.heal()
     await node.until("lost", "registered")
     await node.registration.stop()
 
@@ -177,11 +177,11 @@ async def test_who_takes_its_registration_away_is_told_to_lead_no_more_though_it
     gone = asyncio.Event()
     others.store.subscribe(lambda event: gone.set())
     assert await others.is_registered(1, epoch, watch=True)
-    node.store.way.cut(requests=False)
+    node.store.network.cut(requests=False)
     stopping = asyncio.create_task(node.registration.stop())
     await gone.wait()
     assert (node.story, stopping.done()) == (["lost"], False)
-    node.store.way.heal()
+    node.store.network.heal()
     await stopping
 
 
@@ -190,7 +190,7 @@ async def test_who_stops_while_zookeeper_cannot_be_reached_leads_no_more_either(
     """Its next session would soon be confirmed, and nobody would look any more for what the last one was good for."""
     node = Node(zookeeper)
     await node.start()
-    node.store.way.refuse()
+    node.store.network.refuse()
     await node.registration.stop()
     assert node.story == ["lost"]
 
@@ -210,10 +210,10 @@ async def test_the_second_process_of_an_id_is_refused_and_the_first_one_untouche
 async def test_who_loses_its_id_to_another_process_is_told_so(zookeeper: MemoryZooKeeper) -> None:
     first, second = Node(zookeeper), Node(zookeeper)
     await first.start()
-    first.store.way.refuse()
+    first.store.network.refuse()
     zookeeper.expire(first.store.session_id)
     await second.start()
-    first.store.way.heal()
+    first.store.network.heal()
     await first.until("lost", "BrokerIdTaken")
     await second.registration.stop()
 

@@ -79,14 +79,14 @@ async def test_who_waits_at_a_broker_that_stops_is_answered_in_time_though_zooke
     broker = Broker(settings_in(tmp_path), environment)
     await broker.start()
     broker.end(StorageError("so that it stops without handing over"))
-    environment.store.way.cut()
+    environment.store.network.cut()
     fetch = Fetch(environment.clock.monotonic_ms() + WAIT_MS)
     broker.replicas.waiting.consumer_fetches.try_complete_else_watch(fetch, [TopicPartition("t", 0)])  # type: ignore[arg-type]
     stopping, answered = asyncio.create_task(broker.stop()), asyncio.create_task(fetch.answered.wait())
     await asyncio.wait((stopping, answered), return_when=asyncio.FIRST_COMPLETED)
     assert broker.replicas.waiting.consumer_fetches.expired == 1, "its own time was over, and not the broker's"
     assert not stopping.done()
-    environment.store.way.heal()
+    environment.store.network.heal()
     await stopping
 
 

@@ -101,14 +101,14 @@ def test_a_broker_that_was_away_while_a_topic_was_deleted_hears_which_topics_the
         await cluster.create("u")
         await cluster.brokers[1].store.create("/brokers/topics/odd", b"nothing that anybody understands")
         sleeper = cluster.brokers[3]
-        sleeper.store.way.cut()
+        sleeper.store.network.cut()
         cluster.zookeeper.expire(sleeper.store.session_id)
         await cluster.until(lambda: cluster.brokers[1].live == (1, 2))
         answer = await cluster.controller.topics.delete_topics(DeleteTopicsRequest(("t",), timeout_ms=5000))
         assert answer.topics[0].error_code == 0
         assert TopicPartition("t", 0) in sleeper.hosted, "nobody has told it"
         sleeper.requests.clear()
-        sleeper.store.way.heal()
+        sleeper.store.network.heal()
         await cluster.until(lambda: any(getattr(each, "every_topic", None) for each in sleeper.requests))
         (told,) = [each.every_topic for each in sleeper.requests if getattr(each, "every_topic", None)]
         assert told.keys() == {"u", "odd"}

@@ -167,7 +167,7 @@ async def test_what_somebody_else_wrote_there_is_refused_for_its_partition(caplo
 async def test_without_zookeeper_the_answer_is_a_retriable_error_before_the_deadline() -> None:
     stage = await staged()
     await stage.commit(at(1))
-    stage.store.way.refuse()
+    stage.store.network.refuse()
     clock, begun_ms = VirtualClock(), VirtualClock().monotonic_ms()
     assert RequestTimedOutError.retriable
     context = replace(OF_A_CLIENT, deadline_ms=begun_ms + 1000)
@@ -184,7 +184,7 @@ async def test_without_zookeeper_the_answer_is_a_retriable_error_before_the_dead
     # A sender that waits for ever is told too.
     assert await stage.commit(at(1)) == [code]
     assert clock.monotonic_ms() - begun_ms < 20_000
-    stage.store.way.heal()
+    stage.store.network.heal()
     assert await stage.commit(at(3)) == [0]
 
 

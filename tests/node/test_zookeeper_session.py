@@ -34,7 +34,7 @@ async def beside_a_server_that_has_lost_its_leader() -> Counting:
     """What the others write does not come to this server, which answers reads from what it has."""
     never_ms = 24 * 3600 * 1000
     zookeeper = MemoryZooKeeper(
-        VirtualClock(), TIMEOUT_MS, servers=2, weather=NetworkConditions(lag_ms=(never_ms, never_ms))
+        VirtualClock(), TIMEOUT_MS, servers=2, conditions=NetworkConditions(lag_ms=(never_ms, never_ms))
     )
     with suppress(OutcomeUnknownError):  # of a writer that is beside the same server
         await zookeeper.connect().create("/new")

@@ -7,10 +7,10 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from cluster.zookeeper.in_memory.link import Link, Way, Work
+from cluster.zookeeper.in_memory.link import ClientNetwork, Link, Work
 from cluster.zookeeper.in_memory.network_conditions import delay_s
-from cluster.zookeeper.in_memory.server import Member, Outcome
-from cluster.zookeeper.in_memory.stream import Home
+from cluster.zookeeper.in_memory.server import Outcome, Server
+from cluster.zookeeper.in_memory.stream import LoopSupplier
 from cluster.zookeeper.in_memory.tree import Committed
 from cluster.zookeeper.store import (
     ANY_VERSION,
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from cluster.zookeeper.in_memory.ensemble import MemoryZooKeeper
 
 #: How long a client that leaves waits to be told that its session has ended.
-_CLOSE_PATIENCE_S = 3.0
+_CLOSE_TIMEOUT_S = 3.0
 
 T = TypeVar("T")
 
@@ -45,15 +45,22 @@ T = TypeVar("T")
 class MemoryStore:
     """A `Store`; made by `MemoryZooKeeper.connect` or `open`.
 
-    way             its network, where faults are commanded
-    home            its loop
+    network             its network, where faults are commanded
+    get_loop            its loop
     lose_requests   so many of the next writes fail without having happened
     lose_answers    so many of the next writes happen without an answer
     """
 
-    def __init__(self, zookeeper: MemoryZooKeeper, way: Way, clock: Clock, session_timeout_ms: int, home: Home) -> None:
-        self.way = way
-        self.home = home
+    def __init__(
+        self,
+        zookeeper: MemoryZooKeeper,
+        network: ClientNetwork,
+        clock: Clock,
+        session_timeout_ms: int,
+        get_loop: LoopSupplier,
+    ) -> None:
+        self.network = network
+        self.get_loop = get_loop
         self.session_timeout_ms = session_timeout_ms
         self.session_id = 0
         self.lose_requests = 0
@@ -65,10 +72,10 @@ class MemoryStore:
         self._link: Link | None = None
         self._connected = asyncio.Event()
         self._pending: dict[asyncio.Future[Any], None] = {}
-        self._dialling: asyncio.TimerHandle | None = None
+        self._connecting: asyncio.TimerHandle | None = None
         self._seen_zxid = 0
         self._closed = False
-        way.enter(self)
+        network.attach(self)
 
     # --- the session -----------------------------------------------------------------------------------------
 
@@ -90,8 +97,8 @@ class MemoryStore:
 
     def begin(self) -> None:
         """Connected with a session of its own, before anything else happens."""
-        self._link = Link(self.way, self._zookeeper.member(0), self)
-        self._zookeeper.welcome(0, self.session_timeout_ms, self._link, partial(setattr, self, "session_id"))
+        self._link = Link(self.network, self._zookeeper.choose_server(0), self)
+        self._zookeeper.open_session(0, self.session_timeout_ms, self._link, partial(setattr, self, "session_id"))
         self._connected.set()
 
     async def close(self) -> None:
@@ -100,48 +107,48 @@ class MemoryStore:
             return
         self._closed = True
         if self._link is not None and self.connected:
-            left: asyncio.Future[Any] = self.home().create_future()
+            left: asyncio.Future[Any] = self.get_loop().create_future()
             self._pending[left] = None
-            self._link.ask(self._zookeeper.leave, partial(_settle, left))
-            await asyncio.wait([left], timeout=_CLOSE_PATIENCE_S)
-        self.vanish()
+            self._link.request(self._zookeeper.close_session, partial(_complete, left))
+            await asyncio.wait([left], timeout=_CLOSE_TIMEOUT_S)
+        self.kill()
 
-    def vanish(self) -> None:
+    def kill(self) -> None:
         """The client's process is killed: it notices nothing any more, and its session ends by itself."""
         self._closed = True
-        self.way.leave(self)
-        if self._dialling is not None:
-            self._dialling.cancel()
+        self.network.detach(self)
+        if self._connecting is not None:
+            self._connecting.cancel()
         if self._link is not None:
-            self._link.give_up()
+            self._link.abandon()
 
     # --- requests --------------------------------------------------------------------------------------------
 
     async def get(self, path: str, *, watch: bool = False) -> Node:
-        def read(member: Member, link: Link) -> Node:
-            node = member.tree.node(path)
+        def read(server: Server, link: Link) -> Node:
+            node = server.tree.node(path)
             if watch:
-                member.watch(path, link, children=False)
+                server.watch(path, link, children=False)
             return Node(node.data, node.stat())
 
         return await self._read(read)
 
     async def exists(self, path: str, *, watch: bool = False) -> NodeStat | None:
-        def read(member: Member, link: Link) -> NodeStat | None:
+        def read(server: Server, link: Link) -> NodeStat | None:
             if watch:
-                member.watch(path, link, children=False)
+                server.watch(path, link, children=False)
             try:
-                return member.tree.node(path).stat()
+                return server.tree.node(path).stat()
             except NoNodeError:
                 return None
 
         return await self._read(read)
 
     async def children(self, path: str, *, watch: bool = False) -> list[str]:
-        def read(member: Member, link: Link) -> list[str]:
-            names = sorted(member.tree.node(path).children)
+        def read(server: Server, link: Link) -> list[str]:
+            names = sorted(server.tree.node(path).children)
             if watch:
-                member.watch(path, link, children=True)
+                server.watch(path, link, children=True)
             return names
 
         return await self._read(read)
@@ -176,11 +183,11 @@ class MemoryStore:
 
     async def _write(self, operations: Sequence[Operation]) -> Committed:
         def work(link: Link, answer: Callable[[Outcome], None]) -> None:
-            self._zookeeper.propose(operations, link.session_id, link.member, answer)
+            self._zookeeper.propose(operations, link.session_id, link.server, answer)
 
         for operation in operations:
             if isinstance(operation, Set):
-                self.way.on_write(operation)
+                self.network.on_write(operation)
         if self.lose_requests:
             self.lose_requests -= 1
             raise OutcomeUnknownError("the request was lost")
@@ -190,10 +197,10 @@ class MemoryStore:
             raise OutcomeUnknownError("the answer was lost")
         return committed
 
-    async def _read(self, read: Callable[[Member, Link], T]) -> T:
+    async def _read(self, read: Callable[[Server, Link], T]) -> T:
         def work(link: Link, answer: Callable[[T | StoreError], None]) -> None:
             try:
-                answer(read(link.member, link))
+                answer(read(link.server, link))
             except StoreError as error:
                 answer(error)
 
@@ -208,12 +215,12 @@ class MemoryStore:
             raise SessionExpiredError("the session is closed")
         if self._link is None or not self.connected:
             raise OutcomeUnknownError("no connection to ZooKeeper")
-        loop, sent_at_ms = self.home(), self._clock.monotonic_ms()
+        loop, sent_at_ms = self.get_loop(), self._clock.monotonic_ms()
         answered: asyncio.Future[Any] = loop.create_future()
         self._pending[answered] = None
-        silence = OutcomeUnknownError("ZooKeeper does not answer")
-        timer = loop.call_later(self.session_timeout_ms / 1000, _settle, answered, silence)
-        self._link.ask(work, partial(_settle, answered))
+        no_answer = OutcomeUnknownError("ZooKeeper does not answer")
+        timer = loop.call_later(self.session_timeout_ms / 1000, _complete, answered, no_answer)
+        self._link.request(work, partial(_complete, answered))
         try:
             outcome = await answered
         finally:
@@ -232,36 +239,38 @@ class MemoryStore:
         for listener in list(self._listeners):
             listener(event)
 
-    def reach(self) -> None:
-        """Connects, unless that is under way, or there is no way."""
-        if self._closed or self._link is not None or self._dialling is not None or not self.way.open:
+    def try_connect(self) -> None:
+        """Connects, unless that is under network, or there is no network."""
+        if self._closed or self._link is not None or self._connecting is not None or not self.network.open:
             return
-        wait_s = delay_s(self.way.dice, self.way.weather.reconnect_ms)
-        self._dialling = self.home().call_later(wait_s, self._dial)
+        wait_s = delay_s(self.network.rng, self.network.conditions.reconnect_ms)
+        self._connecting = self.get_loop().call_later(wait_s, self._connect)
 
-    def lose(self, link: Link) -> None:
+    def on_link_lost(self, link: Link) -> None:
         """The connection is gone, and with it what was watched. Those who wait for answers wait no longer."""
         if link is not self._link:
             return
-        self._seen_zxid = link.member.tree.zxid
+        self._seen_zxid = link.server.tree.zxid
         self._link = None
         was_connected = self.connected
         self._connected.clear()
         if was_connected and not self._closed:
             # In a later turn, since whoever broke the connection may be in the middle of something.
-            self.home().call_soon(self.deliver, SessionChanged(SessionState.SUSPENDED))
+            self.get_loop().call_soon(self.deliver, SessionChanged(SessionState.SUSPENDED))
         for answered in self._pending:
-            _settle(answered, OutcomeUnknownError("the connection to ZooKeeper is gone"))
-        self.reach()
+            _complete(answered, OutcomeUnknownError("the connection to ZooKeeper is gone"))
+        self.try_connect()
 
-    def _dial(self) -> None:
-        self._dialling = None
-        if not self.way.open:
+    def _connect(self) -> None:
+        self._connecting = None
+        if not self.network.open:
             return
-        self._link = Link(self.way, self._zookeeper.member(self._seen_zxid), self)
-        self._link.ask(partial(self._zookeeper.welcome, self.session_id, self.session_timeout_ms), self._adopt)
+        self._link = Link(self.network, self._zookeeper.choose_server(self._seen_zxid), self)
+        self._link.request(
+            partial(self._zookeeper.open_session, self.session_id, self.session_timeout_ms), self._on_session
+        )
 
-    def _adopt(self, session_id: int) -> None:
+    def _on_session(self, session_id: int) -> None:
         """The server's word about the session; 0: it is over, and the next connection opens another."""
         before, self.session_id = self.session_id, session_id
         if session_id:
@@ -271,6 +280,6 @@ class MemoryStore:
             self.deliver(SessionChanged(SessionState.EXPIRED))
 
 
-def _settle(answered: asyncio.Future[Any], outcome: Any) -> None:
+def _complete(answered: asyncio.Future[Any], outcome: Any) -> None:
     if not answered.done():
         answered.set_result(outcome)

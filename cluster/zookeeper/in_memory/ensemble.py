@@ -9,11 +9,11 @@ from random import Random
 from typing import Any, TypeVar
 
 from cluster.zookeeper.in_memory.client import MemoryStore
-from cluster.zookeeper.in_memory.link import Health, Link, Way
+from cluster.zookeeper.in_memory.link import ClientNetwork, Link, ServerHealth
 from cluster.zookeeper.in_memory.network_conditions import FAULTLESS, NetworkConditions, delay_s
-from cluster.zookeeper.in_memory.server import Member, Outcome
+from cluster.zookeeper.in_memory.server import Outcome, Server
 from cluster.zookeeper.in_memory.sessions import Sessions
-from cluster.zookeeper.in_memory.stream import Home, Stream
+from cluster.zookeeper.in_memory.stream import LoopSupplier, Stream
 from cluster.zookeeper.in_memory.tree import Committed, Znode
 from cluster.zookeeper.store import Delete, Operation, UnreachableError
 from tidelog.clock import Clock, SystemClock
@@ -22,12 +22,12 @@ S = TypeVar("S", bound=MemoryStore)
 
 
 class MemoryZooKeeper:
-    """An ensemble in memory; its clients' faults are commanded at their `Way`, its own here.
+    """An ensemble in memory; its clients' faults are commanded at their `ClientNetwork`, its own here.
 
     clock       serves the session timers of the clients; a client may have another
     on_change   told of each node that was made, set or deleted, before anybody else is
     servers     with more than one, a client may read what is older than what others have written, until it asks to sync
-    home        the loop of the servers, where it is not that of whoever calls
+    get_loop        the loop of the servers, where it is not that of whoever calls
     """
 
     def __init__(
@@ -36,45 +36,52 @@ class MemoryZooKeeper:
         session_timeout_ms: int = 6000,
         *,
         servers: int = 1,
-        weather: NetworkConditions = FAULTLESS,
-        dice: Random | None = None,
-        home: Home = asyncio.get_running_loop,
+        conditions: NetworkConditions = FAULTLESS,
+        rng: Random | None = None,
+        get_loop: LoopSupplier = asyncio.get_running_loop,
     ) -> None:
         self.clock: Clock = clock or SystemClock()
         self.session_timeout_ms = session_timeout_ms
-        self.weather = weather
+        self.conditions = conditions
         self.on_change: Callable[[str], object] = lambda path: None
-        self.sessions = Sessions(self.expire, home)
-        self._dice = dice or Random(0)
-        self._leader = Member()
-        self._followers = [(Member(), Stream(home)) for _ in range(servers - 1)]
-        self._health = Health()
-        self._ways: list[Way] = []
+        self.sessions = Sessions(self.expire, get_loop)
+        self._rng = rng or Random(0)
+        self._leader = Server()
+        self._followers = [(Server(), Stream(get_loop)) for _ in range(servers - 1)]
+        self._health = ServerHealth()
+        self._networks: list[ClientNetwork] = []
         self._links: dict[int, Link] = {}
 
     # --- clients ---------------------------------------------------------------------------------------------
 
-    def way(self) -> Way:
-        """A network between some machine and this ensemble, in the weather of the ensemble."""
-        way = Way(self.weather, self._dice, self.sessions, self._health)
-        self._ways.append(way)
-        return way
+    def client_network(self) -> ClientNetwork:
+        """A network between some machine and this ensemble, in the conditions of the ensemble."""
+        network = ClientNetwork(self.conditions, self._rng, self.sessions, self._health)
+        self._networks.append(network)
+        return network
 
-    def connect(self, kind: type[S] = MemoryStore, *, way: Way | None = None) -> S:  # type: ignore[assignment]
-        """A client whose session is open by now, over a way of its own unless one is given."""
-        store = kind(self, way or self.way(), self.clock, self.session_timeout_ms, asyncio.get_running_loop)
+    def connect(self, kind: type[S] = MemoryStore, *, network: ClientNetwork | None = None) -> S:  # type: ignore[assignment]
+        """A client whose session is open by now, over a network of its own unless one is given."""
+        store = kind(
+            self, network or self.client_network(), self.clock, self.session_timeout_ms, asyncio.get_running_loop
+        )
         store.begin()
         return store
 
     async def open(
-        self, way: Way, *, session_timeout_ms: int, clock: Clock | None = None, connect_timeout_ms: int = 15_000
+        self,
+        network: ClientNetwork,
+        *,
+        session_timeout_ms: int,
+        clock: Clock | None = None,
+        connect_timeout_ms: int = 15_000,
     ) -> MemoryStore:
-        """A client that finds its way as a real one does, on the loop of who calls. UnreachableError where it takes too
+        """A client that finds its network as a real one does, on the loop of who calls. UnreachableError where it takes too
         long.
         """
         loop = asyncio.get_running_loop()
-        store = MemoryStore(self, way, clock or self.clock, session_timeout_ms, lambda: loop)
-        store.reach()
+        store = MemoryStore(self, network, clock or self.clock, session_timeout_ms, lambda: loop)
+        store.try_connect()
         try:
             async with asyncio.timeout(connect_timeout_ms / 1000):
                 await store.until_connected()
@@ -94,7 +101,7 @@ class MemoryZooKeeper:
         ephemerals = self._leader.tree.ephemerals(session_id)
         self.propose([Delete(path) for path in ephemerals], 0, self._leader, lambda outcome: None)
         if link := self._links.pop(session_id, None):
-            link.hang_up()
+            link.close_by_server()
 
     def stop(self) -> None:
         """The servers are killed; sessions and data stay on their disks."""
@@ -118,8 +125,8 @@ class MemoryZooKeeper:
 
     def _set_health(self, *, up: bool = True, awake: bool = True) -> None:
         self._health.up, self._health.awake = up, awake
-        for way in self._ways:
-            way.changed()
+        for network in self._networks:
+            network.changed()
 
     # --- to look at ------------------------------------------------------------------------------------------
 
@@ -129,21 +136,21 @@ class MemoryZooKeeper:
 
     # --- for clients and their connections -------------------------------------------------------------------
 
-    def member(self, seen_zxid: int) -> Member:
+    def choose_server(self, seen_zxid: int) -> Server:
         """Some server that is not behind what a client has seen."""
-        members = [member for member, _ in self._followers if member.tree.zxid >= seen_zxid]
-        return self._dice.choice([self._leader, *members]) if members else self._leader
+        up_to_date = [server for server, _ in self._followers if server.tree.zxid >= seen_zxid]
+        return self._rng.choice([self._leader, *up_to_date]) if up_to_date else self._leader
 
-    def welcome(self, session_id: int, timeout_ms: int, link: Link, answer: Callable[[Any], None]) -> None:
+    def open_session(self, session_id: int, timeout_ms: int, link: Link, answer: Callable[[Any], None]) -> None:
         """Answers with the id of the session: this one, a new one for 0, or 0 where this one is over."""
         if session_id == 0:
             session_id = self.sessions.open(timeout_ms)
         elif session_id not in self.sessions:
             answer(0)
-            link.hang_up()
+            link.close_by_server()
             return
         if before := self._links.get(session_id):
-            before.session_id = 0  # it moves; what is under way over the other connection is not served any more
+            before.session_id = 0  # it moves; what is under network over the other connection is not served any more
             before.end()
         self._links[session_id] = link
         link.session_id = session_id
@@ -151,7 +158,7 @@ class MemoryZooKeeper:
         answer(session_id)
 
     def propose(
-        self, operations: Sequence[Operation], owner: int, member: Member, answer: Callable[[Outcome], None]
+        self, operations: Sequence[Operation], owner: int, server: Server, answer: Callable[[Outcome], None]
     ) -> None:
         """Decides and commits; answers once the server at hand has done so as well."""
         outcome = self._leader.commit(operations, owner)
@@ -159,14 +166,14 @@ class MemoryZooKeeper:
             for change in outcome.changes:
                 self.on_change(change.path)
         for follower, stream in self._followers:
-            stream.send(delay_s(self._dice, self.weather.lag_ms), partial(follower.commit, operations, owner))
-        member.when_applied(self._leader.tree.zxid, lambda: answer(outcome))
+            stream.send(delay_s(self._rng, self.conditions.lag_ms), partial(follower.commit, operations, owner))
+        server.when_applied(self._leader.tree.zxid, lambda: answer(outcome))
 
     def sync(self, link: Link, answer: Callable[[Any], None]) -> None:
         """Answers once the server at hand has all that the leader has now."""
-        link.member.when_applied(self._leader.tree.zxid, lambda: answer(None))
+        link.server.when_applied(self._leader.tree.zxid, lambda: answer(None))
 
-    def leave(self, link: Link, answer: Callable[[Any], None]) -> None:
+    def close_session(self, link: Link, answer: Callable[[Any], None]) -> None:
         """Ends the session of a client that wants no more."""
         session_id = link.session_id
         self._links.pop(session_id, None)

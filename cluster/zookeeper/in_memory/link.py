@@ -12,9 +12,9 @@ from random import Random
 from typing import Any, Protocol
 
 from cluster.zookeeper.in_memory.network_conditions import NetworkConditions, delay_s
-from cluster.zookeeper.in_memory.server import Member
+from cluster.zookeeper.in_memory.server import Server
 from cluster.zookeeper.in_memory.sessions import Sessions
-from cluster.zookeeper.in_memory.stream import Home, Stream
+from cluster.zookeeper.in_memory.stream import LoopSupplier, Stream
 from cluster.zookeeper.store import NodeChanged, Set, StoreEvent
 
 #: A client pings after so much of its session's time, and gives a connection up after so much silence, as kazoo does.
@@ -25,54 +25,54 @@ _SILENCE_SHARE = 2 / 3
 Work = Callable[["Link", Callable[[Any], None]], None]
 
 
-class User(Protocol):
+class LinkClient(Protocol):
     """A client, as its connection and its network see it."""
 
     session_timeout_ms: int
-    home: Home
+    get_loop: LoopSupplier
 
     def deliver(self, event: StoreEvent) -> None: ...
 
-    def lose(self, link: Link) -> None:
+    def on_link_lost(self, link: Link) -> None:
         """That connection is gone."""
 
-    def reach(self) -> None:
-        """There may be a way again."""
+    def try_connect(self) -> None:
+        """There may be a network again."""
 
-    def vanish(self) -> None:
+    def kill(self) -> None:
         """Its process is gone."""
 
 
 @dataclass(slots=True)
-class Health:
+class ServerHealth:
     """Of the servers: whether they run, and whether they do anything."""
 
     up: bool = True
     awake: bool = True
 
 
-class Way:
+class ClientNetwork:
     """Between one machine and ZooKeeper. It outlives the clients that use it; what is commanded holds for all of them.
 
-    weather    may be replaced at any time
+    conditions    may be replaced at any time
     on_write   told of each write to a node that is about to leave a client here
     """
 
-    def __init__(self, weather: NetworkConditions, dice: Random, sessions: Sessions, servers: Health) -> None:
-        self.weather = weather
-        self.dice = dice
+    def __init__(self, conditions: NetworkConditions, rng: Random, sessions: Sessions, servers: ServerHealth) -> None:
+        self.conditions = conditions
+        self.rng = rng
         self.sessions = sessions
         self.links: dict[Link, None] = {}
         self.on_write: Callable[[Set], object] = lambda write: None
         self._servers = servers
-        self._users: dict[User, None] = {}
+        self._clients: dict[LinkClient, None] = {}
         self._refused = False
         self._requests_pass = self._answers_pass = True
 
     # --- by command ------------------------------------------------------------------------------------------
 
     def drop(self) -> None:
-        """Every connection breaks, and both ends notice. What is under way is lost; the clients connect again."""
+        """Every connection breaks, and both ends notice. What is under network is lost; the clients connect again."""
         for link in list(self.links):
             link.break_down()
 
@@ -82,7 +82,7 @@ class Way:
         self.drop()
 
     def cut(self, *, requests: bool = True, answers: bool = True) -> None:
-        """Nothing passes (in that direction), and nobody is told. What is under way arrives after `heal`, if the
+        """Nothing passes (in that direction), and nobody is told. What is under network arrives after `heal`, if the
         connection is still there then; a request, also if its client has given it up meanwhile.
         """
         self._requests_pass &= not requests
@@ -95,10 +95,10 @@ class Way:
         self._requests_pass = self._answers_pass = True
         self.changed()
 
-    def vanish(self) -> None:
+    def kill(self) -> None:
         """The processes of the machine are killed: no client of theirs notices anything any more."""
-        for user in list(self._users):
-            user.vanish()
+        for client in list(self._clients):
+            client.kill()
 
     # --- for the ensemble and its clients --------------------------------------------------------------------
 
@@ -114,101 +114,103 @@ class Way:
             self.drop()
         requests_pass = self._requests_pass and self._servers.awake
         for link in list(self.links):
-            link.passes(requests=requests_pass, answers=self._answers_pass)
+            link.set_passing(requests=requests_pass, answers=self._answers_pass)
         if self.open:
-            for user in list(self._users):
-                user.reach()
+            for client in list(self._clients):
+                client.try_connect()
 
-    def enter(self, user: User) -> None:
-        self._users[user] = None
+    def attach(self, client: LinkClient) -> None:
+        self._clients[client] = None
 
-    def leave(self, user: User) -> None:
-        self._users.pop(user, None)
+    def detach(self, client: LinkClient) -> None:
+        self._clients.pop(client, None)
 
 
 class Link:
     """One connection of one client to one server. Requests are served in their order, one at a time."""
 
-    def __init__(self, way: Way, member: Member, user: User) -> None:
-        self.member = member
+    def __init__(self, network: ClientNetwork, server: Server, client: LinkClient) -> None:
+        self.server = server
         self.session_id = 0
-        self._way = way
-        self._user: User | None = user
-        self._timeout_s = user.session_timeout_ms / 1000
-        self._here, self._there = user.home, way.sessions.home
-        self._up, self._down = Stream(self._there), Stream(self._here)
+        self._network = network
+        self._client: LinkClient | None = client
+        self._timeout_s = client.session_timeout_ms / 1000
+        self._client_loop, self._server_loop = client.get_loop, network.sessions.get_loop
+        self._up, self._down = Stream(self._server_loop), Stream(self._client_loop)
         self._work: deque[tuple[Work, Callable[[Any], None]]] = deque()
         self._serving = False
-        self._asked_s = -inf
-        self._hung_up = self._closed = False
-        self._silence: asyncio.TimerHandle | None = None
-        way.links[self] = None
+        self._last_request_s = -inf
+        self._closed_by_server = self._closed = False
+        self._silence_timer: asyncio.TimerHandle | None = None
+        network.links[self] = None
 
     # --- the client's end ------------------------------------------------------------------------------------
 
-    def ask(self, work: Work, answered: Callable[[Any], None]) -> None:
+    def request(self, work: Work, answered: Callable[[Any], None]) -> None:
         """Has the server do it; `answered` is called with what it answers, unless the connection ends before."""
-        weather, dice = self._way.weather, self._way.dice
-        wait_s = delay_s(dice, weather.request_ms)
-        if weather.breaks and dice.random() < weather.breaks:
-            if dice.random() < 0.5:
-                self._up.send(wait_s, partial(self._take, work, _unheard))
+        conditions, rng = self._network.conditions, self._network.rng
+        wait_s = delay_s(rng, conditions.request_ms)
+        if conditions.breaks and rng.random() < conditions.breaks:
+            if rng.random() < 0.5:
+                self._up.send(wait_s, partial(self._receive, work, _lost_answer))
             self._up.send(wait_s, self.break_down)
         else:
-            self._up.send(wait_s, partial(self._take, work, answered))
+            self._up.send(wait_s, partial(self._receive, work, answered))
 
-    def give_up(self) -> None:
+    def abandon(self) -> None:
         """The client wants nothing of this connection any more. What it has sent arrives, if it can."""
-        self._hush()
+        self._stop_silence_timer()
         self._down.close()
-        user, self._user = self._user, None
-        if self._hung_up:
+        client, self._client = self._client, None
+        if self._closed_by_server:
             self.end()
         else:
             self._up.send(0, self.end)
-        if user is not None:
-            user.lose(self)
+        if client is not None:
+            client.on_link_lost(self)
 
     # --- the network -----------------------------------------------------------------------------------------
 
     def break_down(self) -> None:
         """Both ends notice."""
-        user = self._user
+        client = self._client
         self.end()
-        if user is not None:
-            user.lose(self)
+        if client is not None:
+            client.on_link_lost(self)
 
-    def passes(self, *, requests: bool, answers: bool) -> None:
+    def set_passing(self, *, requests: bool, answers: bool) -> None:
         """What passes from now on, and since when nothing does: the last ping may have been some time ago."""
-        for stream, free in ((self._up, requests), (self._down, answers)):
-            if free:
+        for stream, passes in ((self._up, requests), (self._down, answers)):
+            if passes:
                 stream.release()
             else:
                 stream.hold()
         if requests and answers:
-            self._hush()
-        elif self._silence is None and self._user is not None:
-            self._silence = self._here().call_at(self._last_heard_s() + self._timeout_s * _SILENCE_SHARE, self.give_up)
+            self._stop_silence_timer()
+        elif self._silence_timer is None and self._client is not None:
+            self._silence_timer = self._client_loop().call_at(
+                self._last_heard_s() + self._timeout_s * _SILENCE_SHARE, self.abandon
+            )
         if not requests:
-            self._way.sessions.silent(self.session_id, self._last_heard_s())
-        elif self._user is not None:
-            self._way.sessions.heard(self.session_id)
+            self._network.sessions.silent(self.session_id, self._last_heard_s())
+        elif self._client is not None:
+            self._network.sessions.heard(self.session_id)
 
     def _last_heard_s(self) -> float:
         """A ping, if no request came after it."""
-        pinged_s = self._here().time() - self._way.dice.uniform(0, self._timeout_s * _PING_SHARE)
-        return max(pinged_s, self._asked_s)
+        pinged_s = self._client_loop().time() - self._network.rng.uniform(0, self._timeout_s * _PING_SHARE)
+        return max(pinged_s, self._last_request_s)
 
-    def _hush(self) -> None:
-        if self._silence is not None:
-            self._silence.cancel()
-            self._silence = None
+    def _stop_silence_timer(self) -> None:
+        if self._silence_timer is not None:
+            self._silence_timer.cancel()
+            self._silence_timer = None
 
     # --- the server's end ------------------------------------------------------------------------------------
 
-    def tell(self, path: str) -> None:
+    def watch_fired(self, path: str) -> None:
         """A watch has fired."""
-        wait_s = delay_s(self._way.dice, self._way.weather.watch_ms)
+        wait_s = delay_s(self._network.rng, self._network.conditions.watch_ms)
         self._down.send(wait_s, partial(self._deliver, NodeChanged(path)))
 
     def end(self) -> None:
@@ -216,26 +218,26 @@ class Link:
         if self._closed:
             return
         self._closed = True
-        self._hush()
+        self._stop_silence_timer()
         self._up.close()
         self._down.close()
-        self._user = None
+        self._client = None
         self._work.clear()
-        self.member.forget(self)
-        self._way.links.pop(self, None)
-        self._way.sessions.silent(self.session_id, self._there().time())
+        self.server.forget(self)
+        self._network.links.pop(self, None)
+        self._network.sessions.silent(self.session_id, self._server_loop().time())
 
-    def hang_up(self) -> None:
+    def close_by_server(self) -> None:
         """The server ends it; the client notices once it has got what was sent before."""
         self.session_id = 0
-        self._hung_up = True
+        self._closed_by_server = True
         self._up.close()
         self._work.clear()
-        self.member.forget(self)
+        self.server.forget(self)
         self._down.send(0, self.break_down)
 
-    def _take(self, work: Work, answered: Callable[[Any], None]) -> None:
-        self._asked_s = self._there().time()
+    def _receive(self, work: Work, answered: Callable[[Any], None]) -> None:
+        self._last_request_s = self._server_loop().time()
         self._work.append((work, answered))
         self._serve()
 
@@ -247,14 +249,14 @@ class Link:
 
     def _answer(self, answered: Callable[[Any], None], outcome: Any) -> None:
         self._serving = False
-        self._down.send(delay_s(self._way.dice, self._way.weather.answer_ms), partial(answered, outcome))
+        self._down.send(delay_s(self._network.rng, self._network.conditions.answer_ms), partial(answered, outcome))
         if self._work:
-            self._there().call_soon(self._serve)
+            self._server_loop().call_soon(self._serve)
 
     def _deliver(self, event: StoreEvent) -> None:
-        if self._user is not None:
-            self._user.deliver(event)
+        if self._client is not None:
+            self._client.deliver(event)
 
 
-def _unheard(outcome: Any) -> None:
+def _lost_answer(outcome: Any) -> None:
     """The answer that the connection does not survive."""

@@ -19,7 +19,7 @@ class NetworkConditions:
     watch_ms      until the event of a watch is with the client; what is answered after it comes after it
     reconnect_ms  until a client that has lost its connection tries again
     lag_ms        by how much the servers that do not lead come after the one that does
-    breaks        the share of requests that the connection does not survive: half of them are lost on the way, half
+    breaks        the share of requests that the connection does not survive: half of them are lost on the network, half
                   take place without an answer
     """
 
@@ -35,7 +35,7 @@ class NetworkConditions:
 FAULTLESS = NetworkConditions()
 
 
-def delay_s(dice: Random, span: Range) -> float:
-    """From this range; a range of nothing takes nothing from the dice."""
+def delay_s(rng: Random, span: Range) -> float:
+    """From this range; a range of nothing takes nothing from the rng."""
     low, high = span
-    return (low if low == high else dice.uniform(low, high)) / 1000
+    return (low if low == high else rng.uniform(low, high)) / 1000

@@ -16,11 +16,11 @@ Outcome = Committed | TransactionFailedError
 class Watcher(Protocol):
     """A client's connection."""
 
-    def tell(self, path: str) -> None:
+    def watch_fired(self, path: str) -> None:
         """The watch on this path has fired."""
 
 
-class Member:
+class Server:
     """Commits what the leader says, in its order. A watch fires once, and is gone with the connection that set it."""
 
     def __init__(self) -> None:
@@ -64,13 +64,13 @@ class Member:
 
     def _fire(self, change: Change) -> None:
         path = change.path
-        self._tell(self._on_data, path)
+        self._fire_watches(self._on_data, path)
         if change.kind is Kind.DELETED:
-            self._tell(self._on_children, path)
+            self._fire_watches(self._on_children, path)
         if change.kind is not Kind.CHANGED:
-            self._tell(self._on_children, parent_of(path))
+            self._fire_watches(self._on_children, parent_of(path))
 
     @staticmethod
-    def _tell(watched: dict[str, dict[Watcher, None]], path: str) -> None:
+    def _fire_watches(watched: dict[str, dict[Watcher, None]], path: str) -> None:
         for watcher in watched.pop(path, ()):
-            watcher.tell(path)
+            watcher.watch_fired(path)

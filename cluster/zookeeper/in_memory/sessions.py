@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from cluster.zookeeper.in_memory.stream import Home
+from cluster.zookeeper.in_memory.stream import LoopSupplier
 
 
 @dataclass(slots=True)
@@ -24,11 +24,11 @@ class Sessions:
     """A client whose connection stands is heard of all the time: it pings. A timer runs only for one that is silent.
 
     expire   called with a session whose time is over
-    home     where the servers live
+    get_loop     where the servers live
     """
 
-    def __init__(self, expire: Callable[[int], None], home: Home) -> None:
-        self.home = home
+    def __init__(self, expire: Callable[[int], None], get_loop: LoopSupplier) -> None:
+        self.get_loop = get_loop
         self._expire = expire
         self._sessions: dict[int, _Session] = {}
         self._last_id = 0
@@ -59,7 +59,7 @@ class Sessions:
         """Nothing is heard of it since then, by the loop's clock. Its time, where it runs already, runs on."""
         session = self._sessions.get(session_id)
         if session is not None and session.timer is None:
-            session.timer = self.home().call_at(since_s + session.timeout_s, self._fall_due, session_id)
+            session.timer = self.get_loop().call_at(since_s + session.timeout_s, self._time_out, session_id)
 
     def stop(self) -> None:
         """The servers are down: nobody counts."""
@@ -68,7 +68,7 @@ class Sessions:
 
     def start(self) -> None:
         """The servers are up again: each session's time begins anew."""
-        now_s = self.home().time()
+        now_s = self.get_loop().time()
         for session_id in self._sessions:
             self.silent(session_id, now_s)
 
@@ -79,11 +79,11 @@ class Sessions:
     def wake(self) -> None:
         """Ends all whose time is over meanwhile."""
         self._asleep = False
-        now_s = self.home().time()
+        now_s = self.get_loop().time()
         for session_id, session in list(self._sessions.items()):
             if session.timer is not None and session.timer.when() <= now_s:
                 self._expire(session_id)
 
-    def _fall_due(self, session_id: int) -> None:
+    def _time_out(self, session_id: int) -> None:
         if not self._asleep:
             self._expire(session_id)

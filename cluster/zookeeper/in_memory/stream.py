@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import TypeAlias
 
 #: Whose turn it is when something happens at one end of a connection; the same for both, or another.
-Home: TypeAlias = Callable[[], asyncio.AbstractEventLoop]
+LoopSupplier: TypeAlias = Callable[[], asyncio.AbstractEventLoop]
 
 #: Timers may be called as much too early.
 _RESOLUTION_S = 1e-6
@@ -20,10 +20,10 @@ class Stream:
     there   where it arrives
     """
 
-    def __init__(self, there: Home) -> None:
-        self._there = there
+    def __init__(self, receiver_loop: LoopSupplier) -> None:
+        self._receiver_loop = receiver_loop
         self._waiting: deque[tuple[float, Callable[[], object]]] = deque()
-        self._last_s = 0.0
+        self._last_due_s = 0.0
         self._handle: asyncio.Handle | None = None
         self._held = False
         self._closed = False
@@ -32,8 +32,8 @@ class Stream:
         """Calls `arrive` so much later, but not before what was sent before it."""
         if self._closed:
             return
-        self._last_s = max(self._last_s, self._there().time() + delay_s)
-        self._waiting.append((self._last_s, arrive))
+        self._last_due_s = max(self._last_due_s, self._receiver_loop().time() + delay_s)
+        self._waiting.append((self._last_due_s, arrive))
         self._schedule()
 
     def hold(self) -> None:
@@ -54,7 +54,7 @@ class Stream:
     def _schedule(self) -> None:
         if self._handle is not None or self._held or not self._waiting:
             return
-        loop = self._there()
+        loop = self._receiver_loop()
         due_s = self._waiting[0][0]
         late = due_s - _RESOLUTION_S <= loop.time()
         self._handle = loop.call_soon(self._arrive) if late else loop.call_at(due_s, self._arrive)
@@ -66,7 +66,7 @@ class Stream:
 
     def _arrive(self) -> None:
         self._handle = None
-        until_s = self._there().time() + _RESOLUTION_S
+        until_s = self._receiver_loop().time() + _RESOLUTION_S
         for _ in range(len(self._waiting)):
             if self._held or not self._waiting or self._waiting[0][0] > until_s:
                 break

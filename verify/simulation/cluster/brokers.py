@@ -116,8 +116,8 @@ class SimulatedBroker:
         self._timeline = network.timeline
         self._zookeeper = zookeeper
         self._there = there
-        self._way = zookeeper.way()
-        self._way_cut = self._way_slow = False
+        self._zookeeper_network = zookeeper.client_network()
+        self._zookeeper_cut = self._zookeeper_slow = False
         self._expired_session = 0
         self._store: MemoryStore | None = None
         self._keep = keep
@@ -125,7 +125,7 @@ class SimulatedBroker:
         self.lives = 0
         self.before_start: dict[object, Callable[[], object]] = {}
         self.on_write: Callable[[Set], object] = lambda write: None
-        self._way.on_write = lambda write: self.on_write(write)
+        self._zookeeper_network.on_write = lambda write: self.on_write(write)
         self._started = False
         # --- the environment of its process (`node.environment.BrokerEnvironment`)
         self.rng = rng
@@ -252,16 +252,16 @@ class SimulatedBroker:
             self._look()
 
     def cut_from_zookeeper(self, cut: bool) -> None:
-        self._way_cut = cut
+        self._zookeeper_cut = cut
         self._look()
 
     def slow_zookeeper(self, by_ms: float) -> None:
         """Delay the broker's requests to ZooKeeper and their answers by about `by_ms`; 0 ends the delay."""
-        self._way_slow = by_ms > 0
-        weather = self._zookeeper.weather
-        (least, most), (soonest, latest) = weather.request_ms, weather.answer_ms
+        self._zookeeper_slow = by_ms > 0
+        conditions = self._zookeeper.conditions
+        (least, most), (soonest, latest) = conditions.request_ms, conditions.answer_ms
         request_ms, answer_ms = (least + by_ms / 2, most + by_ms), (soonest + by_ms / 2, latest + by_ms)
-        self._way.weather = replace(weather, request_ms=request_ms, answer_ms=answer_ms)
+        self._zookeeper_network.conditions = replace(conditions, request_ms=request_ms, answer_ms=answer_ms)
 
     @property
     def may_lose_session(self) -> bool:
@@ -270,7 +270,7 @@ class SimulatedBroker:
         ZooKeeper never ends a session before its timeout; only a new connection that takes over the session can. A
         broker that does not learn of the end continues until its session would have timed out, and that is correct.
         """
-        hears = self.process is not None and not (self.process.held or self._way_cut or self._way_slow)
+        hears = self.process is not None and not (self.process.held or self._zookeeper_cut or self._zookeeper_slow)
         return hears and self._store is not None and bool(self._store.session_id)
 
     def expire_session(self) -> None:
@@ -286,13 +286,13 @@ class SimulatedBroker:
         return self._store is not None and 0 != self._store.session_id == self._expired_session
 
     def break_zookeeper_connection(self) -> None:
-        self._in_zookeeper(self._way.drop)
+        self._in_zookeeper(self._zookeeper_network.drop)
 
     def _look(self) -> None:
         """Update the connections. A held process sends no pings either."""
         self._network.changed()
         held = self.process is not None and self.process.held and self.process.alive
-        self._in_zookeeper(self._way.cut if held or self._way_cut else self._way.heal)
+        self._in_zookeeper(self._zookeeper_network.cut if held or self._zookeeper_cut else self._zookeeper_network.heal)
 
     def _in_zookeeper(self, call: Callable[[], object]) -> None:
         self._there.call_soon(call)
@@ -300,7 +300,7 @@ class SimulatedBroker:
     def _gone(self) -> None:
         self._running.kill()
         self.disk.unmount()
-        self._way.vanish()
+        self._zookeeper_network.kill()
         self._store = None
         self._network.hang_up(self.machine)
         self._look()
@@ -365,7 +365,7 @@ class SimulatedBroker:
 
     async def open_store(self, settings: BrokerSettings) -> Store:
         self._store = await self._zookeeper.open(
-            self._way,
+            self._zookeeper_network,
             session_timeout_ms=settings.zookeeper_session_timeout_ms,
             clock=self._clock,
             connect_timeout_ms=settings.zookeeper_connect_timeout_ms,

@@ -28,7 +28,7 @@ CLIENT_PORT, BROKER_PORT = 9600, 9601
 #: The conditions of ZooKeeper: the followers of the leading server lag behind it, and some requests break their
 #: connection.
 ZOOKEEPER_SERVERS = 3
-ZOOKEEPER_WEATHER = NetworkConditions(
+ZOOKEEPER_CONDITIONS = NetworkConditions(
     request_ms=(0.2, 3), answer_ms=(0.2, 3), watch_ms=(0.2, 20), reconnect_ms=(20, 500), lag_ms=(0.2, 30), breaks=0.003
 )
 
@@ -126,9 +126,9 @@ class Cluster:
             MachineClock(self.timeline, 0),
             SESSION_TIMEOUT_MS,
             servers=ZOOKEEPER_SERVERS,
-            weather=ZOOKEEPER_WEATHER,
-            dice=self._dice(),
-            home=lambda: self._there,
+            conditions=ZOOKEEPER_CONDITIONS,
+            rng=self._dice(),
+            get_loop=lambda: self._there,
         )
         self._fate = Process(self.timeline, "fate", self.dice, partial(trace.add, "failure", "fate"))
         self.clients: list[ClientProcess | None] = []
