@@ -65,32 +65,32 @@ class ZkClient(TopicZnodes):
     @property
     def zookeeper_offsets(self) -> ZooKeeperOffsets:
         """What groups have committed into ZooKeeper."""
-        return ZooKeeperOffsets(self._store, self._patient)
+        return ZooKeeperOffsets(self._store, self._retrying)
 
     # --- the cluster ---------------------------------------------------------------------------------
 
     async def ensure_paths(self) -> None:
         """Makes the persistent parents, as the first broker of a new cluster must."""
         for path in znodes.PERSISTENT_PATHS:
-            await self._patient.ensure(path)
-        await self._patient.ensure(znodes.CONTROLLER_EPOCH, znodes.encode_controller_epoch(0))
+            await self._retrying.ensure(path)
+        await self._retrying.ensure(znodes.CONTROLLER_EPOCH, znodes.encode_controller_epoch(0))
 
     async def cluster_id(self, rng: random.Random | None = None) -> str:
         """The cluster's id; the first caller ever invents it."""
         fresh = random_uuid(rng) if rng else random_uuid()
-        await self._patient.ensure(znodes.CLUSTER_ID, znodes.encode_cluster_id(fresh))
+        await self._retrying.ensure(znodes.CLUSTER_ID, znodes.encode_cluster_id(fresh))
         return znodes.decode_cluster_id(
-            (await self._patient.until_answered(lambda: self._store.get(znodes.CLUSTER_ID))).data
+            (await self._retrying.until_answered(lambda: self._store.get(znodes.CLUSTER_ID))).data
         )
 
     async def next_producer_id_block(self, broker_id: int) -> range:
         """A block of producer ids that nobody else ever gets. Ids may be skipped, never shared."""
-        async with self._patient.patience():
+        async with self._retrying.deadline():
             while True:
                 try:
-                    node = await self._patient.until_answered(lambda: self._store.get(znodes.PRODUCER_ID_BLOCK))
+                    node = await self._retrying.until_answered(lambda: self._store.get(znodes.PRODUCER_ID_BLOCK))
                 except NoNodeError:
-                    await self._patient.ensure(
+                    await self._retrying.ensure(
                         znodes.PRODUCER_ID_BLOCK, znodes.encode_producer_id_block(broker_id, range(0))
                     )
                     continue
@@ -100,7 +100,9 @@ class ZkClient(TopicZnodes):
                 try:
                     await self._store.set(znodes.PRODUCER_ID_BLOCK, data, node.stat.version)
                 except (BadVersionError, OutcomeUnknownError):
-                    await self._patient.pause()  # after an unknown outcome a fresh block is taken: skipping is harmless
+                    await (
+                        self._retrying.pause()
+                    )  # after an unknown outcome a fresh block is taken: skipping is harmless
                 else:
                     return block
 
@@ -124,8 +126,8 @@ class ZkClient(TopicZnodes):
                 if not isinstance(error.cause, NodeExistsError):
                     raise error.cause from error
             except OutcomeUnknownError:
-                await self._patient.pause()
-            node = await self._patient.get_or_none(path)
+                await self._retrying.pause()
+            node = await self._retrying.get_or_none(path)
             if node is None:
                 continue
             if node.stat.owner == self._store.session_id and node.data == data:
@@ -138,7 +140,7 @@ class ZkClient(TopicZnodes):
                     f"broker id {registration.broker_id} is registered by another live process; "
                     "give this broker another id, or stop that one"
                 )
-            await self._patient.pause()
+            await self._retrying.pause()
 
     async def unregister_broker(self, broker_id: int, broker_epoch: int) -> None:
         """Removes the own registration, so that the others need not find out."""
@@ -149,14 +151,14 @@ class ZkClient(TopicZnodes):
 
     async def is_registered(self, broker_id: int, broker_epoch: int, *, watch: bool = False) -> bool:
         """Whether the registration with this epoch stands. A watch fires when that may have changed."""
-        stat = await self._patient.until_answered(
+        stat = await self._retrying.until_answered(
             lambda: self._store.exists(znodes.broker_path(broker_id), watch=watch)
         )
         return stat is not None and stat.czxid == broker_epoch
 
     async def read_broker(self, broker_id: int) -> BrokerRegistration | None:
         """One registration, None where there is none."""
-        node = await self._patient.get_or_none(znodes.broker_path(broker_id))
+        node = await self._retrying.get_or_none(znodes.broker_path(broker_id))
         try:
             return None if node is None else znodes.decode_broker(broker_id, node.data, node.stat.czxid)
         except znodes.MalformedZnodeError as error:
@@ -165,7 +167,7 @@ class ZkClient(TopicZnodes):
 
     async def read_brokers(self, *, watch: bool = False) -> dict[int, BrokerRegistration]:
         """All live brokers. The watch fires when one comes or goes."""
-        names = await self._patient.until_answered(lambda: self._store.children(znodes.BROKER_IDS, watch=watch))
+        names = await self._retrying.until_answered(lambda: self._store.children(znodes.BROKER_IDS, watch=watch))
         found = await asyncio.gather(*(self.read_broker(int(name)) for name in names if name.isdigit()))
         return {broker.broker_id: broker for broker in found if broker is not None}
 
@@ -213,10 +215,10 @@ class ZkClient(TopicZnodes):
         the registrations of all brokers.
         """
         path, tried = znodes.broker_path(broker_id), False
-        async with self._patient.patience():
+        async with self._retrying.deadline():
             while True:
-                registrations = await self._patient.until_answered(lambda: self._store.get(znodes.BROKER_IDS))
-                node = await self._patient.get_or_none(path)
+                registrations = await self._retrying.until_answered(lambda: self._store.get(znodes.BROKER_IDS))
+                node = await self._retrying.get_or_none(path)
                 if node is None or node.stat.czxid != broker_epoch:
                     return tried
                 if (operation := change(node)) is None:
@@ -224,10 +226,10 @@ class ZkClient(TopicZnodes):
                 try:
                     await commit([Check(znodes.BROKER_IDS, registrations.stat.version), operation])
                 except TransactionFailedError:
-                    await self._patient.pause()
+                    await self._retrying.pause()
                 except OutcomeUnknownError:
                     tried = True
-                    await self._patient.pause()
+                    await self._retrying.pause()
                 else:
                     return True
 
@@ -235,11 +237,11 @@ class ZkClient(TopicZnodes):
 
     async def read_controller(self, *, watch: bool = False) -> ControllerLease:
         """Who is the controller. The fence is read first, and so never newer than the answer."""
-        fence = await self._patient.until_answered(lambda: self._store.get(znodes.CONTROLLER_EPOCH))
+        fence = await self._retrying.until_answered(lambda: self._store.get(znodes.CONTROLLER_EPOCH))
         # The watch stands on `exists`, because a watch of `get` is not armed while the seat is vacant.
         if watch:
-            await self._patient.until_answered(lambda: self._store.exists(znodes.CONTROLLER, watch=True))
-        node = await self._patient.get_or_none(znodes.CONTROLLER)
+            await self._retrying.until_answered(lambda: self._store.exists(znodes.CONTROLLER, watch=True))
+        node = await self._retrying.get_or_none(znodes.CONTROLLER)
         epoch = znodes.decode_controller_epoch(fence.data)
         if node is None:
             return ControllerLease(NO_LEADER, epoch, fence.stat.version)
@@ -265,7 +267,7 @@ class ZkClient(TopicZnodes):
         except TransactionFailedError:
             return None
         except OutcomeUnknownError:
-            return await self._seat_if_taken(broker_id, epoch, lease.epoch_version + 1)
+            return await self._lease_if_elected(broker_id, epoch, lease.epoch_version + 1)
         return ControllerLease(broker_id, epoch, lease.epoch_version + 1, self._store.session_id)
 
     async def resign_controller(self, lease: ControllerLease) -> None:
@@ -275,9 +277,9 @@ class ZkClient(TopicZnodes):
         except (TransactionFailedError, ControllerFenced):
             return
 
-    async def _seat_if_taken(self, broker_id: int, epoch: int, epoch_version: int) -> ControllerLease | None:
-        fence = await self._patient.until_answered(lambda: self._store.get(znodes.CONTROLLER_EPOCH))
-        node = await self._patient.get_or_none(znodes.CONTROLLER)
+    async def _lease_if_elected(self, broker_id: int, epoch: int, epoch_version: int) -> ControllerLease | None:
+        fence = await self._retrying.until_answered(lambda: self._store.get(znodes.CONTROLLER_EPOCH))
+        node = await self._retrying.get_or_none(znodes.CONTROLLER)
         mine = (
             node is not None
             and node.stat.owner == self._store.session_id
@@ -290,7 +292,7 @@ class ZkClient(TopicZnodes):
 
     async def read_state(self, tp: TopicPartition) -> VersionedState | None:
         """A partition's state, None where there is none. MalformedZnodeError."""
-        node = await self._patient.get_or_none(znodes.state_path(tp))
+        node = await self._retrying.get_or_none(znodes.state_path(tp))
         if node is None:
             return None
         return VersionedState(znodes.decode_state(node.data), node.stat.version, node.stat.mzxid)
@@ -372,8 +374,8 @@ class ZkClient(TopicZnodes):
             if not (parent_exists or no_parents):
                 raise
             if no_parents:  # a topic whose assignment somebody else wrote
-                await self._patient.ensure(znodes.partitions_path(tp.topic))
-                await self._patient.ensure(znodes.partition_path(tp))
+                await self._retrying.ensure(znodes.partitions_path(tp.topic))
+                await self._retrying.ensure(znodes.partition_path(tp))
             await self._fenced(epoch_version, [create])
 
     async def _compare_and_set(
@@ -386,7 +388,7 @@ class ZkClient(TopicZnodes):
         again: bool = True,
     ) -> int:
         data = znodes.encode_state(new)
-        async with self._patient.patience():
+        async with self._retrying.deadline():
             while True:
                 unknown: OutcomeUnknownError | None = None
                 try:
@@ -395,7 +397,7 @@ class ZkClient(TopicZnodes):
                     pass
                 except OutcomeUnknownError as error:
                     unknown = error
-                    await self._patient.pause()
+                    await self._retrying.pause()
                 actual = await self.read_state(tp)
                 found = NO_VERSION if actual is None else actual.partition_epoch
                 # The encoded states are compared, because `==` ignores `eligible`.
@@ -439,11 +441,11 @@ class ZkClient(TopicZnodes):
                 continue
 
     async def _notify(self, path: str, data: bytes) -> None:
-        await self._patient.until_answered(lambda: self._store.create(path, data, sequence=True))
+        await self._retrying.until_answered(lambda: self._store.create(path, data, sequence=True))
 
     async def _notifications(self, parent: str, decode: Callable[[bytes], T], *, watch: bool) -> dict[str, T | None]:
         found: dict[str, T | None] = {}
-        for path, data in (await self._patient.children(parent, watch=watch)).items():
+        for path, data in (await self._retrying.children(parent, watch=watch)).items():
             try:
                 found[path] = decode(data)
             except znodes.MalformedZnodeError:

@@ -54,12 +54,12 @@ from tidelog.errors import ConfigError
 
 log = logging.getLogger(__name__)
 
-_CLOSE_PATIENCE_S = 3.0
+_CLOSE_TIMEOUT_S = 3.0
 #: For the answer to a handshake; twice as long after each one that did not come. A server that is starting forgets who
 #: asked it, and kazoo would wait for a whole session timeout.
-_HANDSHAKE_PATIENCE_S = 0.5
+_HANDSHAKE_TIMEOUT_S = 0.5
 #: Who starts a cluster starts ZooKeeper and brokers together: only a longer wait is worth a line.
-_SILENT_PATIENCE_S = 1.0
+_WARN_AFTER_S = 1.0
 
 _ERRORS: dict[type[BaseException], type[StoreError]] = {
     kazoo_errors.NoNodeError: NoNodeError,
@@ -71,7 +71,7 @@ _ERRORS: dict[type[BaseException], type[StoreError]] = {
 }
 
 #: What a multi says of the operations before and after the one that failed.
-_BYSTANDERS = (kazoo_errors.RolledBackError, kazoo_errors.RuntimeInconsistency)
+_ROLLED_BACK = (kazoo_errors.RolledBackError, kazoo_errors.RuntimeInconsistency)
 
 
 #: What kazoo takes from `selectors`, with poll(2): epoll takes a file descriptor for each wait.
@@ -110,7 +110,7 @@ class ZooKeeperStore:
             handler=PollingHandler(),
         )
         self._client.add_listener(self._from_kazoo_state)
-        self._attend_to_handshakes()
+        self._time_handshakes()
 
     @classmethod
     async def open(
@@ -141,7 +141,7 @@ class ZooKeeperStore:
         arrived = asyncio.Event()
         unsubscribe = self.subscribe(lambda event: arrived.set())
         self._client.start_async()
-        saying_so = self._loop.call_later(_SILENT_PATIENCE_S, log.warning, "waiting for ZooKeeper at %s", self._hosts)
+        warning = self._loop.call_later(_WARN_AFTER_S, log.warning, "waiting for ZooKeeper at %s", self._hosts)
         try:
             async with asyncio.timeout(timeout_ms / 1000):
                 await arrived.wait()
@@ -150,7 +150,7 @@ class ZooKeeperStore:
                 f"no ZooKeeper answers at {self._hosts} (tried for {timeout_ms} ms); start it, or name another"
             ) from None
         finally:
-            saying_so.cancel()
+            warning.cancel()
             unsubscribe()
 
     async def _make_chroot(self) -> None:
@@ -235,7 +235,7 @@ class ZooKeeperStore:
                     transaction.delete(path, version)
         answers = await self._request(transaction.commit_async, by_leader=True)
         for index, answer in enumerate(answers):
-            if isinstance(answer, Exception) and not isinstance(answer, _BYSTANDERS):
+            if isinstance(answer, Exception) and not isinstance(answer, _ROLLED_BACK):
                 raise TransactionFailedError(index, _translate(answer, operations[index].path))
         if any(isinstance(answer, Exception) for answer in answers):
             raise TransactionFailedError(0, StoreError("rolled back without a reason"))
@@ -259,7 +259,7 @@ class ZooKeeperStore:
 
         threading.Thread(target=stop, name="zookeeper-close", daemon=True).start()
         try:
-            async with asyncio.timeout(_CLOSE_PATIENCE_S):
+            async with asyncio.timeout(_CLOSE_TIMEOUT_S):
                 await done.wait()
         except TimeoutError:
             return
@@ -334,27 +334,27 @@ class ZooKeeperStore:
         for listener in list(self._listeners):
             listener(event)
 
-    def _attend_to_handshakes(self) -> None:
+    def _time_handshakes(self) -> None:
         """kazoo waits long for their answers, and keeps the granted timeout to itself."""
         connection = self._client._connection
         invoke, no_answer = connection._invoke, self._client.handler.timeout_exception
-        patience_s = _HANDSHAKE_PATIENCE_S
+        timeout_s = _HANDSHAKE_TIMEOUT_S
 
-        def attended(timeout: float, request: Any, xid: int | None = None) -> Any:
-            nonlocal patience_s
+        def invoke_within_timeout(timeout: float, request: Any, xid: int | None = None) -> Any:
+            nonlocal timeout_s
             if not isinstance(request, Connect):
                 return invoke(timeout, request, xid)
             try:
-                answer = invoke(min(timeout, patience_s), request, xid)
+                answer = invoke(min(timeout, timeout_s), request, xid)
             except no_answer:
-                patience_s *= 2
+                timeout_s *= 2
                 raise
-            patience_s = _HANDSHAKE_PATIENCE_S
+            timeout_s = _HANDSHAKE_TIMEOUT_S
             if answer[0].time_out > 0:
                 self._granted_timeout_ms = int(answer[0].time_out)
             return answer
 
-        connection._invoke = attended
+        connection._invoke = invoke_within_timeout
 
 
 def _stat(stat: Any) -> NodeStat:

@@ -24,7 +24,7 @@ class RetryingStore:
 
     async def until_answered(self, request: Callable[[], Awaitable[T]]) -> T:
         """Repeats a request while its outcome is unknown. It must do no harm when it happens twice."""
-        async with self.patience():
+        async with self.deadline():
             while True:
                 try:
                     return await request()
@@ -57,7 +57,7 @@ class RetryingStore:
         await asyncio.sleep(_RETRY_MS / 1000)
 
     @asynccontextmanager
-    async def patience(self) -> AsyncIterator[None]:
+    async def deadline(self) -> AsyncIterator[None]:
         """Bounds what is done inside, whatever it waits for."""
         try:
             async with asyncio.timeout(self._patience_ms / 1000):

@@ -37,9 +37,9 @@ Change = Callable[[Mapping[str, str]], Mapping[str, str]]
 class TopicConfigs:
     """One session's view of `/config/topics`. OutcomeUnknownError where ZooKeeper does not answer in time."""
 
-    def __init__(self, store: Store, patient: RetryingStore) -> None:
+    def __init__(self, store: Store, retrying: RetryingStore) -> None:
         self._store = store
-        self._patient = patient
+        self._retrying = retrying
 
     async def read(self, topic: str) -> Mapping[str, str] | None:
         """The topic's own settings; None where there is no such topic. MalformedZnodeError."""
@@ -49,7 +49,7 @@ class TopicConfigs:
     async def read_all(self, topics: Iterable[str]) -> dict[str, Mapping[str, str]]:
         """The settings of those topics; what cannot be read is left out."""
         named = sorted(set(topics))
-        nodes = await asyncio.gather(*(self._patient.get_or_none(znodes.topic_config_path(topic)) for topic in named))
+        nodes = await asyncio.gather(*(self._retrying.get_or_none(znodes.topic_config_path(topic)) for topic in named))
         found: dict[str, Mapping[str, str]] = {}
         for topic, node in zip(named, nodes, strict=True):
             try:
@@ -66,9 +66,9 @@ class TopicConfigs:
         clients have written since, because a second write could undo their changes.
         """
         unanswered: _UnansweredWrite | None = None
-        async with self._patient.patience():
+        async with self._retrying.deadline():
             while True:
-                removals = await self._patient.until_answered(lambda: self._store.get(znodes.CONFIG_TOPICS))
+                removals = await self._retrying.until_answered(lambda: self._store.get(znodes.CONFIG_TOPICS))
                 node, exists = await self._look_up(topic)
                 if not exists:
                     return None
@@ -84,17 +84,17 @@ class TopicConfigs:
                 try:
                     await self._write(topic, after, node, removals)
                 except TransactionFailedError:
-                    await self._patient.pause()  # another client has written or removed the node: read it again
+                    await self._retrying.pause()  # another client has written or removed the node: read it again
                 except OutcomeUnknownError:
                     unanswered = _UnansweredWrite(node)
-                    await self._patient.pause()
+                    await self._retrying.pause()
                 else:
                     return after
 
     async def _look_up(self, topic: str) -> tuple[Node | None, bool]:
         node, stat = await asyncio.gather(
-            self._patient.get_or_none(znodes.topic_config_path(topic)),
-            self._patient.until_answered(lambda: self._store.exists(znodes.topic_path(topic))),
+            self._retrying.get_or_none(znodes.topic_config_path(topic)),
+            self._retrying.until_answered(lambda: self._store.exists(znodes.topic_path(topic))),
         )
         return node, stat is not None
 

@@ -44,22 +44,22 @@ class TopicZnodes:
 
     def __init__(self, store: Store, patience_ms: int) -> None:
         self._store = store
-        self._patient = RetryingStore(store, patience_ms)
+        self._retrying = RetryingStore(store, patience_ms)
 
     async def topic_names(self, *, watch: bool = False) -> list[str]:
         """All topics. The watch fires when one comes or goes."""
-        return await self._patient.until_answered(lambda: self._store.children(znodes.BROKER_TOPICS, watch=watch))
+        return await self._retrying.until_answered(lambda: self._store.children(znodes.BROKER_TOPICS, watch=watch))
 
     @property
     def topic_configs(self) -> TopicConfigs:
         """The topics' settings, which anybody may change."""
-        return TopicConfigs(self._store, self._patient)
+        return TopicConfigs(self._store, self._retrying)
 
     async def read_topic(self, topic: str) -> TopicAssignment | None:
         """A topic's assignment and settings, None where there is none."""
         node, config = await asyncio.gather(
-            self._patient.get_or_none(znodes.topic_path(topic)),
-            self._patient.get_or_none(znodes.topic_config_path(topic)),
+            self._retrying.get_or_none(znodes.topic_path(topic)),
+            self._retrying.get_or_none(znodes.topic_config_path(topic)),
         )
         if node is None:
             return None
@@ -82,9 +82,9 @@ class TopicZnodes:
         """
         topic = assignment.topic
         path, config = znodes.topic_config_path(topic), znodes.encode_topic_config(assignment.configs)
-        async with self._patient.patience():
+        async with self._retrying.deadline():
             while True:
-                stale_config = await self._patient.get_or_none(path)
+                stale_config = await self._retrying.get_or_none(path)
                 operations: list[Operation] = [
                     Set(path, config) if stale_config is not None else Create(path, config),
                     Create(znodes.topic_path(topic), znodes.encode_topic(assignment)),
@@ -95,7 +95,7 @@ class TopicZnodes:
                 except TransactionFailedError as error:
                     if error.index != _CONFIG_OPERATION:
                         return False
-                    await self._patient.pause()
+                    await self._retrying.pause()
                 except OutcomeUnknownError:
                     there = await self.read_topic(topic)
                     if there is None or there.topic_id != assignment.topic_id:
@@ -110,7 +110,7 @@ class TopicZnodes:
         AssignmentConflict tells what stands there instead. ControllerFenced, OutcomeUnknownError.
         """
         path, data, expected = znodes.topic_path(assignment.topic), znodes.encode_topic(assignment), assignment.version
-        async with self._patient.patience():
+        async with self._retrying.deadline():
             while True:
                 unknown = False
                 try:
@@ -120,7 +120,7 @@ class TopicZnodes:
                     pass
                 except OutcomeUnknownError:
                     unknown = True
-                    await self._patient.pause()
+                    await self._retrying.pause()
                 actual = await self.read_topic(assignment.topic)
                 if actual is not None and (actual.version, znodes.encode_topic(actual)) == (expected + 1, data):
                     return actual
@@ -129,25 +129,25 @@ class TopicZnodes:
 
     async def topics_to_delete(self, *, watch: bool = False) -> list[str]:
         """The topics somebody wants deleted."""
-        return await self._patient.until_answered(lambda: self._store.children(znodes.DELETE_TOPICS, watch=watch))
+        return await self._retrying.until_answered(lambda: self._store.children(znodes.DELETE_TOPICS, watch=watch))
 
-    async def standing_topics(self) -> set[str]:
+    async def existing_topics(self) -> set[str]:
         """The topics that were there when this was asked, whoever had made them, but for those on their way out.
 
         The wishes are read first: what is gone by the second look, and there again, is another topic of the name.
         """
-        await self._patient.until_answered(lambda: self._store.sync(znodes.BROKER_TOPICS))
+        await self._retrying.until_answered(lambda: self._store.sync(znodes.BROKER_TOPICS))
         going = await self.topics_to_delete()
         return set(await self.topic_names()).difference(going)
 
     async def request_deletion(self, topic: str, epoch_version: int) -> None:
-        """The controller writes the wish down, so that the next one knows it too.
+        """The controller writes the request down, so that the next one knows it too.
 
-        It stands on the fence like all else: a wish that comes late would be one for the next topic of the name.
+        It stands on the fence like all else: a request that comes late would be one for the next topic of the name.
         """
-        wish = Create(znodes.delete_topic_path(topic))
+        request = Create(znodes.delete_topic_path(topic))
         try:
-            await self._patient.until_answered(lambda: self._fenced(epoch_version, [wish]))
+            await self._retrying.until_answered(lambda: self._fenced(epoch_version, [request]))
         except TransactionFailedError as error:
             if not isinstance(error.cause, NodeExistsError):
                 raise
@@ -155,9 +155,9 @@ class TopicZnodes:
     async def remove_some(self, topic: str, epoch_version: int) -> bool:
         """Removes of a topic as much as one multi takes. False: nothing of it is left.
 
-        The wish itself goes last: whoever comes after an early end finds the rest.
+        The request itself goes last: whoever comes after an early end finds the rest.
         """
-        async with self._patient.patience():
+        async with self._retrying.deadline():
             while True:
                 operations, more = await self._removal(topic)
                 if not operations:
@@ -166,13 +166,13 @@ class TopicZnodes:
                     await self._fenced(epoch_version, operations)
                     return more
                 except (TransactionFailedError, OutcomeUnknownError):
-                    await self._patient.pause()
+                    await self._retrying.pause()
 
     async def _removal(self, topic: str) -> tuple[list[Operation], bool]:
         """Of so many partitions as one multi takes, and with the last of them of all else; whether more are left."""
         parent = znodes.partitions_path(topic)
         try:
-            numbers = await self._patient.until_answered(lambda: self._store.children(parent))
+            numbers = await self._retrying.until_answered(lambda: self._store.children(parent))
         except NoNodeError:
             numbers = []
         tps = [TopicPartition(topic, int(number)) for number in numbers[:_REMOVAL_BATCH]]
@@ -181,7 +181,7 @@ class TopicZnodes:
         if not more:
             paths += parent, znodes.topic_path(topic), znodes.topic_config_path(topic), znodes.delete_topic_path(topic)
         found = await asyncio.gather(
-            *(self._patient.until_answered(partial(self._store.exists, path)) for path in paths)
+            *(self._retrying.until_answered(partial(self._store.exists, path)) for path in paths)
         )
         removal: list[Operation] = [Delete(path) for path, stat in zip(paths, found, strict=True) if stat is not None]
         if removal and not more:

@@ -85,7 +85,7 @@ def topic_config_path(topic: str) -> str:
 
 
 def delete_topic_path(topic: str) -> str:
-    """The wish that a topic be deleted."""
+    """The request that a topic be deleted."""
     return f"{DELETE_TOPICS}/{topic}"
 
 

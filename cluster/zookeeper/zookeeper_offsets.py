@@ -24,10 +24,10 @@ class ZooKeeperOffsets:
     Group ids must be such as `tidelog.groups.zookeeper_names` lets through, topics as `validate_topic` does.
     """
 
-    def __init__(self, store: Store, patient: RetryingStore) -> None:
+    def __init__(self, store: Store, retrying: RetryingStore) -> None:
         self._store = store
-        self._patient = patient
-        self._turns = asyncio.Semaphore(_AT_ONCE)
+        self._retrying = retrying
+        self._slots = asyncio.Semaphore(_AT_ONCE)
 
     async def commit(self, group_id: str, tp: TopicPartition, offset: int) -> None:
         """Returns when it is written.
@@ -36,8 +36,8 @@ class ZooKeeperOffsets:
         later one. OutcomeUnknownError then, too.
         """
         path, data = znodes.consumer_offset_path(group_id, tp), znodes.encode_consumer_offset(offset)
-        async with self._turns, self._patient.patience():
-            known = await self._patient.get_or_none(path)
+        async with self._slots, self._retrying.deadline():
+            known = await self._retrying.get_or_none(path)
             while True:
                 try:
                     if known is not None:
@@ -46,10 +46,10 @@ class ZooKeeperOffsets:
                         await self._create(path, data)
                     return
                 except (BadVersionError, NoNodeError, NodeExistsError):
-                    raise _overtaken() from None
+                    raise _other_commit() from None
                 except OutcomeUnknownError:
-                    await self._patient.pause()
-                    found = await self._patient.get_or_none(path)
+                    await self._retrying.pause()
+                    found = await self._retrying.get_or_none(path)
                     if _is_written(known, found, data):
                         return
 
@@ -59,15 +59,15 @@ class ZooKeeperOffsets:
         except NoNodeError:
             *parents, _ = path.split("/")[1:]
             for depth in range(1, len(parents) + 1):
-                await self._patient.ensure("/" + "/".join(parents[:depth]))
+                await self._retrying.ensure("/" + "/".join(parents[:depth]))
             await self._store.create(path, data)
 
     async def read(self, group_id: str, tp: TopicPartition) -> int | None:
         """The committed offset; None where there is none. MalformedZnodeError."""
         path = znodes.consumer_offset_path(group_id, tp)
-        async with self._turns:
+        async with self._slots:
             await self._up_to_date(path)
-            node = await self._patient.get_or_none(path)
+            node = await self._retrying.get_or_none(path)
         return None if node is None else znodes.decode_consumer_offset(path, node.data)
 
     async def partitions(self, group_id: str) -> list[TopicPartition]:
@@ -91,15 +91,15 @@ class ZooKeeperOffsets:
         return [name for name, found in zip(names, topics, strict=True) if found]
 
     async def _children(self, path: str) -> Sequence[str]:
-        async with self._turns:
+        async with self._slots:
             try:
-                return await self._patient.until_answered(lambda: self._store.children(path))
+                return await self._retrying.until_answered(lambda: self._store.children(path))
             except NoNodeError:
                 return ()
 
     async def _up_to_date(self, path: str) -> None:
         """Another broker may have written through another server of the ensemble, which is ahead of ours."""
-        await self._patient.until_answered(lambda: self._store.sync(path))
+        await self._retrying.until_answered(lambda: self._store.sync(path))
 
 
 def _is_written(known: Node | None, found: Node | None, data: bytes) -> bool:
@@ -108,8 +108,8 @@ def _is_written(known: Node | None, found: Node | None, data: bytes) -> bool:
         return False
     if found is not None and found.data == data:
         return True
-    raise _overtaken()
+    raise _other_commit()
 
 
-def _overtaken() -> OutcomeUnknownError:
+def _other_commit() -> OutcomeUnknownError:
     return OutcomeUnknownError("somebody else has committed meanwhile")

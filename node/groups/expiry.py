@@ -98,7 +98,7 @@ class Expiry:
                 await asyncio.sleep(0)
         if unknown:
             try:
-                gone = unknown - await self._assignments.standing_topics()
+                gone = unknown - await self._assignments.existing_topics()
             except StoreError as error:
                 log.info("%s: which topics are gone is asked again later: %s", shard.topic_partition, error)
             else:

@@ -241,13 +241,13 @@ async def test_a_topic_is_created_once_and_removed_whole(server: Server) -> None
     assert await zk_client.read_topics(["t", "never"]) == {"t": TOPIC}
     for tp in TOPIC.topic_partitions():
         await zk_client.write_state(tp, STATE, -1, lease.epoch_version)
-    assert await zk_client.standing_topics() == {"t"}
+    assert await zk_client.existing_topics() == {"t"}
     _, states = await zk_client.read_topics_with_states(["t", "never"])
     assert list(states) == TOPIC.topic_partitions()
     await zk_client.request_deletion("t", lease.epoch_version)
     await zk_client.request_deletion("t", lease.epoch_version)
     assert await zk_client.topics_to_delete() == ["t"]
-    assert (await zk_client.topic_names(), await zk_client.standing_topics()) == (["t"], set())
+    assert (await zk_client.topic_names(), await zk_client.existing_topics()) == (["t"], set())
     await zk_client.remove_some("t", lease.epoch_version)
     await zk_client.remove_some("t", lease.epoch_version)
     assert await zk_client.topic_names() == []

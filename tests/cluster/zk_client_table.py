@@ -1117,8 +1117,8 @@ READS = [
         rivals={"changed": (deletion_wanted, ["t"]), "vanished": (Stage.remove_topic, [])},
     ),
     ReadRow(
-        operation="TopicZnodes.standing_topics",
-        call=lambda stage: stage.tested.standing_topics(),
+        operation="TopicZnodes.existing_topics",
+        call=lambda stage: stage.tested.existing_topics(),
         before={"t"},
         rivals={"changed": (deletion_wanted, set()), "vanished": (Stage.remove_topic, set())},
     ),

@@ -19,7 +19,7 @@ class MemoryOffsetsTopic:
     async def read_topic(self, topic: str) -> TopicAssignment | None:
         return TopicAssignment(topic, "topic-id-1", {0: (1, 2, 3)})
 
-    async def standing_topics(self) -> set[str]:
+    async def existing_topics(self) -> set[str]:
         return {"t", OFFSETS_TOPIC}
 
     async def create(self, request: CreateTopicsRequest) -> CreateTopicsResponse:

@@ -545,10 +545,10 @@ async def test_what_was_committed_of_a_topic_that_was_deleted_while_nobody_coord
 ) -> None:
     standing = {"t"}
 
-    async def standing_topics(_: MemoryOffsetsTopic) -> set[str]:
+    async def existing_topics(_: MemoryOffsetsTopic) -> set[str]:
         return set(standing)
 
-    monkeypatch.setattr(MemoryOffsetsTopic, "standing_topics", standing_topics)
+    monkeypatch.setattr(MemoryOffsetsTopic, "existing_topics", existing_topics)
     async with GroupCluster() as cluster:
         await cluster.coordinate(1)
         assert await cluster.commit(5) == 0
@@ -567,12 +567,12 @@ async def test_what_was_committed_of_a_topic_that_the_next_coordinator_has_not_h
 ) -> None:
     standing, silent = {"t"}, True
 
-    async def standing_topics(_: MemoryOffsetsTopic) -> set[str]:
+    async def existing_topics(_: MemoryOffsetsTopic) -> set[str]:
         if silent:
             raise OutcomeUnknownError("ZooKeeper is silent")
         return set(standing)
 
-    monkeypatch.setattr(MemoryOffsetsTopic, "standing_topics", standing_topics)
+    monkeypatch.setattr(MemoryOffsetsTopic, "existing_topics", existing_topics)
     async with GroupCluster(offsets_retention_check_interval_ms=10_000) as cluster:
         await cluster.coordinate(1)
         assert await cluster.commit(5) == 0
@@ -595,12 +595,12 @@ async def test_what_is_committed_of_a_topic_that_is_made_while_it_is_asked_which
 ) -> None:
     asked, answer = asyncio.Event(), asyncio.Event()
 
-    async def standing_topics(_: MemoryOffsetsTopic) -> set[str]:
+    async def existing_topics(_: MemoryOffsetsTopic) -> set[str]:
         asked.set()
         await answer.wait()
         return set()
 
-    monkeypatch.setattr(MemoryOffsetsTopic, "standing_topics", standing_topics)
+    monkeypatch.setattr(MemoryOffsetsTopic, "existing_topics", existing_topics)
     async with GroupCluster() as cluster:
         await cluster.coordinate(1)
         assert await cluster.commit(5) == 0

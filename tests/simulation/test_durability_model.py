@@ -52,8 +52,8 @@ class World:
         self.do(Create(znodes.state_path(TP), self.state(1, 2, 3)))
 
     def do(self, operation: Operation) -> None:
-        member = self.zookeeper.member(0)
-        self.zookeeper.propose([operation], 0, member, lambda outcome: None)
+        server = self.zookeeper.choose_server(0)
+        self.zookeeper.propose([operation], 0, server, lambda outcome: None)
 
     def state(self, *isr: int) -> bytes:
         return znodes.encode_state(PartitionState(1, 0, isr, 1))

@@ -1,10 +1,11 @@
-"""ZooKeeper's twin in memory: an ensemble, its sessions and its clients, without a socket or a thread.
+"""An in-memory ZooKeeper: an ensemble, its sessions and its clients, without sockets or threads.
 
-    zookeeper = MemoryZooKeeper(clock, session_timeout_ms=6000, conditions=NetworkConditions(request_ms=(0, 5)), rng=Random(7))
-    store = zookeeper.connect()         # a Store, like one of `cluster.zookeeper.kazoo_store`
+    conditions = NetworkConditions(request_ms=(0, 5))
+    zookeeper = MemoryZooKeeper(clock, session_timeout_ms=6000, conditions=conditions, rng=Random(7))
+    store = zookeeper.connect()         # a Store, like that of `cluster.zookeeper.kazoo_store`
 
-Everything runs on the loop that calls it, virtual time included. What goes wrong is commanded (`drop`, `cut`, `expire`,
-`stop`, …) or drawn from the rng as the `NetworkConditions` says.
+Everything runs on the caller's event loop, virtual time included. Faults are commanded (`drop`, `cut`, `expire`,
+`stop`, …) or drawn from `rng` according to the `NetworkConditions`.
 """
 
 from cluster.zookeeper.in_memory.client import MemoryStore as MemoryStore

@@ -1,4 +1,4 @@
-"""One client of ZooKeeper's twin."""
+"""One client of the in-memory ZooKeeper."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from tidelog.clock import Clock
 if TYPE_CHECKING:
     from cluster.zookeeper.in_memory.ensemble import MemoryZooKeeper
 
-#: How long a client that leaves waits to be told that its session has ended.
+#: How long a closing client waits for the answer that its session has ended.
 _CLOSE_TIMEOUT_S = 3.0
 
 T = TypeVar("T")
@@ -45,10 +45,10 @@ T = TypeVar("T")
 class MemoryStore:
     """A `Store`; made by `MemoryZooKeeper.connect` or `open`.
 
-    network             its network, where faults are commanded
-    get_loop            its loop
-    lose_requests   so many of the next writes fail without having happened
-    lose_answers    so many of the next writes happen without an answer
+    network         the client's network, where faults are commanded
+    get_loop        returns the client's event loop
+    lose_requests   this many of the next writes fail without being made
+    lose_answers    this many of the next writes are made, but fail because the answer is lost
     """
 
     def __init__(
@@ -96,13 +96,13 @@ class MemoryStore:
         return unsubscribe
 
     def begin(self) -> None:
-        """Connected with a session of its own, before anything else happens."""
+        """Connect and open a session at once, without any delay."""
         self._link = Link(self.network, self._zookeeper.choose_server(0), self)
         self._zookeeper.open_session(0, self.session_timeout_ms, self._link, partial(setattr, self, "session_id"))
         self._connected.set()
 
     async def close(self) -> None:
-        """Where ZooKeeper cannot be reached the session ends by itself."""
+        """End the session. If ZooKeeper cannot be reached, the session ends by its timeout."""
         if self._closed:
             return
         self._closed = True
@@ -114,7 +114,7 @@ class MemoryStore:
         self.kill()
 
     def kill(self) -> None:
-        """The client's process is killed: it notices nothing any more, and its session ends by itself."""
+        """Kill the client's process: it notices nothing any more, and its session ends by its timeout."""
         self._closed = True
         self.network.detach(self)
         if self._connecting is not None:
@@ -208,8 +208,9 @@ class MemoryStore:
         return found
 
     async def _ask(self, work: Work, *, by_leader: bool = False) -> Any:
-        """What is answered within a session timeout; raised where it is an error. What is answered `by_leader`
-        confirms the session.
+        """Send a request and return its answer, or raise it if it is an error. Wait at most one session timeout.
+
+        An answer that comes through the leader (`by_leader`) confirms the session.
         """
         if self._closed:
             raise SessionExpiredError("the session is closed")
@@ -235,19 +236,19 @@ class MemoryStore:
     # --- for the connection and its network ------------------------------------------------------------------
 
     def deliver(self, event: StoreEvent) -> None:
-        """To all who have subscribed."""
+        """Pass an event to all listeners."""
         for listener in list(self._listeners):
             listener(event)
 
     def try_connect(self) -> None:
-        """Connects, unless that is under network, or there is no network."""
+        """Connect, unless a connection exists, is being made, or is not possible."""
         if self._closed or self._link is not None or self._connecting is not None or not self.network.open:
             return
         wait_s = delay_s(self.network.rng, self.network.conditions.reconnect_ms)
         self._connecting = self.get_loop().call_later(wait_s, self._connect)
 
     def on_link_lost(self, link: Link) -> None:
-        """The connection is gone, and with it what was watched. Those who wait for answers wait no longer."""
+        """Handle the loss of the connection and its watches: pending requests fail, and the client connects again."""
         if link is not self._link:
             return
         self._seen_zxid = link.server.tree.zxid
@@ -255,7 +256,7 @@ class MemoryStore:
         was_connected = self.connected
         self._connected.clear()
         if was_connected and not self._closed:
-            # In a later turn, since whoever broke the connection may be in the middle of something.
+            # In a later turn of the loop, because the code that broke the connection may not be finished.
             self.get_loop().call_soon(self.deliver, SessionChanged(SessionState.SUSPENDED))
         for answered in self._pending:
             _complete(answered, OutcomeUnknownError("the connection to ZooKeeper is gone"))
@@ -271,7 +272,9 @@ class MemoryStore:
         )
 
     def _on_session(self, session_id: int) -> None:
-        """The server's word about the session; 0: it is over, and the next connection opens another."""
+        """Handle the server's answer about the session; 0: the session has expired, and the next connection opens
+        another.
+        """
         before, self.session_id = self.session_id, session_id
         if session_id:
             self._connected.set()

@@ -1,4 +1,4 @@
-"""The servers: one leads and decides, the others come after it; together they keep the sessions."""
+"""The servers of the in-memory ZooKeeper: a leader and its followers, which together keep the sessions."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ S = TypeVar("S", bound=MemoryStore)
 
 
 class MemoryZooKeeper:
-    """An ensemble in memory; its clients' faults are commanded at their `ClientNetwork`, its own here.
+    """An ensemble in memory. Faults of a client are commanded at its `ClientNetwork`, faults of the servers here.
 
-    clock       serves the session timers of the clients; a client may have another
-    on_change   told of each node that was made, set or deleted, before anybody else is
-    servers     with more than one, a client may read what is older than what others have written, until it asks to sync
-    get_loop        the loop of the servers, where it is not that of whoever calls
+    clock       serves the clients' session timers; a client may have another clock
+    on_change   called with the path of each node that was created, set or deleted, before any client learns of it
+    servers     with more than one, a client may read stale data until it calls `sync`
+    get_loop    returns the servers' event loop, if it is not the caller's
     """
 
     def __init__(
@@ -55,13 +55,13 @@ class MemoryZooKeeper:
     # --- clients ---------------------------------------------------------------------------------------------
 
     def client_network(self) -> ClientNetwork:
-        """A network between some machine and this ensemble, in the conditions of the ensemble."""
+        """Return a network between some machine and this ensemble, with the conditions of the ensemble."""
         network = ClientNetwork(self.conditions, self._rng, self.sessions, self._health)
         self._networks.append(network)
         return network
 
     def connect(self, kind: type[S] = MemoryStore, *, network: ClientNetwork | None = None) -> S:  # type: ignore[assignment]
-        """A client whose session is open by now, over a network of its own unless one is given."""
+        """Return a client whose session is already open, on a network of its own unless one is given."""
         store = kind(
             self, network or self.client_network(), self.clock, self.session_timeout_ms, asyncio.get_running_loop
         )
@@ -76,8 +76,8 @@ class MemoryZooKeeper:
         clock: Clock | None = None,
         connect_timeout_ms: int = 15_000,
     ) -> MemoryStore:
-        """A client that finds its network as a real one does, on the loop of who calls. UnreachableError where it takes too
-        long.
+        """Return a client that connects as a real one does, on the caller's event loop. UnreachableError if that takes
+        too long.
         """
         loop = asyncio.get_running_loop()
         store = MemoryStore(self, network, clock or self.clock, session_timeout_ms, lambda: loop)
@@ -95,7 +95,7 @@ class MemoryZooKeeper:
     # --- faults ----------------------------------------------------------------------------------------------
 
     def expire(self, session_id: int) -> None:
-        """Ends a session: its ephemerals go, and its client learns of it as soon as it can be reached."""
+        """End a session: its ephemeral nodes are deleted, and its client learns of it as soon as it can be reached."""
         if not self.sessions.end(session_id):
             return
         ephemerals = self._leader.tree.ephemerals(session_id)
@@ -104,22 +104,22 @@ class MemoryZooKeeper:
             link.close_by_server()
 
     def stop(self) -> None:
-        """The servers are killed; sessions and data stay on their disks."""
+        """Kill the servers; sessions and data stay on their disks."""
         self._set_health(up=False)
         self.sessions.stop()
 
     def start(self) -> None:
-        """They are up again, and every session has its whole timeout to come back."""
+        """Start the servers again. Every session has its whole timeout to reconnect."""
         self.sessions.start()
         self._set_health()
 
     def freeze(self) -> None:
-        """The servers hang: connections stand, nobody is answered."""
+        """Suspend the servers: connections stay open, and no request is answered."""
         self.sessions.sleep()
         self._set_health(awake=False)
 
     def thaw(self) -> None:
-        """They go on. First they end the sessions of which they have heard nothing, it seems to them, for too long."""
+        """Resume the servers. First they end the sessions that seem to have been silent for too long."""
         self.sessions.wake()
         self._set_health()
 
@@ -128,21 +128,21 @@ class MemoryZooKeeper:
         for network in self._networks:
             network.changed()
 
-    # --- to look at ------------------------------------------------------------------------------------------
+    # --- inspection ------------------------------------------------------------------------------------------
 
     def node(self, path: str) -> Znode:
-        """As the leader has it; NoNodeError."""
+        """Return the leader's copy of a node; NoNodeError."""
         return self._leader.tree.node(path)
 
     # --- for clients and their connections -------------------------------------------------------------------
 
     def choose_server(self, seen_zxid: int) -> Server:
-        """Some server that is not behind what a client has seen."""
+        """Return a random server that has applied all that a client has seen."""
         up_to_date = [server for server, _ in self._followers if server.tree.zxid >= seen_zxid]
         return self._rng.choice([self._leader, *up_to_date]) if up_to_date else self._leader
 
     def open_session(self, session_id: int, timeout_ms: int, link: Link, answer: Callable[[Any], None]) -> None:
-        """Answers with the id of the session: this one, a new one for 0, or 0 where this one is over."""
+        """Answer with the session's id: this one, a new one for 0, or 0 if this session has expired."""
         if session_id == 0:
             session_id = self.sessions.open(timeout_ms)
         elif session_id not in self.sessions:
@@ -150,7 +150,7 @@ class MemoryZooKeeper:
             link.close_by_server()
             return
         if before := self._links.get(session_id):
-            before.session_id = 0  # it moves; what is under network over the other connection is not served any more
+            before.session_id = 0  # the session moves here; requests under way over the other connection are not served
             before.end()
         self._links[session_id] = link
         link.session_id = session_id
@@ -160,7 +160,7 @@ class MemoryZooKeeper:
     def propose(
         self, operations: Sequence[Operation], owner: int, server: Server, answer: Callable[[Outcome], None]
     ) -> None:
-        """Decides and commits; answers once the server at hand has done so as well."""
+        """Decide and commit a transaction; answer once the client's server has committed it too."""
         outcome = self._leader.commit(operations, owner)
         if isinstance(outcome, Committed):
             for change in outcome.changes:
@@ -170,11 +170,11 @@ class MemoryZooKeeper:
         server.when_applied(self._leader.tree.zxid, lambda: answer(outcome))
 
     def sync(self, link: Link, answer: Callable[[Any], None]) -> None:
-        """Answers once the server at hand has all that the leader has now."""
+        """Answer once the client's server has applied all that the leader has committed by now."""
         link.server.when_applied(self._leader.tree.zxid, lambda: answer(None))
 
     def close_session(self, link: Link, answer: Callable[[Any], None]) -> None:
-        """Ends the session of a client that wants no more."""
+        """End the session of a client that closes."""
         session_id = link.session_id
         self._links.pop(session_id, None)
         link.session_id = 0

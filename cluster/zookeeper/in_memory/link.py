@@ -17,11 +17,11 @@ from cluster.zookeeper.in_memory.sessions import Sessions
 from cluster.zookeeper.in_memory.stream import LoopSupplier, Stream
 from cluster.zookeeper.store import NodeChanged, Set, StoreEvent
 
-#: A client pings after so much of its session's time, and gives a connection up after so much silence, as kazoo does.
+#: The shares of the session timeout after which a client pings, and abandons a silent connection, as kazoo does.
 _PING_SHARE = 1 / 3
 _SILENCE_SHARE = 2 / 3
 
-#: What a server does about a request; it calls the second argument once, with what is to be answered.
+#: What a server does for a request; it calls the second argument once, with the answer.
 Work = Callable[["Link", Callable[[Any], None]], None]
 
 
@@ -34,28 +34,30 @@ class LinkClient(Protocol):
     def deliver(self, event: StoreEvent) -> None: ...
 
     def on_link_lost(self, link: Link) -> None:
-        """That connection is gone."""
+        """Handle the loss of that connection."""
 
     def try_connect(self) -> None:
-        """There may be a network again."""
+        """Connect again, because a connection may be possible now."""
 
     def kill(self) -> None:
-        """Its process is gone."""
+        """Kill the client's process."""
 
 
 @dataclass(slots=True)
 class ServerHealth:
-    """Of the servers: whether they run, and whether they do anything."""
+    """Whether the servers run (`up`), and whether they are not suspended (`awake`)."""
 
     up: bool = True
     awake: bool = True
 
 
 class ClientNetwork:
-    """Between one machine and ZooKeeper. It outlives the clients that use it; what is commanded holds for all of them.
+    """The network between one machine and ZooKeeper.
 
-    conditions    may be replaced at any time
-    on_write   told of each write to a node that is about to leave a client here
+    It outlives the clients that use it, and commanded faults hold for all of them.
+
+    conditions   may be replaced at any time
+    on_write     called with each write to a node that is about to leave a client here
     """
 
     def __init__(self, conditions: NetworkConditions, rng: Random, sessions: Sessions, servers: ServerHealth) -> None:
@@ -72,31 +74,33 @@ class ClientNetwork:
     # --- by command ------------------------------------------------------------------------------------------
 
     def drop(self) -> None:
-        """Every connection breaks, and both ends notice. What is under network is lost; the clients connect again."""
+        """Break every connection; both ends notice. Messages under way are lost, and the clients connect again."""
         for link in list(self.links):
             link.break_down()
 
     def refuse(self) -> None:
-        """Every connection breaks, and none comes about until `heal`."""
+        """Break every connection, and refuse new ones until `heal`."""
         self._refused = True
         self.drop()
 
     def cut(self, *, requests: bool = True, answers: bool = True) -> None:
-        """Nothing passes (in that direction), and nobody is told. What is under network arrives after `heal`, if the
-        connection is still there then; a request, also if its client has given it up meanwhile.
+        """Let nothing pass (in that direction); neither end is notified.
+
+        Messages under way arrive after `heal` if the connection still exists. A request does so even if its client has
+        abandoned it meanwhile.
         """
         self._requests_pass &= not requests
         self._answers_pass &= not answers
         self.changed()
 
     def heal(self) -> None:
-        """Ends `refuse` and `cut`."""
+        """End `refuse` and `cut`."""
         self._refused = False
         self._requests_pass = self._answers_pass = True
         self.changed()
 
     def kill(self) -> None:
-        """The processes of the machine are killed: no client of theirs notices anything any more."""
+        """Kill the processes of the machine: none of their clients notices anything any more."""
         for client in list(self._clients):
             client.kill()
 
@@ -104,12 +108,12 @@ class ClientNetwork:
 
     @property
     def open(self) -> bool:
-        """Whether a connection can come about."""
+        """Return whether a connection can be made."""
         passes = self._requests_pass and self._answers_pass
         return passes and not self._refused and self._servers.up and self._servers.awake
 
     def changed(self) -> None:
-        """Something of what decides what passes."""
+        """Apply a change of the commanded faults or of the servers' health."""
         if not self._servers.up:
             self.drop()
         requests_pass = self._requests_pass and self._servers.awake
@@ -127,7 +131,7 @@ class ClientNetwork:
 
 
 class Link:
-    """One connection of one client to one server. Requests are served in their order, one at a time."""
+    """One connection of one client to one server, which serves requests in their order, one at a time."""
 
     def __init__(self, network: ClientNetwork, server: Server, client: LinkClient) -> None:
         self.server = server
@@ -147,7 +151,7 @@ class Link:
     # --- the client's end ------------------------------------------------------------------------------------
 
     def request(self, work: Work, answered: Callable[[Any], None]) -> None:
-        """Has the server do it; `answered` is called with what it answers, unless the connection ends before."""
+        """Have the server do `work`; `answered` is called with its answer, unless the connection ends first."""
         conditions, rng = self._network.conditions, self._network.rng
         wait_s = delay_s(rng, conditions.request_ms)
         if conditions.breaks and rng.random() < conditions.breaks:
@@ -158,7 +162,7 @@ class Link:
             self._up.send(wait_s, partial(self._receive, work, answered))
 
     def abandon(self) -> None:
-        """The client wants nothing of this connection any more. What it has sent arrives, if it can."""
+        """Close the connection from the client's side. Messages already sent still arrive, if they can."""
         self._stop_silence_timer()
         self._down.close()
         client, self._client = self._client, None
@@ -172,14 +176,16 @@ class Link:
     # --- the network -----------------------------------------------------------------------------------------
 
     def break_down(self) -> None:
-        """Both ends notice."""
+        """Break the connection; both ends notice."""
         client = self._client
         self.end()
         if client is not None:
             client.on_link_lost(self)
 
     def set_passing(self, *, requests: bool, answers: bool) -> None:
-        """What passes from now on, and since when nothing does: the last ping may have been some time ago."""
+        """Set what passes from now on. If nothing does, the silence began at the last ping, which may be some time
+        ago.
+        """
         for stream, passes in ((self._up, requests), (self._down, answers)):
             if passes:
                 stream.release()
@@ -197,7 +203,7 @@ class Link:
             self._network.sessions.heard(self.session_id)
 
     def _last_heard_s(self) -> float:
-        """A ping, if no request came after it."""
+        """Return when the server last heard of the client: by a request, or by a ping if no request came after it."""
         pinged_s = self._client_loop().time() - self._network.rng.uniform(0, self._timeout_s * _PING_SHARE)
         return max(pinged_s, self._last_request_s)
 
@@ -209,12 +215,12 @@ class Link:
     # --- the server's end ------------------------------------------------------------------------------------
 
     def watch_fired(self, path: str) -> None:
-        """A watch has fired."""
+        """Send the event of a watch that has fired."""
         wait_s = delay_s(self._network.rng, self._network.conditions.watch_ms)
         self._down.send(wait_s, partial(self._deliver, NodeChanged(path)))
 
     def end(self) -> None:
-        """The server is done with this connection, and knows its client no longer. Idempotent."""
+        """End the connection at the server, which no longer knows the client. Idempotent."""
         if self._closed:
             return
         self._closed = True
@@ -228,7 +234,7 @@ class Link:
         self._network.sessions.silent(self.session_id, self._server_loop().time())
 
     def close_by_server(self) -> None:
-        """The server ends it; the client notices once it has got what was sent before."""
+        """Close the connection from the server's side. The client notices once it has received what was sent before."""
         self.session_id = 0
         self._closed_by_server = True
         self._up.close()
@@ -259,4 +265,4 @@ class Link:
 
 
 def _lost_answer(outcome: Any) -> None:
-    """The answer that the connection does not survive."""
+    """Discard the answer that the connection does not survive."""

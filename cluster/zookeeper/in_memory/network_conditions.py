@@ -1,4 +1,4 @@
-"""How messages between a client and ZooKeeper fare."""
+"""Delays and faults of messages between a client and ZooKeeper."""
 
 from __future__ import annotations
 
@@ -6,21 +6,21 @@ from dataclasses import dataclass
 from random import Random
 from typing import TypeAlias
 
-#: From and to, in ms.
+#: The least and the greatest delay, in ms.
 Range: TypeAlias = tuple[float, float]
 
 
 @dataclass(frozen=True, slots=True)
 class NetworkConditions:
-    """Delays are drawn for each message; a connection keeps the order of each direction all the same.
+    """Delays, drawn for each message. A connection still keeps the order of each direction.
 
-    request_ms    until a request is with the server
-    answer_ms     until an answer is with the client
-    watch_ms      until the event of a watch is with the client; what is answered after it comes after it
+    request_ms    until a request reaches the server
+    answer_ms     until an answer reaches the client
+    watch_ms      until the event of a watch reaches the client. Later answers come after it
     reconnect_ms  until a client that has lost its connection tries again
-    lag_ms        by how much the servers that do not lead come after the one that does
-    breaks        the share of requests that the connection does not survive: half of them are lost on the network, half
-                  take place without an answer
+    lag_ms        by how much the followers lag behind the leader
+    breaks        the share of requests that the connection does not survive: half of them are lost, and half are
+                  performed without an answer
     """
 
     request_ms: Range = (0, 0)
@@ -31,11 +31,11 @@ class NetworkConditions:
     breaks: float = 0.0
 
 
-#: All that is to happen happens in the next turns of the loop.
+#: Every message arrives in one of the next turns of the event loop.
 FAULTLESS = NetworkConditions()
 
 
 def delay_s(rng: Random, span: Range) -> float:
-    """From this range; a range of nothing takes nothing from the rng."""
+    """Return a delay drawn from this range. A range of one value draws nothing from `rng`."""
     low, high = span
     return (low if low == high else rng.uniform(low, high)) / 1000

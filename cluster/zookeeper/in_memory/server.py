@@ -1,4 +1,4 @@
-"""One server of the ensemble: its copy of the tree, and what is watched in it."""
+"""One server of the ensemble: its copy of the tree, and the watches set there."""
 
 from __future__ import annotations
 
@@ -9,19 +9,22 @@ from typing import Protocol
 from cluster.zookeeper.in_memory.tree import Change, Committed, Kind, Tree, parent_of
 from cluster.zookeeper.store import Operation, TransactionFailedError
 
-#: What a transaction came to.
+#: The outcome of a transaction.
 Outcome = Committed | TransactionFailedError
 
 
 class Watcher(Protocol):
-    """A client's connection."""
+    """A client's connection that has set a watch."""
 
     def watch_fired(self, path: str) -> None:
-        """The watch on this path has fired."""
+        """Handle that the watch on this path has fired."""
 
 
 class Server:
-    """Commits what the leader says, in its order. A watch fires once, and is gone with the connection that set it."""
+    """Commits transactions in the leader's order.
+
+    A watch fires once, and is removed with the connection that set it.
+    """
 
     def __init__(self) -> None:
         self.tree = Tree()
@@ -30,7 +33,7 @@ class Server:
         self._awaited: deque[tuple[int, Callable[[], None]]] = deque()
 
     def watch(self, path: str, watcher: Watcher, *, children: bool) -> None:
-        """Setting it twice is setting it once."""
+        """Set a watch. Setting it twice has no further effect."""
         watched = self._on_children if children else self._on_data
         watched.setdefault(path, {})[watcher] = None
 
@@ -42,14 +45,14 @@ class Server:
                     del watched[path]
 
     def when_applied(self, zxid: int, then: Callable[[], None]) -> None:
-        """At once where this server has come so far already."""
+        """Call `then` once this server has applied the transaction `zxid`, at once if it already has."""
         if self.tree.zxid >= zxid:
             then()
         else:
             self._awaited.append((zxid, then))
 
     def commit(self, operations: Sequence[Operation], owner: int) -> Outcome:
-        """Events are sent before anybody can be answered from the new state."""
+        """Commit a transaction. Watch events are sent before any client is answered from the new state."""
         outcome: Outcome
         try:
             outcome = self.tree.commit(operations, owner)

@@ -1,4 +1,4 @@
-"""Which sessions live, and when those end of which nothing is heard."""
+"""The live sessions, and the timers that end the silent ones."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ class _Session:
 
 
 class Sessions:
-    """A client whose connection stands is heard of all the time: it pings. A timer runs only for one that is silent.
+    """Keeps the sessions. A connected client pings all the time, so a timer runs only for a silent one.
 
-    expire   called with a session whose time is over
-    get_loop     where the servers live
+    expire     called with a session that has timed out
+    get_loop   returns the servers' event loop
     """
 
     def __init__(self, expire: Callable[[int], None], get_loop: LoopSupplier) -> None:
@@ -35,13 +35,13 @@ class Sessions:
         self._asleep = False
 
     def open(self, timeout_ms: int) -> int:
-        """The new session's id."""
+        """Open a session and return its id."""
         self._last_id += 1
         self._sessions[self._last_id] = _Session(timeout_ms / 1000)
         return self._last_id
 
     def end(self, session_id: int) -> bool:
-        """Whether it lived until now."""
+        """End a session. Return whether it was live until now."""
         session = self._sessions.pop(session_id, None)
         if session is not None:
             session.cancel()
@@ -51,33 +51,33 @@ class Sessions:
         return session_id in self._sessions
 
     def heard(self, session_id: int) -> None:
-        """Its connection stands."""
+        """Note that the session has a connection."""
         if session := self._sessions.get(session_id):
             session.cancel()
 
     def silent(self, session_id: int, since_s: float) -> None:
-        """Nothing is heard of it since then, by the loop's clock. Its time, where it runs already, runs on."""
+        """Start the session's timer as of `since_s` (loop time), unless it is running already."""
         session = self._sessions.get(session_id)
         if session is not None and session.timer is None:
             session.timer = self.get_loop().call_at(since_s + session.timeout_s, self._time_out, session_id)
 
     def stop(self) -> None:
-        """The servers are down: nobody counts."""
+        """Stop all timers, because the servers are down."""
         for session in self._sessions.values():
             session.cancel()
 
     def start(self) -> None:
-        """The servers are up again: each session's time begins anew."""
+        """Start all timers anew, because the servers are up again."""
         now_s = self.get_loop().time()
         for session_id in self._sessions:
             self.silent(session_id, now_s)
 
     def sleep(self) -> None:
-        """The servers hang: time goes on, but nobody looks at it."""
+        """Suspend the servers: time passes, but no session ends."""
         self._asleep = True
 
     def wake(self) -> None:
-        """Ends all whose time is over meanwhile."""
+        """End all sessions that have timed out meanwhile."""
         self._asleep = False
         now_s = self.get_loop().time()
         for session_id, session in list(self._sessions.items()):

@@ -1,4 +1,4 @@
-"""One direction of a connection, as TCP keeps it: what is sent arrives late, in its order, or never."""
+"""One direction of a TCP connection: messages arrive late and in order, or never."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from collections import deque
 from collections.abc import Callable
 from typing import TypeAlias
 
-#: Whose turn it is when something happens at one end of a connection; the same for both, or another.
+#: Returns the event loop on which one end of a connection runs. Both ends may run on the same one.
 LoopSupplier: TypeAlias = Callable[[], asyncio.AbstractEventLoop]
 
-#: Timers may be called as much too early.
+#: Timers may fire too early by this much.
 _RESOLUTION_S = 1e-6
 
 
 class Stream:
-    """Nothing arrives within the call that sends it.
+    """Delivers messages; none arrives within the call that sends it.
 
-    there   where it arrives
+    receiver_loop   returns the event loop on which messages arrive
     """
 
     def __init__(self, receiver_loop: LoopSupplier) -> None:
@@ -29,7 +29,7 @@ class Stream:
         self._closed = False
 
     def send(self, delay_s: float, arrive: Callable[[], object]) -> None:
-        """Calls `arrive` so much later, but not before what was sent before it."""
+        """Call `arrive` after this delay, and not before earlier messages have arrived."""
         if self._closed:
             return
         self._last_due_s = max(self._last_due_s, self._receiver_loop().time() + delay_s)
@@ -37,7 +37,7 @@ class Stream:
         self._schedule()
 
     def hold(self) -> None:
-        """Nothing arrives until `release`."""
+        """Deliver nothing until `release`."""
         self._held = True
         self._unschedule()
 
@@ -46,7 +46,7 @@ class Stream:
         self._schedule()
 
     def close(self) -> None:
-        """What has not arrived never will."""
+        """Discard the messages that have not arrived."""
         self._closed = True
         self._waiting.clear()
         self._unschedule()

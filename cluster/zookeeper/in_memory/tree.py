@@ -1,4 +1,4 @@
-"""One server's copy of the tree: nodes and their versions; it knows no sessions, watches or networks."""
+"""One server's copy of the tree: nodes and their versions, without sessions, watches or networks."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ ROOT = "/"
 
 @dataclass(slots=True)
 class Znode:
-    """`creations` counts the children that were ever made: the number of the next sequential one."""
+    """A node. `creations` counts the children ever created, and numbers the next sequential one."""
 
     data: bytes
     czxid: int
@@ -50,14 +50,14 @@ class Kind(Enum):
 
 
 class Change(NamedTuple):
-    """What became of one node."""
+    """What happened to one node."""
 
     kind: Kind
     path: str
 
 
 class Committed(NamedTuple):
-    """What a transaction did. `stats` are those of the nodes that it made or set, None for others."""
+    """The results of a transaction. `stats` has those of the nodes that it created or set, and None for others."""
 
     results: list[Result]
     stats: list[NodeStat | None]
@@ -65,9 +65,9 @@ class Committed(NamedTuple):
 
 
 class Tree:
-    """`zxid`: of the last transaction, which counts also where it changed nothing.
+    """A tree of nodes. `zxid` is that of the last transaction, including failed ones.
 
-    Copies to which the same transactions are committed in the same order are the same.
+    Copies that commit the same transactions in the same order are equal.
     """
 
     def __init__(self) -> None:
@@ -76,18 +76,18 @@ class Tree:
         self._ephemerals: dict[int, dict[str, None]] = {}
 
     def node(self, path: str) -> Znode:
-        """NoNodeError."""
+        """Return a node; NoNodeError."""
         try:
             return self._nodes[path]
         except KeyError:
             raise NoNodeError(path) from None
 
     def ephemerals(self, owner: int) -> list[str]:
-        """What goes with this session, in the order in which it was made."""
+        """Return the ephemeral nodes of a session, in the order of their creation."""
         return list(self._ephemerals.get(owner, ()))
 
     def commit(self, operations: Sequence[Operation], owner: int) -> Committed:
-        """All or nothing. TransactionFailedError says which operation failed."""
+        """Commit all operations or none. TransactionFailedError names the operation that failed."""
         self.zxid += 1
         committed = Committed([], [], [])
         undo: list[Callable[[], None]] = []
@@ -135,7 +135,9 @@ class Tree:
         path = operation.path
         parent = self.node(parent_of(path))
         if parent.owner:
-            raise OutcomeUnknownError(f"{path} would be the child of an ephemeral node")  # as the real store calls it
+            raise OutcomeUnknownError(
+                f"{path} would be the child of an ephemeral node"
+            )  # the error that the real store raises
         if operation.sequence:
             path = f"{path}{parent.creations:010d}"
         if path in self._nodes:
