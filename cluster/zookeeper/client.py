@@ -1,7 +1,7 @@
-"""What brokers and the controller do with ZooKeeper, in the words of the domain.
+"""The reads and writes of brokers and the controller in ZooKeeper (Kafka: KafkaZkClient).
 
-Writes are never repeated blindly: after an unknown outcome the znode is read again and compared with what was to be
-written. Everything gives up after `patience_ms`.
+No write is repeated blindly. After an unknown outcome the znode is read again and compared with the intended content.
+Every operation gives up after `patience_ms`.
 """
 
 from __future__ import annotations
@@ -51,7 +51,9 @@ T = TypeVar("T")
 
 
 class ZkClient(TopicZnodes):
-    """The domain's operations over one store. `patience_ms` bounds each, however often it has to look again."""
+    """The cluster's operations over one store. `patience_ms` bounds each operation, however often it must read
+    again.
+    """
 
     def __init__(self, store: Store, clock: Clock, *, patience_ms: int = 6000) -> None:
         super().__init__(store, patience_ms)
@@ -59,24 +61,24 @@ class ZkClient(TopicZnodes):
 
     @property
     def store(self) -> Store:
-        """The session underneath."""
+        """Return the underlying ZooKeeper session."""
         return self._store
 
     @property
     def zookeeper_offsets(self) -> ZooKeeperOffsets:
-        """What groups have committed into ZooKeeper."""
+        """Return the offsets that groups have committed into ZooKeeper."""
         return ZooKeeperOffsets(self._store, self._retrying)
 
     # --- the cluster ---------------------------------------------------------------------------------
 
     async def ensure_paths(self) -> None:
-        """Makes the persistent parents, as the first broker of a new cluster must."""
+        """Create the persistent parent znodes, as the first broker of a new cluster must."""
         for path in znodes.PERSISTENT_PATHS:
             await self._retrying.ensure(path)
         await self._retrying.ensure(znodes.CONTROLLER_EPOCH, znodes.encode_controller_epoch(0))
 
     async def cluster_id(self, rng: random.Random | None = None) -> str:
-        """The cluster's id; the first caller ever invents it."""
+        """Return the cluster's id; the first caller ever creates it."""
         fresh = random_uuid(rng) if rng else random_uuid()
         await self._retrying.ensure(znodes.CLUSTER_ID, znodes.encode_cluster_id(fresh))
         return znodes.decode_cluster_id(
@@ -84,7 +86,7 @@ class ZkClient(TopicZnodes):
         )
 
     async def next_producer_id_block(self, broker_id: int) -> range:
-        """A block of producer ids that nobody else ever gets. Ids may be skipped, never shared."""
+        """Take a block of producer ids that no other broker ever gets. Ids may be skipped, but are never shared."""
         async with self._retrying.deadline():
             while True:
                 try:
@@ -100,21 +102,20 @@ class ZkClient(TopicZnodes):
                 try:
                     await self._store.set(znodes.PRODUCER_ID_BLOCK, data, node.stat.version)
                 except (BadVersionError, OutcomeUnknownError):
-                    await (
-                        self._retrying.pause()
-                    )  # after an unknown outcome a fresh block is taken: skipping is harmless
+                    # After an unknown outcome take a fresh block, because skipping ids is harmless.
+                    await self._retrying.pause()
                 else:
                     return block
 
     # --- brokers -------------------------------------------------------------------------------------
 
     async def register_broker(self, registration: BrokerRegistration, previous_session: int = 0) -> int:
-        """Makes `/brokers/ids/N` and returns its czxid, the broker epoch.
+        """Create `/brokers/ids/N` and return its czxid, the broker epoch.
 
         The same transaction raises the version of `/brokers/ids`, which counts all registrations (see
-        `_change_registration`).
-        An own old registration (of `previous_session` or of this session) is removed first. Somebody else's is
-        waited for as long as its session may need to end; then BrokerIdTaken.
+        `_change_registration`). An old registration of this process (of `previous_session` or of this session) is
+        removed first. Another process's registration is waited for as long as its session may need to end; then
+        BrokerIdTaken is raised.
         """
         path = znodes.broker_path(registration.broker_id)
         data = znodes.encode_broker(registration, self._clock.now_ms())
@@ -143,38 +144,38 @@ class ZkClient(TopicZnodes):
             await self._retrying.pause()
 
     async def unregister_broker(self, broker_id: int, broker_epoch: int) -> None:
-        """Removes the own registration, so that the others need not find out."""
+        """Remove this process's registration, so that other brokers need not wait for the session to end."""
         path = znodes.broker_path(broker_id)
         await self._change_registration(
             broker_id, broker_epoch, lambda node: Delete(path, node.stat.version), self._store.multi
         )
 
     async def is_registered(self, broker_id: int, broker_epoch: int, *, watch: bool = False) -> bool:
-        """Whether the registration with this epoch stands. A watch fires when that may have changed."""
+        """Return whether the registration with this epoch exists. A watch fires when that may have changed."""
         stat = await self._retrying.until_answered(
             lambda: self._store.exists(znodes.broker_path(broker_id), watch=watch)
         )
         return stat is not None and stat.czxid == broker_epoch
 
     async def read_broker(self, broker_id: int) -> BrokerRegistration | None:
-        """One registration, None where there is none."""
+        """Return one registration, or None if there is none or it cannot be read."""
         node = await self._retrying.get_or_none(znodes.broker_path(broker_id))
         try:
             return None if node is None else znodes.decode_broker(broker_id, node.data, node.stat.czxid)
         except znodes.MalformedZnodeError as error:
-            log.warning("taken for absent: %s", error)
+            log.warning("broker %d: its registration is unreadable, and is taken for absent: %s", broker_id, error)
             return None
 
     async def read_brokers(self, *, watch: bool = False) -> dict[int, BrokerRegistration]:
-        """All live brokers. The watch fires when one comes or goes."""
+        """Return all live brokers. A watch fires when a broker registers or its registration ends."""
         names = await self._retrying.until_answered(lambda: self._store.children(znodes.BROKER_IDS, watch=watch))
         found = await asyncio.gather(*(self.read_broker(int(name)) for name in names if name.isdigit()))
         return {broker.broker_id: broker for broker in found if broker is not None}
 
     async def fence_broker(self, broker_id: int, broker_epoch: int, epoch_version: int) -> bool:
-        """Removes a dead broker's registration on behalf of the controller, if its epoch is still `broker_epoch`.
+        """Remove a dead broker's registration on behalf of the controller, if its epoch is still `broker_epoch`.
 
-        Returns True if the registration was removed, or if the answer was lost and the registration is gone.
+        Return True if the registration was removed, or if the answer was lost and the registration is gone.
         ControllerFenced.
         """
         path = znodes.broker_path(broker_id)
@@ -186,7 +187,9 @@ class ZkClient(TopicZnodes):
         )
 
     async def clear_possibly_short(self, broker_id: int, broker_epoch: int, epoch_version: int) -> None:
-        """The controller takes the mark `possibly_short` from a registration, if it is still that one."""
+        """Clear the mark `possibly_short` of a registration on behalf of the controller, if its epoch is still
+        `broker_epoch`.
+        """
         path = znodes.broker_path(broker_id)
 
         def without_mark(node: Node) -> Operation | None:
@@ -207,9 +210,9 @@ class ZkClient(TopicZnodes):
         change: Callable[[Node], Operation | None],
         commit: Callable[[Sequence[Operation]], Awaitable[object]],
     ) -> bool:
-        """Commits the operation that `change` returns for the registration with this epoch.
+        """Commit the operation that `change` returns for the registration with this epoch.
 
-        Returns True if the operation was committed, or may have been: an answer was lost, and the registration has
+        Return True if the operation was committed, or may have been: an answer was lost, and the registration has
         another epoch now, or `change` returns None. ZooKeeper does not compare czxids, and a later registration of the
         broker has the same version as this one. So the commit also checks the version of `/brokers/ids`, which counts
         the registrations of all brokers.
@@ -233,12 +236,14 @@ class ZkClient(TopicZnodes):
                 else:
                     return True
 
-    # --- the controller's seat -----------------------------------------------------------------------
+    # --- the controller election ---------------------------------------------------------------------
 
     async def read_controller(self, *, watch: bool = False) -> ControllerLease:
-        """Who is the controller. The fence is read first, and so never newer than the answer."""
+        """Return the current controller. The controller epoch is read first, so that it is never newer than the
+        controller.
+        """
         fence = await self._retrying.until_answered(lambda: self._store.get(znodes.CONTROLLER_EPOCH))
-        # The watch stands on `exists`, because a watch of `get` is not armed while the seat is vacant.
+        # The watch is set by `exists`, because `get` sets no watch while `/controller` does not exist.
         if watch:
             await self._retrying.until_answered(lambda: self._store.exists(znodes.CONTROLLER, watch=True))
         node = await self._retrying.get_or_none(znodes.CONTROLLER)
@@ -250,9 +255,9 @@ class ZkClient(TopicZnodes):
     async def try_become_controller(
         self, broker_id: int, lease: ControllerLease, *, replace_controller: bool = False
     ) -> ControllerLease | None:
-        """The election: one multi raises the epoch and takes the seat. None if somebody else was first.
+        """Raise the controller epoch and create `/controller` in one multi. Return None if another broker was first.
 
-        With `replace_controller` the multi also removes the old holder, who was found dead after `lease` was read.
+        With `replace_controller` the multi also removes the old controller, found dead after `lease` was read.
         """
         epoch = lease.epoch + 1
         operations: list[Operation] = [
@@ -271,13 +276,18 @@ class ZkClient(TopicZnodes):
         return ControllerLease(broker_id, epoch, lease.epoch_version + 1, self._store.session_id)
 
     async def resign_controller(self, lease: ControllerLease) -> None:
-        """Resigns, if the seat is still this one."""
+        """Remove `/controller` if this lease still holds."""
         try:
             await self._fenced(lease.epoch_version, [Delete(znodes.CONTROLLER)])
         except (TransactionFailedError, ControllerFenced):
             return
 
     async def _lease_if_elected(self, broker_id: int, epoch: int, epoch_version: int) -> ControllerLease | None:
+        """Return the lease if the election whose answer was lost has succeeded, or None.
+
+        The session, the epoch and its version must all match, because another process of this broker may be the
+        controller.
+        """
         fence = await self._retrying.until_answered(lambda: self._store.get(znodes.CONTROLLER_EPOCH))
         node = await self._retrying.get_or_none(znodes.CONTROLLER)
         mine = (
@@ -291,7 +301,7 @@ class ZkClient(TopicZnodes):
     # --- partition states ----------------------------------------------------------------------------
 
     async def read_state(self, tp: TopicPartition) -> VersionedState | None:
-        """A partition's state, None where there is none. MalformedZnodeError."""
+        """Return a partition's state, or None if there is none. MalformedZnodeError."""
         node = await self._retrying.get_or_none(znodes.state_path(tp))
         if node is None:
             return None
@@ -300,7 +310,7 @@ class ZkClient(TopicZnodes):
     async def read_states(
         self, tps: Iterable[TopicPartition]
     ) -> tuple[dict[TopicPartition, VersionedState], set[TopicPartition]]:
-        """The states that exist, read side by side, and whose state nobody can read."""
+        """Return the existing states, read concurrently, and the partitions whose state cannot be read."""
         found: dict[TopicPartition, VersionedState] = {}
         unread: set[TopicPartition] = set()
 
@@ -319,9 +329,9 @@ class ZkClient(TopicZnodes):
     async def read_topics_with_states(
         self, names: Iterable[str]
     ) -> tuple[dict[str, TopicAssignment], dict[TopicPartition, VersionedState]]:
-        """The topics that exist, and the states of those of their partitions that have one.
+        """Return the existing topics, and the states of those of their partitions that have one.
 
-        A topic with a state that nobody can read is left out: a partition without a state would begin anew.
+        A topic with an unreadable state is left out, because a partition without a state would be created anew.
         """
         topics = await self.read_topics(names)
         states, unread = await self.read_states(tp for topic in topics.values() for tp in topic.topic_partitions())
@@ -330,11 +340,12 @@ class ZkClient(TopicZnodes):
         return topics, {tp: state for tp, state in states.items() if tp.topic in topics}
 
     async def change_isr(self, tp: TopicPartition, new: PartitionState, partition_epoch: int) -> int:
-        """A leader's compare-and-set of its partition's state; returns the new partition_epoch.
+        """Write a leader's ISR change by compare-and-set; return the new partition_epoch.
 
-        StateConflict tells what stands there instead. OutcomeUnknownError: no answer, or it was lost and nothing is
-        written; the larger ISR must go on counting, and the change be tried again with the same partition_epoch. Only
-        by who still wants it: versions begin anew with a topic of the same name.
+        StateConflict carries the state found instead. OutcomeUnknownError means that there was no answer, or that it
+        was lost and nothing is written. The larger ISR must go on counting then, and the leader must try again with the
+        same partition_epoch if it still wants the change. Only such a leader may try again, because versions start at 0
+        in a new topic of the same name.
         """
         data = znodes.encode_state(new)
         return await self._compare_and_set(
@@ -344,9 +355,9 @@ class ZkClient(TopicZnodes):
     async def write_state(
         self, tp: TopicPartition, new: PartitionState, partition_epoch: int, epoch_version: int
     ) -> int:
-        """A controller's write of a state (of a new one with partition_epoch −1); returns the new partition_epoch.
+        """Write a controller's state (partition_epoch −1: a new one); return the new partition_epoch.
 
-        Stands on the controller's fence and on the state's own version. StateConflict, ControllerFenced,
+        The write is conditional on the controller epoch and on the state's version. StateConflict, ControllerFenced,
         OutcomeUnknownError.
         """
         data = znodes.encode_state(new)
@@ -373,7 +384,7 @@ class ZkClient(TopicZnodes):
             no_parents = error.index == 1 and isinstance(error.cause, NoNodeError)
             if not (parent_exists or no_parents):
                 raise
-            if no_parents:  # a topic whose assignment somebody else wrote
+            if no_parents:  # a topic whose assignment another tool wrote
                 await self._retrying.ensure(znodes.partitions_path(tp.topic))
                 await self._retrying.ensure(znodes.partition_path(tp))
             await self._fenced(epoch_version, [create])
@@ -387,6 +398,10 @@ class ZkClient(TopicZnodes):
         *,
         again: bool = True,
     ) -> int:
+        """Perform `write`; after a conflict or an unknown outcome, decide by the state found whether it was made.
+
+        `again` repeats the write if its outcome is unknown and the old version is still there.
+        """
         data = znodes.encode_state(new)
         async with self._retrying.deadline():
             while True:
@@ -411,29 +426,33 @@ class ZkClient(TopicZnodes):
     # --- notifications -------------------------------------------------------------------------------
 
     async def notify_isr_change(self, tps: Iterable[TopicPartition]) -> None:
-        """Tells the controller whose ISR was changed, so that metadata follows. A repetition does no harm."""
+        """Notify the controller of partitions whose ISR has changed, so that metadata follows. A repetition is
+        harmless.
+        """
         await self._notify(f"{znodes.ISR_CHANGE_NOTIFICATION}/isr_change_", znodes.encode_isr_change(tps))
 
     async def read_isr_changes(self, *, watch: bool = False) -> dict[str, list[TopicPartition]]:
-        """The notifications that wait, by path."""
+        """Return the pending ISR change notifications, by path."""
         found = await self._notifications(znodes.ISR_CHANGE_NOTIFICATION, znodes.decode_isr_change, watch=watch)
         return {path: tps or [] for path, tps in found.items()}
 
     async def notify_log_dir_failure(self, broker_id: int) -> None:
-        """Tells the controller that replicas of this broker are offline. A repetition does no harm."""
+        """Notify the controller that replicas of this broker are offline. A repetition is harmless."""
         path = f"{znodes.LOG_DIR_EVENT_NOTIFICATION}/log_dir_event_"
         await self._notify(path, znodes.encode_log_dir_failure(broker_id))
 
     async def read_log_dir_failures(self, *, watch: bool = False) -> dict[str, int | None]:
-        """The brokers of the notifications that wait, by path; None for one that cannot be read."""
+        """Return the brokers of the pending log directory notifications, by path; None if one cannot be read."""
         return await self._notifications(znodes.LOG_DIR_EVENT_NOTIFICATION, znodes.decode_log_dir_failure, watch=watch)
 
     async def read_config_changes(self, *, watch: bool = False) -> dict[str, str | None]:
-        """The topics whose settings were changed, by the path of the notification; None: it is about no topic."""
+        """Return the topics whose settings were changed, by the notification's path; None if it is not about a
+        topic.
+        """
         return await self._notifications(znodes.CONFIG_CHANGES, znodes.decode_config_change, watch=watch)
 
     async def drop_notifications(self, paths: Iterable[str], epoch_version: int) -> None:
-        """Removes notifications that were acted upon."""
+        """Remove notifications that have been handled."""
         for path in paths:
             try:
                 await self._fenced(epoch_version, [Delete(path)])

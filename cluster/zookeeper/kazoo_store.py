@@ -1,9 +1,9 @@
-"""The store on a real ZooKeeper: the only module that touches kazoo.
+"""The store on a real ZooKeeper: the only module that uses kazoo.
 
-kazoo runs threads of its own. Its callbacks only put a call on the event loop's inbox; everything else happens
-there. kazoo's notion of a session is too kind for us (SUSPENDED may already be over, LOST comes late), so the
-store notes when the last request was sent that the leader of the ensemble answered: from then on the session lives
-at least its timeout.
+kazoo runs threads of its own. Its callbacks only put a call on the event loop's inbox; everything else happens on the
+loop. kazoo's session states are not exact enough: a SUSPENDED session may already have expired, and LOST comes late. So
+the store notes when the last request was sent that the leader of the ensemble answered. The session lives at least its
+timeout from then on.
 """
 
 from __future__ import annotations
@@ -55,10 +55,10 @@ from tidelog.errors import ConfigError
 log = logging.getLogger(__name__)
 
 _CLOSE_TIMEOUT_S = 3.0
-#: For the answer to a handshake; twice as long after each one that did not come. A server that is starting forgets who
-#: asked it, and kazoo would wait for a whole session timeout.
+#: How long to wait for the answer to a handshake; doubled after each timeout. A starting server forgets requests, and
+#: kazoo would wait for a whole session timeout.
 _HANDSHAKE_TIMEOUT_S = 0.5
-#: Who starts a cluster starts ZooKeeper and brokers together: only a longer wait is worth a line.
+#: Log a warning only after a longer wait, because ZooKeeper and brokers are often started together.
 _WARN_AFTER_S = 1.0
 
 _ERRORS: dict[type[BaseException], type[StoreError]] = {
@@ -70,18 +70,18 @@ _ERRORS: dict[type[BaseException], type[StoreError]] = {
     kazoo_errors.ConnectionClosedError: SessionExpiredError,
 }
 
-#: What a multi says of the operations before and after the one that failed.
+#: The answers of a multi for the operations before and after the one that failed.
 _ROLLED_BACK = (kazoo_errors.RolledBackError, kazoo_errors.RuntimeInconsistency)
 
 
-#: What kazoo takes from `selectors`, with poll(2): epoll takes a file descriptor for each wait.
+#: The names that kazoo uses of `selectors`, with poll(2), because epoll takes a file descriptor for each wait.
 _POLL = SimpleNamespace(
     EVENT_READ=selectors.EVENT_READ, EVENT_WRITE=selectors.EVENT_WRITE, DefaultSelector=selectors.PollSelector
 )
 
 
 class PollingHandler(SequentialThreadingHandler):  # type: ignore[misc]
-    """Keeps its connection also where the process may open no more files."""
+    """Keeps the connection even if the process may open no more files."""
 
     def select(self, *args: Any, **kwargs: Any) -> Any:
         return selector_select(*args, selectors_module=_POLL, **kwargs)
@@ -116,10 +116,10 @@ class ZooKeeperStore:
     async def open(
         cls, hosts: str, *, session_timeout_ms: int, clock: Clock, connect_timeout_ms: int = 15_000
     ) -> ZooKeeperStore:
-        """Connects to `host:port,host:port/chroot` and makes the chroot.
+        """Connect to `host:port,host:port/chroot`, and create the chroot.
 
-        UnreachableError, or ConfigError where the server grants another timeout than the one asked for (it
-        grants 2 to 20 of its ticks): a broker must know how long its session lives.
+        UnreachableError. ConfigError if the server grants another timeout than the requested one (it grants 2 to 20 of
+        its ticks), because a broker must know how long its session lives.
         """
         store = cls(hosts, session_timeout_ms, clock)
         try:
@@ -154,11 +154,11 @@ class ZooKeeperStore:
             unsubscribe()
 
     async def _make_chroot(self) -> None:
-        # Below itself the client could make only the last of a chroot's levels.
+        # With the chroot set, the client could create only the chroot's last level.
         self._client.chroot = ""
         try:
             if await self._request(lambda: self._client.exists_async(self._chroot)) is None:
-                log.info("ZooKeeper at %s has no %s yet: it is made", self._hosts, self._chroot)
+                log.info("ZooKeeper at %s has no chroot %s yet, which is now created", self._hosts, self._chroot)
             await self._request(lambda: self._client.ensure_path_async(self._chroot))
         finally:
             self._client.chroot = self._chroot
@@ -242,7 +242,7 @@ class ZooKeeperStore:
         return [_result(operation, answer) for operation, answer in zip(operations, answers, strict=True)]
 
     async def close(self) -> None:
-        """Gives up after a few seconds, should ZooKeeper be unreachable; then the session ends by itself."""
+        """Close the session. After a few seconds without an answer, give up; the session then ends by its timeout."""
         if self._closing:
             return
         self._closing = True
@@ -265,7 +265,7 @@ class ZooKeeperStore:
             return
 
     async def _request(self, send: Callable[[], Any], *, by_leader: bool = False) -> Any:
-        """Sends and waits at most one session timeout. What is answered `by_leader` confirms the session."""
+        """Send a request and wait at most one session timeout. An answer `by_leader` confirms the session."""
         if self._closing:
             raise SessionExpiredError("the session is closed")
         if not self._client.connected:
@@ -296,14 +296,14 @@ class ZooKeeperStore:
             answered.set_result(result)
 
     def _enqueue(self, callback: Callable[..., None], *args: Any) -> None:
-        """From any thread. A loop that is closed has nobody left who wants to know."""
+        """Call `callback` on the loop, from any thread. Do nothing if the loop is closed."""
         try:
             self._loop.call_soon_threadsafe(callback, *args)
         except RuntimeError:
             return
 
     def _watcher(self, path: str) -> Callable[[WatchedEvent], None]:
-        """Always the same function for the same path, since kazoo keeps watchers in a set."""
+        """Return always the same function for the same path, because kazoo keeps watchers in a set."""
         watcher = self._watchers.get(path)
         if watcher is None:
 
@@ -315,7 +315,7 @@ class ZooKeeperStore:
         return watcher
 
     def _from_kazoo_state(self, state: str) -> None:
-        """On kazoo's thread."""
+        """Pass kazoo's session state on to the loop. Runs on kazoo's thread."""
         if state == KazooState.CONNECTED:
             session_id = self._client.client_id[0]
             self._enqueue(self._on_session, SessionState.CONNECTED, session_id)
@@ -335,7 +335,9 @@ class ZooKeeperStore:
             listener(event)
 
     def _time_handshakes(self) -> None:
-        """kazoo waits long for their answers, and keeps the granted timeout to itself."""
+        """Shorten kazoo's long wait for handshake answers, and read the granted timeout, which kazoo does not
+        expose.
+        """
         connection = self._client._connection
         invoke, no_answer = connection._invoke, self._client.handler.timeout_exception
         timeout_s = _HANDSHAKE_TIMEOUT_S

@@ -1,15 +1,16 @@
-"""What the cluster needs of ZooKeeper, and no more.
+"""The operations that the cluster needs of ZooKeeper, and no others.
 
-Two peers stand behind this protocol, `cluster.zookeeper.kazoo_store` and `cluster.zookeeper.in_memory`; one test suite
+Two peers implement this protocol, `cluster.zookeeper.kazoo_store` and `cluster.zookeeper.in_memory`; one test suite
 runs against both. All methods and callbacks run on the one event loop. Every operation has a deadline of the store's
 own.
 
     StoreError
-    ├── NoNodeError, NodeExistsError, BadVersionError, NotEmptyError    the store said no: nothing happened
-    ├── TransactionFailedError                                          one of a multi said no: nothing happened
-    ├── OutcomeUnknownError                                             the connection went away: it may have happened
+    ├── NoNodeError, NodeExistsError, BadVersionError, NotEmptyError    the server refused: nothing happened
+    ├── TransactionFailedError                                          an operation of a multi was refused: nothing
+    happened
+    ├── OutcomeUnknownError                                             the connection was lost: it may have happened
     ├── SessionExpiredError                                             all ephemerals of the session are gone
-    └── UnreachableError                                                nobody answered a first connect
+    └── UnreachableError                                                no server answered the first connection
 """
 
 from __future__ import annotations
@@ -25,15 +26,15 @@ ANY_VERSION = -1
 
 
 class StoreError(TidelogError):
-    """The root of what a store raises."""
+    """The root of a store's errors."""
 
 
 class NoNodeError(StoreError):
-    """The node (or the parent of a node to be made) does not exist."""
+    """The node (or the parent of a node to be created) does not exist."""
 
 
 class NodeExistsError(StoreError):
-    """A node to be made exists."""
+    """The node to be created exists."""
 
 
 class BadVersionError(StoreError):
@@ -41,19 +42,21 @@ class BadVersionError(StoreError):
 
 
 class NotEmptyError(StoreError):
-    """A node to be deleted has children."""
+    """The node to be deleted has children."""
 
 
 class OutcomeUnknownError(StoreError):
-    """The connection is gone: a write may or may not have happened. Re-read and compare, never repeat blindly."""
+    """The connection was lost, so a write may or may not have happened. Read again and compare; never repeat
+    blindly.
+    """
 
 
 class SessionExpiredError(StoreError):
-    """The session is over, and with it every ephemeral node that it made."""
+    """The session has expired, and with it every ephemeral node that it created."""
 
 
 class UnreachableError(StoreError):
-    """No session could be opened; the message says where and how long it was tried."""
+    """No session could be opened; the message says at which address, and for how long it was tried."""
 
 
 class TransactionFailedError(StoreError):
@@ -67,9 +70,10 @@ class TransactionFailedError(StoreError):
 
 @dataclass(frozen=True, slots=True)
 class NodeStat:
-    """`version` counts the writes since the creation; `owner` is a session or 0.
+    """The metadata of a node. `version` counts the writes since the creation; `owner` is a session, or 0.
 
-    `czxid` and `mzxid` name the creation and the last write, in the one order of all writes of the ensemble.
+    `czxid` and `mzxid` are the zxids of the creation and of the last write, in the one order of all writes of the
+    ensemble.
     """
 
     version: int
@@ -80,7 +84,7 @@ class NodeStat:
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A node as it was read."""
+    """A node as read."""
 
     data: bytes
     stat: NodeStat
@@ -88,7 +92,7 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """Fails the multi unless the node has this version."""
+    """Fail the multi unless the node has this version."""
 
     path: str
     version: int
@@ -96,7 +100,9 @@ class Check:
 
 @dataclass(frozen=True, slots=True)
 class Create:
-    """Its result is the path, with its number if `sequence`. An `ephemeral` node ends with the session."""
+    """Create a node. The result is the path, with its number if `sequence`. An `ephemeral` node ends with the
+    session.
+    """
 
     path: str
     data: bytes = b""
@@ -106,7 +112,7 @@ class Create:
 
 @dataclass(frozen=True, slots=True)
 class Set:
-    """Its result is the new version."""
+    """Set a node's data. The result is the new version."""
 
     path: str
     data: bytes
@@ -115,7 +121,7 @@ class Set:
 
 @dataclass(frozen=True, slots=True)
 class Delete:
-    """Its result is None."""
+    """Delete a node. The result is None."""
 
     path: str
     version: int = ANY_VERSION
@@ -126,7 +132,9 @@ Result = int | str | None
 
 
 class SessionState(Enum):
-    """CONNECTED after SUSPENDED is the same session, but its watches are gone: read again what matters."""
+    """The state of a session. CONNECTED after SUSPENDED is the same session without its watches: read again what
+    matters.
+    """
 
     CONNECTED = "connected"
     SUSPENDED = "suspended"
@@ -135,14 +143,14 @@ class SessionState(Enum):
 
 @dataclass(frozen=True, slots=True)
 class NodeChanged:
-    """A watch fired: the node, or the set of its children, is not what it was when the watch was set."""
+    """A watch fired, because the node, or the set of its children, changed since the watch was set."""
 
     path: str
 
 
 @dataclass(frozen=True, slots=True)
 class SessionChanged:
-    """The session's state as of now."""
+    """The session has this state now."""
 
     state: SessionState
 
@@ -152,57 +160,64 @@ Listener = Callable[[StoreEvent], None]
 
 
 class Store(Protocol):
-    """One session with ZooKeeper. A read with `watch` arms one event, which fires once."""
+    """One session with ZooKeeper. A read with `watch` sets one watch, which fires once."""
 
     @property
     def session_id(self) -> int:
-        """0 while there is no session."""
+        """Return the session's id; 0 while there is no session."""
 
     @property
     def connected(self) -> bool:
-        """Requests are likely to be answered now."""
+        """Return whether requests are likely to be answered now."""
 
     @property
     def session_timeout_ms(self) -> int:
-        """The timeout that the server granted."""
+        """Return the timeout that the server granted."""
 
     @property
     def confirmed_at_ms(self) -> int:
-        """When (monotonic) the last sync or write that was answered was *sent*; plus the timeout, the session lives
-        surely.
+        """Return when (monotonic) the last sync or write that was answered was *sent*. The session lives at least its
+        timeout from then on.
 
-        Their answers, a refusal too, come through the leader of the ensemble, which keeps the sessions. A read says
-        nothing of them: a server that has lost its leader goes on answering it for a while.
+        Answers to syncs and writes, refusals included, come through the leader of the ensemble, which keeps the
+        sessions. A read proves nothing about the session, because a server that has lost its leader still answers reads
+        for a while.
         """
 
     def subscribe(self, listener: Listener) -> Callable[[], None]:
-        """Calls `listener` on the loop for every event; it must not block. Returns what ends it (idempotent)."""
+        """Call `listener` on the loop for every event; it must not block. Return a function that ends it
+        (idempotent).
+        """
 
     async def get(self, path: str, *, watch: bool = False) -> Node:
-        """NoNodeError (and then no watch is armed)."""
+        """Return a node. NoNodeError (and then no watch is set)."""
 
     async def exists(self, path: str, *, watch: bool = False) -> NodeStat | None:
-        """A watch on a node that does not exist fires when it is made."""
+        """Return a node's metadata, or None. A watch on a node that does not exist fires when the node is created."""
 
     async def children(self, path: str, *, watch: bool = False) -> list[str]:
-        """Names, sorted. NoNodeError."""
+        """Return the children's names, sorted. NoNodeError."""
 
     async def sync(self, path: str) -> None:
-        """What is read after it is not older than what anybody had written before it, whichever server they asked."""
+        """Make later reads at least as recent as every write of any client before this call, through whichever
+        server.
+        """
 
     async def create(
         self, path: str, data: bytes = b"", *, ephemeral: bool = False, sequence: bool = False
     ) -> tuple[str, NodeStat]:
-        """The path that was made (with its number, if `sequence`). NodeExistsError, NoNodeError (no parent)."""
+        """Create a node and return its path (with its number if `sequence`). NodeExistsError, NoNodeError (no
+        parent).
+        """
 
     async def set(self, path: str, data: bytes, version: int = ANY_VERSION) -> int:
-        """The new version. NoNodeError, BadVersionError."""
+        """Set a node's data and return the new version. NoNodeError, BadVersionError."""
 
     async def delete(self, path: str, version: int = ANY_VERSION) -> None:
-        """NoNodeError, BadVersionError, NotEmptyError."""
+        """Delete a node. NoNodeError, BadVersionError, NotEmptyError."""
 
     async def multi(self, operations: Sequence[Operation]) -> list[Result]:
-        """All or nothing; TransactionFailedError says which operation failed."""
+        """Perform all operations or none; TransactionFailedError names the operation that failed."""
 
     async def close(self) -> None:
-        """Ends the session at once: its ephemerals go with it."""
+        """End the session at once, and with it its ephemerals."""

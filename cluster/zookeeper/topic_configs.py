@@ -1,11 +1,12 @@
-"""The settings of topics in ZooKeeper: read by anybody, changed by anybody, told to everybody.
+"""The settings of topics in ZooKeeper, which any client may read and change.
 
-Whoever changes settings writes them and the notification in one transaction, so that no change goes unnoticed. The
-controller reads the notifications and tells the brokers: so they learn settings, leaders and topic ids from one mouth,
-in one order.
+A client writes changed settings and the notification in one transaction, so that no change goes unnoticed. The
+controller reads the notifications and sends the settings to the brokers. So brokers receive settings, leaders and topic
+ids from one source, in one order.
 
-The version of `/config/topics` itself counts the removals of topics, and a change stands on it: a topic's own versions
-begin anew with the next one of the name, which is not to get settings made from those of the one before.
+The version of `/config/topics` itself counts the removals of topics, and a change is conditional on it. A topic's own
+versions start at 0 again in the next topic of that name. That topic must not get settings that were derived from those
+of the previous one.
 """
 
 from __future__ import annotations
@@ -30,24 +31,24 @@ from cluster.zookeeper.store import (
 
 _NOTIFICATION = f"{znodes.CONFIG_CHANGES}/config_change_"
 
-#: Makes the settings that a topic is to have from those that it has.
+#: Returns the new settings of a topic for its current ones.
 Change = Callable[[Mapping[str, str]], Mapping[str, str]]
 
 
 class TopicConfigs:
-    """One session's view of `/config/topics`. OutcomeUnknownError where ZooKeeper does not answer in time."""
+    """Access of one session to `/config/topics`. OutcomeUnknownError if ZooKeeper does not answer in time."""
 
     def __init__(self, store: Store, retrying: RetryingStore) -> None:
         self._store = store
         self._retrying = retrying
 
     async def read(self, topic: str) -> Mapping[str, str] | None:
-        """The topic's own settings; None where there is no such topic. MalformedZnodeError."""
+        """Return the topic's own settings, or None if there is no such topic. MalformedZnodeError."""
         node, exists = await self._look_up(topic)
         return _decoded(node) if exists else None
 
     async def read_all(self, topics: Iterable[str]) -> dict[str, Mapping[str, str]]:
-        """The settings of those topics; what cannot be read is left out."""
+        """Return the settings of those topics; unreadable ones are left out."""
         named = sorted(set(topics))
         nodes = await asyncio.gather(*(self._retrying.get_or_none(znodes.topic_config_path(topic)) for topic in named))
         found: dict[str, Mapping[str, str]] = {}
@@ -59,11 +60,11 @@ class TopicConfigs:
         return found
 
     async def change(self, topic: str, change: Change) -> Mapping[str, str] | None:
-        """Writes what `change` makes of the topic's settings, and the notification; returns it.
+        """Write what `change` returns for the topic's settings, with the notification; return it.
 
-        `change` is asked again where somebody else was faster; what it raises ends the attempt. None: there is no such
-        topic. Settings that stay as they are are not written. OutcomeUnknownError if a write got no answer and other
-        clients have written since, because a second write could undo their changes.
+        `change` is called again if another client was faster; an exception of `change` ends the attempt. None means
+        that there is no such topic. Unchanged settings are not written. OutcomeUnknownError if a write got no answer
+        and other clients have written since, because a second write could undo their changes.
         """
         unanswered: _UnansweredWrite | None = None
         async with self._retrying.deadline():
@@ -78,8 +79,8 @@ class TopicConfigs:
                     return after
                 if unanswered is not None and unanswered.may_be_overwritten(node):
                     raise OutcomeUnknownError(
-                        f"topic {topic!r}: the settings may or may not be changed: a write got no answer, and another "
-                        "client has changed them since"
+                        f"topic {topic!r}: the settings may or may not be changed, because a write got no answer, and "
+                        "another client has changed them since; describe the topic to see its settings"
                     )
                 try:
                     await self._write(topic, after, node, removals)
@@ -117,10 +118,10 @@ class _UnansweredWrite:
     before: Node | None
 
     def may_be_overwritten(self, found: Node | None) -> bool:
-        """Returns whether another client may have written `found` after this write.
+        """Return whether another client may have written `found` after this write.
 
-        If this write was made, its node has the version after that of `before`, so a later version means another
-        write. A node with another czxid belongs to a later topic of this name.
+        If this write was made, its node has the version after that of `before`, so a later version means another write.
+        A node with another czxid belongs to a later topic of this name.
         """
         if found is None or (self.before is not None and self.before.stat.czxid != found.stat.czxid):
             return False

@@ -1,6 +1,6 @@
-"""Topics in ZooKeeper: their assignments and settings, and the wishes that they be deleted.
+"""Topics in ZooKeeper: their assignments and settings, and requests to delete them.
 
-The controller's writes stand on its fence, `/controller_epoch`, and those of an assignment on its own version too.
+The controller's writes are conditional on `/controller_epoch`; writes of an assignment also on its own version.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from tidelog.model import TopicPartition
 
 log = logging.getLogger(__name__)
 
-#: Partitions of one multi, which has to stay well below ZooKeeper's 1 MB.
+#: Partitions per multi, which must stay well below ZooKeeper's limit of 1 MB.
 _REMOVAL_BATCH = 250
 
 #: The index of the settings in the multi that creates a topic; index 0 is the check of the controller's epoch.
@@ -40,23 +40,23 @@ _CONFIG_OPERATION = 1
 
 
 class TopicZnodes:
-    """The part of `ZkClient` that is about topics. `patience_ms` bounds each operation."""
+    """The topic operations of `ZkClient`. `patience_ms` bounds each operation."""
 
     def __init__(self, store: Store, patience_ms: int) -> None:
         self._store = store
         self._retrying = RetryingStore(store, patience_ms)
 
     async def topic_names(self, *, watch: bool = False) -> list[str]:
-        """All topics. The watch fires when one comes or goes."""
+        """Return all topics. A watch fires when a topic is created or removed."""
         return await self._retrying.until_answered(lambda: self._store.children(znodes.BROKER_TOPICS, watch=watch))
 
     @property
     def topic_configs(self) -> TopicConfigs:
-        """The topics' settings, which anybody may change."""
+        """Return access to the topics' settings, which any client may change."""
         return TopicConfigs(self._store, self._retrying)
 
     async def read_topic(self, topic: str) -> TopicAssignment | None:
-        """A topic's assignment and settings, None where there is none."""
+        """Return a topic's assignment and settings, or None if there is none or it cannot be read."""
         node, config = await asyncio.gather(
             self._retrying.get_or_none(znodes.topic_path(topic)),
             self._retrying.get_or_none(znodes.topic_config_path(topic)),
@@ -67,18 +67,18 @@ class TopicZnodes:
             configs = {} if config is None else znodes.decode_topic_config(config.data)
             return znodes.decode_topic(topic, node.data, configs, node.stat.version)
         except znodes.MalformedZnodeError as error:
-            log.warning("taken for absent: %s", error)
+            log.warning("topic %s: its znodes are unreadable, and it is taken for absent: %s", topic, error)
             return None
 
     async def read_topics(self, topics: Iterable[str]) -> dict[str, TopicAssignment]:
-        """The topics that exist, read side by side."""
+        """Return the topics that exist, read concurrently."""
         found = await asyncio.gather(*(self.read_topic(topic) for topic in topics))
         return {assignment.topic: assignment for assignment in found if assignment is not None}
 
     async def create_topic(self, assignment: TopicAssignment, epoch_version: int) -> bool:
-        """Writes assignment and settings in one multi. Returns False if the topic exists already.
+        """Write a topic's assignment and settings in one multi. Return False if the topic exists already.
 
-        Settings under this name that an earlier topic or another tool has left are overwritten.
+        Settings of this name that an earlier topic or another tool has left are overwritten.
         """
         topic = assignment.topic
         path, config = znodes.topic_config_path(topic), znodes.encode_topic_config(assignment.configs)
@@ -105,9 +105,9 @@ class TopicZnodes:
                     return True
 
     async def write_assignment(self, assignment: TopicAssignment, epoch_version: int) -> TopicAssignment:
-        """The controller changes a topic's replicas, on the version that it knows; returns it with the new version.
+        """Write a topic's replicas on the version that the controller knows; return them with the new version.
 
-        AssignmentConflict tells what stands there instead. ControllerFenced, OutcomeUnknownError.
+        AssignmentConflict carries the assignment found instead. ControllerFenced, OutcomeUnknownError.
         """
         path, data, expected = znodes.topic_path(assignment.topic), znodes.encode_topic(assignment), assignment.version
         async with self._retrying.deadline():
@@ -128,22 +128,25 @@ class TopicZnodes:
                     raise AssignmentConflict(assignment.topic, actual)
 
     async def topics_to_delete(self, *, watch: bool = False) -> list[str]:
-        """The topics somebody wants deleted."""
+        """Return the topics with a request to delete them."""
         return await self._retrying.until_answered(lambda: self._store.children(znodes.DELETE_TOPICS, watch=watch))
 
     async def existing_topics(self) -> set[str]:
-        """The topics that were there when this was asked, whoever had made them, but for those on their way out.
+        """Return the topics that existed at the time of the call, by whichever client created, except those being
+        deleted.
 
-        The wishes are read first: what is gone by the second look, and there again, is another topic of the name.
+        Deletion requests are read first. A topic whose request is gone when topics are read, but which exists, is a new
+        topic of that name.
         """
         await self._retrying.until_answered(lambda: self._store.sync(znodes.BROKER_TOPICS))
         going = await self.topics_to_delete()
         return set(await self.topic_names()).difference(going)
 
     async def request_deletion(self, topic: str, epoch_version: int) -> None:
-        """The controller writes the request down, so that the next one knows it too.
+        """Write the controller's request to delete a topic, so that the next controller knows it too.
 
-        It stands on the fence like all else: a request that comes late would be one for the next topic of the name.
+        The write is conditional on the controller epoch, because a late request would delete the next topic of that
+        name.
         """
         request = Create(znodes.delete_topic_path(topic))
         try:
@@ -153,9 +156,9 @@ class TopicZnodes:
                 raise
 
     async def remove_some(self, topic: str, epoch_version: int) -> bool:
-        """Removes of a topic as much as one multi takes. False: nothing of it is left.
+        """Remove as much of a topic as one multi takes. Return False if nothing of the topic is left.
 
-        The request itself goes last: whoever comes after an early end finds the rest.
+        The deletion request is removed last, so that after a failure the next controller finds the rest.
         """
         async with self._retrying.deadline():
             while True:
@@ -169,7 +172,10 @@ class TopicZnodes:
                     await self._retrying.pause()
 
     async def _removal(self, topic: str) -> tuple[list[Operation], bool]:
-        """Of so many partitions as one multi takes, and with the last of them of all else; whether more are left."""
+        """Return the operations that remove the next partitions, and whether more are left.
+
+        The operations of the last partitions also remove everything else of the topic.
+        """
         parent = znodes.partitions_path(topic)
         try:
             numbers = await self._retrying.until_answered(lambda: self._store.children(parent))
@@ -185,14 +191,18 @@ class TopicZnodes:
         )
         removal: list[Operation] = [Delete(path) for path, stat in zip(paths, found, strict=True) if stat is not None]
         if removal and not more:
-            removal.append(Set(znodes.CONFIG_TOPICS, b""))  # counted: see `cluster.zookeeper.topic_configs`
+            removal.append(Set(znodes.CONFIG_TOPICS, b""))  # counts the removal, see `cluster.zookeeper.topic_configs`
         return removal, more
 
     async def _fenced(self, epoch_version: int, operations: Sequence[Operation]) -> None:
-        """A controller's multi. Indices in TransactionFailedError count from the check."""
+        """Perform a controller's multi. Indices in TransactionFailedError count from the check of the controller
+        epoch.
+        """
         try:
             await self._store.multi([Check(znodes.CONTROLLER_EPOCH, epoch_version), *operations])
         except TransactionFailedError as error:
             if error.index == 0:
-                raise ControllerFenced(f"the controller epoch has moved on from version {epoch_version}") from error
+                raise ControllerFenced(
+                    f"/controller_epoch no longer has version {epoch_version}: another controller was elected"
+                ) from error
             raise

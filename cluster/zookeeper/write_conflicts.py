@@ -1,4 +1,4 @@
-"""What a writer finds in ZooKeeper that it did not expect: another controller, another state, another owner."""
+"""Conflicts of a write in ZooKeeper: another controller, another state, another owner."""
 
 from __future__ import annotations
 
@@ -8,23 +8,23 @@ from tidelog.model import TopicPartition
 
 
 class ControllerFenced(TidelogError):
-    """Another controller was elected: this one's writes are refused for ever."""
+    """Another controller was elected, so that this one's writes are refused for ever."""
 
 
 class StateConflict(TidelogError):
-    """A partition's state is not what the writer thought. `actual` is what stands there, None: no such partition."""
+    """A partition's state is not the expected one. `actual` is the state found; None: there is no such partition."""
 
     def __init__(self, tp: TopicPartition, actual: VersionedState | None) -> None:
-        super().__init__(f"{tp}: the state is {actual}")
+        super().__init__(f"{tp}: the state in ZooKeeper is not the expected one but {actual}")
         self.tp = tp
         self.actual = actual
 
 
 class AssignmentConflict(TidelogError):
-    """A topic's assignment is not what the controller thought. `actual` is what stands there, None: no such topic."""
+    """A topic's assignment is not the expected one. `actual` is the assignment found; None: there is no such topic."""
 
     def __init__(self, topic: str, actual: TopicAssignment | None) -> None:
-        super().__init__(f"{topic}: the assignment is {actual}")
+        super().__init__(f"topic {topic!r}: the assignment in ZooKeeper is not the expected one but {actual}")
         self.actual = actual
 
 

@@ -1,6 +1,6 @@
 """Paths and contents of the znodes: Kafka's own, with its JSON, so that Kafka's tools can read them.
 
-Paths are absolute below the store's chroot. Decoders take what Kafka itself may have written and raise
+Paths are absolute below the store's chroot. Decoders accept what Kafka itself may have written, and raise
 `MalformedZnodeError` for anything else.
 """
 
@@ -29,11 +29,11 @@ PRODUCER_ID_BLOCK = "/latest_producer_id_block"
 CLUSTER_ID = "/cluster/id"
 CONSUMERS = "/consumers"
 
-#: The greatest that 64 bits hold.
+#: The greatest 64-bit offset.
 MAX_OFFSET = (1 << 63) - 1
 _OFFSET_DIGITS = len(str(MAX_OFFSET))
 
-#: What `ZkClient.ensure_paths` creates.
+#: The paths that `ZkClient.ensure_paths` creates.
 PERSISTENT_PATHS = (
     "/brokers",
     BROKER_IDS,
@@ -51,51 +51,51 @@ PERSISTENT_PATHS = (
 
 
 class MalformedZnodeError(TidelogError):
-    """A znode holds something that Kafka would not have written; the message names the path's kind."""
+    """A znode holds content that Kafka would not have written; the message names the kind of path."""
 
 
 def broker_path(broker_id: int) -> str:
-    """The ephemeral registration of one broker."""
+    """Return the path of one broker's ephemeral registration."""
     return f"{BROKER_IDS}/{broker_id}"
 
 
 def topic_path(topic: str) -> str:
-    """The assignment of one topic."""
+    """Return the path of one topic's assignment."""
     return f"{BROKER_TOPICS}/{topic}"
 
 
 def partitions_path(topic: str) -> str:
-    """The parent of a topic's partitions."""
+    """Return the parent path of a topic's partitions."""
     return f"{BROKER_TOPICS}/{topic}/partitions"
 
 
 def partition_path(tp: TopicPartition) -> str:
-    """The parent of one partition's state."""
+    """Return the parent path of one partition's state."""
     return f"{BROKER_TOPICS}/{tp.topic}/partitions/{tp.partition}"
 
 
 def state_path(tp: TopicPartition) -> str:
-    """One partition's leader, epoch and ISR."""
+    """Return the path of one partition's leader, epoch and ISR."""
     return f"{partition_path(tp)}/state"
 
 
 def topic_config_path(topic: str) -> str:
-    """The settings of one topic that differ from the defaults."""
+    """Return the path of the topic's settings that differ from the defaults."""
     return f"{CONFIG_TOPICS}/{topic}"
 
 
 def delete_topic_path(topic: str) -> str:
-    """The request that a topic be deleted."""
+    """Return the path of the request to delete a topic."""
     return f"{DELETE_TOPICS}/{topic}"
 
 
 def consumer_offsets_path(group_id: str) -> str:
-    """The parent of the topics of which a group has offsets here."""
+    """Return the parent path of the topics for which a group has offsets in ZooKeeper."""
     return f"{CONSUMERS}/{group_id}/offsets"
 
 
 def consumer_offset_path(group_id: str, tp: TopicPartition) -> str:
-    """What a group has committed of one partition."""
+    """Return the path of a group's committed offset for one partition."""
     return f"{consumer_offsets_path(group_id)}/{tp.topic}/{tp.partition}"
 
 
@@ -105,7 +105,9 @@ def _encode(value: Mapping[str, Any]) -> bytes:
 
 @contextmanager
 def _decoded(kind: str, data: bytes) -> Iterator[dict[str, Any]]:
-    """The JSON object in `data`; MalformedZnodeError where it is none, or lacks what is looked for in it."""
+    """Yield the JSON object in `data`. MalformedZnodeError if it is no object, or lacks a field that the block
+    reads.
+    """
     try:
         value = json.loads(data)
         if not isinstance(value, dict):
@@ -116,23 +118,23 @@ def _decoded(kind: str, data: bytes) -> Iterator[dict[str, Any]]:
 
 
 def encode_controller(broker_id: int, now_ms: int) -> bytes:
-    """`/controller`. `now_ms` is wall time, for people only."""
+    """Encode `/controller`. `now_ms` is wall time, for human readers only."""
     return _encode({"version": 2, "brokerid": broker_id, "timestamp": str(now_ms), "kraftControllerEpoch": -1})
 
 
 def decode_controller(data: bytes) -> int:
-    """The controller's broker id."""
+    """Return the controller's broker id."""
     with _decoded(CONTROLLER, data) as value:
         return int(value["brokerid"])
 
 
 def encode_controller_epoch(epoch: int) -> bytes:
-    """`/controller_epoch` is a bare decimal number."""
+    """Encode `/controller_epoch`, a bare decimal number."""
     return str(epoch).encode()
 
 
 def decode_controller_epoch(data: bytes) -> int:
-    """The latest controller epoch that was ever granted."""
+    """Return the latest controller epoch ever granted."""
     try:
         return int(data)
     except ValueError as error:
@@ -140,7 +142,7 @@ def decode_controller_epoch(data: bytes) -> int:
 
 
 def encode_broker(registration: BrokerRegistration, now_ms: int) -> bytes:
-    """`/brokers/ids/N`. `host` and `port` are the PLAINTEXT listener's in Kafka; we have none."""
+    """Encode `/brokers/ids/N`. In Kafka `host` and `port` are the PLAINTEXT listener's, which Tidelog does not have."""
     listeners = [Listener(name, endpoint) for name, endpoint in sorted(registration.listeners.items())]
     ours = {"possibly_short": True} if registration.possibly_short else {}
     return _encode(
@@ -159,7 +161,7 @@ def encode_broker(registration: BrokerRegistration, now_ms: int) -> bytes:
 
 
 def decode_broker(broker_id: int, data: bytes, czxid: int) -> BrokerRegistration:
-    """A registration as it was read; its epoch is the znode's czxid."""
+    """Decode a registration as read; its epoch is the znode's czxid."""
     with _decoded(broker_path(broker_id), data) as value:
         listeners: dict[str, Endpoint] = {}
         for text in value["endpoints"]:
@@ -172,7 +174,7 @@ def decode_broker(broker_id: int, data: bytes, czxid: int) -> BrokerRegistration
 
 
 def encode_topic(assignment: TopicAssignment) -> bytes:
-    """`/brokers/topics/T`, version 3. The settings live in another znode."""
+    """Encode `/brokers/topics/T`, version 3. The settings are in another znode."""
     return _encode(
         {
             "version": 3,
@@ -185,7 +187,7 @@ def encode_topic(assignment: TopicAssignment) -> bytes:
 
 
 def decode_topic(topic: str, data: bytes, configs: Mapping[str, str], version: int = NO_VERSION) -> TopicAssignment:
-    """An assignment as it was read, with the settings from its other znode."""
+    """Decode an assignment as read, with the settings from their own znode."""
     with _decoded(topic_path(topic), data) as value:
         return TopicAssignment(
             topic,
@@ -207,7 +209,9 @@ def _decode_replicas(value: Mapping[str, list[Any]]) -> dict[int, tuple[int, ...
 
 
 def encode_state(state: PartitionState) -> bytes:
-    """`/brokers/topics/T/partitions/P/state`, version 1; with a key of ours, where anybody is eligible."""
+    """Encode `/brokers/topics/T/partitions/P/state`, version 1; with Tidelog's key `eligible` if any replica is
+    eligible.
+    """
     value = {
         "controller_epoch": state.controller_epoch,
         "leader": state.leader,
@@ -219,7 +223,7 @@ def encode_state(state: PartitionState) -> bytes:
 
 
 def decode_state(data: bytes) -> PartitionState:
-    """A partition's state."""
+    """Decode a partition's state."""
     with _decoded("partition state", data) as value:
         return PartitionState(
             leader=int(value["leader"]),
@@ -231,23 +235,23 @@ def decode_state(data: bytes) -> PartitionState:
 
 
 def encode_topic_config(configs: Mapping[str, str]) -> bytes:
-    """`/config/topics/T`."""
+    """Encode `/config/topics/T`."""
     return _encode({"version": 1, "config": dict(configs)})
 
 
 def decode_topic_config(data: bytes) -> dict[str, str]:
-    """The settings of a topic that differ from the defaults."""
+    """Return the topic's settings that differ from the defaults."""
     with _decoded(CONFIG_TOPICS, data) as value:
         return {str(name): str(setting) for name, setting in value["config"].items()}
 
 
 def encode_config_change(topic: str) -> bytes:
-    """`/config/changes/config_change_N`: whose settings have been changed."""
+    """Encode `/config/changes/config_change_N`, the notification that a topic's settings have changed."""
     return _encode({"version": 2, "entity_path": f"topics/{topic}"})
 
 
 def decode_config_change(data: bytes) -> str | None:
-    """The topic whose settings have been changed; None where it is about something else than a topic."""
+    """Return the topic whose settings have changed, or None if the notification is not about a topic."""
     with _decoded(CONFIG_CHANGES, data) as value:
         if value["version"] == 1:
             kind, name = str(value["entity_type"]), str(value["entity_name"])
@@ -257,56 +261,60 @@ def decode_config_change(data: bytes) -> str | None:
 
 
 def encode_isr_change(partitions: Iterable[TopicPartition]) -> bytes:
-    """`/isr_change_notification/isr_change_N`: whose ISR a leader has changed."""
+    """Encode `/isr_change_notification/isr_change_N`, the notification that a leader has changed the ISR of
+    partitions.
+    """
     return _encode({"version": 1, "partitions": [{"topic": tp.topic, "partition": tp.partition} for tp in partitions]})
 
 
 def decode_isr_change(data: bytes) -> list[TopicPartition]:
-    """The partitions that a notification names."""
+    """Return the partitions that a notification names."""
     with _decoded(ISR_CHANGE_NOTIFICATION, data) as value:
         return [TopicPartition(str(entry["topic"]), int(entry["partition"])) for entry in value["partitions"]]
 
 
 def encode_log_dir_failure(broker_id: int) -> bytes:
-    """`/log_dir_event_notification/log_dir_event_N`: whose log directory has failed (event 1, the only kind)."""
+    """Encode `/log_dir_event_notification/log_dir_event_N`: a broker's log directory has failed (event 1, the only
+    kind).
+    """
     return _encode({"version": 1, "broker": broker_id, "event": 1})
 
 
 def decode_log_dir_failure(data: bytes) -> int:
-    """The broker whose log directory has failed."""
+    """Return the broker whose log directory has failed."""
     with _decoded(LOG_DIR_EVENT_NOTIFICATION, data) as value:
         return int(value["broker"])
 
 
 def encode_producer_id_block(broker_id: int, ids: range) -> bytes:
-    """`/latest_producer_id_block`; numbers are strings there."""
+    """Encode `/latest_producer_id_block`, in which numbers are strings."""
     return _encode({"version": 1, "broker": broker_id, "block_start": str(ids.start), "block_end": str(ids.stop - 1)})
 
 
 def decode_producer_id_block(data: bytes) -> tuple[int, range]:
-    """Who took the latest block, and the block."""
+    """Return the broker that took the latest block, and the block."""
     with _decoded(PRODUCER_ID_BLOCK, data) as value:
         return int(value["broker"]), range(int(value["block_start"]), int(value["block_end"]) + 1)
 
 
 def encode_cluster_id(cluster_id: str) -> bytes:
-    """`/cluster/id`."""
+    """Encode `/cluster/id`."""
     return _encode({"version": "1", "id": cluster_id})
 
 
 def decode_cluster_id(data: bytes) -> str:
-    """The id that every data directory of the cluster carries."""
+    """Return the id that every data directory of the cluster carries."""
     with _decoded(CLUSTER_ID, data) as value:
         return str(value["id"])
 
 
 def encode_consumer_offset(offset: int) -> bytes:
-    """`/consumers/G/offsets/T/P` is a bare decimal number."""
+    """Encode `/consumers/G/offsets/T/P`, a bare decimal number."""
     return str(offset).encode()
 
 
 def decode_consumer_offset(path: str, data: bytes) -> int:
-    """The offset that a group reads next, as it stands at `path`."""
+    """Return the offset that a group reads next, as stored at `path`."""
     if not data.isdigit() or len(data) > _OFFSET_DIGITS or int(data) > MAX_OFFSET:
-        raise MalformedZnodeError(f"{path}: {data[:80]!r} is no offset")
+        raise MalformedZnodeError(f"{path}: {data[:80]!r} is not an offset")
     return int(data)

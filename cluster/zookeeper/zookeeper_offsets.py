@@ -1,7 +1,7 @@
 """Offsets that groups keep in ZooKeeper, where Kafka 0.8 kept them (commits and fetches of version 0).
 
-`/consumers/G/offsets/T/P` holds the offset as a decimal number, and nothing else: no metadata, no leader epoch, no
-time. Any broker writes them, so each node is a register of its own that its version guards.
+`/consumers/G/offsets/T/P` holds only the offset, as a decimal number, without metadata, leader epoch or time. Any
+broker writes these nodes, so each node is a register of its own that its version guards.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from cluster.zookeeper.retrying_store import RetryingStore
 from cluster.zookeeper.store import BadVersionError, Node, NodeExistsError, NoNodeError, OutcomeUnknownError, Store
 from tidelog.model import TopicPartition
 
-#: Nodes that are read and written side by side, whatever requests name.
+#: The number of nodes that are read and written concurrently, however many a request names.
 _AT_ONCE = 100
 
 
 class ZooKeeperOffsets:
-    """One session's view of `/consumers`. OutcomeUnknownError where ZooKeeper does not answer in time.
+    """Access of one session to `/consumers`. OutcomeUnknownError if ZooKeeper does not answer in time.
 
-    Group ids must be such as `tidelog.groups.zookeeper_names` lets through, topics as `validate_topic` does.
+    Group ids must be valid for `tidelog.groups.zookeeper_names`, and topics for `validate_topic`.
     """
 
     def __init__(self, store: Store, retrying: RetryingStore) -> None:
@@ -30,10 +30,10 @@ class ZooKeeperOffsets:
         self._slots = asyncio.Semaphore(_AT_ONCE)
 
     async def commit(self, group_id: str, tp: TopicPartition, offset: int) -> None:
-        """Returns when it is written.
+        """Write an offset, and return when it is written.
 
-        It is repeated only while nobody else has written: else a commit that its client has given up could take back a
-        later one. OutcomeUnknownError then, too.
+        The write is repeated only while no other client has written. Otherwise a commit that its client has abandoned
+        could undo a later one. OutcomeUnknownError is raised in that case too.
         """
         path, data = znodes.consumer_offset_path(group_id, tp), znodes.encode_consumer_offset(offset)
         async with self._slots, self._retrying.deadline():
@@ -63,7 +63,7 @@ class ZooKeeperOffsets:
             await self._store.create(path, data)
 
     async def read(self, group_id: str, tp: TopicPartition) -> int | None:
-        """The committed offset; None where there is none. MalformedZnodeError."""
+        """Return the committed offset, or None if there is none. MalformedZnodeError."""
         path = znodes.consumer_offset_path(group_id, tp)
         async with self._slots:
             await self._up_to_date(path)
@@ -71,7 +71,7 @@ class ZooKeeperOffsets:
         return None if node is None else znodes.decode_consumer_offset(path, node.data)
 
     async def partitions(self, group_id: str) -> list[TopicPartition]:
-        """All that the group has offsets of, also of topics that are gone."""
+        """Return all partitions for which the group has offsets, including those of deleted topics."""
         parent = znodes.consumer_offsets_path(group_id)
         await self._up_to_date(parent)
         topics = await self._children(parent)
@@ -84,7 +84,7 @@ class ZooKeeperOffsets:
         )
 
     async def groups(self) -> list[str]:
-        """The groups that have offsets in ZooKeeper."""
+        """Return the groups that have offsets in ZooKeeper."""
         await self._up_to_date(znodes.CONSUMERS)
         names = await self._children(znodes.CONSUMERS)
         topics = await asyncio.gather(*(self._children(znodes.consumer_offsets_path(name)) for name in names))
@@ -98,12 +98,14 @@ class ZooKeeperOffsets:
                 return ()
 
     async def _up_to_date(self, path: str) -> None:
-        """Another broker may have written through another server of the ensemble, which is ahead of ours."""
+        """Sync, because another broker may have written through a server of the ensemble that is ahead of this one."""
         await self._retrying.until_answered(lambda: self._store.sync(path))
 
 
 def _is_written(known: Node | None, found: Node | None, data: bytes) -> bool:
-    """Whether a write upon `known` was made, whose answer was lost; OutcomeUnknownError where nobody can say."""
+    """Return whether a write upon `known`, whose answer was lost, was made. OutcomeUnknownError if that is
+    undecidable.
+    """
     if (known and known.stat) == (found and found.stat):
         return False
     if found is not None and found.data == data:
@@ -112,4 +114,4 @@ def _is_written(known: Node | None, found: Node | None, data: bytes) -> bool:
 
 
 def _other_commit() -> OutcomeUnknownError:
-    return OutcomeUnknownError("somebody else has committed meanwhile")
+    return OutcomeUnknownError("another client has committed meanwhile, so the commit may or may not be made")

@@ -338,7 +338,7 @@ async def test_a_chroot_that_is_not_there_is_made_and_said_so(
         store = await ZooKeeperStore.open(hosts, session_timeout_ms=TIMEOUT_MS, clock=SystemClock())
         assert await store.children("/") == []
         await store.close()
-    assert caplog.messages == [f"ZooKeeper at {zookeeper.hosts} has no /made/in/depth yet: it is made"]
+    assert caplog.messages == [f"ZooKeeper at {zookeeper.hosts} has no chroot /made/in/depth yet, which is now created"]
 
 
 async def test_a_thousand_transactions_are_pipelined(server: Server) -> None:
