@@ -1,4 +1,4 @@
-"""How long to wait before one more attempt."""
+"""Exponential backoff between retries."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ MAX_BACKOFF_MS = 1000
 
 
 class Backoff:
-    """Delays that double from `least_ms` to `most_ms` while failures follow one another."""
+    """Delays that double from `least_ms` to `most_ms` with each consecutive failure."""
 
     __slots__ = ("_least_ms", "_most_ms", "_next_ms")
 
@@ -17,11 +17,11 @@ class Backoff:
         self._next_ms = least_ms
 
     def next_ms(self) -> int:
-        """The delay for one more failure."""
+        """Return the delay after one more failure."""
         delay_ms = self._next_ms
         self._next_ms = min(2 * delay_ms, self._most_ms)
         return delay_ms
 
     def reset(self) -> None:
-        """Something worked."""
+        """Start again from the shortest delay, because an attempt succeeded."""
         self._next_ms = self._least_ms

@@ -1,6 +1,6 @@
-"""What ZooKeeper holds about partitions, topics and brokers, as values.
+"""The values that ZooKeeper stores about partitions, topics, brokers and the controller.
 
-All of them are immutable and replaced whole. Their bytes are `cluster.zookeeper.znodes`' business.
+All values are immutable and replaced whole. `cluster.zookeeper.znodes` encodes and decodes them.
 """
 
 from __future__ import annotations
@@ -19,14 +19,16 @@ NO_VERSION = -1
 class PartitionState:
     """A partition's state znode.
 
-    leader            broker id, −1 while no ISR member is alive. Moved by the controller only.
-    leader_epoch      raised by the controller whenever somebody begins to lead, be it the same one again; not where
-                      only the ISR shrinks.
-    isr               never empty; a leader is always in it. Shrunk and grown by the leader, by compare-and-set,
-                      and shrunk by the controller when a member dies.
-    controller_epoch  of the controller that wrote the state last.
-    eligible          who was in sync, too, until the controller left `isr` alone: they may have what that loses with
-                      its power. Forgotten by the leader, who outlived that, with its first change of the ISR.
+    leader            broker id; −1 while no ISR member is alive. Only the controller changes the leader.
+    leader_epoch      raised by the controller whenever a leadership begins, also if the same broker leads again. The
+                      epoch stays when only the ISR shrinks.
+    isr               never empty; contains the leader if there is one. The leader shrinks and expands the ISR by
+                      compare-and-set. The controller shrinks it when a member dies.
+    controller_epoch  epoch of the controller that wrote the state last.
+    eligible          eligible leader replicas: former ISR members that were in sync until the controller reduced `isr`
+                      to one replica. An eligible replica may have the records that the remaining member loses in a
+                      power failure. The leader clears the field with its first ISR change, which shows that the leader
+                      survived.
     """
 
     leader: int
@@ -36,20 +38,30 @@ class PartitionState:
     eligible: tuple[int, ...] = field(default=(), compare=False)
 
     def rewritten(
-        self, leader: int, isr: tuple[int, ...], controller_epoch: int, *, begins: bool = True, sheds: bool = False
+        self,
+        leader: int,
+        isr: tuple[int, ...],
+        controller_epoch: int,
+        *,
+        new_epoch: bool = True,
+        removes_replicas: bool = False,
     ) -> PartitionState:
-        """What a controller makes of it, in a new epoch if it `begins` one; `sheds`: by a reassignment."""
-        given_up = self.isr if len(isr) == 1 or sheds else ()
-        eligible = {*given_up, *self.eligible}.difference(isr)
-        return PartitionState(leader, self.leader_epoch + begins, isr, controller_epoch, tuple(sorted(eligible)))
+        """Return the state that the controller writes, with a new leader epoch if `new_epoch`.
+
+        Former ISR members become eligible if one member remains, or if a reassignment removes replicas
+        (`removes_replicas`).
+        """
+        dropped = self.isr if len(isr) == 1 or removes_replicas else ()
+        eligible = {*dropped, *self.eligible}.difference(isr)
+        return PartitionState(leader, self.leader_epoch + new_epoch, isr, controller_epoch, tuple(sorted(eligible)))
 
 
 @dataclass(frozen=True, slots=True)
 class VersionedState:
-    """A state as it was read. `partition_epoch` is the znode's version, on which the next write must stand.
+    """A state as read from ZooKeeper.
 
-    `mzxid` says when it was written, on the scale of broker epochs (−1: not known): a leader that registered later
-    has lost its leadership since.
+    `partition_epoch` is the znode's version, and the condition of the next write. `mzxid` is the zxid of the last write
+    (−1: unknown), comparable with broker epochs: a leader with a later registration has lost its leadership since then.
     """
 
     state: PartitionState
@@ -59,11 +71,11 @@ class VersionedState:
 
 @dataclass(frozen=True, slots=True)
 class BrokerRegistration:
-    """`/brokers/ids/N`: where broker N is reached, by the name of the listener; TIDELOG and REPLICATION are there.
+    """`/brokers/ids/N`: the listeners of broker N by name; the listeners TIDELOG and REPLICATION are always among them.
 
-    epoch           czxid of the znode, −1 in a registration that has not been written yet
-    possibly_short  its machine went down since its logs were closed, so that what was not synced may be missing, or a
-                    log was damaged; until the controller has dealt with every partition of which that matters
+    epoch           czxid of the znode; −1 if the registration is not written yet
+    possibly_short  the broker's logs may lack records, because its machine went down after they were last closed, or
+                    because a log was damaged. The controller clears the mark when no partition depends on it any more.
     """
 
     broker_id: int
@@ -73,12 +85,12 @@ class BrokerRegistration:
 
     @property
     def endpoint(self) -> Endpoint:
-        """Where clients connect."""
+        """Return the address that clients connect to."""
         return self.listeners[CLIENTS]
 
     @property
     def replication_endpoint(self) -> Endpoint:
-        """Where brokers and the controller connect."""
+        """Return the address that brokers and the controller connect to."""
         return self.listeners[BROKERS]
 
 
@@ -86,10 +98,10 @@ class BrokerRegistration:
 class ReplicaAssignment:
     """The brokers that have, get or lose a replica of one partition; the preferred leader first.
 
-    adding    those of `replicas` that were not there when the reassignment began
-    removing  those of `replicas` that will not be there when it has ended
+    adding    members of `replicas` that were not assigned when the reassignment began
+    removing  members of `replicas` that will not be assigned when the reassignment is complete
 
-    One that is in both was on its way in when the reassignment was cancelled or replaced, and is on its way out.
+    A replica is in both if the reassignment that added it was cancelled or replaced: the replica is being removed.
     """
 
     replicas: tuple[int, ...]
@@ -98,26 +110,26 @@ class ReplicaAssignment:
 
     @property
     def target(self) -> tuple[int, ...]:
-        """Who has a replica in the end."""
+        """Return the replicas that remain when the reassignment is complete."""
         return tuple(replica for replica in self.replicas if replica not in self.removing)
 
     @property
     def origin(self) -> tuple[int, ...]:
-        """Who had one in the beginning."""
+        """Return the replicas that were assigned when the reassignment began."""
         return tuple(replica for replica in self.replicas if replica not in self.adding)
 
     @property
     def joining(self) -> tuple[int, ...]:
-        """Those on their way in."""
+        """Return the replicas that the reassignment adds."""
         return tuple(replica for replica in self.adding if replica not in self.removing)
 
     @property
     def moving(self) -> bool:
-        """A reassignment is in progress."""
+        """Return whether a reassignment is in progress."""
         return bool(self.adding or self.removing)
 
     def toward(self, target: Iterable[int]) -> ReplicaAssignment:
-        """With another target, whatever the one of now; the origin stays. To cancel is to go toward the origin."""
+        """Return the assignment with another target and the same origin. To cancel is to go toward the origin."""
         wanted = tuple(target)
         origin = self.origin
         everybody = tuple(dict.fromkeys((*wanted, *origin, *self.replicas)))
@@ -127,8 +139,8 @@ class ReplicaAssignment:
             tuple(replica for replica in everybody if replica not in wanted),
         )
 
-    def settled(self) -> ReplicaAssignment:
-        """The reassignment has ended."""
+    def completed(self) -> ReplicaAssignment:
+        """Return the assignment after the end of the reassignment."""
         return ReplicaAssignment(self.target)
 
 
@@ -136,8 +148,8 @@ class ReplicaAssignment:
 class TopicAssignment:
     """`/brokers/topics/T`: the replicas of each partition, the preferred leader first.
 
-    adding, removing   of the partitions that are being reassigned (`ReplicaAssignment`)
-    version            of the znode as it was read, on which the next write must stand
+    adding, removing   replicas of the partitions that are being reassigned (`ReplicaAssignment`)
+    version            version of the znode as read, and the condition of the next write
     """
 
     topic: str
@@ -149,17 +161,17 @@ class TopicAssignment:
     version: int = field(default=NO_VERSION, compare=False)
 
     def topic_partitions(self) -> list[TopicPartition]:
-        """The partitions in ascending order."""
+        """Return the partitions in ascending order."""
         return [TopicPartition(self.topic, partition) for partition in sorted(self.partitions)]
 
     def assigned(self, partition: int) -> ReplicaAssignment:
-        """One partition's replicas, those that come and those that go."""
+        """Return the replicas of one partition, with those being added and removed."""
         return ReplicaAssignment(
             self.partitions[partition], self.adding.get(partition, ()), self.removing.get(partition, ())
         )
 
     def reassigned(self, changes: Mapping[int, ReplicaAssignment]) -> TopicAssignment:
-        """With these partitions changed, or added."""
+        """Return the assignment with these partitions changed or added."""
         every = {number: self.assigned(number) for number in self.partitions} | dict(changes)
         return replace(
             self,
@@ -171,10 +183,10 @@ class TopicAssignment:
 
 @dataclass(frozen=True, slots=True)
 class ControllerLease:
-    """Who is the controller (−1: nobody), and the fence on which the next election must stand.
+    """The current controller (−1: none), and the condition of the next controller election.
 
-    `epoch` and `epoch_version` are `/controller_epoch`'s, read *before* `/controller`, so that whoever acts on this
-    value loses against every election that happened since. `owner` is the session that holds the seat.
+    `epoch` and `epoch_version` are those of `/controller_epoch`, read *before* `/controller`. So a broker that acts on
+    this value loses against every election since then. `owner` is the ZooKeeper session that owns `/controller`.
     """
 
     controller_id: int
@@ -184,5 +196,5 @@ class ControllerLease:
 
     @property
     def unclaimed(self) -> bool:
-        """Nobody holds the seat."""
+        """Return whether there is no controller."""
         return self.controller_id == NO_LEADER

@@ -217,7 +217,7 @@ class Broker:
             logs=self._logs,
             isr_store=zk_client,
             metadata=self._metadata,
-            waiting=Purgatories(asyncio.get_running_loop().call_soon, self._environment.monotonic_ns),
+            purgatories=Purgatories(asyncio.get_running_loop().call_soon, self._environment.monotonic_ns),
             fetchers=self._fetchers,
             clock=self._clock,
             max_lag_ms=settings.replica_lag_time_max_ms,
@@ -291,7 +291,7 @@ class Broker:
             self._clock,
             between_brokers=listener.between_brokers,
             listener=listener.name,
-            settle=self._replicas.waiting.wake,
+            settle=self._replicas.purgatories.complete_ready,
             now_ns=self._environment.monotonic_ns,
             listen=self._environment.listen,
             events=self._events,
@@ -318,7 +318,7 @@ class Broker:
             identity=self._identity,
             metadata=self._metadata,
             replicas=self._replicas,
-            waiting=self._replicas.waiting,
+            waiting=self._replicas.purgatories,
             groups=self._coordinator,
             session=self._session,
             elector=self._elector,
@@ -375,7 +375,7 @@ class Broker:
             except Exception:  # The loop must go on, because no delayed request would be answered without it.
                 log.exception("a tick failed; some requests whose deadline has passed may not be answered yet")
                 next_ms = self._clock.monotonic_ms() + _TICK_AGAIN_MS
-            await self._replicas.waiting.alarm.wait(max(1, next_ms - self._clock.monotonic_ms()))
+            await self._replicas.purgatories.alarm.wait(max(1, next_ms - self._clock.monotonic_ms()))
 
     # --- controlled shutdown -----------------------------------------------------------------------------------
 

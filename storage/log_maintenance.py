@@ -1,7 +1,7 @@
-"""What logs need from time to time: segments go when their time has come, compaction, and syncs that are due.
+"""The periodic work on logs: removing old segments, compaction, and flushes that are due.
 
-Nothing here runs by itself or reads a clock. Methods say whether they belong to the logs' owner, who must never wait,
-or to any thread. What fails is the failure of one directory (`LogManager.failed`), and nobody else's.
+Nothing here runs by itself or reads a clock. Each method says whether the logs' owner calls it, who must never wait, or
+any thread. An error is the failure of one directory only (`LogManager.failed`).
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ _LOG = logging.getLogger(__name__)
 
 
 class _Retired(NamedTuple):
-    """A segment that is out of its log; `number` keeps the order of those that are due together.
+    """A segment that was removed from its log. `number` orders segments that are due at the same time.
 
-    due_ms   on a clock that never jumps
+    due_ms   on a monotonic clock
     """
 
     due_ms: int
@@ -37,14 +37,14 @@ class _Retired(NamedTuple):
 
 
 class CleaningStoppedError(Exception):
-    """The broker stops: a round of compaction ends where it is."""
+    """The broker stops, so the compaction round ends early."""
 
 
 class Upkeep:
-    """The upkeep of all logs of a manager.
+    """The periodic work on all logs of a manager.
 
-    `map_bytes`: what one round of compaction may take for its map of keys. `throttle` makes, for each round, what is
-    called with the bytes that it has just read and sleeps where it should.
+    `map_bytes` limits the memory for the key map of one compaction round. `throttle` returns, for each round, a
+    function that is called with the number of bytes just moved and sleeps as needed.
     """
 
     def __init__(
@@ -62,16 +62,19 @@ class Upkeep:
         self._retired: list[_Retired] = []
         self._retirements = 0
         self._retired_lock = threading.Lock()
-        #: Logs that are being compacted, and those with a damaged batch, which stay as they are until the next start.
+        #: Logs that are being compacted, and logs with a damaged batch, which are not compacted until the next start.
         self._set_apart: set[Log] = set()
-        #: When what is not synced of a log was first seen.
+        #: The time (ms) at which unflushed records of a log were first seen.
         self._unsynced_since: dict[Log, int] = {}
         self._stopping = False
 
     # --- retention -----------------------------------------------------------------------------------
 
     def delete_old_segments(self, tp: TopicPartition, now_ms: int, high_watermark: int, monotonic_ms: int) -> int:
-        """The owner's: takes out of one log what its settings and its log start allow; how many segments."""
+        """Remove old segments from one log as its settings and log start allow; return their number.
+
+        For the owner only.
+        """
         log = self.logs.logs().get(tp)
         if log is None:
             return 0
@@ -81,25 +84,30 @@ class Upkeep:
             self.logs.report(tp, error)
             return 0
         if retired:
-            _LOG.info("%s starts at %d now: %d segments go", tp, log.log_start_offset, len(retired))
+            _LOG.info(
+                "%s: deleted %d old segments; the log starts at offset %d", tp, len(retired), log.log_start_offset
+            )
         self.retire(tp, log, retired, monotonic_ms)
         return len(retired)
 
     def forget_idle_producers(self, tp: TopicPartition, now_ms: int, expiration_ms: int) -> int:
-        """The owner's: how many producers of one log were forgotten, since they have been idle for so long."""
+        """Forget producers of one log that were idle for `expiration_ms`; return their number. For the owner only."""
         log = self.logs.logs().get(tp)
         return 0 if log is None else log.forget_idle_producers(now_ms, expiration_ms)
 
     def is_removal_due(self, monotonic_ms: int) -> bool:
-        """Any thread's: whether `remove_deleted` has something to do."""
+        """Return whether `remove_deleted` has something to do. Any thread may call this."""
         with self._retired_lock:
             due = bool(self._retired) and self._retired[0].due_ms <= monotonic_ms
         return due or self.logs.has_deleted_logs
 
     def remove_deleted(self, monotonic_ms: int) -> int:
-        """Any thread's: removes the files whose `file.delete.delay.ms` has passed; of how many segments.
+        """Remove files of segments after `file.delete.delay.ms`; return the number of segments.
 
-        And those of deleted logs, which may take long: nobody waits for that, as at the next start they would go, too.
+        Any thread may call this.
+
+        Also removes the files of deleted logs, which may take long. A stop does not wait for them, because the next
+        start removes what is left.
         """
         while not self._stopping and self.logs.remove_deleted_log():
             pass
@@ -116,17 +124,20 @@ class Upkeep:
                 self.logs.report(retired.tp, error)
 
     def retire(self, tp: TopicPartition, log: Log, segments: tuple[Segment, ...], monotonic_ms: int) -> None:
-        """Any thread's: the files of these are removed after the log's `file.delete.delay.ms`."""
+        """Schedule the removal of these segments' files after `file.delete.delay.ms`. Any thread may call this."""
         with self._retired_lock:
             for segment in segments:
                 self._retirements += 1
                 due_ms = monotonic_ms + log.config.file_delete_delay_ms
                 heapq.heappush(self._retired, _Retired(due_ms, self._retirements, tp, segment))
 
-    # --- syncing -------------------------------------------------------------------------------------
+    # --- flushing ------------------------------------------------------------------------------------
 
     def sync_due(self, now_ms: int) -> int:
-        """Any thread's: syncs segments that were rolled, and logs in which a record waits for `flush.ms`; how many."""
+        """Flush rolled segments, and logs in which a record has waited for `flush.ms`. Any thread may call this.
+
+        Return the number of logs that were flushed because of `flush.ms`.
+        """
         synced = 0
         before, self._unsynced_since = self._unsynced_since, {}
         for tp, log in self.logs.every_log():
@@ -148,9 +159,10 @@ class Upkeep:
     # --- compaction ----------------------------------------------------------------------------------
 
     def begin_cleaning(self, now_ms: int, upper_bounds: Mapping[TopicPartition, int]) -> CleaningRound | None:
-        """The owner's: a round for the log with the most to gain, of those that are in none; None: nothing is due.
+        """Begin a round for the log with the highest dirty ratio that is in no round. For the owner only.
 
-        `upper_bounds`: for each log that may be compacted the offset from which on nothing of it goes.
+        `upper_bounds` has, for each log that may be compacted, the first offset that must not be compacted. Return None
+        if no log needs compaction.
         """
         self._set_apart = {log for log in self._set_apart if not log.closed}
         best: CleaningPlan | None = None
@@ -164,7 +176,9 @@ class Upkeep:
                 self.logs.report(tp, error)
                 continue
             except CorruptMessageError as error:
-                _LOG.error("%s is not compacted any more until the next start: %s", tp, error)
+                _LOG.error(
+                    "%s: not compacted until the next start of the broker, because a batch is damaged: %s", tp, error
+                )
                 self._set_apart.add(log)
                 continue
             if plan is not None and (best is None or plan.dirty_ratio > best.dirty_ratio):
@@ -176,11 +190,11 @@ class Upkeep:
         return CleaningRound(self, chosen, cleaning)
 
     def release(self, log: Log) -> None:
-        """The owner's: a round of this log has ended."""
+        """Allow the next round of this log. For the owner only."""
         self._set_apart.discard(log)
 
     def stop(self) -> None:
-        """Any thread's: whatever is under way ends soon."""
+        """End the work in progress soon. Any thread may call this."""
         self._stopping = True
 
     def _pace(self, throttle: Callable[[int], object]) -> Callable[[int], None]:
@@ -192,12 +206,12 @@ class Upkeep:
         return pace
 
 
-#: How a round may end of a log that the next one may well compact.
+#: Errors after which the next round may compact the log all the same.
 _PASSING = (StorageError, CleaningAbortedError, CleaningStoppedError)
 
 
 class CleaningRound:
-    """One log's compaction under way: `write_next` and `install` take turns until there is no next, then `end`."""
+    """The compaction of one log: call `write_next` and `install` in turn until `write_next` is False, then `end`."""
 
     def __init__(self, upkeep: Upkeep, tp: TopicPartition, cleaning: Cleaning) -> None:
         self.topic_partition = tp
@@ -208,21 +222,21 @@ class CleaningRound:
         self._began = self._noted = False
 
     def write_next(self) -> bool:
-        """Any thread's: writes the next new segment. False: the round is done, or it went wrong."""
+        """Write the next new segment. Return False if the round is complete or has failed. Any thread may call this."""
         if self._error is not None:
             return False
         try:
             if not self._began:
-                # What lets older records go must be on the disk before they do, and a round learns all of it at first.
+                # Newer records justify the removal of older ones, so they must be flushed first.
                 self._cleaning.plan.log.flush(rolled_only=True)
                 self._began = True
             self._piece = self._cleaning.write_next()
             if self._piece is None:
-                # What was replaced must not come back beside a note that says that it was dealt with.
+                # The old segments must not reappear after a crash beside a record that they are compacted.
                 self._cleaning.plan.log.flush(rolled_only=True)
         except MemoryError:
-            raise  # which tells nothing of the log
-        except Exception as error:  # also what nobody foresaw: this very log would meet it in each round
+            raise  # not a fault of this log
+        except Exception as error:  # also unexpected errors, because this log would meet them in every round
             self._error, self._piece = error, None
         else:
             if self._piece is None and not self._cleaning.overtaken:
@@ -233,7 +247,7 @@ class CleaningRound:
         return self._piece is not None
 
     def install(self, monotonic_ms: int) -> None:
-        """The owner's: the new segment takes its place in the log."""
+        """Put the new segment into the log. For the owner only."""
         assert self._piece is not None
         try:
             old = self._cleaning.install(self._piece)
@@ -243,18 +257,21 @@ class CleaningRound:
             self._upkeep.retire(self.topic_partition, self._cleaning.plan.log, old, monotonic_ms)
 
     def end(self) -> bool:
-        """The owner's: the log may be compacted again, unless it cannot be. False where the round went wrong."""
+        """End the round; return False if it failed. For the owner only.
+
+        The log may then be compacted again, unless the error will occur in every round.
+        """
         tp, cleaning, error = self.topic_partition, self._cleaning, self._error
         if error is not None and not isinstance(error, _PASSING) and not cleaning.overtaken:
             unforeseen = None if isinstance(error, UncleanableLogError) else error
-            _LOG.error("%s is not compacted any more until the next start: %s", tp, error, exc_info=unforeseen)
+            _LOG.error("%s: not compacted until the next start of the broker: %s", tp, error, exc_info=unforeseen)
             return False
         self._upkeep.release(cleaning.plan.log)
         if isinstance(error, StorageError) and not cleaning.overtaken:
             self._upkeep.logs.report(tp, error)
         elif self._noted:
             _LOG.info(
-                "%s is compacted up to %d: %d of %d records stay in what was written anew",
+                "%s: compacted up to offset %d; %d of %d records were kept in the new segments",
                 tp, cleaning.end_offset, cleaning.records_kept, cleaning.records_read,
             )  # fmt: skip
         return error is None

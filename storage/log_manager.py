@@ -1,8 +1,8 @@
 """The logs of a broker, in one or several log directories.
 
-Each directory stands and falls by itself: one whose disk fails is taken offline, its logs raise StorageError, and the
-others go on. What a directory holds is not forgotten with it: no second, empty log of a partition is made elsewhere
-as long as its log may lie in a directory that is offline, for it would stand in for the records of the first.
+The directories fail independently. If a disk fails, its directory is taken offline and its logs raise StorageError. The
+other directories keep working. A partition whose log may lie in an offline directory gets no new, empty log in another
+directory, because that log would replace the records of the first one.
 """
 
 from __future__ import annotations
@@ -37,19 +37,19 @@ _T = TypeVar("_T")
 
 
 class LogManager:
-    """All calls but those that say otherwise belong to the logs' owner, one at a time.
+    """All open logs of a broker. The logs' owner makes all calls, one at a time, unless a method allows any thread.
 
-    directories   those that work, in the order of the settings
-    failures      why the others do not
+    directories   the working directories, in the order of the setting log_dirs
+    failures      for each other directory, why it does not work
     """
 
     def __init__(
         self, directories: Sequence[LogDirectory], failures: Mapping[Path, StorageError], files: Files
     ) -> None:
-        self.directories = tuple(directories)  # replaced whole: other threads go through it
+        self.directories = tuple(directories)  # replaced whole, because other threads iterate over it
         self.failures = dict(failures)
         self._files = files
-        #: Topic ids of partitions whose logs lie in a directory that is offline, or may lie there.
+        #: Topic ids of partitions whose logs are, or may be, in an offline directory.
         self._offline: dict[TopicPartition, str] = {}
         self._unread: Collection[str] = ()
         self._lost: dict[TopicPartition, str] = {}
@@ -58,11 +58,13 @@ class LogManager:
     def open(
         cls, paths: Sequence[Path], files: Files, broker_id: int, cluster_id: str, boot_id: str | None
     ) -> LogManager:
-        """Takes the directories for this broker until `close`; those that cannot be opened are offline from the start.
+        """Take the directories for this broker until `close`.
 
-        A directory that does not exist is made, unless the broker has lived before: then it has vanished.
-        DataDirectoryError where one is named twice, is in use, or belongs to another broker or cluster; StorageError
-        where none can be opened.
+        A directory that cannot be opened is offline from the start.
+
+        A missing directory is created if no directory has an owner yet. Otherwise the broker has run before, and the
+        missing directory counts as failed. DataDirectoryError if a directory is named twice, is in use, or belongs to
+        another broker or cluster. StorageError if no directory can be opened.
         """
         if len({os.path.abspath(path) for path in paths}) < len(paths):
             raise DataDirectoryError(f"a log directory is named twice: {', '.join(map(str, paths))}")
@@ -73,7 +75,7 @@ class LogManager:
             for path in paths:
                 try:
                     if lived and not files.exists(path):
-                        raise StorageError(f"{path} has vanished; if it is to begin anew, make an empty directory")
+                        raise StorageError(f"{path} does not exist any more; to start it empty, create the directory")
                     opened.append(LogDirectory.open(path, files, broker_id, cluster_id, boot_id))
                 except StorageError as error:
                     _LOG.error("log directory %s is offline: %s", path, error)
@@ -88,14 +90,15 @@ class LogManager:
 
     @property
     def possibly_short(self) -> bool:
-        """Whether the machine went down since a directory was last in order, so that logs may lack their ends.
+        """Return whether logs may lack acknowledged records, because the machine went down or data was damaged.
 
-        Or, once the logs are open, whether any lacked what is known to have been committed: then others may as well.
+        Also true once the logs are open and one of them is known to lack committed records, because then others may
+        too.
         """
         return bool(self._lost) or any(directory.data_loss_marker.possibly_short for directory in self.directories)
 
     def vouch(self) -> None:
-        """The cluster has dealt with what logs may lack. May be called on any thread."""
+        """Declare the logs complete, because the cluster has dealt with possible losses. Any thread may call this."""
         for directory in self.directories:
             with directory.directory_failure_scope():
                 directory.data_loss_marker.vouch()
@@ -110,16 +113,16 @@ class LogManager:
         unread: Collection[str] = (),
         threads: int = 1,
     ) -> None:
-        """Opens every log that the directories hold, `threads` at once in each; recovers those that need it.
+        """Open every log, `threads` of them at once in each directory, and recover those that need it.
 
-        Interrupted deletions are finished. `config_of` gives a topic's settings.
-        `hosted` are the topic ids of all partitions that the cluster has on this broker: a log of any other partition
-        or topic is a stray and is set aside, but for topics in `unread`: of those nothing is known. Where the id of a
-        stray may have come by damage, it counts as lost.
+        Interrupted deletions are finished. `config_of` returns a topic's settings. `hosted` are the topic ids of all
+        partitions that the cluster assigns to this broker. A log of another partition or topic id is a stray and is set
+        aside, unless its topic is in `unread`: the assignment of those topics is unknown. A stray counts as lost if its
+        topic id may be damaged.
 
-        Slow after a crash; run it on a thread. Ends early, after the logs at hand, where the manager is closed
-        meanwhile. DataDirectoryError where a partition has a log in two directories, StorageError where no directory
-        works any more.
+        Slow after a crash; run it on a thread. If the manager is closed meanwhile, the call returns early, after the
+        logs that are being opened. DataDirectoryError if two directories hold a log of the same partition. StorageError
+        if no directory works any more.
         """
         inventory = StartupInventory(self.directories, hosted, unread)
         inventory.raise_if_found_twice()
@@ -142,10 +145,11 @@ class LogManager:
         self._raise_if_none_works()
 
     def _note_absent(self, inventory: StartupInventory) -> None:
-        """Which of the partitions that should be here are not: their logs are offline, or lost.
+        """Record which assigned partitions have no open log: their logs are offline or lost.
 
-        While a directory is offline any of them may lie there. What is lost is noted all the same, since the next start
-        may find no trace of that; what lies in the other directory is lost no more when that is back.
+        While a directory is offline, any absent log may lie there. Lost logs are recorded nevertheless, because the
+        next start may find no trace of the loss. A log that lies in the offline directory is removed from the record
+        when that directory is back.
         """
         working = [directory for directory in self.directories if directory.works]
         absent = inventory.absent(working)
@@ -154,7 +158,7 @@ class LogManager:
         if inventory.hosted is not None:
             self._note_what_is_lost(inventory, absent, working)
         if inventory.unread:
-            return  # what of those was lost nobody knows yet
+            return  # which logs of these topics are lost is still unknown
         for directory in working:
             if directory.works:
                 with directory.directory_failure_scope():
@@ -169,24 +173,29 @@ class LogManager:
                 before |= lost_logs.read(self._files, directory.path)
         lost = inventory.lost(absent, before)
         if lost:
-            _LOG.error("%d logs are gone or set aside in doubt, %s ...", len(lost), min(lost))
-        if lost or before:  # also where they are the same: a directory may have been away, or empty
+            _LOG.error(
+                "%d logs are missing, or set aside although they may be valid; the first is %s", len(lost), min(lost)
+            )
+        if lost or before:  # also if both are equal, because a directory may have been offline or empty
             self._note_lost(lost)
 
     # --- logs ----------------------------------------------------------------------------------------
 
     def logs(self) -> Mapping[TopicPartition, Log]:
-        """Those that are open, in the directories that work, to look one up: threads open and remove some meanwhile."""
+        """Return the open logs of the working directories for look-ups.
+
+        Other threads may change the mapping meanwhile.
+        """
         if len(self.directories) == 1:
-            return self.directories[0].logs  # a ChainMap takes ten times as long to look at
+            return self.directories[0].logs  # a look-up in a ChainMap takes ten times as long
         return ChainMap(*(directory.logs for directory in self.directories))
 
     def every_log(self) -> list[tuple[TopicPartition, Log]]:
-        """The same as they are now, to go through. Any thread's."""
+        """Return a copy of the open logs for iteration. Any thread may call this."""
         return [each for directory in self.directories for each in list(directory.logs.items())]
 
     def log_sizes(self) -> dict[Path, dict[TopicPartition, int] | StorageError]:
-        """The bytes of each log by its directory; why, of a directory that does not work."""
+        """Return the bytes of each log by directory; for a failed directory, its error."""
         found: dict[Path, dict[TopicPartition, int] | StorageError] = {}
         for directory in self.directories:
             sizes = {tp: log.size_bytes for tp, log in list(directory.logs.items())}
@@ -194,19 +203,20 @@ class LogManager:
         return found | self.failures
 
     def get_or_create(self, tp: TopicPartition, topic_id: str, config: LogConfig, *, in_sync: bool = False) -> Log:
-        """The log of this partition of this topic, with these settings; a new one in the directory with the fewest.
+        """Return the log of this partition and topic id with these settings. Create it if needed.
 
-        One that belongs to an earlier topic of the same name is set aside first and never read. `in_sync`: the cluster
-        counts on the records of this replica; where its log was set aside, that is taken again. StorageError where its
-        log may lie in a directory that is offline; OutOfDescriptorsError where nothing is wrong and it may be asked for
-        again; IneligibleReplicaError, with `in_sync`, where it is lost, or cannot be told from others;
-        InvalidTopicError for a name that could lead out of the directory.
+        A new log goes into the directory with the fewest logs. A log of an earlier topic of the same name is set aside
+        first and never read. `in_sync`: this replica is in the ISR, so a log that was set aside is used again.
+
+        StorageError if the log may lie in an offline directory. OutOfDescriptorsError if the call may be repeated.
+        IneligibleReplicaError, with `in_sync`, if the log is lost or several candidates for it exist. InvalidTopicError
+        for a name that would lead out of the directory.
         """
         log_name(tp)
         directory = self._home_of(tp)
         if directory is not None and partition_metadata.differ(directory.logs[tp].topic_id, topic_id):
             earlier = directory.logs[tp]
-            _LOG.warning("%s belongs to topic id %s, not %s: set aside", tp, earlier.topic_id, topic_id)
+            _LOG.warning("%s: the log belongs to topic id %s instead of %s: set aside", tp, earlier.topic_id, topic_id)
             if not earlier.topic_id_proven:
                 self._note_lost(self._lost | {tp: topic_id})
             self.set_aside(tp)
@@ -225,7 +235,7 @@ class LogManager:
         while working := [each for each in self.directories if each.works]:
             directory = min(working, key=lambda each: len(each.logs))
             try:
-                for each in working:  # what is noted of an earlier one, wherever it was, holds of this one no more
+                for each in working:  # no directory may keep checkpoints of an earlier log of the partition
                     with each.directory_failure_scope(reraise=True):
                         each.checkpoints.log_cut(tp, 0)
                 with directory.directory_failure_scope(reraise=True):
@@ -238,42 +248,47 @@ class LogManager:
         raise self._none_works()
 
     def _put_back(self, tp: TopicPartition, topic_id: str, config: LogConfig) -> LogDirectory | None:
-        """A log of this very topic that was set aside when the cluster, by a ZooKeeper of earlier days, had it not."""
+        """Restore and open a stray log of this topic id; return None if there is none.
+
+        The log was set aside because an outdated ZooKeeper did not assign the partition to this broker.
+        """
         working = (each for each in self.directories if each.works)
         strays = [(directory, name) for directory in working for name in directory.strays_of(tp, topic_id)]
         if not strays:
             return None
         if len(strays) > 1:
             places = ", ".join(str(directory.path / name) for directory, name in strays)
-            raise IneligibleReplicaError(f"which of these is the log of {tp} cannot be told: {places}")
+            raise IneligibleReplicaError(f"{tp} has several logs that were set aside; keep one of them: {places}")
         ((directory, name),) = strays
-        _LOG.warning("%s is this broker's again: %s is put back", tp, directory.path / name)
+        _LOG.warning("%s is assigned to this broker again: %s is put back", tp, directory.path / name)
         try:
             with directory.directory_failure_scope(reraise=True):
                 directory.put_back(tp, name, config)
         except OutOfDescriptorsError:
             raise
         except StorageError:
-            self._offline[tp] = topic_id  # it lies there, under whichever name
+            self._offline[tp] = topic_id  # the log is in that directory, as a stray or under its own name
             raise
         return directory
 
     def _raise_if_elsewhere(self, tp: TopicPartition, topic_id: str, in_sync: bool) -> None:
         if tp in self._offline and not partition_metadata.differ(self._offline[tp], topic_id):
-            raise StorageError(f"the log of {tp} may lie in a directory that is offline: {self._failed_paths()}")
+            raise StorageError(f"the log of {tp} may be in a directory that is offline: {self._failed_paths()}")
         if in_sync and tp.topic in self._unread and any(each.may_have_had(tp) for each in self.directories):
-            raise IneligibleReplicaError(f"whether the log of {tp} is lost was not known when this broker started")
+            raise IneligibleReplicaError(
+                f"the log of {tp} may be lost: when this broker started, the assignment of the topic was unknown"
+            )
         if tp in self._lost and not partition_metadata.differ(self._lost[tp], topic_id):
             if in_sync:
                 raise IneligibleReplicaError(
-                    f"the log of {tp} is gone, or set aside in doubt, and the cluster still counts on its records"
+                    f"the log of {tp} is missing, or set aside although it may be valid, and this replica is in the ISR"
                 )
             self._note_lost({each: id_ for each, id_ in self._lost.items() if each != tp})
 
     def set_aside(self, tp: TopicPartition) -> Path:
-        """Takes a log out of use but keeps its files; the directory that they are in now.
+        """Take a log out of use but keep its files. Return the directory that holds them now.
 
-        StorageError; OutOfDescriptorsError where the log is still there as it was.
+        StorageError. After an OutOfDescriptorsError the log is unchanged.
         """
         log_name(tp)
         directory = self._home_of(tp)
@@ -284,9 +299,9 @@ class LogManager:
         raise AssertionError
 
     def delete(self, *tps: TopicPartition) -> None:
-        """Nothing is known any more of these logs, whose files `remove_deleted_log` removes; others need nothing.
+        """Delete these logs; `remove_deleted_log` removes their files later. Partitions without a log are ignored.
 
-        StorageError; OutOfDescriptorsError where it is to be done again for some of them, of which nothing is lost yet.
+        StorageError. OutOfDescriptorsError if the call must be repeated for some of the logs, which are unchanged.
         """
         for tp in tps:
             log_name(tp)
@@ -304,11 +319,14 @@ class LogManager:
 
     @property
     def has_deleted_logs(self) -> bool:
-        """Whether `remove_deleted_log` has something to do. Any thread's."""
+        """Return whether `remove_deleted_log` has something to do. Any thread may call this."""
         return any(directory.has_deleted_logs for directory in self.directories)
 
     def remove_deleted_log(self) -> bool:
-        """Removes the files of one deleted log; that may take long. On any thread, but one. False: none for now."""
+        """Remove the files of one deleted log, which may take long. Return False if none can be removed now.
+
+        Any thread may call this, one at a time.
+        """
         for directory in self.directories:
             with directory.directory_failure_scope(later=True):
                 if directory.remove_deleted_log():
@@ -321,9 +339,9 @@ class LogManager:
     # --- failures ------------------------------------------------------------------------------------
 
     def report(self, tp: TopicPartition, error: StorageError) -> None:
-        """A call of this partition's log failed, and with it its directory. May be called on any thread.
+        """Report that a call of this partition's log failed, so that its directory fails. Any thread may call this.
 
-        But where only a file descriptor was missing: then the log is as it was, and may be asked again.
+        An OutOfDescriptorsError is ignored, because the log is unchanged and the call may be repeated.
         """
         if isinstance(error, OutOfDescriptorsError):
             return
@@ -332,18 +350,17 @@ class LogManager:
 
     @property
     def works(self) -> bool:
-        """Whether any directory is left."""
+        """Return whether at least one directory works."""
         return any(directory.works for directory in self.directories)
 
     def failed(self) -> list[tuple[Path, StorageError]]:
-        """Directories that have failed, and are still to be taken offline."""
+        """Return the directories that have failed and are not offline yet, with their errors."""
         return [(each.path, each.failure) for each in self.directories if each.failure is not None]
 
     def take_offline(self, path: Path, error: StorageError) -> tuple[TopicPartition, ...]:
-        """Gives a directory up until the next start: its files are closed, its lock is released.
+        """Give up a directory until the next start: close its files and release its lock.
 
-        Returns the partitions that were there; their logs raise StorageError from now on. Nothing happens where the
-        directory is offline already.
+        Return the partitions in it; their logs raise StorageError from now on. Do nothing if it is offline already.
         """
         directory = next((each for each in self.directories if each.path == path), None)
         if directory is None:
@@ -371,7 +388,7 @@ class LogManager:
     # --- checkpoints ---------------------------------------------------------------------------------
 
     def high_watermarks(self) -> dict[TopicPartition, int]:
-        """As last checkpointed, for the logs that are open."""
+        """Return the checkpointed high watermarks of the open logs."""
         found: dict[TopicPartition, int] = {}
         for directory in self.directories:
             offsets = directory.checkpoints.high_watermarks()
@@ -379,16 +396,16 @@ class LogManager:
         return found
 
     def checkpoint_high_watermarks(self, committed: Mapping[TopicPartition, Committed]) -> None:
-        """Replaces the checkpoints durably.
-
-        May run on another thread; so may all checkpoints.
-        """
+        """Replace the checkpoints and flush them. Any thread may call this method and those for other checkpoints."""
         for directory in self.directories:
             with directory.directory_failure_scope(later=True):
                 directory.checkpoints.write_high_watermarks(committed)
 
     def leaderships(self) -> dict[TopicPartition, Leadership]:
-        """As last checkpointed. Where two directories know of one (its log was moved by hand), the later one."""
+        """Return the checkpointed leaderships. If two directories have one of a partition, the later one counts.
+
+        Two directories have one after a log was moved by hand.
+        """
         found: dict[TopicPartition, Leadership] = {}
         for directory in self.directories:
             for tp, leadership in directory.checkpoints.leaderships.items():
@@ -397,9 +414,12 @@ class LogManager:
         return found
 
     def checkpoint_leaderships(self, leaderships: Mapping[TopicPartition, Leadership]) -> None:
-        """Replaces the checkpoints, each with what is known of the logs there: who has none here any more is out.
+        """Replace each directory's checkpoint with the leaderships of its logs.
 
-        OutOfDescriptorsError where one of them got no file descriptor: nothing has failed, and all is to be done again.
+        Partitions without a log here are dropped.
+
+        OutOfDescriptorsError if no descriptor was free for one of them. Then nothing has failed, and the call must be
+        repeated.
         """
 
         def checkpoint(directory: LogDirectory) -> None:
@@ -409,36 +429,37 @@ class LogManager:
         self._write_to_each(checkpoint)
 
     def checkpoint_recovery_points(self) -> None:
-        """Notes up to where each log is synced."""
+        """Write the recovery point of every log."""
         for directory in self.directories:
             with directory.directory_failure_scope(later=True):
                 directory.checkpoints.write_recovery_points()
 
     def checkpoint_log_starts(self) -> None:
-        """Notes where logs start."""
+        """Write the log start offsets of all logs."""
         for directory in self.directories:
             with directory.directory_failure_scope(later=True):
                 directory.checkpoints.write_log_starts()
 
     @property
     def has_unwritten_epochs(self) -> bool:
-        """Whether `write_epochs` has something to do."""
+        """Return whether `write_epochs` has something to do."""
         return any(directory.has_unwritten_epochs for directory in self.directories)
 
     def write_epochs(self) -> None:
-        """Notes the leader epochs that have begun."""
+        """Write the epoch files of logs in which a leader epoch has begun."""
         for directory in self.directories:
             with directory.directory_failure_scope(later=True):
                 directory.write_epochs()
 
     def cleaner_offset(self, tp: TopicPartition) -> int:
-        """Up to where a log is compacted; 0 where that is not known."""
+        """Return the offset up to which a log is compacted; 0 if unknown."""
         directory = self._home_of(tp)
         return 0 if directory is None else directory.checkpoints.cleaner_offset(tp)
 
     def note_cleaned(self, tp: TopicPartition, log: Log, offset: int, truncation_count: int) -> bool:
-        """Notes, durably, that this very log is compacted up to `offset`; not if it has been cut since
-        `truncation_count`.
+        """Record that this log is compacted up to `offset`, and flush the record. Return whether it was recorded.
+
+        Nothing is recorded if the log was truncated since `truncation_count`, or if another log has replaced it.
         """
         noted = False
         if directory := self._home_of(tp):
@@ -451,7 +472,7 @@ class LogManager:
         self._lost = lost
 
     def _write_to_each(self, write: Callable[[LogDirectory], object]) -> None:
-        """OutOfDescriptorsError, when all have had their turn, where one of them is to have it again."""
+        """Call `write` for every directory. At the end raise the OutOfDescriptorsError of one that must be repeated."""
         wanting: OutOfDescriptorsError | None = None
         for directory in self.directories:
             with directory.directory_failure_scope():
@@ -465,7 +486,7 @@ class LogManager:
     # --- session and end -----------------------------------------------------------------------------
 
     def read_session(self) -> str | None:
-        """The ZooKeeper session of the process before this one."""
+        """Return the ZooKeeper session of the previous process; None if unknown."""
         for directory in self.directories:
             with directory.directory_failure_scope():
                 if session := directory.read_session():
@@ -473,14 +494,17 @@ class LogManager:
         return None
 
     def write_session(self, session: str) -> None:
-        """For the next process, into every directory. StorageError where none works any more."""
+        """Write the ZooKeeper session into every directory, for the next process.
+
+        StorageError if no directory works.
+        """
         for directory in self.directories:
             with directory.directory_failure_scope():
                 directory.write_session(session)
         self._raise_if_none_works()
 
     def close(self, clean: bool = True) -> None:
-        """Gives the directories back, each completed, synced and marked as such with `clean`, where it works.
+        """Release all directories. With `clean`, flush the logs of working ones and write their clean-shutdown markers.
 
         The first error is raised at the end.
         """
@@ -495,7 +519,7 @@ class LogManager:
 
 
 def _at_once(count: int, work: Callable[[_T], object], items: Iterable[_T]) -> None:
-    """Works on so many items at the same time; for one at a time no thread is needed."""
+    """Call `work` for each item on `count` threads; without a thread if `count` is 1."""
     if count <= 1:
         for item in items:
             work(item)

@@ -7,13 +7,13 @@ import tomllib
 from pathlib import Path
 
 import pytest
-from composecheck.engine import GRACE_S, SERVICES
-from composecheck.reading import read, tools
-from composecheck.story import HOST, NETWORK
 
 from node.settings import BrokerSettings
 from tidelog.model import Endpoint
 from tidelog.protocol.listeners import BROKERS, CLIENTS
+from tools.compose_check.engine import GRACE_S, SERVICES
+from tools.compose_check.reading import read, tools
+from tools.compose_check.scenario import HOST, NETWORK
 
 ROOT = Path(__file__).parent.parent
 COMPOSE = (ROOT / "docker-compose.yml").read_text()

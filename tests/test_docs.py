@@ -104,7 +104,7 @@ def test_the_walkthrough_names_what_is_there(file: str, name: str) -> None:
         scope = named[0]
 
 
-ROOMS = "tidelog|storage|cluster|node|verify|tests|scripts|docs"
+ROOMS = "tidelog|storage|cluster|node|verify|tools|tests|scripts|docs"
 READ = [DOCS.parent / "README.md", *DOCS.rglob("*.md")]
 READ += [path for room in ROOMS.split("|") for path in (DOCS.parent / room).rglob("*.py")]
 

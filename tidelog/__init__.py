@@ -1,16 +1,16 @@
 """Tidelog: a replicated, partitioned, durable log with Kafka's semantics.
 
     with Producer() as producer:
-        place = producer.send("events", b"value", key=b"key").get(timeout=10)
+        metadata = producer.send("events", b"value", key=b"key").get(timeout=10)
 
     with Consumer() as consumer:
         partition = TopicPartition("events", 0)
         found = consumer.offsets_for_times({partition: datetime(2024, 5, 1, tzinfo=UTC)})[partition]
 
 Without bootstrap servers clients use TIDELOG_BOOTSTRAP_SERVERS, else the cluster of this user's last `tidelog up`.
-`tidelog.aio` has the same clients for asyncio, `tidelog.errors` everything that they raise.
+`tidelog.aio` has the same clients for asyncio programs, `tidelog.errors` has all errors that the clients raise.
 
-Names are imported when they are first used: a command that only looks at processes needs no client, and no ZeroMQ.
+Names are imported when they are first used, so that a command that only looks at processes does not load ZeroMQ.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ __all__ = [
     "__version__",
 ]
 
-_HOMES = {
+_MODULES = {
     "Admin": "tidelog.client.admin.admin",
     "ClusterDescription": "tidelog.client.admin.admin_results",
     "ConfigChange": "tidelog.protocol.admin_messages",
@@ -162,18 +162,18 @@ _HOMES = {
     "TopicDescription": "tidelog.client.admin.admin_results",
     "TopicPartition": "tidelog.model",
 }
-_ROOMS = ("aio", "errors")
+_SUBMODULES = ("aio", "errors")
 
 
 def __getattr__(name: str) -> object:
-    if name in _ROOMS:
+    if name in _SUBMODULES:
         return importlib.import_module(f"tidelog.{name}")
-    if name not in _HOMES:
+    if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value: object = getattr(importlib.import_module(_HOMES[name]), name)
+    value: object = getattr(importlib.import_module(_MODULES[name]), name)
     globals()[name] = value
     return value
 
 
 def __dir__() -> list[str]:
-    return [*__all__, *_ROOMS]
+    return [*__all__, *_SUBMODULES]

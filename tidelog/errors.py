@@ -1,23 +1,23 @@
-"""Every error of Tidelog, in one file.
+"""Define every error of Tidelog, in one file.
 
     TidelogError
-    ├── BrokerError             travels on the wire under Kafka's frozen code
+    ├── BrokerError             sent on the wire under Kafka's frozen error code
     │   ├── UnknownServerError, OffsetOutOfRangeError, CorruptMessageError, …
-    │   └── (one class for one code; `error_for` finds it)
-    └── ClientError             ours: never on the wire
+    │   └── (one class for each code; `error_for` returns it)
+    └── ClientError             raised by Tidelog's clients: never on the wire
         ├── TimeoutError        the caller's own deadline passed (also a builtin TimeoutError)
-        ├── DisconnectedError   the connection went away; what was in flight may or may not have happened
-        ├── ProtocolError       a peer sent something that is not a message of ours
+        ├── DisconnectedError   the connection was lost; the outcome of requests in flight is unknown
+        ├── ProtocolError       a peer sent bytes that are not a message of this protocol
         ├── BufferExhaustedError, ClosedError, ConfigError, LocalError, NoBrokersError, DataLossError
-        ├── InternalError       a defect of this client made its background work fail; the cause is chained
+        ├── InternalError       a background task failed because of a defect of this client; the cause is chained
         ├── CommitFailedError, IllegalStateError
         ├── ArgumentTypeError (also a TypeError), ArgumentValueError (also a ValueError): a wrong argument of a call
-        ├── HistoryError        what the checker was given is not a history
-    and of a broker with itself: DataDirectoryError, UncleanableLogError, CleaningAbortedError
-    TidelogWarning (UserWarning)    what is allowed and seldom meant: SecondsForMillisecondsWarning, ClockChangeWarning
+        ├── HistoryError        the checker's input is not a history
+    raised inside a broker only: DataDirectoryError, UncleanableLogError, CleaningAbortedError
+    TidelogWarning (UserWarning)    allowed but rarely intended: SecondsForMillisecondsWarning, ClockChangeWarning
 
-`retriable` says that the same call may succeed later; `stale_metadata` says that the
-client's picture of who leads what is old, so that it asks again before it retries.
+`retriable` says that the same call may succeed later. `stale_metadata` says that the client's metadata may be out of
+date, so that the client requests metadata before it retries.
 Codes and their meaning are Kafka's (protocol guide, "Error Codes").
 """
 
@@ -137,9 +137,9 @@ __all__ = [
 
 
 class TidelogError(Exception):
-    """The root: whatever Tidelog raises on purpose.
+    """Base class of all errors that Tidelog raises on purpose.
 
-    others   where a call was about several things, the errors of the further ones, in their order
+    others   if a call concerned several resources, the errors of all resources after the first that failed, in order
     """
 
     retriable: ClassVar[bool] = False
@@ -148,9 +148,10 @@ class TidelogError(Exception):
 
 
 class BrokerError(TidelogError):
-    """An outcome that a broker may put on the wire as `code`.
+    """An error that a broker may send to a client under the wire code `code`.
 
-    record_errors   if single records made the leader refuse their batch: the fault of each, by its index in the batch
+    record_errors   if the leader rejected a batch because of single records: the error text of each of these records,
+                    by its index in the batch
     """
 
     code: ClassVar[int] = -1
@@ -161,19 +162,19 @@ class BrokerError(TidelogError):
 
 
 class UnknownServerError(BrokerError):
-    """The broker failed in a way that it did not foresee."""
+    """The broker failed unexpectedly; its log has the cause."""
 
     code = -1
 
 
 class OffsetOutOfRangeError(BrokerError):
-    """The offset lies before the log start or past what may be read.
+    """The offset lies before the log start offset or after the last offset that the reader may fetch.
 
-    topic_partition   None where the answer is about one partition anyhow
-    offset            what was asked for; −1 where a reader had no position at all
-    first, end        the valid range: its first record's offset, and the one that the next record will get, which may
-                      be asked for too; −1 where who raised it could not tell
-    made_anew         the topic was deleted, and another one has its name: whatever stands there is not what was read
+    topic_partition   None if the call concerned one partition only
+    offset            the requested offset; −1 if the reader had no position
+    first, end        the valid range, both included: the first record's offset, and the offset that the next record
+                      will get; −1 if the range is not known
+    made_anew         True if the topic was deleted and created again: the offset belongs to the earlier topic
     """
 
     code = 1
@@ -185,37 +186,37 @@ class OffsetOutOfRangeError(BrokerError):
         offset: int = -1,
         first: int = -1,
         end: int = -1,
-        on_topic_recreated: bool = False,
+        made_anew: bool = False,
     ) -> None:
         super().__init__(*args)
         self.topic_partition = topic_partition
         self.offset = offset
         self.first = first
         self.end = end
-        self.on_topic_recreated = on_topic_recreated
+        self.made_anew = made_anew
 
 
 class LogTruncationError(OffsetOutOfRangeError):
-    """Records that a reader was shown are not in the log of the partition's new leader (KIP-320); never on the wire.
+    """The new leader's log lacks records that the reader has already received (KIP-320); never sent on the wire.
 
     offset             the reader's position
-    divergent_offset   from here on the log is another one; −1 where the leader could not tell
+    divergent_offset   the first offset at which the logs differ; −1 if the leader does not know it
     """
 
-    def __init__(self, *args: object, divergent_offset: int = -1, **place: Any) -> None:
-        super().__init__(*args, **place)
+    def __init__(self, *args: object, divergent_offset: int = -1, **location: Any) -> None:
+        super().__init__(*args, **location)
         self.divergent_offset = divergent_offset
 
 
 class CorruptMessageError(BrokerError):
-    """A batch failed its CRC, or contradicts itself."""
+    """A record batch failed its CRC check, or its header fields contradict each other."""
 
     code = 2
     retriable = True
 
 
 class UnknownTopicOrPartitionError(BrokerError):
-    """This broker knows no such topic or partition (it may have just been created)."""
+    """The broker does not know this topic or partition (it may have just been created)."""
 
     code = 3
     retriable = True
@@ -223,13 +224,13 @@ class UnknownTopicOrPartitionError(BrokerError):
 
 
 class InvalidFetchSizeError(BrokerError):
-    """A fetch asked for a size that makes no sense."""
+    """The fetch request has an invalid size limit."""
 
     code = 4
 
 
 class LeaderNotAvailableError(BrokerError):
-    """No leader is elected at the moment."""
+    """The partition has no leader at the moment."""
 
     code = 5
     retriable = True
@@ -237,7 +238,7 @@ class LeaderNotAvailableError(BrokerError):
 
 
 class NotLeaderOrFollowerError(BrokerError):
-    """The addressed broker does not lead the partition; after a produce the outcome is unknown."""
+    """The broker is not the leader of the partition; after a produce request the outcome is unknown."""
 
     code = 6
     retriable = True
@@ -245,14 +246,14 @@ class NotLeaderOrFollowerError(BrokerError):
 
 
 class RequestTimedOutError(BrokerError):
-    """The broker could not finish in the time that the request gave it; the outcome is unknown."""
+    """The broker did not finish within the request's timeout; the outcome is unknown."""
 
     code = 7
     retriable = True
 
 
 class BrokerNotAvailableError(BrokerError):
-    """The broker is starting or stopping."""
+    """The broker is not available because it is starting or stopping."""
 
     code = 8
     retriable = True
@@ -260,7 +261,7 @@ class BrokerNotAvailableError(BrokerError):
 
 
 class ReplicaNotAvailableError(BrokerError):
-    """The replica is not (yet) on this broker."""
+    """The broker does not (yet) host this replica."""
 
     code = 9
     retriable = True
@@ -268,25 +269,25 @@ class ReplicaNotAvailableError(BrokerError):
 
 
 class MessageTooLargeError(BrokerError):
-    """A batch is larger than `max.message.bytes`, or its records are too many or too large when decompressed."""
+    """A batch is larger than `max.message.bytes`, or its decompressed records are too many or too large."""
 
     code = 10
 
 
 class StaleControllerEpochError(BrokerError):
-    """A controller that is no longer one sent the request."""
+    """The request comes from a controller that has been replaced."""
 
     code = 11
 
 
 class OffsetMetadataTooLargeError(BrokerError):
-    """The metadata of a commit is longer than the broker stores."""
+    """The metadata of an offset commit is longer than the broker accepts."""
 
     code = 12
 
 
 class NetworkError(BrokerError):
-    """A broker lost a connection that it needed for the answer."""
+    """The broker lost a connection to another broker that it needed for the answer."""
 
     code = 13
     retriable = True
@@ -294,156 +295,156 @@ class NetworkError(BrokerError):
 
 
 class CoordinatorLoadInProgressError(BrokerError):
-    """The coordinator is still reading what the group has committed."""
+    """The coordinator is still loading the group's committed offsets."""
 
     code = 14
     retriable = True
 
 
 class CoordinatorNotAvailableError(BrokerError):
-    """The group has no coordinator as of now."""
+    """The group has no coordinator at the moment."""
 
     code = 15
     retriable = True
 
 
 class NotCoordinatorError(BrokerError):
-    """Another broker coordinates the group."""
+    """The broker is not the coordinator of the group."""
 
     code = 16
     retriable = True
 
 
 class InvalidTopicError(BrokerError):
-    """A topic name that Kafka's rules do not allow, or a topic that clients do not write."""
+    """The topic name is not valid, or clients may not write to this topic."""
 
     code = 17
 
 
 class RecordListTooLargeError(BrokerError):
-    """The batches of one append do not fit into a segment."""
+    """The batches of one append do not fit into one segment."""
 
     code = 18
 
 
 class NotEnoughReplicasError(BrokerError):
-    """Fewer in-sync replicas than `min.insync.replicas`; nothing was appended."""
+    """The partition has fewer in-sync replicas than `min.insync.replicas`; nothing was appended."""
 
     code = 19
     retriable = True
 
 
 class NotEnoughReplicasAfterAppendError(BrokerError):
-    """Appended, but the ISR shrank below `min.insync.replicas` meanwhile; the outcome is unknown."""
+    """The ISR shrank below `min.insync.replicas` after the append; the outcome is unknown."""
 
     code = 20
     retriable = True
 
 
 class InvalidRequiredAcksError(BrokerError):
-    """`acks` is none of 0, 1 and −1."""
+    """`acks` must be 0, 1 or −1."""
 
     code = 21
 
 
 class IllegalGenerationError(BrokerError):
-    """The member speaks of a generation that is over."""
+    """The member's generation is older than the group's."""
 
     code = 22
 
 
 class InconsistentGroupProtocolError(BrokerError):
-    """The member understands no protocol that all others understand."""
+    """The member supports no protocol that all other members support."""
 
     code = 23
 
 
 class InvalidGroupIdError(BrokerError):
-    """A group needs a name."""
+    """The group id is empty or not valid."""
 
     code = 24
 
 
 class UnknownMemberIdError(BrokerError):
-    """The group has no such member, or no more."""
+    """The group has no member with this id (the member may have been removed)."""
 
     code = 25
 
 
 class InvalidSessionTimeoutError(BrokerError):
-    """The session timeout lies outside of what the broker allows."""
+    """The session timeout is outside the range that the broker allows."""
 
     code = 26
 
 
 class RebalanceInProgressError(BrokerError):
-    """A new generation is about to begin: join again."""
+    """The group is rebalancing; the member must join again."""
 
     code = 27
 
 
 class InvalidCommitOffsetSizeError(BrokerError):
-    """The offsets of one commit do not fit into a record batch: commit fewer at once."""
+    """The offsets of one commit do not fit into a record batch; commit fewer partitions at once."""
 
     code = 28
 
 
 class TopicAuthorizationFailedError(BrokerError):
-    """The client may not touch the topic."""
+    """The client is not authorized to access the topic."""
 
     code = 29
 
 
 class ClusterAuthorizationFailedError(BrokerError):
-    """The request is for brokers, and it came through the clients' door."""
+    """Only brokers may send this request, and it arrived on the listener for clients."""
 
     code = 31
 
 
 class InvalidTimestampError(BrokerError):
-    """A record's timestamp lies outside `message.timestamp.*.max.ms`."""
+    """A record's timestamp is outside the range that `message.timestamp.*.max.ms` allows."""
 
     code = 32
 
 
 class UnsupportedVersionError(BrokerError):
-    """Client and broker speak no common version of this request."""
+    """The client and the broker support no common version of this request."""
 
     code = 35
 
 
 class TopicAlreadyExistsError(BrokerError):
-    """A topic of this name exists."""
+    """A topic with this name already exists."""
 
     code = 36
 
 
 class InvalidPartitionsError(BrokerError):
-    """A number of partitions that cannot be."""
+    """The number of partitions is not valid."""
 
     code = 37
 
 
 class InvalidReplicationFactorError(BrokerError):
-    """More replicas than brokers, or none."""
+    """The replication factor is less than 1 or larger than the number of brokers."""
 
     code = 38
 
 
 class InvalidReplicaAssignmentError(BrokerError):
-    """A manual assignment that contradicts itself or names unknown brokers."""
+    """The replica assignment contradicts itself or names unknown brokers."""
 
     code = 39
 
 
 class InvalidConfigError(BrokerError):
-    """A topic setting that does not exist or whose value is not allowed."""
+    """The setting does not exist, or its value is not allowed."""
 
     code = 40
 
 
 class NotControllerError(BrokerError):
-    """The addressed broker is not the controller."""
+    """The broker is not the controller."""
 
     code = 41
     retriable = True
@@ -451,13 +452,13 @@ class NotControllerError(BrokerError):
 
 
 class InvalidRequestError(BrokerError):
-    """A message that cannot be decoded or contradicts itself."""
+    """The request cannot be decoded, or its fields contradict each other."""
 
     code = 42
 
 
 class UnsupportedForMessageFormatError(BrokerError):
-    """The batch's magic is not 2."""
+    """The record batch does not have magic 2 (record format v2)."""
 
     code = 43
 
@@ -469,31 +470,31 @@ class PolicyViolationError(BrokerError):
 
 
 class OutOfOrderSequenceError(BrokerError):
-    """A producer's sequence number jumped: a batch before this one is missing."""
+    """The batch's sequence number leaves a gap, because an earlier batch of the producer is missing."""
 
     code = 45
 
 
 class DuplicateSequenceError(BrokerError):
-    """A repeated batch that is too old for the broker to know its offset."""
+    """The batch is a repetition that is too old for the broker to know its offset."""
 
     code = 46
 
 
 class InvalidProducerEpochError(BrokerError):
-    """The producer's epoch is older than the one that the partition has seen."""
+    """The producer's epoch is older than the newest epoch that the partition has seen."""
 
     code = 47
 
 
 class InvalidTxnStateError(BrokerError):
-    """A transactional batch outside of an open transaction."""
+    """The batch is transactional, but its producer has no open transaction."""
 
     code = 48
 
 
 class StorageError(BrokerError):
-    """KAFKA_STORAGE_ERROR: the disk below the partition failed; its directory is offline."""
+    """KAFKA_STORAGE_ERROR: the partition's disk failed, and its log directory is offline."""
 
     code = 56
     retriable = True
@@ -507,13 +508,13 @@ class LogDirNotFoundError(BrokerError):
 
 
 class UnknownProducerIdError(BrokerError):
-    """The broker has no record of this producer id."""
+    """The broker has no state for this producer id."""
 
     code = 59
 
 
 class ListenerNotFoundError(BrokerError):
-    """The partition's leader has no listener of the name that the request came through."""
+    """The partition's leader has no listener with the name of the one that received the request."""
 
     code = 72
     retriable = True
@@ -521,33 +522,33 @@ class ListenerNotFoundError(BrokerError):
 
 
 class NonEmptyGroupError(BrokerError):
-    """The group has members, and only an empty one can be changed like this."""
+    """The group has members; only a group without members can be changed in this way."""
 
     code = 68
 
 
 class GroupIdNotFoundError(BrokerError):
-    """No group has this name."""
+    """The group does not exist."""
 
     code = 69
 
 
 class FetchSessionIdNotFoundError(BrokerError):
-    """The broker keeps no such fetch session for this connection: begin a new one."""
+    """The broker has no such fetch session on this connection; the fetcher must begin a new one."""
 
     code = 70
     retriable = True
 
 
 class InvalidFetchSessionEpochError(BrokerError):
-    """A fetch of the session was lost, or came twice: begin a new one."""
+    """A fetch of the session was lost or arrived twice; the fetcher must begin a new session."""
 
     code = 71
     retriable = True
 
 
 class TopicDeletionDisabledError(BrokerError):
-    """`delete.topic.enable` is false."""
+    """The broker does not delete topics, because `delete.topic.enable` is false."""
 
     code = 73
 
@@ -561,7 +562,7 @@ class FencedLeaderEpochError(BrokerError):
 
 
 class UnknownLeaderEpochError(BrokerError):
-    """The request's leader epoch is newer than the broker's: it has not heard of it yet."""
+    """The request's leader epoch is newer than the one that the broker knows."""
 
     code = 75
     retriable = True
@@ -569,82 +570,82 @@ class UnknownLeaderEpochError(BrokerError):
 
 
 class UnsupportedCompressionTypeError(BrokerError):
-    """A batch names a codec that nothing defines."""
+    """A record batch names a compression codec that is not defined."""
 
     code = 76
 
 
 class StaleBrokerEpochError(BrokerError):
-    """The request was meant for an earlier registration of this broker (or comes from one)."""
+    """The request was sent to an earlier registration of this broker, or comes from an earlier one of its sender."""
 
     code = 77
 
 
 class OffsetNotAvailableError(BrokerError):
-    """The leader cannot say how far records are committed: it is new, or another may lead by now (KIP-207)."""
+    """The leader does not know the high watermark yet, or another broker may have become leader (KIP-207)."""
 
     code = 78
     retriable = True
 
 
 class MemberIdRequiredError(BrokerError):
-    """A newcomer must come back with the id that it was given."""
+    """A new member must join again with the member id that the coordinator assigned."""
 
     code = 79
 
 
 class PreferredLeaderNotAvailableError(BrokerError):
-    """The preferred leader is not alive, or not in sync."""
+    """The preferred leader is not alive or not in the ISR."""
 
     code = 80
 
 
 class GroupMaxSizeReachedError(BrokerError):
-    """The group has as many members as the broker allows."""
+    """The group already has as many members as the broker allows."""
 
     code = 81
 
 
 class FencedInstanceIdError(BrokerError):
-    """Another member has taken over this instance id."""
+    """Another member has taken over this group instance id."""
 
     code = 82
 
 
 class EligibleLeadersNotAvailableError(BrokerError):
-    """No replica is alive that could be elected."""
+    """No live replica is eligible for election."""
 
     code = 83
 
 
 class ElectionNotNeededError(BrokerError):
-    """The election would change nothing."""
+    """The partition already has the leader that the election would choose."""
 
     code = 84
 
 
 class NoReassignmentInProgressError(BrokerError):
-    """There is no reassignment of the partition to be cancelled."""
+    """The partition has no reassignment in progress that could be cancelled."""
 
     code = 85
 
 
 class GroupSubscribedToTopicError(BrokerError):
-    """Members of the group are subscribed to the topic, so that its offsets must stay."""
+    """A member of the group is subscribed to the topic, so that its committed offsets cannot be deleted."""
 
     code = 86
 
 
 class InvalidRecordError(BrokerError):
-    """A record that the broker's validation refused, or that it cannot read."""
+    """The broker's validation rejected a record, or a record cannot be read."""
 
     code = 87
 
 
 class UnreadableRecordsError(InvalidRecordError):
-    """A batch is in the log as it was written, and yet its records cannot be read: no repetition will help.
+    """The log has the batch as it was written, but its records cannot be read; retrying does not help.
 
-    offset   where the batch begins
+    offset   the first offset of the batch
     """
 
     def __init__(self, *args: object, offset: int) -> None:
@@ -661,7 +662,7 @@ class UnknownTopicIdError(BrokerError):
 
 
 class InconsistentTopicIdError(BrokerError):
-    """The local log belongs to an earlier topic of the same name."""
+    """The request and the broker's log name different topic ids (the topic was deleted and created again)."""
 
     code = 103
     retriable = True
@@ -675,32 +676,32 @@ class InconsistentClusterIdError(BrokerError):
 
 
 class IneligibleReplicaError(BrokerError):
-    """The replica lacks records that were committed: its log is gone, or ends before its high watermark."""
+    """The replica lacks committed records: its log is gone, or ends before its high watermark."""
 
     code = 107
 
 
 class ClientError(TidelogError):
-    """Raised on the client's side; has no wire code."""
+    """Base class of errors that are raised on the client's side; they have no wire code."""
 
 
 class TimeoutError(ClientError, builtins.TimeoutError):
-    """The caller's own deadline passed; the message says how long and what is missing."""
+    """The caller's deadline passed; the message says how long the call waited and what is missing."""
 
 
 class DisconnectedError(ClientError):
-    """The connection to a broker went away with the request in flight (outcome unknown)."""
+    """The connection to a broker was lost with a request in flight; the outcome is unknown."""
 
     retriable = True
     stale_metadata = True
 
 
 class ProtocolError(ClientError):
-    """What a peer sent is not a message of this protocol, or what it should be sent would not be one."""
+    """A peer sent bytes that are not a valid message, or a message cannot be encoded."""
 
 
 class NoBrokersError(ClientError):
-    """None of the bootstrap servers answered."""
+    """No bootstrap server answered."""
 
     retriable = True
 
@@ -710,7 +711,7 @@ class BufferExhaustedError(ClientError):
 
 
 class OverloadedError(ClientError):
-    """More requests are in flight on one connection than may be."""
+    """One connection has as many requests in flight as it may have."""
 
     retriable = True
 
@@ -720,18 +721,21 @@ class ClosedError(ClientError):
 
 
 class InternalError(ClientError):
-    """Work that a client does in the background failed for a reason that it did not foresee.
+    """A background task of the client failed unexpectedly, because of a defect of this client.
 
-    Its cause (`__cause__`) is the exception that the work raised. The client goes on: it tries the work again.
+    `__cause__` is the exception that the task raised. The client stays usable, because it starts the task again.
     """
 
 
 class CommitFailedError(ClientError):
-    """The group has gone on without the consumer that commits; what was read since its last commit is read again."""
+    """The group has rebalanced without this consumer, so that the commit failed.
+
+    Other members read again the records that this consumer read after its last commit.
+    """
 
 
 class IllegalStateError(ClientError):
-    """A call that does not go with what the client is doing: its message says with what."""
+    """The call is not allowed in the client's present state, which the message names."""
 
 
 class ArgumentTypeError(ClientError, TypeError):
@@ -743,50 +747,50 @@ class ArgumentValueError(ClientError, ValueError):
 
 
 class ConfigError(ClientError, ValueError):
-    """A setting that does not exist or whose value is not allowed."""
+    """A setting does not exist, or its value is not allowed."""
 
 
 class LocalError(ClientError):
-    """This machine lacks what a local cluster needs, or one of its processes did not come up; it says what to do."""
+    """The machine lacks what a local cluster needs, or a process did not start; the message says what to do."""
 
 
 class HistoryError(ClientError):
-    """What the checker was given to read is no history, or contradicts itself; the message names file and line."""
+    """The checker's input is not a history, or it contradicts itself; the message names the file and the line."""
 
 
 class DataDirectoryError(TidelogError):
-    """A broker may not use its data directory: another process holds it, or it is another broker's or cluster's."""
+    """A broker may not use its data directory, because a process holds it or another broker or cluster owns it."""
 
 
 class UncleanableLogError(TidelogError):
-    """A log cannot be compacted, because a batch in it is damaged; it must not be tried again before that is mended."""
+    """A log cannot be compacted, because one of its batches is damaged; it is not tried again until it is repaired."""
 
 
 class CleaningAbortedError(TidelogError):
-    """A log lost segments while it was being compacted. Nothing was changed; the next round begins anew."""
+    """A log lost segments during its compaction, so that nothing was changed; the next round starts again."""
 
 
 class DataLossError(ClientError):
-    """Records that a reader was promised are gone; the message names the ranges."""
+    """Records that a reader was entitled to are lost; the message names the offset ranges."""
 
 
 class TidelogWarning(UserWarning):
-    """Something is allowed, and seldom what was meant."""
+    """Base class of warnings about a use that is allowed, but is rarely intended."""
 
 
 class SecondsForMillisecondsWarning(TidelogWarning):
-    """A time in milliseconds lies in 1970, and taken as seconds it would lie in our days."""
+    """A time in milliseconds lies in 1970, but read as seconds it would be a recent date."""
 
 
 class ClockChangeWarning(TidelogWarning):
-    """A local time that a change of the clocks made happen twice, or never; the message says which moment was taken."""
+    """A local time occurs twice or never because of a clock change; the message says which instant was used."""
 
 
 _BY_CODE: dict[int, type[BrokerError]] = {cls.code: cls for cls in BrokerError.__subclasses__()}
 
 
 def error_for(code: int, message: str = "", record_errors: Mapping[int, str] | None = None) -> BrokerError | None:
-    """The error that a wire code stands for; None for 0 (no error).
+    """Return the error that a wire code stands for; None for 0 (no error).
 
     A code that this version does not know becomes UnknownServerError and keeps its number in the message.
     """
@@ -800,9 +804,9 @@ def error_for(code: int, message: str = "", record_errors: Mapping[int, str] | N
     return error
 
 
-def raise_first(refusals: Iterable[TidelogError | None]) -> None:
-    """Raises the first error there is, if any, with all others in its `others` and in its traceback."""
-    found = [each for each in refusals if each is not None]
+def raise_first(errors: Iterable[TidelogError | None]) -> None:
+    """Raise the first error, if there is one, with all others in its `others` and as notes in its traceback."""
+    found = [each for each in errors if each is not None]
     if found:
         first, *others = found
         first.others = tuple(others)

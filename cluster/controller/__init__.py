@@ -1,4 +1,4 @@
-"""The rules of the controller: elections, reassignment and deletion.
+"""The rules of the controller: leader election, reassignment, unclean recovery and topic deletion.
 
 Start with `controller.py`, whose methods are the events. `election.py` chooses a leader from an ISR.
 """

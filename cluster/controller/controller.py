@@ -1,10 +1,11 @@
 """The controller: a pure state machine over brokers, topics and partition states.
 
-Events are methods; each returns the effects that the shell performs. Its picture of a partition is a cache of the
-state znode, and nothing is decided on it alone: a write stands on the version that was seen, and where that has
-moved on (`WriteRefused`) the choice is made again from what was found.
+Events are methods; each returns the effects that the caller performs. The controller's view of a partition is a cache
+of its state znode, and is never trusted alone. A write is conditional on the version that was read. If the version has
+changed (`WriteRefused`), the controller decides again from the state that was found.
 
-At most one write of a partition is in flight. Whatever happens meanwhile is looked at when its outcome is known.
+At most one write of a partition is in flight. Events that concern the partition meanwhile are considered when the
+outcome of the write is known.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from tidelog.model import TopicPartition
 
 
 class Controller(LeaderSelector):
-    """One reign: `controller_id` under `epoch`. Thrown away when the seat is lost."""
+    """The controller during one controller epoch; discarded when another controller is elected."""
 
     def __init__(
         self,
@@ -53,9 +54,9 @@ class Controller(LeaderSelector):
             recovery_timeout_ms=recovery_timeout_ms,
         )
         self._in_flight: dict[TopicPartition, PartitionState] = {}
-        # What was read of those meanwhile: it may be later than what is written, and nobody tells of it again.
+        # States read while a write is in flight. They may be later than the write, and no other notification follows.
         self._read_meanwhile: dict[TopicPartition, VersionedState] = {}
-        self.departures = ReplicaDeletion(self)
+        self.replica_deletion = ReplicaDeletion(self)
 
     # --- events --------------------------------------------------------------------------------------
 
@@ -66,7 +67,7 @@ class Controller(LeaderSelector):
         states: Mapping[TopicPartition, VersionedState],
         deletions: Iterable[str] = (),
     ) -> list[Effect]:
-        """The whole picture, read after the seat was won. Everybody is told everything."""
+        """Take over the whole cluster state, read after the election, and send it to all brokers."""
         self.brokers = {broker_id: broker for broker_id, broker in brokers.items() if not broker.possibly_short}
         for assignment in topics.values():
             self._adopt(assignment)
@@ -74,50 +75,54 @@ class Controller(LeaderSelector):
         self._delay_registrations({broker_id: broker for broker_id, broker in brokers.items() if broker.possibly_short})
         effects: list[Effect] = [OpenChannel(broker) for _, broker in sorted(self.brokers.items())]
         effects += self.deletions_wanted(deletions)
-        self.epoch_bumps |= {tp for tp in self.leaders_restarted_unnoticed() if self.departures.stays(tp)}
+        self.epoch_bumps |= {tp for tp in self.leaders_restarted_unnoticed() if self.replica_deletion.stays(tp)}
         writes = self._reconsider(self.partitions())
-        leaderless = {tp for tp in self.held if self.states[tp].state.leader not in self.brokers}
+        leaderless = {tp for tp in self.waiting_for_liveness if self.states[tp].state.leader not in self.brokers}
         awaited = self._in_flight.keys() | self.epoch_bumps | leaderless
-        staying = {tp: state for tp, state in self.states.items() if self.departures.stays(tp)}
-        told = {tp: state for tp, state in staying.items() if tp not in awaited}
-        # Clients are told of all: of a partition that waits for a leader, too, there is something to know.
-        return effects + self._tell(told, to_clients=staying, whole=True) + writes + self._admit()
+        staying = {tp: state for tp, state in self.states.items() if self.replica_deletion.stays(tp)}
+        complete = {tp: state for tp, state in staying.items() if tp not in awaited}
+        # The metadata covers all partitions, because clients also need to know those that wait for a leader.
+        return effects + self._send_states(complete, to_clients=staying, whole=True) + writes + self._bring_online()
 
     def brokers_changed(self, brokers: Mapping[int, BrokerRegistration]) -> list[Effect]:
-        """The registrations as they are now.
+        """Compare the current registrations with the known ones.
 
-        A broker with another epoch has died and come back: its death is dealt with first, and only when every
-        state that it had a part in is rewritten is it admitted again.
+        A broker with another epoch has died and come back. The controller deals with its death first, and brings the
+        broker online when every partition state that it was part of is rewritten.
         """
         effects: list[Effect] = []
-        known = self.brokers | self.arriving
+        known = self.brokers | self.registering
         gone = {b for b in known if b not in brokers or brokers[b].epoch != known[b].epoch}
         for broker_id in sorted(gone):
             effects += self._broker_failed(broker_id)
         fresh = {b: broker for b, broker in brokers.items() if b not in known or b in gone}
-        effects += self._lose(gone.union(b for b, broker in fresh.items() if broker.possibly_short))
+        effects += self._note_lost(gone.union(b for b, broker in fresh.items() if broker.possibly_short))
         self._delay_registrations(fresh)
         affected = (
-            {tp for broker_id in gone for tp in self.hosted.get(broker_id, ())} | self.epoch_bumps | set(self.held)
+            {tp for broker_id in gone for tp in self.hosted.get(broker_id, ())}
+            | self.epoch_bumps
+            | set(self.waiting_for_liveness)
         )
         effects += self._reconsider(sorted(affected))
-        return effects + self._admit() + self._departed()
+        return effects + self._bring_online() + self._completed_deletions()
 
     def broker_answered(self, broker_id: int, asked: int) -> list[Effect]:
-        """A live registration has answered what was sent to it when `signs.now` was `asked`."""
-        if broker_id not in self.brokers or not self.signs.answered(broker_id, asked):
+        """Note that a live registration has answered a request that was sent when `liveness.epoch` was `asked`."""
+        if broker_id not in self.brokers or not self.liveness.answered(broker_id, asked):
             return []
-        held = {tp for tp in self.held if broker_id in self.states[tp].state.isr}
-        inherited = {tp for tp, move in self.moves.items() if broker_id in move.heirs and tp in self.states}
-        parted = {tp for tp in self.partings if tp in self.states and self.states[tp].state.leader == broker_id}
-        return self._reconsider(sorted(held | inherited | parted))
+        waiting = {tp for tp in self.waiting_for_liveness if broker_id in self.states[tp].state.isr}
+        reassigned = {
+            tp for tp, move in self.reassignments.items() if broker_id in move.remaining and tp in self.states
+        }
+        handed_over = {tp for tp in self.handoffs if tp in self.states and self.states[tp].state.leader == broker_id}
+        return self._reconsider(sorted(waiting | reassigned | handed_over))
 
     def topics_changed(
         self, topics: Mapping[str, TopicAssignment], states: Mapping[TopicPartition, VersionedState]
     ) -> list[Effect]:
-        """All topics as they are now, with the states of those that were unknown so far."""
+        """Compare all current topics with the known ones; `states` has the states of those that were unknown."""
         for topic in sorted(set(self.topics) - set(topics)):
-            if not self.departures.is_deleting(topic):
+            if not self.replica_deletion.is_deleting(topic):
                 self._forget(topic)
         fresh = [assignment for name, assignment in sorted(topics.items()) if name not in self.topics]
         return self.topics_created(fresh, states)
@@ -125,7 +130,7 @@ class Controller(LeaderSelector):
     def topics_created(
         self, assignments: Iterable[TopicAssignment], states: Mapping[TopicPartition, VersionedState] | None = None
     ) -> list[Effect]:
-        """Topics whose assignment has been written."""
+        """Add topics whose assignment has been written."""
         partitions: list[TopicPartition] = []
         for assignment in assignments:
             if assignment.topic in self.topics:
@@ -134,84 +139,86 @@ class Controller(LeaderSelector):
             partitions += assignment.topic_partitions()
         found = {tp: (states or {})[tp] for tp in partitions if tp in (states or {})}
         self.states |= found
-        for broker_id, broker in (self.brokers | self.arriving).items():
-            if broker.possibly_short:  # of what could not be read it has not been asked
+        for broker_id, broker in (self.brokers | self.registering).items():
+            if broker.possibly_short:  # the mark was not applied to partitions that could not be read
                 self.mark_suspect(broker_id, found)
-        return (self._tell(found) if found else []) + self._reconsider(partitions) + self._absolve()
+        return (self._send_states(found) if found else []) + self._reconsider(partitions) + self._clear_possibly_short()
 
     def assignment_written(self, assignment: TopicAssignment) -> list[Effect]:
-        """The assignment of a known topic as it stands now: with partitions added, reassigned, or settled."""
+        """Apply the current assignment of a known topic, with partitions added, reassigned, or completed."""
         before = self.topics.get(assignment.topic)
-        if before is None or self.departures.is_deleting(assignment.topic):
+        if before is None or self.replica_deletion.is_deleting(assignment.topic):
             return []
-        # Settings that were read with it are news only by their notification: else nobody would be told of them.
+        # Keep the known settings. Changed ones are sent to brokers only when their notification is handled.
         self.topics[assignment.topic] = replace(assignment, configs=before.configs)
         changed: list[TopicPartition] = []
         for tp in assignment.topic_partitions():
             now = assignment.assigned(tp.partition)
             was = before.assigned(tp.partition) if tp.partition in before.partitions else None
-            move = self.moves.get(tp)
+            move = self.reassignments.get(tp)
             if now == was:
                 if move is not None:
-                    move.settling = False
+                    move.completing = False
                 continue
-            if was is not None and move is not None and move.shed and now == was.settled():
-                del self.moves[tp]  # everybody knows already
+            if was is not None and move is not None and move.removed and now == was.completed():
+                del self.reassignments[tp]  # the brokers already know
             else:
                 if was is not None:
-                    self.moves[tp] = ReassignmentProgress()
+                    self.reassignments[tp] = ReassignmentProgress()
                 changed.append(tp)
             self.host(tp)
-        return self._reconsider(changed) + self._departed()
+        return self._reconsider(changed) + self._completed_deletions()
 
     def states_written(self, outcomes: Iterable[WriteOutcome]) -> list[Effect]:
-        """What became of `WriteState`s."""
+        """Apply the outcomes of `WriteState` effects."""
         changed: dict[TopicPartition, VersionedState] = {}
         again: list[TopicPartition] = []
-        shed: list[TopicPartition] = []
+        removed: list[TopicPartition] = []
         for outcome in outcomes:
             tp = outcome.tp
             state, read = self._in_flight.pop(tp, None), self._read_meanwhile.pop(tp, None)
             if state is None or tp.topic not in self.topics:
                 continue
             if isinstance(outcome, Written):
-                if self.forced.get(tp) == state.leader_epoch:
-                    self.lacking.get(state.leader, set()).discard(tp)  # it is to lead all the same
+                if self.unclean_epochs.get(tp) == state.leader_epoch:
+                    self.replicas_with_loss.get(state.leader, set()).discard(
+                        tp
+                    )  # an unclean leader leads despite its loss
                 changed[tp] = VersionedState(state, outcome.partition_epoch)
-                if (doubt := self.doubts.get(tp)) is not None and doubt.chosen is state:
-                    del self.doubts[tp]
-                known, move = self.states.get(tp), self.moves.get(tp)
+                if (suspect := self.suspects.get(tp)) is not None and suspect.recovery_state is state:
+                    del self.suspects[tp]
+                known, move = self.states.get(tp), self.reassignments.get(tp)
                 begun = known is None or state.leader_epoch > known.state.leader_epoch
                 if begun and move is not None and move.written(state):
-                    shed.append(tp)
+                    removed.append(tp)
             elif outcome.actual is not None:
                 changed[tp] = outcome.actual
             else:
-                # The state of a topic that exists has vanished. To invent epoch 0 again would fence nobody.
+                # The state of an existing topic has vanished. A new state of epoch 0 could not fence old leaders.
                 self.states.pop(tp, None)
-                self.held.pop(tp, None)
+                self.waiting_for_liveness.pop(tp, None)
                 continue
             if read is not None and read.partition_epoch > changed[tp].partition_epoch:
                 changed[tp] = read
             again.append(tp)
-            if isinstance(outcome, WriteRefused) and self.departures.stays(tp) and self._awaits_short(tp):
+            if isinstance(outcome, WriteRefused) and self.replica_deletion.stays(tp) and self._waits_for_suspect(tp):
                 self.epoch_bumps.add(tp)
         self.states |= changed
-        for broker_id, broker in self.arriving.items():
+        for broker_id, broker in self.registering.items():
             if broker.possibly_short:
-                self.mark_suspect(broker_id)  # its former self may have been let in meanwhile
-        told = {tp: state for tp, state in changed.items() if self.departures.stays(tp)}
-        effects = self._tell(told) if told else []
-        effects += self.departures.halt(shed)
-        return effects + self._reconsider(again) + self._admit() + self._departed()
+                self.mark_suspect(broker_id)  # its previous registration may have joined an ISR meanwhile
+        to_send = {tp: state for tp, state in changed.items() if self.replica_deletion.stays(tp)}
+        effects = self._send_states(to_send) if to_send else []
+        effects += self.replica_deletion.stop_removed(removed)
+        return effects + self._reconsider(again) + self._bring_online() + self._completed_deletions()
 
     def states_read(
         self, states: Mapping[TopicPartition, VersionedState], topic_ids: Mapping[str, str]
     ) -> list[Effect]:
-        """States that leaders have changed, as a notification told us to read them.
+        """Apply states that leaders have changed, read because of a notification.
 
-        `topic_ids` are those of when the reading began: what was read of a topic that has been made anew since may be
-        the earlier one's.
+        `topic_ids` are those known when the reading began. A state with another topic id may belong to an earlier topic
+        of the same name, and is ignored.
         """
         newer: dict[TopicPartition, VersionedState] = {}
         for tp, state in states.items():
@@ -220,44 +227,46 @@ class Controller(LeaderSelector):
                 if known is None or state.partition_epoch > known.partition_epoch:
                     (self._read_meanwhile if tp in self._in_flight else newer)[tp] = state
         self.states |= newer
-        told = {tp: state for tp, state in newer.items() if self.departures.stays(tp)}
-        if not told:
+        to_send = {tp: state for tp, state in newer.items() if self.replica_deletion.stays(tp)}
+        if not to_send:
             return []
-        effects: list[Effect] = [SendMetadata(tuple(sorted(self.brokers)), self.messages(told))]
-        return effects + self._reconsider(told)
+        effects: list[Effect] = [SendMetadata(tuple(sorted(self.brokers)), self.messages(to_send))]
+        return effects + self._reconsider(to_send)
 
     def configs_changed(self, configs: Mapping[str, Mapping[str, str]]) -> list[Effect]:
-        """Topics' own settings as they are now. Everybody is told those that are news, and they hold at once."""
+        """Apply the topics' current settings at once, and send those that changed to all brokers."""
         fresh = [
             topic for topic in sorted(configs.keys() & self.topics) if configs[topic] != self.topics[topic].configs
         ]
         for topic in fresh:
             self.topics[topic] = replace(self.topics[topic], configs=dict(configs[topic]))
         tps = [tp for topic in fresh for tp in self.topics[topic].topic_partitions()]
-        # One that is being written is told with its settings as soon as it is.
-        told = {tp: self.states[tp] for tp in tps if tp in self.states and self.departures.stays(tp)}
-        if not told:
+        # A partition whose first state is being written is sent, with these settings, once it is written.
+        to_send = {tp: self.states[tp] for tp in tps if tp in self.states and self.replica_deletion.stays(tp)}
+        if not to_send:
             return []
-        effects: list[Effect] = [SendMetadata(tuple(sorted(self.brokers)), self.messages(told))]
+        effects: list[Effect] = [SendMetadata(tuple(sorted(self.brokers)), self.messages(to_send))]
         return effects + self._reconsider(tps)
 
-    def log_ends_told(self, broker_id: int, ends: Mapping[TopicPartition, LogEnd], asked: int) -> list[Effect]:
-        """How far a broker's logs reach, asked at that moment."""
-        told = [tp for tp in sorted(ends) if tp in self.polls]
-        for tp in told:
-            self.polls[tp].tell(broker_id, ends[tp], asked)
-        return self._reconsider(told)
+    def log_ends_reported(self, broker_id: int, ends: Mapping[TopicPartition, LogEnd], asked: int) -> list[Effect]:
+        """Note how far a broker's logs reach; the request was sent in liveness epoch `asked`."""
+        queried = [tp for tp in sorted(ends) if tp in self.log_end_queries]
+        for tp in queried:
+            self.log_end_queries[tp].on_answer(broker_id, ends[tp], asked)
+        return self._reconsider(queried)
 
     def time_passed(self, now_ms: int) -> list[Effect]:
-        """It is not waited for ever: for brokers that are away, where others may be short, nor by those who arrive."""
+        """Decide again where a wait has timed out: for absent brokers, for log ends, or for a proof of liveness."""
         return self._reconsider(sorted(self.expired_waits(now_ms)))
 
     def log_directory_failed(self, broker_ids: Iterable[int]) -> list[Effect]:
-        """Brokers whose disk has failed: each is asked for all that it hosts, and answers which of it is offline."""
+        """Send LeaderAndIsr for all hosted partitions to brokers with a failed disk, so that they report the offline
+        ones.
+        """
         effects: list[Effect] = []
         for broker_id in sorted(self.brokers.keys() & set(broker_ids)):
             hosted = self.hosted.get(broker_id, set())
-            states = {tp: self.states[tp] for tp in hosted if tp in self.states and self.departures.stays(tp)}
+            states = {tp: self.states[tp] for tp in hosted if tp in self.states and self.replica_deletion.stays(tp)}
             effects += self.leader_and_isr(states, [broker_id])
         return effects
 
@@ -268,116 +277,126 @@ class Controller(LeaderSelector):
         offline: Collection[TopicPartition],
         lacking: Collection[TopicPartition] = (),
     ) -> list[Effect]:
-        """A broker took its part in `online`; in `offline` it cannot, so there it neither leads nor is in sync.
+        """Note which replicas a broker reported as online, as offline, or as lacking committed records.
 
-        In `lacking` it has lost what was committed: it takes its part when it is out of the ISR, or leads uncleanly.
+        An offline replica neither leads nor is in sync. A replica with a loss goes online once it is out of the ISR, or
+        leads uncleanly.
         """
         failed: set[TopicPartition] = set()
         recovered: set[TopicPartition] = set()
-        for known, told in ((self.offline, offline), (self.lacking, lacking)):
+        for known, reported in ((self.offline, offline), (self.replicas_with_loss, lacking)):
             before = known.setdefault(broker_id, set())
-            failed |= set(told) - before
+            failed |= set(reported) - before
             recovered |= before & set(online)
-            known[broker_id] = before.difference(online).union(told)
-        return self._lose([broker_id] if failed else []) + self._reconsider(sorted(failed | recovered))
+            known[broker_id] = before.difference(online).union(reported)
+        return self._note_lost([broker_id] if failed else []) + self._reconsider(sorted(failed | recovered))
 
     def leadership_ended(self, broker_id: int, epochs: Mapping[TopicPartition, int]) -> list[Effect]:
-        """It led in these epochs before it restarted, which nobody has seen, and does not go on: it gets new ones."""
-        standing = {tp: self.states[tp].state for tp in epochs if tp in self.states and self.departures.stays(tp)}
-        over = {tp for tp, s in standing.items() if (s.leader, s.leader_epoch) == (broker_id, epochs[tp])}
+        """Begin new leader epochs for partitions that a broker led in these epochs before a restart that went
+        unnoticed.
+        """
+        current = {tp: self.states[tp].state for tp in epochs if tp in self.states and self.replica_deletion.stays(tp)}
+        over = {tp for tp, s in current.items() if (s.leader, s.leader_epoch) == (broker_id, epochs[tp])}
         self.epoch_bumps |= over
         return self._reconsider(sorted(over))
 
     def shutdown_wanted(self, broker_id: int) -> list[Effect]:
-        """A broker wants to leave: it gives up what others can lead, and its places in the ISRs."""
+        """Begin a controlled shutdown: the broker hands over its leaderships where possible, and leaves the ISRs."""
         if broker_id not in self.brokers:
             return []
-        self.leaving.add(broker_id)
-        return self._lose([broker_id]) + self._reconsider(sorted(self.hosted.get(broker_id, ())), evict_leaving=True)
+        self.shutting_down.add(broker_id)
+        return self._note_lost([broker_id]) + self._reconsider(
+            sorted(self.hosted.get(broker_id, ())), evict_shutting_down=True
+        )
 
     def elections_wanted(self, tps: Iterable[TopicPartition], *, unclean: bool = False) -> list[Effect]:
-        """Give these partitions to their preferred leaders, where those are in sync, or to whomever lives.
+        """Elect the preferred leaders of these partitions where they are in sync, or any live replica if `unclean`.
 
-        `election_refusal` says beforehand, and once nothing of it is `undecided` any more, why one had no effect.
+        `election_refusal` says why an election would have no effect: before this call, or when `election_in_progress`
+        is over.
         """
-        wanted = [tp for tp in tps if tp in self.states and self.departures.stays(tp)]
+        wanted = [tp for tp in tps if tp in self.states and self.replica_deletion.stays(tp)]
         self.requested_elections |= dict.fromkeys(wanted, unclean)
         return self._reconsider(wanted)
 
     def rebalance_wanted(self, percentage: int) -> list[Effect]:
-        """Preferred elections for brokers that lead too little of what they should."""
+        """Request preferred elections for brokers that lead too few of the partitions that they should lead."""
         leaders = {
             tp: (self.replicas(tp)[0], known.state.leader)
             for tp, known in self.states.items()
-            if self.departures.stays(tp) and tp not in self.moves
+            if self.replica_deletion.stays(tp) and tp not in self.reassignments
         }
         return self.elections_wanted(imbalanced(leaders, percentage))
 
     def deletions_wanted(self, topics: Iterable[str]) -> list[Effect]:
-        """Topics to be deleted. Those that do not exist only lose the wish."""
+        """Begin to delete topics. Only the request is removed for a topic that does not exist."""
         effects: list[Effect] = []
         for topic in topics:
-            if not self.departures.is_deleting(topic):
-                effects += self.departures.delete(topic)
+            if not self.replica_deletion.is_deleting(topic):
+                effects += self.replica_deletion.delete(topic)
                 if topic in self.topics:
-                    self._abandon(self.topics[topic].topic_partitions())
-        return effects + self._departed()
+                    self._discard_progress(self.topics[topic].topic_partitions())
+        return effects + self._completed_deletions()
 
     def replicas_stopped(self, broker_id: int, tps: Iterable[TopicPartition]) -> list[Effect]:
-        """A broker has deleted its replicas of these."""
-        self.departures.stopped(broker_id, tps)
-        return self._departed()
+        """Note that a broker has deleted its replicas of these partitions."""
+        self.replica_deletion.on_stopped(broker_id, tps)
+        return self._completed_deletions()
 
     def topic_removed(self, topic: str) -> list[Effect]:
-        """The topic's znodes are gone."""
-        self.departures.removed(topic)
+        """Forget a topic whose znodes are removed."""
+        self.replica_deletion.on_topic_removed(topic)
         self._forget(topic)
-        return self._absolve()
+        return self._clear_possibly_short()
 
-    # --- what the shell asks -------------------------------------------------------------------------
+    # --- queries -------------------------------------------------------------------------------------
 
     def every_topic(self) -> dict[str, str]:
-        """The ids of all topics that stay, by name; "" of those of which nothing can be read."""
-        ids = {name: topic.topic_id for name, topic in self.topics.items() if not self.departures.is_deleting(name)}
-        return dict.fromkeys(self.unread, "") | ids
+        """Return the ids of all topics that are not being deleted, by name; "" for topics that cannot be read."""
+        ids = {
+            name: topic.topic_id for name, topic in self.topics.items() if not self.replica_deletion.is_deleting(name)
+        }
+        return dict.fromkeys(self.unreadable_topics, "") | ids
 
     def has_pending_work(self, broker_id: int) -> bool:
-        """Whether something is still to be decided or written of a partition of this broker."""
-        return self._entangled(broker_id) or not self.held.keys().isdisjoint(self.hosted.get(broker_id, ()))
+        """Return whether a partition hosted by this broker still needs a decision or a write."""
+        return self._has_unwritten_states(broker_id) or not self.waiting_for_liveness.keys().isdisjoint(
+            self.hosted.get(broker_id, ())
+        )
 
-    def undecided(self, tp: TopicPartition) -> bool:
-        """Whether an election of this partition is under way."""
+    def election_in_progress(self, tp: TopicPartition) -> bool:
+        """Return whether an election of this partition is under way."""
         return tp in self._in_flight or tp in self.requested_elections
 
     # --- inside --------------------------------------------------------------------------------------
 
-    def _reconsider(self, tps: Iterable[TopicPartition], *, evict_leaving: bool = False) -> list[Effect]:
+    def _reconsider(self, tps: Iterable[TopicPartition], *, evict_shutting_down: bool = False) -> list[Effect]:
         effects: list[Effect] = []
-        for tp in sorted(tps, key=self._is_led):  # clients wait for those that nobody leads
-            if tp in self._in_flight or tp.topic not in self.topics or not self.departures.stays(tp):
+        for tp in sorted(tps, key=self._is_led):  # partitions without a leader first, because clients wait for them
+            if tp in self._in_flight or tp.topic not in self.topics or not self.replica_deletion.stays(tp):
                 continue
-            effects += self._write(tp, self.next_state_for(tp, evict_leaving=evict_leaving))
-        effects += self._dismiss()
-        if self.heirs:
-            effects.append(SendMetadata(tuple(sorted(self.heirs))))
-            self.heirs = set()
-        questions, self.questions = self.questions, {}
-        return effects + [AskLogEnds(broker_id, tuple(asked)) for broker_id, asked in sorted(questions.items())]
+            effects += self._write(tp, self.next_state_for(tp, evict_shutting_down=evict_shutting_down))
+        effects += self._delete_removed_replicas()
+        if self.to_probe:
+            effects.append(SendMetadata(tuple(sorted(self.to_probe))))
+            self.to_probe = set()
+        requests, self.log_end_requests = self.log_end_requests, {}
+        return effects + [AskLogEnds(broker_id, tuple(asked)) for broker_id, asked in sorted(requests.items())]
 
-    def _dismiss(self) -> list[Effect]:
-        """Those who were shed delete what they have, and then everybody hears that it is not theirs any more."""
-        tps, self.dismissed = self.dismissed, []
+    def _delete_removed_replicas(self) -> list[Effect]:
+        """Have brokers delete removed replicas, and then send the new assignment to all brokers."""
+        tps, self.to_delete = self.to_delete, []
         if not tps:
             return []
-        effects = self.departures.dismiss(tps, self.brokers)
+        effects = self.replica_deletion.delete_removed(tps, self.brokers)
         for tp in tps:
             self.host(tp)
-        told = self.messages({tp: self.states[tp] for tp in tps})
-        return [*effects, SendMetadata(tuple(sorted(self.brokers)), told), *self._departed()]
+        messages = self.messages({tp: self.states[tp] for tp in tps})
+        return [*effects, SendMetadata(tuple(sorted(self.brokers)), messages), *self._completed_deletions()]
 
     def _is_led(self, tp: TopicPartition) -> bool:
         known = self.states.get(tp)
-        return known is not None and known.state.leader in self.brokers and known.state.leader not in self.leaving
+        return known is not None and known.state.leader in self.brokers and known.state.leader not in self.shutting_down
 
     def _write(self, tp: TopicPartition, wanted: PartitionState | None) -> list[Effect]:
         if wanted is None:
@@ -387,120 +406,130 @@ class Controller(LeaderSelector):
         self._in_flight[tp] = wanted
         return [WriteState(tp, wanted, NO_VERSION if known is None else known.partition_epoch)]
 
-    def _entangled(self, broker_id: int) -> bool:
-        """A write of a partition that it hosts is in flight, or is still to be made before it may come."""
+    def _has_unwritten_states(self, broker_id: int) -> bool:
+        """Return whether a state of a hosted partition is being written, or must be before the broker is brought
+        online.
+        """
         return any(
             tp in self._in_flight or self.must_delay_registration(tp, broker_id)
             for tp in self.hosted.get(broker_id, ())
         )
 
-    def _lose(self, broker_ids: Collection[int]) -> list[Effect]:
-        """These count no more. Everybody else is told something, so that whoever lives answers."""
+    def _note_lost(self, broker_ids: Collection[int]) -> list[Effect]:
+        """Mark these brokers as failed and send UpdateMetadata to all others, because their answers prove that they are
+        alive.
+        """
         if not broker_ids:
             return []
-        self.signs.lost(broker_ids)
+        self.liveness.note_lost(broker_ids)
         return [SendMetadata(tuple(sorted(self.brokers)))] if self.brokers else []
 
     def _broker_failed(self, broker_id: int) -> list[Effect]:
-        self.arriving.pop(broker_id, None)
-        self.leaving.discard(broker_id)
+        self.registering.pop(broker_id, None)
+        self.shutting_down.discard(broker_id)
         self.offline.pop(broker_id, None)
-        self.lacking.pop(broker_id, None)
-        self.departures.buried(broker_id)
-        for poll in self.polls.values():
-            poll.forget(broker_id)
-        self.signs.ended(broker_id)
+        self.replicas_with_loss.pop(broker_id, None)
+        self.replica_deletion.on_failed(broker_id)
+        for poll in self.log_end_queries.values():
+            poll.discard(broker_id)
+        self.liveness.on_registration_ended(broker_id)
         return [CloseChannel(broker_id)] if self.brokers.pop(broker_id, None) else []
 
-    def _admit(self) -> list[Effect]:
-        """Lets in the brokers whose past is dealt with: all they host, and all that clients may ask them for."""
-        ready = [broker_id for broker_id in sorted(self.arriving) if not self._entangled(broker_id)]
+    def _bring_online(self) -> list[Effect]:
+        """Bring online the registering brokers whose previous registrations are dealt with.
+
+        Each is sent all partitions that it hosts, and the metadata of all topics.
+        """
+        ready = [broker_id for broker_id in sorted(self.registering) if not self._has_unwritten_states(broker_id)]
         if not ready:
-            return self._absolve()
+            return self._clear_possibly_short()
         before = tuple(sorted(self.brokers))
         effects: list[Effect] = []
         for broker_id in ready:
-            self.brokers[broker_id] = self.arriving.pop(broker_id)
+            self.brokers[broker_id] = self.registering.pop(broker_id)
             effects.append(OpenChannel(self.brokers[broker_id]))
         if before:
             effects.append(SendMetadata(before))
-        everything = {tp: state for tp, state in self.states.items() if self.departures.stays(tp)}
-        effects += self.leader_and_isr(everything, ready)
-        effects.append(SendMetadata(tuple(ready), self.messages(everything), whole=True))
-        effects += self.departures.admitted(ready)
+        states = {tp: state for tp, state in self.states.items() if self.replica_deletion.stays(tp)}
+        effects += self.leader_and_isr(states, ready)
+        effects.append(SendMetadata(tuple(ready), self.messages(states), whole=True))
+        effects += self.replica_deletion.on_ready(ready)
         effects += self._reconsider(sorted(tp for broker_id in ready for tp in self.hosted.get(broker_id, ())))
-        return effects + self._absolve()
+        return effects + self._clear_possibly_short()
 
     def _delay_registrations(self, brokers: Mapping[int, BrokerRegistration]) -> None:
-        """They come, and are let in when their past is dealt with.
+        """Note new registrations, which are brought online once their previous registrations are dealt with.
 
-        Of one that may have lost records also the leaders it follows get a new epoch first: what they have in flight
-        could bring its former self into an ISR.
+        If a broker may have lost records, the leaders that it follows get a new epoch first. Otherwise their ISR
+        changes in flight could add its previous registration to an ISR.
         """
-        self.arriving |= brokers
+        self.registering |= brokers
         for broker_id, broker in brokers.items():
-            self.departures.expect(broker_id)
+            self.replica_deletion.on_registering(broker_id)
             if broker.possibly_short:
                 self.mark_suspect(broker_id)
                 hosted = self.hosted.get(broker_id, ())
-                self.epoch_bumps |= {tp for tp in hosted if tp in self.states and self.departures.stays(tp)}
+                self.epoch_bumps |= {tp for tp in hosted if tp in self.states and self.replica_deletion.stays(tp)}
 
-    def _awaits_short(self, tp: TopicPartition) -> bool:
-        """One that may have lost records of it has come, and is not let in yet."""
-        return any(each.possibly_short and tp in self.hosted.get(id_, ()) for id_, each in self.arriving.items())
+    def _waits_for_suspect(self, tp: TopicPartition) -> bool:
+        """Return whether a registering broker that hosts this partition may have lost records."""
+        return any(each.possibly_short and tp in self.hosted.get(id_, ()) for id_, each in self.registering.items())
 
-    def _absolve(self) -> list[Effect]:
-        """Takes the mark from those of whom nothing is in doubt any more, nor may be of what cannot be read yet."""
+    def _clear_possibly_short(self) -> list[Effect]:
+        """Clear the mark `possibly_short` of brokers that are no longer suspect for any partition.
+
+        Nothing is cleared while a topic cannot be read, because its partitions may depend on the mark.
+        """
         effects: list[Effect] = []
-        if self.unread:
+        if self.unreadable_topics:
             return effects
         for broker_id, broker in sorted(self.brokers.items()):
-            if broker.possibly_short and not any(broker_id in doubt.members for doubt in self.doubts.values()):
+            if broker.possibly_short and not any(broker_id in suspect.members for suspect in self.suspects.values()):
                 self.brokers[broker_id] = replace(broker, possibly_short=False)
                 effects.append(ClearPossiblyShort(broker))
         return effects
 
-    def _tell(
+    def _send_states(
         self,
         states: Mapping[TopicPartition, VersionedState],
         *,
         to_clients: Mapping[TopicPartition, VersionedState] | None = None,
         whole: bool = False,
     ) -> list[Effect]:
-        everybody = tuple(sorted(self.brokers))
-        if not everybody:
+        brokers = tuple(sorted(self.brokers))
+        if not brokers:
             return []
         shown = self.messages(states if to_clients is None else to_clients)
-        return [*self.leader_and_isr(states, everybody), SendMetadata(everybody, shown, whole=whole)]
+        return [*self.leader_and_isr(states, brokers), SendMetadata(brokers, shown, whole=whole)]
 
-    def _departed(self) -> list[Effect]:
-        return self.departures.due(self._in_flight)
+    def _completed_deletions(self) -> list[Effect]:
+        return self.replica_deletion.completed(self._in_flight)
 
     def _adopt(self, assignment: TopicAssignment) -> None:
         self.topics[assignment.topic] = assignment
         for tp in assignment.topic_partitions():
             if assignment.assigned(tp.partition).moving:
-                self.moves[tp] = ReassignmentProgress()
+                self.reassignments[tp] = ReassignmentProgress()
             self.host(tp)
 
-    def _abandon(self, tps: Iterable[TopicPartition]) -> None:
+    def _discard_progress(self, tps: Iterable[TopicPartition]) -> None:
         for tp in tps:
-            self.moves.pop(tp, None)
+            self.reassignments.pop(tp, None)
             self.requested_elections.pop(tp, None)
-            self.partings.pop(tp, None)
-            self.doubts.pop(tp, None)
-            self.polls.pop(tp, None)
-            self.held.pop(tp, None)
+            self.handoffs.pop(tp, None)
+            self.suspects.pop(tp, None)
+            self.log_end_queries.pop(tp, None)
+            self.waiting_for_liveness.pop(tp, None)
             self.epoch_bumps.discard(tp)
 
     def _forget(self, topic: str) -> None:
         assignment = self.topics.pop(topic, None)
         tps = assignment.topic_partitions() if assignment else []
-        self._abandon(tps)
+        self._discard_progress(tps)
         for tp in tps:
             self.states.pop(tp, None)
             self._in_flight.pop(tp, None)
             self._read_meanwhile.pop(tp, None)
-            self.forced.pop(tp, None)
-            for replicas in (*self.hosted.values(), *self.offline.values(), *self.lacking.values()):
+            self.unclean_epochs.pop(tp, None)
+            for replicas in (*self.hosted.values(), *self.offline.values(), *self.replicas_with_loss.values()):
                 replicas.discard(tp)

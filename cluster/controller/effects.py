@@ -1,4 +1,4 @@
-"""What the controller asks its shell to do, and how the shell answers."""
+"""The effects that the controller returns for its caller to perform, and the outcomes of the state writes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ from tidelog.protocol.control_messages import PartitionStateMessage, StopReplica
 
 @dataclass(frozen=True, slots=True)
 class WriteState:
-    """Write a state under the controller's fence and on this version; answer with `Written` or `WriteRefused`."""
+    """Write a partition state on condition of the controller epoch and the znode version `expected`.
+
+    The caller reports `Written` or `WriteRefused`.
+    """
 
     tp: TopicPartition
     state: PartitionState
@@ -20,7 +23,7 @@ class WriteState:
 
 @dataclass(frozen=True, slots=True)
 class SendLeaderAndIsr:
-    """To one broker, until it answers."""
+    """Send LeaderAndIsr to one broker until it answers."""
 
     broker_id: int
     partitions: tuple[PartitionStateMessage, ...]
@@ -28,7 +31,7 @@ class SendLeaderAndIsr:
 
 @dataclass(frozen=True, slots=True)
 class SendStopReplica:
-    """To one broker, until it answers; then `replicas_stopped`."""
+    """Send StopReplica to one broker until it answers; then call `replicas_stopped`."""
 
     broker_id: int
     partitions: tuple[StopReplicaPartition, ...]
@@ -36,9 +39,10 @@ class SendStopReplica:
 
 @dataclass(frozen=True, slots=True)
 class SendMetadata:
-    """To these brokers, until they answer: the live brokers as of now, these partitions, these topics gone.
+    """Send UpdateMetadata to these brokers until they answer.
 
-    `whole`: also which topics there are at all, since they may not have heard what has become of others.
+    The request carries the live brokers, these partitions, and these deleted topics. `whole`: also the list of all
+    topics, because these brokers may have missed the deletion of others.
     """
 
     broker_ids: tuple[int, ...]
@@ -49,15 +53,16 @@ class SendMetadata:
 
 @dataclass(frozen=True, slots=True)
 class RemoveTopic:
-    """No live broker holds the topic any more: remove its znodes; answer with `topic_removed`."""
+    """Remove the topic's znodes, because no live broker has a replica of it any more; then call `topic_removed`."""
 
     topic: str
 
 
 @dataclass(frozen=True, slots=True)
 class CompleteReassignment:
-    """Replicas of this topic have left: write `ReplicaDeletion.completed_assignment`, and answer with
-    `assignment_written`.
+    """Write `ReplicaDeletion.completed_assignment` of this topic, because removed replicas have been deleted.
+
+    The caller then calls `assignment_written`.
     """
 
     topic: str
@@ -65,7 +70,7 @@ class CompleteReassignment:
 
 @dataclass(frozen=True, slots=True)
 class AskLogEnds:
-    """To one broker, until it answers: how far do its logs of these reach? Answer with `log_ends_told`."""
+    """Ask one broker for the log ends of these partitions until it answers; then call `log_ends_reported`."""
 
     broker_id: int
     partitions: tuple[TopicPartition, ...]
@@ -73,21 +78,24 @@ class AskLogEnds:
 
 @dataclass(frozen=True, slots=True)
 class ClearPossiblyShort:
-    """Nothing depends any more on what this broker may have lost: take the mark from its registration."""
+    """Clear the mark `possibly_short` in this broker's registration, because no partition depends on it any more."""
 
     broker: BrokerRegistration
 
 
 @dataclass(frozen=True, slots=True)
 class OpenChannel:
-    """A broker has come: talk to this registration, and to no earlier one of the same id."""
+    """Open a channel to this registration of a broker.
+
+    The channel never sends to an earlier registration of the same id.
+    """
 
     broker: BrokerRegistration
 
 
 @dataclass(frozen=True, slots=True)
 class CloseChannel:
-    """A broker is gone, and what it was still to be told with it."""
+    """Close the channel to a failed broker and discard its unsent messages."""
 
     broker_id: int
 
@@ -108,7 +116,7 @@ Effect = (
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """The state stands, with this version."""
+    """The state was written with this version."""
 
     tp: TopicPartition
     partition_epoch: int
@@ -116,7 +124,7 @@ class Written:
 
 @dataclass(frozen=True, slots=True)
 class WriteRefused:
-    """The version had moved on; `actual` is what stands there (None: nothing)."""
+    """The version was not the expected one; `actual` is the state found instead (None: there is none)."""
 
     tp: TopicPartition
     actual: VersionedState | None

@@ -1,15 +1,15 @@
-"""Who leads a partition and who is in sync, whenever brokers come, go or leave.
+"""The leader and the ISR of a partition when brokers start, fail or shut down.
 
-Pure: a state and what is known of the brokers go in, the state to write comes out (None: it stands as it is).
-A leader that stays while its ISR shrinks keeps its epoch (KAFKA-15021): the state's version alone says that there is
-something new, and is what an ISR change in flight fails by. Everything else begins a new epoch.
+Pure: a state and facts about the brokers go in. The state to write comes out, or None if the state stays as it is. A
+leader that stays while its ISR shrinks keeps its epoch (KAFKA-15021). Only the state's version shows the change then,
+and an ISR change in flight fails by that version. Every other change begins a new epoch.
 
 Rules that hold for every result:
     A  a leader is alive and in the ISR;
-    B  the ISR is never empty and only shrinks here (growing it is the leader's business);
-    C  a leader is taken from the ISR of before: whoever else may lead is not chosen here
-       (`cluster.controller.unclean_recovery`);
-    D  it is the old epoch only where the leader is the same and the ISR is a part of what it was.
+    B  the ISR is never empty and only shrinks here (only the leader expands it);
+    C  a leader is taken from the previous ISR; other candidates are considered only in
+       `cluster.controller.unclean_recovery`;
+    D  the leader epoch stays only if the leader stays and the new ISR is a subset of the previous one.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from tidelog.model import NO_LEADER
 
 
 def initial_state(replicas: Sequence[int], live: Collection[int], controller_epoch: int) -> PartitionState | None:
-    """The first state of a new partition: all live replicas are in sync, for there is nothing to miss.
+    """Return the first state of a new partition, or None while no replica is alive.
 
-    The first of them, the preferred leader if it lives, leads. None while no replica lives.
+    All live replicas are in sync, because there are no records to miss. The first live replica leads.
     """
     isr = tuple(replica for replica in replicas if replica in live)
     return PartitionState(isr[0], 0, isr, controller_epoch) if isr else None
@@ -41,44 +41,44 @@ def next_state(
     live: Collection[int],
     controller_epoch: int,
     *,
-    leaving: Collection[int] = (),
-    evict_leaving: bool = False,
+    shutting_down: Collection[int] = (),
+    evict_shutting_down: bool = False,
     renew: bool = False,
 ) -> PartitionState | None:
-    """The state that a partition should have now.
+    """Return the state that a partition should have now, or None if it already has it.
 
-    leaving         live brokers in a controlled shutdown: they lead nothing that somebody else can lead
-    evict_leaving   also take them out of the ISR; done once, when the shutdown begins
-    renew           a leader that stays gets a new epoch too, so that nothing it has in flight is accepted
+    shutting_down         live brokers in a controlled shutdown. They lead only if no other replica can lead.
+    evict_shutting_down   also remove them from the ISR; used once, when the shutdown begins
+    renew                 a leader that stays gets a new epoch too, so that its requests in flight are refused
     """
-    in_sync = [r for r in replicas if r in state.isr and r in live and r not in leaving]
-    keeps = [r for r in state.isr if r in live and not (evict_leaving and r in leaving)]
+    in_sync = [r for r in replicas if r in state.isr and r in live and r not in shutting_down]
+    keeps = [r for r in state.isr if r in live and not (evict_shutting_down and r in shutting_down)]
     leads_on = state.leader in live and state.leader in state.isr
 
-    if leads_on and (state.leader not in leaving or not in_sync):
-        # Case A: the leader stays, be it that nobody can take over from one that leaves.
+    if leads_on and (state.leader not in shutting_down or not in_sync):
+        # Case A: the leader stays. A leader that shuts down stays if no other replica can take over.
         isr = tuple(keeps) if state.leader in keeps else (*keeps, state.leader)
         if renew or set(isr) != set(state.isr):
-            return state.rewritten(state.leader, isr, controller_epoch, begins=renew)
+            return state.rewritten(state.leader, isr, controller_epoch, new_epoch=renew)
         return None
     if in_sync:
-        # Case B: the first in-sync replica, in the order of the assignment, takes over.
+        # Case B: the first in-sync replica in the order of the assignment takes over.
         leader, isr = in_sync[0], tuple(keeps)
     else:
-        # Case C: nobody may lead. The ISR stays: any of its members, and nobody else, has all that was acknowledged.
+        # Case C: no replica may lead. The ISR stays, because only its members have all acknowledged records.
         leader, isr = NO_LEADER, state.isr
     return _changed(state, leader, isr, controller_epoch)
 
 
 def renewed_state(state: PartitionState, controller_epoch: int) -> PartitionState:
-    """The same leader in a new epoch."""
+    """Return the state with the same leader in a new epoch."""
     return state.rewritten(state.leader, state.isr, controller_epoch)
 
 
 def preferred_state(
     state: PartitionState, replicas: Sequence[int], live: Collection[int], controller_epoch: int
 ) -> PartitionState | None:
-    """Leadership moved to the assignment's first replica, where that one is alive and in sync."""
+    """Return the state led by the preferred (first) replica, or None if that one is not alive or not in sync."""
     preferred = replicas[0]
     if preferred not in live or preferred not in state.isr:
         return None
@@ -88,21 +88,21 @@ def preferred_state(
 def election_refusal(
     state: PartitionState, replicas: Sequence[int], live: Collection[int], *, unclean: bool
 ) -> BrokerError | None:
-    """Why an election that somebody asks for changes nothing: it is not needed, or nobody could be elected.
+    """Return why a requested election changes nothing: it is not needed, or no replica is electable.
 
-    unclean   whoever lives may be elected where the ISR does not; else the preferred leader is asked for
+    unclean   any live replica may be elected if no ISR member is alive; otherwise only the preferred leader may
     """
     if unclean:
         if state.leader in live:
-            return ElectionNotNeededError(f"broker {state.leader} leads")
+            return ElectionNotNeededError(f"broker {state.leader} already leads")
         if not any(replica in live for replica in replicas):
             return EligibleLeadersNotAvailableError(f"none of the replicas {_names(replicas)} is alive")
         return None
     preferred = replicas[0]
     if state.leader == preferred and preferred in live:
-        return ElectionNotNeededError(f"broker {preferred} leads already")
+        return ElectionNotNeededError(f"broker {preferred} already leads")
     if preferred not in live:
-        return PreferredLeaderNotAvailableError(f"broker {preferred} is not alive, or is leaving")
+        return PreferredLeaderNotAvailableError(f"broker {preferred} is not alive, or is shutting down")
     if preferred not in state.isr:
         return PreferredLeaderNotAvailableError(f"broker {preferred} is not in sync")
     return None

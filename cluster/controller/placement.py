@@ -1,4 +1,4 @@
-"""Which brokers hold which replicas of a new topic."""
+"""The placement of a new topic's replicas on brokers."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ Assignment = dict[int, tuple[int, ...]]
 def place_replicas(
     brokers: Collection[int], partitions: int, replication_factor: int, source: random.Random
 ) -> Assignment:
-    """Kafka's round robin without racks: leaders go round, and the followers' distance grows with each round.
+    """Assign replicas by Kafka's rack-unaware round robin: leaders rotate, and followers shift by one more each round.
 
-    So both leaders and the followers of any one broker spread evenly. `source` chooses where to begin.
-    InvalidPartitionsError, InvalidReplicationFactorError.
+    Leaders, and the followers of each broker, are spread evenly. `source` chooses the first broker. Raises
+    InvalidPartitionsError and InvalidReplicationFactorError.
     """
     if partitions <= 0:
         raise InvalidPartitionsError(f"a topic needs at least one partition, not {partitions}")
@@ -28,7 +28,7 @@ def place_replicas(
         raise InvalidReplicationFactorError(f"a topic needs at least one replica, not {replication_factor}")
     if replication_factor > len(brokers):
         raise InvalidReplicationFactorError(
-            f"{replication_factor} replicas need as many live brokers, and there are {len(brokers)}"
+            f"replication factor {replication_factor} is larger than the number of live brokers, {len(brokers)}"
         )
     ring = sorted(brokers)
     start, shift = source.randrange(len(ring)), source.randrange(len(ring))
@@ -38,15 +38,15 @@ def place_replicas(
 def place_more_replicas(
     brokers: Collection[int], existing: Assignment, total: int, replication_factor: int
 ) -> Assignment:
-    """The replicas of the partitions that are to come, up to `total`: the round goes on where the first one began.
+    """Assign replicas to the partitions to be added, up to `total`, continuing the round robin of the existing ones.
 
-    InvalidPartitionsError where there would be no more partitions than there are; InvalidReplicationFactorError.
+    Raises InvalidPartitionsError if `total` adds no partition, and InvalidReplicationFactorError.
     """
     if total <= len(existing):
-        raise InvalidPartitionsError(f"it has {len(existing)} partitions already: {total} would add none")
+        raise InvalidPartitionsError(f"the topic already has {len(existing)} partitions, and {total} would add none")
     if replication_factor > len(brokers):
         raise InvalidReplicationFactorError(
-            f"{replication_factor} replicas need as many live brokers, and there are {len(brokers)}"
+            f"replication factor {replication_factor} is larger than the number of live brokers, {len(brokers)}"
         )
     ring = sorted(brokers)
     start = next((index for index, broker in enumerate(ring) if broker >= existing[0][0]), 0)
@@ -67,26 +67,29 @@ def _go_round(
 
 
 def _follower(first: int, shift: int, index: int, brokers: int) -> int:
-    """Never the leader itself: the distance is between 1 and brokers − 1."""
+    """Return the broker's index, which is never the leader's because the distance is between 1 and brokers − 1."""
     return (first + 1 + (shift + index) % (brokers - 1)) % brokers
 
 
 def check_assignment(
     assignment: Mapping[int, Sequence[int]], brokers: Collection[int], *, first: int = 0, factor: int | None = None
 ) -> Assignment:
-    """A manual assignment of the partitions from `first` on, if it makes sense; else InvalidReplicaAssignmentError."""
+    """Return a manual assignment of the partitions from `first` on.
+
+    Raise InvalidReplicaAssignmentError if it is invalid.
+    """
     if not assignment:
-        raise InvalidReplicaAssignmentError("an assignment names at least one partition")
+        raise InvalidReplicaAssignmentError("the assignment names no partition; it must name at least one")
     if sorted(assignment) != list(range(first, first + len(assignment))):
         raise InvalidReplicaAssignmentError(
-            f"partitions are numbered from {first} without a gap, not {sorted(assignment)}"
+            f"partitions must be numbered from {first} without a gap, not {sorted(assignment)}"
         )
     wanted = len(assignment[first]) if factor is None else factor
     for partition, replicas in sorted(assignment.items()):
         check_replicas(partition, replicas, brokers)
         if len(replicas) != wanted:
             raise InvalidReplicaAssignmentError(
-                f"partition {partition} has another number of replicas than {wanted}"
+                f"partition {partition} has {len(replicas)} replicas, not {wanted} as the other partitions"
                 if factor is not None
                 else f"partitions 0 and {partition} have different numbers of replicas"
             )
@@ -94,12 +97,12 @@ def check_assignment(
 
 
 def check_replicas(partition: int, replicas: Sequence[int], brokers: Collection[int]) -> None:
-    """InvalidReplicaAssignmentError unless these are live brokers, each once, and at least one."""
+    """Raise InvalidReplicaAssignmentError unless these are one or more live brokers, each named once."""
     if not replicas:
         raise InvalidReplicaAssignmentError(f"partition {partition} has no replica")
     if len(set(replicas)) != len(replicas):
         raise InvalidReplicaAssignmentError(f"partition {partition} names a broker twice: {list(replicas)}")
     if unknown := sorted(set(replicas) - set(brokers)):
         raise InvalidReplicaAssignmentError(
-            f"partition {partition} names brokers that are not alive: {unknown}; there are {sorted(brokers)}"
+            f"partition {partition} names brokers that are not alive: {unknown}; the live brokers are {sorted(brokers)}"
         )

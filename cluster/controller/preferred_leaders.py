@@ -1,4 +1,4 @@
-"""Which partitions to give back to their preferred leaders, so that every broker leads its share again."""
+"""The partitions to return to their preferred leaders, so that every broker leads its share again."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ class Rebalancing:
 
 
 def imbalanced(leaders: Mapping[TopicPartition, tuple[int, int]], percentage: int) -> list[TopicPartition]:
-    """The partitions that somebody else leads, of brokers that lack more than `percentage` of what they should lead.
+    """Return the partitions to return to preferred leaders that miss more than `percentage` of their share.
 
-    `leaders` has the preferred leader and the leader of each partition.
+    `leaders` maps each partition to its preferred leader and its leader.
     """
     share: dict[int, int] = defaultdict(int)
     lacking: dict[int, list[TopicPartition]] = defaultdict(list)

@@ -1,17 +1,18 @@
-"""How a partition goes from one set of replicas to another (KIP-455), in steps that a controller may die between.
+"""How a partition moves from one set of replicas to another (KIP-455), in steps that survive a controller failure.
 
-The assignment's znode says where to go; it is written first, and once more at the end. Between the two:
+The topic's znode holds the target. The controller writes it before the first step and after the last. Between the two:
 
-    announced   the state is written in a new epoch, whose leader is told of all replicas, and lets in who catches up
-    shed        all that were to come are in sync, and one of the heirs has shown that it lives: the state is written
-                without those that go, again in a new epoch, whose leader knows the target alone, so that nobody who
-                goes is ever let in again
-    safe        an heir has shown that it has outlived that: those that go, who until then lead no more but have their
-                logs, are to delete them
-    left        they have done so, as far as they live; now the assignment is the target
+    announced   a new leader epoch was written; its leader knows all replicas, and expands the ISR as new ones catch up
+    removed     a second new epoch was written, without the replicas to remove. Before that, all new replicas were in
+                sync, and one of the remaining members proved that it is alive. The new epoch's leader knows only the
+                target, so that a removed replica never joins the ISR again
+    confirmed   a remaining member was alive after that write. Until then removed replicas stop but keep their logs;
+                now they are told to delete them
+    completed   all live removed replicas have deleted their logs, and the target becomes the assignment
 
-The next controller finds the assignment on its way, and announces and sheds again: a new epoch, and no harm. So does
-this one where, before all is safe, somebody is elected who may not have everything: those that go may have more.
+A new controller finds an unfinished assignment and repeats `announced` and `removed`, which costs only a new epoch. The
+same controller repeats them if, before `confirmed`, a replica is elected that may lack records, because a removed
+replica may have them.
 """
 
 from __future__ import annotations
@@ -24,65 +25,68 @@ from cluster.state import PartitionState, ReplicaAssignment
 
 @dataclass(slots=True)
 class ReassignmentProgress:
-    """What became of one partition's reassignment in this reign.
+    """The progress of one partition's reassignment under this controller.
 
-    announced   an epoch has begun since the assignment was written
-    heirs       members of the ISR that were asked whether they live, for their registrations do not prove it: once to
-                shed and once behind it. One that joins later may have answered before it had everything
-    asked       at which moment they were asked (`cluster.controller.liveness`)
-    shedding    the state that sheds, once it is chosen
-    shed        it stands
-    safe        an heir has lived since
-    waiting     live brokers that have yet to say that they are rid of their replica
-    settling    the assignment is being written for the last time
+    announced      a leader epoch has begun since the assignment was written
+    remaining      remaining ISR members that were asked whether they are alive, because a registration does not prove
+                   it. They are asked once before the removal and once after it. A member that joined later is not
+                   counted, because it may have answered before it had all records
+    asked          the liveness epoch in which they were asked (`cluster.controller.liveness`)
+    removal_state  the state without the removed replicas, once it is chosen
+    removed        that state was written
+    confirmed      a remaining member has been alive since then
+    waiting        live brokers that have not deleted their removed replica yet
+    completing     the write of the completed assignment is under way
     """
 
     announced: bool = False
-    heirs: frozenset[int] = frozenset()
+    remaining: frozenset[int] = frozenset()
     asked: int = 0
-    shedding: PartitionState | None = None
-    shed: bool = False
-    safe: bool = False
+    removal_state: PartitionState | None = None
+    removed: bool = False
+    confirmed: bool = False
     waiting: set[int] = field(default_factory=set)
-    settling: bool = False
+    completing: bool = False
 
     def wait_for(self, broker_id: int) -> None:
-        """It may have a replica to be rid of: an end that is on its way comes without it, or begins anew after it."""
+        """Wait until this broker has deleted its replica. A completion under way is then not final."""
         self.waiting.add(broker_id)
-        self.settling = False
+        self.completing = False
 
     def written(self, state: PartitionState) -> bool:
-        """The controller began an epoch of the partition. True where that shed who goes.
+        """Note that a new leader epoch was written. Return whether it is the one that removes replicas.
 
-        Only a new epoch is sure to reach the leader: a version alone may be old when it is told.
+        Only a new epoch is certain to reach the leader, because a request with a new version of an old epoch may be
+        ignored as stale.
         """
         self.announced = True
-        sheds = not self.shed and state is self.shedding
-        self.shed = self.shed or sheds
-        return sheds
+        removes = not self.removed and state is self.removal_state
+        self.removed = self.removed or removes
+        return removes
 
 
 def state_without_removed_replicas(
     state: PartitionState,
     assigned: ReplicaAssignment,
     live: Collection[int],
-    leaving: Collection[int],
+    shutting_down: Collection[int],
     min_insync_replicas: int,
     controller_epoch: int,
 ) -> PartitionState | None:
-    """The state without those that go; None while it is too early for it.
+    """Return the state without the replicas to remove, or None while it is too early.
 
-    Who comes has to be in sync, and of the target everybody who lives; not the dead, who may never come back, but
-    as many as `min_insync_replicas` asks for. One who stays takes over where one who goes has led.
+    All new replicas must be in sync, and so must all live replicas of the target. Dead ones are not required, because
+    they may never come back, but the ISR must have at least `min_insync_replicas` members. If a removed replica leads,
+    a remaining one takes over.
     """
     target = assigned.target
     isr = tuple(replica for replica in state.isr if replica in target)
     awaited = set(assigned.joining).union(replica for replica in target if replica in live)
     if not awaited <= set(isr) or len(isr) < max(1, min(len(target), min_insync_replicas)):
         return None
-    heirs = [replica for replica in target if replica in isr and replica in live]
-    heirs = [replica for replica in heirs if replica not in leaving] or heirs
-    if not heirs:
+    remaining = [replica for replica in target if replica in isr and replica in live]
+    remaining = [replica for replica in remaining if replica not in shutting_down] or remaining
+    if not remaining:
         return None
-    leader = state.leader if state.leader in heirs else heirs[0]
-    return state.rewritten(leader, isr, controller_epoch, sheds=True)
+    leader = state.leader if state.leader in remaining else remaining[0]
+    return state.rewritten(leader, isr, controller_epoch, removes_replicas=True)

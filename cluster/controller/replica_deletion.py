@@ -1,4 +1,4 @@
-"""Replicas on their way out: those of topics that are being deleted, and those that a reassignment has shed."""
+"""Deletion of replicas: those of deleted topics, and those that a reassignment has removed."""
 
 from __future__ import annotations
 
@@ -13,103 +13,107 @@ from tidelog.model import TopicPartition
 
 @dataclass(slots=True)
 class _Deletion:
-    """A topic on its way out, and the live replicas that have yet to say that they are rid of it."""
+    """A topic that is being deleted, and the live replicas that have not reported their deletion yet."""
 
     waiting: set[tuple[int, TopicPartition]] = field(default_factory=set)
     removing: bool = False
 
 
 class ReplicaDeletion:
-    """Who is to delete what, who has yet to say that it has, and what may follow then. Its `Controller` alone calls it.
+    """Tracks which broker deletes which replica, and what follows when all have. Only its `Controller` calls it.
 
-    Brokers that are away are not waited for. One that comes back with its process sets aside by itself what is not its
-    own any more; one that only slept would keep it, and follow a leader that does not count it, and is told. Where the
-    controller died meanwhile, it takes it from what the next one tells everybody.
+    Absent brokers are not waited for. A broker that restarts sets aside by itself the logs that it no longer owns. A
+    broker that only lost its session would keep the log and follow a leader that does not count it, so it is told to
+    delete it. If the controller died meanwhile, such a broker learns it from the next controller's full metadata.
     """
 
     def __init__(self, known: LeaderSelector) -> None:
         self._known = known
         self._deletions: dict[str, _Deletion] = {}
-        self._untold: dict[int, set[TopicPartition]] = {}
+        self._missed_deletions: dict[int, set[TopicPartition]] = {}
 
     def is_deleting(self, topic: str) -> bool:
-        """Somebody wants it deleted, and it is not gone yet."""
+        """Return whether the topic is being deleted."""
         return topic in self._deletions
 
     def stays(self, tp: TopicPartition) -> bool:
-        """Nobody wants its topic deleted."""
+        """Return whether the partition's topic is not being deleted."""
         return tp.topic not in self._deletions
 
     def completed_assignment(self, topic: str) -> TopicAssignment | None:
-        """The assignment to write for those partitions whose reassignment has come to its end; None without any."""
+        """Return the assignment to write for partitions whose reassignment is complete, or None if there are none."""
         known = self._known
         if topic not in known.topics or topic in self._deletions:
             return None
         assignment = known.topics[topic]
-        moves = ((tp, move) for tp, move in known.moves.items() if tp.topic == topic)
-        over = [tp.partition for tp, move in moves if move.safe and not move.waiting]
+        moves = ((tp, move) for tp, move in known.reassignments.items() if tp.topic == topic)
+        over = [tp.partition for tp, move in moves if move.confirmed and not move.waiting]
         return (
-            assignment.reassigned({number: assignment.assigned(number).settled() for number in over}) if over else None
+            assignment.reassigned({number: assignment.assigned(number).completed() for number in over})
+            if over
+            else None
         )
 
-    # --- what begins, and what is done ---------------------------------------------------------------
+    # --- deletions -----------------------------------------------------------------------------------
 
     def delete(self, topic: str) -> list[Effect]:
-        """Everybody deletes the topic. One that does not exist only loses the wish."""
+        """Have all brokers delete the topic. Only the request is removed if the topic does not exist."""
         known = self._known
         deletion = self._deletions[topic] = _Deletion()
         if topic not in known.topics:
             return []
         everybody = tuple(sorted(known.brokers))
-        for broker_id in (*everybody, *known.arriving):
+        for broker_id in (*everybody, *known.registering):
             deletion.waiting |= {(broker_id, tp) for tp in known.assigned_to(broker_id, topic)}
         effects: list[Effect] = [SendMetadata(everybody, deleted_topics=(topic,))]
         for broker_id in everybody:
             effects += known.stop_replicas(broker_id, known.assigned_to(broker_id, topic), in_any_epoch=True)
         return effects
 
-    def halt(self, tps: Iterable[TopicPartition]) -> list[Effect]:
-        """Those who were shed serve no more, but have their logs until it is sure that they are not needed."""
+    def stop_removed(self, tps: Iterable[TopicPartition]) -> list[Effect]:
+        """Stop removed replicas, which keep their logs until it is certain that the logs are not needed."""
         known = self._known
-        gone: dict[int, list[TopicPartition]] = {}
+        by_broker: dict[int, list[TopicPartition]] = {}
         for tp in sorted(filter(self.stays, tps)):
             for broker_id in known.topics[tp.topic].removing.get(tp.partition, ()):
                 if broker_id in known.brokers:
-                    gone.setdefault(broker_id, []).append(tp)
-        return [each for id_, mine in sorted(gone.items()) for each in known.stop_replicas(id_, mine, delete=False)]
+                    by_broker.setdefault(broker_id, []).append(tp)
+        return [
+            each for id_, mine in sorted(by_broker.items()) for each in known.stop_replicas(id_, mine, delete=False)
+        ]
 
-    def dismiss(self, tps: Iterable[TopicPartition], broker_ids: Collection[int]) -> list[Effect]:
-        """These brokers delete what they had of partitions that have shed them; those that arrive will be told."""
+    def delete_removed(self, tps: Iterable[TopicPartition], broker_ids: Collection[int]) -> list[Effect]:
+        """Have these brokers delete their removed replicas; registering brokers are told when they are online."""
         known = self._known
         effects: list[Effect] = []
-        gone: dict[int, list[TopicPartition]] = {}
+        by_broker: dict[int, list[TopicPartition]] = {}
         for tp in sorted(filter(self.stays, tps)):
             for broker_id in known.topics[tp.topic].removing.get(tp.partition, ()):
-                if broker_id in broker_ids or broker_id in known.arriving:
-                    known.moves[tp].wait_for(broker_id)
+                if broker_id in broker_ids or broker_id in known.registering:
+                    known.reassignments[tp].wait_for(broker_id)
                 elif broker_id not in known.brokers:
-                    self._untold.setdefault(broker_id, set()).add(tp)
+                    self._missed_deletions.setdefault(broker_id, set()).add(tp)
                 if broker_id in broker_ids:
-                    gone.setdefault(broker_id, []).append(tp)
-        for broker_id, mine in sorted(gone.items()):
+                    by_broker.setdefault(broker_id, []).append(tp)
+        for broker_id, mine in sorted(by_broker.items()):
             effects += known.stop_replicas(broker_id, mine)
         return effects
 
-    def stopped(self, broker_id: int, tps: Iterable[TopicPartition]) -> None:
-        """A broker has deleted its replicas of these."""
-        moves = self._known.moves
+    def on_stopped(self, broker_id: int, tps: Iterable[TopicPartition]) -> None:
+        """Note that a broker has deleted its replicas of these partitions."""
+        moves = self._known.reassignments
         for tp in tps:
             if tp.topic in self._deletions:
                 self._deletions[tp.topic].waiting.discard((broker_id, tp))
             elif tp in moves:
                 moves[tp].waiting.discard(broker_id)
 
-    def removed(self, topic: str) -> None:
-        """The topic's znodes are gone."""
+    def on_topic_removed(self, topic: str) -> None:
+        """Note that the topic's znodes are removed."""
         self._deletions.pop(topic, None)
 
-    def due(self, in_flight: Collection[TopicPartition]) -> list[Effect]:
-        """What may follow now that replicas have gone: a topic's znodes, or a reassignment that comes to its end."""
+    def completed(self, in_flight: Collection[TopicPartition]) -> list[Effect]:
+        """Return the effects that may follow now: removing a topic's znodes, or completing a reassignment."""
         known = self._known
         effects: list[Effect] = []
         writing = {tp.topic for tp in in_flight}
@@ -117,50 +121,55 @@ class ReplicaDeletion:
             if not deletion.waiting and not deletion.removing and topic not in writing:
                 deletion.removing = True
                 effects.append(RemoveTopic(topic))
-        settling: set[str] = set()
-        for tp, move in list(known.moves.items()):
+        completing: set[str] = set()
+        for tp, move in list(known.reassignments.items()):
             if move.announced and not known.topics[tp.topic].assigned(tp.partition).moving:
-                del known.moves[tp]  # only the order had changed
-            elif move.safe and not move.waiting and not move.settling:
-                move.settling = True
-                settling.add(tp.topic)
-        return effects + [CompleteReassignment(topic) for topic in sorted(settling)]
+                del known.reassignments[tp]  # only the order of the replicas had changed
+            elif move.confirmed and not move.waiting and not move.completing:
+                move.completing = True
+                completing.add(tp.topic)
+        return effects + [CompleteReassignment(topic) for topic in sorted(completing)]
 
-    # --- brokers that come and go --------------------------------------------------------------------
+    # --- brokers that register and fail --------------------------------------------------------------
 
-    def expect(self, broker_id: int) -> None:
-        """It arrives, and may still have what is on its way out: that waits for it too."""
+    def on_registering(self, broker_id: int) -> None:
+        """Wait for a registering broker too, because it may still have replicas that are being deleted."""
         known = self._known
-        for topic, deletion in self._going():
+        for topic, deletion in self._deletions_under_way():
             deletion.waiting |= {(broker_id, tp) for tp in known.assigned_to(broker_id, topic)}
-        for tp, move in known.moves.items():
-            if move.shed and broker_id in known.topics[tp.topic].removing.get(tp.partition, ()):
+        for tp, move in known.reassignments.items():
+            if move.removed and broker_id in known.topics[tp.topic].removing.get(tp.partition, ()):
                 move.wait_for(broker_id)
 
-    def admitted(self, broker_ids: Collection[int]) -> list[Effect]:
-        """They are let in: they delete what is on its way out, and what went elsewhere while they were away."""
+    def on_ready(self, broker_ids: Collection[int]) -> list[Effect]:
+        """Have brokers that are now online delete replicas of deleted topics and of completed reassignments.
+
+        The latter include those that were completed while the broker was down.
+        """
         known = self._known
         effects: list[Effect] = []
-        for topic, _ in self._going():
+        for topic, _ in self._deletions_under_way():
             for broker_id in broker_ids:
                 effects += known.stop_replicas(broker_id, known.assigned_to(broker_id, topic), in_any_epoch=True)
-        effects += self.dismiss([tp for tp, move in known.moves.items() if move.safe], broker_ids)
+        effects += self.delete_removed([tp for tp, move in known.reassignments.items() if move.confirmed], broker_ids)
         for broker_id in broker_ids:
-            untold = sorted(tp for tp in self._untold.pop(broker_id, ()) if tp in known.states and self.stays(tp))
-            foreign = [tp for tp in untold if tp not in known.assigned_to(broker_id, tp.topic)]
+            missed = sorted(
+                tp for tp in self._missed_deletions.pop(broker_id, ()) if tp in known.states and self.stays(tp)
+            )
+            foreign = [tp for tp in missed if tp not in known.assigned_to(broker_id, tp.topic)]
             effects += known.stop_replicas(broker_id, foreign)
         return effects
 
-    def buried(self, broker_id: int) -> None:
-        """It is dead, and nothing waits for it any more."""
+    def on_failed(self, broker_id: int) -> None:
+        """Stop waiting for a broker that failed."""
         for deletion in self._deletions.values():
             deletion.waiting = {entry for entry in deletion.waiting if entry[0] != broker_id}
-        for tp, move in self._known.moves.items():
+        for tp, move in self._known.reassignments.items():
             if broker_id in move.waiting:
                 move.waiting.remove(broker_id)
-                self._untold.setdefault(broker_id, set()).add(tp)
+                self._missed_deletions.setdefault(broker_id, set()).add(tp)
 
-    def _going(self) -> list[tuple[str, _Deletion]]:
-        """The topics whose replicas go, and whose znodes stand still."""
+    def _deletions_under_way(self) -> list[tuple[str, _Deletion]]:
+        """Return the topics whose replicas are being deleted, and whose znodes still exist."""
         deletions = self._deletions.items()
         return [(topic, each) for topic, each in deletions if not each.removing and topic in self._known.topics]

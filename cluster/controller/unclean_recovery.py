@@ -1,10 +1,11 @@
-"""Members of an ISR whose machine went down: what they had not synced may be gone, whoever counts on it.
+"""Unclean recovery (KIP-966): choose a leader when every ISR member may have lost records.
 
-The rule of DESIGN for the unclean restart. While a whole member of the ISR lives, it leads, and the others copy from
-it. Where none does, it is waited for those that are away, for one of them may be whole; not for ever. Among those that
-are there, the one whose log reaches farthest leads, alone in sync: the others join once they have what it has.
+A suspect replica is an ISR member whose machine went down, so that records that it had not flushed may be gone. While a
+trusted ISR member is alive it leads, and suspect members copy from it. If none is alive, the controller waits for the
+absent members for a bounded time, because one of them may be trusted. Then it asks the live members for their log ends.
+The one whose log reaches farthest leads, alone in the ISR, and the others join once they have caught up.
 
-An unclean election takes the one whose log reaches farthest of all that live, too.
+An unclean election also chooses the live replica whose log reaches farthest.
 """
 
 from __future__ import annotations
@@ -18,10 +19,10 @@ from tidelog.frozen_dataclass import frozen
 
 @dataclass(frozen=True, slots=True, order=True)
 class LogEnd:
-    """How far a log reaches, in the order in which one is better than another.
+    """The end of a log, ordered by which log is better.
 
-    lacks   it is gone (−1, −1), or ends before what was known to be committed
-    epochs  its latest, each with the offset at which it begins
+    lacks   the log is gone (−1, −1), or ends before an offset that was known to be committed
+    epochs  the log's latest leader epochs, each with its start offset
     """
 
     last_epoch: int
@@ -30,7 +31,7 @@ class LogEnd:
     epochs: tuple[tuple[int, int], ...] = field(default=(), compare=False)
 
     def extends(self, other: LogEnd) -> bool:
-        """Whether it has all that the other log has, as far as the epochs tell that were told."""
+        """Return whether this log contains the other log, as far as the reported epochs show."""
         if other.last_epoch < 0 or self == other:
             return other.log_end_offset <= self.log_end_offset
         begun = [epoch for epoch, _ in self.epochs]
@@ -45,13 +46,16 @@ GONE = LogEnd(-1, -1, lacks=True)
 
 @dataclass(slots=True, kw_only=True)
 class _Wait:
-    """`overdue`: it was waited long enough."""
+    """A wait with a timeout.
+
+    overdue   the wait has lasted for the timeout
+    """
 
     overdue: bool = False
     since_ms: int | None = None
 
-    def fall_due(self, now_ms: int, timeout_ms: int) -> bool:
-        """Whether it has been waited long enough, as of now and not before; the time runs from the first call on."""
+    def time_out(self, now_ms: int, timeout_ms: int) -> bool:
+        """Return whether the timeout has passed since the first call, and was not reported before."""
         if self.since_ms is None:
             self.since_ms = now_ms
         due = not self.overdue and now_ms - self.since_ms >= timeout_ms
@@ -61,86 +65,89 @@ class _Wait:
 
 @dataclass(slots=True)
 class LivenessWait(_Wait):
-    """A partition about which nothing is decided until one of its ISR has shown that it lives.
+    """A partition whose ISR stays until one of its members has proved that it is alive.
 
-    evict_leaving  those who leave are then to be taken out of the ISR
-    overdue        so long that whoever arrives waits no longer with it
+    evict_shutting_down  brokers that shut down are then to be removed from the ISR
+    overdue              registering brokers wait for this partition no longer
     """
 
-    evict_leaving: bool = False
+    evict_shutting_down: bool = False
 
 
 @dataclass(slots=True)
 class SuspectReplicas(_Wait):
-    """What is doubtful about one partition.
+    """The suspect replicas of one partition.
 
-    members   brokers whose log of it may be short, be they alive or not
-    covered   a whole one of the ISR is there: nobody is waited for, and the time begins when the last such one goes
-    overdue   it was waited long enough for those that are away
-    chosen    the state that is to end it
+    members                brokers, alive or not, whose log may be short
+    trusted_member_online  a trusted ISR member is online. Nothing is waited for then, and the wait starts when the last
+                           trusted member goes
+    overdue                the controller has waited long enough for the absent members
+    recovery_state         the state in flight that ends the suspicion
     """
 
     members: set[int] = field(default_factory=set)
-    covered: bool = False
-    chosen: PartitionState | None = None
+    trusted_member_online: bool = False
+    recovery_state: PartitionState | None = None
 
-    def cover(self, covered: bool) -> None:
-        """Whether a whole member is there as of now."""
-        self.covered = covered
-        if covered:
+    def set_trusted_member_online(self, online: bool) -> None:
+        """Note whether a trusted member is online. If so, reset the wait."""
+        self.trusted_member_online = online
+        if online:
             self.since_ms, self.overdue = None, False
 
 
 @dataclass(slots=True)
 class LogEndQuery(_Wait):
-    """How far the logs of a partition reach that nobody leads.
+    """The log ends that brokers have reported of a partition without a leader.
 
-    ends      what those that live have told
-    asked     who was asked, and at which moment (`cluster.controller.liveness`)
-    overdue   it was waited long enough for those that are silent, since somebody was asked last
+    ends      the log ends that live brokers have reported
+    asked     the brokers that were asked, with the liveness epoch of the request (`cluster.controller.liveness`)
+    overdue   the controller has waited long enough for brokers that do not answer, since the last request was sent
     """
 
     ends: dict[int, LogEnd] = field(default_factory=dict)
     asked: dict[int, int] = field(default_factory=dict)
 
-    def lacks(self, broker_id: int) -> bool:
-        """Whether it has told that something of what was committed is missing."""
+    def reported_loss(self, broker_id: int) -> bool:
+        """Return whether this broker has reported that it lost committed records."""
         end = self.ends.get(broker_id)
         return end is not None and end.lacks
 
-    def ask(self, broker_ids: Iterable[int], moment: int) -> None:
-        """They are asked now."""
+    def ask(self, broker_ids: Iterable[int], liveness_epoch: int) -> None:
+        """Note that these brokers are asked now, and restart the wait."""
         for broker_id in broker_ids:
-            self.asked[broker_id] = moment
+            self.asked[broker_id] = liveness_epoch
             self.since_ms, self.overdue = None, False
 
-    def forget(self, broker_id: int) -> None:
-        """The broker died: what it told holds no more."""
+    def discard(self, broker_id: int) -> None:
+        """Discard the answer of a broker that died."""
         self.ends.pop(broker_id, None)
         self.asked.pop(broker_id, None)
 
-    def outdate(self, moment: int) -> None:
-        """Somebody was lost then: who was asked before may have died as well since, and is asked again."""
-        for broker_id in [each for each, asked in self.asked.items() if asked < moment]:
-            self.forget(broker_id)
+    def discard_before(self, liveness_epoch: int) -> None:
+        """Discard all requests of an earlier liveness epoch, because those brokers may have died too and are asked
+        again.
+        """
+        for broker_id in [each for each, asked in self.asked.items() if asked < liveness_epoch]:
+            self.discard(broker_id)
 
-    def tell(self, broker_id: int, end: LogEnd, asked: int) -> None:
-        """The answer to what was asked at that moment; one to an earlier question is passed over."""
+    def on_answer(self, broker_id: int, end: LogEnd, asked: int) -> None:
+        """Note the answer to a request of liveness epoch `asked`. An answer to an earlier request is ignored."""
         if asked >= self.asked.get(broker_id, asked + 1):
             self.ends[broker_id] = end
 
-    def unasked(self, broker_ids: Iterable[int]) -> tuple[int, ...]:
-        """Those of whom nothing can come yet."""
+    def not_asked(self, broker_ids: Iterable[int]) -> tuple[int, ...]:
+        """Return the brokers that have neither been asked nor answered."""
         return tuple(each for each in broker_ids if each not in self.asked and each not in self.ends)
 
-    def told(self, broker_ids: Iterable[int]) -> tuple[int, ...]:
-        """Those who have told."""
+    def answered(self, broker_ids: Iterable[int]) -> tuple[int, ...]:
+        """Return the brokers that have answered."""
         return tuple(each for each in broker_ids if each in self.ends)
 
 
 @frozen
 class RecoveryChoice:
-    """Who is to lead, if anybody; else who has to be asked first for the end of its log."""
+    """The replica to elect, or the brokers to ask for their log ends first, or neither: wait."""
 
     leader: int | None = None
     ask: tuple[int, ...] = ()
@@ -149,22 +156,24 @@ class RecoveryChoice:
 def choose_recovery_leader(
     isr: Sequence[int], candidates: Sequence[int], poll: LogEndQuery, live: Collection[int], *, overdue: bool
 ) -> RecoveryChoice:
-    """What to do about a partition without a leader, none of whose live ISR members is beyond doubt.
+    """Choose a leader for a partition without one, when none of its live ISR members is trusted.
 
-    candidates   the ISR, and who else may have what that has lost: only who has all that is left there, for another may
-                 have records of its own in a later epoch than those that were acknowledged when it was gone. Nobody
-                 leads where each of the ISR knows of a loss: what is missing then may be missing from all logs
-    overdue      it was waited long enough for those that are away; for the silent the poll knows
+    candidates   the ISR, and the eligible leader replicas, which may have what the ISR has lost. An eligible replica is
+                 electable only if its log contains the best remaining ISR log. Another one may have records of its own
+                 in a later epoch than the records that were acknowledged after it left. If every ISR member reports a
+                 loss, no replica is electable, because all logs may lack what is lost
+    overdue      the controller has waited long enough for absent candidates; `poll.overdue` says so of those that do
+                 not answer
     """
     present = [replica for replica in candidates if replica in live]
     if len(present) < len(candidates) and not overdue:
         return RecoveryChoice()
-    if unasked := poll.unasked(present):
-        return RecoveryChoice(ask=unasked)
-    told = poll.told(present)
-    sound = [replica for replica in told if not poll.lacks(replica)]
+    if not_asked := poll.not_asked(present):
+        return RecoveryChoice(ask=not_asked)
+    answered = poll.answered(present)
+    sound = [replica for replica in answered if not poll.reported_loss(replica)]
     in_sync = [replica for replica in sound if replica in isr]
-    if (len(told) < len(present) and not poll.overdue) or not in_sync:
+    if (len(answered) < len(present) and not poll.overdue) or not in_sync:
         return RecoveryChoice()
     best = poll.ends[max(in_sync, key=lambda replica: poll.ends[replica])]
     eligible = [replica for replica in sound if replica in isr or poll.ends[replica].extends(best)]

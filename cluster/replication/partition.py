@@ -69,7 +69,7 @@ class FollowerState:
             caught_up_ms = max(caught_up_ms, self.last_fetch_time_ms)
         return FollowerState(offset, broker_epoch, now_ms, leader_end_offset, caught_up_ms, log_start_offset)
 
-    def rested(self, until_ms: int) -> FollowerState:
+    def idle_until(self, until_ms: int) -> FollowerState:
         """The state after more fetches from the same offset, the last one then, while the leader's log was the same."""
         if until_ms <= self.last_fetch_time_ms or self.log_end_offset == UNKNOWN_OFFSET:
             return self
@@ -189,7 +189,7 @@ class Partition:
         return min(len(self.isr), len(self.pending.state.isr)) if self.pending else len(self.isr)
 
     @property
-    def has_enough_in_sync(self) -> bool:
+    def is_at_least_min_isr(self) -> bool:
         """An acknowledgement of the whole ISR means as many copies as `min.insync.replicas` asks for."""
         return self.in_sync_count >= self.effective_min_isr
 
@@ -199,7 +199,7 @@ class Partition:
         return min(self.min_insync_replicas, len(self.replicas))
 
     @property
-    def knows_committed_end(self) -> bool:
+    def high_watermark_is_known(self) -> bool:
         """A leader may say how far the committed log reaches: its high watermark has reached its own epoch."""
         return self.high_watermark >= self.epoch_start_offset
 
@@ -318,11 +318,11 @@ class Partition:
         starts = [known.log_start_offset for replica, known in self.followers.items() if replica in self.live]
         return min([log_start_offset, *starts])
 
-    def follower_rested(self, replica: int, broker_epoch: int, until_ms: int) -> None:
+    def follower_idle_until(self, replica: int, broker_epoch: int, until_ms: int) -> None:
         """Up to then a follower went on asking for what it had asked for last, which a fetch session says at once."""
         known = self.followers.get(replica)
         if known is not None and known.broker_epoch == broker_epoch:
-            self.followers[replica] = known.rested(until_ms)
+            self.followers[replica] = known.idle_until(until_ms)
 
     def appended(self, log_end_offset: int, now_ms: int) -> bool:
         """The leader's own log grew. True where that alone moved the high watermark: nobody else is in sync."""
@@ -430,7 +430,7 @@ class Partition:
     # --- rules -----------------------------------------------------------------------------------------------
 
     def _advance_high_watermark(self, log_end_offset: int, now_ms: int) -> bool:
-        if self.role is not Role.LEADER or not self.has_enough_in_sync:
+        if self.role is not Role.LEADER or not self.is_at_least_min_isr:
             return False
         maximal_isr = self.maximal_isr
         least = log_end_offset if self.flushed_offset is None else min(self.flushed_offset, log_end_offset)

@@ -279,7 +279,7 @@ class ControllerTerm:
     async def _retry_unreadable_topics(self) -> None:
         while True:
             await asyncio.sleep(_UNREADABLE_TOPICS_CHECK_S)
-            if self.controller.unread:
+            if self.controller.unreadable_topics:
                 self._dirty.add(znodes.BROKER_TOPICS)
                 self._wake.set()
 
@@ -296,7 +296,7 @@ class ControllerTerm:
             brokers = await zk_client.read_brokers(watch=True)
             names = await zk_client.topic_names(watch=True)
             topics, states = await zk_client.read_topics_with_states(names)
-            self.controller.unread = set(names) - topics.keys()
+            self.controller.unreadable_topics = set(names) - topics.keys()
             deletions = await zk_client.topics_to_delete(watch=True)
             self.perform(self.controller.begin(brokers, topics, states, deletions))
         await self._read_config_changes()
@@ -318,7 +318,7 @@ class ControllerTerm:
             names = await zk_client.topic_names(watch=True)
             fresh, states = await zk_client.read_topics_with_states(name for name in names if name not in known)
             still_there = {name: known[name] for name in names if name in known}
-            self.controller.unread = set(names) - still_there.keys() - fresh.keys()
+            self.controller.unreadable_topics = set(names) - still_there.keys() - fresh.keys()
             self.perform(self.controller.topics_changed(still_there | fresh, states))
 
     async def _read_deletions(self) -> None:
@@ -395,7 +395,7 @@ class ControllerTerm:
 
     async def _complete_reassignment(self, topic: str) -> None:
         async with self.topics_lock:
-            completed = self.controller.departures.completed_assignment(topic)
+            completed = self.controller.replica_deletion.completed_assignment(topic)
             if completed is not None and await self.change_assignment(completed):
                 log.info("topic %r: a reassignment is complete", topic)
         self._progress.made()
@@ -425,7 +425,7 @@ class ControllerTerm:
 
     @property
     def liveness_epoch(self) -> int:
-        return self.controller.signs.now
+        return self.controller.liveness.epoch
 
     def build(self, batch: Batch) -> Request:
         return batch.request(self.controller)
@@ -466,7 +466,7 @@ class ControllerTerm:
                     for p in response.partitions
                 }
                 log.info("broker %d reports its log ends: %s", broker.broker_id, ends)
-                self.perform(self.controller.log_ends_told(broker.broker_id, ends, asked))
+                self.perform(self.controller.log_ends_reported(broker.broker_id, ends, asked))
             case _:
                 pass
         self._progress.made()

@@ -86,9 +86,9 @@ class PartitionCommands:
         async with lock_until(term.topics_lock, self._clock, deadline_ms):
             while True:
                 before = controller.topics.get(new.name)
-                if before is None or controller.departures.is_deleting(new.name):
+                if before is None or controller.replica_deletion.is_deleting(new.name):
                     raise UnknownTopicOrPartitionError(f"topic {new.name!r} does not exist")
-                after = plan_partitions(new, before, controller.brokers.keys() - controller.leaving)
+                after = plan_partitions(new, before, controller.brokers.keys() - controller.shutting_down)
                 if validate_only:
                     return []
                 if await term.change_assignment(after):
@@ -109,16 +109,18 @@ class PartitionCommands:
         results: dict[TopicPartition, BrokerError | None] = {}
         elected: list[TopicPartition] = []
         for tp in tps:
-            if tp not in controller.states or controller.departures.is_deleting(tp.topic):
+            if tp not in controller.states or controller.replica_deletion.is_deleting(tp.topic):
                 results[tp] = UnknownTopicOrPartitionError(f"{tp} does not exist")
-            elif (refusal := controller.election_refusal(tp, unclean=unclean)) and not controller.undecided(tp):
+            elif (refusal := controller.election_refusal(tp, unclean=unclean)) and not controller.election_in_progress(
+                tp
+            ):
                 results[tp] = refusal
             else:
                 elected.append(tp)
         term.perform(controller.elections_wanted(elected, unclean=unclean))
 
         def over() -> bool:
-            return not any(controller.undecided(tp) for tp in elected) and all(map(term.is_led, elected))
+            return not any(controller.election_in_progress(tp) for tp in elected) and all(map(term.is_led, elected))
 
         await term.wait_until(over, deadline_ms)
         for tp in elected:
@@ -137,7 +139,7 @@ class PartitionCommands:
         controller = term.controller
         if tp not in controller.states:
             return UnknownTopicOrPartitionError(f"{tp} does not exist any more")
-        if not controller.undecided(tp):
+        if not controller.election_in_progress(tp):
             refusal = controller.election_refusal(tp, unclean=unclean)
             if refusal is not None and not isinstance(refusal, ElectionNotNeededError):
                 return refusal
@@ -177,7 +179,7 @@ class PartitionCommands:
         async with lock_until(term.topics_lock, self._clock, deadline_ms):
             while True:
                 before = controller.topics.get(topic)
-                if before is None or controller.departures.is_deleting(topic):
+                if before is None or controller.replica_deletion.is_deleting(topic):
                     raise UnknownTopicOrPartitionError(f"topic {topic!r} does not exist")
                 results: dict[TopicPartition, BrokerError | None] = {}
                 changes = {}

@@ -81,7 +81,7 @@ class TopicCommands:
             assignment = plan_topic(
                 new,
                 existing=term.controller.topics,
-                brokers=term.controller.brokers.keys() - term.controller.leaving,
+                brokers=term.controller.brokers.keys() - term.controller.shutting_down,
                 num_partitions=self._settings.num_partitions,
                 replication_factor=self._settings.default_replication_factor,
                 defaults=self._settings.topic_defaults,

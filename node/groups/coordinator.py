@@ -172,7 +172,7 @@ class GroupCoordinator:
 
     def _watch(self, shard: Shard, hosted: HostedGroup) -> None:
         if self._timers.set((shard, hosted.group_id), hosted.group.next_deadline_ms()):
-            self._replicas.waiting.alarm.set()
+            self._replicas.purgatories.alarm.set()
 
     def _close_groups(self, shard: Shard) -> None:
         for hosted in shard.groups.values():

@@ -107,7 +107,7 @@ class Shards:
             except BrokerError as error:
                 self._replicas.code_of(error, tp)
                 if isinstance(error, CorruptMessageError) and shard.leads:
-                    self._replicas.found_damaged(shard.replica)
+                    self._replicas.report_damage(shard.replica)
                 # Said once: it is tried again every second, and may stay as it is until somebody mends the disk.
                 level, told = (logging.DEBUG if told else logging.ERROR), True
                 log.log(level, "%s: what groups have committed cannot be read: %s", tp, error)
@@ -155,7 +155,7 @@ class Shards:
             due_ms = self._replicas.clock.monotonic_ms() + _COMMITTED_WAIT_MS
             pending = PendingAppend(0, replica, shard.leader_epoch, end)
             waiting = DelayedProduce(due_ms, [ProducePartitionResponse(*shard.topic_partition, 0)], [pending])
-            self._replicas.waiting.produces.try_complete_else_watch(waiting, [shard.topic_partition])
+            self._replicas.purgatories.produces.try_complete_else_watch(waiting, [shard.topic_partition])
             await waiting.response
             if replica.partition.high_watermark < end:
                 await asyncio.sleep(_COMMITTED_RETRY_S)  # too many wait there, or it takes very long

@@ -1,8 +1,7 @@
-"""One function for each API: a typed request goes in, a typed response comes out, at once or later.
+"""The request handlers, one for each API: a typed request goes in, a typed response comes out, at once or later.
 
-What both doors of a broker, and later Kafka's, have in common stands here: the table of who answers what.
-A handler raises a BrokerError where the whole request is refused; what goes wrong with one partition is answered
-for that partition alone.
+All listeners of a broker share the dispatch table in this module. A handler raises a BrokerError to refuse a whole
+request. An error of one partition is answered for that partition alone.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ __all__ = ["Handlers"]
 
 
 class Handlers:
-    """The dispatch table of one broker; `more` is what not every broker of the tests needs."""
+    """The dispatch table of one broker. `more` adds handlers that some in-memory brokers of the tests leave out."""
 
     def __init__(
         self,
@@ -53,7 +52,8 @@ class Handlers:
             ApiKey.ALTER_PARTITION_REASSIGNMENTS: lambda request, _: controller.partitions.alter_reassignments(request),
             ApiKey.LIST_PARTITION_REASSIGNMENTS: lambda request, _: controller.partitions.list_reassignments(request),
             ApiKey.DESCRIBE_REPLICAS: lambda request, _: describe_replicas(replicas, request),
-            # What a coroutine begins with comes a turn of the loop after the look at the request's addressee.
+            # `resignations` is read here, in the turn of the event loop in which the request's broker epoch was
+            # checked. The coroutine itself starts in a later turn, when the registration may be lost already.
             ApiKey.LEADER_AND_ISR: lambda request, context: control.leader_and_isr(
                 request, context, replicas.resignations
             ),
@@ -65,11 +65,14 @@ class Handlers:
         }
 
     def handle(self, request: Request, context: RequestContext) -> Outcome:
-        """The response, now or later, or None where none is wanted. BrokerError: the request as a whole is refused."""
-        # Behind the server's own check of its door: no client moves a high watermark or a leader, whoever asks here.
+        """Return the response, or a deferred one, or None if the request wants none. Raise BrokerError to refuse it."""
+        # The server has checked the listener already. This second check ensures that no client can move a high
+        # watermark or a leader.
         if not context.between_brokers and is_for_brokers(request):
-            raise ClusterAuthorizationFailedError(f"{request.api.name} of this kind is for brokers")
+            raise ClusterAuthorizationFailedError(
+                f"{request.api.name}: only brokers may send this request; it came over a listener for clients"
+            )
         handler = self._table.get(request.api)
         if handler is None:
-            raise UnsupportedVersionError(f"{request.api.name} has no handler")
+            raise UnsupportedVersionError(f"{request.api.name}: this broker has no handler for it")
         return handler(request, context)

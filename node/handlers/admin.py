@@ -1,4 +1,4 @@
-"""What administers settings, records and disks; see `tidelog.protocol.admin_messages`."""
+"""The handlers that administer settings, records and disks; the messages are in `tidelog.protocol.admin_messages`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tidelog.protocol.messages import ApiKey
 
 
 def admin_handlers(replicas: ReplicaManager, settings: BrokerSettings, topics: Topics) -> HandlerTable:
-    """The part of the dispatch table that is theirs."""
+    """Return the part of the dispatch table for administration."""
     configs, log_dirs = Configs(settings, topics, replicas.metadata, replicas.clock), LogDirs(replicas)
     return {
         ApiKey.DESCRIBE_CONFIGS: lambda request, context: configs.describe(request, context.deadline_ms),

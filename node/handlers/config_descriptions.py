@@ -1,4 +1,4 @@
-"""A broker's settings as an admin asks for them: by Kafka's names, each with where its value comes from."""
+"""Describe a broker's settings for DescribeConfigs: by Kafka's names, each with the source of its value."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from tidelog.protocol.admin_messages import ConfigEntry, ConfigSource, ConfigSyn
 
 
 def given_by_kafkas_names(settings: BrokerSettings) -> dict[str, str]:
-    """What the broker's files say; our names are Kafka's with `_` for `.`."""
+    """Return the settings of the broker's files by Kafka's names. Our names have `_` instead of `.`."""
     return {name.replace("_", "."): text for name, text in settings.given.items()}
 
 
 def describe_broker(settings: BrokerSettings) -> list[ConfigEntry]:
-    """Every setting of a broker, in the order of the names. None can be changed while it runs."""
+    """Return every setting of a broker, sorted by name. All of them are read-only while the broker runs."""
     entries = {entry.name: entry for entry in (*_for_topics(settings), *_own(settings))}
     return [entries[name] for name in sorted(entries)]
 
@@ -35,7 +35,7 @@ def _own(settings: BrokerSettings) -> Iterator[ConfigEntry]:
         else:
             kind = _TYPES.get(hints[each.name], ConfigType.LIST)
         default = None if each.default is MISSING else as_text(each.default)
-        # One that has no default must have been given, whoever made the settings.
+        # A setting without a default must have been given.
         given = each.name in settings.given or default is None
         yield _entry(each.name, value if given else None, default, kind, each.metadata["meaning"])
 
@@ -44,14 +44,19 @@ _TYPES = {bool: ConfigType.BOOLEAN, str: ConfigType.STRING}
 
 
 def _for_topics(settings: BrokerSettings) -> Iterator[ConfigEntry]:
-    """Of the names that one setting of a topic has on a broker, those that are given, else the strongest."""
+    """Yield the broker settings that are defaults of topics. Each topic setting has several names on a broker.
+
+    The given names are described. If none is given, the name with the highest precedence is described.
+    """
     built_in = LogConfig().to_topic_configs()
     for topic_name, synonyms in SYNONYMS.items():
         names = [name.replace(".", "_") for name, _ in synonyms]
         for name in [name for name in names if name in settings.given] or names[:1]:
             kind = config_type(topic_name) or ConfigType.STRING
             default = built_in[topic_name] if name == names[0] else None
-            yield _entry(name, settings.given.get(name), default, kind, f"{topic_name} of topics that do not say")
+            yield _entry(
+                name, settings.given.get(name), default, kind, f"{topic_name} of topics without a value of their own"
+            )
 
 
 def _entry(name: str, given: str | None, default: str | None, kind: ConfigType, meaning: str) -> ConfigEntry:

@@ -1,7 +1,7 @@
-"""DescribeConfigs and IncrementalAlterConfigs: settings with where they come from, and topics' while they live.
+"""DescribeConfigs and IncrementalAlterConfigs: describe settings with their sources, and change those of topics.
 
-A topic's settings are read in ZooKeeper and written there, so that any broker answers alike; they take effect when the
-controller tells of them. A broker's are those that it was started with.
+A topic's settings are read from and written to ZooKeeper, so that all brokers answer alike. They take effect when the
+controller sends them in UpdateMetadata. A broker's settings are those of its start.
 """
 
 from __future__ import annotations
@@ -47,25 +47,26 @@ from tidelog.protocol.admin_messages import (
 
 log = logging.getLogger(__name__)
 
-#: Resources of one request: its answer is made and sent in one piece.
+#: The limit of resources in one request, because the answer is built and sent in one piece.
 MAX_RESOURCES = 1000
-#: How long an answer waits, at most, until its own broker has been told.
+#: The longest time that an answer waits until this broker itself has received the new settings.
 _PROPAGATION_MS = 500
-#: Topics that are looked up at the same time, whatever requests name.
+#: The number of topics that are read or written at the same time, over all requests.
 _AT_ONCE = 100
 
 
 class Topics(Protocol):
-    """What is needed of `cluster.zookeeper.topic_configs.TopicConfigs`."""
+    """The part of `cluster.zookeeper.topic_configs.TopicConfigs` that reads and changes settings."""
 
     async def read(self, topic: str) -> Mapping[str, str] | None: ...
     async def change(self, topic: str, change: Change) -> Mapping[str, str] | None: ...
 
 
 class Configs:
-    """The settings that one broker tells of and changes. By those in `metadata` it goes itself.
+    """Describe and change settings on one broker. The settings in `metadata` are those that this broker obeys.
 
-    What has not begun by a request's deadline (monotonic; below 0: never) is not done: nobody waits for it any more.
+    A resource whose turn has not come by the request's deadline (monotonic; below 0: none) is not changed, because the
+    client no longer waits.
     """
 
     def __init__(self, settings: BrokerSettings, topics: Topics, metadata: MetadataCache, clock: Clock) -> None:
@@ -78,13 +79,16 @@ class Configs:
         self._turns = asyncio.Semaphore(_AT_ONCE)
 
     async def describe(self, request: DescribeConfigsRequest, deadline_ms: int) -> DescribeConfigsResponse:
-        """One answer or one error for each resource. InvalidRequestError where there are too many."""
+        """Return one answer or one error for each resource. Raise InvalidRequestError if there are too many."""
         _raise_if_too_many(request.resources)
         described = (self._describe_one(query, request, deadline_ms) for query in request.resources)
         return DescribeConfigsResponse(tuple(await asyncio.gather(*described)))
 
     async def alter(self, request: IncrementalAlterConfigsRequest, deadline_ms: int) -> IncrementalAlterConfigsResponse:
-        """One answer or one error for each resource; each is changed as a whole or not at all. InvalidRequestError."""
+        """Change each resource as a whole or not at all. Return one answer or one error for each.
+
+        Raises InvalidRequestError if there are too many resources.
+        """
         _raise_if_too_many(request.resources)
         named = Counter((each.resource_type, each.resource_name) for each in request.resources)
         altered = (
@@ -167,20 +171,23 @@ class Configs:
         if after is None:
             raise _no_such_topic(topic)
         if not validate_only:
-            log.info("topic %s: its own settings are %s", topic, after)
-            await self._until_obeyed(topic, after)
+            log.info("topic %s: settings changed to %s", topic, after)
+            await self._wait_until_received(topic, after)
 
-    async def _until_obeyed(self, topic: str, configs: Mapping[str, str]) -> None:
-        """Who has changed something expects to see it work; but it is written, so nobody waits for long."""
+    async def _wait_until_received(self, topic: str, configs: Mapping[str, str]) -> None:
+        """Wait, for a short time, until the controller has sent the new settings to this broker.
 
-        def obeyed() -> bool:
+        A client expects its change to work once it is answered. The change is already written, so the wait is bounded.
+        """
+
+        def received() -> bool:
             known = self._metadata.topic(topic)
             return known is None or known.configs == configs
 
-        await self._metadata.progress.until(obeyed, _PROPAGATION_MS)
+        await self._metadata.progress.until(received, _PROPAGATION_MS)
 
     def _refuse_for_broker(self, alteration: ConfigAlteration) -> None:
-        if alteration.resource_name:  # no name stands for all brokers
+        if alteration.resource_name:  # an empty name means all brokers
             self._raise_unless_mine(alteration.resource_name)
         known = {entry.name for entry in describe_broker(self._settings)}
         for change in alteration.changes:
@@ -191,17 +198,20 @@ class Configs:
 
     def _raise_unless_mine(self, name: str) -> None:
         if name != str(self._settings.broker_id):
-            raise InvalidRequestError(f"broker {self._settings.broker_id} does not tell of broker {name[:100]!r}")
+            raise InvalidRequestError(
+                f"broker {name[:100]!r}: broker {self._settings.broker_id} knows only its own settings; "
+                "send the request to that broker"
+            )
 
 
 def _raise_if_too_many(resources: Sequence[object]) -> None:
     if len(resources) > MAX_RESOURCES:
-        raise InvalidRequestError(f"settings of {len(resources)} resources at once; {MAX_RESOURCES} are the most")
+        raise InvalidRequestError(f"the request names {len(resources)} resources; must be at most {MAX_RESOURCES}")
 
 
 def _topic_of(resource: ConfigQuery | ConfigAlteration) -> str:
     if resource.resource_type != ConfigResourceType.TOPIC:
-        raise InvalidRequestError(f"{resource.resource_type} is no kind of resource that has settings here")
+        raise InvalidRequestError(f"resource type {resource.resource_type}: only topics and brokers have settings here")
     return validate_topic(resource.resource_name)
 
 

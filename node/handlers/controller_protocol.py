@@ -1,4 +1,4 @@
-"""What anybody asks of the controller."""
+"""The interface through which handlers pass requests to the controller in this process."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tidelog.protocol.control_messages import ControlledShutdownRequest, Control
 
 
 class ControllerProtocol(Protocol):
-    """The controller's shell inside this process, which answers NOT_CONTROLLER while another broker holds the seat."""
+    """The controller of this process. It answers NOT_CONTROLLER while another broker is the controller."""
 
     async def controlled_shutdown(self, request: ControlledShutdownRequest) -> ControlledShutdownResponse: ...
 

@@ -1,6 +1,7 @@
-"""What the controller asks of a broker: to lead, to follow, to stop, to know the cluster, and how far its logs reach.
+"""Handle the controller's requests: LeaderAndIsr, StopReplica, UpdateMetadata and LogEnds.
 
-Its requests take effect in the order in which they came, one at a time, however long one of them waits for the disk.
+LeaderAndIsr and StopReplica requests take effect one at a time, in the order of their arrival, even if one of them
+waits for the disk for a long time.
 """
 
 from __future__ import annotations
@@ -52,77 +53,85 @@ from tidelog.quantities import count_of, first_of
 
 log = logging.getLogger(__name__)
 
-#: Partitions that change their role before other work gets a turn of the loop.
-_TURN = 64
-#: Epochs of a log that the controller is told of: the last ones, in which it may differ from others.
-_EPOCHS_TOLD = 32
+#: The number of partitions that change their role before the event loop may do other work.
+_PARTITIONS_PER_STEP = 64
+#: The number of a log's latest epochs that are reported to the controller. Replicas can differ only in late epochs.
+_MAX_EPOCHS_REPORTED = 32
 #: The leader epoch of a partition whose topic was just created. A later epoch means that leadership has changed.
 _FIRST_EPOCH = 0
-#: A log line names at most this many partitions.
-_MOST_NAMED = 5
+#: The number of partitions that one log line names at most.
+_MAX_NAMED = 5
 
 
 class ControllerRequests:
-    """What a controller says whose time is over is refused; so is, one by one, what a partition knows better.
+    """Handle the controller's requests; refuse those of an older controller epoch as a whole, and stale states singly.
 
-    RequestTimedOutError where the requests before one take until its deadline; StaleBrokerEpochError where the
-    registration is gone by then that this was said to: others may lead by now what it names.
+    Each handler raises RequestTimedOutError if earlier requests take until its deadline. Each handler raises
+    StaleBrokerEpochError if the broker has lost the registration to which the request was addressed, because other
+    brokers may lead the named partitions by then.
     """
 
     def __init__(self, replicas: ReplicaManager) -> None:
         self._broker_id = replicas.broker_id
         self._replicas = replicas
-        self._leaderships = replicas.leaderships
+        self._leader_epoch_fence = replicas.leader_epoch_fence
         self._fetchers = replicas.fetchers
         self._metadata = replicas.metadata
-        self._waiting = replicas.waiting
+        self._purgatories = replicas.purgatories
         self._clock = replicas.clock
         self._events = replicas.events
         self._one_at_a_time = asyncio.Lock()
         self._live: Mapping[int, int] = {}
-        self._last_told = StrayPartitions(replicas.broker_id)
+        self._stray_partitions = StrayPartitions(replicas.broker_id)
 
     async def leader_and_isr(
         self, request: LeaderAndIsrRequest, context: RequestContext, resignations: int
     ) -> LeaderAndIsrResponse:
-        """Become leader or follower of each partition; those whose state is old are refused one by one.
+        """Become leader or follower of each partition, and refuse stale partition states one by one.
 
-        RequestTimedOutError also where no file descriptor is left to note down what is to be remembered before anybody
-        acts upon it, or to make a log; then the others have their roles.
+        Three steps, in this order:
+        1. Open the logs, and note each accepted leader epoch in the leader epoch fence.
+        2. Write the fence to disk. No role changes before, so that a restarted broker still refuses older states.
+        3. Give each accepted replica its role.
+
+        Raises RequestTimedOutError if no file descriptor is left to write the fence or to open a log. If only a log
+        could not be opened, all other partitions have their roles by then.
         """
-        self._resign_early(request)
-        async with self._turn(context.deadline_ms, resignations) as raise_if_resigned:
-            if not self._admit(request):
+        self._stop_leading_early(request)
+        async with self._exclusively(context.deadline_ms, resignations) as raise_if_resigned:
+            if not self._accept_controller_epoch(request):
                 return LeaderAndIsrResponse(StaleControllerEpochError.code)
             self._brokers_changed(request.live_brokers)
-            self._last_told.note(request)
+            self._stray_partitions.note(request)
             topics = {info.name: info for info in request.topics}
             outcomes: dict[TopicPartition, int] = {}
             roles: list[tuple[Replica, PartitionStateMessage]] = []
-            unmade: OutOfDescriptorsError | None = None
-            # Leaders first: clients wait for them, nobody waits for a follower.
+            not_opened: OutOfDescriptorsError | None = None
+            # Leaders come first, because clients wait for leaders and do not wait for followers.
             states = sorted(request.partitions, key=lambda state: state.leader != self._broker_id)
             for count, state in enumerate(states, 1):
                 tp = TopicPartition(state.topic, state.partition)
                 try:
                     replica = await self._hosted(tp, topics.get(state.topic), state)
                 except OutOfDescriptorsError as error:
-                    unmade = error
+                    not_opened = error
                 except BrokerError as error:
                     outcomes[tp] = self._failed(tp, error)
                 else:
-                    if refusal := self._leaderships.refusal(replica, state):
-                        self._leaderships.note_controller(replica, request.controller_epoch)
+                    if refusal := self._leader_epoch_fence.refusal(replica, state):
+                        self._leader_epoch_fence.note_controller(replica, request.controller_epoch)
                         outcomes[tp] = self._refused(tp, refusal)
                     else:
-                        self._leaderships.note(replica, state, request.controller_epoch)
+                        self._leader_epoch_fence.note(replica, state, request.controller_epoch)
                         roles.append((replica, state))
-                if count % _TURN == 0:
+                if count % _PARTITIONS_PER_STEP == 0:
                     await asyncio.sleep(0)
             try:
-                await self._leaderships.write()
+                await self._leader_epoch_fence.write()
             except OutOfDescriptorsError as error:
-                raise RequestTimedOutError(f"what is to be led and followed is not written down yet: {error}") from None
+                raise RequestTimedOutError(
+                    f"broker {self._broker_id}: cannot write its leader epochs yet: {error}"
+                ) from None
             self._replicas.notice_failures()
             changed: list[PartitionStateMessage] = []
             for count, (replica, state) in enumerate(roles, 1):
@@ -134,11 +143,11 @@ class ControllerRequests:
                     outcomes[tp] = self._failed(tp, error)
                 if replica.partition.leader_epoch > max(known_epoch, _FIRST_EPOCH):
                     changed.append(state)
-                if count % _TURN == 0:
+                if count % _PARTITIONS_PER_STEP == 0:
                     await asyncio.sleep(0)
             _log_role_changes(self._broker_id, changed)
-            if unmade is not None:
-                raise RequestTimedOutError(f"not all logs are made yet: {unmade}")
+            if not_opened is not None:
+                raise RequestTimedOutError(f"broker {self._broker_id}: cannot open all logs yet: {not_opened}")
             return LeaderAndIsrResponse(
                 0,
                 tuple(
@@ -152,14 +161,14 @@ class ControllerRequests:
     async def stop_replica(
         self, request: StopReplicaRequest, context: RequestContext, resignations: int
     ) -> StopReplicaResponse:
-        """Stop serving, and delete where asked to. What is not here has been stopped.
+        """Stop serving the replicas, and delete those that the request says to delete.
 
-        RequestTimedOutError also where no file descriptor is left to delete with, or where it is not known yet what
-        became of an ISR that was proposed before.
+        A replica that this broker does not host counts as stopped. Raises RequestTimedOutError if no file descriptor is
+        left to delete with, or if the outcome of an earlier ISR proposal is still unknown.
         """
-        self._resign_early(request)
-        async with self._turn(context.deadline_ms, resignations):
-            if not self._admit(request):
+        self._stop_leading_early(request)
+        async with self._exclusively(context.deadline_ms, resignations):
+            if not self._accept_controller_epoch(request):
                 return StopReplicaResponse(StaleControllerEpochError.code)
             codes = {each: self._stop(each) for each in request.partitions}
             deleted = [each for each, code in codes.items() if not code and each.delete]
@@ -169,111 +178,121 @@ class ControllerRequests:
         )
 
     async def update_metadata(self, request: UpdateMetadataRequest, context: RequestContext) -> UpdateMetadataResponse:
-        """Take over the controller's picture, and leave what is not this broker's in it.
+        """Replace the metadata cache by the controller's metadata, and set stray partitions aside.
 
-        RequestTimedOutError also where no file descriptor is left to set it aside with.
+        Raises RequestTimedOutError if no file descriptor is left to set a stray partition aside with.
         """
-        if not self._admit(request):
+        if not self._accept_controller_epoch(request):
             return UpdateMetadataResponse(StaleControllerEpochError.code)
         self._brokers_changed(request.live_brokers)
         self._replicas.reconfigure(self._metadata.update(request))
-        await self._leave(request, context.deadline_ms)
+        await self._set_strays_aside(request, context.deadline_ms)
         return UpdateMetadataResponse(0)
 
     def log_ends(self, request: LogEndsRequest) -> LogEndsResponse:
-        """How far the logs reach that the controller asks for, also of those that nobody leads."""
-        if not self._admit(request):
+        """Return the log end offsets of the named partitions, including partitions without a leader."""
+        if not self._accept_controller_epoch(request):
             return LogEndsResponse(StaleControllerEpochError.code)
-        asked = (TopicPartition(each.topic, each.partition) for each in request.partitions)
-        return LogEndsResponse(0, tuple(map(self._log_end, asked)))
+        tps = (TopicPartition(each.topic, each.partition) for each in request.partitions)
+        return LogEndsResponse(0, tuple(map(self._log_end, tps)))
 
     @asynccontextmanager
-    async def _turn(self, deadline_ms: int, resignations: int) -> AsyncIterator[Callable[[], None]]:
-        """When those that came before are done. Gives what is to be asked again after each wait.
+    async def _exclusively(self, deadline_ms: int, resignations: int) -> AsyncIterator[Callable[[], None]]:
+        """Run the body once all earlier requests are done, and yield a check to repeat after each wait.
 
-        `resignations` of this broker when the request was found to be for its registration.
+        The check raises StaleBrokerEpochError if the broker stops or loses its registration. `resignations` is the
+        broker's count when the request's broker epoch was checked.
         """
 
         def raise_if_resigned() -> None:
             if self._replicas.closed or self._replicas.resignations != resignations:
-                raise StaleBrokerEpochError("the registration that this was said to is gone")
+                raise StaleBrokerEpochError(
+                    f"broker {self._broker_id} has lost the registration to which this request was sent"
+                )
 
         async with lock_until(self._one_at_a_time, self._clock, deadline_ms):
             raise_if_resigned()
             yield raise_if_resigned
 
-    # --- who asks, and who lives -----------------------------------------------------------------------------
+    # --- controller epoch and live brokers -------------------------------------------------------------------
 
-    def _admit(self, request: ControllerRequest) -> bool:
-        """False where a later controller has already been heard: the request is a dead one's."""
+    def _accept_controller_epoch(self, request: ControllerRequest) -> bool:
+        """Return False if this broker has already heard from a controller of a later epoch."""
         known = self._metadata.controller_epoch
         admitted = self._metadata.admit_controller(request.controller_id, request.controller_epoch)
         if admitted:
             self._events.processed(request.api, epoch=request.controller_epoch, known=known)
         else:
-            self._events.reject(request.api, f"controller epoch {request.controller_epoch}, {known} is known")
+            self._events.reject(request.api, f"controller epoch {request.controller_epoch} is older than {known}")
         return admitted
 
     def _brokers_changed(self, live_brokers: Iterable[BrokerInfo]) -> None:
-        """The controller named the live brokers; registrations that are new void what was heard from older ones."""
+        """Take over the live brokers. What a follower reported under an older registration no longer counts."""
         if not self._metadata.set_brokers(live_brokers):
             return
         self._fetchers.brokers_changed(self._metadata.brokers)
-        # One that is shutting down has been taken out of every ISR, and must not be let back in.
+        # The controller has removed a broker that is shutting down from every ISR. Such a broker must not rejoin.
         self._live = {id_: broker.epoch for id_, broker in self._metadata.brokers.items() if not broker.shutting_down}
         now_ms = self._clock.monotonic_ms()
         for replica in self._replicas:
             if replica.partition.is_leader:
                 facts = replica.partition.brokers_changed(self._live, replica.log.log_end_offset, now_ms)
-                self._replicas.act(replica, facts)
-                self._waiting.deletions.check_and_complete(replica.topic_partition)
-                self._waiting.changed(replica.topic_partition)
+                self._replicas.apply_facts(replica, facts)
+                self._purgatories.deletions.check_and_complete(replica.topic_partition)
+                self._purgatories.mark_changed(replica.topic_partition)
 
     # --- leading and following -------------------------------------------------------------------------------
 
-    def _resign_early(self, request: LeaderAndIsrRequest | StopReplicaRequest) -> None:
-        """What is others' in a later epoch this broker leads no more from now on.
+    def _stop_leading_early(self, request: LeaderAndIsrRequest | StopReplicaRequest) -> None:
+        """Stop leading, at once, each partition that another broker leads in a later epoch.
 
-        They may have heard of it already, and acknowledge; to act on it here waits for its turn, and for the disk.
+        The new leader may already acknowledge records. The request itself takes effect only after earlier requests and
+        after the disk, so waiting for that would leave two leaders.
         """
         if request.controller_epoch < self._metadata.controller_epoch:
             return
         for each in request.partitions:
             replica = self._replicas.get(TopicPartition(each.topic, each.partition))
-            if replica is not None and self._is_others(replica, each):
+            if replica is not None and self._is_led_by_another(replica, each):
                 self._replicas.resign(replica)
 
-    def _is_others(self, replica: Replica, told: PartitionStateMessage | StopReplicaPartition) -> bool:
-        if told.leader_epoch <= replica.partition.leader_epoch:
+    def _is_led_by_another(self, replica: Replica, state: PartitionStateMessage | StopReplicaPartition) -> bool:
+        if state.leader_epoch <= replica.partition.leader_epoch:
             return False
-        if isinstance(told, StopReplicaPartition):
+        if isinstance(state, StopReplicaPartition):
             return True
-        return told.leader != self._broker_id and self._leaderships.refusal(replica, told) is None
+        return state.leader != self._broker_id and self._leader_epoch_fence.refusal(replica, state) is None
 
     async def _hosted(self, tp: TopicPartition, topic: TopicInfo | None, state: PartitionStateMessage) -> Replica:
         replica = self._replicas.get(tp)
         if topic is not None:
             if replica is not None and replica.damaged and replica.topic_id == topic.topic_id:
-                await self._settle_damage(replica, state)
-            # One that is to lead uncleanly leads with what it has, be it nothing.
+                await self._resolve_damage(replica, state)
+            # An unclean leader starts with the records that it has, even if that is none.
             in_sync = self._broker_id in state.isr and not (state.unclean and state.leader == self._broker_id)
             return await self._replicas.host(tp, topic, in_sync=in_sync)
         if replica is None:
-            raise UnknownTopicIdError(f"the controller named no topic id of {tp}")
+            raise UnknownTopicIdError(f"{tp}: the controller sent no topic id")
         return replica
 
-    async def _settle_damage(self, replica: Replica, state: PartitionStateMessage) -> None:
-        """A damaged log goes once another leads, from whom all can be fetched, and the cluster does not count on it.
+    async def _resolve_damage(self, replica: Replica, state: PartitionStateMessage) -> None:
+        """Decide what happens to a damaged log.
 
-        IneligibleReplicaError while it does, and another in sync can lead. Where none can, it is as good as any.
+        A. This replica is out of the ISR, and another broker leads: reset the log, so that all is fetched again.
+        B. This replica is in the ISR with others: raise IneligibleReplicaError, so that the controller chooses another
+           leader and removes this replica from the ISR.
+        C. This replica is the whole ISR, or there is no leader: keep the log, because no other replica is better.
         """
         has_leader = state.leader != NO_LEADER
         if self._broker_id not in state.isr:
-            if has_leader:
-                await self._replicas.begin_anew(replica)
-        elif has_leader and state.isr != (self._broker_id,):
-            raise IneligibleReplicaError("its log is damaged, and others in sync have it whole")
-        else:
+            if has_leader:  # A
+                await self._replicas.reset_log(replica)
+        elif has_leader and state.isr != (self._broker_id,):  # B
+            raise IneligibleReplicaError(
+                f"{replica.topic_partition}: the log on broker {self._broker_id} is damaged; "
+                "other in-sync replicas have all records"
+            )
+        else:  # C
             replica.damaged = False
 
     def _become(self, replica: Replica, message: PartitionStateMessage) -> int:
@@ -281,17 +300,24 @@ class ControllerRequests:
         versioned = VersionedState(state, message.partition_epoch)
         partition, tp = replica.partition, replica.topic_partition
         if partition.is_stale(versioned):
-            # In the same epoch it is a repetition that crossed with the leader's own ISR change: that part is taken.
+            # A stale state of the same epoch is a repeated request that crossed with the leader's own ISR change.
+            # Its leader and epoch already hold, so the answer is success.
             if message.leader_epoch == partition.leader_epoch:
                 return 0
             self._events.reject(
-                LeaderAndIsrRequest.api, f"{tp}: epoch {message.leader_epoch}, {partition.leader_epoch} is known"
+                LeaderAndIsrRequest.api, f"{tp}: epoch {message.leader_epoch} is older than {partition.leader_epoch}"
             )
             return FencedLeaderEpochError.code
         if message.leader == self._broker_id:
             self._lead(replica, versioned, message.replicas)
         elif partition.make_follower(versioned, message.replicas):
-            log.debug("%s: follows broker %d in epoch %d", tp, message.leader, message.leader_epoch)
+            log.debug(
+                "%s: broker %d follows broker %d in epoch %d",
+                tp,
+                self._broker_id,
+                message.leader,
+                message.leader_epoch,
+            )
             self._events.become_follower(partition)
             self._replicas.epoch_ended(replica)
             if message.leader == NO_LEADER:
@@ -311,24 +337,25 @@ class ControllerRequests:
         facts = partition.make_leader(versioned, replicas, self._live, end, self._clock.monotonic_ms())
         if begins:
             self._events.become_leader(partition, end)
-        self._waiting.changed(tp)
+        self._purgatories.mark_changed(tp)
         if begins:
             log.debug("%s: leads in epoch %d from offset %d, high watermark %d, ISR %s", tp, leader_epoch, end,
                       partition.high_watermark, partition.isr)  # fmt: skip
             self._replicas.epoch_ended(replica)
-        self._replicas.act(replica, facts)
+        self._replicas.apply_facts(replica, facts)
 
     def _failed(self, tp: TopicPartition, error: BrokerError) -> int:
-        log.warning("%s: cannot become a replica: %s", tp, error)
+        log.warning("%s: broker %d cannot lead or follow: %s", tp, self._broker_id, error)
         return self._replicas.code_of(error, tp)
 
     def _refused(self, tp: TopicPartition, refusal: BrokerError) -> int:
-        # ZooKeeper itself has gone back. To truncate now would turn its loss into ours (FAULTS F42).
+        # ZooKeeper has lost writes, for example because it was restored from a backup. If this broker obeyed and
+        # truncated its log, the records would be lost too.
         log.error("%s: %s; refused", tp, refusal)
         self._events.reject(LeaderAndIsrRequest.api, f"{tp}: {refusal}")
         return refusal.code
 
-    # --- stopping and leaving --------------------------------------------------------------------------------
+    # --- stopping, deleting, setting aside -------------------------------------------------------------------
 
     def _stop(self, stop: StopReplicaPartition) -> int:
         tp = TopicPartition(stop.topic, stop.partition)
@@ -336,7 +363,7 @@ class ControllerRequests:
         if replica is not None:
             known = replica.partition.leader_epoch
             if ANY_EPOCH < stop.leader_epoch < known:
-                self._events.reject(StopReplicaRequest.api, f"{tp}: epoch {stop.leader_epoch}, {known} is known")
+                self._events.reject(StopReplicaRequest.api, f"{tp}: epoch {stop.leader_epoch} is older than {known}")
                 return FencedLeaderEpochError.code
             self._replicas.stop_serving(replica)
         return 0
@@ -344,58 +371,64 @@ class ControllerRequests:
     async def _delete(
         self, stopped: Collection[StopReplicaPartition], deadline_ms: int
     ) -> Mapping[StopReplicaPartition, int]:
-        """The error code of each that could not be deleted."""
-        doomed = dict.fromkeys(TopicPartition(each.topic, each.partition) for each in stopped)
-        await self._replicas.state_changes.settled(doomed, deadline_ms)
+        """Delete the logs of stopped replicas. Return the error codes of those that could not be deleted."""
+        to_delete = dict.fromkeys(TopicPartition(each.topic, each.partition) for each in stopped)
+        await self._replicas.isr_updates.wait_until_settled(to_delete, deadline_ms)
         try:
-            await self._replicas.delete(doomed)
+            await self._replicas.delete(to_delete)
         except StorageError as error:
             self._replicas.notice_failures()
             if isinstance(error, OutOfDescriptorsError):
-                raise RequestTimedOutError(f"not all logs are deleted yet: {error}") from None
+                raise RequestTimedOutError(f"broker {self._broker_id}: cannot delete all logs yet: {error}") from None
             return dict.fromkeys(stopped, error.code)
-        for tp in doomed:
-            self._last_told.forget(tp)
+        for tp in to_delete:
+            self._stray_partitions.forget(tp)
         return {}
 
-    async def _leave(self, update: UpdateMetadataRequest, deadline_ms: int) -> None:
-        """Sets aside what it has of topics that are gone, and of partitions that are others' alone as far as it knows.
+    async def _set_strays_aside(self, update: UpdateMetadataRequest, deadline_ms: int) -> None:
+        """Set stray partitions aside: those of deleted topics, and those that were reassigned to other brokers.
 
-        As at a start: it was away when it was to be rid of them, and whoever wanted to tell it may have died since.
+        StopReplica does not reach a broker that was down, and the controller that wanted to send it may have failed
+        since. So each full UpdateMetadata is compared with the partitions of this broker.
         """
-        if not self._departed(update):
+        if not self._strays(update):
             return
-        async with self._turn(deadline_ms, self._replicas.resignations):
-            for tp in self._departed(update):
-                self._last_told.forget(tp)
+        async with self._exclusively(deadline_ms, self._replicas.resignations):
+            for tp in self._strays(update):
+                self._stray_partitions.forget(tp)
                 try:
                     await self._replicas.set_aside(tp)
                 except OutOfDescriptorsError as error:
-                    raise RequestTimedOutError(f"{tp} is not set aside yet: {error}") from None
+                    raise RequestTimedOutError(f"{tp}: cannot set the log aside yet: {error}") from None
 
-    def _departed(self, update: UpdateMetadataRequest) -> list[TopicPartition]:
-        # A deposed controller does not know what later ones have done, which may be here from an earlier life.
+    def _strays(self, update: UpdateMetadataRequest) -> list[TopicPartition]:
+        # A deposed controller does not know what later controllers have done. Logs from before this broker's restart
+        # may come from a later controller's decision.
         deposed = update.controller_epoch < self._replicas.controller_epoch
         elsewhere = {
             TopicPartition(state.topic, state.partition): state.leader_epoch
             for state in update.partitions
             if self._broker_id not in (*state.replicas, *state.leaving)
         }
-        kept = [tp for tp, epoch in elsewhere.items() if self._is_kept(tp, epoch, deposed=deposed)]
+        kept = [tp for tp, epoch in elsewhere.items() if self._still_has(tp, epoch, deposed=deposed)]
         if update.every_topic is None or deposed:
             return kept
-        gone = self._last_told.gone(update.every_topic, update.live_brokers, self._replicas.topic_ids())
+        gone = self._stray_partitions.find_strays(update.every_topic, update.live_brokers, self._replicas.topic_ids())
         return list(dict.fromkeys(kept + gone))
 
-    def _is_kept(self, tp: TopicPartition, leader_epoch: int, *, deposed: bool) -> bool:
-        """Whether it still has what is others' alone in this epoch: a replica, or a log that nobody has claimed yet."""
+    def _still_has(self, tp: TopicPartition, leader_epoch: int, *, deposed: bool) -> bool:
+        """Return whether this broker has a replica, or an open log, of a partition that only others have in this epoch.
+
+        A log without a replica belongs to a partition that no controller has assigned to this broker since its start.
+        """
         replica = self._replicas.get(tp)
         if replica is None:
             return not deposed and self._replicas.log_of(tp) is not None
-        # Who is let in is so in a new epoch. What was told to stop it may have had an earlier one than it knew.
+        # A replica is added to a partition only in a new leader epoch, so a state of the same epoch is no older.
+        # The StopReplica request may have carried an earlier epoch than this replica knew, and was refused then.
         return leader_epoch >= replica.partition.leader_epoch
 
-    # --- how far logs reach ----------------------------------------------------------------------------------
+    # --- log ends --------------------------------------------------------------------------------------------
 
     def _log_end(self, tp: TopicPartition) -> LogEndAnswer:
         log_ = self._replicas.log_of(tp)
@@ -404,12 +437,12 @@ class ControllerRequests:
         lacks = log_.log_end_offset < self._replicas.recovered_high_watermark(tp)
         last_epoch = -1 if log_.latest_epoch is None else log_.latest_epoch
         code = IneligibleReplicaError.code if lacks else 0
-        epochs = tuple(EpochBegin(*each) for each in log_.epochs[-_EPOCHS_TOLD:])
+        epochs = tuple(EpochBegin(*each) for each in log_.epochs[-_MAX_EPOCHS_REPORTED:])
         return LogEndAnswer(tp.topic, tp.partition, code, last_epoch, log_.log_end_offset, epochs)
 
 
 def _log_role_changes(broker_id: int, states: Collection[PartitionStateMessage]) -> None:
-    """Log one line for each kind of change: this broker begins to lead, begins to follow, or knows no leader."""
+    """Log one line for each kind of change: partitions to lead, partitions to follow, partitions without a leader."""
     by_change: defaultdict[str, list[str]] = defaultdict(list)
     for state in states:
         tp, epoch = f"{state.topic}-{state.partition}", state.leader_epoch
@@ -420,4 +453,4 @@ def _log_role_changes(broker_id: int, states: Collection[PartitionStateMessage])
         else:
             by_change["begins to follow %s: %s"].append(f"{tp} (broker {state.leader}, epoch {epoch})")
     for change, partitions in by_change.items():
-        log.info(change, count_of(len(partitions), "partition"), first_of(partitions, _MOST_NAMED))
+        log.info(change, count_of(len(partitions), "partition"), first_of(partitions, _MAX_NAMED))

@@ -1,4 +1,4 @@
-"""What a handler is: a typed request goes in, and what it comes to, at once or later, comes out."""
+"""The types of a request handler: a typed request goes in, a response comes out, at once or later."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from node.net.server import RequestContext
 from node.runtime.deferred_response import DeferredResponse
 from tidelog.protocol.messages import ApiKey, Response
 
-#: None where no response is wanted.
+#: None if the request wants no response.
 Outcome = Response | DeferredResponse | Awaitable[Response] | None
 Handler = Callable[[Any, RequestContext], Outcome]
-#: Who answers what, or the part of it that is one room's.
+#: Maps each API to its handler. Each module of handlers contributes one part of the table.
 HandlerTable = Mapping[ApiKey, Handler]

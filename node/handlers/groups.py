@@ -1,6 +1,6 @@
-"""Consumer groups and what they commit: `tidelog.protocol.group_messages` in, the coordinator's answers out.
+"""The handlers of consumer groups: pass the requests of `tidelog.protocol.group_messages` to the coordinator.
 
-Errors stand where Kafka has them: in the answer's own code where it has one, else with each entry.
+Errors are placed as in Kafka: in the answer's own error code if it has one, else in each entry.
 """
 
 from __future__ import annotations
@@ -54,14 +54,14 @@ from tidelog.protocol.group_messages import (
 )
 from tidelog.protocol.messages import ApiKey, Response
 
-#: Kafka's `key_type` of a group; transactions have none here.
+#: Kafka's `key_type` of a group. There is no `key_type` for transactions here.
 GROUP_KEY = 0
-#: What a description calls a group that is not there.
+#: The state in the description of a group that does not exist.
 DEAD = "Dead"
 
 
 class ZooKeeperHandlers(Protocol):
-    """What is needed of `node.handlers.zookeeper_offsets.ZooKeeperOffsetHandlers`."""
+    """The interface of `node.handlers.zookeeper_offsets.ZooKeeperOffsetHandlers`."""
 
     async def commit(self, request: OffsetCommitRequest, context: RequestContext) -> OffsetCommitResponse: ...
     async def fetch(self, request: OffsetFetchRequest, context: RequestContext) -> OffsetFetchResponse: ...
@@ -69,7 +69,7 @@ class ZooKeeperHandlers(Protocol):
 
 
 def group_handlers(service: CoordinatorService, zookeeper: ZooKeeperHandlers) -> HandlerTable:
-    """The part of the dispatch table that is theirs."""
+    """Return the part of the dispatch table for consumer groups."""
     coordinator = service.coordinator
     offsets = OffsetHandlers(service.offsets, zookeeper)
     members = MemberHandlers(service.members)
@@ -89,22 +89,22 @@ def group_handlers(service: CoordinatorService, zookeeper: ZooKeeperHandlers) ->
     }
 
 
-# --- who coordinates ---------------------------------------------------------------------------------
+# --- finding the coordinator -------------------------------------------------------------------------
 
 
 def find_coordinators(
     coordinator: GroupCoordinator, request: FindCoordinatorRequest, listener: str
 ) -> FindCoordinatorResponse:
-    """Who leads the groups' partitions, as far as this broker knows."""
+    """Return the coordinators of the groups: the leaders of their offsets partitions in the metadata cache."""
 
     def find(group_id: str) -> Coordinator:
         try:
             if request.key_type != GROUP_KEY:
-                raise InvalidRequestError(f"key type {request.key_type}; only groups have coordinators")
+                raise InvalidRequestError(f"key type {request.key_type}: only groups (key type 0) have coordinators")
             check_group_id(group_id)
             partition = coordinator.topic.partition_of(group_id, create=True)
             if partition is None:
-                raise CoordinatorNotAvailableError(f"{OFFSETS_TOPIC} is not there yet")
+                raise CoordinatorNotAvailableError(f"topic {OFFSETS_TOPIC} does not exist yet; retry")
             return _leader_of(coordinator.metadata, group_id, partition, listener)
         except BrokerError as error:
             return Coordinator(group_id, error.code, error_message=str(error))
@@ -117,7 +117,7 @@ def _leader_of(metadata: MetadataCache, group_id: str, partition: int, listener:
     broker = None if state is None else metadata.brokers.get(state.leader)
     endpoint = None if broker is None else broker.endpoint_of(listener)
     if broker is None or endpoint is None:
-        raise CoordinatorNotAvailableError(f"{OFFSETS_TOPIC}-{partition} has no leader that can be reached")
+        raise CoordinatorNotAvailableError(f"{OFFSETS_TOPIC}-{partition} has no reachable leader; retry")
     return Coordinator(group_id, 0, broker.broker_id, endpoint.host, endpoint.port)
 
 
@@ -125,25 +125,25 @@ def _leader_of(metadata: MetadataCache, group_id: str, partition: int, listener:
 
 
 class OffsetHandlers:
-    """Commits and fetches, by the coordinator or in ZooKeeper."""
+    """Commit, fetch and delete offsets, through the coordinator or in ZooKeeper."""
 
     def __init__(self, offsets: OffsetCommits, zookeeper: ZooKeeperHandlers) -> None:
         self._offsets = offsets
         self._zookeeper = zookeeper
 
     def commit(self, request: OffsetCommitRequest, context: RequestContext) -> Outcome:
-        """The answer when the commit is one."""
+        """Return a response that completes when the commit is replicated to the ISR."""
         if request.in_zookeeper:
             return self._zookeeper.commit(request, context)
-        later = DeferredResponse()
+        deferred = DeferredResponse()
         try:
-            self._offsets.commit(request, lambda partitions: later.complete(OffsetCommitResponse(partitions)))
+            self._offsets.commit(request, lambda partitions: deferred.complete(OffsetCommitResponse(partitions)))
         except BrokerError as error:
             return OffsetCommitResponse(_all_refused(request, error))
-        return later
+        return deferred
 
     def fetch(self, request: OffsetFetchRequest, context: RequestContext) -> Outcome:
-        """What is committed as of now."""
+        """Return the committed offsets."""
         if request.in_zookeeper:
             return self._zookeeper.fetch(request, context)
         try:
@@ -152,13 +152,13 @@ class OffsetHandlers:
             return OffsetFetchResponse(error.code)
 
     def delete(self, request: OffsetDeleteRequest) -> Outcome:
-        """The answer when the tombstones are committed."""
-        later = DeferredResponse()
+        """Return a response that completes when the tombstones are committed."""
+        deferred = DeferredResponse()
         try:
-            self._offsets.delete(request, lambda partitions: later.complete(OffsetDeleteResponse(0, partitions)))
+            self._offsets.delete(request, lambda partitions: deferred.complete(OffsetDeleteResponse(0, partitions)))
         except BrokerError as error:
             return OffsetDeleteResponse(error.code)
-        return later
+        return deferred
 
 
 def _all_refused(request: OffsetCommitRequest, error: BrokerError) -> tuple[CommittedPartition, ...]:
@@ -171,41 +171,41 @@ def _all_refused(request: OffsetCommitRequest, error: BrokerError) -> tuple[Comm
 
 
 class MemberHandlers:
-    """Joining and what follows."""
+    """Handle the requests of group members."""
 
     def __init__(self, members: MemberRequests) -> None:
         self._members = members
 
     def join(self, request: JoinGroupRequest, context: RequestContext) -> Outcome:
-        """The answer when a generation begins."""
-        later = DeferredResponse()
+        """Return a response that completes when the next generation begins."""
+        deferred = DeferredResponse()
 
         def joined(outcome: Joined | Synced | BrokerError) -> None:
             assert not isinstance(outcome, Synced)
-            later.complete(_joined(outcome, request.member_id))
+            deferred.complete(_joined(outcome, request.member_id))
 
         try:
             self._members.join(request, context.client_id, context.client_host, joined)
         except BrokerError as error:
             return _joined(error, request.member_id)
-        return later
+        return deferred
 
     def sync(self, request: SyncGroupRequest) -> Outcome:
-        """The answer when the assignment is known, and written."""
-        later = DeferredResponse()
+        """Return a response that completes when the group leader's assignment is written."""
+        deferred = DeferredResponse()
 
         def synced(outcome: Joined | Synced | BrokerError) -> None:
             assert not isinstance(outcome, Joined)
-            later.complete(_synced(outcome))
+            deferred.complete(_synced(outcome))
 
         try:
             self._members.sync(request, synced)
         except BrokerError as error:
             return _synced(error)
-        return later
+        return deferred
 
     def heartbeat(self, request: HeartbeatRequest) -> Outcome:
-        """Whether all is well."""
+        """Return success, or the error that the member must act on."""
         try:
             self._members.heartbeat(request)
         except BrokerError as error:
@@ -213,7 +213,7 @@ class MemberHandlers:
         return HeartbeatResponse(0)
 
     def leave(self, request: LeaveGroupRequest) -> Outcome:
-        """One outcome for each member."""
+        """Remove members and return one outcome for each."""
         try:
             return LeaveGroupResponse(0, self._members.leave(request))
         except BrokerError as error:
@@ -246,7 +246,7 @@ def _synced(outcome: Synced | BrokerError) -> SyncGroupResponse:
 
 
 class GroupHandlers:
-    """What tools ask."""
+    """Describe, list and delete groups."""
 
     def __init__(self, coordinator: GroupCoordinator, deletion: Deletion, zookeeper: ZooKeeperHandlers) -> None:
         self._coordinator = coordinator
@@ -254,7 +254,7 @@ class GroupHandlers:
         self._zookeeper = zookeeper
 
     def describe(self, request: DescribeGroupsRequest) -> DescribeGroupsResponse:
-        """Each group as it stands."""
+        """Return the current description of each group."""
         return DescribeGroupsResponse(tuple(map(self._describe, request.groups)))
 
     def _describe(self, group_id: str) -> DescribedGroup:
@@ -283,7 +283,7 @@ class GroupHandlers:
         return DescribedGroup(group_id, 0, state, group.protocol_type, protocol, members, pending)
 
     def list(self, request: ListGroupsRequest, context: RequestContext) -> Outcome:
-        """The groups of this broker; what is being loaded is not among them, and the answer says that."""
+        """Return the groups of this coordinator. If partitions are still being loaded, the answer has an error code."""
         if request.in_zookeeper:
             return self._zookeeper.list_groups(context)
         wanted = {state.lower() for state in request.states}
@@ -295,11 +295,13 @@ class GroupHandlers:
         return ListGroupsResponse(self._coordinator.listing_error, listed)
 
     async def delete(self, request: DeleteGroupsRequest) -> Response:
-        """The answer when all tombstones are committed."""
-        later = DeferredResponse()
+        """Return the answer once all tombstones are committed."""
+        deferred = DeferredResponse()
 
         def deleted(codes: Mapping[str, int]) -> None:
-            later.complete(DeleteGroupsResponse(tuple(DeletedGroup(group, codes[group]) for group in request.groups)))
+            deferred.complete(
+                DeleteGroupsResponse(tuple(DeletedGroup(group, codes[group]) for group in request.groups))
+            )
 
         await self._deletion.delete(request.groups, deleted)
-        return await later
+        return await deferred

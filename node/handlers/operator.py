@@ -1,4 +1,4 @@
-"""What an operator's commands ask; see `tidelog.protocol.operator_messages`."""
+"""The handlers of operators' commands; the messages are in `tidelog.protocol.operator_messages`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tidelog.protocol.messages import ApiKey
 
 
 def operator_handlers(replicas: ReplicaManager, observation: HealthEndpoints, settings: BrokerSettings) -> HandlerTable:
-    """The part of the dispatch table that is theirs."""
+    """Return the part of the dispatch table for operators' commands."""
     examinations = ReplicaExaminations(replicas, settings.log_retention_check_interval_ms)
     report = BrokerDescription(settings, observation, replicas.clock)
     return {

@@ -1,4 +1,4 @@
-"""InitProducerId: ids that nobody had before, from a block that this broker owns."""
+"""InitProducerId: hand out unique producer ids from a block that this broker owns."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ log = logging.getLogger(__name__)
 
 
 class ProducerIdBlocks(Protocol):
-    """What is needed of `cluster.zk_client.ZkClient`."""
+    """The part of ZkClient (`cluster/zookeeper`) that allocates blocks of producer ids."""
 
     async def next_producer_id_block(self, broker_id: int) -> range: ...
 
 
 class ProducerIds:
-    """Hands out ids; asks ZooKeeper for another block once the last one is used up."""
+    """The unused ids of this broker's block. When they are used up, ZooKeeper provides the next block."""
 
     def __init__(self, broker_id: int, blocks: ProducerIdBlocks) -> None:
         self._broker_id = broker_id
@@ -28,11 +28,12 @@ class ProducerIds:
         self._refilling: asyncio.Task[bool] | None = None
 
     async def handle(self, request: InitProducerIdRequest) -> InitProducerIdResponse:
-        """A new id with epoch 0."""
+        """Return a new producer id with epoch 0."""
         if request.transactional_id is not None:
             return InitProducerIdResponse(InvalidRequestError.code)
         while not self._block:
-            # All who come meanwhile share one attempt: one after the other each would wait for the failures before.
+            # All waiting requests share one attempt. With one attempt each, a request would wait for all failures
+            # before it.
             if self._refilling is None:
                 self._refilling = asyncio.create_task(self._refill())
             if not await asyncio.shield(self._refilling):
@@ -44,7 +45,7 @@ class ProducerIds:
         try:
             self._block = await self._blocks.next_producer_id_block(self._broker_id)
         except TidelogError as error:
-            log.warning("no block of producer ids: %s", error)
+            log.warning("cannot get a block of producer ids: %s", error)
             return False
         finally:
             self._refilling = None

@@ -1,7 +1,7 @@
-"""Which of a broker's partitions are of topics that are gone, by what the controller says of all topics there are.
+"""Find the stray partitions of a broker: replicas of topics that the cluster has deleted.
 
-Who is registered is told to delete its replica, and waited for. Who was away is not: its process may have slept, or
-was still opening its logs.
+The controller sends StopReplica to each registered broker and waits for the answer. A broker that was paused, or was
+still opening its logs, gets no StopReplica. It compares its replicas with the topics in a full UpdateMetadata instead.
 """
 
 from __future__ import annotations
@@ -13,38 +13,38 @@ from tidelog.protocol.control_messages import BrokerInfo, LeaderAndIsrRequest
 
 
 class StrayPartitions:
-    """Under which of this broker's registrations a controller last said that it has a replica."""
+    """For each replica, the registration of this broker under which a controller last sent LeaderAndIsr for it."""
 
     def __init__(self, broker_id: int) -> None:
         self._broker_id = broker_id
         self._registrations: dict[TopicPartition, int] = {}
 
     def note(self, request: LeaderAndIsrRequest) -> None:
-        """It has these replicas."""
+        """Record the replicas that the controller has assigned to this broker."""
         tps = (TopicPartition(each.topic, each.partition) for each in request.partitions)
         self._registrations |= dict.fromkeys(tps, self._registration_among(request.live_brokers))
 
     def forget(self, tp: TopicPartition) -> None:
-        """It has it no more."""
+        """Drop the record of a partition of which this broker has no replica any more."""
         self._registrations.pop(tp, None)
 
-    def gone(
+    def find_strays(
         self, topics: Mapping[str, str], live_brokers: Iterable[BrokerInfo], held: Mapping[TopicPartition, str]
     ) -> list[TopicPartition]:
-        """Those of the partitions that it holds, with the ids of their topics, that are of none of all these topics.
+        """Return the `held` partitions whose topic id is not among all `topics` of the cluster.
 
-        Not those that it was told of since it is registered: of their end it would be told too, and what is said here
-        may have been on its way when they came.
+        Partitions that were assigned under the current registration are never strays. The controller would send
+        StopReplica for them, and the metadata may have been sent before they were assigned.
         """
         registration = self._registration_among(live_brokers)
-        untold = ((tp, id_) for tp, id_ in held.items() if self._registrations.get(tp, -1) < registration)
-        return [tp for tp, id_ in untold if _is_another(id_, topics.get(tp.topic))]
+        older = ((tp, id_) for tp, id_ in held.items() if self._registrations.get(tp, -1) < registration)
+        return [tp for tp, id_ in older if _is_gone(id_, topics.get(tp.topic))]
 
     def _registration_among(self, live_brokers: Iterable[BrokerInfo]) -> int:
-        """Its own, as the controller has it; −1: it has none."""
+        """Return this broker's registration among the live brokers, or −1."""
         return next((broker.epoch for broker in live_brokers if broker.broker_id == self._broker_id), -1)
 
 
-def _is_another(topic_id: str, now: str | None) -> bool:
-    """None has the name now, or one whose id is another; where an id is not known, that cannot be said."""
-    return now is None or bool(topic_id and now and topic_id != now)
+def _is_gone(topic_id: str, current_id: str | None) -> bool:
+    """Return whether no topic has the name now, or a topic with another id. An unknown id counts as the same."""
+    return current_id is None or bool(topic_id and current_id and topic_id != current_id)

@@ -1,7 +1,7 @@
-"""OffsetCommit and OffsetFetch of version 0: offsets that lie in ZooKeeper; and which groups have some there.
+"""OffsetCommit and OffsetFetch of version 0, with offsets in ZooKeeper; and the list of groups that have some there.
 
-Any broker answers, whoever coordinates the group: there is no coordinator, no generation and no fencing. As in Kafka
-metadata is bounded and then dropped, and partitions that the cluster does not have are refused.
+Any broker answers, because version 0 has no coordinator, no generation and no fencing. As in Kafka, the commit's
+metadata is checked against a bound and then dropped, and partitions that do not exist are refused.
 """
 
 from __future__ import annotations
@@ -45,14 +45,14 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-#: Of one request: each is a round trip to ZooKeeper of its own.
+#: The limit of partitions in one request, because each costs one round trip to ZooKeeper.
 MAX_PARTITIONS = 10_000
-#: How long ZooKeeper may take, and what is left of the sender's patience for the way back.
-_PATIENCE_MS, _WAY_BACK_MS = 10_000, 100
+#: The longest time that ZooKeeper may take, and the part of the client's timeout that is kept for the answer's way.
+_TIMEOUT_MS, _ANSWER_MS = 10_000, 100
 
 
 class ZooKeeperOffsetHandlers:
-    """What one broker reads and writes there. `max_metadata_bytes` is Kafka's `offset.metadata.max.bytes`."""
+    """Commit and fetch offsets in ZooKeeper. `max_metadata_bytes` is Kafka's `offset.metadata.max.bytes`."""
 
     def __init__(
         self, offsets: ZooKeeperOffsets, metadata: MetadataCache, clock: Clock, max_metadata_bytes: int
@@ -63,7 +63,10 @@ class ZooKeeperOffsetHandlers:
         self._max_metadata_bytes = max_metadata_bytes
 
     async def commit(self, request: OffsetCommitRequest, context: RequestContext) -> OffsetCommitResponse:
-        """One outcome for each partition; of two for the same partition the later counts. InvalidRequestError."""
+        """Commit offsets and return one outcome for each partition. If a partition occurs twice, the later one counts.
+
+        Raises InvalidRequestError if there are too many partitions.
+        """
         _raise_if_too_many(request.partitions)
         wanted = {TopicPartition(part.topic, part.partition): part for part in request.partitions}
         commits = {tp: self._commit(request.group_id, tp, part) for tp, part in wanted.items()}
@@ -77,16 +80,17 @@ class ZooKeeperOffsetHandlers:
         return OffsetCommitResponse(tuple(partitions))
 
     async def fetch(self, request: OffsetFetchRequest, context: RequestContext) -> OffsetFetchResponse:
-        """The offsets of these partitions or of all; −1 without an error where there is none. InvalidRequestError.
+        """Return the committed offsets of the named partitions, or of all; −1 without an error if there is none.
 
-        Where all are asked for, those of partitions that are gone stand there too, with their offset and their error.
+        A request for all partitions also returns deleted partitions, with their offset and an error. Raises
+        InvalidRequestError if there are too many partitions.
         """
         group_id, named = request.group_id, request.partitions
         if named is not None:
             _raise_if_too_many(named)
             asked = [TopicPartition(part.topic, part.partition) for part in named]
         else:
-            listing = await self._in_time(self._partitions(group_id), self._patience_s(context))
+            listing = await self._in_time(self._partitions(group_id), self._timeout_s(context))
             if isinstance(listing, BrokerError):
                 return OffsetFetchResponse(listing.code)
             asked = listing
@@ -95,8 +99,8 @@ class ZooKeeperOffsetHandlers:
         return OffsetFetchResponse(0, tuple(self._fetched(tp, outcomes[tp]) for tp in asked))
 
     async def list_groups(self, context: RequestContext) -> ListGroupsResponse:
-        """The groups that have offsets there; nobody knows of their members."""
-        groups = await self._in_time(self._offsets.groups(), self._patience_s(context))
+        """Return the groups that have offsets in ZooKeeper. Their members are unknown."""
+        groups = await self._in_time(self._offsets.groups(), self._timeout_s(context))
         if isinstance(groups, BrokerError):
             return ListGroupsResponse(groups.code)
         return ListGroupsResponse(0, tuple(ListedGroup(group_id, "", "") for group_id in groups))
@@ -108,10 +112,11 @@ class ZooKeeperOffsetHandlers:
         self._raise_if_unknown(tp)
         if len(part.committed_metadata) > self._max_metadata_bytes:
             raise OffsetMetadataTooLargeError(
-                f"{tp}: metadata of {len(part.committed_metadata)} characters; {self._max_metadata_bytes} are the most"
+                f"{tp}: metadata of {len(part.committed_metadata)} characters; "
+                f"must be at most {self._max_metadata_bytes} (offset.metadata.max.bytes)"
             )
         if part.committed_offset < 0:
-            raise InvalidRequestError(f"{tp}: {part.committed_offset} is no offset")
+            raise InvalidRequestError(f"{tp}: offset {part.committed_offset}: must be at least 0")
         await self._offsets.commit(group_id, tp, part.committed_offset)
 
     async def _partitions(self, group_id: str) -> list[TopicPartition]:
@@ -120,7 +125,10 @@ class ZooKeeperOffsetHandlers:
         return found
 
     async def _read(self, group_id: str, tp: TopicPartition, *, anyway: bool) -> int | None:
-        """`anyway`: ZooKeeper has it, so it is a path there, whether the cluster knows the partition or not."""
+        """Return the committed offset, or None.
+
+        `anyway`: read without checks, because the names come from ZooKeeper itself and the partition may be deleted.
+        """
         if not anyway:
             group_in_path_or_raise(group_id)
             self._raise_if_unknown(tp)
@@ -136,38 +144,38 @@ class ZooKeeperOffsetHandlers:
 
     def _raise_if_unknown(self, tp: TopicPartition) -> None:
         if not self._metadata.informed:
-            # Else a consumer that comes to a broker which has just started would hear that it has no offset.
-            raise CoordinatorNotAvailableError("this broker has not been told of the topics yet")
+            # Without this check, a broker that has just started would answer that there is no committed offset.
+            raise CoordinatorNotAvailableError("this broker has received no metadata from the controller yet; retry")
         if not self._metadata.exists(*tp):
-            raise UnknownTopicOrPartitionError(f"{tp} is not in the cluster")
+            raise UnknownTopicOrPartitionError(f"{tp} does not exist")
 
-    # --- in time ---------------------------------------------------------------------------------------------
+    # --- timeouts --------------------------------------------------------------------------------------------
 
     async def _side_by_side(
         self, calls: Mapping[TopicPartition, Awaitable[T]], context: RequestContext
     ) -> dict[TopicPartition, T | BrokerError]:
-        patience_s = self._patience_s(context)
-        outcomes = await asyncio.gather(*(self._in_time(call, patience_s) for call in calls.values()))
+        timeout_s = self._timeout_s(context)
+        outcomes = await asyncio.gather(*(self._in_time(call, timeout_s) for call in calls.values()))
         return dict(zip(calls, outcomes, strict=True))
 
-    async def _in_time(self, call: Awaitable[T], patience_s: float) -> T | BrokerError:
-        """What became of it, while the sender still waits for an answer."""
+    async def _in_time(self, call: Awaitable[T], timeout_s: float) -> T | BrokerError:
+        """Return the result or the error of the call, within the time for which the client waits."""
         try:
-            async with asyncio.timeout(patience_s):
+            async with asyncio.timeout(timeout_s):
                 return await call
         except TimeoutError:
-            return RequestTimedOutError("ZooKeeper does not answer in time")
+            return RequestTimedOutError("ZooKeeper did not answer within the request's timeout")
         except MalformedZnodeError as error:
-            log.warning("somebody wrote into ZooKeeper: %s", error)
+            log.warning("ZooKeeper holds a malformed offset: %s", error)
             return UnknownServerError(str(error))
         except (BrokerError, StoreError) as error:
             return broker_error_of(error)
 
-    def _patience_s(self, context: RequestContext) -> float:
+    def _timeout_s(self, context: RequestContext) -> float:
         now_ms = self._clock.monotonic_ms()
-        return max(1, context.due_ms(now_ms, _PATIENCE_MS) - _WAY_BACK_MS - now_ms) / 1000
+        return max(1, context.due_ms(now_ms, _TIMEOUT_MS) - _ANSWER_MS - now_ms) / 1000
 
 
 def _raise_if_too_many(partitions: Sized) -> None:
     if len(partitions) > MAX_PARTITIONS:
-        raise InvalidRequestError(f"{len(partitions)} partitions at once; {MAX_PARTITIONS} are the most")
+        raise InvalidRequestError(f"{len(partitions)} partitions in one request; must be at most {MAX_PARTITIONS}")

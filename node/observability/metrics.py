@@ -150,13 +150,13 @@ class Metrics:
             single(
                 "tidelog_isr_shrinks",
                 "ISR changes of this broker that removed members",
-                self.replicas.state_changes.shrinks,
+                self.replicas.isr_updates.shrinks,
                 Kind.COUNTER,
             ),
             single(
                 "tidelog_isr_expansions",
                 "ISR changes of this broker that added members",
-                self.replicas.state_changes.expansions,
+                self.replicas.isr_updates.expansions,
                 Kind.COUNTER,
             ),
         ]

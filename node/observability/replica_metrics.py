@@ -49,7 +49,7 @@ class ReplicaMetrics:
         if partition.is_leader:
             self._counts["led"] += 1
             self._counts["under replicated"] += len(partition.isr) < len(partition.replicas)
-            self._counts["under min isr"] += not partition.has_enough_in_sync
+            self._counts["under min isr"] += not partition.is_at_least_min_isr
             for follower, state in partition.followers.items():
                 if state.log_end_offset == UNKNOWN_OFFSET:
                     self._unheard[follower] += 1

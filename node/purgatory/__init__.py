@@ -1,1 +1,1 @@
-"""Requests that wait: delayed produces, fetches and deletions. Start with `purgatory.py`, which is pure."""
+"""Requests that wait for a condition: produces, fetches and deletions. Start with `purgatory.py`, which is pure."""

@@ -1,4 +1,4 @@
-"""Responses that are given when something has come true: as operations that wait in a purgatory."""
+"""Delayed responses: operations that wait in a purgatory and complete the response to a request."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tidelog.protocol.messages import ProducePartitionResponse, ProduceResponse,
 
 
 class DelayedResponse(DelayedOperation):
-    """An operation whose outcome is the `response` to a request."""
+    """A delayed operation that completes the `response` to a request."""
 
     __slots__ = ("response",)
 
@@ -24,7 +24,7 @@ class DelayedResponse(DelayedOperation):
 
     @abstractmethod
     def answer(self) -> Response:
-        """The answer as of now."""
+        """Return the answer for the current state."""
 
     def on_complete(self) -> None:
         self.response.complete(self.answer())
@@ -32,7 +32,7 @@ class DelayedResponse(DelayedOperation):
 
 @dataclass(slots=True)
 class PendingAppend:
-    """One partition of a produce that waits. `index` is its place in the answer."""
+    """One partition of a waiting produce. `index` is its position in the answer."""
 
     index: int
     replica: Replica
@@ -49,12 +49,13 @@ def too_few_in_sync(partition: Partition) -> str:
 
 
 class DelayedProduce(DelayedResponse):
-    """Waits until each of its appends is decided. The first of these that is true decides, for good:
+    """A produce with acks=all that waits until each of its appends is decided. The first true case decides, for good:
 
-    A. The epoch of the append is over: NOT_LEADER_OR_FOLLOWER, since nobody here knows what the next leader kept.
-    B. The high watermark has reached the required offset: success, or NOT_ENOUGH_REPLICAS_AFTER_APPEND where the ISR
-       became too small meanwhile.
-    C. The time is over: REQUEST_TIMED_OUT.
+    A. The leader epoch of the append has ended: NOT_LEADER_OR_FOLLOWER, because this broker does not know which records
+       the next leader has kept.
+    B. The high watermark has reached the required offset: success, or NOT_ENOUGH_REPLICAS_AFTER_APPEND if the ISR has
+       become too small meanwhile.
+    C. The deadline has passed: REQUEST_TIMED_OUT.
     """
 
     __slots__ = ("_pending", "_responses")
@@ -76,7 +77,7 @@ class DelayedProduce(DelayedResponse):
             self._fail(append, NotLeaderOrFollowerError.code)  # A
         elif replica.partition.high_watermark < append.required_offset:
             return False
-        elif not replica.partition.has_enough_in_sync:
+        elif not replica.partition.is_at_least_min_isr:
             self._fail(append, NotEnoughReplicasAfterAppendError.code, too_few_in_sync(replica.partition))  # B
         else:
             replica.events.ack(replica.partition, replica.log.log_end_offset, append.required_offset)
@@ -100,8 +101,8 @@ class DelayedProduce(DelayedResponse):
         )
 
 
-class SyncedProduce(DelayedProduce):
-    """A produce with acks=1 that waits until this broker has its records on the disk; the others need not."""
+class FlushedProduce(DelayedProduce):
+    """A produce with acks=1 to topics with `flush.messages=1`. It waits until this broker alone has flushed its log."""
 
     __slots__ = ()
 

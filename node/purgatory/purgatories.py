@@ -1,7 +1,7 @@
-"""What waits for replication: produces for the high watermark, fetches for data (DESIGN 6).
+"""The four purgatories of a broker: produces, consumer fetches, follower fetches, and deletions of records.
 
-Appends and acknowledgements only mark what has changed. What waits is woken once for all that happened in one
-turn of the loop: one answer to a follower then carries every partition of a produce, and of its neighbours.
+Appends and acknowledgements only mark what has changed. Once for each turn of the event loop `complete_ready` checks
+the waiting requests. So one answer to a follower carries all partitions to which this turn has appended.
 """
 
 from __future__ import annotations
@@ -17,17 +17,18 @@ from tidelog.model import TopicPartition
 
 
 class Purgatories:
-    """The purgatories of one broker, and what has changed since they were last looked at.
+    """The purgatories of one broker, and the changes since the last `complete_ready`.
 
-    alarm   set when something is due earlier than was known: whoever sleeps until `next_deadline_ms` looks again
+    alarm   set when a deadline becomes earlier, so that the task that sleeps until `next_deadline_ms` wakes up
 
-    `soon` runs a callback in the loop's next turn (`loop.call_soon`). By `now_ns` it is measured how long each waits.
+    `soon` runs a callback in the next turn of the event loop (`loop.call_soon`). `now_ns` measures how long requests
+    wait.
     """
 
     def __init__(self, soon: Callable[[Callable[[], None]], object], now_ns: Callable[[], int] = lambda: 0) -> None:
         self._soon = soon
         self._scheduled = False
-        self._stirred: dict[FetchSession, None] = {}
+        self._active_sessions: dict[FetchSession, None] = {}
         self._advanced: dict[TopicPartition, None] = {}
         self.sessions = FetchSessions()
         self.alarm = alarm = Signal()
@@ -46,66 +47,66 @@ class Purgatories:
         return self.produces, self.consumer_fetches, self.follower_fetches, self.deletions
 
     def log_grew(self, tp: TopicPartition) -> None:
-        """The log end moved: followers have something to fetch."""
+        """Mark that the log end offset has risen, so that followers have records to fetch."""
         for session in self.sessions:
-            if session.stir(tp):
-                self._stirred[session] = None
+            if session.mark_active(tp):
+                self._active_sessions[session] = None
         self._schedule()
 
     def high_watermark_rose(self, tp: TopicPartition) -> None:
-        """More is committed: produces may be acknowledged, and consumers read on."""
+        """Mark that the high watermark has risen, so that produces may be acknowledged and consumers may read."""
         self._advanced[tp] = None
-        self.changed(tp)
+        self.mark_changed(tp)
         self._schedule()
 
-    def changed(self, tp: TopicPartition) -> None:
-        """Its log start or its ISR is another: nothing to wake anybody for, and told with the next answer."""
+    def mark_changed(self, tp: TopicPartition) -> None:
+        """Mark that the log start offset or the ISR has changed. The next answer reports it; no fetch completes now."""
         for session in self.sessions:
-            session.stir(tp)
+            session.mark_active(tp)
 
     def records_deleted(self, tp: TopicPartition) -> None:
-        """The log begins later, as somebody wanted: followers hear of it at once, since he waits for them."""
+        """Report a raised log start offset to followers at once, because a DeleteRecords request waits for them."""
         self.consumer_fetches.check_and_complete(tp)
         for session in self.sessions:
-            if session.stir(tp):
+            if session.mark_active(tp):
                 self.follower_fetches.force_complete(session)
 
     def epoch_ended(self, tp: TopicPartition) -> None:
-        """Another epoch, another role or no disk: nobody waits here for what the old one promised."""
+        """Complete the requests that wait for an ended leader epoch: a new epoch, a new role, or a failed disk."""
         self.produces.check_and_complete(tp)
         self.deletions.check_and_complete(tp)
         self.consumer_fetches.force_complete(tp)
         for session in self.sessions:
-            if session.stir(tp):
+            if session.mark_active(tp):
                 self.follower_fetches.force_complete(session)
 
-    def wake(self) -> None:
-        """Complete what the marked changes allow."""
+    def complete_ready(self) -> None:
+        """Complete the requests whose condition the marked changes have fulfilled."""
         self._scheduled = False
-        stirred, self._stirred = self._stirred, {}
+        active_sessions, self._active_sessions = self._active_sessions, {}
         advanced, self._advanced = self._advanced, {}
-        for session in stirred:
+        for session in active_sessions:
             self.follower_fetches.check_and_complete(session)
         for tp in advanced:
             self.produces.check_and_complete(tp)
             self.consumer_fetches.check_and_complete(tp)
 
     def expire(self, now_ms: int) -> None:
-        """Complete what is due."""
+        """Complete the requests whose deadline has passed."""
         for purgatory in self._purgatories:
             purgatory.expire(now_ms)
 
     def next_deadline_ms(self) -> int | None:
-        """When `expire` will next have something to do."""
+        """Return the earliest deadline, or None if no request waits."""
         deadlines = (purgatory.next_deadline_ms() for purgatory in self._purgatories)
         return min((deadline_ms for deadline_ms in deadlines if deadline_ms is not None), default=None)
 
     def complete_all(self) -> None:
-        """The broker stops: everybody gets an answer."""
+        """Complete all waiting requests, because the broker stops."""
         for purgatory in self._purgatories:
             purgatory.force_complete_all()
 
     def _schedule(self) -> None:
         if not self._scheduled:
             self._scheduled = True
-            self._soon(self.wake)
+            self._soon(self.complete_ready)

@@ -1,9 +1,9 @@
-"""Where requests wait for something to become true, or for their time to run out (DESIGN 6).
+"""A purgatory (Kafka's DelayedOperationPurgatory): operations wait for a condition or for their deadline.
 
-An operation watches keys. Whoever changes what a key stands for calls `check_and_complete(key)`; whoever owns
-the clock calls `expire(now_ms)`. An operation answers exactly once, in one of three ways: its condition came
-true, somebody forced it, or it expired. From that moment on the purgatory holds no reference to it but in its
-heap of deadlines, and the heap is rebuilt before the dead outnumber the living.
+An operation watches keys. The code that changes the state behind a key calls `check_and_complete(key)`. The code that
+owns the clock calls `expire(now_ms)`. An operation completes exactly once: its condition has come true, or the caller
+has forced it, or it has expired. From then on only the heap of deadlines refers to it. The heap is rebuilt before more
+than half of its entries are completed operations.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ _SMALL_HEAP = 64
 
 
 class DelayedOperation(ABC):
-    """Something that is answered later.
+    """An operation that completes later.
 
-    deadline_ms   monotonic; from then on `expire` completes it
-    completed     set once, by the purgatory alone
-    begun_ns      when it began to wait; set by the purgatory
+    deadline_ms   monotonic; from then on `expire` completes the operation
+    completed     set once, only by the purgatory
+    begun_ns      when the operation began to wait; set by the purgatory
     """
 
     __slots__ = ("begun_ns", "completed", "deadline_ms")
@@ -38,14 +38,14 @@ class DelayedOperation(ABC):
 
     @abstractmethod
     def is_satisfied(self) -> bool:
-        """Whether what it waits for has come true. Has no effects that others can see."""
+        """Return whether the condition has come true. Must have no effects outside this operation."""
 
     @abstractmethod
     def on_complete(self) -> None:
-        """Answer with what there is now; called when satisfied, or when forced."""
+        """Answer with the current state. Called when the operation is satisfied or forced."""
 
     def on_expiration(self) -> None:
-        """Answer that the time is over; the same as `on_complete` unless that would be a lie."""
+        """Answer that the deadline has passed. Override this if the answer of `on_complete` would be wrong then."""
         self.on_complete()
 
 
@@ -53,13 +53,13 @@ Op = TypeVar("Op", bound=DelayedOperation)
 
 
 class Purgatory(Generic[K, Op]):
-    """Operations by the keys that they watch, with at most `capacity` of them.
+    """The waiting operations by the keys that they watch, at most `capacity` of them.
 
-    Where it is full a newcomer expires at once: an answer that is early is honest, a queue without a bound is not.
+    If the purgatory is full, a new operation expires at once: an early answer is better than an unbounded queue.
 
-    waits        how long those waited that are complete by now, by `now_ns`
-    expired      how many of them waited in vain
-    on_earlier   called when a newcomer's deadline comes before all others
+    waits        a histogram of how long completed operations have waited, measured by `now_ns`
+    expired      the number of operations that have expired
+    on_earlier   called when a new operation has the earliest deadline of all
     """
 
     def __init__(
@@ -79,11 +79,11 @@ class Purgatory(Generic[K, Op]):
         self._arrivals = 0
 
     def __len__(self) -> int:
-        """How many operations wait."""
+        """Return the number of waiting operations."""
         return len(self._keys)
 
     def try_complete_else_watch(self, operation: Op, keys: Collection[K]) -> bool:
-        """True where the operation is complete when this returns, else it waits for any of `keys`."""
+        """Complete the operation and return True, or let it wait for any of `keys` and return False."""
         if operation.is_satisfied():
             self._finish(operation, operation.on_complete)
             return True
@@ -102,7 +102,7 @@ class Purgatory(Generic[K, Op]):
         return False
 
     def check_and_complete(self, key: K) -> int:
-        """Complete the watchers of `key` whose condition has come true; how many."""
+        """Complete the watchers of `key` whose condition has come true. Return their number."""
         watchers = self._watchers.get(key)
         if not watchers:
             return 0
@@ -114,7 +114,7 @@ class Purgatory(Generic[K, Op]):
         return completed
 
     def force_complete(self, key: K) -> int:
-        """Complete all watchers of `key` with what there is; how many."""
+        """Complete all watchers of `key` with the current state. Return their number."""
         watchers = self._watchers.get(key)
         if not watchers:
             return 0
@@ -124,19 +124,19 @@ class Purgatory(Generic[K, Op]):
         return completed
 
     def force_complete_operation(self, operation: Op) -> bool:
-        """Complete one operation with what there is; False where it already was, or never waited here."""
+        """Complete one operation with the current state. Return False if it is not waiting here."""
         if operation.completed or operation not in self._keys:
             return False
         self._finish(operation, operation.on_complete)
         return True
 
     def force_complete_all(self) -> int:
-        """Complete whatever waits; how many. For the shutdown."""
+        """Complete all operations for the shutdown. Return their number."""
         waiting = list(self._keys)
         return sum(self.force_complete_operation(operation) for operation in waiting)
 
     def expire(self, now_ms: int) -> int:
-        """Complete what is due at `now_ms`; how many."""
+        """Complete the operations whose deadline is at or before `now_ms`. Return their number."""
         expired = 0
         while self._deadlines and self._deadlines[0][0] <= now_ms:
             operation = heapq.heappop(self._deadlines)[2]
@@ -147,18 +147,19 @@ class Purgatory(Generic[K, Op]):
         return expired
 
     def next_deadline_ms(self) -> int | None:
-        """When `expire` will next have something to do; None while nothing waits."""
+        """Return the earliest deadline, or None if no operation waits."""
         while self._deadlines and self._deadlines[0][2].completed:
             heapq.heappop(self._deadlines)
         return self._deadlines[0][0] if self._deadlines else None
 
     def _finish(self, operation: Op, answer: Callable[[], None]) -> None:
-        # Marked and forgotten first: an answer may wake others, and they must not find it waiting.
+        # The operation is marked and removed before it answers, because the answer may complete other operations, and
+        # their code must not find this one waiting.
         operation.completed = True
         keys = self._keys.pop(operation, None)
         if keys is not None:
             self.waits.add(self._now_ns() - operation.begun_ns)
-        for key in dict.fromkeys(keys or ()):  # a request may name the same one twice
+        for key in dict.fromkeys(keys or ()):  # a request may name the same key twice
             watchers = self._watchers[key]
             del watchers[operation]
             if not watchers:

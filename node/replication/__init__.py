@@ -1,4 +1,4 @@
-"""Replicas of this broker: appends as a leader, fetches as a follower, ISR updates.
+"""Host the replicas of this broker: append as a leader, fetch as a follower, update the ISR.
 
-Start with `replica_manager.py`. The rules themselves are in `cluster/replication`.
+Start with `replica_manager.py`. The rules are in `cluster/replication`; this folder applies them.
 """

@@ -1,13 +1,14 @@
-"""The leader's account of what each follower fetches: so that a partition in which nothing happens costs nothing.
+"""Fetch sessions (KIP-227), kept by the leader so that a partition without news costs nothing.
 
-A follower names a partition once. From then on each fetch of the session stands for it too, until it is answered with
-records or an error, whereupon the follower names it again (KIP-227). Members are of two kinds:
+A follower names a partition in one fetch. Each later fetch of the session also covers that partition, until the leader
+answers it with records or an error. Then the follower must name the partition again. A member is in one of two states:
 
-    restless   something may have to be told, or the follower lags, or is not in the ISR: looked at on every fetch
-    at rest    the follower has the whole log, is in sync, and knows high watermark and log start. The session's one
-               timestamp says of all of these when they were last fetched; nobody looks at them
+    active   the leader checks it on every fetch, because there may be news, or the follower lags or is not in the ISR
+    idle     the follower has the whole log, is in sync, and knows the high watermark and the log start offset. The
+             session's `fetched_at_ms` is the last fetch of all idle members, so no fetch touches them one by one
 
-What happens to a partition makes it restless (`stir`), before anybody asks how long its follower has been caught up.
+Each change of a partition makes the member active (`mark_active`). That must happen before the ISR rules ask how long
+the follower has been caught up, because `mark_active` passes the time of the last fetch on to the partition.
 """
 
 from __future__ import annotations
@@ -20,43 +21,44 @@ from tidelog.errors import FetchSessionIdNotFoundError, InvalidFetchSessionEpoch
 from tidelog.model import TopicPartition
 from tidelog.protocol.messages import FetchPartition
 
-#: One for each follower is needed. Beyond it the one that was silent the longest begins anew when it comes back.
+#: The limit of sessions. Each follower needs one. Beyond the limit, the session with the oldest fetch is dropped.
 MAX_SESSIONS = 1000
-#: So long a silence ends a session when another begins: its connection is gone.
+#: A session without a fetch for this long is dropped when another session begins, because its connection is gone.
 MAX_SILENCE_MS = 120_000
-#: The epoch of the fetch that begins a session, and that of one which wants none.
+#: The session epoch of a fetch that begins a session, and that of a fetch without a session.
 FIRST_EPOCH = 0
 NO_SESSION = -1
 
 
 @dataclass(slots=True)
 class Member:
-    """A partition as the follower named it.
+    """One partition of a session, as the follower named it.
 
-    leader_epoch                          when it was named; another one later ends the membership
-    told_high_watermark, told_log_start   what the follower knows of the leader's log; −1: nothing
+    leader_epoch          the leader epoch when the follower named it; the membership ends with this epoch
+    sent_high_watermark   the high watermark that the follower was sent last; −1: none yet
+    sent_log_start        the log start offset that the follower was sent last; −1: none yet
     """
 
     asked: FetchPartition
     replica: Replica
     leader_epoch: int
-    told_high_watermark: int = -1
-    told_log_start: int = -1
+    sent_high_watermark: int = -1
+    sent_log_start: int = -1
 
     @property
     def is_led(self) -> bool:
-        """The replica still leads in the epoch that the follower means."""
+        """Return whether this broker still leads the partition in the member's leader epoch."""
         return self.replica.leads_in(self.leader_epoch)
 
 
 class FetchSession:
-    """What one follower fetches over one connection.
+    """The partitions that one follower fetches over one connection.
 
-    epoch           the number of its last fetch
-    fetched_at_ms   when that came: so long every member at rest was caught up
+    epoch           the session epoch of the last fetch
+    fetched_at_ms   the time of the last fetch; all idle members were caught up until then
     """
 
-    __slots__ = ("_members", "_restless", "broker_epoch", "epoch", "fetched_at_ms", "id", "peer", "replica_id")
+    __slots__ = ("_active", "_members", "broker_epoch", "epoch", "fetched_at_ms", "id", "peer", "replica_id")
 
     def __init__(self, session_id: int, replica_id: int, peer: bytes, broker_epoch: int, now_ms: int) -> None:
         self.id = session_id
@@ -66,48 +68,49 @@ class FetchSession:
         self.epoch = FIRST_EPOCH
         self.fetched_at_ms = now_ms
         self._members: dict[TopicPartition, Member] = {}
-        # In the order in which their turns come: whoever was answered is named again, behind all others.
-        self._restless: dict[TopicPartition, Member] = {}
+        # In the order in which the leader serves them. A member that was answered is named again, behind all others, so
+        # that no partition starves when the response is full.
+        self._active: dict[TopicPartition, Member] = {}
 
     def __len__(self) -> int:
         return len(self._members)
 
-    def restless(self) -> list[tuple[TopicPartition, Member]]:
-        """Those that are to be looked at."""
-        return list(self._restless.items())
+    def active(self) -> list[tuple[TopicPartition, Member]]:
+        """Return the members that the next answer must check, in the order in which they are served."""
+        return list(self._active.items())
 
-    def name(self, tp: TopicPartition, member: Member) -> None:
-        """The follower wants this from now on; what it said of the partition before is over."""
+    def add(self, tp: TopicPartition, member: Member) -> None:
+        """Add a partition that the follower has named; replace its earlier member."""
         self.drop(tp)
-        self._members[tp] = self._restless[tp] = member
+        self._members[tp] = self._active[tp] = member
 
     def drop(self, tp: TopicPartition) -> None:
-        """No fetch of the session stands for this one any more, until it is named again."""
+        """Remove the partition from the session, until the follower names it again."""
         self._members.pop(tp, None)
-        self._restless.pop(tp, None)
+        self._active.pop(tp, None)
 
-    def stir(self, tp: TopicPartition) -> bool:
-        """Something happens to the partition. False where the session has no such member."""
-        if tp in self._restless:
+    def mark_active(self, tp: TopicPartition) -> bool:
+        """Make the partition's member active because the partition has changed. Return False if there is no member."""
+        if tp in self._active:
             return True
         member = self._members.get(tp)
         if member is None:
             return False
-        self._restless[tp] = member
-        # At rest it was until now, of which the partition has not been told.
-        member.replica.partition.follower_rested(self.replica_id, self.broker_epoch, self.fetched_at_ms)
+        self._active[tp] = member
+        # The member was idle until now, so the partition does not know yet when its follower fetched last.
+        member.replica.partition.follower_idle_until(self.replica_id, self.broker_epoch, self.fetched_at_ms)
         return True
 
-    def settle(self, tp: TopicPartition) -> None:
-        """There is nothing more to tell of this one: it rests, if its follower has everything and is in sync."""
-        member = self._restless[tp]
+    def mark_idle(self, tp: TopicPartition) -> None:
+        """Make the member idle if its follower has the whole log and is in sync."""
+        member = self._active[tp]
         replica, partition = member.replica, member.replica.partition
         if member.asked.fetch_offset == replica.log.log_end_offset and self.replica_id in partition.isr:
-            del self._restless[tp]
+            del self._active[tp]
 
 
 class FetchSessions:
-    """All sessions of one leader, by number; one for each follower and connection."""
+    """All fetch sessions of one leader, by session id: one for each follower and connection."""
 
     def __init__(self) -> None:
         self._sessions: dict[int, FetchSession] = {}
@@ -122,28 +125,32 @@ class FetchSessions:
     def begin(
         self, replica_id: int, peer: bytes, broker_epoch: int, now_ms: int
     ) -> tuple[FetchSession, list[FetchSession]]:
-        """A new session, and those that end by it: nobody should wait for an answer in them."""
-        over = [each for each in self if self._is_over(each, replica_id, peer, broker_epoch, now_ms)]
-        for session in over:
+        """Begin a session. Return it and the sessions that end by it, whose parked fetches must be answered."""
+        ended = [each for each in self if self._is_over(each, replica_id, peer, broker_epoch, now_ms)]
+        for session in ended:
             del self._sessions[session.id]
         if len(self._sessions) >= MAX_SESSIONS:
-            silent = min(self, key=lambda session: session.fetched_at_ms)
-            over.append(self._sessions.pop(silent.id))
+            oldest = min(self, key=lambda session: session.fetched_at_ms)
+            ended.append(self._sessions.pop(oldest.id))
         self._begun += 1
         session = self._sessions[self._begun] = FetchSession(self._begun, replica_id, peer, broker_epoch, now_ms)
-        return session, over
+        return session, ended
 
     def go_on(self, session_id: int, epoch: int, replica_id: int, peer: bytes, broker_epoch: int) -> FetchSession:
-        """The session for its next fetch. FetchSessionIdNotFoundError, InvalidFetchSessionEpochError."""
+        """Return the session for its next fetch. Raise FetchSessionIdNotFoundError or InvalidFetchSessionEpochError."""
         session = self._sessions.get(session_id)
         if session is None or (session.replica_id, session.peer, session.broker_epoch) != (
             replica_id,
             peer,
             broker_epoch,
         ):
-            raise FetchSessionIdNotFoundError(f"no fetch session {session_id} of broker {replica_id} over this line")
+            raise FetchSessionIdNotFoundError(
+                f"broker {replica_id} has no fetch session {session_id} over this connection"
+            )
         if epoch != session.epoch + 1:
-            raise InvalidFetchSessionEpochError(f"fetch {epoch} of session {session_id} follows {session.epoch}")
+            raise InvalidFetchSessionEpochError(
+                f"fetch session {session_id}: expected epoch {session.epoch + 1}, got {epoch}"
+            )
         session.epoch = epoch
         return session
 
@@ -151,5 +158,5 @@ class FetchSessions:
     def _is_over(session: FetchSession, replica_id: int, peer: bytes, broker_epoch: int, now_ms: int) -> bool:
         if now_ms - session.fetched_at_ms > MAX_SILENCE_MS:
             return True
-        same_connection, earlier_life = session.peer == peer, session.broker_epoch < broker_epoch
-        return session.replica_id == replica_id and (same_connection or earlier_life)
+        same_connection, older_registration = session.peer == peer, session.broker_epoch < broker_epoch
+        return session.replica_id == replica_id and (same_connection or older_registration)

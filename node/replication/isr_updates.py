@@ -1,6 +1,7 @@
-"""What this broker changes of its replicas' states in ZooKeeper, and how the controller hears of it.
+"""Write ISR changes to ZooKeeper and notify the controller (the counterpart of Kafka's AlterPartitionManager).
 
-A leader writes its partition's ISR itself, by compare-and-set; that a disk failed is for the controller to act on.
+A leader writes the ISR of its partition itself, by compare-and-set. A failed log directory is only reported, because
+the controller elects other leaders for the failed replicas.
 """
 
 from __future__ import annotations
@@ -24,84 +25,91 @@ from tidelog.model import TopicPartition
 log = logging.getLogger(__name__)
 
 _RETRY_MS = 50
-#: Changed ISRs are told together, at most so often: a leader that comes back may have thousands.
+#: The shortest time between two notifications. Changed ISRs are reported together, because a leader that comes back may
+#: have thousands of them.
 _NOTIFY_INTERVAL_MS = 500
 
 
 class IsrUpdates:
-    """All that is on its way to ZooKeeper; `tick` is due when it says, or when `waiting.alarm` is set.
+    """The ISR writes and notifications in flight. Call `tick` at the time that it returned, or on `purgatories.alarm`.
 
-    act(replica, facts)      does what follows from an outcome
-    noted(replica, …)        remembers, beyond the life of this process, what was written as which partition epoch
-    shrinks, expansions      how often an ISR of this leader's was written without, or with one more member
+    apply_facts(replica, facts)     called with what follows from the outcome of a write
+    note_isr(replica, state, version)
+                                    records on disk which ISR was written as which partition epoch
+    shrinks, expansions             how often this leader has written an ISR with fewer, or with more, members
     """
 
     def __init__(
         self,
         broker_id: int,
         store: IsrStore,
-        waiting: Purgatories,
+        purgatories: Purgatories,
         clock: Clock,
-        act: Callable[[Replica, Facts], None],
-        noted: Callable[[Replica, PartitionState, int], Awaitable[None]],
+        apply_facts: Callable[[Replica, Facts], None],
+        note_isr: Callable[[Replica, PartitionState, int], Awaitable[None]],
         events: Events = NO_EVENTS,
     ) -> None:
         self.shrinks = self.expansions = 0
         self._broker_id = broker_id
         self._store = store
-        self._waiting = waiting
+        self._purgatories = purgatories
         self._clock = clock
-        self._act = act
-        self._noted = noted
+        self._apply_facts = apply_facts
+        self._note_isr = note_isr
         self._events = events
         self._tasks: set[asyncio.Task[None]] = set()
-        self._carried: dict[asyncio.Task[None], TopicPartition] = {}
+        self._writes: dict[asyncio.Task[None], TopicPartition] = {}
         self._changed_isrs: set[TopicPartition] = set()
         self._next_notification_ms = 0
-        self._failure_untold = False
+        self._failure_unreported = False
 
     def propose(self, replica: Replica, proposal: IsrProposal) -> None:
-        """Write this ISR and bring the outcome back, which is acted upon."""
-        task = self._spawn(self._carry(replica, proposal))
-        self._carried[task] = replica.topic_partition
-        task.add_done_callback(self._carried.pop)
+        """Begin to write the proposed ISR. The outcome reaches `apply_facts` later."""
+        task = self._spawn(self._write_until_settled(replica, proposal))
+        self._writes[task] = replica.topic_partition
+        task.add_done_callback(self._writes.pop)
 
-    async def settled(self, tps: Collection[TopicPartition], deadline_ms: int) -> None:
-        """Returns when nothing that was proposed for these is on its way any more. RequestTimedOutError.
+    async def wait_until_settled(self, tps: Collection[TopicPartition], deadline_ms: int) -> None:
+        """Wait until no ISR write for these partitions is in flight. Raise RequestTimedOutError at the deadline.
 
-        For who has stopped them: a write that comes late would meet the next topic of the name in the same version.
+        A deletion must wait for this, because the next topic of the same name begins with the same znode version: a
+        late write would succeed there.
         """
-        carried = [task for task, tp in self._carried.items() if tp in tps]
-        if carried:
+        writes = [task for task, tp in self._writes.items() if tp in tps]
+        if writes:
             left_s = None if deadline_ms < 0 else max(0, deadline_ms - self._clock.monotonic_ms()) / 1000
-            _, late = await asyncio.wait(carried, timeout=left_s)
+            _, late = await asyncio.wait(writes, timeout=left_s)
             if late:
-                raise RequestTimedOutError("an ISR is still being written to ZooKeeper")
+                raise RequestTimedOutError(f"broker {self._broker_id}: still writing an ISR to ZooKeeper")
 
     def replicas_failed(self) -> None:
-        """The controller is to ask each of our replicas anew, and to elect others for those that cannot go on."""
-        self._failure_untold = True
-        self._waiting.alarm.set()
+        """Have the controller ask each replica of this broker again and elect new leaders for the failed ones."""
+        self._failure_unreported = True
+        self._purgatories.alarm.set()
 
     def tick(self, now_ms: int) -> int | None:
-        """Tells the controller what has changed; returns when to be called again, None while nothing has."""
+        """Notify the controller of changes. Return when to call again, or None if no change waits."""
         if self._changed_isrs and now_ms >= self._next_notification_ms:
             self._next_notification_ms = now_ms + _NOTIFY_INTERVAL_MS
-            self._spawn(self._tell_changed_isrs())
-        if self._failure_untold:
-            self._failure_untold = False
-            self._spawn(self._tell_failure())
+            self._spawn(self._report_changed_isrs())
+        if self._failure_unreported:
+            self._failure_unreported = False
+            self._spawn(self._report_failure())
         return self._next_notification_ms if self._changed_isrs else None
 
     async def close(self) -> None:
-        """Nothing is written any more when this returns."""
+        """Cancel all writes. No write is in flight when this returns."""
         tasks = list(self._tasks)
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def _carry(self, replica: Replica, proposal: IsrProposal) -> None:
-        """The outcome must come, for until then the larger ISR holds the high watermark."""
+    async def _write_until_settled(self, replica: Replica, proposal: IsrProposal) -> None:
+        """Write the proposed ISR, and retry until the outcome is known.
+
+        An unknown outcome must never count as success or failure. Until the outcome is known, the larger of both ISRs
+        holds the high watermark back, so giving up would block the partition.
+        """
         partition, tp = replica.partition, replica.topic_partition
         backoff = Backoff(_RETRY_MS)
         while partition.pending is proposal:
@@ -110,43 +118,43 @@ class IsrUpdates:
             except StateConflict as conflict:
                 self._events.isr_cas(tp, proposal, None)
                 end, now_ms = replica.log.log_end_offset, self._clock.monotonic_ms()
-                self._act(replica, partition.isr_conflict(proposal, conflict.actual, end, now_ms))
-                self._waiting.changed(tp)
+                self._apply_facts(replica, partition.isr_conflict(proposal, conflict.actual, end, now_ms))
+                self._purgatories.mark_changed(tp)
             except TidelogError as error:
-                log.warning("%s: the ISR %s is not written yet: %s", tp, proposal.state.isr, error)
+                log.warning("%s: cannot write the ISR %s yet: %s", tp, proposal.state.isr, error)
                 await asyncio.sleep(backoff.next_ms() / 1000)
             except Exception:
-                log.exception("%s: the ISR %s is not written yet", tp, proposal.state.isr)
+                log.exception("%s: cannot write the ISR %s yet", tp, proposal.state.isr)
                 await asyncio.sleep(backoff.next_ms() / 1000)
             else:
                 shrinks = len(proposal.state.isr) < len(partition.isr)
-                # Each restart brings replicas back to the ISR. An operator must see only those that leave.
+                # Each restart of a broker expands many ISRs again. An operator must see only the ISRs that shrink.
                 level = logging.INFO if shrinks else logging.DEBUG
-                log.log(level, "%s: ISR is %s now (version %d)", tp, proposal.state.isr, partition_epoch)
+                log.log(level, "%s: the ISR is now %s (version %d)", tp, proposal.state.isr, partition_epoch)
                 self._events.isr_cas(tp, proposal, partition_epoch)
                 self._changed_isrs.add(tp)
-                self._waiting.alarm.set()
+                self._purgatories.alarm.set()
                 self.shrinks += shrinks
                 self.expansions += len(proposal.state.isr) > len(partition.isr)
                 end, now_ms = replica.log.log_end_offset, self._clock.monotonic_ms()
-                self._act(replica, partition.isr_accepted(proposal, partition_epoch, end, now_ms))
-                self._waiting.changed(tp)
-                await self._noted(replica, proposal.state, partition_epoch)
+                self._apply_facts(replica, partition.isr_accepted(proposal, partition_epoch, end, now_ms))
+                self._purgatories.mark_changed(tp)
+                await self._note_isr(replica, proposal.state, partition_epoch)
 
-    async def _tell_changed_isrs(self) -> None:
+    async def _report_changed_isrs(self) -> None:
         changed, self._changed_isrs = self._changed_isrs, set()
         try:
             await self._store.notify_isr_change(sorted(changed))
         except TidelogError as error:
-            log.info("the controller has not been told of %d changed ISRs yet: %s", len(changed), error)
+            log.info("cannot notify the controller of %d changed ISRs yet: %s", len(changed), error)
             self._changed_isrs |= changed
-            self._waiting.alarm.set()
+            self._purgatories.alarm.set()
 
-    async def _tell_failure(self) -> None:
+    async def _report_failure(self) -> None:
         try:
             await self._store.notify_log_dir_failure(self._broker_id)
         except TidelogError as error:
-            log.warning("the controller has not been told of failed replicas yet: %s", error)
+            log.warning("cannot notify the controller of failed replicas yet: %s", error)
             await asyncio.sleep(_RETRY_MS / 1000)
             self.replicas_failed()
 

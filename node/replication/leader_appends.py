@@ -1,11 +1,11 @@
-"""Appends to the logs that this broker leads, and when they are acknowledged: a client's produces and its own."""
+"""Append batches to the logs that this broker leads, and acknowledge them once acks and flush settings allow it."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from node.purgatory.delayed_produce import DelayedProduce, PendingAppend, SyncedProduce, too_few_in_sync
+from node.purgatory.delayed_produce import DelayedProduce, FlushedProduce, PendingAppend, too_few_in_sync
 from node.replication.replica import Appended as AppendInfo
 from node.replication.replica import Replica
 from node.replication.replica_manager import ReplicaManager
@@ -20,7 +20,7 @@ ACKS_ALL = -1
 
 
 class Appended(NamedTuple):
-    """A batch is in the leader's log, and acknowledged in that epoch once `required_offset` is committed."""
+    """A batch in the leader's log. acks=all waits in this epoch until the high watermark is `required_offset`."""
 
     replica: Replica
     leader_epoch: int
@@ -43,25 +43,26 @@ def _outcome_of(appended: AppendInfo, replica: Replica) -> Appended:
 
 
 class LeaderAppends:
-    """What is appended here is in the log when this returns; its acknowledgement may come later."""
+    """Append batches of clients and of the broker itself. The batch is in the log on return; the answer may follow."""
 
     def __init__(self, replicas: ReplicaManager) -> None:
         self._replicas = replicas
 
     def leader_or_raise(self, replica: Replica, acks: int) -> Replica:
-        """The replica, where a batch may be appended to it now with these `acks`; a BrokerError says why not."""
+        """Return the replica if a batch with these `acks` may be appended to it, else raise a BrokerError."""
         partition = replica.leader_or_raise().partition
         if acks == ACKS_ALL:
-            if not partition.has_enough_in_sync:
+            if not partition.is_at_least_min_isr:
                 raise NotEnoughReplicasError(too_few_in_sync(partition))
         elif self._replicas.cut_off:
             raise NotLeaderOrFollowerError(
-                f"broker {self._replicas.broker_id} may not lead {replica.topic_partition} any more"
+                f"{replica.topic_partition}: broker {self._replicas.broker_id} is cut off from ZooKeeper or shuts "
+                "down, so another broker may lead now"
             )
         return replica
 
     def append(self, replica: Replica, batch: ValidatedBatch) -> Appended:
-        """One batch, to the log of a leader. StorageError."""
+        """Append one batch to the leader's log. Raise StorageError if the disk fails."""
         replicas, partition, log, tp = self._replicas, replica.partition, replica.log, replica.topic_partition
         clock = replicas.clock
         began_ms = clock.monotonic_ms()
@@ -69,7 +70,7 @@ class LeaderAppends:
         now_ms = clock.monotonic_ms()
         replicas.loop_budget.charge(now_ms - began_ms)
         if not appended.duplicate:
-            replicas.waiting.log_grew(tp)
+            replicas.purgatories.log_grew(tp)
             if replica.flushes:
                 replica.flush_if_due()
             if partition.appended(log.log_end_offset, now_ms):
@@ -77,14 +78,17 @@ class LeaderAppends:
         return _outcome_of(appended, replica)
 
     def repeated(self, replica: Replica, batch: Buffer, refusal: BrokerError) -> Appended:
-        """What was appended for a batch before the topic's settings refused it; raises the refusal if nothing was."""
+        """Return the earlier append of this batch, if it is a repetition, else raise `refusal`.
+
+        A retried batch must get its first answer even if the topic's settings would refuse it now.
+        """
         appended = replica.log.find_repeated(batch)
         if appended is None:
             raise refusal
         return _outcome_of(appended, replica)
 
     def refusal(self, tp: TopicPartition, error: BrokerError) -> ProducePartitionResponse:
-        """The answer for a partition to which nothing was appended."""
+        """Return the answer for a partition to which no batch was appended."""
         return ProducePartitionResponse(
             *tp,
             self._replicas.code_of(error, tp),
@@ -93,7 +97,7 @@ class LeaderAppends:
         )
 
     def append_own(self, tp: TopicPartition, batch: bytes, timeout_ms: int) -> ProduceResponse | DeferredResponse:
-        """A batch of the broker's own making with acks=all; the answer is what a producer's would be."""
+        """Append a batch that this broker has built, with acks=all, and return the answer that a producer would get."""
         try:
             replica = self.leader_or_raise(self._replicas.get_or_raise(tp), ACKS_ALL)
             outcome: Outcome = self.append(replica, admit_own(batch, replica.log.config))
@@ -102,7 +106,11 @@ class LeaderAppends:
         return self.acknowledge([outcome], ACKS_ALL, self._replicas.clock.monotonic_ms() + timeout_ms)
 
     def acknowledge(self, outcomes: Sequence[Outcome], acks: int, due_ms: int) -> ProduceResponse | DeferredResponse:
-        """The answer, at once or when the ISR or the disk has had its turn, not after `due_ms`."""
+        """Return the answer if all is acknowledged, else a deferred one, which completes at `due_ms` at the latest.
+
+        With acks=all the answer waits for the high watermark. With acks=1 it waits only for the own disk, and only if
+        the topic has `flush.messages=1`.
+        """
         responses: list[ProducePartitionResponse] = []
         pending: list[PendingAppend] = []
         for index, outcome in enumerate(outcomes):
@@ -115,8 +123,8 @@ class LeaderAppends:
                 pending.append(PendingAppend(index, replica, leader_epoch, required_offset))
         if not pending:
             return ProduceResponse(tuple(responses))
-        delayed = DelayedProduce if acks == ACKS_ALL else SyncedProduce
+        delayed = DelayedProduce if acks == ACKS_ALL else FlushedProduce
         operation = delayed(due_ms, responses, pending)
         keys = [append.replica.topic_partition for append in pending]
-        self._replicas.waiting.produces.try_complete_else_watch(operation, keys)
+        self._replicas.purgatories.produces.try_complete_else_watch(operation, keys)
         return operation.response

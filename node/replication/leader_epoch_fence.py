@@ -1,8 +1,8 @@
-"""Who leads an epoch is decided once: what this broker acted on last, of each partition, be it in an earlier life.
+"""Fence partition states that contradict what this broker has acted on, also before its restart.
 
-A ZooKeeper whose data was restored from an earlier state gives epochs out a second time (FAULTS F42). Two leaders of
-one epoch write different records at the same offsets, and no comparison of epochs finds out; so whoever knows better
-refuses, and leaves its log as it is.
+A leader epoch must have one leader only. If ZooKeeper's data was restored from a backup, the controller gives out the
+same epochs again. Two leaders of one epoch would write different records at the same offsets, and no comparison of
+epochs would detect that. So a broker that knows a later state refuses the older one and leaves its log as it is.
 """
 
 from __future__ import annotations
@@ -19,14 +19,18 @@ from tidelog.errors import BrokerError, FencedLeaderEpochError, NotLeaderOrFollo
 from tidelog.model import TopicPartition
 from tidelog.protocol.control_messages import PartitionStateMessage
 
-#: ISRs that change within this time are written down together.
-_GATHERING_S = 0.05
-#: Until what got no file descriptor is tried again.
-_AGAIN_S = 0.2
+#: The time for which `note_isr` waits, so that ISR changes within it are written to disk together.
+_BATCH_S = 0.05
+#: The pause before a write that got no file descriptor is retried.
+_RETRY_S = 0.2
 
 
 class LeaderEpochFence:
-    """Kept with the logs, so that a process that is killed does not take them with it."""
+    """The last state of each partition that this broker has acted on.
+
+    The fence lies on disk in the log directories, so that it survives a kill of the process. `note` changes it in
+    memory. The broker may act on a noted state only after `write` has returned.
+    """
 
     def __init__(self, broker_id: int, logs: Logs, offload: Offload) -> None:
         self._broker_id = broker_id
@@ -38,42 +42,43 @@ class LeaderEpochFence:
 
     @property
     def controller_epoch(self) -> int:
-        """Of the latest controller that is known to have said anything; −1: of none."""
+        """Return the latest controller epoch that is recorded here, or −1."""
         return max((known.controller_epoch for known in self._known.values()), default=-1)
 
     def refusal(self, replica: Replica, message: PartitionStateMessage) -> BrokerError | None:
-        """Why this broker must not act on what the controller says; None: it may, once that is noted and written.
+        """Return why this broker must not act on the controller's state, or None if it may, after `note` and `write`.
 
-        A.  The log has records of a later epoch.
-        B.  The broker has acted on a later state, or on one of the same epoch under another leader. States rise with
-            every write, in their versions, so that a later epoch in an earlier version tells of lost writes too.
-        C.  It began to lead in this epoch before it started: whatever was in flight of its earlier life would count
-            again. NotLeaderOrFollowerError, upon which the controller begins a new epoch.
+        A. The log has records of a later epoch: FencedLeaderEpochError.
+        B. The broker has acted on a later state, or on another leader of the same epoch: FencedLeaderEpochError.
+           Each write of the state raises its version, so a later epoch in an earlier version also proves lost writes.
+        C. The broker has led in this epoch before its restart: NotLeaderOrFollowerError. Requests in flight from
+           before the restart would count again, so the controller must begin a new epoch.
         """
         latest_epoch, epoch, version = replica.log.latest_epoch, message.leader_epoch, message.partition_epoch
         if latest_epoch is not None and latest_epoch > epoch:  # A
+            # The fault of a restored ZooKeeper (verify/chaos) looks for this text in the broker's log.
             return FencedLeaderEpochError(f"the log has epoch {latest_epoch}, the controller says {epoch}")
         known = self._known_of(replica)
         if known is None:
             return None
         same = (known.epoch, known.leader) == (epoch, message.leader)
         if same and replica.partition.leader_epoch >= epoch:
-            return None  # acted upon in this life: what is older of it is a repetition
+            return None  # acted on since the start, so an older version is only a repeated request
         newer = epoch > known.epoch and version > known.partition_epoch
         if not newer and not (same and version >= known.partition_epoch):  # B
-            told = _told(epoch, message.leader, version)
+            acted_on = _describe(known.epoch, known.leader, known.partition_epoch)
             return FencedLeaderEpochError(
-                f"known is {_told(known.epoch, known.leader, known.partition_epoch)}, the controller says {told}"
+                f"this broker has acted on {acted_on}, the controller says {_describe(epoch, message.leader, version)}"
             )
         if same and message.leader == self._broker_id:  # C
-            return NotLeaderOrFollowerError(f"epoch {epoch} was led before this broker started")
+            return NotLeaderOrFollowerError(f"broker {self._broker_id} has led epoch {epoch} before its restart")
         return None
 
     def note(self, replica: Replica, message: PartitionStateMessage, controller_epoch: int) -> None:
-        """This broker acts on it, where it has not, as soon as `write` has returned."""
+        """Record the state that this broker will act on once `write` has returned."""
         known = self._known_of(replica)
         if known is None or known.partition_epoch < message.partition_epoch:
-            self._learn(
+            self._record(
                 replica.topic_partition,
                 Leadership(
                     replica.topic_id, message.leader_epoch, message.leader, message.partition_epoch, controller_epoch
@@ -83,54 +88,54 @@ class LeaderEpochFence:
             self.note_controller(replica, controller_epoch)
 
     def note_controller(self, replica: Replica, controller_epoch: int) -> None:
-        """The controller of this epoch has said something of the replica, be it what is refused."""
+        """Record that the controller of this epoch has sent a state of the replica, also if it was refused."""
         known = self._known_of(replica)
         if known is not None:
-            self._learn(replica.topic_partition, known._replace(controller_epoch=controller_epoch))
+            self._record(replica.topic_partition, known._replace(controller_epoch=controller_epoch))
 
     async def note_isr(self, replica: Replica, state: PartitionState, partition_epoch: int) -> None:
-        """This broker has changed the ISR of what it leads. Returns when that is written down, a little later."""
+        """Record an ISR that this leader has written to ZooKeeper. Return when the record is on disk."""
         known = self._known_of(replica)
         if known is None or known.epoch != state.leader_epoch:
-            return  # its epoch is over, or its topic is
-        self._learn(
+            return  # the leader epoch has ended, or the topic was deleted
+        self._record(
             replica.topic_partition, known._replace(partition_epoch=max(known.partition_epoch, partition_epoch))
         )
-        await asyncio.sleep(_GATHERING_S)
+        await asyncio.sleep(_BATCH_S)
         while True:
             with suppress(OutOfDescriptorsError):
                 await self.write()
                 return
-            await asyncio.sleep(_AGAIN_S)
+            await asyncio.sleep(_RETRY_S)
 
     def _known_of(self, replica: Replica) -> Leadership | None:
-        """None too where what is known is an earlier topic's of the name."""
+        """Return the recorded state, or None if there is none or it belongs to an earlier topic of the name."""
         known = self._known.get(replica.topic_partition)
         return None if known is None or known.topic_id != replica.topic_id else known
 
-    def _learn(self, tp: TopicPartition, leadership: Leadership) -> None:
+    def _record(self, tp: TopicPartition, leadership: Leadership) -> None:
         if self._known.get(tp) != leadership:
             self._known[tp] = leadership
             self._unwritten = True
 
     async def write(self) -> None:
-        """All that is known by now, where that is not written yet. A directory that fails at it is offline then.
+        """Write all records to disk if any has changed. A log directory that fails goes offline.
 
-        OutOfDescriptorsError where it is to be tried again.
+        Raises OutOfDescriptorsError if the caller should retry.
         """
         async with self._writing:
             if self._unwritten:
                 self._unwritten = False
                 try:
                     await self.offload(self._logs.checkpoint_leaderships, dict(self._known))
-                except BaseException:  # also a cancellation: nobody knows then whether it was written
+                except BaseException:  # also a cancellation, because then the outcome of the write is unknown
                     self._unwritten = True
                     raise
 
     def forget(self, tp: TopicPartition) -> None:
-        """Its log is deleted; the checkpoint tells of it until it is written next, to nobody."""
+        """Drop the record of a deleted log. The file keeps it until the next write, where it has no effect."""
         self._known.pop(tp, None)
 
 
-def _told(epoch: int, leader: int, partition_epoch: int) -> str:
+def _describe(epoch: int, leader: int, partition_epoch: int) -> str:
     return f"epoch {epoch} under broker {leader} in version {partition_epoch}"

@@ -1,6 +1,6 @@
-"""Has logs synced whose topics ask for it by number of records (`flush.messages`).
+"""Flush logs whose topics set `flush.messages`, on threads.
 
-One sync of a log at a time, on a thread: what is appended meanwhile is covered by the next one, all together.
+Each log has at most one flush in progress. The next flush covers all batches that were appended meanwhile.
 """
 
 from __future__ import annotations
@@ -14,48 +14,52 @@ from storage.descriptor_reserve import OutOfDescriptorsError
 from tidelog.errors import StorageError
 from tidelog.model import TopicPartition
 
-#: Logs that are synced at the same time. The threads are nobody else's, so that a slow disk delays syncs alone.
+#: The number of logs that are flushed at the same time. No other work uses these threads, so a slow disk delays only
+#: flushes.
 _THREADS = 8
-#: Until a sync that got no file descriptor is tried again: somebody waits for it.
-_AGAIN_S = 0.2
+#: The pause before a flush that got no file descriptor is retried. It is short because requests wait for the flush.
+_RETRY_S = 0.2
 
-#: Runs a sync elsewhere than on the loop.
-OffloadSync = Callable[[Callable[[], None]], Awaitable[None]]
+#: Runs a flush outside the event loop.
+OffloadFlush = Callable[[Callable[[], None]], Awaitable[None]]
 
 
 class LogFlusher:
-    """The syncs of one broker.
+    """The flushes of one broker.
 
-    on_synced   told after each one, on the loop
-    on_error    told when one fails
-    offload     threads of its own where it is None
+    on_flushed   called on the event loop after each flush
+    on_error     called when a flush fails
+    offload      runs a flush; None: on threads of this object
     """
 
     def __init__(
         self,
-        on_synced: Callable[[Replica], None],
+        on_flushed: Callable[[Replica], None],
         on_error: Callable[[StorageError, TopicPartition], None],
-        offload: OffloadSync | None = None,
+        offload: OffloadFlush | None = None,
     ) -> None:
-        self._on_synced = on_synced
+        self._on_flushed = on_flushed
         self._on_error = on_error
         self._offload = offload or self._on_thread
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="flush")
-        self._under_way: dict[Replica, asyncio.Task[None]] = {}
+        self._in_progress: dict[Replica, asyncio.Task[None]] = {}
         self._closing = False
 
     def begin(self, replica: Replica) -> None:
-        """Have its log synced; in a later turn of the loop, so that it covers all that is appended in this one."""
-        if replica not in self._under_way:
-            self._under_way[replica] = asyncio.get_running_loop().create_task(self._sync(replica))
+        """Begin to flush the replica's log. The flush starts in the next turn of the event loop.
+
+        So one flush covers all batches that are appended in the current turn.
+        """
+        if replica not in self._in_progress:
+            self._in_progress[replica] = asyncio.get_running_loop().create_task(self._flush(replica))
 
     async def close(self) -> None:
-        """Returns when no sync is under way any more. Nothing may be appended by now."""
+        """Wait until no flush is in progress. The caller must have stopped all appends."""
         self._closing = True
-        await asyncio.gather(*self._under_way.values(), return_exceptions=True)
+        await asyncio.gather(*self._in_progress.values(), return_exceptions=True)
         self._threads.shutdown(wait=False)
 
-    async def _sync(self, replica: Replica) -> None:
+    async def _flush(self, replica: Replica) -> None:
         log = replica.log
         try:
             while True:
@@ -64,15 +68,15 @@ class LogFlusher:
                 except OutOfDescriptorsError:
                     if self._closing:
                         return
-                    await asyncio.sleep(_AGAIN_S)
+                    await asyncio.sleep(_RETRY_S)
                     continue
-                self._on_synced(replica)
+                self._on_flushed(replica)
                 if not log.must_flush:
                     return
         except StorageError as error:
             self._on_error(error, replica.topic_partition)
         finally:
-            del self._under_way[replica]
+            del self._in_progress[replica]
 
     async def _on_thread(self, flush: Callable[[], None]) -> None:
         await asyncio.get_running_loop().run_in_executor(self._threads, flush)

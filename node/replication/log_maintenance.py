@@ -1,7 +1,8 @@
-"""What a broker does for its logs all the time, each at its own pace (the settings have Kafka's names).
+"""Run the periodic work on logs: checkpoints, retention, flushes by time, compaction, removal of deleted files.
 
-The loop owns the logs, so what changes them runs there, in steps that are short; what waits for a disk runs on threads
-of its own, which are few and keep nobody else waiting. After each of them it is looked whether a disk has failed.
+Each kind of work has its own interval; the settings have Kafka's names. The event loop owns the logs, so work that
+changes them runs there in short steps. Work that waits for a disk runs on a few threads that no other work uses. After
+each run the replica manager checks whether a log directory has failed.
 """
 
 from __future__ import annotations
@@ -21,18 +22,18 @@ from tidelog.model import TopicPartition
 
 log = logging.getLogger(__name__)
 
-#: Logs that are looked at before other work gets a turn of the loop.
-_TURN = 64
+#: The number of logs that one step handles before the event loop may do other work.
+_PARTITIONS_PER_STEP = 64
 _REMOVAL_CHECK_MS = 1000
 _EPOCHS_CHECK_MS = 1000
-#: A timer of the loop cannot wait for ever; a setting of 2⁶³ − 1 ms means as much.
+#: The longest timer. A setting of 2⁶³ − 1 ms means "never", and the event loop cannot wait for that long.
 _LONGEST_PAUSE_S = 10 * 365 * 86_400
 
 T = TypeVar("T")
 
 
 class Checkpoints(Protocol):
-    """What is needed of `storage.log_manager.LogManager`."""
+    """The part of `storage.log_manager.LogManager` that writes checkpoints."""
 
     def checkpoint_recovery_points(self) -> None: ...
     def checkpoint_log_starts(self) -> None: ...
@@ -42,7 +43,7 @@ class Checkpoints(Protocol):
 
 
 class Round(Protocol):
-    """What is needed of `storage.log_maintenance.CleaningRound`."""
+    """The part of `storage.log_maintenance.CleaningRound` that this loop uses."""
 
     def write_next(self) -> bool: ...
     def install(self, monotonic_ms: int) -> None: ...
@@ -50,7 +51,7 @@ class Round(Protocol):
 
 
 class Upkeep(Protocol):
-    """What is needed of `storage.log_maintenance.Upkeep`."""
+    """The part of storage's log maintenance that this loop uses."""
 
     def delete_old_segments(self, tp: TopicPartition, now_ms: int, high_watermark: int, monotonic_ms: int) -> int: ...
     def is_removal_due(self, monotonic_ms: int) -> bool: ...
@@ -62,7 +63,7 @@ class Upkeep(Protocol):
 
 
 class MaintenanceLoop:
-    """`start`, then `stop`, after which nothing of it runs any more, on no thread."""
+    """The tasks of the periodic work. `stop` returns when no task and no thread runs any more."""
 
     def __init__(
         self, settings: BrokerSettings, replicas: ReplicaManager, checkpoints: Checkpoints, upkeep: Upkeep, clock: Clock
@@ -76,11 +77,11 @@ class MaintenanceLoop:
         self._tasks: list[asyncio.Task[None]] = []
         cleaners = settings.log_cleaner_threads if settings.log_cleaner_enable else 0
         self._cleaners = cleaners
-        # One thread for each kind of work: a disk that is slow with one delays no other.
+        # One thread for each kind of work, so that a disk that is slow with one kind delays no other.
         self._threads = ThreadPoolExecutor(cleaners + 5, thread_name_prefix="housekeeping")
 
     def start(self) -> None:
-        """Begins; returns at once."""
+        """Start all tasks. Return at once."""
         settings, checkpoints, upkeep = self._settings, self._checkpoints, self._upkeep
         every, on_thread = self._every, self._on_thread
         works: list[Coroutine[None, None, None]] = [
@@ -106,14 +107,14 @@ class MaintenanceLoop:
         self._tasks = [asyncio.get_running_loop().create_task(work) for work in works]
 
     async def stop(self) -> None:
-        """Ends what runs, be it in the middle of a round of compaction."""
+        """Stop all tasks, also in the middle of a round of compaction, and wait for their end."""
         self._stopping.set()
         self._upkeep.stop()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         self._threads.shutdown(wait=False)
 
     async def delete_old_segments(self) -> None:
-        """Retention, for every replica below its own high watermark."""
+        """Delete old segments of every replica, but never at or above its own high watermark."""
         async for replica in self._online():
             tp, high_watermark = replica.topic_partition, replica.partition.high_watermark
             now_ms, monotonic_ms = self._clock.now_ms(), self._clock.monotonic_ms()
@@ -121,24 +122,27 @@ class MaintenanceLoop:
                 self._replicas.log_start_rose(tp)
 
     async def remove_deleted(self) -> None:
-        """The files of segments whose delay has passed."""
+        """Remove the files of deleted segments whose delay has passed."""
         monotonic_ms = self._clock.monotonic_ms()
         if self._upkeep.is_removal_due(monotonic_ms):
             await self._on_thread(lambda: self._upkeep.remove_deleted(monotonic_ms))
 
     async def write_epochs(self) -> None:
-        """The leader epochs that have begun since, of all logs in one step."""
+        """Write new leader epochs of all logs to disk, in one step."""
         if self._checkpoints.has_unwritten_epochs:
             await self._on_thread(self._checkpoints.write_epochs)
 
     async def forget_idle_producers(self) -> None:
-        """In every log; a producer that comes back after so long begins anew."""
+        """Drop the state of idle producers from every log. A producer that returns later starts a new sequence."""
         expiration_ms = self._settings.producer_id_expiration_ms
         async for replica in self._online():
             self._upkeep.forget_idle_producers(replica.topic_partition, self._clock.monotonic_ms(), expiration_ms)
 
     async def _online(self) -> AsyncIterator[Replica]:
-        """The replicas whose disk works; other work gets its turns between them, always after one that took long."""
+        """Yield the replicas whose disk works, and let the event loop do other work between them.
+
+        Each replica counts against the loop budget, so after slow work on one the next waits for a new turn.
+        """
         loop_budget = self._replicas.loop_budget
         for count, replica in enumerate(list(self._replicas), 1):
             await loop_budget.yield_()
@@ -146,11 +150,11 @@ class MaintenanceLoop:
                 began_ms = self._clock.monotonic_ms()
                 yield replica
                 loop_budget.charge(self._clock.monotonic_ms() - began_ms)
-            if count % _TURN == 0:
+            if count % _PARTITIONS_PER_STEP == 0:
                 await asyncio.sleep(0)
 
     async def clean(self) -> bool:
-        """One round of compaction; False where no log is worth one, or it went wrong and is to be tried later."""
+        """Run one round of compaction. Return False if no log is worth compacting, or if the round failed."""
         bounds = {each.topic_partition: each.partition.high_watermark for each in self._replicas if not each.offline}
         round_ = self._upkeep.begin_cleaning(self._clock.now_ms(), bounds)
         if round_ is None:
@@ -179,11 +183,11 @@ class MaintenanceLoop:
             try:
                 await work()
             except Exception:
-                log.exception("the upkeep of the logs failed")
+                log.exception("periodic work on the logs failed")
             self._replicas.notice_failures()
 
     async def _pause(self, interval_ms: int) -> bool:
-        """Whether it was ended by `stop`."""
+        """Wait for the interval. Return True if `stop` ended the wait."""
         return await self._stopping.wait(min(interval_ms / 1000, _LONGEST_PAUSE_S))
 
     async def _on_thread(self, work: Callable[[], T]) -> T:

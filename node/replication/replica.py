@@ -1,7 +1,7 @@
-"""One hosted partition: its log and its rules side by side.
+"""One hosted replica: its log, and the rules of its partition.
 
-Whatever is asked of a partition passes through here once, so that an offline disk, a wrong epoch and a lost
-leadership are answered the same everywhere.
+Each request for a partition passes the checks here, so that an offline disk, a wrong leader epoch and a lost leadership
+get the same answer everywhere.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from tidelog.errors import (
 )
 from tidelog.model import Buffer, TopicPartition
 
-#: A request's `current_leader_epoch` that is not to be checked.
+#: The `current_leader_epoch` of a request without an epoch check.
 NO_EPOCH = -1
 
 
 class Appended(Protocol):
-    """What an append says: see `storage.log.log_appender.AppendInfo`."""
+    """The result of an append: see `storage.log.log_appender.AppendInfo`."""
 
     @property
     def base_offset(self) -> int: ...
@@ -45,7 +45,7 @@ class Appended(Protocol):
 
 
 class ReplicaLog(EpochView, Protocol):
-    """What replication needs of `storage.log.log.Log`, and what its twin in the tests offers."""
+    """The part of `storage.log.log.Log` that replication uses, and that the in-memory log of the tests implements."""
 
     config: LogConfig
     truncation_count: int
@@ -79,28 +79,30 @@ class ReplicaLog(EpochView, Protocol):
 
 
 class Replica:
-    """A partition that this broker has a log of.
+    """A partition of which this broker has a log.
 
-    offline    the disk below failed: every request is answered with KAFKA_STORAGE_ERROR
-    damaged    the disk gives back other bytes than were written, and others in sync have those: it is to lead no more
-    flushes    the topic has a `flush.messages`, so that each append is followed by `flush_if_due`
-    given_up   from there on what was committed is no more, since cuts have taken the high watermark down to it
-    journal    told of what becomes of the log and of the partition
+    offline          the log directory has failed, so every request is answered with KAFKA_STORAGE_ERROR
+    damaged          the disk returns other bytes than were written, and other in-sync replicas have the right ones, so
+                     this replica must not lead
+    flushes          the topic sets `flush.messages`, so `flush_if_due` follows each append
+    truncated_below  the lowest offset to which truncations have lowered the high watermark; records from there on are
+                     no longer the committed ones
+    events           records what happens to the log and to the partition
 
-    `sync` is asked to have the log synced; it returns at once.
+    `request_flush` begins to flush the log and returns at once.
     """
 
     __slots__ = (
-        "_sync",
+        "_request_flush",
         "damaged",
         "events",
         "flushes",
-        "given_up",
         "log",
         "offline",
         "partition",
         "topic_id",
         "topic_partition",
+        "truncated_below",
     )
 
     def __init__(
@@ -108,7 +110,7 @@ class Replica:
         topic_id: str,
         log: ReplicaLog,
         partition: Partition,
-        sync: Callable[[Replica], object] = lambda replica: None,
+        request_flush: Callable[[Replica], object] = lambda replica: None,
         events: Events = NO_EVENTS,
     ) -> None:
         self.topic_partition: TopicPartition = partition.topic_partition
@@ -119,59 +121,62 @@ class Replica:
         self.offline = False
         self.damaged = False
         self.flushes = False
-        self.given_up = INT64_MAX
-        self._sync = sync
+        self.truncated_below = INT64_MAX
+        self._request_flush = request_flush
 
     def configure(self, config: LogConfig) -> bool:
-        """The topic has these settings from now on. True where an acknowledgement waits for others than before."""
+        """Apply the topic's settings. Return True if they change the conditions of an acknowledgement."""
         before, self.log.config = self.log.config, config
         self.partition.min_insync_replicas = config.min_insync_replicas
         self.flushes = config.flush_messages != INT64_MAX
         waits_for = (config.flush_messages, config.min_insync_replicas)
         return waits_for != (before.flush_messages, before.min_insync_replicas)
 
-    # --- what is on the disk ---------------------------------------------------------------------------------
+    # --- flushing --------------------------------------------------------------------------------------------
 
     @property
     def flushed_offset(self) -> int | None:
-        """Up to where the log is synced, where an acknowledgement waits for that (`flush.messages=1`), else None."""
+        """Return the end of the flushed log if acknowledgements wait for flushes (`flush.messages=1`), else None."""
         return self.log.recovery_point if self.log.config.flush_messages == 1 else None
 
     @property
     def waits_for_disk(self) -> bool:
-        """What the log holds may not all be acknowledged yet: some of it must be synced first."""
+        """Return whether some records must be flushed before they may be acknowledged."""
         flushed_offset = self.flushed_offset
         return flushed_offset is not None and flushed_offset < self.log.log_end_offset
 
     def flush_if_due(self) -> None:
-        """Has the log synced where `flush.messages` asks for it by now; returns at once."""
+        """Begin a flush of the log if `flush.messages` asks for one now. Return at once."""
         if self.log.must_flush:
-            self._sync(self)
-        # Read last: if somebody else synced the log just now, no sync of ours will tell.
+            self._request_flush(self)
+        # `flushed_offset` is read last. If another thread has flushed the log meanwhile, no flush of ours will report.
         self.partition.flushed_offset = self.flushed_offset
 
-    # --- what becomes of the log -----------------------------------------------------------------------------
+    # --- appending and truncating ----------------------------------------------------------------------------
 
     def append_as_leader(self, batch: ValidatedBatch, now_ms: int) -> Appended:
-        """In the epoch that this broker leads in. StorageError."""
+        """Append a batch in this broker's leader epoch. Raise StorageError if the disk fails."""
         appended = self.log.append_validated(batch, self.partition.leader_epoch, now_ms)
         if not appended.duplicate:
             self.events.append(self.partition, appended.base_offset, self.log.log_end_offset)
         return appended
 
     def append_as_follower(self, batches: Buffer, leader_log_start: int) -> None:
-        """What the leader's log holds from the end of this one on. StorageError; other BrokerErrors: it is wrong."""
+        """Append batches of the leader's log that follow the end of this log.
+
+        Raises StorageError if the disk fails, and other BrokerErrors if the batches are invalid.
+        """
         end = self.log.log_end_offset
         self.log.append_as_follower(batches, leader_log_start=leader_log_start)
         self.events.append(self.partition, end, self.log.log_end_offset)
 
     def truncate_to(self, offset: int) -> bool:
-        """Without what the leader does not have. True where that took the high watermark down."""
+        """Truncate the log to `offset`. Return True if that lowered the high watermark."""
         self.log.truncate_to(offset)
         return self._was_cut("the leader's epochs")
 
     def restart_log(self, offset: int) -> bool:
-        """Without anything, to begin at `offset`. True where that took the high watermark down."""
+        """Drop all records and begin the log at `offset`. Return True if that lowered the high watermark."""
         self.log.truncate_fully_and_start_at(offset)
         return self._was_cut("the leader's log begins later, or has nothing of it")
 
@@ -179,34 +184,36 @@ class Replica:
         self.events.truncate(self.topic_partition, self.log.log_end_offset, why)
         lowered = self.partition.truncated(self.log.log_start_offset, self.log.log_end_offset)
         if lowered:
-            self.given_up = min(self.given_up, self.partition.high_watermark)
+            self.truncated_below = min(self.truncated_below, self.partition.high_watermark)
             self.events.hw(self.partition)
         return lowered
 
     def leader_reported(self, high_watermark: int) -> None:
-        """How far the leader's log is committed."""
+        """Take over the leader's high watermark."""
         if self.partition.leader_reported(high_watermark, self.log.log_end_offset):
             self.events.hw(self.partition)
 
-    # --- who may ask -----------------------------------------------------------------------------------------
+    # --- checks of requests ----------------------------------------------------------------------------------
 
     def leads_in(self, leader_epoch: int) -> bool:
-        """This broker still leads the partition in that epoch."""
+        """Return whether this broker leads the partition in that epoch, and its disk works."""
         return self.partition.is_leader and self.partition.leader_epoch == leader_epoch and not self.offline
 
     def online_or_raise(self) -> Replica:
-        """StorageError where the disk is gone."""
+        """Return this replica, or raise StorageError if its log directory is offline."""
         if self.offline:
             raise StorageError(f"the log directory of {self.topic_partition} is offline")
         return self
 
     def check_topic(self, topic_id: str) -> None:
-        """The asking side must mean this topic, and not another of the name; empty, it does not know."""
+        """Raise InconsistentTopicIdError if the sender means another topic of the same name. An empty id passes."""
         if topic_id not in ("", self.topic_id):
-            raise InconsistentTopicIdError(f"{self.topic_partition} is of topic {self.topic_id} here, not {topic_id}")
+            raise InconsistentTopicIdError(
+                f"{self.topic_partition}: this broker has topic id {self.topic_id}, the request has {topic_id}"
+            )
 
     def leader_or_raise(self, current_leader_epoch: int = NO_EPOCH) -> Replica:
-        """This replica where it leads in the epoch that the asking side believes in, else why it cannot answer."""
+        """Return this replica if it leads in the request's leader epoch, else raise the error to answer."""
         self.online_or_raise()
         self.check_epoch(current_leader_epoch)
         if not self.partition.is_leader:
@@ -214,22 +221,27 @@ class Replica:
         return self
 
     def check_epoch(self, current_leader_epoch: int) -> None:
-        """The asking side and this broker must mean the same leader (KIP-320)."""
+        """Raise an error if the request's leader epoch differs from this broker's (KIP-320)."""
         mine = self.partition.leader_epoch
         if current_leader_epoch in (NO_EPOCH, mine):
             return
         if current_leader_epoch < mine:
-            raise FencedLeaderEpochError(f"{self.topic_partition}: epoch {current_leader_epoch} is over, {mine} runs")
-        raise UnknownLeaderEpochError(f"{self.topic_partition}: epoch {current_leader_epoch} is not known here yet")
+            raise FencedLeaderEpochError(
+                f"{self.topic_partition}: leader epoch {current_leader_epoch} is older than the current epoch {mine}"
+            )
+        raise UnknownLeaderEpochError(
+            f"{self.topic_partition}: leader epoch {current_leader_epoch} is later than this broker's epoch {mine}"
+        )
 
     def is_in_range(self, fetch_offset: int) -> bool:
-        """The offset is one to read from: within the log, or its end."""
+        """Return whether the offset is within the log or equal to its end."""
         return self.log.log_start_offset <= fetch_offset <= self.log.log_end_offset
 
     def in_range_or_raise(self, fetch_offset: int) -> None:
-        """OffsetOutOfRangeError for an offset that is not one to read from."""
+        """Raise OffsetOutOfRangeError if the offset is outside the log."""
         if not self.is_in_range(fetch_offset):
             log = self.log
             raise OffsetOutOfRangeError(
-                f"{self.topic_partition} holds {log.log_start_offset} to {log.log_end_offset}, not {fetch_offset}"
+                f"{self.topic_partition}: offset {fetch_offset} is outside the log, "
+                f"which holds {log.log_start_offset} to {log.log_end_offset}"
             )

@@ -1,7 +1,7 @@
-"""The partitions that this broker hosts: finds them, begins and ends to host them, and acts on their rules.
+"""Host the replicas of this broker: look them up, begin and end to host them, and act on what their rules return.
 
-All of it runs on the broker's loop. Only opening, deleting and checkpointing files is handed to a thread. Which of them
-it leads and follows is the controller's to say (`node.handlers.controller_requests`).
+All code here runs on the broker's event loop. Only opening, deleting and checkpointing files runs on a thread. The
+controller decides which partitions this broker leads and follows (`node.handlers.controller_requests`).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from node.metadata_cache import MetadataCache
 from node.purgatory.purgatories import Purgatories
 from node.replication.isr_updates import IsrUpdates
 from node.replication.leader_epoch_fence import LeaderEpochFence
-from node.replication.log_flusher import LogFlusher, OffloadSync
+from node.replication.log_flusher import LogFlusher, OffloadFlush
 from node.replication.replica import Replica, ReplicaLog
 from node.replication.replica_ports import Follower, IsrStore, Logs, Offload
 from node.replication.topic_log_configs import TopicLogConfigs
@@ -41,16 +41,16 @@ log = logging.getLogger(__name__)
 
 
 class ReplicaManager:
-    """The hosted partitions by name.
+    """The hosted replicas by partition, and the collaborators that all of them share.
 
-    cut_off           the broker has not heard of ZooKeeper for a session timeout, or hands over what it leads: another
-                      leader may exist, so that only what the whole ISR confirms, or what is committed anyway, may be
-                      said (DESIGN 5). Asked each time: a process that was stopped finds requests waiting for it before
-                      any timer of its own
-    pace              of what waits for disks on the event loop
-    on_storage_error  told once when no log directory is left; by then every replica is offline
-    leaderships       what it has acted on, in this life and before
-    role_changed      told of each replica that leads in another epoch than before, or not any more
+    cut_off             True if another leader may exist, because the broker has lost ZooKeeper for a session timeout or
+                        is in its controlled shutdown. Then only answers are allowed that the whole ISR confirms, or
+                        that are about committed records. The value is computed on each access, because a process that
+                        was paused (SIGSTOP) finds waiting requests before any of its timers has run
+    loop_budget         limits the work for disks in one turn of the event loop
+    on_storage_error    called once when no log directory is left; by then every replica is offline
+    leader_epoch_fence  the last state of each partition that this broker has acted on, also before its restart
+    role_changed        called for each replica that begins a leader epoch, or stops to lead
     """
 
     def __init__(
@@ -60,13 +60,13 @@ class ReplicaManager:
         logs: Logs,
         isr_store: IsrStore,
         metadata: MetadataCache,
-        waiting: Purgatories,
+        purgatories: Purgatories,
         fetchers: Follower,
         clock: Clock,
         max_lag_ms: int = 30_000,
         topic_defaults: LogConfig | None = None,
         offload: Offload = asyncio.to_thread,
-        offload_sync: OffloadSync | None = None,
+        offload_flush: OffloadFlush | None = None,
         on_storage_error: Callable[[StorageError], None] = lambda error: None,
         cut_off: Callable[[], bool] = lambda: False,
         events: Events = NO_EVENTS,
@@ -74,38 +74,38 @@ class ReplicaManager:
     ) -> None:
         self.broker_id = broker_id
         self.metadata = metadata
-        self.waiting = waiting
+        self.purgatories = purgatories
         self.clock = clock
         self._cut_off = cut_off
         self.events = events
         self.loop_budget = loop_budget or LoopBudget()
         self._logs = logs
-        self.leaderships = LeaderEpochFence(broker_id, logs, offload)
-        noted = self.leaderships.note_isr
-        self.state_changes = IsrUpdates(broker_id, isr_store, waiting, clock, self.act, noted, events)
+        self.leader_epoch_fence = LeaderEpochFence(broker_id, logs, offload)
+        note_isr = self.leader_epoch_fence.note_isr
+        self.isr_updates = IsrUpdates(broker_id, isr_store, purgatories, clock, self.apply_facts, note_isr, events)
         self.fetchers = fetchers
         self._max_lag_ms = max_lag_ms
-        self._log_settings = TopicLogConfigs(topic_defaults or LogConfig())
+        self._topic_log_configs = TopicLogConfigs(topic_defaults or LogConfig())
         self.offload = offload
         self._on_storage_error = on_storage_error
         self._replicas: dict[TopicPartition, Replica] = {}
         self._recovered_high_watermarks = dict(logs.high_watermarks())
-        self._syncing = LogFlusher(self._synced, self.storage_failed, offload_sync)
+        self._log_flusher = LogFlusher(self._flushed, self.storage_failed, offload_flush)
         self._next_isr_check_ms = 0
-        #: How often this broker's registration has gone.
+        #: The number of registrations that this broker has lost.
         self.resignations = 0
         self.closed = False
         self.role_changed: Callable[[Replica], object] = lambda replica: None
 
     @property
     def cut_off(self) -> bool:
-        """Whether another may lead by now what this broker leads."""
+        """Return whether another broker may lead the partitions that this broker leads."""
         return self._cut_off()
 
     @property
     def controller_epoch(self) -> int:
-        """Of the latest controller that this broker has heard, or had acted upon before it started; −1: of none."""
-        return max(self.metadata.controller_epoch, self.leaderships.controller_epoch)
+        """Return the latest controller epoch that this broker has seen, also before its restart, or −1."""
+        return max(self.metadata.controller_epoch, self.leader_epoch_fence.controller_epoch)
 
     # --- looking up ------------------------------------------------------------------------------------------
 
@@ -116,55 +116,57 @@ class ReplicaManager:
         return len(self._replicas)
 
     def get(self, tp: TopicPartition) -> Replica | None:
-        """The replica, None where this broker hosts none."""
+        """Return the replica, or None if this broker hosts none."""
         return self._replicas.get(tp)
 
     def get_or_raise(self, tp: TopicPartition) -> Replica:
-        """The replica, UnknownTopicOrPartitionError where this broker hosts none."""
+        """Return the replica, or raise NotLeaderOrFollowerError or UnknownTopicOrPartitionError if there is none."""
         replica = self._replicas.get(tp)
         if replica is None:
-            # Another broker's partition is a matter of stale metadata; an unheard-of one may just have been created.
+            # For a partition of other brokers the client's metadata is stale. A partition that the metadata cache does
+            # not contain may just have been created.
             if self.metadata.exists(*tp):
                 raise NotLeaderOrFollowerError(f"broker {self.broker_id} hosts no replica of {tp}")
-            raise UnknownTopicOrPartitionError(f"{tp} is not known here")
+            raise UnknownTopicOrPartitionError(f"broker {self.broker_id} does not know {tp}")
         return replica
 
     def led(self) -> list[TopicPartition]:
-        """The partitions that this broker leads."""
+        """Return the partitions that this broker leads."""
         return [replica.topic_partition for replica in self if replica.partition.is_leader]
 
     def log_of(self, tp: TopicPartition) -> ReplicaLog | None:
-        """Also of a partition that nobody has said yet to be this broker's."""
+        """Return the open log, also of a partition that no controller has assigned to this broker since its start."""
         return self._logs.logs().get(tp)
 
     def topic_ids(self) -> dict[TopicPartition, str]:
-        """Of all that it hosts, and of all logs that are open; "" where a log's is not known."""
+        """Return the topic ids of all hosted replicas and all open logs; "" if a log's id is unknown."""
         logs = {tp: log_.topic_id for tp, log_ in self._logs.every_log()}
         return logs | {replica.topic_partition: replica.topic_id for replica in self}
 
     def recovered_high_watermark(self, tp: TopicPartition) -> int:
-        """Up to where its log was committed in an earlier life of this broker, and is still; 0 where it had none."""
+        """Return the high watermark that this broker recovered at its start, bounded by truncations since; else 0."""
         known, replica = self._recovered_high_watermarks.get(tp, 0), self._replicas.get(tp)
-        return known if replica is None else min(known, replica.given_up)
+        return known if replica is None else min(known, replica.truncated_below)
 
     def log_sizes(self) -> Mapping[Path, Mapping[TopicPartition, int] | StorageError]:
-        """The bytes of each log by its directory; why, of a directory that is offline."""
+        """Return the size in bytes of each log by directory, or the error of an offline directory."""
         return self._logs.log_sizes()
 
     # --- hosting ---------------------------------------------------------------------------------------------
 
     async def host(self, tp: TopicPartition, topic: TopicInfo, *, in_sync: bool) -> Replica:
-        """The replica of this topic, with the settings of the topic; from now on, where it was none before.
+        """Return the partition's replica with the topic's settings applied; open its log if it is not hosted yet.
 
-        `in_sync`: the cluster counts on its records. IneligibleReplicaError where it lacks some of them; StorageError;
-        OutOfDescriptorsError where that is to be tried again.
+        `in_sync`: the replica is in the ISR, so the cluster counts on its committed records. Raises
+        IneligibleReplicaError if the log lacks some of them, StorageError if the disk fails, and OutOfDescriptorsError
+        if the caller should retry.
         """
         replica = self._replicas.get(tp)
         if replica is not None and replica.topic_id != topic.topic_id:
-            # Deleted and created again while we did not listen: the old records belong to nobody.
-            await self.begin_anew(replica)
+            # The topic was deleted and created again while this broker was away, so the records are of the old topic.
+            await self.reset_log(replica)
             replica = None
-        config = self._log_settings.of(topic.name, topic.configs, replica.log.config if replica else None)
+        config = self._topic_log_configs.of(topic.name, topic.configs, replica.log.config if replica else None)
         if replica is None:
             opened = await self._open(tp, topic.topic_id, config, in_sync)
             replica = self._replicas[tp] = self._new_replica(tp, topic.topic_id, opened)
@@ -179,17 +181,22 @@ class ReplicaManager:
             opened = await self.offload(self._logs.get_or_create, tp, topic_id, config, in_sync=in_sync)
         if (end := opened.log_end_offset) < (known := self.recovered_high_watermark(tp)):
             if in_sync:
-                raise IneligibleReplicaError(f"its log ends at {end}, before high watermark {known}")
-            log.error("%s ends at %d, before its high watermark %d: records are lost on this disk", tp, end, known)
+                raise IneligibleReplicaError(f"{tp}: the log ends at {end}, before its high watermark {known}")
+            log.error(
+                "%s: the log ends at %d, before its high watermark %d; this disk has lost records", tp, end, known
+            )
             await self.offload(opened.give_up_beyond_end)
             self._recovered_high_watermarks[tp] = end
         return opened
 
-    async def begin_anew(self, replica: Replica) -> None:
-        """Sets its log aside; it is hosted no more. StorageError; OutOfDescriptorsError: the log stands yet."""
+    async def reset_log(self, replica: Replica) -> None:
+        """Stop hosting the replica and set its log aside, so that `host` begins an empty one.
+
+        Raises StorageError if the disk fails. Raises OutOfDescriptorsError if the log is still in its place.
+        """
         tp = replica.topic_partition
         self.stop_serving(replica)
-        self.events.truncate(tp, 0, "set aside, to begin anew")
+        self.events.truncate(tp, 0, "the log was set aside and begins empty")
         del self._replicas[tp]
         await self.offload(self._logs.set_aside, tp)
         self._recovered_high_watermarks.pop(tp, None)
@@ -197,27 +204,27 @@ class ReplicaManager:
     def _new_replica(self, tp: TopicPartition, topic_id: str, log_: ReplicaLog) -> Replica:
         high_watermark = max(self.recovered_high_watermark(tp), log_.log_start_offset)
         partition = Partition(self.broker_id, tp, max_lag_ms=self._max_lag_ms, high_watermark=high_watermark)
-        return Replica(topic_id, log_, partition, self._syncing.begin, self.events)
+        return Replica(topic_id, log_, partition, self._log_flusher.begin, self.events)
 
     def reconfigure(self, infos: Iterable[TopicInfo]) -> None:
-        """These topics have other settings now, which hold from here on; those that are wrong change nothing."""
+        """Apply changed settings to the replicas of these topics. Invalid settings change nothing."""
         by_topic = {info.name: info for info in infos}
         for replica in self if by_topic else ():
             info = by_topic.get(replica.topic_partition.topic)
             if info is not None and info.topic_id == replica.topic_id and not replica.offline:
-                self._configure(replica, self._log_settings.of(info.name, info.configs, replica.log.config))
+                self._configure(replica, self._topic_log_configs.of(info.name, info.configs, replica.log.config))
 
     def _configure(self, replica: Replica, config: LogConfig) -> None:
         if replica.configure(config):
             replica.flush_if_due()
-            self._synced(replica)
+            self._flushed(replica)
 
     async def set_aside(self, tp: TopicPartition) -> None:
-        """It is not this broker's any more: its log is kept where nobody looks for it.
+        """Stop hosting a stray partition and move its log out of the way, without deleting records.
 
-        OutOfDescriptorsError where that is to be tried again.
+        Raises OutOfDescriptorsError if the caller should retry.
         """
-        log.warning("%s is not this broker's any more: set aside", tp)
+        log.warning("%s: setting the log aside, because broker %d is no replica any more", tp, self.broker_id)
         if (replica := self._replicas.get(tp)) is not None:
             self.stop_serving(replica)
         self._forget(tp)
@@ -229,121 +236,126 @@ class ReplicaManager:
             self.notice_failures()
 
     async def delete(self, tps: Iterable[TopicPartition]) -> None:
-        """Nothing remains of these but files, which housekeeping removes; those that are hosted have been stopped.
+        """Delete the logs of these partitions. The caller has stopped them. The files are removed later.
 
-        StorageError; OutOfDescriptorsError where that is to be tried again.
+        Raises StorageError if the disk fails, and OutOfDescriptorsError if the caller should retry.
         """
         logs = self._logs.logs()
-        doomed = []
+        to_delete = []
         for tp in tps:
             self._forget(tp)
             if tp in logs:
-                doomed.append(tp)
-        if doomed:
-            await self.offload(self._logs.delete, *doomed)
+                to_delete.append(tp)
+        if to_delete:
+            await self.offload(self._logs.delete, *to_delete)
 
     def _forget(self, tp: TopicPartition) -> None:
         self._replicas.pop(tp, None)
         self._recovered_high_watermarks.pop(tp, None)
-        self.leaderships.forget(tp)
-        self._log_settings.forget(tp.topic)
+        self.leader_epoch_fence.forget(tp)
+        self._topic_log_configs.forget(tp.topic)
 
-    # --- acting on the rules ---------------------------------------------------------------------------------
+    # --- acting on facts -------------------------------------------------------------------------------------
 
-    def act(self, replica: Replica, facts: Facts) -> None:
-        """Do what the rules ask for: wake who waits, carry a proposal to ZooKeeper, stop."""
+    def apply_facts(self, replica: Replica, facts: Facts) -> None:
+        """Act on what the partition's rules returned: complete waiting requests, write a proposed ISR, stop leading."""
         if facts.high_watermark_advanced:
             self.high_watermark_rose(replica)
         if facts.log_start_rose:
-            self.waiting.deletions.check_and_complete(replica.topic_partition)
+            self.purgatories.deletions.check_and_complete(replica.topic_partition)
         if facts.proposal is not None:
-            self.state_changes.propose(replica, facts.proposal)
+            self.isr_updates.propose(replica, facts.proposal)
         if facts.resigned:
-            log.warning("%s: somebody else wrote its state; leads no longer", replica.topic_partition)
+            log.warning(
+                "%s: broker %d stops leading, because ZooKeeper has another leader or epoch",
+                replica.topic_partition,
+                self.broker_id,
+            )
             self.epoch_ended(replica)
 
     def high_watermark_rose(self, replica: Replica) -> None:
-        """Of what this broker leads: more is committed."""
+        """Complete the requests that wait for this leader's high watermark."""
         self.events.hw(replica.partition)
-        self.waiting.high_watermark_rose(replica.topic_partition)
+        self.purgatories.high_watermark_rose(replica.topic_partition)
 
-    def _synced(self, replica: Replica) -> None:
-        """More of its log is on the disk, or need not be: acknowledge what waited for that, or fetch on."""
+    def _flushed(self, replica: Replica) -> None:
+        """Continue after a flush, or after the flush settings changed: acknowledge produces, or fetch on."""
         tp, partition = replica.topic_partition, replica.partition
         if partition.synced(replica.flushed_offset, replica.log.log_end_offset, self.clock.monotonic_ms()):
             self.high_watermark_rose(replica)
         if partition.is_leader:
-            self.waiting.produces.check_and_complete(tp)
+            self.purgatories.produces.check_and_complete(tp)
         else:
-            self.fetchers.synced(tp)
+            self.fetchers.flushed(tp)
 
     def tick(self, now_ms: int) -> int:
-        """Time has passed: answer what is due, look for followers that lag, tell the controller what has changed.
+        """Expire waiting requests, shrink the ISR by lagging followers, and notify the controller of changes.
 
-        Returns when to call it again, unless `waiting.alarm` is set before.
+        Returns when to call again, unless `purgatories.alarm` is set before.
         """
-        self.waiting.expire(now_ms)
+        self.purgatories.expire(now_ms)
         if now_ms >= self._next_isr_check_ms:
             self._next_isr_check_ms = now_ms + max(1, self._max_lag_ms // 2)
             for replica in self:
                 if replica.partition.is_leader:
-                    self.act(replica, replica.partition.tick(replica.log.log_end_offset, now_ms))
-        due_ms = (self._next_isr_check_ms, self.state_changes.tick(now_ms), self.waiting.next_deadline_ms())
+                    self.apply_facts(replica, replica.partition.tick(replica.log.log_end_offset, now_ms))
+        due_ms = (self._next_isr_check_ms, self.isr_updates.tick(now_ms), self.purgatories.next_deadline_ms())
         return min(each for each in due_ms if each is not None)
 
     # --- stopping --------------------------------------------------------------------------------------------
 
     def registration_lost(self) -> None:
-        """Whatever this broker leads, somebody else may lead already, and nothing that it was told holds any more."""
+        """Stop leading all partitions, because other brokers may lead them, and void earlier controller requests."""
         self.resignations += 1
         self.resign_all()
 
     def resign_all(self, but: Container[TopicPartition] = ()) -> None:
-        """Others lead, `but` these."""
+        """Stop leading all partitions except `but`."""
         for replica in self:
             if replica.topic_partition not in but:
                 self.resign(replica)
 
     def resign(self, replica: Replica) -> None:
-        """Another leads, or soon will. To follow it this broker has to hear who it is."""
+        """Stop leading the partition. This broker follows once the controller has named the new leader."""
         if replica.partition.is_leader:
             replica.partition.stop()
             self.epoch_ended(replica)
 
     def code_of(self, error: BrokerError, tp: TopicPartition) -> int:
-        """What to answer for a partition where this went wrong; if it was the disk, that is offline from now on."""
+        """Return the error code to answer for a partition. A StorageError takes its log directory offline."""
         if isinstance(error, StorageError):
             self.storage_failed(error, tp)
         return error.code
 
     def storage_failed(self, error: StorageError, tp: TopicPartition) -> None:
-        """The disk below this partition failed: nothing on it is served any more."""
+        """Take the partition's log directory offline, so that no replica on it is served."""
         self._logs.report(tp, error)
         self.notice_failures()
 
-    def found_damaged(self, replica: Replica) -> None:
-        """The log of what this broker leads is damaged: another is to lead, if one is in sync.
+    def report_damage(self, replica: Replica) -> None:
+        """Report that the log of a led partition is damaged, so that the controller elects another in-sync replica.
 
-        It leads until the controller has chosen; once it is out of the ISR, its log begins anew.
+        This broker leads until the controller has elected a leader. Once this replica is out of the ISR, its log is
+        reset. If no other replica is in sync, nothing changes, because no replica is better.
         """
         if not replica.damaged and len(replica.partition.isr) > 1:
             replica.damaged = True
-            self.state_changes.replicas_failed()
+            self.isr_updates.replicas_failed()
 
     def notice_failures(self) -> None:
-        """Log directories may have failed, be it on another thread: the replicas there serve no more."""
+        """Take the replicas of failed log directories offline. The failures may come from other threads."""
         for path, error in self._logs.failed():
             for tp in self._logs.take_offline(path, error):
                 if replica := self._replicas.get(tp):
                     replica.offline = True
                     self.stop_serving(replica)
             if self._logs.works:
-                self.state_changes.replicas_failed()
+                self.isr_updates.replicas_failed()
             else:
                 self._on_storage_error(error)
 
     async def checkpoint_high_watermarks(self) -> None:
-        """Write down how far each partition is committed. Those not heard of since the start keep what they had."""
+        """Write the high watermarks to disk. Partitions that are not hosted since the start keep their old entries."""
         committed = {
             replica.topic_partition: Committed.of(replica.log, replica.partition.high_watermark) for replica in self
         }
@@ -351,27 +363,29 @@ class ReplicaManager:
         self.notice_failures()
 
     async def close(self) -> None:
-        """Everybody who waits gets an answer, nothing is written to ZooKeeper any more, and the end is noted."""
+        """Stop serving: answer all waiting requests, stop writing to ZooKeeper, write the fence and high watermarks."""
         self.closed = True
         for replica in self:
             self.stop_serving(replica)
-        self.waiting.complete_all()
-        await self.state_changes.close()
-        await self._syncing.close()
-        with suppress(OutOfDescriptorsError):  # nothing more can be done, as if it were killed
-            await self.leaderships.write()
+        self.purgatories.complete_all()
+        await self.isr_updates.close()
+        await self._log_flusher.close()
+        with suppress(OutOfDescriptorsError):  # the start after this is then as after a kill
+            await self.leader_epoch_fence.write()
         await self.checkpoint_high_watermarks()
 
     def log_start_rose(self, tp: TopicPartition) -> None:
-        """By retention, here alone: whoever this broker leads, or follows, is told."""
-        self.waiting.changed(tp)
+        """Report a log start offset that retention has raised, to the partition's followers or to its leader."""
+        self.purgatories.mark_changed(tp)
         self.fetchers.log_start_rose(tp)
 
     def stop_serving(self, replica: Replica) -> None:
+        """Neither lead nor follow the partition until the controller says so again."""
         self.fetchers.drop(replica.topic_partition)
         replica.partition.stop()
         self.epoch_ended(replica)
 
     def epoch_ended(self, replica: Replica) -> None:
+        """Complete the requests that wait for the old leader epoch, and report the new role."""
         self.role_changed(replica)
-        self.waiting.epoch_ended(replica.topic_partition)
+        self.purgatories.epoch_ended(replica.topic_partition)

@@ -1,4 +1,4 @@
-"""What a broker's replicas need of the rooms around them: their logs, ZooKeeper, the fetch loops, and threads."""
+"""The interfaces that the replica manager needs: logs, ZooKeeper, fetchers, and threads."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ P = ParamSpec("P")
 
 
 class Offload(Protocol):
-    """Runs what may wait for the disk elsewhere than on the loop."""
+    """Runs a function that may wait for the disk outside the event loop."""
 
     def __call__(self, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Awaitable[T]: ...
 
 
 class Logs(Protocol):
-    """What is needed of `storage.log_manager.LogManager`."""
+    """The part of `storage.log_manager.LogManager` that replication uses."""
 
     @property
     def works(self) -> bool: ...
@@ -48,7 +48,7 @@ class Logs(Protocol):
 
 
 class IsrStore(Protocol):
-    """What is needed of `cluster.zk_client.ZkClient`."""
+    """The part of ZkClient (`cluster/zookeeper`) that writes and reports replica states."""
 
     async def change_isr(self, tp: TopicPartition, new: PartitionState, partition_epoch: int) -> int: ...
     async def notify_isr_change(self, tps: Iterable[TopicPartition]) -> None: ...
@@ -56,10 +56,10 @@ class IsrStore(Protocol):
 
 
 class Follower(Protocol):
-    """What is needed of `node.replication.fetching.replica_fetchers.ReplicaFetchers`."""
+    """The part of `node.replication.fetching.replica_fetchers.ReplicaFetchers` that the replica manager uses."""
 
     def follow(self, replica: Replica) -> None: ...
     def drop(self, tp: TopicPartition) -> None: ...
-    def synced(self, tp: TopicPartition) -> None: ...
+    def flushed(self, tp: TopicPartition) -> None: ...
     def log_start_rose(self, tp: TopicPartition) -> None: ...
     def brokers_changed(self, brokers: Mapping[int, BrokerInfo]) -> None: ...

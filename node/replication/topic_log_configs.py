@@ -1,4 +1,4 @@
-"""What the logs of each topic obey: its settings, read once for each change of them."""
+"""The log settings of each topic, parsed once for each change."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ log = logging.getLogger(__name__)
 
 
 class TopicLogConfigs:
-    """By topic. `defaults` hold where a topic has no setting of its own.
+    """A cache of parsed settings by topic. `defaults` hold for settings that a topic does not override.
 
-    To read settings takes 50 µs, and a thousand partitions of a topic may get a new leader at once.
+    The cache exists because parsing takes 50 µs and a thousand partitions of a topic may get a new leader at once.
     """
 
     def __init__(self, defaults: LogConfig) -> None:
@@ -22,10 +22,10 @@ class TopicLogConfigs:
         self._read: dict[str, tuple[Mapping[str, str], LogConfig]] = {}
 
     def of(self, topic: str, configs: Mapping[str, str], current: LogConfig | None = None) -> LogConfig:
-        """What the topic's logs obey when it has these settings.
+        """Return the log settings of a topic with these `configs`.
 
-        Nobody of ours writes settings that are wrong, but ZooKeeper is open to others. A log that is open then goes on
-        with those that it has, its `current` ones; one that is opened obeys what is right of them.
+        Brokers write only valid settings, but other programs can write to ZooKeeper too. If the settings are invalid,
+        an open log keeps its `current` settings, and a log that is being opened uses the valid part of them.
         """
         before = self._read.get(topic)
         if before is not None and before[0] == configs:
@@ -33,11 +33,11 @@ class TopicLogConfigs:
         try:
             config = LogConfig.from_topic_configs(configs, self._defaults)
         except InvalidConfigError as error:
-            log.error("topic %s: %s", topic, error)
+            log.error("topic %s: invalid settings in ZooKeeper: %s", topic, error)
             config = current or LogConfig.as_far_as_right(configs, self._defaults)
         self._read[topic] = configs, config
         return config
 
     def forget(self, topic: str) -> None:
-        """The topic is gone from here."""
+        """Drop the cached settings of a topic of which this broker deletes a partition."""
         self._read.pop(topic, None)

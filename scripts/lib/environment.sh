@@ -48,7 +48,7 @@ prefer_optimised_python() {
 }
 
 _is_optimised() {
-  "$1" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && "$1" "$project/scripts/benchmarks/interpreter.py"
+  "$1" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && "$1" "$project/tools/bench/interpreter.py"
 }
 
 # What an installation depends on: the project's requirements and the place that it was installed from.

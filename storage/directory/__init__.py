@@ -1,4 +1,4 @@
-"""A log directory: its logs, its checkpoints, and the files that say how the broker stopped.
+"""A log directory: its logs, its checkpoints, and the files that record how the previous process ended.
 
 Start with `log_directory.py`.
 """

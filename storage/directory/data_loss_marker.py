@@ -1,4 +1,4 @@
-"""Whether the logs of a directory may lack what was acknowledged, and that the next process hears of it: `boot.id`."""
+"""Records in `boot.id` whether the logs of a directory may lack acknowledged records, for this process and the next."""
 
 from __future__ import annotations
 
@@ -14,11 +14,12 @@ _LOG = logging.getLogger(__name__)
 
 
 class DataLossMarker:
-    """Of one directory. Any thread's.
+    """The data-loss state of one directory. Any thread may use it.
 
-    possibly_short  the process before left it so (`PreviousShutdown`), or what was damaged was cut off in this one, and
-                    the cluster has not dealt with that since
-    sync_failed     the page cache may hold what never reaches the disk; until the process ends nothing changes that
+    possibly_short  acknowledged records may be missing, and the cluster has not dealt with that yet. Either the
+                    previous process left the directory so (`PreviousShutdown`), or this process removed damaged data
+    sync_failed     a flush failed, so the page cache may hold data that never reaches the disk. True until the process
+                    ends
     """
 
     def __init__(self, path: Path, files: Files, boot_id: str, *, possibly_short: bool) -> None:
@@ -27,13 +28,13 @@ class DataLossMarker:
         self._file = path / BOOT_ID
         self._files = files
         self._boot_id = boot_id
-        #: By itself: who notes that a sync has failed must not wait for the checkpoints of that disk.
+        #: A lock of its own, so that recording a failed flush never waits for a checkpoint on the same disk.
         self._lock = threading.Lock()
 
     def vouch(self) -> None:
-        """Nothing that was lost with an earlier run of the machine matters any more: from now on this run counts.
+        """Declare the logs complete, because the cluster has dealt with losses of earlier boots. StorageError.
 
-        Until then a process that ends early leaves the next one as doubtful as itself. StorageError.
+        A process that ends before this call leaves the next process with `possibly_short` set.
         """
         with self._lock:
             if not self.sync_failed:
@@ -41,23 +42,24 @@ class DataLossMarker:
                 self.possibly_short = False
 
     def note_failed_sync(self) -> None:
-        """What the page cache holds may be forgotten at any time, though the machine runs on.
+        """Record that a flush failed, because the page cache may drop its data although the machine keeps running.
 
-        So the next process must believe it as little as after a power failure. Unsynced, since after one it does not.
+        The next process must then treat the directory as after a power failure. The removal of `boot.id` needs no
+        flush, because after a real power failure the boot id differs anyway.
         """
         with self._lock:
             self.sync_failed = True
             try:
                 self._files.remove(self._file)
             except StorageError as error:
-                _LOG.error("a sync failed, and it could not be noted: %s", error)
+                _LOG.error("%s: cannot be removed to record a failed flush: %s", self._file, error)
 
     def note_loss(self) -> None:
-        """A log is about to be cut where it is damaged: it may lack what was acknowledged, though no machine went down.
+        """Record that a damaged log is about to be truncated, so that acknowledged records may be missing.
 
-        Noted first, so that a process which ends in the midst leaves the next one in doubt. StorageError.
+        StorageError. Called before the truncation, so that a process that ends in between leaves the record behind.
         """
         with self._lock:
-            if not self.sync_failed and not self.possibly_short:  # which say as much to the next process
+            if not self.sync_failed and not self.possibly_short:  # the disk already records either of these
                 self._files.replace(self._file, b"\n")
             self.possibly_short = True

@@ -1,12 +1,12 @@
-"""What a log directory notes of its logs, so that the next process knows it: a file for each kind.
+"""The checkpoint files of a log directory, one file for each kind of value.
 
-recovery-point-offset-checkpoint   up to where each log is synced
+recovery-point-offset-checkpoint   the offset up to which each log is flushed
 replication-offset-checkpoint      high watermarks
-log-start-offset-checkpoint        log starts that lie inside a segment
-cleaner-offset-checkpoint          up to where each log is compacted
-leadership-checkpoint              on whose leadership this broker acted last, for each partition
+log-start-offset-checkpoint        log start offsets that lie inside a segment
+cleaner-offset-checkpoint          the offset up to which each log is compacted
+leadership-checkpoint              for each partition, the leadership on which this broker acted last
 
-A later log of the same name inherits nothing of them, and what was noted of a log that is cut is lowered first.
+A later log of the same partition inherits none of these values. Before a log is truncated, its values are lowered.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ from tidelog.model import TopicPartition
 
 
 class Truncatable(Protocol):
-    """`truncation_count`: how often something was cut off its end."""
+    """A log that counts its truncations in `truncation_count`."""
 
     truncation_count: int
 
 
 class Committed(NamedTuple):
-    """The high watermark of a log, of when it had been cut so often."""
+    """The high watermark of a log, with the log's `truncation_count` at that moment."""
 
     log: Truncatable
     truncation_count: int
@@ -47,14 +47,14 @@ class Committed(NamedTuple):
 
     @classmethod
     def of(cls, log: Truncatable, high_watermark: int) -> Committed:
-        """As it is now."""
+        """Return the high watermark with the log's current `truncation_count`."""
         return cls(log, log.truncation_count, high_watermark)
 
 
 class DirectoryCheckpoints:
-    """Written on the owner's thread and on others, each time what holds at that moment. All but reading: StorageError.
+    """The checkpoints of one directory. Each write takes the current values. Methods that write raise StorageError.
 
-    `logs` are those of the directory that are open; its owner changes them.
+    The logs' owner and other threads write. `logs` are the open logs of the directory; the owner changes them.
     """
 
     def __init__(self, path: Path, files: Files, logs: dict[TopicPartition, Log]) -> None:
@@ -62,7 +62,7 @@ class DirectoryCheckpoints:
         self._files = files
         self._logs = logs
         self._lock = threading.Lock()
-        # As they stand in their files: what has not changed is not written again.
+        # The contents of each file, so that an unchanged checkpoint is not written again.
         self._written: dict[str, dict[TopicPartition, int]] = {}
         self._leaderships: Mapping[TopicPartition, Leadership] = leaderships.read(files, path)
         self._recovery_points = read_offsets(files, path / RECOVERY_POINTS)
@@ -70,14 +70,14 @@ class DirectoryCheckpoints:
         self._log_starts = read_offsets(files, path / LOG_STARTS)
         self._cleaner_offsets = read_offsets(files, path / CLEANER_OFFSETS)
 
-    # --- as last noted -------------------------------------------------------------------------------
+    # --- as last written -----------------------------------------------------------------------------
 
     def high_watermarks(self) -> dict[TopicPartition, int]:
-        """As they are now, whatever other threads note. Empty where the checkpoint was missing or damaged."""
+        """Return a copy of the checkpointed high watermarks; empty if the file was missing or damaged."""
         return dict(self._high_watermarks)
 
     def high_watermark(self, tp: TopicPartition) -> int:
-        """0 where nothing is noted of the log."""
+        """Return the checkpointed high watermark; 0 if there is none."""
         return self._high_watermarks.get(tp, 0)
 
     @property
@@ -85,24 +85,27 @@ class DirectoryCheckpoints:
         return self._leaderships
 
     def recovery_point(self, tp: TopicPartition) -> int | None:
-        """None where nothing is noted of the log."""
+        """Return the checkpointed recovery point; None if there is none."""
         return self._recovery_points.get(tp)
 
     def log_start(self, tp: TopicPartition) -> int:
-        """0 where the names of the segments tell it."""
+        """Return the checkpointed log start offset; 0 if the log starts at its first segment."""
         return self._log_starts.get(tp, 0)
 
     def cleaner_offset(self, tp: TopicPartition) -> int:
-        """0 where that is not known. Without the lock: who holds that waits for the disk, and who asks must not."""
+        """Return the offset up to which the log is compacted; 0 if unknown.
+
+        Takes no lock, because the holder of the lock waits for the disk and this caller must not.
+        """
         return self._cleaner_offsets.get(tp, 0)
 
-    # --- noting --------------------------------------------------------------------------------------
+    # --- writing -------------------------------------------------------------------------------------
 
     def write_high_watermarks(self, committed: Mapping[TopicPartition, Committed]) -> None:
-        """Replaces the checkpoint, durably, with those of the logs that are here.
+        """Replace the checkpoint with the high watermarks of the open logs, and flush it.
 
-        What is noted stays where nothing is known of a log, or what is known is of another one of its name, or of
-        before it was cut.
+        The old value of a partition stays if `committed` lacks the partition, names another log of it, or was taken
+        before a truncation of the log.
         """
         with self._lock:
             here: dict[TopicPartition, int] = {}
@@ -116,20 +119,20 @@ class DirectoryCheckpoints:
             self._high_watermarks = here
 
     def write_leaderships(self, leaderships_: Mapping[TopicPartition, Leadership]) -> None:
-        """Replaces the checkpoint (all partitions at once), but not durably."""
+        """Replace the checkpoint of all partitions at once, without a flush."""
         with self._lock:
             if leaderships_ != self._leaderships:
                 leaderships.write(self._files, self._path, leaderships_)
                 self._leaderships = leaderships_
 
     def write_recovery_points(self) -> None:
-        """Up to where each log is synced."""
+        """Write the recovery point of every open log."""
         with self._lock:
             self._recovery_points |= {tp: log.recovery_point for tp, log in list(self._logs.items())}
             self._write(RECOVERY_POINTS, self._recovery_points)
 
     def write_log_starts(self) -> None:
-        """Those that the names of the segments do not tell, or would not if the power failed now."""
+        """Write the log starts that segment names do not show, or would not show if the power failed now."""
         with self._lock:
             for tp, log in list(self._logs.items()):
                 if log.log_start_offset > log.segment_base_offsets[0] or not log.names_synced:
@@ -139,23 +142,26 @@ class DirectoryCheckpoints:
             self._write(LOG_STARTS, self._log_starts)
 
     def write_cleaner_offset(self, tp: TopicPartition, log: Log, offset: int, truncation_count: int) -> bool:
-        """Notes, durably, that the log is compacted up to `offset`.
+        """Record that the log is compacted up to `offset`, and flush the record.
 
-        False, and it is not noted, where it has gone out of use meanwhile, or was cut since it had so many
-        `truncation_count`: what took the place of what was cut is not compacted.
+        Return False, and record nothing, if the log is no longer in use or was truncated since `truncation_count`. The
+        records that were appended after a truncation are not compacted.
         """
         with self._lock:
-            # the next of its name, perhaps
+            # A later log of the same partition may be in use instead.
             if self._logs.get(tp) is not log or log.truncation_count != truncation_count:
                 return False
             self._cleaner_offsets[tp] = offset
             self._write(CLEANER_OFFSETS, self._cleaner_offsets)
             return True
 
-    # --- what holds no more --------------------------------------------------------------------------
+    # --- values that no longer hold ------------------------------------------------------------------
 
     def log_cut(self, tp: TopicPartition, offset: int) -> None:
-        """What was noted beyond holds no more. One that begins before its noted start begins anew."""
+        """Lower every value past `offset`, because the log is truncated there.
+
+        A log that is truncated below its recorded start begins at `offset` instead.
+        """
         self.distrust(tp, offset)
         with self._lock:
             self._lower(HIGH_WATERMARKS, self._high_watermarks, tp, offset)
@@ -163,15 +169,18 @@ class DirectoryCheckpoints:
             self.forget_log_start(tp)
 
     def distrust(self, tp: TopicPartition, offset: int) -> None:
-        """What lies beyond is neither synced nor compacted. That it was committed tells what the log lacks."""
+        """Lower the recovery point and the cleaner offset to `offset`.
+
+        The high watermark stays, because it shows how many committed records the log lacks.
+        """
         with self._lock:
             self._lower(RECOVERY_POINTS, self._recovery_points, tp, offset)
             self._lower(CLEANER_OFFSETS, self._cleaner_offsets, tp, offset)
 
     def forget_log_start(self, tp: TopicPartition) -> None:
-        """It begins where its first segment does."""
+        """Remove the recorded log start, so that the log starts at its first segment."""
         with self._lock:
-            before = self._log_starts.pop(tp, 0)  # 0 where another thread came first
+            before = self._log_starts.pop(tp, 0)  # 0 if another thread has removed it
             try:
                 self._write(LOG_STARTS, self._log_starts)
             except StorageError:
@@ -179,9 +188,9 @@ class DirectoryCheckpoints:
                 raise
 
     def take_out(self, *tps: TopicPartition) -> list[Log]:
-        """Forgets these logs, and takes those that are open out of use; on an error they stay in it.
+        """Remove all values of these logs, and take the open ones out of use. On an error they stay in use.
 
-        Not even after a crash may a later log of the name find any of it.
+        The files are written first, so that a later log of the same name inherits nothing even after a crash.
         """
         with self._lock:
             for name, offsets in (
@@ -204,13 +213,13 @@ class DirectoryCheckpoints:
             try:
                 self._write(name, offsets)
             except StorageError:
-                offsets[tp] = before  # so that who cuts again does not take it for written
+                offsets[tp] = before  # so that a second truncation does not take the value for written
                 raise
 
     def _write(self, name: str, offsets: Mapping[TopicPartition, int]) -> None:
         """The caller holds the lock."""
         if self._written.get(name) == offsets:
             return
-        self._written.pop(name, None)  # until it is known that the file was replaced
+        self._written.pop(name, None)  # the contents are unknown until the write has succeeded
         write_offsets(self._files, self._path / name, offsets)
         self._written[name] = dict(offsets)

@@ -1,18 +1,18 @@
-"""`leadership-checkpoint`: on which state this broker acted last, for each partition.
+"""`leadership-checkpoint`: for each partition, the leadership on which this broker acted last.
 
     0
     1
-    orders 0 AAAAAAAAAAAAAAAAAAAAAQ 17 3 40 2   topic, partition, topic id, leader epoch, leader (−1: nobody),
+    orders 0 AAAAAAAAAAAAAAAAAAAAAQ 17 3 40 2   topic, partition, topic id, leader epoch, leader (−1: none),
                                                 partition epoch, controller epoch
 
-A log's own epochs (`storage.log.leader_epochs`) know only those in which something was appended. What is written here
-also tells of an epoch that ended before its first record came, so that a broker that starts again takes no other leader
-in it (`node.replication.leader_epoch_fence`). It counts for the topic with that id alone: a later one of the same name
-begins anew.
+A log's epoch cache (`storage.log.leader_epochs`) knows only epochs with appended records. This file also names an epoch
+that ended without a record, so that a restarted broker accepts no other leader in that epoch
+(`node.replication.leader_epoch_fence`). An entry holds only for the topic with its id, not for a later topic of the
+same name.
 
-Written before it is acted upon, once for all partitions whose leaders change together, and not synced: a process that
-is killed loses nothing of it. After a power failure it may be older than it was, or damaged, and then says nothing: the
-logs' epochs still count.
+The broker writes the file before it acts on new leaderships, once for all partitions that change together, without a
+flush. A killed process loses nothing. After a power failure the file may be outdated, or damaged and then ignored. The
+epoch caches of the logs still hold in that case.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ FILE_NAME = "leadership-checkpoint"
 
 
 class Leadership(NamedTuple):
-    """Who leads a partition of the topic in that epoch (−1: nobody), by which version of its state and controller."""
+    """The leader of a partition of the topic in `epoch` (−1: none), with the versions of its state and controller."""
 
     topic_id: str
     epoch: int
@@ -41,7 +41,7 @@ class Leadership(NamedTuple):
 
 
 def read(files: Files, directory: Path) -> dict[TopicPartition, Leadership]:
-    """By partition; empty where the file is missing or damaged."""
+    """Return the leaderships by partition; empty if the file is missing or damaged."""
     found: dict[TopicPartition, Leadership] = {}
     try:
         for topic, partition, topic_id, epoch, leader, *versions in read_lines(files, directory / FILE_NAME) or ():
@@ -55,6 +55,6 @@ def read(files: Files, directory: Path) -> dict[TopicPartition, Leadership]:
 
 
 def write(files: Files, directory: Path, leaderships: Mapping[TopicPartition, Leadership]) -> None:
-    """Replaces the file, not durably. StorageError."""
+    """Replace the file without a flush. StorageError."""
     lines = ((*tp, *leadership) for tp, leadership in sorted(leaderships.items()))
     write_lines(files, directory / FILE_NAME, lines, sync=False)

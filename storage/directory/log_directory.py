@@ -1,20 +1,22 @@
 """One log directory of a broker, on one disk: its identity, its checkpoints and its logs.
 
-.lock                              flock: one process at a time
-meta.properties                    whose it is: broker.id and cluster.id
-boot.id                            the kernel's boot id of the last start; gone once a sync has failed, empty from when
-                                   something damaged was cut off until the cluster has dealt with that
+.lock                              flock: only one process uses the directory
+meta.properties                    broker.id and cluster.id of the owner
+boot.id                            the kernel's boot id of the last start; removed when a flush fails; empty from the
+                                   removal of damaged data until the cluster has dealt with it
 session.id                         the ZooKeeper session of the last start
-found-empty                        nothing was in it when it was taken; until it is noted what was lost with that
-.kafka_cleanshutdown               the last process closed every log in order and left no doubt; removed while one runs
-*-checkpoint                       what is noted of its logs (`storage.directory.directory_checkpoints`)
+found-empty                        the directory was empty when this broker first used it; removed when the replicas
+                                   lost with the old contents are recorded
+.kafka_cleanshutdown               the last process closed every log in order, and no log may lack records; removed
+                                   while a process runs
+*-checkpoint                       offsets of the logs (`storage.directory.directory_checkpoints`)
 <topic>-<partition>/               a log
-<topic>-<partition>.<hex>-delete/  a log on its way out; removed at the next start if a crash came between
-<topic>-<partition>.<hex>-stray/   a log that was set aside: it belongs to a topic that no longer exists
+<topic>-<partition>.<hex>-delete/  a deleted log; the next start removes it if a crash interrupted its removal
+<topic>-<partition>.<hex>-stray/   a stray log: it belongs to a topic that no longer exists
 
-What a checkpoint says is believed where the log bears it out. A recovery point past the end of the log vouches for
-nothing, nor does one before the end of a log that was closed in order, so that log is checked from its beginning; a log
-start past the end is passed over, because to obey it would mean to throw away every record that is left.
+A checkpoint is trusted only if the log agrees with it. If the recovery point lies past the log end, or before the end
+of a log that was closed in order, it proves nothing, and the whole log is checked. A log start past the log end is
+ignored, because obeying it would remove every record that is left.
 """
 
 from __future__ import annotations
@@ -44,20 +46,20 @@ from tidelog.model import TopicPartition
 
 _LOG = logging.getLogger(__name__)
 
-#: Logs that are synced at the same time when a directory is closed: the disk then writes its journal once for many.
+#: Logs that are flushed in parallel when a directory is closed, so that the file system commits its journal for many.
 _CLOSING_THREADS = 8
 
 
 class LogDirectory:
     """The logs of a broker on one disk.
 
-    logs         those that are open; changed by `LogManager` alone
-    checkpoints  what is noted of them
-    last_life    how the process ended that had it before this one
-    doubt        whether they may lack something, and since when
-    found_empty  it was nobody's, and what was lost with what it may have held is not noted yet
-    failure      why it is offline; None while it works. Set once, by any thread
-    closed       no log is opened here any more
+    logs               the open logs; only `LogManager` changes them
+    checkpoints        their checkpoint files
+    previous_shutdown  how the previous process ended
+    data_loss_marker   whether acknowledged records may be missing
+    found_empty        the directory was empty at its first use, and the replicas lost with it are not recorded yet
+    failure            why the directory is offline; None while it works. Set once, by any thread
+    closed             no log is opened here any more
     """
 
     def __init__(self, path: Path, files: Files, lock: Lock, previous_shutdown: PreviousShutdown, boot_id: str) -> None:
@@ -69,26 +71,25 @@ class LogDirectory:
         self.closed = False
         self.logs: dict[TopicPartition, Log] = {}
         self.checkpoints = DirectoryCheckpoints(path, files, self.logs)
-        #: Whose files are to be written (`write_epochs`); filled by the logs' owner, emptied by any thread.
+        #: Epoch caches with unwritten epochs (`write_epochs`). The logs' owner appends, any thread removes.
         self._begun: deque[LeaderEpochs] = deque()
         self._files = files
         self._lock = lock
-        #: Logs that threads are opening right now; the directory is nobody else's before they are done.
+        #: How many logs are being opened on threads. The lock is kept until they are done.
         self._opening = 0
         self._given_back = False
-        #: Deleted logs whose files are there still.
+        #: Deleted logs whose files still exist.
         self._doomed: deque[Path] = deque()
         self._settled = threading.Condition()
-        #: Of which a log was set aside here, in this life or an earlier one (`named_aside`).
+        #: Partitions with a log that was set aside here, in this process or before (`named_aside`).
         self._left = {tp for name in self.strays() if (tp := partition_set_aside(name)) is not None}
 
     @classmethod
     def open(cls, path: Path, files: Files, broker_id: int, cluster_id: str, boot_id: str | None) -> LogDirectory:
-        """Takes the directory (created where it is missing) for this broker until `close`.
+        """Take the directory for this broker until `close`; create it if it is missing.
 
-        `boot_id` names the run of the machine's kernel; None where it cannot be known. DataDirectoryError where
-        another process holds the directory, or where it belongs to another broker or cluster; StorageError where it
-        cannot be written.
+        `boot_id` names the current boot of the kernel; None if it is unknown. DataDirectoryError if another process
+        holds the directory, or if it belongs to another broker or cluster. StorageError if it cannot be written.
         """
         unnamed = [each for each in path.parents if not files.exists(each)]
         files.make_directory(path)
@@ -100,15 +101,16 @@ class LogDirectory:
             if newborn:
                 if any(partition_named(name) for name in files.names(path)):
                     raise DataDirectoryError(
-                        f"{path} holds logs but no {meta_properties.FILE_NAME}; it cannot be told whose they are"
+                        f"{path} holds logs but no {meta_properties.FILE_NAME}, so the broker that owns them is unknown"
                     )
-                # First, and on the disk: however this start ends, the next one knows.
+                # Written first and flushed, so that the next start knows it even if this one fails.
                 files.replace(path / FOUND_EMPTY, b"")
                 meta_properties.write(path, files, broker_id, cluster_id)
-                for each in (path, *unnamed):  # without its name nothing in it is on the disk
+                for each in (path, *unnamed):  # a directory survives a crash only if its parent is flushed
                     files.sync_directory(each.parent)
             previous_shutdown = PreviousShutdown.read(path, files, newborn=newborn, boot_id=boot_id)
-            # The marker goes, durably, before anything is written that it would vouch for.
+            # Remove the marker before anything is written that it would falsely cover. The write of `boot.id` below
+            # flushes the removal, because a directory that had the marker is never possibly short.
             files.remove(path / CLEAN_SHUTDOWN)
             directory = cls(path, files, lock, previous_shutdown, boot_id or "")
             if not directory.data_loss_marker.possibly_short:
@@ -120,17 +122,17 @@ class LogDirectory:
 
     @property
     def works(self) -> bool:
-        """Neither failed nor closed."""
+        """Return whether the directory has neither failed nor been closed."""
         return self.failure is None and not self.closed
 
     def may_have_had(self, tp: TopicPartition) -> bool:
-        """Whether a log with something committed may have been here that is not."""
+        """Return whether a log with committed records may have been here and is missing now."""
         return self.found_empty or (tp not in self.logs and self.checkpoints.high_watermark(tp) > 0)
 
     def forget_found_empty(self) -> None:
-        """What was lost is noted (`storage.directory.lost_logs`). StorageError.
+        """Remove `found-empty`, because the lost replicas are recorded in `lost-logs` now. StorageError.
 
-        Unsynced: where a power failure brings the file back, more counts as lost of what is not here, and nothing less.
+        Needs no flush: if a power failure restores the file, more replicas count as lost, and none fewer.
         """
         if self.found_empty:
             self._files.remove(self.path / FOUND_EMPTY)
@@ -139,16 +141,16 @@ class LogDirectory:
     # --- logs ----------------------------------------------------------------------------------------
 
     def found(self) -> list[TopicPartition]:
-        """The partitions that have a log here, open or not, in their order."""
+        """Return the partitions that have a log here, open or not, in order."""
         named = ((tp, name) for name in self._files.names(self.path) if (tp := partition_named(name)) is not None)
         return sorted(tp for tp, name in named if self._files.is_directory(self.path / name))
 
     def strays(self) -> list[str]:
-        """The names of the logs that were set aside."""
+        """Return the directory names of stray logs."""
         return [name for name in self._files.names(self.path) if name.endswith(STRAY)]
 
     def strays_of(self, tp: TopicPartition, topic_id: str) -> list[str]:
-        """The names of the logs of this partition of this very topic that were set aside."""
+        """Return the directory names of stray logs of this partition and topic id."""
         aside = named_aside(tp)
         if aside not in self._left:
             return []
@@ -156,11 +158,11 @@ class LogDirectory:
         return [name for name in named if partition_metadata.read(self._files, self.path / name).topic_id == topic_id]
 
     def metadata_of(self, tp: TopicPartition) -> partition_metadata.PartitionMetadata:
-        """Which topic the log belongs to, open or not."""
+        """Return the topic id of the log, open or not."""
         return partition_metadata.read(self._files, self.path / log_name(tp))
 
     def is_hollow(self, tp: TopicPartition) -> bool:
-        """Nothing was ever written to the log, under any suffix, and nothing says of which topic it is."""
+        """Return whether no file of the log, under any suffix, holds a byte, and no topic id is recorded."""
         directory = self.path / log_name(tp)
         for name in self._files.names(directory):
             if LOG_SUFFIX in name:
@@ -172,10 +174,10 @@ class LogDirectory:
         return not self.metadata_of(tp).topic_id
 
     def open_log(self, tp: TopicPartition, config: LogConfig) -> Log:
-        """Opens a log, recovers it where it must be, or creates it. StorageError; InvalidTopicError.
+        """Open a log, and recover or create it if needed. StorageError; InvalidTopicError.
 
-        Slow after a crash. Several threads may open logs at once. StorageError too where the directory was closed
-        meanwhile.
+        Slow after a crash. Several threads may open logs at the same time. StorageError also if the directory was
+        closed meanwhile.
         """
         with self._settled:
             if self.closed:
@@ -224,7 +226,7 @@ class LogDirectory:
         log = opened(recovery_point, clean=clean)
         if recovery_point > log.log_end_offset or (clean and recovery_point < log.log_end_offset):
             _LOG.error(
-                "%s was synced up to offset %d, but ends at %d: it is checked from its beginning",
+                "%s: the recovery point is offset %d, but the log ends at %d: the whole log is checked",
                 directory, recovery_point, log.log_end_offset,
             )  # fmt: skip
             if recovery_point > log.log_end_offset:
@@ -233,36 +235,41 @@ class LogDirectory:
             checkpoints.distrust(tp, 0)
             log = opened(0, clean=False)
         if checkpoints.high_watermark(tp) > log.log_end_offset:
-            # until the cluster has dealt with it; the high watermark may be given up before
+            # Recorded until the cluster has dealt with the loss, because the high watermark may be lowered before that.
             self.data_loss_marker.note_loss()
         if checkpoints.cleaner_offset(tp) > log.log_end_offset:
-            checkpoints.distrust(tp, 0)  # of another log than this one: it must not hold once this one is as long
+            checkpoints.distrust(tp, 0)  # written for another log: it must not hold when this log reaches that offset
         if log_start > log.log_end_offset:
-            _LOG.error("%s ends at %d: not cut at its log start %d", directory, log.log_end_offset, log_start)
-            checkpoints.forget_log_start(tp)  # it must not hold once this one is as long
+            _LOG.error(
+                "%s: ignored the log start offset %d, which lies past the log end %d",
+                directory,
+                log_start,
+                log.log_end_offset,
+            )
+            checkpoints.forget_log_start(tp)  # it must not hold when this log reaches that offset
         else:
             log.raise_log_start(log_start)
         log.leader_epochs.on_begun = self._begun.append
         return log
 
-    # --- logs that go out of use ---------------------------------------------------------------------
+    # --- logs that are no longer in use --------------------------------------------------------------
 
     def finish_deletions(self) -> None:
-        """Removes what a crash left of logs that were being deleted."""
+        """Remove deleted logs whose removal a crash interrupted."""
         for name in self._files.names(self.path):
             if name.endswith(DELETED):
                 self._files.remove_directory(self.path / name)
 
     def set_aside(self, tp: TopicPartition) -> Path:
-        """Takes a log out of use but keeps its files; the directory that they are in now."""
+        """Take a log out of use but keep its files. Return the directory that holds them now."""
         self._take_out_of_use(tp)
         self._left.add(named_aside(tp))
         return self._rename(tp, STRAY)
 
     def put_back(self, tp: TopicPartition, stray: str, config: LogConfig) -> None:
-        """Gives a log that was set aside its name again, and opens it. Set aside still after an OutOfDescriptorsError.
+        """Rename a stray log back to its name and open it. After an OutOfDescriptorsError the log is a stray again.
 
-        Under its name, and not open, another one might be made beside it.
+        A log under its own name that is not open would let `LogManager` create a second log beside it.
         """
         self._files.rename(self.path / stray, self.path / log_name(tp))
         try:
@@ -272,23 +279,24 @@ class LogDirectory:
             raise
 
     def delete(self, *tps: TopicPartition) -> None:
-        """Nothing is found of these logs any more. Renamed, so that no crash leaves half a log of the partition's name.
+        """Delete these logs, all at once, so that one flush removes the checkpoint entries of all of them.
 
-        All at once, since what the checkpoints hold of them is forgotten with one sync, and not with one for each.
-        Their files go with `remove_deleted_log`.
+        The directories are renamed, so that a crash never leaves half a log under the partition's name.
+        `remove_deleted_log` removes the files later.
         """
         self._take_out_of_use(*tps)
         self._doomed += [self._rename(tp, DELETED) for tp in tps]
 
     @property
     def has_deleted_logs(self) -> bool:
-        """Whether `remove_deleted_log` has something to do."""
+        """Return whether `remove_deleted_log` has something to do."""
         return bool(self._doomed) and self.works
 
     def remove_deleted_log(self) -> bool:
-        """Removes the files of one deleted log, which may take long; False where none is left. On any thread, but one.
+        """Remove the files of one deleted log, which may take long. Return False if none is left.
 
-        What is left when the process ends goes at the next start. StorageError; OutOfDescriptorsError: another time.
+        Any thread may call this, one at a time. The next start removes logs that are left. StorageError;
+        OutOfDescriptorsError means that the call may be repeated later.
         """
         if not self.has_deleted_logs:
             return False
@@ -302,17 +310,17 @@ class LogDirectory:
         return retired
 
     def _take_out_of_use(self, *tps: TopicPartition) -> None:
-        """After an OutOfDescriptorsError the logs are there as before."""
+        """Remove the checkpoints of the logs and close them. After an OutOfDescriptorsError nothing has changed."""
         for log in self.checkpoints.take_out(*tps):
             log.abandon()
 
     @property
     def has_unwritten_epochs(self) -> bool:
-        """Leader epochs have begun since `write_epochs`."""
+        """Return whether leader epochs have begun since `write_epochs`."""
         return bool(self._begun)
 
     def write_epochs(self) -> None:
-        """Has the logs' files say which leader epochs have begun. Any thread's, one at a time."""
+        """Write the epoch files of logs in which a leader epoch has begun. Any thread may call this, one at a time."""
         while self._begun:
             self._begun[0].write()
             self._begun.popleft()
@@ -320,7 +328,7 @@ class LogDirectory:
     # --- session and end -----------------------------------------------------------------------------
 
     def read_session(self) -> str | None:
-        """What `write_session` last wrote: the ZooKeeper session of the process before this one."""
+        """Return the ZooKeeper session that the previous process wrote; None if there is none."""
         data = self._files.read(self.path / SESSION_ID)
         return data.decode("utf-8", "replace").strip() or None if data is not None else None
 
@@ -328,7 +336,7 @@ class LogDirectory:
         self._files.replace(self.path / SESSION_ID, f"{session}\n".encode())
 
     def fail(self, error: StorageError) -> bool:
-        """The disk has failed: from now on every log here raises StorageError. False where that was known already."""
+        """Take the directory offline, so that its logs raise StorageError. Return False if it was offline already."""
         if self.failure is not None:
             return False
         with self._settled:
@@ -340,10 +348,11 @@ class LogDirectory:
 
     @contextmanager
     def directory_failure_scope(self, *, reraise: bool = False, later: bool = False) -> Iterator[None]:
-        """A StorageError of what runs here is this directory's failure, and nobody else's.
+        """Turn a StorageError of the enclosed code into a failure of this directory only.
 
-        `later`: what runs here is done again before long, so that it may wait for a file descriptor. With `reraise`
-        who asked is told of a missing one, and may ask again: what runs here has left all as it was.
+        With `reraise` the error is raised again as well. With `later` or `reraise` an OutOfDescriptorsError is no
+        failure: with `later` the code runs again soon, and with `reraise` the caller may repeat it, because nothing
+        was changed.
         """
         try:
             yield
@@ -355,13 +364,14 @@ class LogDirectory:
                 raise
 
     def close(self, clean: bool = True) -> None:
-        """Gives the directory back. `clean`: first every log is completed and synced, then the marker written.
+        """Close all logs and release the directory. With `clean`, flush them first and write the clean-shutdown marker.
 
-        After a storage error the marker stays away, and the next start recovers; the first error is raised at the end.
-        It stays away too where logs that a crash left behind have not been opened, for nobody has checked those; and
-        from one that may be short or in which a sync has failed, for it would say to the next process that nothing
-        is missing. Logs that are just being opened are waited for, but not where the disk has failed, which may be for
-        ever; who opens one abandons it then.
+        The marker is not written after a storage error, so that the next start recovers. The first error is raised at
+        the end. The marker is also omitted in two cases, because it would declare the logs complete: logs from before a
+        crash were not opened and therefore not checked, or records may be missing or a flush failed.
+
+        The call waits for logs that are just being opened. It does not wait if the disk has failed, because that may
+        take forever; the opening thread then closes its log itself.
         """
         with self._settled:
             self.closed = True
@@ -384,7 +394,7 @@ class LogDirectory:
 
 
 def _close_all(logs: Iterable[Log], clean: bool) -> StorageError | None:
-    """The first error of them, where there is one."""
+    """Close all logs in parallel. Return the first error; None if all were closed."""
 
     def close(log: Log) -> StorageError | None:
         try:

@@ -1,16 +1,16 @@
-"""`lost-logs`: partitions that this broker had, and whose logs are gone, or set aside in doubt.
+"""`lost-logs`: partitions of this broker whose logs are missing, or were set aside although they may be valid.
 
-Gone are those of a log directory that was found empty, and those of which the high watermarks' checkpoint knows that
-something was committed. In doubt are those whose `partition.metadata` names another
-topic and has no checksum: the cluster's topic may have been made anew, or the id damaged.
+A log counts as missing if a log directory was found empty, or if the high-watermark checkpoint shows that the log held
+committed records. A log may be valid although its `partition.metadata` names another topic id, if that file has no
+checksum: either the topic was created anew, or the id is damaged.
 
     0
     1
     orders 0 AAAAAAAAAAAAAAAAAAAAAQ      topic, partition, topic id
 
-As long as the cluster counts such a replica as in sync, it must not come back with an empty log: as a leader it would
-make the others throw away what they have. Once it is out of the ISR it may begin anew and fetch everything.
-Written into every log directory, since the next one to go may be any of them.
+While such a replica is in the ISR, it must not start with an empty log: as leader it would make the followers truncate
+their logs. Once it has left the ISR, it may start empty and fetch everything. The file is written into every log
+directory, because any of them may be lost next.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ FILE_NAME = "lost-logs"
 
 
 def read(files: Files, directory: Path) -> dict[TopicPartition, str]:
-    """The topic ids by partition."""
+    """Return the topic ids by partition."""
     found: dict[TopicPartition, str] = {}
     for fields in read_lines(files, directory / FILE_NAME) or ():
         if len(fields) == 3 and fields[1].isdecimal():
@@ -35,7 +35,7 @@ def read(files: Files, directory: Path) -> dict[TopicPartition, str]:
 
 
 def write(files: Files, directory: Path, lost: Mapping[TopicPartition, str]) -> None:
-    """Replaces the file durably; no file where nothing is lost."""
+    """Replace the file and flush it. Remove the file if nothing is lost."""
     if lost:
         lines = ((tp.topic, tp.partition, topic_id) for tp, topic_id in sorted(lost.items()))
         write_lines(files, directory / FILE_NAME, lines, sync=True)

@@ -1,8 +1,8 @@
-"""`meta.properties`: whose log directory it is. Kafka's file; what else a Kafka broker wrote into it is left there.
+"""`meta.properties`: the broker and the cluster that own a log directory. Kafka's file.
 
-version=0
-broker.id=1
-cluster.id=Ysd1K2tSSbC0ubF4Jg5dRg
+Other lines, as a Kafka broker writes them, are ignored.
+
+version=0 broker.id=1 cluster.id=Ysd1K2tSSbC0ubF4Jg5dRg
 """
 
 from __future__ import annotations
@@ -14,21 +14,24 @@ from tidelog.errors import DataDirectoryError
 
 FILE_NAME = "meta.properties"
 
-_WHOSE = {
-    "version": "another version wrote it",
-    "broker.id": "it is another broker's",
-    "cluster.id": "it is another cluster's",
+_MISMATCH = {
+    "version": "another version of the format wrote the file",
+    "broker.id": "the directory belongs to another broker",
+    "cluster.id": "the directory belongs to another cluster",
 }
 
 
 def write(directory: Path, files: Files, broker_id: int, cluster_id: str) -> None:
-    """Makes the directory this broker's, durably."""
+    """Write the file and flush it, so that the directory belongs to this broker."""
     text = f"version=0\nbroker.id={broker_id}\ncluster.id={cluster_id}\n"
     files.replace(directory / FILE_NAME, text.encode())
 
 
 def check(directory: Path, files: Files, broker_id: int, cluster_id: str) -> bool:
-    """Whether the directory is this broker's; False where it is nobody's yet. DataDirectoryError: somebody else's."""
+    """Return whether the directory belongs to this broker; False if it has no owner yet.
+
+    DataDirectoryError if it belongs to another broker or cluster.
+    """
     data = files.read(directory / FILE_NAME)
     if data is None:
         return False
@@ -38,7 +41,7 @@ def check(directory: Path, files: Files, broker_id: int, cluster_id: str) -> boo
         found = fields.get(name, "")
         if found != wanted:
             raise DataDirectoryError(
-                f"{directory / FILE_NAME} says {name}={found or 'nothing'}, not {wanted}:"
-                f" {_WHOSE[name]}; it is left as it is, see log_dirs"
+                f"{directory / FILE_NAME} says {name}={found or '(nothing)'} instead of {wanted}:"
+                f" {_MISMATCH[name]}. The directory is not used; check the setting log_dirs"
             )
     return True

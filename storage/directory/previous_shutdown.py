@@ -1,8 +1,8 @@
-"""What a log directory tells of the process that had it last: how that ended, and what of its work may be missing.
+"""How the previous process that used a log directory ended, and whether records may be missing.
 
-boot.id                the kernel's boot id of when it started; gone where a sync of its has failed, empty where a log
-                       was damaged
-.kafka_cleanshutdown   it closed every log in order, and none lacked what a process before it had lost
+boot.id                the kernel's boot id when that process started; missing if one of its flushes failed, empty if a
+                       log was damaged
+.kafka_cleanshutdown   the process closed every log in order, and no log lacked records
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from storage.files import Files
 
 @dataclass(frozen=True, slots=True)
 class PreviousShutdown:
-    """What counts of it at the next start.
+    """The facts about the previous process that the next start needs.
 
-    clean            it left its marker, so no log needs recovery
-    sync_had_failed  what is not written again counts as not synced, whatever a sync says of it
-    possibly_short   the machine may have gone down since, or a sync had failed: what was not synced may be missing; or
-                     what was damaged was cut off. False after a clean shutdown, and after one that only ended the
-                     process, since then the page cache survived.
+    clean            the process left its clean-shutdown marker, so no log needs recovery
+    sync_had_failed  a flush had failed, so data counts as flushed only after it is written again
+    possibly_short   acknowledged records may be missing: the machine may have gone down since, a flush had failed, or
+                     damaged data was removed. False after a clean shutdown, and if only the process ended, because the
+                     page cache then survived
     """
 
     clean: bool
@@ -31,9 +31,10 @@ class PreviousShutdown:
 
     @classmethod
     def read(cls, path: Path, files: Files, *, newborn: bool, boot_id: str | None) -> PreviousShutdown:
-        """`newborn`: there was none, the directory was nobody's before.
+        """Read the files of the directory at `path`.
 
-        `boot_id` names the run of the machine's kernel by now; None where it cannot be known.
+        `newborn`: this broker uses the directory for the first time. `boot_id` names the current boot of the kernel;
+        None if it is unknown.
         """
         clean = files.exists(path / CLEAN_SHUTDOWN)
         noted = files.read(path / BOOT_ID)

@@ -1,7 +1,7 @@
-"""What the log directories hold at a start, held against what the cluster has on this broker.
+"""Compares the logs found at startup with the partitions that the cluster assigns to this broker.
 
-A log that the cluster knows nothing of is a stray and is set aside; one that it knows of and that is not here is
-absent, and may be lost (`storage.directory.lost_logs`).
+A log that the cluster does not assign to this broker is a stray and is set aside. An assigned partition without a log
+is absent, and its log may be lost (`storage.directory.lost_logs`).
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ _LOG = logging.getLogger(__name__)
 
 
 class StartupInventory:
-    """Taken before a log is opened.
+    """The result of the comparison, made before any log is opened.
 
-    hosted   the topic ids of all partitions that the cluster has on this broker; None where that is not known
-    unread   topics of which nothing is known, not even whether this broker has any of their partitions
+    hosted   the topic ids of all partitions that the cluster assigns to this broker; None if unknown
+    unread   topics for which even the assignment is unknown
     found    the partitions whose logs are to be opened, by directory
     """
 
@@ -34,12 +34,12 @@ class StartupInventory:
         self.hosted = hosted
         self.unread = frozenset(unread)
         self._strays: set[TopicPartition] = set()
-        #: Set aside too, but the topic id that made them strays may have come by damage.
+        #: Strays whose topic id may be damaged, so that they may be valid logs.
         self._doubted: set[TopicPartition] = set()
         self.found = {directory: self._take(directory) for directory in directories}
 
     def _take(self, directory: LogDirectory) -> list[TopicPartition]:
-        """Finishes deletions that were interrupted, and sets strays aside."""
+        """Finish interrupted deletions and set strays aside. Return the partitions of the other logs."""
         found: list[TopicPartition] = []
         with directory.directory_failure_scope():
             directory.finish_deletions()
@@ -48,7 +48,7 @@ class StartupInventory:
                     continue
                 found.append(tp)
             for name in directory.strays():
-                _LOG.warning("%s holds records of a topic that is gone", directory.path / name)
+                _LOG.warning("%s: this log was set aside earlier and still uses disk space", directory.path / name)
         return found
 
     def _maybe_set_aside(self, directory: LogDirectory, tp: TopicPartition) -> bool:
@@ -58,14 +58,20 @@ class StartupInventory:
         if not partition_metadata.differ(topic_id, self.hosted.get(tp)):
             return False
         stray = directory.set_aside(tp)
-        _LOG.warning("%s of topic id %s is not this broker's any more: set aside, %s", tp, topic_id or "unknown", stray)
+        _LOG.warning(
+            "%s: the log has topic id %s, which the cluster does not assign to this broker: set aside as %s",
+            tp,
+            topic_id or "unknown",
+            stray,
+        )
         (self._strays if proven else self._doubted).add(tp)
         return True
 
     def raise_if_found_twice(self) -> None:
-        """DataDirectoryError where a partition has a log in two directories.
+        """Raise DataDirectoryError if two directories hold a log of the same partition.
 
-        What a creation that failed has left in one of them is no log, and is set aside: another was made elsewhere.
+        An empty log is no conflict. A failed creation left it, and the log was then created in another directory. The
+        empty one is set aside.
         """
         homes: dict[TopicPartition, LogDirectory] = {}
         for directory, tps in self.found.items():
@@ -79,17 +85,22 @@ class StartupInventory:
                         hollow = each if each.is_hollow(tp) else hollow
                 if hollow is None:
                     raise DataDirectoryError(
-                        f"{tp} has a log in {other.path} and one in {directory.path}: move the wrong one away"
+                        f"{tp} has a log in {other.path} and another in {directory.path}: move one of them away"
                     )
                 homes[tp] = other if hollow is directory else directory
                 self.found[hollow].remove(tp)
                 with hollow.directory_failure_scope():
-                    _LOG.warning("%s has a log in %s: set aside, %s", tp, homes[tp].path, hollow.set_aside(tp))
+                    _LOG.warning(
+                        "%s: the log is in %s; an empty one is set aside as %s",
+                        tp,
+                        homes[tp].path,
+                        hollow.set_aside(tp),
+                    )
 
     # --- once the logs are open ----------------------------------------------------------------------
 
     def absent(self, working: Iterable[LogDirectory]) -> dict[TopicPartition, str]:
-        """The topic ids of the partitions that should be here and are not open in these; "" where that is not known."""
+        """Return the topic ids of assigned partitions that are not open in `working`; "" if the id is unknown."""
         present = {tp for directory in working for tp in directory.logs}
         expected = self.hosted
         if expected is None:
@@ -99,10 +110,13 @@ class StartupInventory:
     def lost(
         self, absent: Mapping[TopicPartition, str], before: Mapping[TopicPartition, str]
     ) -> dict[TopicPartition, str]:
-        """Of those that are absent the lost ones, by the directories that work; `before`: those of the last start.
+        """Return the absent partitions whose logs are lost. `before` are those recorded at the last start.
 
-        Beside those in doubt, and those before, these are all of them where a directory was found empty, and those of
-        which something was committed here, by the checkpoint, and not to an earlier topic of the name.
+        An absent partition is lost in each of these cases:
+        A: a working directory was found empty.
+        B: the high-watermark checkpoint shows committed records, and not those of an earlier topic of the same name.
+        C: its log was set aside although its topic id may be damaged.
+        D: it was lost at the last start, with the same topic id.
         """
         working = [directory for directory in self.found if directory.works]
         empty = any(directory.found_empty for directory in working)

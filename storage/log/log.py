@@ -1,6 +1,6 @@
-"""One replica's log of one partition: an ordered row of segments, written at the end and read anywhere.
+"""One replica's log of one partition: an ordered list of segments. Batches are appended at the end and read anywhere.
 
-All calls but `flush` and `leader_epochs.write` belong to the log's owner; these two may run on any thread beside them.
+One thread owns the log and makes all calls. Only `flush` and `leader_epochs.write` may run on another thread meanwhile.
 """
 
 from __future__ import annotations
@@ -31,18 +31,19 @@ from tidelog.model import Buffer
 from tidelog.records import read_header
 from tidelog.records.header import check_crc
 
-#: What `delete_records` takes for the high watermark.
+#: The offset that stands for the high watermark in `delete_records`.
 HIGH_WATERMARK = -1
 
 
 class Log:
-    """Batches by offset.
+    """The batches of one replica, ordered by offset.
 
-    log_start_offset  first offset that may be read, at most log_end_offset. Raised by trimming, never lowered.
-    topic_id          from `partition.metadata`; "" where that is missing or damaged.
+    log_start_offset  the first offset that may be read; at most log_end_offset. Deletion raises it, only a
+                      truncation below it lowers it.
+    topic_id          from `partition.metadata`; "" if that file is missing or damaged.
     config            may be replaced at any time.
-    cuts              how often something was cut off its end: what was seen of it before may be another thing now.
-                      Raised before what was noted of the log is lowered
+    truncation_count  how often records were removed from the end. Offsets read before may name other records now.
+                      Raised before the checkpoints of the log are lowered.
     """
 
     def __init__(
@@ -77,9 +78,10 @@ class Log:
         self._one_sync_at_a_time = threading.Lock()
         self._abandoned = False
         self.truncation_count = 0
-        #: The name of the directory is on the disk, without which nothing in it is.
+        #: Whether the directory's own name is flushed to its parent. Without it, nothing in the directory survives.
         self._named = False
-        #: Odd while names in the directory change, and as of its last sync that began when they did not.
+        #: `_names` is odd while names in the directory change. `_synced_names` is its value when the last directory
+        #: fsync began that ran while no name changed.
         self._names = self._synced_names = 0
 
     @classmethod
@@ -97,18 +99,20 @@ class Log:
         on_sync_failed: Callable[[], None] | None = None,
         on_loss: Callable[[], None] = lambda: None,
     ) -> Log:
-        """Opens or creates the log in a directory; it starts where its oldest segment does (`raise_log_start`).
+        """Open or create the log in a directory. The log starts at its oldest segment, see `raise_log_start`.
 
-        `clean`: the last process closed it in order.
-
-        Otherwise all from the recovery point on is checked and what is damaged is cut off (`storage.log.recovery`).
-        `cleaned_to`: up to there a cleaner has been, whatever the topic's policy is by now, so offsets may be missing.
-        `on_cut` is called with the offset from which on a truncation takes everything: before the cut, and after it,
-        since it took more where the offset lay inside a batch, and another thread may have noted meanwhile what held
-        before. What was noted of the log beyond, on the disk too, must be lowered when it returns: what is appended
-        over the cut is another thing, and not synced.
-        `on_sync_failed` is called on the thread of the sync, before anybody hears of it. `rewrite`: one had failed in
-        the process before, so that no sync counts of what is not written again. `on_loss` as in `recovery.Recovery`.
+        clean           the previous process closed the log in order. Otherwise recovery checks all batches from the
+                        recovery point on and truncates the log before damage (`storage.log.recovery`).
+        cleaned_to      the cleaner has compacted the log up to this offset, whatever the topic's policy is now. Below
+                        it offsets may be missing.
+        on_cut          is called with the offset from which a truncation removes everything: before the truncation and
+                        after it. The second call is needed because the truncation removes more if the offset lies
+                        inside a batch, and because another thread may have written a checkpoint meanwhile. When it
+                        returns, all checkpoints of the log, also on the disk, must be at most that offset, because
+                        records appended later at the same offsets are different and not flushed.
+        on_sync_failed  is called on the thread of the flush before the error is raised.
+        rewrite         a flush failed in the previous process. Its data must be written again before a flush counts.
+        on_loss         see `recovery.Recovery`.
         """
         files.make_directory(directory)
         with ExitStack() as unless_open:
@@ -137,25 +141,25 @@ class Log:
 
     @property
     def size_bytes(self) -> int:
-        """Of all `.log` files."""
+        """Return the size of all `.log` files."""
         return self._segments.size_bytes
 
     @property
     def recovery_point(self) -> int:
-        """All below it is synced, a crash is recovered from here; never past the log end.
+        """Return the offset below which all records are flushed; recovery after a crash starts there.
 
-        Raised by `flush`, lowered by truncation.
+        Never past the log end. Raised by `flush`, lowered by truncation.
         """
         return self._recovery_point.offset
 
     @property
     def segments(self) -> Sequence[Segment]:
-        """Oldest first, the last is active; as they stand now, so another thread may go through them too."""
+        """Return the current segments, oldest first; the last one is active. Any thread may iterate over the result."""
         return self._segments.row
 
     @property
     def segment_facts(self) -> list[retention.SegmentFacts]:
-        """What retention goes by, as the segments stand now: another thread may ask too."""
+        """Return the facts that retention needs about the current segments. Any thread may call this."""
         row, end = self._segments.row, self.log_end_offset
         ends = [*(segment.base_offset for segment in row[1:]), end]
         return [
@@ -165,12 +169,12 @@ class Log:
 
     @property
     def closed(self) -> bool:
-        """Its files were given back: nothing may be changed in its directory any more."""
+        """Return whether the log has closed its files. Nothing may be changed in its directory any more."""
         return self._abandoned
 
     @property
     def last_offsets_of_producers(self) -> dict[int, int]:
-        """By producer id, of those that the log remembers: the offset with which each one's last batch ends."""
+        """Return, for each producer id that the log remembers, the last offset of that producer's last batch."""
         return {
             producer_id: producer.batches[-1].last_offset
             for producer_id, producer in self._appender.producers.producers.items()
@@ -183,7 +187,7 @@ class Log:
 
     @property
     def latest_epoch(self) -> int | None:
-        """The leader epoch that began last; None in a log that has seen none."""
+        """Return the leader epoch that began last; None if the log has seen no epoch."""
         return self.leader_epochs.latest
 
     @property
@@ -192,33 +196,33 @@ class Log:
 
     @property
     def largest_timestamp(self) -> int:
-        """Ms; −1 where no record has one."""
+        """Return the largest timestamp in ms; −1 if no record has one."""
         return self._segments.largest_timestamp
 
     def end_offset_for_epoch(self, epoch: int) -> EpochStart | None:
-        """(the greatest epoch ≤ `epoch` in this log, the offset at which it ends); None where the log cannot say."""
+        """Return (the greatest epoch ≤ `epoch` in this log, the offset at which it ends); None if that is unknown."""
         return self.leader_epochs.end_offset_for(epoch, self.log_end_offset)
 
     def epoch_at(self, offset: int) -> int | None:
-        """The leader epoch in which the record of this offset was appended; None where the log cannot say."""
+        """Return the leader epoch in which the record at this offset was appended; None if that is unknown."""
         return self.leader_epochs.span_of(offset)[0]
 
     def assign_topic_id(self, topic_id: str) -> None:
-        """Writes `partition.metadata`, which says which topic of this name the log belongs to."""
+        """Write `partition.metadata`, which names the topic id that the log belongs to."""
         partition_metadata.write(self._files, self.directory, topic_id)
         self.topic_id, self.topic_id_proven = topic_id, True
 
     # --- appending -----------------------------------------------------------------------------------
 
     def assign_leader_epoch(self, epoch: int) -> None:
-        """At becoming leader: the epoch begins at the log end."""
+        """Begin the epoch at the log end. Called when this replica becomes leader."""
         self._raise_if_failed()
         self.leader_epochs.assign(epoch, self.log_end_offset)
 
     def append_as_leader(self, batch: Buffer, leader_epoch: int, now_ms: int) -> AppendInfo:
-        """Appends exactly one batch from a producer and gives it its offsets; the caller's buffer is not changed.
+        """Append exactly one batch from a producer and assign its offsets. The caller's buffer is not changed.
 
-        Errors are those of `storage.log.batch_validation`, which may take long, and of `append_validated`.
+        Raises the errors of `storage.log.batch_validation`, which may take long, and those of `append_validated`.
         """
         try:
             validated = validate_batch(batch, self.config, now_ms)
@@ -229,9 +233,9 @@ class Log:
         return self.append_validated(validated, leader_epoch, now_ms)
 
     def append_validated(self, batch: ValidatedBatch, leader_epoch: int, now_ms: int) -> AppendInfo:
-        """As `append_as_leader`, with a batch that was found to be one for this topic.
+        """Append a batch that has passed validation for this topic; otherwise as `append_as_leader`.
 
-        Nothing is written on an error: OutOfOrderSequenceError, InvalidProducerEpochError, StorageError.
+        OutOfOrderSequenceError, InvalidProducerEpochError, StorageError. If one is raised, nothing was written.
         """
         self._raise_if_failed()
         try:
@@ -241,10 +245,10 @@ class Log:
             raise
 
     def find_repeated(self, batch: Buffer) -> AppendInfo | None:
-        """Where a batch stands already that cannot be admitted as the topic's settings are by now.
+        """Return the position of an earlier append of a batch that the topic's settings now forbid; None if not found.
 
-        Its producer did not hear of that: to be refused would be an answer to what was done. None where it is damaged,
-        or where more is sent with it.
+        The producer did not receive the answer to its first request. A refusal now would wrongly report that the
+        records were not appended. None also if the batch is damaged or if the buffer holds more than this batch.
         """
         try:
             header = read_header(batch)
@@ -256,16 +260,19 @@ class Log:
     def append_as_follower(
         self, batches: Buffer, now_ms: int | None = None, *, leader_log_start: int = 0
     ) -> AppendInfo:
-        """Appends whole batches as the leader's log holds them.
+        """Append whole batches as the leader's log holds them.
 
-        The first begins at or after the log end offset and each other after the end of the one before it: offsets that
-        compaction took from the leader's log are missing here too. Where this log is empty, or the leader's begins at
-        the end of this one, the first batch may begin before it, since whole batches are sent: this log is then
-        dropped for it, and begins where it ended. `now_ms` serves to roll a segment of records without timestamps by
-        age. A partial batch at the end, as a fetch may cut it, is left out.
+        The first batch begins at or after the log end offset, and each other one at or after the end of the batch
+        before it. Offsets that compaction removed from the leader's log are therefore missing here too.
 
-        CorruptMessageError for a batch that is damaged, InvalidRecordError for offsets that go back; nothing is written
-        then. After a StorageError a prefix of whole batches may have been appended.
+        The first batch may begin before the log end if this log is empty, or if the leader's log start is this log's
+        end, because a leader sends whole batches. This log is then emptied and starts at its former end offset.
+
+        `now_ms` is needed to roll a segment by age if its records have no timestamps. A partial batch at the end of
+        the buffer, as a fetch may truncate it, is ignored.
+
+        CorruptMessageError if a batch is damaged, InvalidRecordError if offsets decrease; nothing is written then.
+        After a StorageError a prefix of whole batches may have been appended.
         """
         self._raise_if_failed()
         view, end = memoryview(batches), self.log_end_offset
@@ -283,12 +290,12 @@ class Log:
         return appended
 
     def _fail_if_half_written(self, error: StorageError) -> None:
-        """Where taking back what was half written failed too, nobody knows what is at the end of the file."""
+        """Fail the log if partly written bytes could not be removed, because the end of the file is then unknown."""
         if isinstance(error.__context__, StorageError):
             self._failure = error
 
     def roll(self, now_ms: int) -> bool:
-        """Seals all that there is: a new segment begins at the log end. False where the active one is empty."""
+        """Begin a new segment at the log end. Return False if the active segment is empty."""
         self._raise_if_failed()
         if not self._segments.active.size:
             return False
@@ -298,11 +305,11 @@ class Log:
     # --- reading -------------------------------------------------------------------------------------
 
     def read(self, offset: int, max_bytes: int, upper_bound: int | None = None, *, at_least_one: bool = True) -> Buffer:
-        """Whole batches from the one that holds `offset`, as they are in the file, at most `max_bytes`.
+        """Return whole batches, as they are in the file, from the one that holds `offset`; at most `max_bytes`.
 
-        Ends at the end of a segment and before the batch that begins at or after `upper_bound` (the log end where it is
-        None). `at_least_one`: the first batch is returned even if it alone is larger. Empty where nothing may be read
-        yet. OffsetOutOfRangeError below the log start and past the log end.
+        The result ends at the end of a segment and before the first batch at or after `upper_bound` (None: the log
+        end). With `at_least_one` the first batch is returned even if it alone is larger than `max_bytes`. The result
+        is empty if no record may be read yet. OffsetOutOfRangeError below the log start and past the log end.
         """
         self._raise_if_failed()
         if not self.log_start_offset <= offset <= self.log_end_offset:
@@ -313,9 +320,9 @@ class Log:
         return self._reader.read(offset, max_bytes, end_offset, at_least_one)
 
     def bytes_between(self, offset: int, end_offset: int) -> int | None:
-        """Of the batches from the one that holds `offset` to before that which holds `end_offset`; reads none of them.
+        """Return the bytes from the batch that holds `offset` up to the batch that holds `end_offset`, without reading.
 
-        Both are within the log. None where a segment ends between them, with which a `read` ends, too.
+        Both offsets are within the log. None if a segment ends between them, because a `read` ends there too.
         """
         self._raise_if_failed()
         return self._reader.bytes_between(offset, end_offset)
@@ -323,10 +330,10 @@ class Log:
     def offset_for_timestamp(
         self, timestamp: int, upper_bound: int, search: Searcher = run_whole
     ) -> TimestampOffset | None:
-        """The earliest record at or after `timestamp` (ms) below `upper_bound` (exclusive); exact.
+        """Return the first record below `upper_bound` (exclusive) whose timestamp is at least `timestamp` (ms).
 
-        `search` is asked for what stands inside batches; its errors end the look-up. CorruptMessageError where a batch
-        is damaged, UnreadableRecordsError where it was written so.
+        `search` runs each step that decodes a batch; its errors end the look-up. CorruptMessageError if a batch is
+        damaged, UnreadableRecordsError if its producer wrote records that cannot be decoded.
         """
         self._raise_if_failed()
         return self._confirmed(
@@ -334,7 +341,7 @@ class Log:
         )
 
     def offset_of_max_timestamp(self, upper_bound: int, search: Searcher = run_whole) -> TimestampOffset | None:
-        """The record with the largest timestamp below `upper_bound` (exclusive), the earliest of equals.
+        """Return the record with the largest timestamp below `upper_bound` (exclusive); the first one of equals.
 
         `search` and errors as in `offset_for_timestamp`.
         """
@@ -344,15 +351,19 @@ class Log:
         )
 
     def _confirmed(self, found: TimestampOffset | None) -> TimestampOffset | None:
-        """No CRC covers the epoch of a batch."""
+        """Check the batch's epoch against the epoch cache, because no CRC covers the epoch. CorruptMessageError."""
         if found is not None and self.leader_epochs.span_of(found.offset)[0] not in (None, found.leader_epoch):
-            raise CorruptMessageError(f"{self.directory.name}: offset {found.offset} is not of its batch's epoch")
+            raise CorruptMessageError(
+                f"{self.directory.name}: the batch at offset {found.offset} has leader epoch {found.leader_epoch},"
+                " which the leader-epoch checkpoint contradicts"
+            )
         return found
 
     def segment_offsets(self, timestamp: int, max_num_offsets: int, now_ms: int) -> list[int]:
-        """ListOffsets version 0: where segments begin that were last written at or before `timestamp` (ms), or earlier.
+        """Return the base offsets of segments last written at or before `timestamp` (ms), and of all before them.
 
-        Descending, at most `max_num_offsets`, up to the log end; −1 asks for the latest, −2 for the earliest one.
+        ListOffsets version 0: descending, at most `max_num_offsets`, up to the log end. `timestamp` −1 asks for the
+        latest offset, −2 for the earliest one.
         """
         self._raise_if_failed()
         entries = timestamp_lookup.segment_times(self._segments.row, self.log_start_offset, self.log_end_offset, now_ms)
@@ -369,10 +380,11 @@ class Log:
     # --- shortening ----------------------------------------------------------------------------------
 
     def truncate_to(self, offset: int) -> bool:
-        """Removes all from `offset` on, and with it the whole batch that holds it. False where the log ends before it.
+        """Remove the batch that holds `offset` and everything after it. Return False if the log ends before `offset`.
 
-        Below the log start nothing can remain: the log then starts and ends at `offset`. An epoch that began at the
-        log's end goes in any case: whoever led it and appended nothing may have to follow one that knows nothing of it.
+        If `offset` is below the log start, the log is emptied and starts and ends at `offset`. An epoch that began at
+        the log end is removed in any case: this replica may have led in it without appending, and may now follow a
+        leader that does not know this epoch.
         """
         self._raise_if_failed()
         if offset >= self.log_end_offset:
@@ -389,14 +401,14 @@ class Log:
     def _cut(self, offset: int) -> None:
         self._segments.truncate_to(offset)
         if self._segments.active.next_offset < self.log_start_offset:
-            # The batch that went held the log start too.
+            # The removed batch held the log start too.
             self.truncate_fully_and_start_at(offset)
         else:
             self._settle_after_cut(self._producers_after_cut())
             self._keep_producers(self._segments.base_offsets[0])
 
     def _producers_after_cut(self) -> ProducerState:
-        """Read from the log only where they must be: many batches may lie behind its last snapshot."""
+        """Return the producers' state at the new log end. Rebuild it from the log only if the state cannot rewind."""
         producers, end_offset = self._appender.producers, self._segments.active.next_offset
         if not producers.rewind_to(end_offset):
             return recovery.rebuild_producers(self._segments, self._snapshots)
@@ -404,7 +416,7 @@ class Log:
         return producers
 
     def truncate_fully_and_start_at(self, offset: int) -> None:
-        """Removes everything; the log starts and ends at `offset`."""
+        """Remove all records. The log then starts and ends at `offset`."""
         self._raise_if_failed()
         self._announce_cut(offset)
         with self._failing_for_good():
@@ -415,7 +427,10 @@ class Log:
             self._settle_after_cut(ProducerState())
 
     def give_up_beyond_end(self) -> None:
-        """What is noted of it beyond its end is lost: it must not hold of what is appended there now. StorageError."""
+        """Lower the checkpoints of the log to its end, because records past the end are lost. StorageError.
+
+        Otherwise the checkpoints would cover records that are appended there from now on.
+        """
         self._raise_if_failed()
         self._announce_cut(self.log_end_offset)
 
@@ -432,15 +447,16 @@ class Log:
         self._recovery_point.lower(self.log_end_offset)
         if self._on_cut is not None:
             self._on_cut(self.log_end_offset)
-        # What was cut must not come back, after a crash, beside what is appended now.
+        # The removed records must not reappear after a crash beside records that are appended now.
         self._sync_names()
 
     # --- losing old segments -------------------------------------------------------------------------
 
     def raise_log_start(self, offset: int) -> bool:
-        """Makes all below `offset` unreadable; False where it was already. OffsetOutOfRangeError past the log end.
+        """Make all records below `offset` unreadable. Return False if they were unreadable before.
 
-        It outlasts the process once the directory's checkpoint of log starts is written.
+        The new log start survives the process once the directory's log-start checkpoint is written.
+        OffsetOutOfRangeError past the log end.
         """
         if offset > self.log_end_offset:
             raise self._out_of_range(offset, self.log_end_offset)
@@ -451,7 +467,7 @@ class Log:
         return True
 
     def delete_records(self, before_offset: int, high_watermark: int) -> int:
-        """Makes all below the offset unreadable, for a user; the log start offset then.
+        """Make all records below the offset unreadable on a user's request. Return the new log start offset.
 
         `HIGH_WATERMARK` (−1) stands for the high watermark. OffsetOutOfRangeError above that and below −1.
         """
@@ -463,10 +479,10 @@ class Log:
         return self.log_start_offset
 
     def delete_old_segments(self, now_ms: int, high_watermark: int) -> tuple[Segment, ...]:
-        """Takes the oldest segments out of the log as its settings say (`storage.log.retention`); it begins after them.
+        """Remove the oldest segments as the settings say (`storage.log.retention`). The log then starts after them.
 
-        The active one too may go, once it is rolled. Their files are marked as deleted; the caller calls `delete` of
-        each when `file.delete.delay.ms` have passed. What is not called before the process ends goes at the next open.
+        The active segment may go too, after it is rolled. The files are renamed to `.deleted`. The caller calls
+        `delete` of each returned segment after `file.delete.delay.ms`. The next open removes files that are left.
         """
         self._raise_if_failed()
         count = retention.count_deletable(
@@ -490,11 +506,11 @@ class Log:
         return retired
 
     def replace_segments(self, cleaned: Segment, old: Sequence[Segment]) -> bool:
-        """Puts a cleaned segment in the place of those that it was made from (`storage.segments.segment_swap`).
+        """Replace segments with the cleaned segment that was made from them (`storage.segments.segment_swap`).
 
-        `cleaned` has `.cleaned` names, begins where the first of them does, and is written and synced. False where
-        `old` do not stand in the log any more as they did, since some were cut or deleted meanwhile: `cleaned` is then
-        deleted. The caller deletes the old ones as after `delete_old_segments`.
+        `cleaned` has `.cleaned` names and the base offset of the first old segment; it is written and flushed. If some
+        of `old` were truncated or deleted meanwhile, `cleaned` is deleted and False is returned. The caller deletes
+        the old segments as after `delete_old_segments`.
         """
         self._raise_if_failed()
         if not self._segments.stand_together(old) or cleaned.base_offset != old[0].base_offset:
@@ -520,7 +536,7 @@ class Log:
                 self._snapshots.write(self.log_end_offset, producers)
 
     def _sweep_snapshots_if_possible(self) -> None:
-        """With the next one otherwise: who changed the log must hear what went from it."""
+        """Leave the removal to the next call if no descriptor is free: the caller must still get its result."""
         with suppress(OutOfDescriptorsError):
             self._sweep_snapshots()
 
@@ -536,46 +552,47 @@ class Log:
 
     @contextmanager
     def _failing_for_good(self) -> Iterator[None]:
-        """What a StorageError interrupts here is finished when the log is opened again, and only then."""
+        """Fail the log on a StorageError, because only recovery at the next open can finish the interrupted change."""
         try:
             yield
         except StorageError as error:
             self._failure = error
             if isinstance(error, OutOfDescriptorsError):
-                raise StorageError(f"{error}, in the middle of a change") from error
+                raise StorageError(f"{error}, while segments of {self.directory.name} were changing") from error
             raise
 
-    # --- durability ----------------------------------------------------------------------------------
+    # --- flushing ------------------------------------------------------------------------------------
 
     @property
     def must_flush(self) -> bool:
-        """`flush.messages` asks for a flush now."""
+        """Return whether `flush.messages` asks for a flush now."""
         unflushed = self.log_end_offset - self._recovery_point.offset
         return must_flush(unflushed, self.config.flush_messages) and not self._abandoned
 
     @property
     def has_unsynced_segments(self) -> bool:
-        """A segment was rolled and is not synced; or the log has failed, as `flush` would say."""
+        """Return whether a rolled segment is not flushed, or the log has failed, so that `flush` would raise."""
         return self._recovery_point.offset < self._segments.active.base_offset or self._failure is not None
 
     @property
     def names_synced(self) -> bool:
-        """Segments that went from the log, or were replaced, do not come back if the power fails now."""
+        """Return whether segments that were deleted or replaced stay so if the power fails now."""
         return self._synced_names == self._names
 
     def flush(self, *, rolled_only: bool = False) -> None:
-        """Syncs what is not synced yet (with `rolled_only` not the active segment) and raises the recovery point.
+        """Flush what is not flushed yet (with `rolled_only`: without the active segment) and raise the recovery point.
 
-        What has gone from the directory before is gone for good then.
-        Takes as long as the disk does; on any thread, beside everything else. After a failed sync nobody knows what is
-        on the disk, so the log refuses further appends; but after an OutOfDescriptorsError, when none was tried. It
-        refuses syncs, too, of those who waited for that one: the kernel tells of an error once and has nothing to
-        write when it is asked again.
+        Also flushes the directory, so that deleted files stay deleted. May run on any thread, beside all other calls,
+        and takes as long as the disk does.
+
+        After a failed flush the contents of the disk are unknown. The log then refuses all later appends, and the
+        flushes that waited for the failed one: the kernel reports a write error once, and has nothing left to write at
+        the next fsync. An OutOfDescriptorsError has no such effect, because no fsync was attempted.
         """
         with self._one_sync_at_a_time:
             self._raise_if_failed()
             if self.closed:
-                return  # files that were given back are not to be opened again
+                return  # closed files must not be opened again
             try:
                 self._recovery_point.advance(
                     lambda: self._segments.active.base_offset if rolled_only else self.log_end_offset, self._sync
@@ -584,12 +601,12 @@ class Log:
                     self._sync_names()
             except StorageError as error:
                 if self._abandoned:
-                    return  # deleted or set aside meanwhile: nothing is left to keep
+                    return  # the log was deleted or set aside meanwhile
                 self._fail_sync(error)
                 raise
 
     def _fail_sync(self, error: StorageError) -> None:
-        """Refuse all later appends and syncs, and have the next process know of it; unless no sync was attempted."""
+        """Refuse all later appends and flushes and inform the owner, unless no fsync was attempted."""
         if not isinstance(error, OutOfDescriptorsError):
             self._failure = error
             if self._on_sync_failed is not None:
@@ -597,7 +614,7 @@ class Log:
 
     def _sync(self, start: int, end: int) -> None:
         row = self._segments.row
-        # Where a segment ends its row tells: it may be counting its batches anew just now, for a damaged index.
+        # Ends come from the base offsets: a segment may be rebuilding its own end offset now, after index damage.
         for segment, following in zip(row, [*(each.base_offset for each in row[1:]), end], strict=True):
             if following > start and segment.base_offset < end:
                 segment.sync()
@@ -614,11 +631,11 @@ class Log:
             self._synced_names = names
 
     def forget_idle_producers(self, now_ms: int, expiration_ms: int) -> int:
-        """To be called every `producer.id.expiration.check.interval.ms`; see `ProducerState.expire`."""
+        """Forget idle producers, every `producer.id.expiration.check.interval.ms`; see `ProducerState.expire`."""
         return self._appender.producers.expire(now_ms, expiration_ms)
 
     def close(self) -> None:
-        """Leaves everything synced and complete, so that the next open needs no recovery."""
+        """Flush everything and close the files, so that the next open needs no recovery."""
         if self._failure is None:
             self._segments.active.seal()
             self.flush()
@@ -633,21 +650,21 @@ class Log:
         self.abandon()
 
     def _sync_producers(self) -> None:
-        """Write or sync the snapshot at the log end, because no batch is read again after a clean shutdown."""
+        """Write or flush the snapshot at the log end, because no batch is read again after a clean shutdown."""
         producers, end_offset = self._appender.producers, self.log_end_offset
         if self._snapshots.offsets()[-1:] != [end_offset]:
             self._snapshots.write(end_offset, producers, sync=bool(producers.producers))
         elif producers.producers:
-            self._snapshots.sync(end_offset)  # a roll has written it, and does not sync
+            self._snapshots.sync(end_offset)  # a roll wrote this snapshot without a flush
 
     def abandon(self) -> None:
-        """Gives the files back as they are."""
+        """Close the files without a flush."""
         self._abandoned = True
         self.leader_epochs.close()
         self._segments.close()
 
     def fail(self, error: StorageError) -> None:
-        """The disk below has failed: every later read and write raises StorageError. May be called on any thread."""
+        """Make every later read and write raise StorageError, because the disk has failed. Any thread may call this."""
         if self._failure is None:
             self._failure = error
 

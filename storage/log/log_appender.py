@@ -1,4 +1,4 @@
-"""The end of a log: what is appended, where it stands, and when a new segment begins there."""
+"""The end of a log: it appends batches and begins new segments."""
 
 from __future__ import annotations
 
@@ -26,11 +26,15 @@ from tidelog.records import (
     validate_batch,
 )
 
-_ASSIGNED = Struct(">qii")  # base offset, batch length, leader epoch: the bytes of a header that the leader writes
+#: Base offset, batch length, leader epoch: the header bytes that the leader assigns.
+_ASSIGNED = Struct(">qii")
 
 
 class AppendInfo(NamedTuple):
-    """Where the records stand. `log_append_time_ms` is −1 with CreateTime; a duplicate stands where it did before."""
+    """The offsets of appended records. A `duplicate` has the offsets of its first append.
+
+    log_append_time_ms   −1 with CreateTime
+    """
 
     base_offset: int
     last_offset: int
@@ -39,10 +43,10 @@ class AppendInfo(NamedTuple):
 
 
 class LogAppender:
-    """Appends to the active segment, and tells the epochs and the producers' state of it.
+    """Appends to the active segment and keeps the epoch cache and the producers' state up to date.
 
     end_offset   the log end offset
-    producers    all that the log's producers did, up to there
+    producers    the state of the log's producers up to the end offset
     """
 
     __slots__ = ("_active_since_ms", "_epochs", "_last_stamp", "_segments", "_snapshots", "end_offset", "producers")
@@ -63,16 +67,16 @@ class LogAppender:
         self.restart(producers)
 
     def restart(self, producers: ProducerState) -> None:
-        """The log ends elsewhere now: it was opened, or cut."""
+        """Adopt the end of the active segment as the log end, after the log was opened or truncated."""
         self.end_offset = self._segments.active.next_offset
         self.producers = producers
-        #: The broker's clock at the first append to the active segment that told it; None before.
+        #: The broker's clock at the first append to the active segment that passed a time; None before that.
         self._active_since_ms: int | None = None
 
     def append_as_leader(
         self, validated: ValidatedBatch, leader_epoch: int, now_ms: int, config: LogConfig
     ) -> AppendInfo:
-        """As `Log.append_validated`."""
+        """See `Log.append_validated`."""
         header, batch = validated
         idempotent = header.producer_id >= 0
         log_append_time = config.log_append_time
@@ -82,7 +86,7 @@ class LogAppender:
             self.producers.check(header)
         stamp = NO_TIMESTAMP
         if log_append_time:
-            # Never below the last stamp, so that a clock that is set back does not disorder the log.
+            # Never below the last LogAppendTime, so that timestamps stay ordered if the clock is set back.
             stamp = max(now_ms, self._last_stamp)
             batch = bytearray(batch)
             stamp_log_append_time(batch, 0, stamp)
@@ -109,7 +113,7 @@ class LogAppender:
         return AppendInfo(base_offset, last_offset, stamp)
 
     def find_repeated(self, header: BatchHeader, config: LogConfig) -> AppendInfo | None:
-        """Where the batch stands that this one repeats."""
+        """Return the offsets at which the batch was appended before; None if it was not."""
         repeated = self.producers.find_duplicate(header)
         if repeated is None:
             return None
@@ -119,7 +123,7 @@ class LogAppender:
     def append_as_follower(
         self, view: memoryview, headers: Sequence[BatchHeader], now_ms: int | None, config: LogConfig
     ) -> AppendInfo:
-        """As `Log.append_as_follower`, of what is `validated`."""
+        """Append batches that `validated` has accepted; see `Log.append_as_follower`."""
         if self._active_since_ms is None:
             self._active_since_ms = now_ms
         base_offset = headers[0].base_offset if headers else self.end_offset
@@ -131,7 +135,8 @@ class LogAppender:
                 if spans:
                     self._append_followed(view[start:end], spans, headers[taken:index])
                     start, taken, spans = end, index, []
-                # Only where compaction left a hole of two thousand million offsets does a segment begin past the end.
+                # Relative offsets have 31 bits. Only after a larger gap, which compaction left, does a segment begin
+                # past the log end.
                 far = span.last_offset - self.end_offset > MAX_RELATIVE_OFFSET
                 self.roll(header.base_offset if far else self.end_offset, now_ms, config)
             spans.append(span)
@@ -141,9 +146,9 @@ class LogAppender:
         return AppendInfo(base_offset, self.end_offset - 1)
 
     def validated(self, view: memoryview, may_begin_within: bool) -> list[BatchHeader]:
-        """The headers of whole batches as a leader sends them; errors as `Log.append_as_follower`.
+        """Return the headers of whole batches from a leader; errors as `Log.append_as_follower`.
 
-        `may_begin_within`: the log may end within the first of them.
+        `may_begin_within`: the first batch may begin before the log end.
         """
         expected = self.end_offset
         headers: list[BatchHeader] = []
@@ -151,7 +156,9 @@ class LogAppender:
             validate_batch(view, position, header)
             begins_within = may_begin_within and not headers and expected < header.next_offset
             if header.base_offset < expected and not begins_within:
-                raise InvalidRecordError(f"a batch at offset {header.base_offset}, where {expected} is next")
+                raise InvalidRecordError(
+                    f"a batch begins at offset {header.base_offset}; at least {expected} is expected"
+                )
             expected = header.next_offset
             headers.append(header)
         return headers
@@ -172,13 +179,13 @@ class LogAppender:
     # --- rolling -------------------------------------------------------------------------------------
 
     def roll(self, base_offset: int, now_ms: int | None, config: LogConfig) -> None:
-        """A new segment begins; the state of the producers up to there is kept beside it."""
+        """Begin a new segment, and write a snapshot of the producers' state at its start."""
         self._snapshots.write(self.end_offset, self.producers)
         self._segments.open_next(base_offset, config.index_interval_bytes)
         self._active_since_ms = now_ms
 
     def _is_full(self, span: BatchSpan, waiting_bytes: int, now_ms: int | None, config: LogConfig) -> bool:
-        """Whether the active segment has no room for a batch once it holds what waits to be written."""
+        """Return whether the batch needs a new segment, once the active one holds the `waiting_bytes` before it."""
         active, since_ms = self._segments.active, self._active_since_ms
         waited_ms = 0 if now_ms is None or since_ms is None else now_ms - since_ms
         return must_roll(

@@ -1,4 +1,4 @@
-"""Reading whole batches out of a row of segments."""
+"""Reads whole batches from the segments of a log."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from tidelog.records import HEADER_BYTES, LENGTH_OVERHEAD, read_header
 _OUTLINE = Struct(">qii7xi")  # base offset, batch length, leader epoch, last offset delta
 _OFFSET = Struct(">q")
 _POSITIONS_KEPT = 32
-_NO_EPOCH = -1  # a batch from before KIP-101 says so
+_NO_EPOCH = -1  # the leader epoch of a batch written before KIP-101
 
 
 class LogReader:
-    """Remembers where the batch after a recent read begins, so that who reads on needs no index.
+    """Remembers the position after each recent read, so that a sequential reader needs no index.
 
-    Who gets the batches checks their CRC, which covers neither offset nor epoch: those are held against the neighbours
-    and the epoch cache here, and what they do not bear out is not handed out.
+    Readers check the CRC, which covers neither the base offset nor the leader epoch. This class compares both with the
+    neighbouring batches and with the epoch cache, and returns no batch that contradicts them.
 
-    `forget` when segments are cut or taken away.
+    Call `forget` when segments are truncated or removed.
     """
 
     def __init__(self, segments: Segments, epochs: LeaderEpochs) -> None:
@@ -32,9 +32,9 @@ class LogReader:
         self._positions: dict[int, tuple[Segment, int]] = {}
 
     def read(self, offset: int, max_bytes: int, end_offset: int, at_least_one: bool) -> Buffer:
-        """As `Log.read`, for an offset that the log holds or that compaction took; `end_offset` is within the log.
+        """Read as `Log.read`, for an offset within the log start and end. `end_offset` is at most the log end.
 
-        Empty too where nothing is left up to the log end: Kafka's cleaner may take the last batches of a segment.
+        The result may be empty at the end of the log, because Kafka's cleaner may remove the last batches of a segment.
         """
         located, least = self._remembered(offset), offset
         if located is None:
@@ -50,18 +50,20 @@ class LogReader:
             if header.base_offset < least or not self._fits(
                 segment, position + length, header.base_offset, next_offset, header.partition_leader_epoch, offset
             ):
-                raise CorruptMessageError(f"{segment.log.path}: the batch at {position} is not the one of {offset}")
+                raise CorruptMessageError(
+                    f"{segment.log.path}: the batch at position {position} does not belong to offset {offset}"
+                )
             if not at_least_one or header.base_offset >= end_offset:
                 return b""
             data = segment.log.read(position, length)
             if len(data) < length:
-                raise CorruptMessageError(f"{segment.log.path}: the batch at {position} is cut off")
+                raise CorruptMessageError(f"{segment.log.path}: the batch at position {position} is incomplete")
         self._remember(next_offset, segment, position + length)
-        # What a cut-off batch at the end makes too much is not worth a copy of all the rest.
+        # A partial batch at the end is dropped with a view, because a copy of all other bytes would cost more.
         return data if length == len(data) else memoryview(data)[:length]
 
     def bytes_between(self, offset: int, end_offset: int) -> int | None:
-        """As `Log.bytes_between`."""
+        """See `Log.bytes_between`."""
         start = self._remembered(offset) or self._segments.locate(offset)
         if start is None:
             return 0
@@ -85,7 +87,7 @@ class LogReader:
     def _whole_batches(
         self, segment: Segment, start: int, data: bytes, offset: int, least: int, end_offset: int
     ) -> tuple[int, int]:
-        """How many bytes are whole batches below `end_offset` that may be read, and the offset after them."""
+        """Return how many bytes of `data` are valid whole batches below `end_offset`, and the offset after them."""
         position, expected, size = 0, offset, len(data)
         last = size - HEADER_BYTES
         epoch, epoch_end = self._epoch_at(offset, end_offset)
@@ -114,19 +116,19 @@ class LogReader:
         return position, expected
 
     def _epoch_at(self, offset: int, end_offset: int) -> tuple[int | None, int]:
-        """In which the offset was appended, and the offset where it ends, at the latest `end_offset`."""
+        """Return the epoch of the offset and the offset at which the epoch ends, at most `end_offset`."""
         epoch, epoch_end = self._epochs.span_of(offset)
         return epoch, end_offset if epoch_end is None else min(epoch_end, end_offset)
 
     def _fits(self, segment: Segment, end: int, base_offset: int, next_offset: int, epoch: int, expected: int) -> bool:
-        """Whether a batch, which ends at position `end`, may be what a reader at the offset `expected` gets."""
+        """Return whether a batch that ends at position `end` may answer a reader at the offset `expected`."""
         known = self._epochs.span_of(max(base_offset, expected))[0]
         if next_offset <= expected or epoch < _NO_EPOCH or (epoch != _NO_EPOCH and known not in (None, epoch)):
             return False
         return base_offset <= expected or next_offset <= self._offset_at(segment, end)
 
     def _offset_at(self, segment: Segment, position: int) -> int:
-        """Of the batch that begins there, or of what follows the segment."""
+        """Return the base offset of the batch at this position, or the offset after the segment."""
         if position < segment.size:
             data = segment.log.read(position, _OFFSET.size)
             return int(_OFFSET.unpack(data)[0]) if len(data) == _OFFSET.size else -1

@@ -1,4 +1,4 @@
-"""A producer's batch with another codec, where the topic asks for one (`compression.type`)."""
+"""Compresses a producer's batch with another codec, if the topic's `compression.type` asks for one."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from tidelog.records.header import CODEC_MASK, HEADER, seal
 
 
 def recompress(batch: Buffer, header: BatchHeader, codec: Codec, level: int | None, limit: int) -> bytearray:
-    """The same records in a batch of this codec, whatever its size.
+    """Return the same records in a batch with this codec, whatever its size.
 
-    The records themselves are not looked at. CorruptMessageError; MessageTooLargeError where they have more than
-    `limit` bytes when decompressed.
+    The records are not validated. CorruptMessageError if they cannot be decompressed; MessageTooLargeError if they have
+    more than `limit` bytes when decompressed.
     """
     block = compress(codec, decompress(header.codec, memoryview(batch)[HEADER_BYTES:], limit), level)
     changed = header._replace(

@@ -1,19 +1,19 @@
-"""Opening a log: which segments it has, where it ends, and what a crash did to it.
+"""Open a log: find its segments and its end, and repair the effects of a crash.
 
-In this order, each step relying on those before:
-1. Swaps of cleaned segments are finished or undone. Leftovers go: drafts, files marked as deleted, indexes without a
-   log.
-2. Segments below the recovery point (all, after a clean shutdown) are believed: they were synced. Their indexes are
-   compared with the log where a look-up will need them to be right, and written anew if they are not.
-3. From the recovery point on nothing is believed: every batch is checked with its CRC. The log is cut before the first
-   bad one, later segments are removed, and the indexes are written anew as the batches pass. What had been synced and
-   is cut off all the same, because something before it is damaged or gone, no crash explains: it is set aside
-   (`.stray`), never removed. Where a sync had failed, what is left is written once more: the kernel may count as
-   written what it gave up, and a later sync would confirm what never reached the disk.
-4. The epoch cache loses what begins past the end and gains the epochs of the batches that were checked; where the
-   batches still contradict it, it is read from them.
-5. Snapshots of the producers past the end go. What went, here or in a process that was killed before it could sync the
-   directory, is gone for good now.
+The steps run in this order; each one relies on the steps before it:
+1. Finish or undo swaps of cleaned segments. Remove leftovers: unfinished files, files renamed to `.deleted`, and
+   indexes without a log file.
+2. Trust the segments below the recovery point (all segments after a clean shutdown), because they were flushed.
+   Compare their indexes with the log where a look-up relies on them, and rebuild those that are wrong.
+3. Check the CRC of every batch from the recovery point on. Truncate the log before the first bad batch, remove later
+   segments, and rebuild the indexes from the batches. A crash cannot explain the loss of flushed data. If flushed data
+   must go because something before it is damaged or missing, it is set aside (`.stray`) and never removed. If a flush
+   had failed, write the remaining data once more: the kernel may count dropped pages as written, and a later fsync
+   would then confirm data that never reached the disk.
+4. Remove epochs that begin past the end from the epoch cache, and add the epochs of the checked batches. If the batches
+   still contradict the cache, rebuild it from them.
+5. Remove producer snapshots past the end. Fsync the directory, so that files stay removed that this process removed,
+   or that an earlier process removed before it was killed.
 """
 
 from __future__ import annotations
@@ -49,15 +49,15 @@ from tidelog.records import BatchHeader
 
 _LOG = logging.getLogger(__name__)
 _LEFTOVERS = (".tmp", DELETED_SUFFIX)
-#: Files that are worth nothing without their `.log`.
+#: Suffixes of files that are useless without their `.log` file.
 _BESIDE_LOG = (INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX)
 
 
 @dataclass(slots=True)
 class RecoveredLog:
-    """What was found. `cut_bytes` and `removed_segments` tell what the crash cost; 0 where it cost nothing.
+    """The opened log. `cut_bytes` and `removed_segments` say how much the crash cost.
 
-    set_aside   names of files with what was once synced and is in the log no more
+    set_aside   names of files that hold flushed data and are no longer part of the log
     """
 
     segments: list[Segment]
@@ -72,18 +72,19 @@ class RecoveredLog:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recovery:
-    """What there is to go by, when the log in a directory is opened.
+    """The inputs of recovery for the log in one directory.
 
-    recovery_point        all below it was synced
-    clean                 the last process closed the log in order
-    compacted             a segment may end before the next one begins, below the recovery point and below the offset
-                          that the log is `cleaned_to`. Elsewhere a hole means that a file is missing, or that its end
-                          never reached the disk: what a cleaner of ours has written ends where the next one begins
-    rewrite               what is read beyond the recovery point may be in the page cache alone, and counted as written
-                          there; so may producer snapshots and the leader-epoch file. All of them are written again
-    on_loss               is called before any batch, or part of one, is taken away: the log may lack then what was
-                          acknowledged
-    opened                closes the segments, where it is closed itself
+    recovery_point   all records below it were flushed
+    clean            the previous process closed the log in order
+    compacted        offsets may be missing between two segments, below the recovery point and below `cleaned_to`.
+                     Elsewhere a gap means that a file is missing or that its end never reached the disk, because our
+                     cleaner writes each segment up to the base offset of the next one
+    cleaned_to       the offset up to which the cleaner has compacted the log
+    rewrite          a flush failed in the previous process. Data past the recovery point may exist in the page cache
+                     only, and the kernel may count it as written. The same holds for producer snapshots and the
+                     leader-epoch file. All of them are written again
+    on_loss          is called before any part of a batch is removed, because acknowledged records may then be missing
+    opened           closes the opened segments when it is closed
     """
 
     directory: Path
@@ -98,7 +99,7 @@ class Recovery:
     opened: ExitStack
 
     def run(self) -> RecoveredLog:
-        """The log, sound and ready for appends; an empty one where there is none. StorageError."""
+        """Return the log, checked and ready for appends; an empty log if none exists. StorageError."""
         directory, files = self.directory, self.files
         found = files.names(directory)
         segment_swap.settle(directory, files)
@@ -113,7 +114,10 @@ class Recovery:
         begin = log.segments[0].base_offset
         if known and known[0].start_offset < begin:
             _LOG.error(
-                "%s began at %d and begins at %d now: segments are gone", directory, known[0].start_offset, begin
+                "%s: the log started at offset %d and now starts at offset %d: segment files are missing",
+                directory,
+                known[0].start_offset,
+                begin,
             )
         _settle_epochs(log, known=epochs is not None, synced_to=self.recovery_point)
         for segment in log.segments[:-1]:
@@ -126,15 +130,15 @@ class Recovery:
             log.epochs.rewrite()
         left = files.names(directory)
         if not set(found).issubset(left) or (found and not self.clean):
-            # What went must not come back, after one more crash, beside what is appended now or in a log closed in
-            # order; nor what a process took away that was killed before it could sync that.
+            # A second crash must not bring removed files back beside records that are appended now, or into a log that
+            # is closed in order. The previous process may also have removed files without an fsync of the directory.
             files.sync_directory(directory)
         log.set_aside = [name for name in left if name.endswith(STRAY_SUFFIX) and name not in names]
         self._tell(log)
         return log
 
     def _tell(self, log: RecoveredLog) -> None:
-        """What it came to, where that is anything."""
+        """Log what recovery removed and set aside, if anything."""
         end_offset = log.segments[-1].next_offset
         if log.cut_bytes or log.removed_segments:
             _LOG.warning(
@@ -146,23 +150,23 @@ class Recovery:
             )
         if log.set_aside:
             _LOG.error(
-                "%s: files that had been synced are damaged or gone. The log ends at offset %d; what came after it is "
-                "kept as %s, which no broker reads and `tidelog dump` shows. A replica of the partition brings these "
-                "records back. Where there is none: end the broker before anything is appended, put the missing "
-                "segment in its place, take the suffix off these names (docs/FORMAT.md, Files set aside), and start "
-                "it again",
+                "%s: flushed files are damaged or missing. The log now ends at offset %d. The records after it are "
+                "kept in %s. Brokers ignore these files; `tidelog dump` shows them. If the partition has another "
+                "replica, replication restores the records. Otherwise stop the broker before it appends anything, put "
+                "the missing segment back, remove the suffix from these names (docs/FORMAT.md, Files set aside), and "
+                "start the broker again",
                 self.directory,
                 end_offset,
                 ", ".join(log.set_aside),
             )
 
     def _open_segments(self, log: RecoveredLog, bases: Sequence[int]) -> list[str]:
-        """Into the log, until it does not go on. The names of files that are no part of it, and taken out."""
+        """Open segments into `log` until one does not continue it. Return the names of files that were set aside."""
         taken_out = []
         for slot, base_offset in enumerate(bases):
             segment, later = self._segment(base_offset), bases[slot + 1 :]
             if self._is_foreign(segment, log.segments, later):
-                _LOG.warning("%s is no part of the log, which goes on without it: taken out", segment.log.path)
+                _LOG.warning("%s is not part of the log, which is complete without it: set aside", segment.log.path)
                 if segment.size:
                     taken_out.append(segment.set_aside())
                 else:
@@ -170,7 +174,12 @@ class Recovery:
                 continue
             if log.segments and not self._goes_on(log.segments[-1], base_offset):
                 end_offset = log.segments[-1].next_offset
-                _LOG.warning("%s: offsets jump from %d to %d", self.directory, end_offset, base_offset)
+                _LOG.warning(
+                    "%s: a segment ends at offset %d, the next begins at %d: removed or set aside from there on",
+                    self.directory,
+                    end_offset,
+                    base_offset,
+                )
                 self._remove(log, bases[slot:])
                 break
             sound = self._open(log, segment, later)
@@ -187,15 +196,16 @@ class Recovery:
 
     @property
     def _synced_to(self) -> int:
-        """What lies below no crash explains the loss of."""
+        """Return the offset below which a crash cannot explain a loss."""
         return INT64_MAX if self.clean else self.recovery_point
 
     def _is_foreign(self, segment: Segment, before: Sequence[Segment], later: Sequence[int]) -> bool:
-        """Whether somebody else put the file there: to end the log at it would cost all that follows.
+        """Return whether the file was not written by this log, so that ending the log there would lose good segments.
 
-        It lies within the segment before it, from whose end another goes on, and leads to no such end itself; or it is
-        empty and the first. Below the recovery point only, after a clean shutdown too: beyond it a power failure may
-        have brought back what was cut, or emptied a file of ours.
+        A foreign segment lies inside the segment before it, another segment continues from the end of that one, and
+        the foreign segment has no batch that ends there. An empty first segment is foreign too. The rule applies below
+        the recovery point only, also after a clean shutdown. Past it, a power failure may have restored truncated data
+        or emptied one of our own files.
         """
         if not before:
             return bool(later) and later[0] <= self.recovery_point and not segment.size and not self.compacted
@@ -207,19 +217,22 @@ class Recovery:
         return all(header.next_offset != end_offset for _, header in scan_valid(segment.log, 0, segment.size))
 
     def _goes_on(self, before: Segment, base_offset: int) -> bool:
-        """Whether a segment may begin here: behind a hole only where all before it was synced."""
+        """Return whether a segment may begin here. A gap is allowed only if everything before it was flushed."""
         on_disk = self.clean or base_offset <= max(self.recovery_point, self.cleaned_to)
-        far = base_offset - before.base_offset > MAX_RELATIVE_OFFSET  # which a hole within a segment cannot be
+        far = base_offset - before.base_offset > MAX_RELATIVE_OFFSET  # a gap within one segment cannot be this large
         return _follows(base_offset, before.next_offset, holes=self.compacted and (on_disk or far))
 
     def _open(self, log: RecoveredLog, segment: Segment, later: Sequence[int]) -> bool:
-        """False where something had to be cut off. `later`: where the segments after it begin."""
+        """Open one segment. Return False if it had to be truncated. `later` are the base offsets after it."""
         size = segment.size
         if self.clean or (later and later[0] <= self.recovery_point):
             try:
                 last_batch = segment.load()
                 if later and not any(_follows(base, segment.next_offset, holes=self.compacted) for base in later):
-                    raise CorruptMessageError(f"{segment.log.path}: ends at {segment.next_offset}, not at {later[0]}")
+                    raise CorruptMessageError(
+                        f"{segment.log.path}: ends at offset {segment.next_offset}, but the next segment begins at"
+                        f" {later[0]}"
+                    )
                 log.last_batch = last_batch or log.last_batch
                 return True
             except CorruptMessageError as error:
@@ -245,7 +258,7 @@ class Recovery:
         return segment.size == size
 
     def _remove(self, log: RecoveredLog, bases: Sequence[int]) -> None:
-        """From the last on, so that a crash meanwhile leaves the same log with less behind its end."""
+        """Remove the segments from the last one on, so that a crash meanwhile leaves a prefix of them."""
         for base_offset in reversed(bases):
             segment = Segment(self.directory, base_offset, self.files, self.index_interval_bytes)
             if segment.size:
@@ -263,7 +276,7 @@ def _follows(base_offset: int, end_offset: int, *, holes: bool) -> bool:
 
 
 def rebuild_producers(segments: Sequence[Segment], snapshots: ProducerSnapshots) -> ProducerState:
-    """The newest sound snapshot and the batches after it."""
+    """Return the state from the newest valid snapshot and the batches after it."""
     end_offset = segments[-1].next_offset
     snapshot = snapshots.latest(end_offset)
     offset, state = snapshot if snapshot is not None else (segments[0].base_offset, ProducerState())
@@ -274,7 +287,7 @@ def rebuild_producers(segments: Sequence[Segment], snapshots: ProducerSnapshots)
 
 
 def _headers_from(segments: Sequence[Segment], offset: int) -> Iterator[BatchHeader]:
-    """The headers of all batches that end at or after `offset`, as far as the log can be read."""
+    """Yield the headers of all batches that end at or after `offset`, up to the first unreadable one."""
     try:
         for segment in segments:
             found = segment.find(offset) if segment.next_offset > offset else None
@@ -282,12 +295,12 @@ def _headers_from(segments: Sequence[Segment], offset: int) -> Iterator[BatchHea
                 for _, header in scan_headers(segment.log, found[0], segment.size):
                     yield header
     except CorruptMessageError as error:
-        # Below the recovery point: who reads there is told so; the log as a whole goes on.
+        # The damage lies below the recovery point. A reader of these offsets gets an error; the log stays in use.
         _LOG.error("%s", error)
 
 
 def _settle_epochs(log: RecoveredLog, *, known: bool, synced_to: int) -> None:
-    """`known`: the cache was read, so it has every epoch that begins below `synced_to`."""
+    """Make the epoch cache agree with the log. `known`: the cache was read, so it has all epochs below `synced_to`."""
     for epoch, offset in log.seen_epochs:
         latest = log.epochs.latest
         if latest is None or (epoch > latest and not (known and offset < synced_to)):
@@ -302,11 +315,11 @@ def _settle_epochs(log: RecoveredLog, *, known: bool, synced_to: int) -> None:
 
 
 def _confirm_epochs(log: RecoveredLog) -> bool:
-    """Whether the batches at both ends of each epoch are of that epoch, and nothing comes before the first.
+    """Return whether the first and last batch of each epoch belong to it, and no batch precedes the first epoch.
 
-    Epochs never fall from batch to batch, so the batches between are of it too. A log that was trimmed, but for whom
-    the crash brought trimmed batches of older epochs back, knows too few; where they are of its first epoch, that one
-    begins earlier again.
+    Epochs never decrease from batch to batch, so the batches between the two belong to the epoch as well. A crash may
+    restore batches that were deleted from the start of the log, and the cache then lacks their epochs. If the first
+    batch has the cache's first epoch, the start offset of that epoch is lowered again.
     """
     entries = log.epochs.entries()
     first, end_offset = log.segments[0].base_offset, log.segments[-1].next_offset
@@ -316,7 +329,7 @@ def _confirm_epochs(log: RecoveredLog) -> bool:
             for offset in (entry.start_offset, end - 1):
                 header = _header_at(log.segments, offset)
                 if header is None or header.last_offset >= end:
-                    continue  # compaction left none of this epoch
+                    continue  # compaction removed all batches of this epoch
                 begins_inside = header.base_offset < entry.start_offset and entry is not entries[0]
                 if begins_inside or header.partition_leader_epoch != entry.epoch:
                     return False
@@ -327,11 +340,11 @@ def _confirm_epochs(log: RecoveredLog) -> bool:
         return bool(entries) and log.epochs.entries()[0].start_offset <= earliest.base_offset
     except CorruptMessageError as error:
         _LOG.error("%s", error)
-        return True  # the batches tell no more than the cache
+        return True  # unreadable batches cannot correct the cache
 
 
 def _header_at(segments: Sequence[Segment], offset: int) -> BatchHeader | None:
-    """Of the first batch that ends at or after the offset."""
+    """Return the header of the first batch that ends at or after the offset."""
     slot = max(bisect_right(segments, offset, key=attrgetter("base_offset")) - 1, 0)
     for segment in segments[slot:]:
         found = segment.find(offset)

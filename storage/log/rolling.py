@@ -1,8 +1,7 @@
-"""When the next batches begin a new segment.
+"""Decides when the next batches begin a new segment.
 
-A segment's age is counted between timestamps of its batches, from its first one to those that are to be appended, so
-that replicas roll alike whatever their clocks say. Only where a record without a timestamp leaves nothing to count by,
-the broker's clock is taken.
+A segment's age is the difference between its first timestamp and those of the batches to be appended. All replicas
+therefore roll alike, whatever their clocks say. The broker's clock counts only if a record has no timestamp.
 """
 
 from __future__ import annotations
@@ -23,10 +22,13 @@ def must_roll(
     max_timestamp: int,
     waited_ms: int,
 ) -> bool:
-    """Whether a batch of `added_bytes`, up to this offset and timestamp (ms), belongs into the segment after `active`.
+    """Return whether a batch with this last offset and timestamp (ms) belongs into a new segment after `active`.
 
-    `held_bytes` are in `active`, or will be before it. `waited_ms` since the segment was begun, by the broker's clock.
-    An empty segment takes any size and age.
+    held_bytes    the size of `active` when the batch is appended
+    added_bytes   the size of the batch
+    waited_ms     the age of the segment by the broker's clock
+
+    An empty segment takes a batch of any size and age.
     """
     if last_offset - active.base_offset > MAX_RELATIVE_OFFSET:
         return True
@@ -38,16 +40,16 @@ def must_roll(
     age_ms = waited_ms if first is None or first < 0 or max_timestamp < 0 else max_timestamp - first
     longest_ms = config.segment_ms
     if config.compact and config.max_compaction_lag_ms < longest_ms:
-        longest_ms = config.max_compaction_lag_ms  # what is in the active segment cannot be compacted
+        longest_ms = config.max_compaction_lag_ms  # the active segment cannot be compacted
     if config.segment_jitter_ms:
         longest_ms -= jitter_ms(active, config)
     return age_ms > longest_ms
 
 
 def jitter_ms(active: Segment, config: LogConfig) -> int:
-    """By how much a segment is rolled earlier, so that a thousand logs do not roll at the same moment.
+    """Return by how many ms the segment is rolled earlier, so that a thousand logs do not roll at the same moment.
 
-    Spread by the names of the files instead of by chance: the same again after a restart.
+    The value depends on the file name instead of a random number, so that it is the same after a restart.
     """
     bound = min(config.segment_jitter_ms, config.segment_ms)
     return crc32(str(active.log.path).encode()) % bound if bound > 0 else 0

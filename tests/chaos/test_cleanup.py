@@ -11,7 +11,7 @@ from verify.chaos.cleanup import command, remove
 
 
 def test_nothing_is_removed_by_a_prefix_that_all_names_have() -> None:
-    with pytest.raises(ValueError, match="an empty prefix"):
+    with pytest.raises(ValueError, match="the prefix is empty"):
         asyncio.run(remove("127.0.0.1:1", ""))
 
 

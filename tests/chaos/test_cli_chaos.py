@@ -33,7 +33,11 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (["--brokers", "2"], 2, "2 is not in the range"),
         (["--bootstrap-servers", "127.0.0.1:1", "--brokers", "3"], 2, "--brokers is for a cluster that is started"),
         (["--bootstrap-servers", "nonsense"], 2, "--bootstrap-servers"),
-        (["--bootstrap-servers", "127.0.0.1:1"], 2, "would break the cluster at 127.0.0.1:1: pass --yes if you want"),
+        (
+            ["--bootstrap-servers", "127.0.0.1:1"],
+            2,
+            "injects faults into the cluster at 127.0.0.1:1: pass --yes to confirm",
+        ),
         (["--meanwhile", "rain"], 2, "'rain' is not one of 'elections', 'reassignments'"),
         (["surprise"], 2, "surprise"),
     ],
@@ -71,7 +75,7 @@ def test_a_report_where_this_user_may_not_write_is_refused(
 ) -> None:
     monkeypatch.setattr("os.access", lambda path, mode: path != tmp_path / "report")  # root may write everywhere
     assert run(["chaos", "--report", str(tmp_path / "report")]) == 2
-    assert f"--report: {tmp_path / 'report'} cannot be written" in capsys.readouterr().err
+    assert f"--report: {tmp_path / 'report'} is not writable" in capsys.readouterr().err
     assert not (home / "chaos").exists()
 
 
@@ -85,7 +89,7 @@ def test_a_cluster_that_runs_is_broken_only_after_a_yes(
     save_state(home, ClusterState("127.0.0.1:2", None, (BrokerState(4711, broker_id=1),), {}))
     remember_last_up(home, home)
     assert run(["chaos", "--bootstrap-servers", "localhost:4711"]) == 2
-    assert f"this would break the cluster in {home}: pass --yes" in capsys.readouterr().err
+    assert f"this command injects faults into the cluster in {home}: pass --yes" in capsys.readouterr().err
 
 
 def test_the_help_names_every_scenario_and_every_exit_status(capsys: pytest.CaptureFixture[str]) -> None:
@@ -93,6 +97,6 @@ def test_the_help_names_every_scenario_and_every_exit_status(capsys: pytest.Capt
     shown = " ".join(capsys.readouterr().out.split())
     for name in SCENARIOS:
         assert f"{name}:" in shown
-    assert "[default: one that is started for that]" in shown
-    for status in ("0 every fault bit", "1 a promise was broken", "2 it was asked for wrongly", "3 nothing was seen"):
+    assert "[default: start a cluster for the run]" in shown
+    for status in ("0 every fault bit", "1 a promise was broken", "2 the command line was wrong", "3 no promise was"):
         assert status in shown

@@ -67,7 +67,7 @@ async def test_what_was_not_read_to_its_end_is_unknown_and_no_pass(
     request = Request(SCENARIOS["leader-kill"], (), 1, 1.0, Load())
     ordeal = _Ordeal(request, cast(Cluster, Ended()), tmp_path, Reporter(), asyncio.Event())
     await ordeal.read_final_logs()
-    assert ordeal.troubles == [f"what there was in the end is not known: {reading or copying}"]
+    assert ordeal.troubles == [f"the final logs are unknown: {reading or copying}"]
     assert copied == ([] if reading else [1, 2, 3])
     assert Result((), Verdict([], []), [], tmp_path).status != UNPROVED
     assert Result((), Verdict([], []), ordeal.troubles, tmp_path).status == UNPROVED

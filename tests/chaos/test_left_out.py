@@ -102,7 +102,9 @@ async def undergone(directory: Path, monkeypatch: pytest.MonkeyPatch, *left_out:
 
 async def test_what_was_left_out_of_the_load_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     lines, troubles = await undergone(tmp_path, monkeypatch, 300, 0, 100)
-    assert lines == ["400 records were left out, 40 % of the load: this machine is too slow for 500 a second"]
+    assert lines == [
+        "clients left out 400 records, 40 % of the load, because this machine is too slow for 500 records per second"
+    ]
     assert troubles == []
 
 
@@ -111,7 +113,9 @@ async def test_a_load_most_of_which_was_left_out_is_not_what_was_asked_for(
 ) -> None:
     lines, troubles = await undergone(tmp_path, monkeypatch, 900)
     assert lines == []
-    assert troubles == ["900 records were left out, 90 % of the load: this machine is too slow for 500 a second"]
+    assert troubles == [
+        "clients left out 900 records, 90 % of the load, because this machine is too slow for 500 records per second"
+    ]
 
 
 async def test_of_a_load_that_was_all_there_nothing_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

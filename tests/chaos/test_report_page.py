@@ -148,11 +148,11 @@ def test_what_stands_against_a_run_is_named() -> None:
     assert against == [
         "I1 is broken: 1 violation",
         "the disk was full",
-        "void, so nothing is proved by them: F7",
-        "skipped, since they cannot be injected here: F19",
+        "void, so these faults prove nothing: F7",
+        "skipped, because they cannot be injected here: F19",
         "not reached: F20",
-        "without data, so they have not passed: I17",
-        "without all of their final logs, so their end is unknown: t-0",
+        "without data, so these invariants have not passed: I17",
+        "without all final logs, so the final state of these partitions is unknown: t-0",
     ]
 
 

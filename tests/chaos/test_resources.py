@@ -77,7 +77,7 @@ async def test_a_broker_that_cannot_be_counted_in_the_end_is_a_trouble_of_the_ru
     await counts.idle_after()
     counts.close()
     assert counts.troubles() == [
-        "what broker 1 holds without clients is not judged: it could not be counted when all was over"
+        "the resources of broker 1 without clients are not checked: they could not be counted at the end of the run"
     ]
 
 
@@ -90,5 +90,5 @@ async def test_a_broker_that_falls_silent_is_a_trouble_of_the_run(
         counts = ResourceCounts(tmp_path, lambda: [broker])
         await counts.idle_before()
     await counted_to_the_end(counts)
-    why = "it did not say each time what waits in it"
-    assert counts.troubles() == [f"what broker 1 holds without clients is not judged: {why}"]
+    why = "the broker did not report its waiting operations at both times"
+    assert counts.troubles() == [f"the resources of broker 1 without clients are not checked: {why}"]

@@ -76,7 +76,7 @@ def test_a_run_that_dies_has_told_what_it_was_asked_for_and_that_it_did_not_end(
         asyncio.run(run.run(REQUEST, place, Reporter(), asyncio.Event()))
     about = read_about(place.path / "results")
     assert about.rows == ["F1", "F6"]
-    assert about.troubles == ["the run did not come to its end"]
+    assert about.troubles == ["the run was interrupted before its end"]
 
 
 def test_a_run_that_dies_while_it_is_judged_has_told_its_troubles(

@@ -50,14 +50,14 @@ def test_a_void_fault_proves_nothing_even_where_another_of_its_row_bit() -> None
 def test_a_fault_that_met_no_load_is_void_and_was_not_injected() -> None:
     counts = count_rows(["F2"], [TOO_QUIET])
     assert (counts[0].injected, counts[0].void) == (0, 1)
-    assert shortcomings(counts, ALL_SEEN) == ["void, so nothing is proved by them: F2"]
+    assert shortcomings(counts, ALL_SEEN) == ["void, so these faults prove nothing: F2"]
 
 
 def test_rows_that_were_skipped_or_not_reached_have_not_passed() -> None:
     counts = count_rows(["F19", "F1", "F3"], [SKIPPED, BIT])
     assert [count.row for count in counts] == ["F1", "F3", "F19"]
     assert shortcomings(counts, ALL_SEEN) == [
-        "skipped, since they cannot be injected here: F19",
+        "skipped, because they cannot be injected here: F19",
         "not reached: F3",
     ]
     assert exit_status(counts, ALL_SEEN) == UNPROVED
@@ -65,20 +65,22 @@ def test_rows_that_were_skipped_or_not_reached_have_not_passed() -> None:
 
 def test_a_kind_that_was_skipped_is_told_of_where_others_of_its_row_bit() -> None:
     counts = count_rows(["F1"], [replace(SKIPPED, row="F1"), BIT])
-    assert shortcomings(counts, ALL_SEEN) == ["skipped, since they cannot be injected here: some kinds of F1"]
+    assert shortcomings(counts, ALL_SEEN) == ["skipped, because they cannot be injected here: some kinds of F1"]
     assert exit_status(counts, ALL_SEEN) == UNPROVED
 
 
 def test_an_invariant_that_saw_nothing_has_not_passed() -> None:
     seen = judged(I17=(0, 0), I18=(0, 0))
     counts = count_rows(["F1"], [BIT])
-    assert shortcomings(counts, seen) == ["without data, so they have not passed: I17, I18"]
+    assert shortcomings(counts, seen) == ["without data, so these invariants have not passed: I17, I18"]
     assert exit_status(counts, seen) == UNPROVED
 
 
 def test_a_partition_without_its_final_log_has_not_passed() -> None:
     counts, seen = count_rows(["F1"], [BIT]), replace(ALL_SEEN, unread=[TopicPartition("t", 1)])
-    assert shortcomings(counts, seen) == ["without all of their final logs, so their end is unknown: t-1"]
+    assert shortcomings(counts, seen) == [
+        "without all final logs, so the final state of these partitions is unknown: t-1"
+    ]
     assert exit_status(counts, seen) == UNPROVED
 
 

@@ -118,7 +118,7 @@ class World:
                     self.absolve(registration)
 
     def _send(self, broker_id: int, tps: tuple[TopicPartition, ...] = ()) -> None:
-        self.channels[broker_id].under_way.append(Asked(self.controller.signs.now, self.twin.moment, tps))
+        self.channels[broker_id].under_way.append(Asked(self.controller.liveness.epoch, self.twin.moment, tps))
 
     def absolve(self, registration: BrokerRegistration) -> None:
         """The mark is taken from the registration, if it still is that one."""
@@ -193,7 +193,7 @@ class World:
         self.play(self.controller.broker_answered(broker_id, asked.moment))
         if ends and self.channels.get(broker_id) is channel:
             self.twin.hears(broker_id, ends, asked.question)
-            self.play(self.controller.log_ends_told(broker_id, ends, asked.moment))
+            self.play(self.controller.log_ends_reported(broker_id, ends, asked.moment))
 
     # --- ZooKeeper -------------------------------------------------------------------------------------------
 

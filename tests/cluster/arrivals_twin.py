@@ -34,7 +34,7 @@ class Twin:
         self.lost_at: dict[TopicPartition, int] = dict.fromkeys(world.tps, 0)
         self.asked: dict[tuple[int, TopicPartition], tuple[int, int]] = {}
         self.heard: dict[tuple[int, TopicPartition], int] = {}
-        self.lacking: set[tuple[int, TopicPartition]] = set()
+        self.replicas_with_loss: set[tuple[int, TopicPartition]] = set()
         self.wished: set[TopicPartition] = set()
         self.trusted_at: dict[TopicPartition, int] = dict.fromkeys(world.tps, world.now_ms)
 
@@ -48,7 +48,7 @@ class Twin:
             if (before and before.epoch) != (now and now.epoch):
                 self._forget(broker_id)
                 if before is not None or (now is not None and now.possibly_short):
-                    self._lose(broker_id)
+                    self._note_lost(broker_id)
         self.seen = dict(registered)
         self._note_trusted()
 
@@ -56,9 +56,9 @@ class Twin:
         for tp in self.world.tps:
             self.asked.pop((broker_id, tp), None)
             self.heard.pop((broker_id, tp), None)
-            self.lacking.discard((broker_id, tp))
+            self.replicas_with_loss.discard((broker_id, tp))
 
-    def _lose(self, broker_id: int) -> None:
+    def _note_lost(self, broker_id: int) -> None:
         self.moment += 1
         for tp in self.world.tps:
             if broker_id in PARTITIONS[tp.partition]:
@@ -82,7 +82,7 @@ class Twin:
             if question >= self.asked.get((broker_id, tp), (question + 1, 0))[0]:
                 self.heard[broker_id, tp] = question
             if end.lacks:
-                self.lacking.add((broker_id, tp))
+                self.replicas_with_loss.add((broker_id, tp))
 
     # --- what it makes of an election ---------------------------------------------------------------------------
 
@@ -98,7 +98,7 @@ class Twin:
         self.world.elections += 1
         assert not trusted, f"{tp}: {leader} is elected though {trusted} of {before} is registered and has everything"
         problem = self._wrong_in_doubt(tp, leader, before)
-        if problem and (tp in self.wished or (self.world.unclean and not self._hopes(tp, before))):
+        if problem and (tp in self.wished or (self.world.unclean and not self._suspects_without_loss(tp, before))):
             problem = self._wrong_uncleanly(tp, leader)
         assert problem == "", f"{tp}: {leader} is elected upon {before}, and {problem}"
 
@@ -141,7 +141,7 @@ class Twin:
     def _is_only_candidate(self, before: PartitionState) -> bool:
         return len(before.isr) == 1 and (self.world.unclean or not before.eligible)
 
-    def _hopes(self, tp: TopicPartition, before: PartitionState) -> list[int]:
+    def _suspects_without_loss(self, tp: TopicPartition, before: PartitionState) -> list[int]:
         """Returns the registered members of the ISR that may have everything."""
         return [each for each in before.isr if each in self.seen and not self._lacks(each, tp)]
 
@@ -168,7 +168,7 @@ class Twin:
 
     def _lacks(self, broker_id: int, tp: TopicPartition) -> bool:
         """Returns whether the broker has reported that it lacks records, and has not got them since."""
-        return (broker_id, tp) in self.lacking and tp not in self._life(broker_id).whole
+        return (broker_id, tp) in self.replicas_with_loss and tp not in self._life(broker_id).whole
 
     def _life(self, broker_id: int) -> Process:
         """Returns the process of the broker that the controller knows."""

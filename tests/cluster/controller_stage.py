@@ -60,7 +60,7 @@ class Cluster:
         self.silent: set[int] = set()
         self.unanswered: dict[int, int] = {}
         self.waiting: list[WriteState] = []
-        self.settling: list[str] = []
+        self.completing: list[str] = []
         self.asked: list[tuple[int, list[TopicPartition]]] = []
         self.absolved: list[int] = []
         self.stops: list[tuple[int, list[TopicPartition]]] = []
@@ -72,7 +72,7 @@ class Cluster:
     def begin_term(self, epoch: int) -> None:
         """A new controller reads what there is."""
         self.waiting.clear()
-        self.settling.clear()
+        self.completing.clear()
         self.stops.clear()
         self.unanswered.clear()
         self.controller = Controller(self.controller_id, epoch)
@@ -89,7 +89,7 @@ class Cluster:
                         isr = ",".join(map(str, p.isr))
                         self.log.append(f"tell {broker_id}: {p.topic}-{p.partition} leader={p.leader} isr={isr}")
                 case CompleteReassignment(topic):
-                    self.settling.append(topic)
+                    self.completing.append(topic)
                 case SendStopReplica(broker_id, stops):
                     if deletions := [TopicPartition(s.topic, s.partition) for s in stops if s.delete]:
                         self.stops.append((broker_id, deletions))
@@ -111,7 +111,7 @@ class Cluster:
                 case SendMetadata(broker_ids, shown):
                     self.told |= {TopicPartition(p.topic, p.partition): (*p.replicas, *p.leaving) for p in shown}
                     assert set(broker_ids) <= self.controller.brokers.keys()
-                    self.unanswered |= dict.fromkeys(broker_ids, self.controller.signs.now)
+                    self.unanswered |= dict.fromkeys(broker_ids, self.controller.liveness.epoch)
         self.answer_requests()
 
     def answer_requests(self) -> None:
@@ -133,7 +133,7 @@ class Cluster:
         tps = [tp for asked, tps in self.asked if asked == broker_id for tp in tps]
         self.asked = [question for question in self.asked if question[0] != broker_id]
         ends = dict.fromkeys(tps, LogEnd(last_epoch, end, lacks, epochs))
-        self.play(self.controller.log_ends_told(broker_id, ends, self.controller.signs.now))
+        self.play(self.controller.log_ends_reported(broker_id, ends, self.controller.liveness.epoch))
 
     def tell_ends(self, ends: dict[int, int]) -> None:
         """Those who were asked, and nobody else, say how far their logs reach."""
@@ -148,14 +148,14 @@ class Cluster:
 
     def settle(self, limit: int = 100) -> None:
         """ZooKeeper answers all writes, and what follows from them."""
-        while self.waiting or self.settling:
+        while self.waiting or self.completing:
             limit -= 1
             assert limit, "the controller does not come to rest"
             writes, self.waiting = self.waiting, []
             self.play(self.controller.states_written([self.answer(write) for write in writes]))
-            topics, self.settling = self.settling, []
+            topics, self.completing = self.completing, []
             for topic in topics:
-                if (settled := self.controller.departures.completed_assignment(topic)) is not None:
+                if (settled := self.controller.replica_deletion.completed_assignment(topic)) is not None:
                     self.assign(settled)
 
     def assign(self, wanted: TopicAssignment) -> None:

@@ -259,7 +259,7 @@ def test_a_state_that_vanished_while_it_was_waited_for_a_sign_of_life_is_waited_
     del cluster.states[TP]
     cluster.settle()
     cluster.hear(2)
-    assert cluster.controller.held == {}
+    assert cluster.controller.waiting_for_liveness == {}
 
 
 def test_who_may_be_short_is_so_until_every_topic_could_be_read_and_then_of_that_too() -> None:
@@ -267,10 +267,10 @@ def test_who_may_be_short_is_so_until_every_topic_could_be_read_and_then_of_that
     cluster = Cluster(2)
     odd = TopicAssignment("t", "id-t", {0: (2, 1)}, {}, version=0)
     cluster.states[TP] = VersionedState(PartitionState(2, 0, (2, 1), 1), 0)
-    cluster.controller.unread = {"t"}
+    cluster.controller.unreadable_topics = {"t"}
     cluster.come(short(1, 50))
     assert cluster.absolved == []
-    cluster.controller.unread = set()
+    cluster.controller.unreadable_topics = set()
     cluster.play(cluster.controller.topics_changed({"t": odd}, cluster.states))
     assert cluster.absolved == [], "it stands in an ISR with one that is whole"
     cluster.settle()
@@ -279,9 +279,9 @@ def test_who_may_be_short_is_so_until_every_topic_could_be_read_and_then_of_that
 
 def test_what_could_not_be_read_for_long_and_is_gone_puts_nobody_in_doubt() -> None:
     cluster = Cluster(2)
-    cluster.controller.unread = {"t"}
+    cluster.controller.unreadable_topics = {"t"}
     cluster.come(short(1, 50))
-    cluster.controller.unread = set()
+    cluster.controller.unreadable_topics = set()
     cluster.play(cluster.controller.topics_changed({}, {}))
     assert cluster.absolved == [1]
 
@@ -378,7 +378,7 @@ def test_who_comes_is_told_which_topics_there_are_and_everybody_is_by_the_next_c
     whole.append(cluster.controller.brokers_changed(cluster.live | {2: broker(2, 99)}))
     told = [[each.broker_ids for each in effects if isinstance(each, SendMetadata) and each.whole] for effects in whole]
     assert told == [[(1, 2)], [(2,)]]
-    cluster.controller.unread = {"odd"}
+    cluster.controller.unreadable_topics = {"odd"}
     cluster.play(cluster.controller.deletions_wanted(["t"]))
     assert cluster.controller.every_topic() == {"u": "id-u", "odd": ""}, "of what is on its way out nothing is to stay"
 
@@ -559,7 +559,7 @@ def test_a_leader_that_does_not_answer_is_not_deposed_by_a_wish() -> None:
     cluster.silent.add(2)
     cluster.play(cluster.controller.elections_wanted([TP]))
     cluster.settle()
-    assert cluster.state().leader == 2 and cluster.controller.undecided(TP)
+    assert cluster.state().leader == 2 and cluster.controller.election_in_progress(TP)
     cluster.hear(2)
     cluster.settle()
     assert cluster.state() == PartitionState(1, 2, (2, 1), 1)
@@ -573,7 +573,7 @@ def test_whose_leader_is_silent_and_dies_is_led_as_ever() -> None:
     cluster.die(2)
     cluster.settle()
     assert cluster.state().leader == 1
-    assert cluster.controller.partings == {} and not cluster.controller.undecided(TP)
+    assert cluster.controller.handoffs == {} and not cluster.controller.election_in_progress(TP)
 
 
 EVENTS = st.one_of(
@@ -636,7 +636,7 @@ def test_through_any_history_epochs_rise_and_leaders_come_from_the_isr(events: l
         state = known.state
         # The controller may not have heard of a leader's last change; but whom it thinks alive must be right.
         if state.leader == NO_LEADER:
-            staying = cluster.live.keys() - cluster.controller.leaving
+            staying = cluster.live.keys() - cluster.controller.shutting_down
             assert not staying & set(state.isr) or cluster.controller.states[tp] != known
         else:
             assert state.leader in cluster.live
@@ -811,7 +811,7 @@ def test_preferred_election_never_elects_a_broker_that_is_shutting_down() -> Non
     cluster.play(cluster.controller.elections_wanted([TP]))
     cluster.settle()
     assert cluster.state().leader == 2
-    assert not cluster.controller.undecided(TP)
+    assert not cluster.controller.election_in_progress(TP)
 
 
 def test_new_topic_has_no_leaving_broker_in_its_isr() -> None:

@@ -72,14 +72,14 @@ def test_a_state_follows_its_brokers(before: PartitionState, live: set[int], exp
 def test_a_leaving_broker_gives_up_what_others_can_take(
     before: PartitionState, live: set[int], expected: PartitionState | None
 ) -> None:
-    assert next_state(before, (1, 2, 3), live, EPOCH, leaving={1}, evict_leaving=True) == expected
+    assert next_state(before, (1, 2, 3), live, EPOCH, shutting_down={1}, evict_shutting_down=True) == expected
 
 
 LEFT_ALONE = replace(state(1, 1), eligible=(2, 3))
 
 
 @pytest.mark.parametrize(
-    ("before", "leader", "isr", "sheds", "eligible"),
+    ("before", "leader", "isr", "removes", "eligible"),
     [
         pytest.param(state(1, 1, 2, 3), 2, (2, 3), False, (), id="there are others"),
         pytest.param(state(1, 1, 2, 3), 2, (2,), False, (1, 3), id="it is alone"),
@@ -90,13 +90,13 @@ LEFT_ALONE = replace(state(1, 1), eligible=(2, 3))
     ],
 )
 def test_who_is_given_up_by_the_controller_for_who_is_left_alone_is_eligible(
-    before: PartitionState, leader: int, isr: tuple[int, ...], sheds: bool, eligible: tuple[int, ...]
+    before: PartitionState, leader: int, isr: tuple[int, ...], removes: bool, eligible: tuple[int, ...]
 ) -> None:
-    assert before.rewritten(leader, isr, EPOCH, sheds=sheds).eligible == eligible
+    assert before.rewritten(leader, isr, EPOCH, removes_replicas=removes).eligible == eligible
 
 
 def test_a_leaving_broker_that_rejoined_the_isr_is_let_be() -> None:
-    assert next_state(state(2, 2, 1), (1, 2, 3), {1, 2}, EPOCH, leaving={1}) is None
+    assert next_state(state(2, 2, 1), (1, 2, 3), {1, 2}, EPOCH, shutting_down={1}) is None
 
 
 def test_a_leader_that_is_to_be_fenced_begins_a_new_epoch_whether_its_isr_shrinks_or_not() -> None:
@@ -146,7 +146,7 @@ def test_whatever_happens_the_rules_hold(data: st.DataObject) -> None:
     evict, renew = data.draw(st.booleans()), data.draw(st.booleans())
     before = PartitionState(leader, data.draw(st.integers(0, 9)), isr, 1)
 
-    result = next_state(before, replicas, live, EPOCH, leaving=leaving, evict_leaving=evict, renew=renew)
+    result = next_state(before, replicas, live, EPOCH, shutting_down=leaving, evict_shutting_down=evict, renew=renew)
     now = result or before
 
     assert now.isr, "the ISR is never empty"
@@ -161,7 +161,7 @@ def test_whatever_happens_the_rules_hold(data: st.DataObject) -> None:
     if result is not None:
         leads_on = result.leader == before.leader and set(isr) > set(result.isr) and not renew
         assert (result.leader_epoch, result.controller_epoch) == (before.leader_epoch + (not leads_on), EPOCH)
-        settled = next_state(result, replicas, live, EPOCH, leaving=leaving, evict_leaving=evict)
+        settled = next_state(result, replicas, live, EPOCH, shutting_down=leaving, evict_shutting_down=evict)
         assert settled is None, "one write is enough"
     elif renew:
         assert before.leader == NO_LEADER, "who leads is fenced"

@@ -17,20 +17,20 @@ def settled(*broker_ids: int, controller_id: int = 9) -> Cluster:
 
 
 def test_only_who_answers_what_was_asked_after_the_loss_has_shown_that_it_lives() -> None:
-    signs = Liveness(controller_id=9)
-    asked = signs.now
-    signs.lost([1])
-    signs.answered(2, asked)
-    assert not signs.shown([2], [1]), "it was asked before"
-    signs.answered(2, signs.now)
-    assert signs.shown([2], [1])
-    assert signs.shown([2, 3], [1]), "one is enough"
-    signs.lost([3])
-    assert not signs.shown([2], [1, 3])
-    assert signs.shown([2], [1])
-    signs.ended(2)
-    assert not signs.shown([2], [1]), "its next process has answered nothing yet"
-    assert signs.shown([9], [1, 3]), "the controller lives"
+    liveness = Liveness(controller_id=9)
+    asked = liveness.epoch
+    liveness.note_lost([1])
+    liveness.answered(2, asked)
+    assert not liveness.any_alive_since_loss([2], [1]), "it was asked before"
+    liveness.answered(2, liveness.epoch)
+    assert liveness.any_alive_since_loss([2], [1])
+    assert liveness.any_alive_since_loss([2, 3], [1]), "one is enough"
+    liveness.note_lost([3])
+    assert not liveness.any_alive_since_loss([2], [1, 3])
+    assert liveness.any_alive_since_loss([2], [1])
+    liveness.on_registration_ended(2)
+    assert not liveness.any_alive_since_loss([2], [1]), "its next process has answered nothing yet"
+    assert liveness.any_alive_since_loss([9], [1, 3]), "the controller lives"
 
 
 def test_a_dead_leader_is_replaced_when_one_of_the_others_has_answered() -> None:

@@ -258,7 +258,7 @@ def test_who_was_given_up_with_records_of_its_own_leads_only_with_all_that_the_l
 def test_the_twin_finds_out_a_controller_that_believes_registrations_and_compares_only_those_in_sync(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(Liveness, "shown", lambda self, candidates, lost: True)
+    monkeypatch.setattr(Liveness, "any_alive_since_loss", lambda self, candidates, lost: True)
     monkeypatch.setattr(LeaderSelector, "_candidates", lambda self, tp, state: state.isr)
     with pytest.raises(AssertionError, match="leads without"):
         for seed in range(200):

@@ -57,7 +57,7 @@ def test_below_min_insync_replicas_nothing_more_is_committed() -> None:
     assert lagging.proposal is not None and lagging.proposal.state.isr == (1,)
     accepted = partition.isr_accepted(lagging.proposal, 8, 12, now_ms=MAX_LAG_MS + 1)
     assert accepted == Facts() and partition.high_watermark == 10, "who fell silent is not asked back"
-    assert not partition.has_enough_in_sync
+    assert not partition.is_at_least_min_isr
     back = fetch(partition, 2, 12, 12, now_ms=MAX_LAG_MS + 2)
     assert back.proposal is not None and partition.high_watermark == 10
     assert partition.isr_accepted(back.proposal, 9, 12, now_ms=MAX_LAG_MS + 3).high_watermark_advanced
@@ -101,7 +101,7 @@ def test_a_topic_with_fewer_replicas_than_min_insync_replicas_asks_for_all_of_th
     partition.min_insync_replicas = 5
     fetch(partition, 2, 10, 10)
     assert fetch(partition, 3, 10, 10).high_watermark_advanced
-    assert partition.has_enough_in_sync
+    assert partition.is_at_least_min_isr
 
 
 def test_a_new_epoch_forgets_acknowledgements_of_the_old_one() -> None:
@@ -112,10 +112,10 @@ def test_a_new_epoch_forgets_acknowledgements_of_the_old_one() -> None:
     assert partition.high_watermark == 9
     fetch(partition, 3, 12, 12)
     assert partition.high_watermark == 9, "2 has not been heard in epoch 6"
-    assert not partition.knows_committed_end
+    assert not partition.high_watermark_is_known
     fetch(partition, 2, 12, 12)
     assert partition.high_watermark == 12
-    assert partition.knows_committed_end
+    assert partition.high_watermark_is_known
 
 
 def test_a_proposed_member_counts_for_the_high_watermark_and_not_for_min_insync_replicas() -> None:
@@ -445,7 +445,7 @@ def resting_follower(*, offset: int) -> Partition:
     """Broker 2 has asked for `offset` at time 0, when the log ended at 10, and goes on asking until time 5000."""
     partition = leader(isr=[1, 2], end=10)
     fetch(partition, 2, offset, 10, now_ms=0)
-    partition.follower_rested(2, LIVE[2], until_ms=5000)
+    partition.follower_idle_until(2, LIVE[2], until_ms=5000)
     return partition
 
 
@@ -465,8 +465,8 @@ def test_resting_follower_behind_the_log_end_leaves_the_isr() -> None:
 def test_rest_of_an_earlier_registration_says_nothing() -> None:
     partition = leader(isr=[1, 2], end=10)
     fetch(partition, 2, 10, 10, now_ms=0)
-    partition.follower_rested(2, LIVE[2] - 1, until_ms=5000)
-    partition.follower_rested(9, 109, until_ms=5000)
+    partition.follower_idle_until(2, LIVE[2] - 1, until_ms=5000)
+    partition.follower_idle_until(9, 109, until_ms=5000)
     late = partition.tick(12, now_ms=MAX_LAG_MS + 1).proposal
     assert late is not None and late.state.isr == (1,)
 
@@ -474,7 +474,7 @@ def test_rest_of_an_earlier_registration_says_nothing() -> None:
 def test_rest_that_ended_before_the_last_fetch_says_nothing() -> None:
     partition = leader(isr=[1, 2], end=10)
     fetch(partition, 2, 10, 10, now_ms=500)
-    partition.follower_rested(2, LIVE[2], until_ms=400)
+    partition.follower_idle_until(2, LIVE[2], until_ms=400)
     assert partition.tick(12, now_ms=500 + MAX_LAG_MS).proposal is None
 
 

@@ -65,7 +65,7 @@ def test_every_partition_has_distinct_live_replicas_and_leaders_are_balanced(
 
 def test_what_cannot_be_placed_is_refused() -> None:
     source = random.Random(0)
-    with pytest.raises(InvalidReplicationFactorError, match="there are 2"):
+    with pytest.raises(InvalidReplicationFactorError, match="live brokers, 2"):
         place_replicas({1, 2}, 1, 3, source)
     with pytest.raises(InvalidReplicationFactorError):
         place_replicas(set(), 1, 1, source)
@@ -83,7 +83,7 @@ def test_what_cannot_be_placed_is_refused() -> None:
         ({0: ()}, "no replica"),
         ({0: (1, 1)}, "twice"),
         ({0: (1, 2), 1: (1,)}, "different numbers"),
-        ({0: (1, 9)}, r"not alive: \[9\]; there are \[1, 2, 3\]"),
+        ({0: (1, 9)}, r"not alive: \[9\]; the live brokers are \[1, 2, 3\]"),
     ],
 )
 def test_a_manual_assignment_that_makes_no_sense_is_refused(
@@ -103,7 +103,7 @@ def test_added_partitions_go_on_with_the_round_that_the_first_ones_began() -> No
 
 @pytest.mark.parametrize("total", [0, 2, 3])
 def test_a_topic_never_gets_fewer_partitions(total: int) -> None:
-    with pytest.raises(InvalidPartitionsError, match="has 3 partitions already"):
+    with pytest.raises(InvalidPartitionsError, match="already has 3 partitions"):
         place_more_replicas([1, 2], {0: (1,), 1: (2,), 2: (1,)}, total, 1)
 
 

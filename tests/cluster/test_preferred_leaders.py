@@ -36,7 +36,7 @@ def test_the_controller_moves_what_can_be_moved() -> None:
     cluster.play(cluster.controller.rebalance_wanted(10))
     cluster.settle()
     assert (cluster.state(first).leader, cluster.state(second).leader) == (1, 2)
-    assert not cluster.controller.undecided(second), "a wish that cannot be fulfilled is not kept"
+    assert not cluster.controller.election_in_progress(second), "a wish that cannot be fulfilled is not kept"
 
 
 def test_an_election_that_is_asked_for_during_a_write_comes_after_it() -> None:
@@ -52,7 +52,7 @@ def test_an_election_that_is_asked_for_during_a_write_comes_after_it() -> None:
     cluster.die(3)
     assert cluster.waiting
     cluster.play(cluster.controller.elections_wanted([tp]))
-    assert cluster.controller.undecided(tp)
+    assert cluster.controller.election_in_progress(tp)
     cluster.settle()
     assert cluster.state(tp).leader == 1
 
@@ -68,4 +68,4 @@ def test_partition_that_is_being_reassigned_is_left_alone() -> None:
     assert cluster.assigned(tp).moving and cluster.state(tp).leader == 1
     cluster.leader_tells_isr(tp, 1, 2, 3)
     cluster.play(cluster.controller.rebalance_wanted(0))
-    assert not cluster.controller.undecided(tp), "broker 3 gets it when the reassignment has come so far"
+    assert not cluster.controller.election_in_progress(tp), "broker 3 gets it when the reassignment has come so far"

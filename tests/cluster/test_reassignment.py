@@ -21,7 +21,7 @@ def test_an_assignment_goes_toward_its_target_in_the_targets_order() -> None:
     on_its_way = before.toward((4, 3))
     assert on_its_way == ReplicaAssignment((4, 3, 1, 2), adding=(4,), removing=(1, 2))
     assert (on_its_way.target, set(on_its_way.origin), on_its_way.joining) == ((4, 3), {1, 2, 3}, (4,))
-    assert on_its_way.settled() == ReplicaAssignment((4, 3))
+    assert on_its_way.completed() == ReplicaAssignment((4, 3))
     assert before.toward((3, 2, 1)) == ReplicaAssignment((3, 2, 1)), "another order needs no move"
 
 
@@ -227,7 +227,7 @@ def test_who_goes_leads_no_more_but_keeps_its_log_until_an_heir_has_shown_that_i
     assert cluster.assigned(TP).moving
     cluster.answer_stops()
     cluster.settle()
-    assert cluster.assigned(TP) == ReplicaAssignment((4,)) and cluster.controller.moves == {}
+    assert cluster.assigned(TP) == ReplicaAssignment((4,)) and cluster.controller.reassignments == {}
 
 
 def test_a_move_whose_last_heir_died_right_behind_the_shedding_can_be_taken_back_and_the_origin_led() -> None:
@@ -325,13 +325,13 @@ def test_who_comes_back_while_the_end_is_on_its_way_is_rid_of_its_replica_and_th
     cluster.reassign(TP, 1, 2)
     cluster.settle()
     cluster.die(3)
-    assert cluster.settling == ["t"], "nobody is waited for any more"
+    assert cluster.completing == ["t"], "nobody is waited for any more"
     cluster.come(broker(3, epoch=50))
     cluster.settle()
     assert cluster.assigned(TP).moving, "it may still have its replica"
     cluster.answer_stops()
     cluster.settle()
-    assert cluster.assigned(TP) == ReplicaAssignment((1, 2)) and cluster.controller.moves == {}
+    assert cluster.assigned(TP) == ReplicaAssignment((1, 2)) and cluster.controller.reassignments == {}
 
 
 def test_another_order_is_another_preferred_leader_and_no_move() -> None:
@@ -340,7 +340,7 @@ def test_another_order_is_another_preferred_leader_and_no_move() -> None:
     cluster.settle()
     cluster.reassign(TP, 2, 1)
     cluster.settle()
-    assert not cluster.assigned(TP).moving and cluster.controller.moves == {}
+    assert not cluster.assigned(TP).moving and cluster.controller.reassignments == {}
     cluster.play(cluster.controller.elections_wanted([TP]))
     cluster.settle()
     assert cluster.state().leader == 2
@@ -549,4 +549,4 @@ def test_whatever_happens_every_partition_ends_led_and_where_it_was_wanted(event
         assert not assigned.moving and set(assigned.replicas) == wanted[tp]
         assert state.leader in wanted[tp] and set(state.isr) == wanted[tp]
         assert {broker_id for broker_id, logs in world.logs.items() if tp in logs} == wanted[tp]
-    assert world.controller.moves == {}
+    assert world.controller.reassignments == {}

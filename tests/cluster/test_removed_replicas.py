@@ -55,7 +55,7 @@ def test_who_goes_leads_again_where_the_only_heir_has_lost_something() -> None:
     assert (cluster.state().isr, cluster.stops) == ((4,), [(1, [TP])])
     cluster.answer_stops()
     cluster.settle()
-    assert cluster.assigned(TP) == ReplicaAssignment((4,)) and cluster.controller.moves == {}
+    assert cluster.assigned(TP) == ReplicaAssignment((4,)) and cluster.controller.reassignments == {}
 
 
 def test_an_heir_that_has_everything_leads_again_and_who_goes_has_its_log_until_it_has_outlived_the_next_shedding() -> (
@@ -356,8 +356,8 @@ def test_somebody_may_give_up_what_the_heirs_alone_have_and_who_goes_leads() -> 
     assert cluster.controller.election_refusal(TP, unclean=True) is None
     cluster.play(cluster.controller.elections_wanted([TP], unclean=True))
     cluster.tell_end(1, 7)
-    assert cluster.waiting == [] and cluster.controller.undecided(TP), "it is waited for the other one"
+    assert cluster.waiting == [] and cluster.controller.election_in_progress(TP), "it is waited for the other one"
     cluster.tell_end(2, 8)
     cluster.settle()
     assert (cluster.state().leader, cluster.state().isr) == (2, (2,))
-    assert not cluster.controller.undecided(TP)
+    assert not cluster.controller.election_in_progress(TP)

@@ -72,7 +72,7 @@ def test_where_all_lack_something_the_longest_leads_once_somebody_gives_the_reco
     assert (cluster.state().leader, cluster.state().isr) == (2, (2,))
     assert told_that_it_is_unclean(cluster)
     accept(cluster, 2)
-    assert not cluster.controller.undecided(TP)
+    assert not cluster.controller.election_in_progress(TP)
     epoch = cluster.state().leader_epoch
     cluster.come(broker(2, 199))  # what it has counts from now on
     cluster.settle()

@@ -59,9 +59,9 @@ def test_an_unclean_election_asks_again_where_one_was_lost_since() -> None:
 def test_a_wish_that_nobody_is_there_for_any_more_is_over() -> None:
     cluster = nobody_in_sync_lives()
     cluster.play(cluster.controller.elections_wanted([TP], unclean=True))
-    assert cluster.controller.undecided(TP)
+    assert cluster.controller.election_in_progress(TP)
     cluster.die(2, 3)
-    assert not cluster.controller.undecided(TP)
+    assert not cluster.controller.election_in_progress(TP)
 
 
 def test_where_one_that_was_in_sync_is_back_first_it_leads_and_what_was_told_is_forgotten() -> None:
@@ -69,7 +69,7 @@ def test_where_one_that_was_in_sync_is_back_first_it_leads_and_what_was_told_is_
     cluster.tell_end(3, 6)
     cluster.come(broker(1, 60))
     cluster.settle()
-    assert (cluster.state().leader, cluster.controller.polls) == (1, {})
+    assert (cluster.state().leader, cluster.controller.log_end_queries) == (1, {})
 
 
 # --- of several that reach as far --------------------------------------------------------------------------

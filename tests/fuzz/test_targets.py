@@ -9,10 +9,11 @@ import time
 from itertools import islice
 
 import pytest
-from fuzzing.catalogue import TARGETS
-from fuzzing.corpus import beginnings
-from fuzzing.mutations import mutations
-from fuzzing.target import Target
+
+from tools.fuzz.catalogue import TARGETS
+from tools.fuzz.corpus import beginnings
+from tools.fuzz.mutations import mutations
+from tools.fuzz.targets.target import Target
 
 #: Of each target, whichever bound is met first: the suite is to stay quick on a machine that others use, too.
 CASES, SECONDS = 4_000, 0.6

@@ -7,18 +7,20 @@ import time
 from pathlib import Path
 
 import pytest
-from fuzzing import corpus, watch
-from fuzzing.__main__ import told
-from fuzzing.mutations import mutations
-from fuzzing.target import Target
-from fuzzing.watch import Ending, Limits, Outcome, Silence, fuzz
-from fuzzing.worker import MUTATIONS, engines
+
+from tools.fuzz import corpus, watch
+from tools.fuzz.__main__ import told
+from tools.fuzz.mutations import mutations
+from tools.fuzz.targets.target import Target
+from tools.fuzz.watch import Ending, Limits, Outcome, Silence, fuzz
+from tools.fuzz.worker import MUTATIONS, engines
 
 #: A worker that knows one target of ours: argv[1] says what becomes of its inputs.
 WORKER = """
 import sys, time
-from fuzzing import catalogue, worker
-from fuzzing.target import Target, check
+from tools.fuzz import catalogue
+from tools.fuzz import worker
+from tools.fuzz.targets.target import Target, check
 from tests.fuzz.test_watch import SEEDS, TROUBLES
 catalogue.TARGETS = {sys.argv[1]: Target(sys.argv[1], "", TROUBLES[sys.argv[1]], lambda: SEEDS)}
 sys.exit(worker.main())
@@ -70,11 +72,10 @@ TROUBLES = {
 
 @pytest.fixture(autouse=True)
 def _worker_of_ours(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    root = Path(__file__).parents[2]
     (tmp_path / "worker.py").write_text(WORKER)
     monkeypatch.setattr(corpus, "CORPUS", tmp_path / "corpus")
     monkeypatch.setattr(watch, "WORKER", ["-P", str(tmp_path / "worker.py")])
-    monkeypatch.setenv("PYTHONPATH", f"{root}{os.pathsep}{root / 'scripts'}")
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))
 
 
 def outcome_of(

@@ -129,7 +129,7 @@ class Node:
         loop = asyncio.get_running_loop()
         clock = VirtualClock()
         self.metadata = MetadataCache("c")
-        self.waiting = Purgatories(loop.call_soon)
+        self.purgatories = Purgatories(loop.call_soon)
 
         async def opener(endpoint: Endpoint) -> MemoryConnection:
             return await network.open(self, endpoint)
@@ -141,12 +141,12 @@ class Node:
             logs=directory,
             isr_store=states,
             metadata=self.metadata,
-            waiting=self.waiting,
+            purgatories=self.purgatories,
             fetchers=self.fetchers,
             clock=clock,
             max_lag_ms=max_lag_ms,
             offload=_inline,
-            offload_sync=None if threads else self._sync_slowly,
+            offload_flush=None if threads else self._sync_slowly,
             on_storage_error=self.storage_errors.append,
             cut_off=lambda: self.cut_off,
             events=events,

@@ -205,7 +205,7 @@ async def test_each_resource_of_a_request_has_its_own_outcome() -> None:
         ("1", "num.partitions", InvalidConfigError, "num.partitions: read-only"),
         ("", "log.retention.ms", InvalidConfigError, "log.retention.ms: read-only"),
         ("1", "no.such", InvalidConfigError, "no broker setting 'no.such'"),
-        ("2", "num.partitions", InvalidRequestError, "does not tell of broker '2'"),
+        ("2", "num.partitions", InvalidRequestError, "broker '2': broker 1 knows only its own settings"),
     ],
 )
 async def test_a_brokers_settings_are_read_only(broker: str, setting: str, error: Any, says: str) -> None:

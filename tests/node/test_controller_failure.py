@@ -99,9 +99,9 @@ async def test_a_leader_that_does_not_go_on_in_its_epoch_after_a_restart_is_give
     term.controller.begin({2: leader} | others, {"t": topic}, {TP: state})
     batch = StateBatch({TP: PartitionStateMessage("t", 0, 1, 2, 5, (2, 3), 8, (2, 3))})
     term.on_answer(leader, batch, answered(FencedLeaderEpochError.code), 0)
-    assert not term.controller.undecided(TP), "who knows better than ZooKeeper is not talked over"
+    assert not term.controller.election_in_progress(TP), "who knows better than ZooKeeper is not talked over"
     term.on_answer(leader, batch, answered(NotLeaderOrFollowerError.code), 0)
-    assert term.controller.undecided(TP)
+    assert term.controller.election_in_progress(TP)
     assert not term.is_led(TP)
     term.end("the test is over")
 

@@ -129,7 +129,7 @@ async def test_what_the_controller_says_is_told_with_its_epoch_and_what_a_dead_o
         acted = [each for each in told(cluster, 1, broker_events.Processed) if each.api == "LEADER_AND_ISR"]
         assert [(each.epoch, each.known) for each in acted] == [(7, -1)]
         assert [(each.api, each.why) for each in told(cluster, 1, broker_events.Reject)] == [
-            ("LEADER_AND_ISR", "controller epoch 6, 7 is known")
+            ("LEADER_AND_ISR", "controller epoch 6 is older than 7")
         ]
 
 

@@ -172,7 +172,7 @@ async def test_a_fetch_without_a_session_tells_everything_each_time() -> None:
             line = Line(cluster, epoch=-1)
             assert told(await line.fetch(*map(ask, TPS))) == [(0, [], 0), (1, [], 0), (2, [], 0)]
             assert line.session_id == 0
-        assert len(cluster.leader.waiting.sessions) == 1
+        assert len(cluster.leader.purgatories.sessions) == 1
 
 
 def test_sessions_are_bounded_and_the_silent_ones_go_first() -> None:
@@ -223,10 +223,10 @@ async def test_an_idle_follower_costs_no_look_at_its_partitions() -> None:
         line = Line(cluster)
         await line.fetch(*map(ask, TPS))
         await line.fetch()
-        [session] = cluster.leader.waiting.sessions
-        assert (len(session), session.restless()) == (3, [])
+        [session] = cluster.leader.purgatories.sessions
+        assert (len(session), session.active()) == (3, [])
         await cluster.leader.ask(produce_request(b"a", acks=1))
-        assert [tp for tp, _ in session.restless()] == [TP]
+        assert [tp for tp, _ in session.active()] == [TP]
 
 
 @on_virtual_time
@@ -245,7 +245,7 @@ async def test_real_followers_begin_anew_when_their_leader_has_lost_the_session(
     async with MemoryCluster() as cluster:
         await cluster.elect(1)
         await cluster.produce(b"a")
-        cluster.leader.waiting.sessions._sessions.clear()
+        cluster.leader.purgatories.sessions._sessions.clear()
         started = asyncio.get_running_loop().time()
         assert (await cluster.produce(b"b"))[0] == 0
         assert asyncio.get_running_loop().time() - started < 0.6
@@ -386,7 +386,7 @@ async def perform(
             replica = leader.replica(TPS[argument])
             if replica.partition.high_watermark > replica.log.log_start_offset:
                 replica.log.raise_log_start(replica.partition.high_watermark)
-                leader.waiting.changed(TPS[argument])
+                leader.purgatories.mark_changed(TPS[argument])
         case "reconnect":
             followers[argument].lose()
 

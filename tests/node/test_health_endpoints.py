@@ -51,7 +51,7 @@ def measures_of(cluster: MemoryCluster, broker_id: int, *, leads: bool = False) 
         identity=identity_in(cluster, broker_id),
         metadata=node.metadata,
         replicas=node.replicas,
-        waiting=node.waiting,
+        waiting=node.purgatories,
         groups=node.groups,
         session=SimpleNamespace(cut_off=False, silence_ms=1500),
         elector=SimpleNamespace(is_controller=leads),
@@ -175,7 +175,7 @@ async def test_a_produce_that_waits_in_vain_is_told_of() -> None:
         await cluster.elect(1)
         cluster.cut(1, 2, 3)
         node = cluster.nodes[1]
-        node.replicas.waiting.produces._now_ns = lambda: round(node.replicas.clock.monotonic_ms() * 1e6)
+        node.replicas.purgatories.produces._now_ns = lambda: round(node.replicas.clock.monotonic_ms() * 1e6)
         await node.ask(produce_request(b"a", timeout_ms=300))
         told = await series(measures_of(cluster, 1))
         assert told['tidelog_purgatory_expired_total{purgatory="produce"}'] == 1

@@ -68,8 +68,8 @@ async def test_an_epoch_that_is_given_out_a_second_time_is_led_by_nobody_else(ca
         zookeeper_says(cluster, 2, 1)
         with caplog.at_level(logging.ERROR):
             assert await answers(cluster) == all_say(FENCED)
-        known, said = "epoch 1 under broker 3 in version 1", "epoch 1 under broker 2 in version 9"
-        assert f"{TP}: known is {known}, the controller says {said}; refused" in caplog.text
+        acted_on, said = "epoch 1 under broker 3 in version 1", "epoch 1 under broker 2 in version 9"
+        assert f"{TP}: this broker has acted on {acted_on}, the controller says {said}; refused" in caplog.text
         assert (await cluster.produce(b"c", to=2))[0] == NotLeaderOrFollowerError.code
         assert [cluster.nodes[each].log().values for each in (1, 2, 3)] == [[b"a"], [b"a"], [b"a", b"b"]]
 
@@ -158,7 +158,7 @@ async def test_the_late_answer_to_a_change_of_the_isr_takes_no_version_back() ->
         known = node.directory.leaderships()[TP].partition_epoch
         state = cluster.states.states[TP].state
         for version in (known + 2, known + 1):
-            await node.replicas.leaderships.note_isr(node.replica(), state, version)
+            await node.replicas.leader_epoch_fence.note_isr(node.replica(), state, version)
             assert node.directory.leaderships()[TP].partition_epoch == known + 2
 
 

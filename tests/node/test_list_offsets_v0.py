@@ -83,7 +83,7 @@ async def test_a_new_leader_does_not_put_a_high_watermark_in_front_that_it_only_
         assert await before(leader, 1000) == (0, (0,)) == await before(leader, EARLIEST_TIMESTAMP)
         assert await before(leader, LATEST_TIMESTAMP, replica_id=3) == (0, (1, 0))
         cluster.heal()
-        await until(lambda: leader.replica().partition.knows_committed_end)
+        await until(lambda: leader.replica().partition.high_watermark_is_known)
         assert await before(leader, LATEST_TIMESTAMP) == (0, (1, 0))
 
 

@@ -98,7 +98,7 @@ async def test_a_new_leader_does_not_say_where_the_end_is_before_it_knows() -> N
         assert await leader.look_up(EARLIEST_TIMESTAMP) == (0, 0, -1)
         assert (await leader.look_up(LATEST_TIMESTAMP, replica_id=3))[1] == 1
         cluster.heal()
-        await until(lambda: leader.replica().partition.knows_committed_end)
+        await until(lambda: leader.replica().partition.high_watermark_is_known)
         assert await leader.look_up(LATEST_TIMESTAMP) == (0, 1, -1)
 
 

@@ -76,7 +76,7 @@ async def test_a_log_that_ends_where_the_leaders_begins_begins_anew_there() -> N
         answer.set_result(answer_to(request, records=stored(b"c", offset=2), high_watermark=3, log_start_offset=2))
         await leader.next_fetch()
         assert (replica.log.log_start_offset, values(replica)) == (2, [b"c"])
-        assert replica.log.cuts == 2, "no file holds what was lost, whatever becomes of the log start"
+        assert replica.log.truncation_count == 2, "no file holds what was lost, whatever becomes of the log start"
 
 
 @on_virtual_time
@@ -89,7 +89,7 @@ async def test_a_log_start_that_comes_to_its_end_later_leaves_what_was_aligned()
         await leader.answer_fetch(records=stored(b"c", offset=2), high_watermark=2)
         await leader.answer_fetch(high_watermark=3, log_start_offset=3)
         await leader.next_fetch()
-        assert (replica.log.log_start_offset, replica.log.cuts) == (3, 0)
+        assert (replica.log.log_start_offset, replica.log.truncation_count) == (3, 0)
 
 
 @on_virtual_time

@@ -121,12 +121,12 @@ async def test_the_end_of_the_epoch_answers_at_once() -> None:
         cluster.cut(1, 2, 3)
         waiting = asyncio.ensure_future(cluster.produce(b"a", timeout_ms=30_000))
         await asyncio.sleep(0.01)
-        assert len(cluster.nodes[1].waiting.produces) == 1
+        assert len(cluster.nodes[1].purgatories.produces) == 1
         started = asyncio.get_running_loop().time()
         await cluster.elect(2, isr=[1, 2, 3])
         assert (await waiting)[0] == NotLeaderOrFollowerError.code
         assert asyncio.get_running_loop().time() - started < 0.02
-        assert len(cluster.nodes[1].waiting.produces) == 0
+        assert len(cluster.nodes[1].purgatories.produces) == 0
 
 
 @on_virtual_time

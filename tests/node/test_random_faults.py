@@ -228,4 +228,4 @@ async def endure(steps: list[tuple[str, int, int]], *, machines_die: bool) -> No
             else:
                 task.cancel()  # it waits at a process that was killed
         for node in cluster.nodes.values():
-            assert len(node.waiting.produces) == 0
+            assert len(node.purgatories.produces) == 0

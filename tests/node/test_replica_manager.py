@@ -496,4 +496,4 @@ async def test_shutting_down_answers_everybody() -> None:
         await cluster.nodes[1].replicas.close()
         assert (await produced)[0] == NotLeaderOrFollowerError.code
         assert (await fetched)[0] == NotLeaderOrFollowerError.code
-        assert len(cluster.nodes[1].waiting) == 0
+        assert len(cluster.nodes[1].purgatories) == 0

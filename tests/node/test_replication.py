@@ -188,7 +188,7 @@ async def test_followers_drop_what_their_leader_has_dropped() -> None:
         await until(lambda: all(node.log().log_end_offset == 3 for node in cluster.nodes.values()))
         await asyncio.sleep(2)  # all is told, and nobody looks at the partition any more
         cluster.nodes[1].log().raise_log_start(2)
-        cluster.nodes[1].waiting.changed(TP)
+        cluster.nodes[1].purgatories.mark_changed(TP)
         await until(lambda: all(node.log().log_start_offset == 2 for node in cluster.nodes.values()))
         assert [node.log().values for node in cluster.nodes.values()] == [[b"c"]] * 3
         assert (await cluster.produce(b"d"))[0] == 0

@@ -40,7 +40,7 @@ def notes_when_told(node: Node) -> asyncio.Event:
         await written.wait()
         return function(*args, **kwargs)
 
-    node.replicas.leaderships.offload = slowly  # type: ignore[assignment]
+    node.replicas.leader_epoch_fence.offload = slowly  # type: ignore[assignment]
     return written
 
 

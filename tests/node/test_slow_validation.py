@@ -134,7 +134,7 @@ async def test_what_is_refused_on_the_thread_leaves_no_trace_and_holds_up_nobody
 async def test_one_that_is_deposed_meanwhile_appends_nothing() -> None:
     async with await of_compacted_topics() as cluster:
         leader = cluster.leader
-        leader.replicas.leaderships.offload = at_once  # before the batch has been looked at
+        leader.replicas.leader_epoch_fence.offload = at_once  # before the batch has been looked at
         sent = [begin(leader, (TP, batch)) for batch in (long(), quick())]
         await asyncio.sleep(0)
         await cluster.elect(2)
@@ -197,13 +197,13 @@ async def test_a_line_goes_on_after_work_that_failed_and_forgets_who_is_done() -
 
     async def count() -> int:
         await asyncio.sleep(1)
-        return lines.held_bytes
+        return queues.held_bytes
 
-    lines: KeyedQueue[str] = KeyedQueue()
-    failing, first, second = lines.submit("a", 1, fail), lines.submit("a", 2, count), lines.submit("a", 4, count)
-    elsewhere = lines.submit("b", 8, count)
-    assert "a" in lines and "c" not in lines
+    queues: KeyedQueue[str] = KeyedQueue()
+    failing, first, second = queues.submit("a", 1, fail), queues.submit("a", 2, count), queues.submit("a", 4, count)
+    elsewhere = queues.submit("b", 8, count)
+    assert "a" in queues and "c" not in queues
     assert [await first, await second, await elsewhere] == [14, 4, 14]
     assert isinstance(failing.exception(), ZeroDivisionError)
     await asyncio.sleep(0)
-    assert "a" not in lines and "b" not in lines and lines.held_bytes == 0
+    assert "a" not in queues and "b" not in queues and queues.held_bytes == 0

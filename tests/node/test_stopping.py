@@ -81,10 +81,10 @@ async def test_who_waits_at_a_broker_that_stops_is_answered_in_time_though_zooke
     broker.end(StorageError("so that it stops without handing over"))
     environment.store.network.cut()
     fetch = Fetch(environment.clock.monotonic_ms() + WAIT_MS)
-    broker.replicas.waiting.consumer_fetches.try_complete_else_watch(fetch, [TopicPartition("t", 0)])  # type: ignore[arg-type]
+    broker.replicas.purgatories.consumer_fetches.try_complete_else_watch(fetch, [TopicPartition("t", 0)])  # type: ignore[arg-type]
     stopping, answered = asyncio.create_task(broker.stop()), asyncio.create_task(fetch.answered.wait())
     await asyncio.wait((stopping, answered), return_when=asyncio.FIRST_COMPLETED)
-    assert broker.replicas.waiting.consumer_fetches.expired == 1, "its own time was over, and not the broker's"
+    assert broker.replicas.purgatories.consumer_fetches.expired == 1, "its own time was over, and not the broker's"
     assert not stopping.done()
     environment.store.network.heal()
     await stopping

@@ -199,7 +199,7 @@ async def test_groups_that_have_offsets_there_are_listed() -> None:
 @on_virtual_time
 async def test_a_request_of_more_partitions_than_anybody_has_is_refused() -> None:
     stage = await staged()
-    with pytest.raises(InvalidRequestError, match="are the most"):
+    with pytest.raises(InvalidRequestError, match="must be at most"):
         await stage.commit(*[at(1)] * (MAX_PARTITIONS + 1))
-    with pytest.raises(InvalidRequestError, match="are the most"):
+    with pytest.raises(InvalidRequestError, match="must be at most"):
         await stage.fetch(*[("t", 0)] * (MAX_PARTITIONS + 1))

@@ -92,8 +92,8 @@ def test_retention_that_is_made_shorter_deletes_what_is_too_old_then(cluster: Ru
     assert log_start(cluster, "old") == 0
     refused = shell.run("topic", "alter", "old", "--config", "retention.ms=1000")
     assert (refused.status, refused.output) == (2, b"")
-    assert "retention.ms=1000 deletes what is older than 1 s, in 1 partition (the oldest is of 2" in refused.complaint
-    assert "pass --yes if you want that" in refused.complaint
+    assert "retention.ms=1000 deletes records older than 1 s, in 1 partition (the oldest is of 2" in refused.complaint
+    assert "pass --yes to do it anyway" in refused.complaint
     assert setting(cluster, "old", "retention.ms") == "360000000", "nothing is changed yet"
     shell.succeed("topic", "alter", "old", "--config", "retention.ms=1000", "--yes")
     wait_for("the record to be deleted", lambda: log_start(cluster, "old") == 1)
@@ -195,7 +195,7 @@ def test_fewer_replicas_want_yes(cluster: RunningCluster, shell: Shell) -> None:
     assert (refused.status, refused.output) == (2, b"")
     assert (
         "partitions 0, 2 of fewer would have 2 replicas instead of 3; partition 1 of fewer would have 1 replica instead"
-        " of 3: pass --yes if you want that"
+        " of 3: pass --yes to do it anyway"
     ) in refused.complaint
     assert replicas_of(cluster, "fewer") == before
     shell.succeed(*fewer, "--yes")
@@ -267,7 +267,10 @@ def test_records_are_deleted_on_every_replica_and_stay_deleted_after_a_restart(
     shell.succeed("produce", "trimmed", given=b"a\nb\nc\nd\n")
     wanted = ("topic", "delete-records", "trimmed", "--before", "0:2")
     shown = shell.run(*wanted)
-    assert (shown.status, shown.complaint) == (0, "nothing is changed yet: the same with --execute does it\n")
+    assert (shown.status, shown.complaint) == (
+        0,
+        "nothing is changed yet: repeat the command with --execute to make the changes\n",
+    )
     assert shown.output.split()[-4:] == [b"0", b"0", b"2", b"2"]
     assert log_start(cluster, "trimmed") == 0
     assert shell.succeed(*wanted, "--execute").split()[-4:] == [b"0", b"0", b"2", b"2"]

@@ -67,11 +67,15 @@ CASES = [
         "at most 32767 bytes",
     ),
     Case("no Unicode to send", "topic create new --config retention.ms=1\udcff", "must be text that UTF-8 can hold"),
-    Case("too many replicas", "topic create new --replication-factor 9", "9 replicas need as many live brokers"),
+    Case(
+        "too many replicas",
+        "topic create new --replication-factor 9",
+        "replication factor 9 is larger than the number of live brokers",
+    ),
     Case("naive --from", "consume t --from 2026-01-01T00:00:00", "add Z for UTC, or an offset", 2),
     Case("naive --until", "consume t --until 2026-01-01", "add Z for UTC, or an offset", 2),
     Case("naive --at", "offsets t --at 2026-01-01T00:00", "add Z for UTC, or an offset", 2),
-    Case("neither --at nor --before", "offsets t", "give one of --at TIME and --before TIME", 2),
+    Case("neither --at nor --before", "offsets t", "give exactly one of --at TIME and --before TIME", 2),
     Case("both --at and --before", "offsets t --at -1h --before -1h", "give one of", 2),
     Case("naive --before", "offsets t --before 2026-01-01T00:00", "add Z for UTC, or an offset", 2),
     Case("no offsets at all", "offsets t --before -1h --max 0", "0 is not in the range", 2),
@@ -107,7 +111,7 @@ CASES = [
     Case("end before the start", "consume t --from 5 --until 3", "--until 3 comes before --from 5: nothing lies", 2),
     Case("times in the wrong order", "consume t --from -1h --until -2h", "--until .* comes before --from .*Z", 2),
     Case("endless and ending", "consume t --follow --until end", "--follow has no end", 2),
-    Case("unknown group, describe", "group describe nope", "no group 'nope': tidelog group list shows what there is"),
+    Case("unknown group, describe", "group describe nope", "no group 'nope': tidelog group list shows all groups"),
     Case("unknown group, delete", "group delete nope", "no group 'nope': tidelog group list"),
     Case("unknown group, its topics", "group delete nope --topic t", "no group 'nope'"),
     Case("unknown group, reset", "group reset nope --all-topics --to-latest", "no group 'nope'"),
@@ -115,7 +119,7 @@ CASES = [
     Case("group that never committed it", "group delete g --topic other", "committed nothing for other"),
     Case("reset, nowhere", "group reset g --to-latest", "say where: --topic TOPIC", 2),
     Case("reset, everywhere twice", "group reset g --topic t --all-topics --to-latest", "say where: --topic TOPIC", 2),
-    Case("reset, no way", "group reset g --topic t", "say one of --to-time, .* and --to-current", 2),
+    Case("reset, no way", "group reset g --topic t", "give exactly one of --to-time, .* and --to-current", 2),
     Case("reset, two ways", "group reset g --topic t --to-latest --shift-by 1", "--to-current, not 2 of them", 2),
     Case("reset, naive time", "group reset g --topic t --to-time 2026-01-01T00:00", "add Z for UTC, or an offset", 2),
     Case("reset, negative time", "group reset g --topic t --to-time -5", "a timestamp must not be negative", 2),
@@ -130,7 +134,9 @@ CASES = [
     Case("group without a text for a name", "group describe \udcff", "must be text that UTF-8 can hold"),
     Case("no number of seconds to watch", "group describe g --rate nan", "is not a number of seconds", 2),
     Case("no such state", "group list --state nope", "'nope' is not one of 'empty', 'prep", 2),
-    Case("two descriptions", "group describe g --members --state", "say one of --members, --state and --rate", 2),
+    Case(
+        "two descriptions", "group describe g --members --state", "give at most one of --members, --state and --rate", 2
+    ),
     Case("group and partition", "consume t --group g --partition 0", "shares the partitions .* leave out", 2),
     Case("group from an offset", "consume t --group g --from 5", "tidelog group reset --to-offset", 2),
     Case("group of an unknown topic", "consume nope --group g", "no topic 'nope'"),
@@ -325,7 +331,7 @@ def by_place(json_lines: bytes) -> dict[tuple[int, int], dict[str, object]]:
 def test_what_stands_before_a_bad_line_is_delivered_and_counted(shell: Shell) -> None:
     shell.succeed("topic", "create", "partly")
     outcome = shell.run("produce", "partly", "--format", "json", given=b'{"value": "good"}\n{"valeu": "bad"}\n{}\n')
-    assert_one_line(outcome, "line 2: no such field: valeu; .* 1 of 1 record sent was acknowledged")
+    assert_one_line(outcome, "line 2: unknown fields valeu; .* 1 of 1 record sent was acknowledged")
     assert drain(shell, "partly") == b"good\n"
 
 

@@ -116,7 +116,7 @@ def test_what_was_deleted_unread_is_told(shell: Shell) -> None:
     (partition,) = told(shell, "group", "describe", "trimmed")["partitions"]
     assert (partition["standing"], partition["lag"], partition["log_start_offset"]) == ("below_log_start", 1, 2)
     shown = shell.succeed("group", "describe", "trimmed").decode()
-    assert "the log starts at 2: 2 records gone unread" in shown
+    assert "the log starts at 2: 2 records deleted unread" in shown
     read = shell.run("consume", "trimmed", "--group", "trimmed")
     assert (read.status, read.output) == (0, b"2\n")
     assert read.complaint.splitlines() == [
@@ -154,7 +154,7 @@ def test_a_dry_run_shows_what_would_change_and_changes_nothing(shell: Shell) -> 
     shell.succeed("group", "reset", "dry", "--topic", "dry", "--to-latest", "--execute")
     outcome = shell.run("group", "reset", "dry", "--topic", "dry", "--to-time", "-25000s")
     assert outcome.status == 0
-    assert only_line(outcome) == "nothing is changed yet: the same with --execute does it"
+    assert only_line(outcome) == "nothing is changed yet: repeat the command with --execute to make the changes"
     row = outcome.output.decode().splitlines()[1].split()
     assert row[:5] == ["dry", "0", "3", "1", "-2"] and row[5].endswith("Z")
     assert committed(shell, "dry") == {("dry", 0): 3}
@@ -178,7 +178,7 @@ def test_a_dry_run_shows_what_would_change_and_changes_nothing(shell: Shell) -> 
         ("--shift-by -5", 1, "the log starts there"),
         ("--shift-by 99", 4, "the log ends there"),
         ("--to-time -25000s", 2, None),
-        ("--to-datetime -1d", 1, "every record is younger: the log's start"),
+        ("--to-datetime -1d", 1, "every record is newer: the log's start"),
         ("--to-time now", 4, "every record is older: the log's end"),
         ("--by-duration PT5H", 3, None),
         ("--by-duration 15000s", 3, None),
@@ -218,11 +218,11 @@ def test_offsets_of_a_topic_and_then_the_group_are_deleted(shell: Shell) -> None
     assert told_of == b"deleted what leaving had committed for dropped, kept:1\n"
     assert committed(shell, "leaving") == {("kept", 0): 1}
     assert refused(shell, "group", "delete", "leaving", "--topic", "dropped") == (
-        "group 'leaving' has committed nothing for dropped"
+        "group 'leaving' has no committed offset for dropped"
     )
     outcome = shell.run("group", "delete", "leaving", "nope", "--json")
     assert json.loads(outcome.output)["deleted"] == ["leaving"]
-    assert outcome.status == 1 and only_line(outcome) == "no group 'nope': tidelog group list shows what there is"
+    assert outcome.status == 1 and only_line(outcome) == "no group 'nope': tidelog group list shows all groups"
     assert refused(shell, "group", "describe", "leaving").startswith("no group 'leaving'")
     both = refused(shell, "group", "delete", "nope", "neither")
     assert "no group 'nope'" in both and "no group 'neither'" in both

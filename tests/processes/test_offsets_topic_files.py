@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kafkadump.toolbox import DUMP_TOOL, NotRun, kafka_command
 
 from tests.processes.harness.cluster import RunningCluster
 from tests.processes.harness.coordinators import coordinator
@@ -23,6 +22,7 @@ from tidelog.groups.offsets_topic import OFFSETS_TOPIC
 from tidelog.model import Endpoint
 from tidelog.protocol.group_messages import OffsetCommitPartition, OffsetCommitRequest, OffsetCommitResponse
 from tidelog.protocol.native.connection import Connection
+from tools.check.toolbox import DUMP_TOOL, NotRun, kafka_command
 
 KEPT = TopicPartition(OFFSETS_TOPIC, 0)
 

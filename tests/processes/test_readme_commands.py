@@ -34,7 +34,7 @@ SHOWS = {
     "tidelog consume lines --group billing": r"^# Tidelog$",
     "tidelog group describe billing": r"^billing +Empty (.*\n)+lines +0 +(\d+) +\2 +0 +0",
     "tidelog group reset billing --topic lines --to-time -1h": (
-        rf"^lines +0 +(\d+) +0 +-\1 +{_TIME} +every record is younger(.*\n)+nothing is changed yet: "
+        rf"^lines +0 +(\d+) +0 +-\1 +{_TIME} +every record is newer(.*\n)+nothing is changed yet: "
     ),
     "tidelog topic describe lines --times": rf"{_TABLE}RECORDS +SIZE .*\n +0 +\d+ .* {_TIME} +{_TIME}$",
     "tidelog topic alter lines --config retention.ms=86400000": r"^lines: retention\.ms=86400000$",
@@ -54,10 +54,10 @@ SHOWS = {
 
 #: Blocks of other commands by their first line, and why they are not typed here.
 ELSEWHERE = {
-    "scripts/demo": "scripts of a clone; scripts/test runs this test, and tests/scripts the parts of the demo",
+    "scripts/demo": "scripts of a clone; scripts/test runs this test, and tests/tools the parts of the demo",
     "docker compose up": "needs a container engine: scripts/compose-check types them there",
     "tidelog chaos --scenario leader-kill": "takes minutes: tests/processes/test_chaos.py runs a scenario",
-    "scripts/simulate": "scripts of a clone: tests/simulation, tests/scripts and tests/fuzz run each with little to do",
+    "scripts/simulate": "scripts of a clone: tests/simulation, tests/tools and tests/fuzz run each with little to do",
     "tidelog/    what users import": "the folders",
     "from datetime": "Python: tests/processes/test_readme.py",
     "from tidelog": "Python: tests/processes/test_readme.py",

@@ -75,7 +75,7 @@ def test_from_the_client_and_the_commands_every_partition_begins_somewhere_and_s
     assert sorted((line["partition"], line["value"].encode()) for line in lines) == got
     assert [line.split(": ")[:2] for line in told[1:]] == [["t-3", "past_end"], ["t-4", "empty"]]
     assert told[0] == (
-        "before_log_start: 2 of 5 partitions (1, 2) start with their oldest record, which is younger; "
+        "before_log_start: 2 of 5 partitions (1, 2) start with their oldest record, which is newer; "
         "older ones of partition 1 are gone"
     )
     until = str(now_ms - 30 * 60_000)
@@ -87,7 +87,7 @@ def test_from_the_client_and_the_commands_every_partition_begins_somewhere_and_s
         (2, False, None), (2, True, None), (0, True, None), (None, False, "past_end"), (None, False, "empty"),
     ]  # fmt: skip
     shown, _ = ask(shell, "offsets", "t", "--at", "-1h")
-    assert "before_log_start: older records are gone" in shown and "past_end: every record is older" in shown
+    assert "before_log_start: older records were deleted" in shown and "past_end: every record is older" in shown
     for spelled in ("yesterday 00:00 Europe/Berlin", "yesterday 12:00 +02:00", "yesterday Z"):
         assert "before_log_start" in ask(shell, "offsets", "t", "--at", spelled)[0]
     _, warned = ask(shell, "offsets", "t", "--at", "2026-10-25 02:30", "--timezone", "Europe/Berlin")
@@ -158,10 +158,10 @@ def test_one_partition_without_a_leader_loses_no_other(cluster: RunningCluster) 
     silent = shell.run("offsets", "alone", "--at", "0", "--timeout", "1")
     assert silent.status == 1 and b"retry: no leader is known" in silent.output
     assert silent.complaint == (
-        "tidelog: 1 partition of 1 gave no answer (no leader is known): tidelog explain alone/0 says more\n"
+        "tidelog: 1 partition of 1 did not answer (no leader is known): tidelog explain alone/0 shows why\n"
     )
     silent = shell.run("topic", "describe", "alone", "--times", "--timeout", "5")
-    assert silent.status == 1 and "tidelog explain alone/0 says more" in silent.complaint
+    assert silent.status == 1 and "tidelog explain alone/0 shows why" in silent.complaint
 
 
 @contextmanager

@@ -8,9 +8,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from kafkadump.toolbox import NotRun
 
 from tests.storage.kafka_written.make import make
+from tools.check.toolbox import NotRun
 
 READERS = Path(__file__).parents[1] / "storage" / "test_kafka_written.py"
 

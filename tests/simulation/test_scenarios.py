@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from plantedbugs.mutant import all_mutants
-from plantedbugs.trial import Trial, copy_tree
 
+from tools.mutants.mutant import all_mutants
+from tools.mutants.worktree import Trial, copy_tree
 from verify.simulation.scenario import Story
 from verify.simulation.seeds import tell
 
@@ -61,7 +61,7 @@ for seed in range(story.seed, story.seed + int(sys.argv[2])):
 @pytest.mark.slow
 @pytest.mark.parametrize("path", [path for path in STORIES if path.stem in MUTANTS], ids=lambda path: path.stem)
 def test_a_story_that_is_named_like_a_planted_bug_still_names_what_that_breaks(path: Path, trial: Trial) -> None:
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join((str(trial.tree / "scripts"), str(trial.tree)))}
+    environment = {**os.environ, "PYTHONPATH": str(trial.tree)}
     command = [sys.executable, "-P", "-c", _TELLING, str(path), str(_SEEDS)]
     with trial.planted(MUTANTS[path.stem]):
         done = subprocess.run(

@@ -98,7 +98,7 @@ def test_a_task_whose_topic_is_made_anew_takes_nothing_from_the_new_one(consumer
         def poll_batches(self, timeout_ms: int) -> dict[TopicPartition, object]:  # type: ignore[override]
             if self._positions[T0] == 30 and "poll_batches" in self.calls:
                 self.calls.clear()
-                raise OffsetOutOfRangeError("made anew", topic_partition=T0, offset=30, on_topic_recreated=True)
+                raise OffsetOutOfRangeError("made anew", topic_partition=T0, offset=30, made_anew=True)
             return super().poll_batches(timeout_ms)  # type: ignore[return-value]
 
     with pytest.raises(DataLossError, match=r"t-0 \[30, 50\)"):

@@ -176,7 +176,7 @@ def test_a_cut_that_gets_no_descriptor_half_way_is_a_failure_and_one_that_has_no
         raise OutOfDescriptorsError("none is left")
 
     monkeypatch.setattr(Segment, "reopened", half_way)
-    with pytest.raises(StorageError, match="in the middle") as failed:
+    with pytest.raises(StorageError, match="while segments of") as failed:
         log.truncate_to(1)
     assert not isinstance(failed.value, OutOfDescriptorsError)
     manager.report(TP, failed.value)

@@ -579,7 +579,7 @@ def test_operation_that_got_no_descriptor_keeps_its_promise_when_it_is_repeated(
             except OutOfDescriptorsError:
                 pass
             except StorageError as error:
-                interrupted = "in the middle of a change" in str(error)  # which the next start finishes
+                interrupted = "while segments of" in str(error)  # which the next start finishes
                 assert interrupted
             happened = refused()
             if not interrupted:

@@ -154,9 +154,9 @@ def test_a_log_start_that_is_passed_over_is_forgotten(tmp_path: Path) -> None:
 def test_a_directory_of_another_broker_or_cluster_is_refused_and_left_alone(tmp_path: Path) -> None:
     open_directory(tmp_path).close()
     assert (tmp_path / "meta.properties").read_text() == "version=0\nbroker.id=1\ncluster.id=c1\n"
-    with pytest.raises(DataDirectoryError, match=r"broker\.id=1, not 2"):
+    with pytest.raises(DataDirectoryError, match=r"broker\.id=1 instead of 2"):
         open_directory(tmp_path, broker_id=2)
-    with pytest.raises(DataDirectoryError, match=r"cluster\.id=c1, not c2"):
+    with pytest.raises(DataDirectoryError, match=r"cluster\.id=c1 instead of c2"):
         open_directory(tmp_path, cluster="c2")
     assert open_directory(tmp_path).previous_shutdown.clean
 

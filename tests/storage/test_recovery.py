@@ -321,7 +321,9 @@ def test_a_log_whose_first_segment_is_gone_says_so(
     write_log(tmp_path)
     (tmp_path / "00000000000000000000.log").unlink()
     log = open_log(tmp_path, clean=clean, **SMALL)
-    assert f"began at 0 and begins at {log.log_start_offset} now: segments are gone" in caplog.text
+    assert (
+        f"started at offset 0 and now starts at offset {log.log_start_offset}: segment files are missing" in caplog.text
+    )
     log.abandon()
     caplog.clear()
     open_log(tmp_path, clean=clean, **SMALL)

@@ -125,7 +125,9 @@ def test_one_directory_of_another_broker_keeps_all_of_them_as_they_were(machine:
     meta = machine.paths[2] / "meta.properties"
     ours = meta.read_text()
     meta.write_text(ours.replace("broker.id=1", "broker.id=2"))
-    with pytest.raises(DataDirectoryError, match=f"{meta} says broker.id=2, not 1: it is another broker's"):
+    with pytest.raises(
+        DataDirectoryError, match=f"{meta} says broker.id=2 instead of 1: the directory belongs to another broker"
+    ):
         machine.start()
     meta.write_text(ours)
     assert all(each.previous_shutdown.clean for each in machine.start().directories)
@@ -137,7 +139,7 @@ def test_a_partition_that_stands_in_two_directories_is_refused_by_the_names_of_b
     (a / "orders-0").rename(b / "orders-0")
     machine.start(HOSTED).close()  # moved: fine
     shutil.copytree(b / "orders-0", a / "orders-0")
-    with pytest.raises(DataDirectoryError, match=f"orders-0 has a log in {a} and one in {b}"):
+    with pytest.raises(DataDirectoryError, match=f"orders-0 has a log in {a} and another in {b}"):
         machine.start(HOSTED)
 
 
@@ -163,7 +165,7 @@ def test_a_disk_that_fails_takes_its_logs_along_and_no_others(machine: Machine) 
                     call(logs[tp])
         else:
             assert append(logs[tp]) == 1
-    with pytest.raises(StorageError, match="may lie in a directory that is offline"):
+    with pytest.raises(StorageError, match="may be in a directory that is offline"):
         manager.get_or_create(ORDERS[1], "id", LogConfig())
     assert places(manager) == {"a": [0, 3], "c": [2, 5]}
     manager.checkpoint_recovery_points()
@@ -205,7 +207,7 @@ def test_a_directory_that_cannot_be_opened_is_offline_from_the_start(machine: Ma
     assert list(manager.failures) == [machine.paths[0]]
     for tp in (ORDERS[0], ORDERS[3]):
         for in_sync in (True, False):
-            with pytest.raises(StorageError, match="may lie in a directory that is offline"):
+            with pytest.raises(StorageError, match="may be in a directory that is offline"):
                 manager.get_or_create(tp, "id", LogConfig(), in_sync=in_sync)
     append(manager.get_or_create(TopicPartition("new", 0), "new", LogConfig()))
     manager.close()
@@ -224,7 +226,7 @@ def test_a_file_in_a_directory_s_place_is_a_failed_directory(machine: Machine) -
     assert list(manager.failures) == [machine.paths[0]]
     manager.close()
     machine.paths[0].unlink()
-    assert "vanished" in str(machine.start(HOSTED).failures[machine.paths[0]])
+    assert "does not exist any more" in str(machine.start(HOSTED).failures[machine.paths[0]])
     assert not machine.paths[0].exists()
 
 
@@ -322,9 +324,7 @@ def test_an_empty_directory_makes_no_empty_log_of_a_replica_that_counts_as_in_sy
     for _ in range(2):  # nor does the next start, for which the directory is not new any more
         manager = machine.start(HOSTED)
         for tp in (ORDERS[0], ORDERS[3]):
-            with pytest.raises(
-                IneligibleReplicaError, match=r"is gone, .* and the cluster still counts on its records"
-            ):
+            with pytest.raises(IneligibleReplicaError, match=r"is missing, .* and this replica is in the ISR"):
                 manager.get_or_create(tp, "id", LogConfig(), in_sync=True)
         manager.close()
     manager = machine.start(HOSTED)
@@ -443,7 +443,7 @@ def test_what_was_lost_with_an_empty_directory_is_noted_while_another_one_is_off
     machine.files.fail(Fault.READ_ERROR, machine.paths[1])
     manager = machine.start(HOSTED)
     for tp in (ORDERS[0], ORDERS[1]):
-        with pytest.raises(StorageError, match="may lie in a directory that is offline"):
+        with pytest.raises(StorageError, match="may be in a directory that is offline"):
             manager.get_or_create(tp, "id", LogConfig())
     manager.close()
     machine.files.heal()

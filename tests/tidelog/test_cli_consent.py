@@ -37,7 +37,7 @@ def test_a_command_that_computes_changes_nothing_by_default(path: tuple[str, ...
 def test_losses_are_refused_in_one_sentence_that_says_how_to_go_on() -> None:
     with click.Context(click.Command("alter")), pytest.raises(click.UsageError) as refused:
         refuse_losses(["this goes", "so does that"])
-    assert refused.value.message == "this goes; so does that: pass --yes if you want that"
+    assert refused.value.message == "this goes; so does that: pass --yes to do it anyway"
 
 
 def test_nothing_is_refused_where_nothing_is_lost() -> None:

@@ -144,7 +144,7 @@ def test_one_partition_that_starts_elsewhere_has_a_line_of_its_own() -> None:
 @pytest.mark.parametrize(
     ("time_ms", "told"),
     [
-        (1, "before_log_start: 2 of 4 partitions (0, 1) start with their oldest record, which is younger; there was"),
+        (1, "before_log_start: 2 of 4 partitions (0, 1) start with their oldest record, which is newer; there was"),
         (1005, "past_end: 2 of 4 partitions (0, 1) start at their end, because every record is older"),
     ],
 )
@@ -156,7 +156,7 @@ def test_partitions_that_start_elsewhere_for_one_reason_share_a_line(time_ms: in
 
 def test_deleted_older_records_are_noted_for_all_partitions_at_once() -> None:
     (note,) = span_of(1, 1, start=At(1), first_offset=5).notes
-    assert note.endswith("all 2 partitions start with their oldest record, which is younger; older ones are gone")
+    assert note.endswith("all 2 partitions start with their oldest record, which is newer; older ones are gone")
 
 
 def test_time_in_the_future_is_noted_first() -> None:

@@ -39,8 +39,12 @@ def test_drain_changes_nothing_if_the_broker_has_no_replica() -> None:
 @pytest.mark.parametrize(
     ("leaving", "alive", "told"),
     [
-        ([1], [1, 2, 3], "partition 0 has 3 replicas, and too few other brokers are alive to take what broker 1 has"),
-        ([1, 2], [1, 2, 3, 4], "to take what brokers 1, 2 have: start more brokers, or name fewer replicas with"),
+        (
+            [1],
+            [1, 2, 3],
+            "partition 0 has 3 replicas, and too few other brokers are alive to take the replicas of broker 1",
+        ),
+        ([1, 2], [1, 2, 3, 4], "to take the replicas of brokers 1, 2: start more brokers, or name fewer replicas with"),
         ([9], [1, 2, 3], "broker 9 is not in the cluster now (there are: 1, 2, 3), and has no replica"),
         ([1, 9], [1, 2, 3, 4], "broker 9 is not in the cluster now"),
     ],

@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import pytest
 
-from tidelog.cli.admin_factory import describe_group_patiently
+from tidelog.cli.admin_factory import describe_group_with_notice
 from tidelog.cli.groups.group_describe import _show_members, _show_partitions
 from tidelog.client.admin.admin import Admin
 from tidelog.errors import TimeoutError
@@ -90,7 +90,7 @@ class SlowCoordinator:
 
 def test_command_says_after_two_seconds_what_it_waits_for(capsys: pytest.CaptureFixture[str]) -> None:
     slow = SlowCoordinator(failures=1)
-    described: object = describe_group_patiently(cast("Admin", slow), "g", 30)
+    described: object = describe_group_with_notice(cast("Admin", slow), "g", 30)
     assert (described, slow.timeouts_ms) == ("described", [2_000, 28_000])
     said = capsys.readouterr().err
     assert said == "group 'g': no coordinator answered in 2 s (last: no leader); waiting up to 28 s more\n"
@@ -98,14 +98,14 @@ def test_command_says_after_two_seconds_what_it_waits_for(capsys: pytest.Capture
 
 def test_command_says_nothing_about_a_quick_coordinator(capsys: pytest.CaptureFixture[str]) -> None:
     quick = SlowCoordinator(failures=0)
-    describe_group_patiently(cast("Admin", quick), "g", 30)
+    describe_group_with_notice(cast("Admin", quick), "g", 30)
     assert (quick.timeouts_ms, capsys.readouterr().err) == ([2_000], "")
 
 
 def test_command_gives_up_when_its_time_is_over() -> None:
     with pytest.raises(TimeoutError, match="no leader"):
-        describe_group_patiently(cast("Admin", SlowCoordinator(failures=2)), "g", 30)
+        describe_group_with_notice(cast("Admin", SlowCoordinator(failures=2)), "g", 30)
     short = SlowCoordinator(failures=1)
     with pytest.raises(TimeoutError, match="no leader"):
-        describe_group_patiently(cast("Admin", short), "g", 1)
+        describe_group_with_notice(cast("Admin", short), "g", 1)
     assert short.timeouts_ms == [1_000]

@@ -39,7 +39,7 @@ def test_fewer_copies_before_an_acknowledgement_are_a_loss() -> None:
 
 def test_a_leader_that_lacks_records_is_a_loss() -> None:
     (told,) = lost_by(EMPTY, unclean_leader_election_enable="true")
-    assert told == "unclean.leader.election.enable=true lets a replica lead that lacks acknowledged records"
+    assert told == "unclean.leader.election.enable=true allows a leader that lacks acknowledged records"
     assert (
         lost_by(EMPTY, before={"unclean.leader.election.enable": "true"}, unclean_leader_election_enable="false") == []
     )
@@ -63,7 +63,7 @@ def test_shorter_retention_is_a_loss_only_if_older_records_are_there(retention_m
 
 def test_a_loss_by_time_says_how_old_the_oldest_is() -> None:
     assert lost_by(EMPTY, FILLED, retention_ms="1000") == [
-        "retention.ms=1000 deletes what is older than 1 s, in 1 partition (the oldest is of 2023-11-14T21:13:20.000Z)"
+        "retention.ms=1000 deletes records older than 1 s, in 1 partition (the oldest is of 2023-11-14T21:13:20.000Z)"
     ]
 
 
@@ -101,7 +101,7 @@ def test_deletion_by_age_that_begins_with_the_policy_is_a_loss() -> None:
 
 def test_partition_without_an_answer_may_lose_records() -> None:
     assert "in 2 partitions" in lost_by(FILLED, SILENT, retention_ms="1000")[0]
-    assert lost_by(SILENT, retention_ms="1000") == ["retention.ms=1000 deletes what is older than 1 s, in 1 partition"]
+    assert lost_by(SILENT, retention_ms="1000") == ["retention.ms=1000 deletes records older than 1 s, in 1 partition"]
     assert "in 1 partition" in lost_by(SILENT, retention_bytes="1")[0]
 
 

@@ -540,7 +540,7 @@ async def test_without_a_policy_the_reader_of_a_topic_made_anew_is_told_until_it
         for _ in range(2):
             with pytest.raises(OffsetOutOfRangeError, match=r"t-0: .* made anew") as told:
                 await consumer.poll(5000)
-            assert told.value.on_topic_recreated
+            assert told.value.made_anew
         consumer.seek(P0, 1)
         assert (await read(consumer, 1))[0] == (0, 1, b"b")
 

@@ -153,7 +153,7 @@ async def test_only_members_commit_where_there_are_some() -> None:
     async with an_admin(cluster) as admin:
         outcome = (await admin.alter_consumer_group_offsets("g", {TP: OffsetAndMetadata(1)}))[TP]
         assert isinstance(outcome, UnknownMemberIdError)
-        assert str(outcome) == "group 'g', t-0: it has members now, and only they may commit"
+        assert str(outcome) == "group 'g', t-0: the group has members, and only its members may commit"
 
 
 @on_virtual_time

@@ -8,9 +8,9 @@ from typing import Any, cast
 
 import pytest
 
-from tidelog.cli.records.consume_loop import copy
-from tidelog.cli.records.group_share import Share
-from tidelog.cli.records.output import Sink
+from tidelog.cli.records.consume_loop import write_records
+from tidelog.cli.records.group_share import GroupReading
+from tidelog.cli.records.output import RecordWriter
 from tidelog.cli.terminal.progress import Progress
 from tidelog.client.consumer.consumer import Consumer
 from tidelog.client.consumer.fetch_buffer import FetchedBatches
@@ -84,9 +84,9 @@ def consume(consumer: Scripted, out: io.BytesIO, ends: dict[TopicPartition, int]
     """As the command does."""
     with (
         Progress("read", shown=False) as progress,
-        Share(cast(Consumer, consumer), "t", ends) as share,
+        GroupReading(cast(Consumer, consumer), "t", ends) as share,
     ):
-        copy(cast(Consumer, consumer), share, Sink(out, "lines", progress), None, 1_000)
+        write_records(cast(Consumer, consumer), share, RecordWriter(out, "lines", progress), None, 1_000)
 
 
 def test_each_poll_is_committed_once_it_is_written() -> None:
@@ -126,7 +126,10 @@ def test_a_member_that_was_put_out_says_so_and_goes_on(capsys: pytest.CaptureFix
     with pytest.raises(KeyboardInterrupt):
         consume(consumer, io.BytesIO())
     assert consumer.did == [{TP: 1}, {TP: 2}]
-    assert capsys.readouterr().err == "tidelog: the group has gone on; others of the group write some records again\n"
+    assert (
+        capsys.readouterr().err
+        == "tidelog: the group has gone on; other members of the group will write some records again\n"
+    )
 
 
 def test_ctrl_c_in_the_midst_of_a_commit_commits_all_the_same() -> None:

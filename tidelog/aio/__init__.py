@@ -1,5 +1,6 @@
-"""The clients for asyncio programs; names and settings as in `tidelog`, and imported as late: who produces needs no
-consumer.
+"""Provide the clients for asyncio programs, with the names and settings of `tidelog`.
+
+Each client is imported when it is first used, so that a program that only produces does not load the consumer.
 
 A client belongs to the event loop of its first call. Each call in another loop raises RuntimeError, so a client must be
 made and closed within one `asyncio.run`.

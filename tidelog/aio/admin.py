@@ -1,4 +1,4 @@
-"""The admin for asyncio programs, and the core of the synchronous one."""
+"""Implement the admin for asyncio programs; the synchronous admin uses it as its core."""
 
 from __future__ import annotations
 
@@ -58,13 +58,13 @@ from tidelog.protocol.messages import (
 )
 from tidelog.protocol.partition_messages import ElectionType, NewPartitions, PartitionReassignment
 
-#: A description does not wait longer for leaders that are missing or hang: that they do is part of what it tells.
+#: How long a description waits for leaders that are missing or do not answer; it shows these leaders as missing.
 DESCRIBE_PATIENCE_MS = 2_000
 
 
 @shows_settings(AdminSettings, AdminOptions)
 class Admin(LoopBound):
-    """Creates, deletes and describes; see `tidelog.Admin`."""
+    """Create, delete, describe and configure topics, and manage consumer groups; see `tidelog.Admin`."""
 
     def __init__(self, bootstrap_servers: BootstrapServers | None = None, **options: Unpack[AdminOptions]) -> None:
         self._set_up(bootstrap_servers, options, ClientEnvironment())
@@ -83,7 +83,7 @@ class Admin(LoopBound):
     async def create_topics(
         self, topics: Iterable[NewTopic], timeout_ms: int | None = None, validate_only: bool = False
     ) -> list[CreatedTopic]:
-        """Returns when every partition has a leader that this client sees. The first topic's refusal is raised."""
+        """Create topics; return when every partition has a leader that this client sees. Raises the first error."""
         wanted = admin_arguments.new_topics("topics", topics)
         validate_only, deadline_ms = arguments.flag("validate_only", validate_only), self._deadline_ms(timeout_ms)
         self._client()
@@ -101,13 +101,13 @@ class Admin(LoopBound):
         return [self._as_seen(created) if created.error_code else created for created in answer.topics]
 
     def _as_seen(self, created: CreatedTopic) -> CreatedTopic:
-        """What the answer that was lost had told."""
+        """Return the answer that was lost, made from the topic's metadata."""
         view = self._client().view.topics[created.name]
         replicas = next(iter(view.partitions.values())).replicas
         return CreatedTopic(created.name, 0, None, view.topic_id, len(view.partitions), len(replicas))
 
     async def delete_topics(self, topics: Sequence[str], timeout_ms: int | None = None) -> None:
-        """UnknownTopicOrPartitionError and other refusals are raised, the first topic's."""
+        """Delete topics. Raises the first topic's error, for example UnknownTopicOrPartitionError."""
         names = tuple(arguments.texts("topics", topics))
         deadline_ms = self._deadline_ms(timeout_ms)
         self._client()
@@ -124,7 +124,7 @@ class Admin(LoopBound):
     async def create_partitions(
         self, topics: Iterable[NewPartitions], timeout_ms: int | None = None, validate_only: bool = False
     ) -> None:
-        """Returns when every partition has a leader that this client sees. The first topic's refusal is raised."""
+        """Add partitions; return when every partition has a leader that this client sees. Raises the first error."""
         wanted = admin_arguments.new_partitions("topics", topics)
         validate_only, deadline_ms = arguments.flag("validate_only", validate_only), self._deadline_ms(timeout_ms)
         self._client()
@@ -136,7 +136,7 @@ class Admin(LoopBound):
         partitions: Iterable[TopicPartition] | None = None,
         timeout_ms: int | None = None,
     ) -> dict[TopicPartition, TidelogError | None]:
-        """What came of each; None: it has the leader that was wished for. Of all, those that needed it."""
+        """Elect leaders; return each partition's error, None: it has the requested leader. See `tidelog.Admin`."""
         election_type = arguments.choice("election_type", election_type, ElectionType)
         wanted, deadline_ms = _optional_partitions(partitions), self._deadline_ms(timeout_ms)
         self._client()
@@ -145,7 +145,7 @@ class Admin(LoopBound):
     async def alter_partition_reassignments(
         self, reassignments: Mapping[TopicPartition, Sequence[int] | None], timeout_ms: int | None = None
     ) -> None:
-        """Begins to move replicas, or with None turns back. Returns at once; the first refusal is raised."""
+        """Begin to move partitions to these replicas; None cancels a reassignment. Raises the first error."""
         wanted = admin_arguments.replicas_by_partition("reassignments", reassignments)
         deadline_ms = self._deadline_ms(timeout_ms)
         self._client()
@@ -154,20 +154,20 @@ class Admin(LoopBound):
     async def list_partition_reassignments(
         self, partitions: Iterable[TopicPartition] | None = None, timeout_ms: int | None = None
     ) -> dict[TopicPartition, PartitionReassignment]:
-        """The reassignments in progress, of these partitions or of all."""
+        """Return the reassignments in progress, of these partitions or of all."""
         wanted, deadline_ms = _optional_partitions(partitions), self._deadline_ms(timeout_ms)
         self._client()
         return await self.partitions.reassignments(wanted, deadline_ms)
 
     async def list_topics(self, timeout_ms: int | None = None) -> list[str]:
-        """All names in order, the cluster's own topics included."""
+        """Return the names of all topics in order, internal topics included."""
         answer = await self._client().fetch_all(self._deadline_ms(timeout_ms))
         return sorted(topic.name for topic in answer.topics if not topic.error_code or topic.partitions)
 
     async def describe_topics(
         self, topics: Iterable[str] | None = None, timeout_ms: int | None = None
     ) -> list[TopicDescription]:
-        """The named topics, or all. A partition without an answering leader has None where only a leader knows."""
+        """Describe the named topics, or all. Values that only a leader knows are None if it does not answer."""
         deadline_ms = self._deadline_ms(timeout_ms)
         names = None if topics is None else arguments.topics("topics", topics)
         client = self._client()
@@ -179,7 +179,7 @@ class Admin(LoopBound):
         views = [await client.topic(name, deadline_ms) for name in names]
         partitions = {TopicPartition(view.name, number): None for view in views for number in view.partitions}
         patience_ms = max(1, min(DESCRIBE_PATIENCE_MS, deadline_ms - self.clock.monotonic_ms()))
-        told = (await _DESCRIBE_REPLICAS.try_ask(client, partitions, patience_ms)).answers
+        answers = (await _DESCRIBE_REPLICAS.try_ask(client, partitions, patience_ms)).answers
         views = [client.view.topics.get(view.name, view) for view in views]
         return [
             TopicDescription(
@@ -187,7 +187,7 @@ class Admin(LoopBound):
                 view.topic_id,
                 view.is_internal,
                 tuple(
-                    describe_partition(known, told.get(TopicPartition(view.name, number)))
+                    describe_partition(known, answers.get(TopicPartition(view.name, number)))
                     for number, known in sorted(view.partitions.items())
                 ),
             )
@@ -195,12 +195,12 @@ class Admin(LoopBound):
         ]
 
     async def describe_times(self, topic: str, timeout_ms: int | None = None) -> list[PartitionTimes]:
-        """How much each partition holds and of which times; who has no answering leader has the error instead."""
+        """Return each partition's size and time span, or the error if its leader does not answer."""
         name, deadline_ms = arguments.topic("topic", topic), self._deadline_ms(timeout_ms)
         return await describe_times(self._client(), name, deadline_ms)
 
     async def describe_cluster(self, timeout_ms: int | None = None) -> ClusterDescription:
-        """As the answering broker sees it now."""
+        """Return the cluster's id, controller and live brokers, as the answering broker knows them now."""
         client = self._client()
         deadline_ms = self._deadline_ms(timeout_ms)
         await client.wait_for_metadata(deadline_ms)
@@ -216,7 +216,7 @@ class Admin(LoopBound):
         include_synonyms: bool = False,
         include_documentation: bool = False,
     ) -> dict[ConfigResource, dict[str, ConfigEntry]]:
-        """Each resource's settings by name, with value and source. The first resource's refusal is raised."""
+        """Return each resource's settings by name, with value and source. Raises the first resource's error."""
         wanted, deadline_ms = admin_arguments.resources("resources", resources), self._deadline_ms(timeout_ms)
         return await config_requests.describe_configs(
             self._client(),
@@ -229,14 +229,15 @@ class Admin(LoopBound):
     async def alter_configs(
         self, configs: Mapping[ConfigResource, Changes], timeout_ms: int | None = None, *, validate_only: bool = False
     ) -> None:
-        """Changes the named settings alone; brokers obey them a moment later. The first refusal is raised."""
+        """Change only the named settings; brokers apply the change a moment later. Raises the first error."""
         wanted = admin_arguments.config_changes("configs", configs)
         validate_only, deadline_ms = arguments.flag("validate_only", validate_only), self._deadline_ms(timeout_ms)
         await config_requests.alter_configs(self._client(), wanted, deadline_ms, validate_only=validate_only)
 
     async def partition_facts(self, partition: TopicPartition, timeout_ms: int | None = None) -> PartitionFacts:
-        """What each broker with a replica knows of the partition; `tidelog.client.diagnosis.explain_partition.explain`
-        makes sense of it.
+        """Return what each broker with a replica knows about the partition.
+
+        `tidelog.client.diagnosis.explain_partition.explain` interprets the result.
         """
         tp, deadline_ms = arguments.partition("partition", partition), self._deadline_ms(timeout_ms)
         return await ask_facts(self._client(), tp, deadline_ms)
@@ -244,33 +245,33 @@ class Admin(LoopBound):
     async def delete_records(
         self, before: Mapping[TopicPartition, int], timeout_ms: int | None = None
     ) -> dict[TopicPartition, int]:
-        """All records below each partition's offset (−1: all committed ones) go; where each begins then."""
+        """Delete all records below each partition's offset (−1: all committed ones); return the log start offsets."""
         wanted = arguments.offsets_by_partition("before", before, least=-1)
         return await record_deletion.delete_records(self._client(), wanted, self._timeout_ms(timeout_ms))
 
     async def describe_log_dirs(
         self, brokers: Iterable[int] | None = None, timeout_ms: int | None = None
     ) -> dict[int, tuple[LogDir, ...]]:
-        """The log directories of these brokers, or of all that live, by broker id."""
+        """Return the log directories of these brokers, or of all live ones, by broker id."""
         wanted = None if brokers is None else arguments.broker_ids("brokers", brokers)
         deadline_ms = self._deadline_ms(timeout_ms)
         return await log_dir_requests.describe_log_dirs(self._client(), wanted, deadline_ms)
 
     async def list_zookeeper_groups(self, timeout_ms: int | None = None) -> list[str]:
-        """The groups that have offsets in ZooKeeper, where commits of version 0 lie."""
+        """Return the groups that have offsets in ZooKeeper, where OffsetCommit requests of version 0 store them."""
         return await zookeeper_requests.list_groups(self._client(), self._deadline_ms(timeout_ms))
 
     async def list_zookeeper_group_offsets(
         self, group_id: str, timeout_ms: int | None = None
     ) -> dict[TopicPartition, ZooKeeperOffset]:
-        """What a group has in ZooKeeper, also of partitions that are gone (with that error). InvalidGroupIdError."""
+        """Return a group's offsets in ZooKeeper; deleted partitions have an error. Raises InvalidGroupIdError."""
         name, deadline_ms = arguments.group_id("group_id", group_id), self._deadline_ms(timeout_ms)
         return await zookeeper_requests.group_offsets(self._client(), name, deadline_ms)
 
     async def alter_zookeeper_group_offsets(
         self, group_id: str, offsets: Mapping[TopicPartition, int], timeout_ms: int | None = None
     ) -> None:
-        """Commits into ZooKeeper, as consumers of version 0 do. The first partition's refusal is raised."""
+        """Commit to ZooKeeper, as consumers of OffsetCommit version 0 do. Raises the first partition's error."""
         name, wanted = arguments.group_id("group_id", group_id), arguments.offsets_by_partition("offsets", offsets)
         deadline_ms = self._deadline_ms(timeout_ms)
         await zookeeper_requests.commit_offsets(self._client(), name, wanted, deadline_ms)
@@ -278,7 +279,7 @@ class Admin(LoopBound):
     async def migrate_zookeeper_group(
         self, group_id: str, timeout_ms: int | None = None, *, force: bool = False, execute: bool = False
     ) -> dict[TopicPartition, OffsetMigration]:
-        """What a group without members would take over from ZooKeeper, and with `execute` takes over."""
+        """Return a plan to copy a group's offsets from ZooKeeper to its coordinator; with `execute`, commit them."""
         name, deadline_ms = arguments.group_id("group_id", group_id), self._deadline_ms(timeout_ms)
         force, execute = arguments.flag("force", force), arguments.flag("execute", execute)
         return await migrate_offsets(self.client, self._groups(), name, deadline_ms, force=force, execute=execute)
@@ -286,7 +287,7 @@ class Admin(LoopBound):
     async def list_consumer_groups(
         self, states: Iterable[str] = (), timeout_ms: int | None = None
     ) -> ConsumerGroupListings:
-        """The groups of every broker, in these states or in any; who did not answer within 5 s is named."""
+        """Return the groups of all brokers, in these states or in any; `errors` names brokers that did not answer."""
         wanted, deadline_ms = arguments.texts("states", states), self._deadline_ms(timeout_ms)
         return await self._groups().list(wanted, deadline_ms)
 
@@ -303,18 +304,18 @@ class Admin(LoopBound):
     async def describe_consumer_groups(
         self, group_ids: Iterable[str], timeout_ms: int | None = None, *, partial: bool = False
     ) -> Mapping[str, ConsumerGroupDescription | TidelogError]:
-        """State, assignor and members of each group. The first error is raised; with `partial` each is told."""
+        """Return state, assignor and members of each group. Raises the first error, unless `partial` is True."""
         names, deadline_ms = arguments.group_ids("group_ids", group_ids), self._deadline_ms(timeout_ms)
         partial = arguments.flag("partial", partial)
-        told = await self._groups().describe(names, deadline_ms)
+        described = await self._groups().describe(names, deadline_ms)
         if not partial:
-            raise_first(each for each in told.values() if isinstance(each, TidelogError))
-        return told
+            raise_first(each for each in described.values() if isinstance(each, TidelogError))
+        return described
 
     async def list_consumer_group_offsets(
         self, group_id: str, partitions: Iterable[TopicPartition] | None = None, timeout_ms: int | None = None
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
-        """What the group has committed, for these partitions (None where nothing is) or for all that have something."""
+        """Return the group's committed offsets, of these partitions (None: no commit) or of all that have one."""
         name, wanted = arguments.group_id("group_id", group_id), _optional_partitions(partitions)
         deadline_ms = self._deadline_ms(timeout_ms)
         return await self._groups().offsets(name, wanted, deadline_ms)
@@ -322,7 +323,7 @@ class Admin(LoopBound):
     async def alter_consumer_group_offsets(
         self, group_id: str, offsets: Mapping[TopicPartition, OffsetAndMetadata], timeout_ms: int | None = None
     ) -> dict[TopicPartition, TidelogError | None]:
-        """Commits for a group without members; what came of each partition."""
+        """Commit offsets for a group without members; return each partition's error; None: committed."""
         name, wanted = arguments.group_id("group_id", group_id), arguments.commits("offsets", offsets)
         deadline_ms = self._deadline_ms(timeout_ms)
         return await self._groups().alter_offsets(name, wanted, deadline_ms)
@@ -330,14 +331,14 @@ class Admin(LoopBound):
     async def delete_consumer_groups(
         self, group_ids: Iterable[str], timeout_ms: int | None = None
     ) -> dict[str, TidelogError | None]:
-        """Groups without members go, and all that they have committed; what came of each."""
+        """Delete groups without members and their committed offsets; return each group's error; None: deleted."""
         names, deadline_ms = arguments.group_ids("group_ids", group_ids), self._deadline_ms(timeout_ms)
         return await self._groups().delete(names, deadline_ms)
 
     async def delete_consumer_group_offsets(
         self, group_id: str, partitions: Iterable[TopicPartition], timeout_ms: int | None = None
     ) -> dict[TopicPartition, TidelogError | None]:
-        """What the group has committed for these goes; what came of each partition."""
+        """Delete the group's committed offsets of these partitions; return each one's error; None: deleted."""
         name, wanted = arguments.group_id("group_id", group_id), arguments.partitions("partitions", partitions)
         deadline_ms = self._deadline_ms(timeout_ms)
         return await self._groups().delete_offsets(name, wanted, deadline_ms)
@@ -345,7 +346,7 @@ class Admin(LoopBound):
     async def consumer_group_lag(
         self, group_id: str, partitions: Iterable[TopicPartition] | None = None, timeout_ms: int | None = None
     ) -> dict[TopicPartition, PartitionLag]:
-        """How far behind the group is, in records and in time: in these, or in all that are its own."""
+        """Return how far the group is behind, in records and in time, in these partitions or in all of the group's."""
         name, wanted = arguments.group_id("group_id", group_id), _optional_partitions(partitions)
         deadline_ms = self._deadline_ms(timeout_ms)
         return await self._groups().lag(name, wanted, deadline_ms)
@@ -359,14 +360,14 @@ class Admin(LoopBound):
         *,
         execute: bool = False,
     ) -> dict[TopicPartition, OffsetReset]:
-        """Where a group without members would go on, and with `execute` will: in these, or in all it has committed."""
+        """Return the offsets to which a group without members would be reset; with `execute`, commit them."""
         name, target = arguments.group_id("group_id", group_id), admin_arguments.reset_target("target", target)
         wanted, deadline_ms = _optional_partitions(partitions), self._deadline_ms(timeout_ms)
         execute, groups = arguments.flag("execute", execute), self._groups()
         return await reset_offsets(self.client, groups, name, target, wanted, deadline_ms, execute=execute)
 
     async def close(self) -> None:
-        """Idempotent."""
+        """Close all connections. Idempotent."""
         if self.closed:
             return
         self._enter_loop()
@@ -385,7 +386,7 @@ class Admin(LoopBound):
     def __repr__(self) -> str:
         return client_repr(self, self.settings, closed=self.closed)
 
-    # --- below ------------------------------------------------------------------------------------
+    # --- helpers ----------------------------------------------------------------------------------
 
     def _client(self) -> ClusterClient:
         if self.closed:
@@ -411,13 +412,13 @@ def _optional_partitions(partitions: Iterable[TopicPartition] | None) -> list[To
     return None if partitions is None else arguments.partitions("partitions", partitions)
 
 
-def _error_in(told: CreatedTopic | DeletedTopic) -> TidelogError | None:
-    if told.error_code == UnknownTopicOrPartitionError.code:
-        return UnknownTopicOrPartitionError(f"topic {told.name!r} does not exist")
-    if told.error_code == RequestTimedOutError.code and isinstance(told, CreatedTopic) and told.topic_id:
-        return None  # it is created, and its leaders are waited for; without an id it may not even be that
-    error = error_for(told.error_code)
-    return error and type(error)(about_topic(told.name, told.error_message or str(error)))
+def _error_in(topic: CreatedTopic | DeletedTopic) -> TidelogError | None:
+    if topic.error_code == UnknownTopicOrPartitionError.code:
+        return UnknownTopicOrPartitionError(f"topic {topic.name!r} does not exist")
+    if topic.error_code == RequestTimedOutError.code and isinstance(topic, CreatedTopic) and topic.topic_id:
+        return None  # the topic is created, so the caller waits for its leaders; without an id it may not be created
+    error = error_for(topic.error_code)
+    return error and type(error)(about_topic(topic.name, topic.error_message or str(error)))
 
 
 def _make_description_request(asked: Asked[None]) -> DescribeReplicasRequest:

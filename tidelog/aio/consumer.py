@@ -1,4 +1,4 @@
-"""The consumer for asyncio programs, and the core of the synchronous one."""
+"""Implement the consumer for asyncio programs; the synchronous consumer uses it as its core."""
 
 from __future__ import annotations
 
@@ -46,22 +46,22 @@ from tidelog.model import (
 )
 from tidelog.timestamps import Timestamp, to_target_ms
 
-if TYPE_CHECKING:  # imported where a consumer has a group: many have none, and need not wait for it
+if TYPE_CHECKING:  # imported when a consumer has a group, because consumers without a group start faster without it
     from tidelog.client.consumer.topic_subscription import TopicSubscription
     from tidelog.groups.committed_offsets import CommittedOffsets
     from tidelog.groups.membership.group_consumer import GroupConsumer
 
-#: How long an iteration waits at a time.
+#: Timeout of each poll of an iteration without `consumer_timeout_ms`.
 ITERATION_POLL_MS = 1_000
-#: How long a consumer that closes tries to commit and to leave its group, unless it is told.
+#: How long a consumer that closes tries to commit and to leave its group, unless `timeout_ms` is given.
 CLOSE_TIMEOUT_MS = 10_000
-#: Records of different partitions come in pieces of this many, so that each gets its turn.
+#: Records are taken from the partitions in turn, up to this many at a time, so that each partition gets its share.
 _FAIR_SHARE = 100
 
 
 @shows_settings(ConsumerSettings, ConsumerOptions)
 class Consumer(LoopBound):
-    """Reads partitions from their leaders; see `tidelog.Consumer` for the settings and the calls."""
+    """Read records from the leaders of partitions; see `tidelog.Consumer` for the settings and the calls."""
 
     def __init__(self, bootstrap_servers: BootstrapServers | None = None, **options: Unpack[ConsumerOptions]) -> None:
         self._set_up(bootstrap_servers, options, ClientEnvironment())
@@ -84,12 +84,12 @@ class Consumer(LoopBound):
         self.in_hand = PollRemainder()
 
     async def start(self) -> Self:
-        """Begin; `async with` and every call do it by themselves."""
+        """Start the background tasks; `async with` and every call start them too."""
         self._started()
         return self
 
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
-        """Read exactly these; those that were assigned before keep their position."""
+        """Read exactly these partitions; partitions that were assigned before keep their position."""
         wanted = arguments.partitions("partitions", partitions)
         fetcher = self._started()
         gone = set(fetcher.buffers).difference(wanted)
@@ -104,9 +104,9 @@ class Consumer(LoopBound):
         pattern: str | re.Pattern[str] | None = None,
         listener: RebalanceListener | None = None,
     ) -> None:
-        """Share these topics, or all whose names match the pattern, with the other members of the group.
+        """Share these topics, or all topics whose names match the pattern, with the other members of the group.
 
-        Without a group read all their partitions, from where `auto_offset_reset` says.
+        Without a group, read all partitions of the topics, and start where `auto_offset_reset` says.
         """
         choice, held = Subscription(topics, pattern), HeldListener("listener", listener)
         fetcher = self._started()
@@ -119,12 +119,12 @@ class Consumer(LoopBound):
         self._listener = held
 
     def subscription(self) -> set[str]:
-        """The topics that this consumer is subscribed to; of a pattern those that match it."""
+        """Return the topics that this consumer is subscribed to; for a pattern the topics that match it."""
         self._started()
         return set(self._subscriber.topics) if self._subscriber is not None else set()
 
     async def unsubscribe(self) -> None:
-        """Leave the group, and give up what is assigned, also by hand."""
+        """Leave the group, and unassign all partitions, also those of `assign`."""
         fetcher = self._started()
         try:
             if self._subscriber is not None:
@@ -140,7 +140,7 @@ class Consumer(LoopBound):
     async def commit(
         self, offsets: Mapping[TopicPartition, OffsetAndMetadata] | None = None, timeout_ms: int | None = None
     ) -> None:
-        """Have the group go on from here: where this reader stands in what is assigned, or these."""
+        """Commit these offsets for the group, or the position of each assigned partition."""
         wanted = None if offsets is None else arguments.commits("offsets", offsets)
         self.client.background.raise_failure()
         await self._in_group("commit").commit(wanted, self._deadline_ms(timeout_ms))
@@ -156,7 +156,7 @@ class Consumer(LoopBound):
     async def committed(
         self, partitions: TopicPartition | Iterable[TopicPartition], timeout_ms: int | None = None
     ) -> int | dict[TopicPartition, OffsetAndMetadata | None] | None:
-        """What the group has committed: of one partition its offset, of several all of each. None: nothing."""
+        """Return the group's committed offsets: an int for one partition, a dict for several. None: no commit."""
         wanted = [partitions] if isinstance(partitions, TopicPartition) else partitions
         wanted = arguments.partitions("partitions", wanted)
         self.client.background.raise_failure()
@@ -167,11 +167,11 @@ class Consumer(LoopBound):
         return None if at is None else at.offset
 
     def group_metadata(self) -> ConsumerGroupMetadata:
-        """Who this consumer is in its group, as far as it knows."""
+        """Return this consumer's identity in its group as far as it is known: the member id and the generation."""
         return self._in_group("group_metadata").metadata
 
     def assignment(self) -> set[TopicPartition]:
-        """The assigned partitions."""
+        """Return the assigned partitions."""
         return set(self._started().buffers)
 
     def seek(self, partition: TopicPartition, offset: int) -> None:
@@ -182,37 +182,37 @@ class Consumer(LoopBound):
         self._started().wake()
 
     def seek_to_beginning(self, *partitions: TopicPartition) -> None:
-        """Read from the first offset next (all assigned partitions without an argument); looked up when needed."""
+        """Read from the first offset next (without arguments: of all assigned partitions); it is looked up later."""
         self._reset(partitions, EARLIEST_TIMESTAMP)
 
     def seek_to_end(self, *partitions: TopicPartition) -> None:
-        """Read what comes after the last visible record."""
+        """Read from the end next: only records that follow the last visible record."""
         self._reset(partitions, LATEST_TIMESTAMP)
 
     async def seek_to_time(
         self, time: Timestamp, *partitions: TopicPartition, timeout_ms: int | None = None
     ) -> dict[TopicPartition, StartingPoint]:
-        """Read next from the first record with this time or a later one, in each partition (all that are assigned)."""
+        """Read next from each partition's first record with this time or a later time (default: all assigned)."""
         to_target_ms(time, "time")
         patience_ms, fetcher = self._timeout_ms(timeout_ms), self._started()
         wanted = [buffer.topic_partition for buffer in self._buffers(partitions)] or list(fetcher.buffers)
         targets = to_targets(dict.fromkeys(wanted, time))
         isolation_level = self.settings.isolation_level
         points = await starting_points(self.client, targets, patience_ms, isolation_level)
-        kept = {tp: point for tp, point in points.items() if tp in fetcher.buffers}  # others were taken away meanwhile
+        kept = {tp: point for tp, point in points.items() if tp in fetcher.buffers}  # others were unassigned meanwhile
         for tp, point in kept.items():
             fetcher.buffers[tp].seek(point.offset, -1 if point.leader_epoch is None else point.leader_epoch)
         fetcher.wake()
         return kept
 
     def pause(self, *partitions: TopicPartition) -> None:
-        """Return nothing of these until `resume`; they keep their position. ValueError where one is not assigned."""
+        """Return no records of these partitions until `resume`; their positions stay. ValueError if not assigned."""
         for buffer in self._buffers(partitions):
             buffer.paused = True
-        self._started().wake()  # what was fetched of them may give way
+        self._started().wake()  # the fetcher may discard their fetched records now
 
     def resume(self, *partitions: TopicPartition) -> None:
-        """Read these again."""
+        """Return records of these partitions again."""
         for buffer in self._buffers(partitions):
             buffer.paused = False
         fetcher = self._started()
@@ -220,13 +220,13 @@ class Consumer(LoopBound):
         fetcher.wake()
 
     def paused(self) -> set[TopicPartition]:
-        """The assigned partitions that are paused."""
+        """Return the assigned partitions that are paused."""
         return {tp for tp, buffer in self._started().buffers.items() if buffer.paused}
 
     async def poll(
         self, timeout_ms: int = 0, max_records: int | None = None
     ) -> dict[TopicPartition, list[ConsumerRecord]]:
-        """What there is, at once if there is anything; else what comes within `timeout_ms`, else nothing."""
+        """Return fetched records at once if there are any, else those that arrive within `timeout_ms`, else nothing."""
         limit = self.settings.max_poll_records
         if max_records is not None:
             limit = arguments.whole("max_records", max_records, 1)
@@ -244,7 +244,7 @@ class Consumer(LoopBound):
                 if left == before:
                     break
             if not left:
-                # Who had their turn stand behind those who may have been left out.
+                # Move the partitions that gave records to the end, because the limit may have left out others.
                 for tp in found:
                     fetcher.buffers[tp] = fetcher.buffers.pop(tp)
             return found.keys()
@@ -253,7 +253,7 @@ class Consumer(LoopBound):
         return found
 
     async def poll_batches(self, timeout_ms: int = 0) -> dict[TopicPartition, FetchedBatches]:
-        """Like `poll`, but undecoded: for each partition the whole batches of one answer of its leader."""
+        """Return undecoded batches as `poll` returns records: for each partition the batches of one fetch answer."""
         found: dict[TopicPartition, FetchedBatches] = {}
 
         def take(fetcher: Fetcher) -> Collection[TopicPartition]:
@@ -266,7 +266,7 @@ class Consumer(LoopBound):
         return found
 
     def give_back(self, polled: Mapping[TopicPartition, list[ConsumerRecord] | FetchedBatches]) -> None:
-        """What a poll took did not reach its reader: the next one takes it again."""
+        """Set the positions back to the polled records, because the caller did not receive them."""
         fetcher = self._started()
         for tp, taken in polled.items():
             buffer = fetcher.buffers.get(tp)
@@ -276,7 +276,7 @@ class Consumer(LoopBound):
         fetcher.wake()
 
     async def position(self, partition: TopicPartition, timeout_ms: int | None = None) -> int:
-        """The offset of the next record that `poll` returns; waits for its look-up."""
+        """Return the offset of the next record that `poll` returns; wait for the look-up of the start if need be."""
         buffer = self._buffer("partition", partition)
         deadline_ms = self._deadline_ms(timeout_ms)
         known = buffer.trouble.failures
@@ -288,12 +288,12 @@ class Consumer(LoopBound):
                 if is_over or trouble.is_new() or buffer.trouble.failures > known:
                     trouble.raise_it()
             if is_over:
-                raise TimeoutError(f"{buffer.topic_partition}: the start was not found in time")
+                raise TimeoutError(f"{buffer.topic_partition}: the position was not found in time")
             await self._arrival(fetcher, deadline_ms)
         return buffer.position
 
     def highwater(self, partition: TopicPartition) -> int | None:
-        """The high watermark that came with the last fetch; None before the first."""
+        """Return the high watermark of the last fetch answer; None before the first answer."""
         mark = self._buffer("partition", partition).high_watermark
         return mark if mark >= 0 else None
 
@@ -314,7 +314,7 @@ class Consumer(LoopBound):
     async def offsets_for_times(
         self, times: Mapping[TopicPartition, Timestamp], timeout_ms: int | None = None, *, partial: bool = False
     ) -> dict[TopicPartition, OffsetAndTimestamp | None] | dict[TopicPartition, OffsetOutcome]:
-        """For each partition the earliest offset with a timestamp at or after the target; None where there is none."""
+        """Return each partition's earliest offset whose timestamp is at or after the target; None if there is none."""
         self._started()
         patience_ms, isolation_level = self._timeout_ms(timeout_ms), self.settings.isolation_level
         if arguments.flag("partial", partial):
@@ -324,24 +324,24 @@ class Consumer(LoopBound):
     async def offsets_before(
         self, times: Mapping[TopicPartition, Timestamp], max_num_offsets: int = 1, timeout_ms: int | None = None
     ) -> dict[TopicPartition, list[int]]:
-        """For each partition where segments begin that were last written at or before the time, the newest first."""
+        """Return the starts of each partition's segments last written at or before the time, newest first."""
         self._started()
         return await offsets_before(self.client, times, max_num_offsets, self._timeout_ms(timeout_ms))
 
     async def beginning_offsets(
         self, partitions: Iterable[TopicPartition], timeout_ms: int | None = None
     ) -> dict[TopicPartition, int]:
-        """The first offset of each."""
+        """Return the first offset of each partition."""
         return await self._ends(partitions, EARLIEST_TIMESTAMP, timeout_ms)
 
     async def end_offsets(
         self, partitions: Iterable[TopicPartition], timeout_ms: int | None = None
     ) -> dict[TopicPartition, int]:
-        """The offset that the next visible record of each will get."""
+        """Return the offset after the last visible record of each partition."""
         return await self._ends(partitions, LATEST_TIMESTAMP, timeout_ms)
 
     async def partitions_for_topic(self, topic: str, timeout_ms: int | None = None) -> set[int] | None:
-        """The topic's partitions; None where no broker knows it."""
+        """Return the topic's partitions; None if no broker knows the topic."""
         name, deadline_ms = arguments.topic("topic", topic), self._deadline_ms(timeout_ms)
         self._started()
         try:
@@ -350,7 +350,7 @@ class Consumer(LoopBound):
             return None
 
     async def topics(self, timeout_ms: int | None = None) -> set[str]:
-        """The names of all topics but the cluster's own."""
+        """Return the names of all topics except internal topics."""
         self._started()
         answer = await self.client.fetch_all(self._deadline_ms(timeout_ms))
         return {topic.name for topic in answer.topics if not topic.is_internal}
@@ -359,14 +359,14 @@ class Consumer(LoopBound):
         return self
 
     async def __anext__(self) -> ConsumerRecord:
-        """The next record of the assigned partitions; the iteration ends once none came for `consumer_timeout_ms`."""
+        """Return the next record of the assigned partitions; stop if none arrives for `consumer_timeout_ms`."""
         while (record := self.in_hand.next()) is None:
             if not await self.fill_hand():
                 raise StopAsyncIteration
         return record
 
     async def fill_hand(self) -> bool:
-        """Poll for an iteration; False if none came for `consumer_timeout_ms`."""
+        """Poll for an iteration; return False if no record arrived for `consumer_timeout_ms`."""
         limit_ms = self.settings.consumer_timeout_ms
         polled = await self.poll(ITERATION_POLL_MS if limit_ms is None else limit_ms)
         buffers = self._started().buffers
@@ -374,7 +374,7 @@ class Consumer(LoopBound):
         return bool(polled) or limit_ms is None
 
     async def close(self, *, autocommit: bool = True, timeout_ms: int = CLOSE_TIMEOUT_MS) -> None:
-        """Commit (where that is automatic), leave the group, let go of everything. Idempotent."""
+        """Commit (if auto-commit is enabled), leave the group within `timeout_ms`, free all resources. Idempotent."""
         autocommit = arguments.flag("autocommit", autocommit)
         patience_ms = arguments.timeout_ms("timeout_ms", timeout_ms)
         if self.closed or self._closing:
@@ -410,13 +410,13 @@ class Consumer(LoopBound):
         assigned = list(self._fetcher.buffers) if self._fetcher is not None and not self.closed else []
         return f"group_id={self.settings.group_id!r}", f"assignment={assignment_repr(assigned)}"
 
-    # --- below ------------------------------------------------------------------------------------
+    # --- helpers ----------------------------------------------------------------------------------
 
     def _started(self) -> Fetcher:
-        """Begin a call, and return the fetcher, which the first call starts.
+        """Raise ClosedError if the consumer is closed; return the fetcher, which the first call starts.
 
-        Records that an iteration has taken and not yielded go back to their buffers, so that each call sees the
-        position of the user.
+        Records that an iteration has polled and not yielded go back to their buffers, so that each call sees the
+        position that the user expects.
         """
         if self.closed:
             raise ClosedError("the consumer is closed")
@@ -484,10 +484,10 @@ class Consumer(LoopBound):
         return await end_of_each(self.client, wanted, which, patience_ms, self.settings.isolation_level)
 
     async def _wait_for_data(self, timeout_ms: int, take: Callable[[Fetcher], Collection[TopicPartition]]) -> None:
-        """Until `take` has found something in the buffers, or the time is over.
+        """Wait until `take` finds something in the buffers, or until the timeout.
 
-        Data comes before errors. A new error waits for no more than one call that returns data. While an error that was
-        raised lasts, a call raises it again only when its own time is over.
+        Data comes before errors. A new error is raised by the next call at the latest. While an error that was raised
+        lasts, a call raises it again only when the call's own time is over.
         """
         timeout_ms = arguments.timeout_ms("timeout_ms", timeout_ms)
         begun_ms = self.clock.monotonic_ms()
@@ -515,7 +515,7 @@ class Consumer(LoopBound):
                 self._owes_error = False
                 self._raise_errors(fetcher, StandingError.is_new)
             if found := take(fetcher):
-                # The next call raises these errors before it returns data, so that data never hides them for long.
+                # The next call raises these errors before it returns data, so that data cannot hide them for long.
                 self._owes_error = self.client.background.has_failed or any(
                     buffer.trouble.is_new() and buffer.is_shown and tp not in found
                     for tp, buffer in fetcher.buffers.items()
@@ -526,7 +526,7 @@ class Consumer(LoopBound):
             is_over = waited_ms >= timeout_ms
             self._raise_errors(fetcher, partial(StandingError.is_due, waited_ms=waited_ms, is_over=is_over))
             if is_over:
-                # A poll without patience must still let answers in that have arrived meanwhile.
+                # A poll with timeout 0 still lets the event loop handle answers that have arrived meanwhile.
                 await asyncio.sleep(0)
                 return
             await self._arrival(fetcher, begun_ms + timeout_ms)

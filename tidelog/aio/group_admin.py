@@ -1,4 +1,4 @@
-"""What the admin asks of consumer groups' coordinators."""
+"""Send the admin's requests to the coordinators of consumer groups."""
 
 from __future__ import annotations
 
@@ -51,16 +51,17 @@ from tidelog.protocol.messages import DescribePartition, Request, Response
 
 T = TypeVar("T")
 
-#: A list does not wait longer for brokers that hang, or that load what they have to tell: it says who they were.
+#: How long a list waits for brokers that hang or are still loading their groups; its `errors` names these brokers.
 LIST_PATIENCE_MS = 5_000
-#: Nor does a lag wait for leaders: a partition without one is told of as such. A topic that is gone is known by then.
+#: How long a lag waits for leaders; a partition whose leader does not answer has an error. The time suffices to learn
+#: that a topic was deleted.
 LAG_PATIENCE_MS = 4_000
-#: Questions under way at a time, of those that name one group each.
+#: Maximum number of concurrent requests that name one group each.
 _MOST_AT_ONCE = 32
 
 
 class GroupAdmin:
-    """Groups and their offsets. Deadlines are monotonic, in ms."""
+    """Manage groups and their committed offsets. Deadlines are of the client's monotonic clock (ms)."""
 
     def __init__(self, client: ClusterClient) -> None:
         self._client = client
@@ -74,15 +75,15 @@ class GroupAdmin:
         await client.refresh(deadline_ms)
         brokers = sorted(client.view.brokers)
         patient_ms = min(deadline_ms, client.clock.monotonic_ms() + LIST_PATIENCE_MS)
-        told = await asyncio.gather(*(self._list_one(broker, wanted, patient_ms) for broker in brokers))
+        answers = await asyncio.gather(*(self._list_one(broker, wanted, patient_ms) for broker in brokers))
         found: dict[str, ConsumerGroupListing] = {}
         errors: dict[int, TidelogError] = {}
-        for broker, answer in zip(brokers, told, strict=True):
+        for broker, answer in zip(brokers, answers, strict=True):
             if isinstance(answer, TidelogError):
                 errors[broker] = answer
             else:
                 found |= {each.group_id: listing_of(each, broker) for each in answer}
-        # Whoever goes on to describe them need not ask for each where it is.
+        # A later `describe` of these groups then needs no FindCoordinator request.
         client.coordinators |= {name: each.coordinator for name, each in found.items()}
         view = client.view.topics.get(OFFSETS_TOPIC)
         tps = [TopicPartition(OFFSETS_TOPIC, number) for number in sorted(view.partitions)] if view else []
@@ -111,30 +112,30 @@ class GroupAdmin:
     async def describe(
         self, group_ids: Iterable[str], deadline_ms: int
     ) -> dict[str, ConsumerGroupDescription | TidelogError]:
-        """What each coordinator says of its group, or why there is no answer."""
+        """Return each group's description, or the error of its coordinator."""
         return await self._each(group_ids, lambda group_id: self._describe_one(group_id, deadline_ms))
 
     async def _describe_one(self, group_id: str, deadline_ms: int) -> ConsumerGroupDescription:
         answer = await self._ask(group_id, DescribeGroupsRequest((group_id,)), deadline_ms)
         assert isinstance(answer, DescribeGroupsResponse)
-        for told in answer.groups:
-            if told.group_id == group_id:
-                _raise(group_id, told.error_code)
-                return describe_group(told, self._client.coordinators.get(group_id, -1))
+        for group in answer.groups:
+            if group.group_id == group_id:
+                _raise(group_id, group.error_code)
+                return describe_group(group, self._client.coordinators.get(group_id, -1))
         raise InvalidRequestError(f"group {group_id!r}: the coordinator's answer leaves it out")
 
     async def delete(self, group_ids: Iterable[str], deadline_ms: int) -> dict[str, TidelogError | None]:
         """See `Admin.delete_consumer_groups`."""
 
         async def delete_one(group_id: str) -> None:
-            # A request whose answer is lost is sent again, and finds no group then: it is asked first if there is one.
+            # A repeated DeleteGroups finds no group if the first answer was lost, so its existence is checked before.
             if (await self._describe_one(group_id, deadline_ms)).state is ConsumerGroupState.DEAD:
                 raise GroupIdNotFoundError(f"group {group_id!r} does not exist")
             answer = await self._ask(group_id, DeleteGroupsRequest((group_id,)), deadline_ms)
             assert isinstance(answer, DeleteGroupsResponse)
-            for told in answer.groups:
-                if told.error_code != GroupIdNotFoundError.code:
-                    _raise(group_id, told.error_code)
+            for group in answer.groups:
+                if group.error_code != GroupIdNotFoundError.code:
+                    _raise(group_id, group.error_code)
 
         done = await self._each(group_ids, delete_one)
         return {group_id: each for group_id, each in done.items()}
@@ -192,19 +193,19 @@ class GroupAdmin:
         left_ms = max(1, deadline_ms - self._client.clock.monotonic_ms())
         return await partition_lags(self._client, offsets, min(left_ms, LAG_PATIENCE_MS))
 
-    # --- below ---------------------------------------------------------------------------------------
+    # --- helpers -------------------------------------------------------------------------------------
 
     async def _ask(self, group_id: str, request: Request, deadline_ms: int) -> Response:
         if not isinstance(group_id, str) or not group_id:
-            raise InvalidGroupIdError(f"a group's name is a str that is not empty, not {group_id!r}")
+            raise InvalidGroupIdError(f"the group id must be a non-empty str, not {group_id!r}")
         return await ask_coordinator(self._client, group_id, request, deadline_ms)
 
     async def _each(self, group_ids: Iterable[str], ask: Callable[[str], Awaitable[T]]) -> dict[str, T | TidelogError]:
         names = list(dict.fromkeys((group_ids,) if isinstance(group_ids, str) else group_ids))
-        room = asyncio.Semaphore(_MOST_AT_ONCE)
+        slots = asyncio.Semaphore(_MOST_AT_ONCE)
 
         async def outcome(group_id: str) -> T | TidelogError:
-            async with room:
+            async with slots:
                 try:
                     return await ask(group_id)
                 except TidelogError as error:
@@ -233,11 +234,11 @@ def _raise(group_id: str, code: int) -> None:
 
 
 def _refusal(group_id: str, code: int, partition: str = "", message: str | None = None) -> BrokerError | None:
-    """With the name of what it is about; for who is no member, in words that fit."""
+    """Return the error of a wire code with the group and the partition in its text; None for code 0."""
     error = error_for(code, message or "")
     where = f"group {group_id!r}" + (f", {partition}" if partition else "")
     if isinstance(error, UnknownMemberIdError):
-        return UnknownMemberIdError(f"{where}: it has members now, and only they may commit")
+        return UnknownMemberIdError(f"{where}: the group has members, and only its members may commit")
     if isinstance(error, GroupIdNotFoundError):
         return GroupIdNotFoundError(f"{where} does not exist")
     return error and type(error)(f"{where}: {error}")

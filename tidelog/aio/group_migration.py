@@ -1,4 +1,4 @@
-"""An admin moves a group's offsets out of ZooKeeper: what it would do, and doing it."""
+"""Copy a group's committed offsets from ZooKeeper to its coordinator: plan, and execution of the plan."""
 
 from __future__ import annotations
 

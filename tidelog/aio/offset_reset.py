@@ -1,4 +1,4 @@
-"""An admin moves a group in its partitions: what it would do, and doing it."""
+"""Reset a group's committed offsets: plan, and execution of the plan."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tidelog.model import READ_UNCOMMITTED, OffsetAndMetadata, TopicPartition
 from tidelog.quantities import first_of
 from tidelog.timestamps import to_target_ms, warn_of_seconds
 
-#: Only those that are shown beside the offsets; nothing depends on them.
+#: How long the timestamps that are shown beside the offsets may take; the reset does not need them.
 _TIMES_PATIENCE_MS = 3_000
 _MOST_NAMED = 3
 _WHAT = "the time to go to"
@@ -57,11 +57,11 @@ async def reset_offsets(
 
 
 def require_no_members(group: ConsumerGroupDescription) -> None:
-    """NonEmptyGroupError that names the members."""
+    """Raise NonEmptyGroupError, which names the members, if the group has members or is in another state than empty."""
     if not group.members and group.state in (ConsumerGroupState.EMPTY, ConsumerGroupState.DEAD):
         return
-    who = first_of(list(map(_name, group.members)), _MOST_NAMED)
-    members = f"has members ({who})" if who else f"is not empty ({group.state})"
+    names = first_of(list(map(_name, group.members)), _MOST_NAMED)
+    members = f"has members ({names})" if names else f"is not empty ({group.state})"
     raise NonEmptyGroupError(f"group {group.group_id!r} {members}: stop them first")
 
 
@@ -79,8 +79,8 @@ async def _plan(
     errors: dict[TopicPartition, TidelogError] = {}
     if isinstance(target, ToTime):
         times = dict.fromkeys(committed, to_target_ms(target.time, _WHAT))
-        told = await try_starting_points(client, times, left_ms(), READ_UNCOMMITTED)
-        found, errors = told.answers, told.unanswered
+        lookup = await try_starting_points(client, times, left_ms(), READ_UNCOMMITTED)
+        found, errors = lookup.answers, lookup.unanswered
     ends, silent = await find_ends(client, [tp for tp in committed if tp not in errors], left_ms())
     errors |= silent
     plan: dict[TopicPartition, OffsetReset] = {}

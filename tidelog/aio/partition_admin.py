@@ -1,4 +1,4 @@
-"""What an admin does with partitions: more of them, other leaders, other replicas."""
+"""Send the admin's requests about partitions: new partitions, elections and reassignments."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from tidelog.protocol.partition_messages import (
 
 
 class PartitionAdmin:
-    """The part of `Admin` that is about partitions; deadlines are of the client's clock (ms)."""
+    """The part of `Admin` that is about partitions. Deadlines are of the client's monotonic clock (ms)."""
 
     def __init__(self, client: ClusterClient, controller: ControllerCalls) -> None:
         self._client = client
@@ -97,12 +97,12 @@ def _named(partitions: Iterable[TopicPartition] | None) -> tuple[DescribePartiti
     return None if partitions is None else tuple(DescribePartition(*tp) for tp in partitions)
 
 
-def _refused_topic(told: ExtendedTopic) -> TidelogError | None:
-    if told.error_code == UnknownTopicOrPartitionError.code:
-        return UnknownTopicOrPartitionError(f"topic {told.name!r} does not exist")
-    error = error_for(told.error_code)
-    return error and type(error)(about_topic(told.name, told.error_message or str(error)))
+def _refused_topic(topic: ExtendedTopic) -> TidelogError | None:
+    if topic.error_code == UnknownTopicOrPartitionError.code:
+        return UnknownTopicOrPartitionError(f"topic {topic.name!r} does not exist")
+    error = error_for(topic.error_code)
+    return error and type(error)(about_topic(topic.name, topic.error_message or str(error)))
 
 
-def _refused_partition(told: PartitionResult) -> TidelogError | None:
-    return error_for(told.error_code, told.error_message or "")
+def _refused_partition(result: PartitionResult) -> TidelogError | None:
+    return error_for(result.error_code, result.error_message or "")

@@ -1,4 +1,4 @@
-"""The producer for asyncio programs, and the core of the synchronous one."""
+"""Implement the producer for asyncio programs; the synchronous producer uses it as its core."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ from tidelog.timestamps import Timestamp
 
 Sent = TypeVar("Sent", RecordFuture, RecordRun)
 
-#: How long leaving a `with` block by Ctrl-C goes on sending.
+#: How long a `with` block that an interrupt (Ctrl-C) leaves goes on sending buffered records.
 INTERRUPTED_CLOSE_S = 1.0
 
 
 @shows_settings(ProducerSettings, ProducerOptions)
 class Producer(LoopBound):
-    """Sends records to the leaders of their partitions; see `tidelog.Producer` for the settings.
+    """Send records to the leaders of their partitions; see `tidelog.Producer` for the settings.
 
     `async with Producer(...) as producer: await (await producer.send("topic", b"value"))`
     """
@@ -52,7 +52,7 @@ class Producer(LoopBound):
         self._sender: Sender | None = None
 
     async def start(self) -> Self:
-        """Begin; `async with` and every call do it by themselves."""
+        """Start the background tasks; `async with` and every call start them too."""
         self._started()
         return self
 
@@ -66,7 +66,10 @@ class Producer(LoopBound):
         partition: int | None = None,
         timestamp_ms: Timestamp | None = None,
     ) -> RecordFuture:
-        """Returns once the record is buffered; await the future for its place. Errors as of `tidelog.Producer.send`."""
+        """Return a future once the record is buffered; raise the errors of `tidelog.Producer.send`.
+
+        Awaiting the future returns the record's partition and offset.
+        """
         sender = self._started()
         if type(topic) is not str:
             topic = arguments.topic("topic", topic)
@@ -92,7 +95,7 @@ class Producer(LoopBound):
         partition: int | None = None,
         timestamp_ms: Timestamp | None = None,
     ) -> RecordRun:
-        """Returns once the records that one batch takes are buffered; see `tidelog.Producer.send_values`."""
+        """Return once the records that fit into one batch are buffered; see `tidelog.Producer.send_values`."""
         accumulator, clock_ms = self._started().accumulator, self.clock.monotonic_ms
         topic, start = arguments.text("topic", topic), arguments.values_from("values", values, start)
         if partition is not None:
@@ -105,7 +108,7 @@ class Producer(LoopBound):
         )
 
     async def send_batch(self, topic: str, batch: Buffer, *, partition: int) -> RecordFuture:
-        """Returns once a ready-made batch is buffered; see `tidelog.Producer.send_batch`."""
+        """Return once an encoded batch is buffered; see `tidelog.Producer.send_batch`."""
         accumulator, clock_ms = self._started().accumulator, self.clock.monotonic_ms
         topic, partition = arguments.topic("topic", topic), arguments.partition_number("partition", partition)
         ready_made = ReadyMadeBatch(arguments.buffer("batch", batch))
@@ -114,11 +117,11 @@ class Producer(LoopBound):
         )
 
     async def send_and_wait(self, topic: str, value: bytes | None = None, **rest: Any) -> RecordMetadata:
-        """`send`, and then the record's place."""
+        """Send a record, wait for its acknowledgement, and return its partition and offset."""
         return await (await self.send(topic, value, **rest))
 
     async def flush(self, timeout: float | None = None) -> None:  # noqa: ASYNC109
-        """Waits until everything sent so far has an outcome (of either kind); TimeoutError after `timeout` seconds."""
+        """Wait until every record sent so far is acknowledged or has failed; TimeoutError after `timeout` seconds."""
         patience_s = arguments.timeout_s("timeout", timeout)
         self._enter_loop()
         self.client.background.raise_failure()
@@ -142,13 +145,16 @@ class Producer(LoopBound):
             raise TimeoutError(f"flush: {what} no outcome after {patience_s:g} s")
 
     async def partitions_for(self, topic: str) -> set[int]:
-        """The topic's partitions. UnknownTopicOrPartitionError, TimeoutError after `max_block_ms`."""
+        """Return the topic's partitions.
+
+        Raises UnknownTopicOrPartitionError, or TimeoutError after `max_block_ms`.
+        """
         self._started()
         deadline_ms = self.clock.monotonic_ms() + self.settings.max_block_ms
         return set((await self.client.topic(arguments.topic("topic", topic), deadline_ms)).partitions)
 
     async def close(self, timeout: float | None = None) -> None:  # noqa: ASYNC109
-        """Send what is buffered for up to `timeout` seconds, then fail the rest with ClosedError. Idempotent."""
+        """Send the buffered records for up to `timeout` seconds, then fail the rest with ClosedError. Idempotent."""
         patience_s = arguments.timeout_s("timeout", timeout)
         if self.closed:
             return
@@ -177,16 +183,16 @@ class Producer(LoopBound):
     def __repr__(self) -> str:
         return client_repr(self, self.settings, closed=self.closed)
 
-    # --- for the synchronous face -----------------------------------------------------------------
+    # --- for the synchronous producer -------------------------------------------------------------
 
     @property
     def sender(self) -> Sender:
-        """Started by now."""
+        """Return the sender, which must have been started."""
         assert self._sender is not None
         return self._sender
 
     async def queues_of(self, topic: str, partition: int | None, deadline_ms: int) -> TopicQueues:
-        """The topic's queues, once its metadata has arrived (and shows `partition`)."""
+        """Return the topic's queues once its metadata has arrived (and shows `partition`)."""
         sender = self._started()
         await self.client.topic(arguments.topic("topic", topic), deadline_ms)
         if partition is not None:
@@ -207,13 +213,13 @@ class Producer(LoopBound):
         return self._sender
 
     async def _append(self, topic: str, partition: int | None, append: Callable[[TopicQueues], Sent | None]) -> Sent:
-        """What `append` returns once it finds room in the topic's queues."""
+        """Wait for the topic's queues and for free buffer memory, and return what `append` returns."""
         sender = self._started()
         deadline_ms = self.clock.monotonic_ms() + self.settings.max_block_ms
         queues = sender.accumulator.topics.get(topic)
         if (
             queues is None
-            or topic not in self.client.view.topics  # forgotten: how many partitions it has now is not known
+            or topic not in self.client.view.topics  # the topic was forgotten, so its number of partitions is unknown
             or (partition is not None and not 0 <= partition < len(queues.partitions))
         ):
             queues = await self.queues_of(topic, partition, deadline_ms)
@@ -243,7 +249,7 @@ def _closed_early() -> ClosedError:
 
 
 def buffer_exhausted(settings: ProducerSettings) -> BufferExhaustedError:
-    """The error of a `send` that found no room in time."""
+    """Return the error of a `send` for which no buffer memory became free in time."""
     return BufferExhaustedError(
         f"buffer_memory ({settings.buffer_memory} bytes) stayed full for max_block_ms ({settings.max_block_ms} ms)"
     )

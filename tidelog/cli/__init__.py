@@ -6,7 +6,7 @@ import signal
 
 
 def main() -> None:
-    """The console script: where our own words for a Ctrl-C are not loaded yet, or not any more, it ends us silently."""
+    """Run the console script. Ctrl-C outside of `program` ends the process silently, by the signal's default action."""
     interrupt = signal.getsignal(signal.SIGINT)
     if interrupt is signal.default_int_handler:
         signal.signal(signal.SIGINT, signal.SIG_DFL)

@@ -1,4 +1,4 @@
-"""The admin of a command, and what it says of topics that do not exist."""
+"""Opens the admin client of a command, and makes the errors for topics, partitions and groups that do not exist."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from tidelog.groups.descriptions import ConsumerGroupDescription
     from tidelog.model import TopicPartition
 
-#: How long a command waits for a group's coordinator before it says so.
+#: How long a command waits for a group's coordinator before it prints that it waits.
 _QUIET_MS = 2_000
 
 
@@ -41,10 +41,10 @@ def open_admin(
         yield admin
 
 
-def describe_group_patiently(admin: Admin, name: str, timeout: float) -> ConsumerGroupDescription:
-    """Return the group's description. If the coordinator does not answer at once, say why on standard error.
+def describe_group_with_notice(admin: Admin, name: str, timeout: float) -> ConsumerGroupDescription:
+    """Return the group's description. If the coordinator does not answer at once, print the reason on standard error.
 
-    TimeoutError after `timeout` seconds.
+    Raises TimeoutError after `timeout` seconds.
     """
     from tidelog.errors import TimeoutError
 
@@ -61,12 +61,12 @@ def describe_group_patiently(admin: Admin, name: str, timeout: float) -> Consume
 
 
 def unknown_topic(name: str) -> click.ClickException:
-    """What to answer to somebody who means a topic that does not exist."""
-    return click.ClickException(f"no topic {name!r}: tidelog topic list shows what there is")
+    """Return the error of a command that names a topic that does not exist."""
+    return click.ClickException(f"no topic {name!r}: tidelog topic list shows all topics")
 
 
 def unknown_partition(topic: str, number: int, known: Collection[int]) -> click.ClickException:
-    """What to answer to somebody who means a partition that the topic does not have."""
+    """Return the error of a command that names a partition that the topic does not have."""
     from tidelog.client.metadata import no_such_partition
     from tidelog.model import TopicPartition
 
@@ -74,16 +74,16 @@ def unknown_partition(topic: str, number: int, known: Collection[int]) -> click.
 
 
 def unknown_group(name: str) -> click.ClickException:
-    """What to answer to somebody who means a group that does not exist."""
-    return click.ClickException(f"no group {name!r}: tidelog group list shows what there is")
+    """Return the error of a command that names a group that does not exist."""
+    return click.ClickException(f"no group {name!r}: tidelog group list shows all groups")
 
 
-def refuse_silence(errors: Mapping[TopicPartition, TidelogError | None], asked: int) -> None:
-    """Once the rest is shown: ClickException where some of the partitions that were asked about have an error."""
-    silent = [tp for tp, error in errors.items() if error is not None]
-    if silent:
-        tp = silent[0]
+def raise_if_unanswered(errors: Mapping[TopicPartition, TidelogError | None], asked: int) -> None:
+    """Raise ClickException if one of the `asked` partitions has an error. Callers print the other answers first."""
+    unanswered = [tp for tp, error in errors.items() if error is not None]
+    if unanswered:
+        tp = unanswered[0]
         raise click.ClickException(
-            f"{count_of(len(silent), 'partition')} of {asked} gave no answer ({errors[tp]}): "
-            f"tidelog explain {tp.topic}/{tp.partition} says more"
+            f"{count_of(len(unanswered), 'partition')} of {asked} did not answer ({errors[tp]}): "
+            f"tidelog explain {tp.topic}/{tp.partition} shows why"
         )

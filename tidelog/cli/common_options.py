@@ -13,14 +13,14 @@ import click
 from tidelog.client.bootstrap import ENVIRONMENT_VARIABLE, find_brokers
 from tidelog.local.home import data_home, last_up
 
-#: A week: longer than anybody waits, and far below what a clock can count.
+#: A week: longer than any user waits, and far below the range of a clock.
 _LONGEST_TIMEOUT_S = 7 * 86_400.0
 
 F = TypeVar("F", bound=Callable[..., object])
 
 
 class Seconds(click.FloatRange):
-    """A number of them, without "not a number", which lies in every range."""
+    """A number of seconds. NaN is refused, because click considers NaN part of every range."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         seconds = super().convert(value, param, ctx)
@@ -30,7 +30,7 @@ class Seconds(click.FloatRange):
 
 
 class _Directory(click.Path):
-    """An empty one is a variable that was never set, not the directory where the user stands."""
+    """A directory. An empty name is refused: it comes from a variable that was never set, and would mean `.`."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         if value == "":
@@ -39,7 +39,7 @@ class _Directory(click.Path):
 
 
 def bootstrap_option(function: F) -> F:
-    """`--bootstrap-servers`, handed on as `bootstrap_servers` (str | None)."""
+    """Add `--bootstrap-servers`, which becomes the parameter `bootstrap_servers` (str | None)."""
     return click.option(
         "--bootstrap-servers",
         metavar="HOST:PORT,…",
@@ -48,38 +48,38 @@ def bootstrap_option(function: F) -> F:
 
 
 def timeout_option(function: F) -> F:
-    """`--timeout` in seconds, handed on as `timeout` (float)."""
+    """Add `--timeout` in seconds, which becomes the parameter `timeout` (float)."""
     return click.option(
         "--timeout",
         type=Seconds(0.1, _LONGEST_TIMEOUT_S),
         default=30.0,
         show_default=True,
         metavar="SECONDS",
-        help="Give up when the cluster does not answer for this long.",
+        help="Fail if the cluster does not answer for this long.",
     )(function)
 
 
 def data_dir_option(function: F) -> F:
-    """`--data-dir`, handed on as `data_dir` (Path | None)."""
+    """Add `--data-dir`, which becomes the parameter `data_dir` (Path | None)."""
     return click.option(
         "--data-dir",
         type=_Directory(path_type=Path),
         metavar="DIR",
-        help="Where the cluster lies [default: $TIDELOG_HOME, else $XDG_DATA_HOME/tidelog or ~/.local/share/tidelog]",
+        help="The cluster's data [default: $TIDELOG_HOME, else $XDG_DATA_HOME/tidelog or ~/.local/share/tidelog]",
     )(function)
 
 
 def json_option(function: F) -> F:
-    """`--json`, handed on as `as_json` (bool)."""
-    return click.option("--json", "as_json", is_flag=True, help="One JSON object.")(function)
+    """Add `--json`, which becomes the parameter `as_json` (bool)."""
+    return click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")(function)
 
 
 def find_cluster(bootstrap_servers: str | None, environment: Mapping[str, str] = os.environ) -> str:
-    """The bootstrap servers; LocalError says how to get some."""
+    """Return the bootstrap servers. LocalError, which says how to name them, if none are known."""
     return bootstrap_servers or find_brokers("--bootstrap-servers HOST:PORT", environment).servers
 
 
 def find_data_dir(data_dir: Path | None, environment: Mapping[str, str] = os.environ) -> Path:
-    """For commands about the local processes: the one that was named, else that of the last `up`, else the default."""
+    """Return the data directory for a command about local processes: as named, else of the last `up`, else default."""
     home = data_home(environment)
     return (data_dir or last_up(home) or home).absolute()

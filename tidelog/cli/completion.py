@@ -1,4 +1,4 @@
-"""`tidelog completion`: what a shell needs to complete our commands."""
+"""`tidelog completion`: prints the script by which a shell completes the commands."""
 
 from __future__ import annotations
 

@@ -31,10 +31,10 @@ def yes_option(function: F) -> F:
 
 def note_dry_run() -> None:
     """Print on standard error that nothing was changed, and which option makes the changes."""
-    click.echo("nothing is changed yet: the same with --execute does it", err=True)
+    click.echo("nothing is changed yet: repeat the command with --execute to make the changes", err=True)
 
 
 def refuse_losses(losses: Sequence[str]) -> None:
     """Raise UsageError that lists the losses, if there are any. Each loss is a clause."""
     if losses:
-        raise click.UsageError(f"{'; '.join(losses)}: pass --yes if you want that", click.get_current_context())
+        raise click.UsageError(f"{'; '.join(losses)}: pass --yes to do it anyway", click.get_current_context())

@@ -1,4 +1,4 @@
-"""What to do about an error of the cluster."""
+"""Says what a user can do about an error of the cluster."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from tidelog.errors import NoBrokersError, OffsetOutOfRangeError, TidelogError, 
 
 
 def next_step(error: TidelogError) -> str:
-    """What to look at where the cluster, not the command, was at fault; to be put behind the error."""
+    """Return a hint, to be appended to an error of the cluster; empty if the command itself was wrong."""
     if isinstance(error, NoBrokersError):
         return "; tidelog status shows whether the local cluster runs, tidelog up starts it"
     if isinstance(error, TimeoutError):
-        return "; tidelog status shows what runs, tidelog up starts what does not"
-    if isinstance(error, OffsetOutOfRangeError) and error.topic_partition is not None:  # of a reader
-        return "; tidelog consume --from beginning takes what there is"
+        return "; tidelog status shows which processes run, tidelog up starts the missing ones"
+    if isinstance(error, OffsetOutOfRangeError) and error.topic_partition is not None:  # the error of a consumer
+        return "; tidelog consume --from beginning reads the remaining records"
     return ""

@@ -1,4 +1,4 @@
-"""What a command takes by its name, and shells complete by asking the cluster: topics, partitions, groups, brokers."""
+"""Types of command arguments that name a topic, partition, group or broker. Shells complete them from the cluster."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from tidelog.model import TopicPartition, validate_topic
 if TYPE_CHECKING:
     from tidelog.client.admin.admin import Admin
 
-    _Type = click.ParamType[Any]  # in what mypy reads, not in every click that runs
+    _Type = click.ParamType[Any]  # generic in the stubs, but not in every release of click
 else:
     _Type = click.ParamType
 
-#: Whoever pressed TAB waits no longer for a cluster that does not answer.
+#: A user who has pressed TAB does not wait longer than this for a cluster that does not answer.
 _COMPLETION_TIMEOUT_S = 1.0
 _MOST_DIGITS = 9
 
 
 class _Topic(_Type):
-    """A topic's name as it may be; whether there is such a topic is for the cluster to say."""
+    """A valid name of a topic. Only the cluster knows whether the topic exists."""
 
     name = "topic"
 
@@ -40,7 +40,7 @@ class _Topic(_Type):
 
 
 class _Partition(_Type):
-    """TOPIC/PARTITION"""
+    """A partition, written as TOPIC/PARTITION."""
 
     name = "topic/partition"
 
@@ -61,14 +61,14 @@ class _Partition(_Type):
 
 @dataclass(frozen=True, slots=True)
 class TopicChoice:
-    """A topic, all of it (`numbers` None) or some of its partitions."""
+    """A topic with all of its partitions (`numbers` is None) or some of them."""
 
     topic: str
     numbers: tuple[int, ...] | None = None
 
 
 class _TopicChoice(_Type):
-    """TOPIC or TOPIC:0,1, as Kafka's tools write it"""
+    """TOPIC or TOPIC:0,1, as Kafka's tools write a topic and its partitions."""
 
     name = "topic"
 
@@ -84,7 +84,7 @@ class _TopicChoice(_Type):
 
 
 class _Group(_Type):
-    """A consumer group's name; whether there is such a group is for the cluster to say."""
+    """A valid name of a consumer group. Only the cluster knows whether the group exists."""
 
     name = "group"
 
@@ -101,14 +101,14 @@ class _Group(_Type):
 
 
 class _ZooKeeperGroup(_Group):
-    """One that has offsets in ZooKeeper"""
+    """A group that has offsets in ZooKeeper."""
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
         return _complete(ctx, incomplete, lambda admin: admin.list_zookeeper_groups())
 
 
 class _BrokerId(click.IntRange):
-    """A broker's id; whether there is such a broker is for the cluster to say."""
+    """A valid id of a broker. Only the cluster knows whether the broker exists."""
 
     name = "id"
 
@@ -128,4 +128,4 @@ def _complete(ctx: click.Context, incomplete: str, ask: Callable[[Admin], Iterab
         with open_admin(ctx.params.get("bootstrap_servers"), _COMPLETION_TIMEOUT_S, shows_waiting=False) as admin:
             return [CompletionItem(name) for name in ask(admin) if name.startswith(incomplete)]
     except TidelogError:
-        return []  # a shell has no place for an error
+        return []  # because a shell cannot show an error while it completes

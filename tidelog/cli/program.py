@@ -1,8 +1,8 @@
-"""The command's frame: finds the subcommand, and turns whatever ends it into one line and an exit status.
+"""The top-level command: finds the subcommand, and turns each error into one line and an exit status.
 
-0    done; also where the reader of our output had enough (`| head -1`)
-1    it failed
-2    it was asked for wrongly
+0    success, also if the reader of standard output has closed it (`| head -1`)
+1    failure
+2    wrong usage
 130  Ctrl-C
 """
 
@@ -31,10 +31,10 @@ FAILED, MISUSED, INTERRUPTED = 1, 2, 130
 _ENTRY_POINTS = "tidelog.commands"
 _LONGEST_SUMMARY = 80
 
-#: What a write meets at a full disk, a quota or a size limit; without a file's name it was to standard output.
+#: The errors of a write to a full disk, quota or size limit; without a file name they come from standard output.
 _OUTPUT_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 
-#: Each command of this package and its module, which is imported when the command is asked for.
+#: Each command of this package, and its module, which is imported only when the command is called.
 _COMMANDS = {
     "broker": "tidelog.cli.cluster.cluster",
     "completion": "tidelog.cli.completion",
@@ -57,12 +57,12 @@ _SUMMARIES = {
     "completion": "Print the completion script of a shell.",
     "config": "Show the settings of a topic or a broker, each with its source.",
     "consume": "Write a topic's records to standard output.",
-    "doctor": "Check the cluster and this machine, and say what to do.",
+    "doctor": "Check the cluster and this machine, and advise what to do.",
     "down": "Stop the local cluster.",
-    "explain": "Say why a partition is not as it should be.",
+    "explain": "Show why a partition is not healthy.",
     "group": "List, describe, reset and delete consumer groups.",
-    "logdirs": "Show the brokers' log directories: what is offline, sizes, free space.",
-    "logs": "Show what the local cluster's processes write.",
+    "logdirs": "Show the brokers' log directories: state, sizes, free space.",
+    "logs": "Show the logs of the local cluster's processes.",
     "offsets": "Look offsets up by time.",
     "produce": "Write lines to a topic.",
     "status": "Show the local cluster's processes.",
@@ -72,14 +72,14 @@ _SUMMARIES = {
 
 
 def _added_commands() -> dict[str, EntryPoint]:
-    """Return the commands that installed packages add to `tidelog`, by name (entry-point group `tidelog.commands`)."""
+    """Return the commands that installed packages register in the entry-point group `tidelog.commands`, by name."""
     from importlib.metadata import entry_points
 
     return {each.name: each for each in entry_points(group=_ENTRY_POINTS) if each.name not in _COMMANDS}
 
 
 class _Commands(Group):
-    """Knows the names and summaries of its own commands without importing any."""
+    """The group of all commands. Listing the names and summaries of its own commands imports none of their modules."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return sorted(_COMMANDS.keys() | _added_commands())
@@ -92,7 +92,7 @@ class _Commands(Group):
         return command
 
     def invoke(self, ctx: click.Context) -> object:
-        # Here, because click has its own ideas of what these two print, and of the status they end with.
+        # Both errors are caught here, because click would print other texts and return other exit statuses.
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt as interrupt:
@@ -102,7 +102,7 @@ class _Commands(Group):
                 click.echo(f"tidelog: {interrupt.args[0]}", err=True)
             raise click.exceptions.Exit(INTERRUPTED) from None
         except BrokenPipeError:
-            _abandon_output()
+            _discard_output()
             raise click.exceptions.Exit(0) from None
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -133,20 +133,20 @@ def tidelog() -> None:
 
 
 def main() -> None:
-    """The console script."""
+    """Run the console script."""
     _open_standard_streams()
     _show_log_lines()
     sys.exit(run())
 
 
 def _show_log_lines() -> None:
-    """Have warnings that the clients log look like all else that a command writes to standard error."""
+    """Print warnings that the clients log in the same form as all other lines on standard error."""
     if logging.lastResort is not None:  # the handler of a program that has configured no logging
         logging.lastResort.setFormatter(logging.Formatter("tidelog: %(message)s"))
 
 
 def run(arguments: list[str] | None = None) -> int:
-    """Runs the command line and returns its exit status."""
+    """Run the command line and return its exit status."""
     with warnings.catch_warnings():
         warnings.simplefilter("always", TidelogWarning)
         warnings.showwarning = _show_warning
@@ -159,7 +159,7 @@ def _run(arguments: list[str] | None) -> int:
         sys.stdout.flush()
         return status if isinstance(status, int) else 0
     except BrokenPipeError:
-        _abandon_output()
+        _discard_output()
         return 0
     except (click.Abort, KeyboardInterrupt):
         return INTERRUPTED
@@ -176,13 +176,13 @@ def _run(arguments: list[str] | None) -> int:
     except TidelogError as error:
         return _fail(f"{str(error) or type(error).__name__}{next_step(error)}", FAILED)
     except OSError as error:
-        full = error.filename is None and error.errno in _OUTPUT_ERRORS
-        where = "cannot write to standard output: " if full else f"{error.filename}: " if error.filename else ""
+        is_stdout = error.filename is None and error.errno in _OUTPUT_ERRORS
+        where = "cannot write to standard output: " if is_stdout else f"{error.filename}: " if error.filename else ""
         return _fail(f"{where}{error.strerror or error}", FAILED)
     except Exception as error:
         if os.environ.get("TIDELOG_DEBUG"):
             raise
-        return _fail(f"unforeseen: {type(error).__name__}: {error} (TIDELOG_DEBUG=1 shows where)", FAILED)
+        return _fail(f"unexpected error: {type(error).__name__}: {error} (TIDELOG_DEBUG=1 shows the traceback)", FAILED)
 
 
 def _show_warning(
@@ -193,7 +193,7 @@ def _show_warning(
     file: TextIO | None = None,
     line: str | None = None,
 ) -> None:
-    """What a client warns a program of is a line for whoever typed the command."""
+    """Print a client's warning as a line of the command."""
     if issubclass(category, TidelogWarning):
         click.echo(f"tidelog: {message}", err=True)
     else:
@@ -201,28 +201,28 @@ def _show_warning(
 
 
 def _open_standard_streams() -> None:
-    """Where the caller closed one of them (`>&-`), the next socket would get its number, and our messages with it."""
+    """Open a standard stream that the caller has closed (`>&-`), so that no socket gets its number and our output."""
     for number in (0, 1, 2):
         try:
             os.fstat(number)
         except OSError:
-            os.open(os.devnull, os.O_RDWR)  # takes the lowest free number, this one
+            os.open(os.devnull, os.O_RDWR)  # gets the lowest free number, which is this one
     sys.stdout = sys.stdout or os.fdopen(1, "w")
     sys.stderr = sys.stderr or os.fdopen(2, "w")
 
 
 def _fail(message: str, status: int) -> int:
-    _abandon_output()
+    _discard_output()
     with contextlib.suppress(OSError, ValueError):
         click.echo(f"tidelog: {' '.join(message.split())}", err=True)
     return status
 
 
-def _abandon_output() -> None:
-    """What could not be written must not be tried again, with a traceback, at the interpreter's end."""
+def _discard_output() -> None:
+    """Discard unwritten output, so that the interpreter does not write it again at exit and print a traceback."""
     try:
         sys.stdout.flush()
     except (OSError, ValueError, AttributeError):
-        nowhere = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nowhere, 1)
-        os.close(nowhere)
+        null = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(null, 1)
+        os.close(null)

@@ -92,7 +92,7 @@ class RangeReader:
                 try:
                     if isinstance(failure, LogTruncationError):
                         self._report(partition, range(max(span.start, failure.divergent_offset), rows.position))
-                    if isinstance(failure, OffsetOutOfRangeError) and failure.on_topic_recreated:
+                    if isinstance(failure, OffsetOutOfRangeError) and failure.made_anew:
                         self._report(partition, rows.skip_to(span.until))
                         break
                     if isinstance(failure, OffsetOutOfRangeError):

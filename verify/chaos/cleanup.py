@@ -1,6 +1,7 @@
-"""What a run leaves in a cluster that others use: topics and groups, by what their names begin with.
+"""Remove the topics and groups of a run from a cluster that others use, by the prefix of their names.
 
-`python -P -m verify.chaos.cleanup SERVERS PREFIX` removes them, as the undo log asks for after a run that was killed.
+`python -P -m verify.chaos.cleanup SERVERS PREFIX` removes them. The undo log contains this command for runs that were
+killed.
 """
 
 from __future__ import annotations
@@ -13,19 +14,21 @@ from tidelog.aio import Admin
 from tidelog.errors import NonEmptyGroupError, TidelogError, raise_first
 
 _ASK_MS = 5_000
-#: Clients of a run that was killed go by themselves, and their groups are empty after that.
+#: The time in which clients of a killed run end by themselves, so that their groups are empty.
 _LAST_MEMBERS_S, _LOOK_AGAIN_S = 12.0, 0.5
 
 
 def command(servers: str, prefix: str) -> tuple[str, ...]:
-    """What removes them from another process, and does nothing where there are none."""
+    """Return the command that removes the topics and groups in another process. The command is harmless if there are
+    none.
+    """
     return (sys.executable, "-P", "-m", __name__, servers, prefix)
 
 
 async def remove(servers: str, prefix: str) -> None:
-    """TidelogError says why something stays. ValueError: everything begins with nothing."""
+    """Remove the topics and groups. Raise TidelogError if that fails, and ValueError for an empty prefix."""
     if not prefix:
-        raise ValueError("an empty prefix")
+        raise ValueError("the prefix is empty, so it matches every topic and group")
     deadline = time.monotonic() + _LAST_MEMBERS_S
     async with Admin(servers, client_id="chaos") as admin:
         topics = [name for name in await admin.list_topics(_ASK_MS) if name.startswith(prefix)]
@@ -47,7 +50,7 @@ async def _remove_groups(admin: Admin, prefix: str) -> None:
 
 
 def main() -> int:
-    """The exit status."""
+    """Return the exit status."""
     try:
         asyncio.run(remove(*sys.argv[1:]))
     except TidelogError as error:

@@ -1,12 +1,12 @@
-"""What a fault is, to the run that injects it and to whoever writes one.
+"""The interfaces between a fault and the run that injects it.
 
-A run draws a schedule of rows from its seed. For each entry it makes a fresh `Fault`, waits until the load is high
-enough to be hurt, calls `inject`, lets it last, calls `heal`, waits until the partitions are whole again, and then
-asks `bit` whether anybody noticed: a fault that nobody noticed has proved nothing and is reported as void. What
-`broken` then names is a violation (I19).
+A run derives a schedule of rows from its seed. For each step the run creates a new `Fault` and waits until the load is
+high enough. Then the run calls `inject`, waits for the duration of the fault, calls `heal`, and waits until all
+replicas are in sync. Finally `bit` states whether the cluster noticed the fault. A fault without an effect has proved
+nothing, and is reported as void. A result of `broken` is a violation (I19).
 
-What a fault changes on the machine it first writes into `target.undo`: after a Ctrl-C, and after a SIGKILL of the tool
-itself, that is what the same or the next run puts back.
+A fault writes each change to the machine into `target.undo` before it makes the change. After a Ctrl-C, or after a
+SIGKILL of the tool, the same run or the next run undoes these entries.
 """
 
 from __future__ import annotations
@@ -25,41 +25,43 @@ from tidelog.model import TopicPartition
 
 
 class Need(Enum):
-    """What a fault cannot do without; the value is how a report names it.
+    """A precondition of a fault. The value is its name in reports.
 
-    The run asks its target for each (`Target.lacks`), and skips a fault with the target's answer as the reason.
+    The run asks its target for each need (`Target.lacks`). If the target lacks one, the run skips the fault and reports
+    the answer as the reason.
     """
 
-    #: Signals to the brokers' processes on this machine.
+    #: The run can send signals to the brokers' processes on this machine.
     PROCESSES = "the brokers' processes"
-    #: The target can start its brokers again, with other settings or another environment.
+    #: The target can restart its brokers with other settings or another environment.
     RESTARTS = "starting brokers"
-    #: The brokers' data directories, settings and logs can be read.
+    #: The run can read the brokers' data directories, settings and logs.
     FILES = "the brokers' files"
-    #: What lies in those of brokers and of ZooKeeper may be damaged: nobody else misses it if a run is killed before it
-    #: has put it back.
+    #: The run may damage the files of brokers and of ZooKeeper, because no other user loses data if the run is killed
+    #: before it restores them.
     OWN = "a cluster of the run's own"
-    #: ZooKeeper is ours to stop, pause and start again.
+    #: The run may stop, pause and restart ZooKeeper.
     ZOOKEEPER = "a ZooKeeper of the cluster's own"
-    #: A way to ZooKeeper from here, as for ending a session.
-    ZOOKEEPER_ACCESS = "a way to ZooKeeper"
-    #: Each broker and ZooKeeper in a network namespace of its own, which the clients reach from outside.
+    #: The run can connect to ZooKeeper, for example to end a session.
+    ZOOKEEPER_ACCESS = "a connection to ZooKeeper"
+    #: Each broker and ZooKeeper has its own network namespace, and clients connect from outside of it.
     NETWORK = "network namespaces"
-    #: Each broker's data directory on a small file system of its own, on a loop file.
+    #: Each broker's data directory is a small file system of its own, on a loop file.
     DISKS = "disks of the brokers' own"
-    #: Brokers run with a library that fails their system calls on demand.
+    #: The brokers run with a library that makes their system calls fail on demand.
     SHIM = "system calls that fail on demand"
     ROOT = "root"
 
 
 @dataclass(frozen=True, slots=True)
 class Availability:
-    """What the clients may notice of a fault.
+    """The unavailability that a fault may cause for clients.
 
-    most_gap_ms      the longest time without an acknowledged produce on a partition, from the injection until the
-                     partitions are whole again; None: unavailable as long as it lasts
-    leaves_majority  enough replicas stay for acks=all: at least 100 operations must succeed while it lasts,
-                     or until a second after the pause that it may cost, whichever is later
+    most_gap_ms      the longest time without an acknowledged produce request on a partition, from the injection to the
+                     time when all replicas are in sync; None: the partition may be unavailable as long as the fault
+                     lasts
+    leaves_majority  enough replicas stay for acks=all: at least 100 operations must succeed during the fault, or until
+                     one second after the permitted pause, whichever is later
     """
 
     most_gap_ms: int | None
@@ -68,7 +70,7 @@ class Availability:
 
 @dataclass(frozen=True, slots=True)
 class PartitionView:
-    """A partition as ZooKeeper has it; leader −1: none."""
+    """The state of a partition in ZooKeeper. A leader of −1 means that the partition has no leader."""
 
     leader: int
     leader_epoch: int
@@ -78,9 +80,9 @@ class PartitionView:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """The cluster at one moment (`t`: monotonic nanoseconds), for as much of it as could be seen.
+    """The observable state of the cluster at one time (`t`: monotonic nanoseconds).
 
-    broker_epochs   registered brokers; None where ZooKeeper cannot be reached from here
+    broker_epochs   the registered brokers; None if the run cannot connect to ZooKeeper
     """
 
     t: int
@@ -92,14 +94,14 @@ class View:
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """What was seen from shortly before a fault until the partitions were whole again. Times: monotonic nanoseconds.
+    """The observations from shortly before a fault until all replicas were in sync. Times are monotonic nanoseconds.
 
-    views           in the order of time, each different from the one before; the first is from before the injection
-    events          of the brokers' own histories meanwhile, by broker id, without append, hw and ack
-    acknowledged    records acknowledged from `injected` to `healed`
-    errors          how often clients met which error meanwhile, by its name
-    slowest_ms      the longest that an acknowledged produce took meanwhile
-    longest_gap_ms  the longest time in which no produce of some partition was acknowledged
+    views           in order of time, each different from the one before; the first is from before the injection
+    events          the events in the brokers' histories by broker id, without append, hw and ack
+    acknowledged    the number of records acknowledged from `injected` to `healed`
+    errors          the number of client errors by name
+    slowest_ms      the longest latency of an acknowledged produce request
+    longest_gap_ms  the longest time without an acknowledged produce request on one partition
     """
 
     injected: int
@@ -122,44 +124,53 @@ class Evidence:
 
 
 class UndoLog(Protocol):
-    """What has to be put back, on the disk before the change is made. Entries are undone last first."""
+    """The changes to undo, written to disk before each change is made. The last entry is undone first."""
 
     def to_run(self, *command: str) -> Callable[[], None]:
-        """`command` puts it back; it must do no harm where there is nothing to put back. Call the result when the
-        change was put back otherwise."""
+        """Record a command that undoes a change. The command must be harmless if the change was not made.
+
+        Call the returned function once the change has been undone by other means.
+        """
         ...
 
     def to_continue(self, process: Process) -> Callable[[], None]:
-        """SIGCONT for a process about to be stopped, if it is still the same one."""
+        """Record that a process is about to be stopped, so that SIGCONT continues it if it is still the same
+        process.
+        """
         ...
 
     def to_remove(self, path: Path) -> Callable[[], None]:
-        """A file about to be made."""
+        """Record a file that is about to be created."""
         ...
 
 
 class Furnishing(Protocol):
-    """What a cluster of ours is built upon so that a kind of fault can be made in it later."""
+    """A part of the environment that the run sets up before its own cluster starts, so that some faults are
+    possible.
+    """
 
     need: Need
 
     def missing(self) -> str | None:
-        """Why it cannot be had here, in words for a user ("needs root"); None: it can."""
+        """Return why this machine cannot provide the prerequisite (for example "needs root"), or None if it can."""
         ...
 
     async def set_up(self, undo: UndoLog, directory: Path, places: Mapping[str, Place]) -> Mapping[str, Place]:
-        """Before anything is started: the places, each changed as needed. Keys: "zookeeper" and broker ids ("1")."""
+        """Return the placements, each changed as needed. The keys are "zookeeper" and broker ids such as "1".
+
+        The run calls this before it starts any process.
+        """
         ...
 
     async def tear_down(self) -> None:
-        """After everything was stopped; also after a set-up that failed."""
+        """Remove the prerequisite. The run calls this after all processes have stopped, and after a failed `set_up`."""
         ...
 
 
 class Target(Protocol):
-    """The cluster under test, as a fault sees it. Calls that may take long are awaited and bounded."""
+    """The cluster under test, as a fault sees it. Calls that may take long are awaited and have a time limit."""
 
-    #: Where files of the run may lie.
+    #: The directory for files of the run.
     directory: Path
 
     @property
@@ -167,7 +178,7 @@ class Target(Protocol):
 
     @property
     def histories(self) -> Path:
-        """Where a fault that is a client itself keeps its history."""
+        """Return the directory for the history of a fault that acts as a client itself."""
         ...
 
     @property
@@ -175,7 +186,7 @@ class Target(Protocol):
 
     @property
     def zookeeper_hosts(self) -> str | None:
-        """Where the run reaches ZooKeeper; None where it does not."""
+        """Return the address of ZooKeeper, or None if the run cannot connect to it."""
         ...
 
     @property
@@ -183,7 +194,7 @@ class Target(Protocol):
 
     @property
     def tps(self) -> tuple[TopicPartition, ...]:
-        """What the clients use. Each has as many replicas as there are brokers, at most three."""
+        """Return the partitions that clients use. Each has as many replicas as there are brokers, but at most three."""
         ...
 
     @property
@@ -193,56 +204,56 @@ class Target(Protocol):
     def replica_lag_time_max_ms(self) -> int: ...
 
     def lacks(self, need: Need) -> str | None:
-        """Why a need cannot be met here; None: it can."""
+        """Return why the target lacks `need`, or None if the target provides it."""
         ...
 
     def furnishing(self, need: Need) -> Furnishing:
-        """The one that was set up for a need that is not lacking; the fault knows its class."""
+        """Return the prerequisite that was set up for a need. The fault knows the class of the prerequisite."""
         ...
 
     def place(self, name: str) -> Place:
-        """Of "zookeeper" or a broker ("1")."""
+        """Return the placement of "zookeeper" or of a broker such as "1"."""
         ...
 
     async def view(self) -> View:
-        """The cluster now; TidelogError where nobody answers in time."""
+        """Return the current view of the cluster. Raise TidelogError if no broker answers in time."""
         ...
 
     def broker_dir(self, broker_id: int) -> Path: ...
 
     def broker_log(self, broker_id: int) -> Path:
-        """What the broker says, as text."""
+        """Return the path of the broker's log file."""
         ...
 
     def broker_process(self, broker_id: int) -> Process:
-        """For signals. Of the last start: it may have ended."""
+        """Return the process of the broker's last start, which may have ended, so that the fault can send signals."""
         ...
 
     async def start_broker(self, broker_id: int) -> None:
-        """Starts a broker that does not run, and waits until it is registered. Nothing where it runs."""
+        """Start a broker unless it runs, and wait until it is registered."""
         ...
 
     async def launch_broker(self, broker_id: int) -> Process:
-        """Starts a broker that does not run, without waiting for anything."""
+        """Start a broker that is not running, without waiting for its registration."""
         ...
 
     def zookeeper_process(self) -> Process: ...
 
     async def start_zookeeper(self) -> None:
-        """Starts ZooKeeper where it does not run, and waits until it serves."""
+        """Start ZooKeeper unless it runs, and wait until it serves requests."""
         ...
 
     def client_processes(self) -> Sequence[Process]:
-        """The clients that may be killed; each is replaced by a new one."""
+        """Return the client processes that a fault may kill. The run replaces each killed process by a new one."""
         ...
 
 
 class Fault(Protocol):
-    """One injection of one row; made anew for each."""
+    """One injection of one row. The run creates a new object for each injection."""
 
-    #: "F1"
+    #: The row of the catalogue, for example "F1".
     row: str
-    #: In a few words: "leader killed".
+    #: A short description, for example "leader killed".
     name: str
     needs: frozenset[Need]
 
@@ -251,28 +262,35 @@ class Fault(Protocol):
 
     @property
     def lasts_ms(self) -> tuple[int, int]:
-        """How long it lasts, from and to, for the schedule to draw from."""
+        """Return the least and the greatest duration, from which the schedule chooses."""
         ...
 
     async def inject(self, target: Target, dice: random.Random) -> str:
-        """Does it, to whom the dice say; returns what was done, as "SIGKILL to broker 2, leader of t/0"."""
+        """Inject the fault with victims chosen by `rng`.
+
+        Return a description, for example "SIGKILL to broker 2, leader of t/0".
+        """
         ...
 
     async def heal(self) -> None:
-        """Puts everything back, brokers running again included. May be called at any time, more than once, also when
-        `inject` failed or was cancelled halfway."""
+        """Undo the fault and make all brokers run again.
+
+        The run may call this at any time and more than once, also after `inject` has failed or was cancelled.
+        """
         ...
 
     def bit(self, evidence: Evidence) -> str | None:
-        """By what the cluster shows that it noticed, as "leader epoch 3 → 4 of t/0"; None: it did not."""
+        """Return how the cluster noticed the fault (for example "leader epoch 3 → 4 of t/0"), or None if it did not."""
         ...
 
     def broken(self, evidence: Evidence) -> str | None:
-        """Which bound of its row was not kept, as "broker 2 took 12.3 s to stop"; None: all were. What availability
-        may cost is no part of it."""
+        """Return which bound of the row was exceeded (for example "broker 2 took 12.3 s to stop"), or None.
+
+        The bounds of availability are checked elsewhere.
+        """
         ...
 
 
-#: Each row ("F1") with how to make its faults; `verify.chaos.faults.catalogue` returns them all. A row with several
-#: kinds has several factories, which come in turn.
+#: The factories of the faults of each row, such as "F1". `verify.chaos.faults.catalogue` returns all of them. The
+#: factories of a row with several kinds take turns.
 Catalogue = Mapping[str, Sequence[Callable[[], Fault]]]

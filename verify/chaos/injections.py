@@ -1,6 +1,6 @@
-"""What became of each step of a schedule, as it stands in `DIR/faults.jsonl` and is counted in the end.
+"""The outcomes of the steps of a schedule, as `DIR/faults.jsonl` stores them.
 
-A line is one JSON object, by the fields of `Injection`.
+Each line is one JSON object with the fields of `Injection`.
 """
 
 from __future__ import annotations
@@ -19,30 +19,31 @@ FAULTS_FILE: Final = "faults.jsonl"
 
 
 class Outcome(StrEnum):
-    """Of one step."""
+    """The outcome of one step."""
 
     BIT = "bit"
-    """It was injected, and the cluster noticed."""
+    """The fault was injected, and the cluster noticed it."""
     VOID = "void"
-    """It proved nothing: nobody noticed, or there was nothing to notice it."""
+    """The step proved nothing, because the cluster did not notice the fault or the fault could not act."""
     SKIPPED = "skipped"
-    """It cannot be injected here."""
+    """The fault cannot be injected in this environment."""
 
 
 @dataclass(frozen=True, slots=True)
 class Injection:
-    """One step. Times are monotonic nanoseconds, None where it did not come so far.
+    """One step. Times are monotonic nanoseconds, or None if the step ended earlier.
 
-    what             to whom it was done
-    why              by what it was seen to bite; why it is void or was skipped
-    t_bit            when the cluster was first seen to notice it
-    t_whole          when every partition had all its replicas in sync again
-    acknowledged     records acknowledged from the injection to the healing
-    longest_gap_ms   the longest time without an acknowledged produce, on any partition, until all was whole
-    most_gap_ms      what the fault may cost; None: as long as it lasts
-    leaves_majority  whether operations had to succeed meanwhile
-    was_cut_short    it could not be injected, or somebody wanted the run to end: it did not last for its time
-    broke            which bound of its row was not kept, besides that of availability; empty: none
+    what             the victims and the action
+    why              how the cluster noticed the fault, or why the step is void or skipped
+    t_bit            when the cluster was first seen to notice the fault
+    t_whole          when all replicas of every partition were in sync again
+    acknowledged     the number of records acknowledged from the injection to the healing
+    longest_gap_ms   the longest time without an acknowledged produce request on a partition, until all replicas were in
+                     sync
+    most_gap_ms      the permitted unavailability; None: as long as the fault lasts
+    leaves_majority  whether operations had to succeed during the fault
+    was_cut_short    the fault did not last for its time, because the injection failed or the run was asked to stop
+    broke            the bound of the row, other than availability, that was exceeded; empty: none
     """
 
     row: str
@@ -63,7 +64,7 @@ class Injection:
 
 
 class FaultsFile:
-    """One line an injection, written when it is over."""
+    """The file of injections. Each injection is appended when it has ended."""
 
     def __init__(self, directory: Path) -> None:
         self._path = directory / FAULTS_FILE
@@ -76,7 +77,7 @@ class FaultsFile:
 
 
 def read_faults(directory: Path) -> list[Injection]:
-    """What a `FaultsFile` has written; none where there is no such file. HistoryError where a line is none."""
+    """Return the injections in the file, or an empty list if there is none. Raise HistoryError for an invalid line."""
     path = directory / FAULTS_FILE
     if not path.exists() or not path.stat().st_size:
         return []
@@ -88,7 +89,7 @@ def read_faults(directory: Path) -> list[Injection]:
 
 
 def row_name(value: object) -> str:
-    """ValueError where it is no row's name."""
+    """Return `value` as the name of a row. Raise ValueError for anything else."""
     row_number(str(value))
     return str(value)
 
@@ -117,4 +118,4 @@ def _injection(line: Mapping[str, Any]) -> Injection:
 def _time(value: object) -> int | None:
     if value is None or type(value) is int:
         return value
-    raise TypeError(f"a time is nanoseconds or null, not {value!r}")
+    raise TypeError(f"a time must be an integer number of nanoseconds or null, not {value!r}")

@@ -1,4 +1,4 @@
-"""What the clients of a run do: to which topics, how much of it, and in how many processes. Pure; travels as JSON."""
+"""Describe the load of a run: its topics, rate and client processes. This module does no I/O."""
 
 from __future__ import annotations
 
@@ -16,20 +16,21 @@ _HOUR_MS = 3_600_000
 
 
 class Times(StrEnum):
-    """Which timestamps a topic's records get."""
+    """The kind of timestamps that the records of a topic get."""
 
     NOW = "now"
     SCATTERED = "scattered"
-    """Up and down as they go: many equal, some far from the others."""
+    """The timestamps go up and down. Many are equal, and some are far from the others."""
 
 
 @dataclass(frozen=True, slots=True)
 class LoadTopic:
-    """A topic that is made for the run.
+    """A topic that is created for the run.
 
-    share     of all records, beside the other topics' shares
-    keys      so many different keys, by which records find their partition; 0: none, they are sent by partition
-    configs   of the topic, above what `new_topic` sets
+    share     the share of all records, relative to the shares of the other topics
+    keys      the number of distinct keys, which determine the partition; 0: records have no key and an explicit
+              partition
+    configs   the topic configs, in addition to those that `new_topic` sets
     """
 
     name: str
@@ -48,14 +49,14 @@ class LoadTopic:
         return "compact" in self.configs.get("cleanup.policy", "")
 
     def new_topic(self, replicas: int) -> NewTopic:
-        """As the cluster is asked for it; acks=all needs all replicas but one."""
-        # Small, so that there are closed segments to be damaged (F47).
+        """Return the topic as it is created. acks=all needs all replicas but one."""
+        # Segments are small, so that there are closed segments to damage (F47).
         size = {"segment.bytes": str(1 << 20)}
         configs = {"min.insync.replicas": str(max(1, replicas - 1)), "retention.ms": "-1", **size, **self.configs}
         return NewTopic(self.name, self.partitions, replicas, configs=configs)
 
 
-#: Every kind of topic that I1–I18 speak of, in eight partitions.
+#: Every kind of topic that the invariants I1–I18 need, in eight partitions.
 TOPICS = (
     LoadTopic("orders", 3, share=5),
     LoadTopic("clicks", 2, share=3, keys=500),
@@ -73,18 +74,19 @@ TOPICS = (
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """The whole of it; one of each kind of client runs in each process, and what is counted here stands beside it.
+    """The complete load. Each process runs one client of each kind, in addition to the clients that are counted here.
 
-    rate                    records a second, of all producers together
-    processes               that run clients, each of which may be killed
-    producers               of a process, idempotent and with acks=all, besides one that is not
-    unsafe_share            percent of the rate for those that are not idempotent, in turn with acks=1, all and 0
-    groups                  that share the topics' partitions, by their strategies, with one member in each process
-    group_prefix            of the names of all groups
-    committers              groups of a process that have no members, and whose offsets are only committed and read
-    election_interval_ms    between two preferred elections of all partitions; 0: none
-    reassignment_interval_ms  between two reassignments of some partition; 0: none
-    delivery_timeout_ms     for a record, and for every other operation, with all its repetitions
+    rate                    records per second of all producers together
+    processes               the number of client processes, each of which may be killed
+    producers               idempotent producers with acks=all per process, besides one that is not idempotent
+    unsafe_share            percent of the rate for the producers that are not idempotent, in turn with acks=1, all and
+                            0
+    groups                  assignment strategies, each with one group; each process runs one member of each group
+    group_prefix            the prefix of the names of all groups
+    committers              the number of groups per process without members, whose offsets are only committed and read
+    election_interval_ms    the interval of preferred elections of all partitions; 0: none
+    reassignment_interval_ms  the interval of reassignments of one partition; 0: none
+    delivery_timeout_ms     the time limit of a record and of every other operation, including retries
     """
 
     topics: tuple[LoadTopic, ...] = TOPICS
@@ -110,31 +112,31 @@ class Load:
 
     @property
     def has_administrator(self) -> bool:
-        """Whether somebody moves leaders or replicas all the while."""
+        """Return whether an administrator moves leaders or replicas during the run."""
         return self.election_interval_ms > 0 or self.reassignment_interval_ms > 0
 
     @property
     def member_groups(self) -> Mapping[str, str]:
-        """The names of the groups with members, by strategy."""
+        """Return the names of the groups with members, by strategy."""
         return {strategy: self.group_prefix + strategy for strategy in self.groups}
 
     def registers(self, process: int) -> list[str]:
-        """The names of the groups without members of one process."""
+        """Return the names of one process's groups without members."""
         return [f"{self.group_prefix}registers-{process}-{number}" for number in range(self.committers)]
 
     def named_apart(self, prefix: str) -> Load:
-        """The same under names that nobody else has, for a cluster that others use too."""
+        """Return the same load with unique names, for a cluster that others use too."""
         topics = tuple(dataclasses.replace(topic, name=prefix + topic.name) for topic in self.topics)
         return dataclasses.replace(self, topics=topics, group_prefix=prefix)
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """What one client process has to do.
+    """The work of one client process.
 
-    directory   of the run
-    process     its number, from 0
-    life        how often it was started before: names stay, producers' ids and committed offsets go on
+    directory   the directory of the run
+    process     the number of the process, from 0
+    life        how often the process was restarted; names stay, producers' ids and committed offsets continue
     """
 
     load: Load
@@ -149,7 +151,7 @@ class Part:
 
     @classmethod
     def of_json(cls, text: str) -> Part:
-        """KeyError, TypeError, ValueError: it is none."""
+        """Return the work that `to_json` wrote. Raise KeyError, TypeError or ValueError for any other text."""
         fields: dict[str, Any] = json.loads(text)
         load = fields.pop("load")
         topics = tuple(LoadTopic(**{**each, "times": Times(each["times"])}) for each in load.pop("topics"))

@@ -1,8 +1,8 @@
-"""Record values that tell on whoever changes, cuts or misplaces them: an id, filler that follows from it, and a CRC.
+"""Build record values that reveal changes, cuts and wrong places: an id, filler derived from the id, and a CRC.
 
 bytes 0–7       the id, big-endian: producer << 40 | sequence
-bytes 8 … −5    eight bytes that follow from the id, over and over
-last four       CRC-32 of all before them (not the CRC-32C of the batch around it)
+bytes 8 … −5    eight bytes derived from the id, repeated
+last four       CRC-32 of all bytes before (not the CRC-32C of the batch)
 """
 
 from __future__ import annotations
@@ -11,33 +11,33 @@ import zlib
 
 from tidelog.history.columns import DAMAGED, SEQUENCE_BITS
 
-#: An id and a CRC, without filler.
+#: The size of an id and a CRC without filler.
 SMALLEST_BYTES = 12
 _PRODUCERS = 1 << 23
-#: Odd, so that different ids have different fillers (2^64 over the golden ratio).
+#: An odd factor (2^64 over the golden ratio), so that different ids have different fillers.
 _SCATTER = 0x9E3779B97F4A7C15
 _WORD = (1 << 64) - 1
 
 
 def make_id(producer: int, sequence: int) -> int:
-    """Fits into 63 bits. ValueError outside of [0, 2^23) and [0, 2^40)."""
+    """Return the id, which fits into 63 bits. Raise ValueError outside of [0, 2^23) and [0, 2^40)."""
     if not (0 <= producer < _PRODUCERS and 0 <= sequence < 1 << SEQUENCE_BITS):
         raise ValueError(f"producer {producer}, sequence {sequence}: no such id")
     return producer << SEQUENCE_BITS | sequence
 
 
 def producer_of(record_id: int) -> int:
-    """Who made the id."""
+    """Return the number of the producer in an id."""
     return record_id >> SEQUENCE_BITS
 
 
 def sequence_of(record_id: int) -> int:
-    """Which of its producer's ids it is, from 0."""
+    """Return the sequence number in an id, counted per producer from 0."""
     return record_id & ((1 << SEQUENCE_BITS) - 1)
 
 
 def payload(record_id: int, size_bytes: int) -> bytes:
-    """The value of the record with this id. ValueError below `SMALLEST_BYTES`."""
+    """Return the value of the record with this id. Raise ValueError for a size below `SMALLEST_BYTES`."""
     if size_bytes < SMALLEST_BYTES:
         raise ValueError(f"an id and its CRC need {SMALLEST_BYTES} bytes, not {size_bytes}")
     body = record_id.to_bytes(8, "big") + _filler(record_id, size_bytes - SMALLEST_BYTES)
@@ -45,7 +45,7 @@ def payload(record_id: int, size_bytes: int) -> bytes:
 
 
 def id_of(value: bytes | memoryview | None) -> int | None:
-    """Whose value this is; None where it is nobody's, or was damaged."""
+    """Return the id in a value, or None if the value is damaged or has no id."""
     if value is None or len(value) < SMALLEST_BYTES:
         return None
     body, crc = bytes(value[:-4]), int.from_bytes(value[-4:], "big")
@@ -56,7 +56,7 @@ def id_of(value: bytes | memoryview | None) -> int | None:
 
 
 def read_id(value: bytes | memoryview | None) -> int:
-    """The same as it stands in a history."""
+    """Return the id as a history stores it: DAMAGED if the value has none."""
     found = id_of(value)
     return DAMAGED if found is None else found
 

@@ -1,4 +1,4 @@
-"""A run of chaos from its first process to its verdict."""
+"""Perform a chaos run from the first process to the verdict."""
 
 from __future__ import annotations
 
@@ -41,19 +41,19 @@ from verify.checker.verdict import Verdict
 _BUSY_S = 30.0
 _WATCH_EVERY_S = 0.2
 _ASK_MS = 5_000
-#: Of a load of which more was left out a run was under another one.
+#: If a larger share of the load was left out, the run had a different load than requested.
 _MOST_LEFT_OUT = 0.5
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What a run is asked for.
+    """The parameters of a run.
 
-    rows       of the scenario, all or some, in the catalogue's order
-    seconds    in which faults are begun; each row that is asked for is begun once, however long that takes
-    servers    of a cluster of this machine that runs and is to be broken; None: one of `brokers` brokers is started
-    data_dir   of that cluster if `tidelog up` started it; None: it is one in containers
-    results    where histories and report go; None: into the run's own directory
+    rows       all or some rows of the scenario, in the catalogue's order
+    seconds    the time in which new faults begin; each requested row is begun once, even if that takes longer
+    servers    the addresses of a running cluster of this machine; None: the run starts a cluster of `brokers` brokers
+    data_dir   the data directory of that cluster if `tidelog up` started it; None: the cluster runs in containers
+    results    the directory for histories and report; None: a directory inside the run's own
     """
 
     scenario: Scenario
@@ -69,10 +69,10 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What it came to.
+    """The result of a run.
 
-    verdict    None: the histories could not be judged
-    troubles   what went wrong in the run itself
+    verdict    None: the histories could not be checked
+    troubles   the failures of the run itself
     """
 
     rows: Sequence[RowCount]
@@ -83,22 +83,25 @@ class Result:
 
     @property
     def status(self) -> int:
-        """The exit status; see `verify.chaos.results.verdict`."""
+        """Return the exit status; see `verify.chaos.results.verdict`."""
         return exit_status(self.rows, self.verdict, self.troubles)
 
     @property
     def shortcomings(self) -> list[str]:
-        """Why it has not proved what it was asked to."""
+        """Return the reasons why the run has not proved what was requested."""
         return shortcomings(self.rows, self.verdict, self.troubles)
 
     @property
     def must_be_kept(self) -> bool:
-        """Whether somebody will want to look into the run's directory: there is a violation in it."""
+        """Return whether the run's directory must be kept, because it contains the evidence of a violation."""
         return self.status == BROKEN
 
 
 async def run(request: Request, place: Workplace, reporter: Reporter, stop: asyncio.Event) -> Result:
-    """`stop` set ends it early, and with a verdict. TidelogError where the cluster cannot be had."""
+    """Run chaos and return the result. If `stop` is set, the run ends early but with a verdict.
+
+    Raise TidelogError if the cluster cannot be started or reached.
+    """
     results = request.results or place.path / RESULTS
     results.mkdir(parents=True, exist_ok=True)
     target = _target(request, place, results)
@@ -106,11 +109,11 @@ async def run(request: Request, place: Workplace, reporter: Reporter, stop: asyn
         request = replace(request, load=request.load.named_apart(f"chaos-{place.path.name}-"))
     reporter.status("starting the cluster" if target.is_ours else "looking at the cluster")
     async with had(target, results):
-        # What a run leaves that dies before it has told its troubles is not taken for a whole one.
-        _write_about(results, request, ["the run did not come to its end"])
+        # A run that is killed before it has recorded its troubles must not be taken for a complete one.
+        _write_about(results, request, ["the run was interrupted before its end"])
         ordeal = _Ordeal(request, target, results, reporter, stop)
         if target.broker_histories is None:
-            ordeal.troubles.append("the brokers keep no histories, so what only they saw is not judged")
+            ordeal.troubles.append("the brokers record no histories, so the invariants that need them are not checked")
         elif not target.is_ours:
             foreign_histories.follow(target.broker_histories, target.broker_ids, results)
         try:
@@ -124,9 +127,7 @@ async def run(request: Request, place: Workplace, reporter: Reporter, stop: asyn
 
 @asynccontextmanager
 async def had(target: Cluster, results: Path) -> AsyncIterator[None]:
-    """The cluster, as long as that lasts. Where it cannot be had, the directory of the results is empty again, so that
-    the next run may have it.
-    """
+    """Enter the target. If that fails, empty the directory of the results, so that the next run can use it."""
     async with AsyncExitStack() as ends:
         try:
             await ends.enter_async_context(target)
@@ -152,14 +153,14 @@ def _target(request: Request, place: Workplace, results: Path) -> Cluster:
 
 
 def needs_of(rows: Sequence[str]) -> set[Need]:
-    """All that some fault of these rows cannot do without."""
+    """Return all needs of the faults of these rows."""
     catalogue = faults.catalogue()
     return {need for row in rows for kind in catalogue.get(row, ()) for need in kind().needs}
 
 
 @dataclass(slots=True)
 class _Ordeal:
-    """A cluster that runs, what is done to it, and what is left of that in `results`."""
+    """A running cluster, the faults that the run injects into it, and the results written to `results`."""
 
     request: Request
     target: Cluster
@@ -168,14 +169,14 @@ class _Ordeal:
     stop: asyncio.Event
     troubles: list[str] = field(default_factory=list)
     faults: FaultsFile = field(init=False)
-    #: To be called when nothing of the run is left in a cluster that others use.
+    #: A function to call when nothing of the run is left in a cluster that others use.
     cleared: Callable[[], None] = lambda: None
 
     def __post_init__(self) -> None:
         self.faults = FaultsFile(self.results)
 
     async def undergo(self) -> None:
-        """Load, faults, and at the end a cluster at rest."""
+        """Run the load and the faults, and wait at the end until the cluster is quiescent."""
         request, target = self.request, self.target
         await self._prepare()
         timing = Timing(target.session_timeout_ms, target.replica_lag_time_max_ms)
@@ -213,7 +214,7 @@ class _Ordeal:
                 await counts.busy("baseline")
                 await course.run(steps, request.rows, request.seconds)
                 await counts.busy("healed")
-                self.reporter.status("waiting for clients to come to an end")
+                self.reporter.status("waiting for clients to finish")
                 worked_s = time.monotonic() - began
                 await clients.stop()
                 self.troubles += clients.failures
@@ -225,7 +226,7 @@ class _Ordeal:
             counts.close()
 
     async def _prepare(self) -> None:
-        """Topics, also that of the groups' offsets, which is made when somebody first asks for one."""
+        """Create the topics, and __consumer_offsets by a first request for offsets."""
         target, load = self.target, self.request.load
         if not target.is_ours:
             self.cleared = target.undo.to_run(*cleanup.command(target.bootstrap_servers, load.group_prefix))
@@ -239,30 +240,32 @@ class _Ordeal:
             await admin.elect_leaders(ElectionType.PREFERRED, timeout_ms=_ASK_MS)
 
     async def _until_busy(self, course: Course) -> None:
-        """What brokers hold under load is counted when there is some."""
+        """Wait for the load, because brokers' resources under load are counted then."""
         deadline = time.monotonic() + _BUSY_S
         while not self.stop.is_set() and time.monotonic() < deadline and (rate := await course.rate()) < LEAST_RATE:
             self.reporter.status(f"waiting for load: {rate} records/s")
             await asyncio.sleep(_WATCH_EVERY_S)
 
     def _tell_of_load(self, left_out: int, worked_s: float) -> None:
-        """What clients did not send of it in this time. A little less is no shortcoming: a fault is injected only under
-        enough load, and is void otherwise.
+        """Report the records that clients did not send in this time.
+
+        A small difference is no shortcoming, because a fault is injected only under sufficient load, and is void
+        otherwise.
         """
         if not left_out:
             return
         rate = self.request.load.rate
         share = left_out / (rate * worked_s)
-        told = f"{left_out:,} records were left out, {100 * share:.0f} % of the load"
-        told += f": this machine is too slow for {rate:,} a second"
+        message = f"clients left out {left_out:,} records, {100 * share:.0f} % of the load"
+        message += f", because this machine is too slow for {rate:,} records per second"
         if share > _MOST_LEFT_OUT:
-            self.troubles.append(told)
+            self.troubles.append(message)
         else:
-            self.reporter.line(told)
+            self.reporter.line(message)
 
     async def _quiesce(self, course: Course) -> None:
-        """Until every replica is in sync and has all there is."""
-        self.reporter.status("waiting for replicas to be level")
+        """Wait until every replica is in sync and has all records."""
+        self.reporter.status("waiting until all replicas have all records")
         deadline = time.monotonic() + MOST_HEALING_S
         async with Admin(self.target.bootstrap_servers, client_id="chaos") as admin:
             while time.monotonic() < deadline:
@@ -270,7 +273,7 @@ class _Ordeal:
                     if course.is_whole(await course.views.now()) and await self._is_level(admin):
                         return
                 await asyncio.sleep(_WATCH_EVERY_S)
-        self.troubles.append(f"the replicas were not level {MOST_HEALING_S:g} s after the last fault")
+        self.troubles.append(f"some replicas lacked records {MOST_HEALING_S:g} s after the last fault")
 
     async def _is_level(self, admin: Admin) -> bool:
         described = await admin.describe_topics(sorted({tp.topic for tp in self.target.tps}), _ASK_MS)
@@ -282,13 +285,13 @@ class _Ordeal:
         )
 
     async def read_final_logs(self) -> None:
-        """What cannot be read is not there, and who judges says so."""
+        """Write the final logs. Logs that cannot be read are missing in the results, and the checker reports that."""
         target = self.target
-        self.reporter.status("reading all there is")
+        self.reporter.status("reading all records from the leaders")
         try:
             await read_final_logs(target.bootstrap_servers, target.tps, self.results)
             if (hidden := target.lacks(Need.FILES)) is not None:
-                self.troubles.append(f"what each replica holds is not judged: {hidden}")
+                self.troubles.append(f"the replicas' logs are not checked: {hidden}")
                 return
             self.reporter.status("reading the brokers' files")
             await target.stop()
@@ -296,26 +299,26 @@ class _Ordeal:
             for broker_id in target.broker_ids:
                 await copy_replica_logs(broker_id, [target.broker_dir(broker_id)], topics, self.results)
         except (TidelogError, OSError) as error:
-            self.troubles.append(f"what there was in the end is not known: {error}")
+            self.troubles.append(f"the final logs are unknown: {error}")
 
     async def clear(self) -> None:
-        """Leaves a cluster that others use without the run's topics and groups, and takes its histories along."""
+        """Remove the run's topics and groups from a cluster that others use, and copy its brokers' histories."""
         prefix = self.request.load.group_prefix
         try:
             foreign_histories.take(self.results)
         except OSError as error:
-            self.troubles.append(f"the brokers' histories were not had: {error}")
+            self.troubles.append(f"cannot copy the brokers' histories: {error}")
         try:
             await cleanup.remove(self.target.bootstrap_servers, prefix)
         except TidelogError as error:
-            self.troubles.append(f"something of {prefix}… was left behind: {error}")
+            self.troubles.append(f"some topics or groups {prefix}… could not be removed: {error}")
         else:
             self.cleared()
 
     def judge(self) -> Result:
-        """Of files alone. Where one of them is damaged there is no verdict, or no report."""
+        """Return the verdict, from files alone. If one of them is damaged, the verdict or the report is missing."""
         verdict, report = None, None
-        self.reporter.status("judging the histories")
+        self.reporter.status("checking the histories")
         try:
             _write_about(self.results, self.request, self.troubles)
             verdict = judge(self.results, self.faults.injections)
@@ -329,7 +332,9 @@ class _Ordeal:
 
 
 def _write_about(results: Path, request: Request, troubles: Sequence[str]) -> None:
-    """What the report tells of the run, and what it takes into account: the rows asked for, and the run's troubles."""
+    """Write the description of the run for the report and for a later check: the requested rows and the run's
+    troubles.
+    """
     values = {"scenario": request.scenario.name, "seed": request.seed, "seconds": request.seconds}
     text = json.dumps(values | {"rows": list(request.rows), "troubles": list(troubles)}, ensure_ascii=False)
     (results / RUN).write_text(text + "\n", encoding="utf-8")

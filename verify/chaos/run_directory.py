@@ -1,10 +1,10 @@
-"""Where a run works: a directory under TIDELOG_HOME/chaos, and what becomes of one whose run was killed.
+"""Manage the directory of a run under TIDELOG_HOME/chaos, and clean up after runs that were killed.
 
-lock         held as long as the run lives; the kernel lets go of it when it does not
-undo.jsonl   what has to be put back (verify.chaos.targets.undo)
-kept         there if the directory was asked for, or needed, after the run
-cluster/     a cluster of the run's own
-results/     histories, final logs, faults, verdict and report, unless they were wanted elsewhere
+lock         locked while the run's process exists; the kernel releases the lock when the process ends
+undo.jsonl   the changes to undo (verify.chaos.targets.undo)
+kept         exists if the directory must stay after the run
+cluster/     the run's own cluster
+results/     histories, final logs, faults, verdict and report, unless another directory was requested
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _END_MS = 20_000
 
 
 class Workplace:
-    """A directory that is ours until `close`. LocalError where it cannot be written."""
+    """A directory that this process owns until `close`. The constructor raises LocalError if it cannot be written."""
 
     def __init__(self, home: Path) -> None:
         name = time.strftime("%Y%m%d-%H%M%S") + f"-{os.getpid()}"
@@ -38,11 +38,11 @@ class Workplace:
         self.undo = UndoFile(self.path)
 
     def keep(self) -> None:
-        """It stays after `close`."""
+        """Make the directory stay after `close`."""
         (self.path / _KEPT).touch()
 
     def close(self) -> list[str]:
-        """Puts back what is not put back yet; returns what could not be. What must be looked at by a person stays."""
+        """Undo the remaining changes, and return the failures. The directory stays if there are failures."""
         failures = self.undo.perform()
         if not (failures or (self.path / _KEPT).exists()):
             shutil.rmtree(self.path, ignore_errors=True)
@@ -53,20 +53,20 @@ class Workplace:
 
 
 def clean_up(home: Path, tell: Callable[[str], None]) -> None:
-    """Ends what runs of this user that were killed have left behind, and puts back what they had changed."""
+    """End processes of this user's killed runs, and undo the changes of these runs."""
     for path in sorted((home / "chaos").glob("*")):
         lock = _try_lock(path)
         if lock is None:
-            continue  # its run lives
+            continue  # the run is still active
         try:
             undo = UndoFile(path)
             ended = _kill_cluster(path / CLUSTER)
             kept = (path / _KEPT).exists()
             if kept and not ended and not undo.pending:
                 continue
-            tell(f"cleaning up after a run that was killed: {path}")
+            tell(f"cleaning up after a killed run: {path}")
             for failure in undo.perform():
-                tell(f"could not be undone: {failure}")
+                tell(f"cannot undo a change on this machine: {failure}")
             if not kept:
                 shutil.rmtree(path, ignore_errors=True)
         finally:
@@ -74,7 +74,10 @@ def clean_up(home: Path, tell: Callable[[str], None]) -> None:
 
 
 def _kill_cluster(data_dir: Path) -> bool:
-    """Whether anything of it ran. SIGKILL, which a stopped process obeys too; nobody wants its data any more."""
+    """Kill the processes of the cluster, and return whether any was running.
+
+    SIGKILL also ends a stopped process. The data of the cluster is not needed any more.
+    """
     try:
         state = load_state(data_dir)
     except LocalError:
@@ -88,7 +91,7 @@ def _kill_cluster(data_dir: Path) -> bool:
 
 
 def _try_lock(directory: Path) -> int | None:
-    """None where somebody else has it, or it cannot be had."""
+    """Return the descriptor of the lock, or None if another process holds the lock or the file cannot be opened."""
     try:
         descriptor = os.open(directory / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     except OSError:

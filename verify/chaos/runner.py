@@ -1,4 +1,4 @@
-"""The course of a run: faults one after another against a cluster under load, each healed before the next."""
+"""Inject the faults of a run one after another into a cluster under load, and heal each before the next."""
 
 from __future__ import annotations
 
@@ -17,41 +17,42 @@ from verify.chaos.results.activity import Activity
 from verify.chaos.schedule import Step
 from verify.chaos.targets.cluster_views import Views
 
-#: Records acknowledged a second before a fault; with fewer it would find nothing to spoil. Reads are no load: they
-#: go on where nothing can be written any more.
+#: The acknowledged records per second that a fault needs, because with less load the fault has nothing to disturb.
+#: Reads do not count, because they continue when no partition is writable.
 LEAST_RATE = 200
-#: Operations that must succeed while a fault lasts that leaves a majority, or soon after the pause that it may cost.
+#: The number of operations that must succeed during a fault that leaves a majority, or soon after its permitted pause.
 LEAST_DURING = 100
-#: How long is waited for that rate, for a sight of the cluster, for an injection and for a healing.
+#: Time limits of waiting for the load, of a view of the cluster, of an injection and of a healing.
 _RATE_S, _SIGHT_S, _INJECT_S, _HEAL_S = 30.0, 15.0, 120.0, 120.0
-#: How long partitions may take to be whole again once a fault is healed.
+#: The time in which all replicas must be in sync after a fault is healed.
 MOST_HEALING_S = 60.0
 _LOOK_EVERY_S = 0.1
 _SECOND_NS = 1_000_000_000
 
-#: What goes wrong in a fault that is not the run's own mistake.
+#: Errors that a fault may raise and that are no defects of the tool itself.
 _TROUBLE = (TidelogError, OSError, subprocess.SubprocessError)
 
 
 class Reporter:
-    """Told what goes on; this one keeps it to itself."""
+    """A receiver of progress messages. This base class discards them."""
 
     def status(self, text: str) -> None:
-        """What is being done now, many times a second."""
+        """Report the current activity, many times a second."""
 
     def line(self, text: str) -> None:
-        """Something that stays."""
+        """Report a message that stays visible."""
 
 
 @dataclass(slots=True)
 class Course:
-    """Goes through a schedule. `stop` set ends it at the next point at which nothing is broken.
+    """The execution of a schedule. If `stop` is set, the execution ends as soon as no fault is active.
 
-    replicas   of each partition under load
-    read       takes in what clients and brokers have written down since the last time
-    spread     has leaders spread over the brokers again as they were meant to be: a fault that hits one of them leaves
-               others, whatever those before it have moved
-    moved_ms   what a fault may cost more, besides its own length, since somebody moves leaders; None: nobody does
+    replicas   the number of replicas of each partition under load
+    read       reads the new events of clients and brokers
+    spread     elects preferred leaders, so that a fault that hits one leader leaves others, even after earlier faults
+               moved some
+    moved_ms   the additional unavailability, besides its duration, that a fault may cause while an administrator moves
+               leaders; None: no administrator is active
     """
 
     target: Target
@@ -68,7 +69,7 @@ class Course:
     now_ns: Callable[[], int] = time.monotonic_ns
 
     async def run(self, steps: Iterator[Step], rows: Sequence[str], seconds: float) -> None:
-        """Until the time is up; but each of the first steps, which are all rows once, is begun."""
+        """Inject faults until the time has passed. Each row is begun at least once."""
         possible = self._possible(rows)
         deadline = self._deadline(seconds)
         for step in steps if possible else ():
@@ -78,14 +79,16 @@ class Course:
                 return
 
     def _possible(self, rows: Sequence[str]) -> Catalogue:
-        """What can be injected here; of each kind that cannot it is said that it is skipped, and why: another kind of
-        its row does not prove what it would have.
+        """Return the fault kinds that can be injected here, by row.
+
+        Each other kind is recorded as skipped with the reason, because a different kind of the same row does not prove
+        the same.
         """
         possible = {}
         for row in rows:
             kinds = {kind: self._lacks(kind()) for kind in self.catalogue.get(row, ())}
             if not kinds:
-                self._end(Injection(row, "", Outcome.SKIPPED, "there is no such fault"))
+                self._end(Injection(row, "", Outcome.SKIPPED, "no fault is implemented for this row"))
             for kind, why in kinds.items():
                 if why:
                     self._end(_injection(kind(), Outcome.SKIPPED, why))
@@ -94,12 +97,12 @@ class Course:
         return possible
 
     def _lacks(self, fault: Fault) -> str:
-        """What it needs and is not there, in words; empty: nothing."""
+        """Return the unmet needs of the fault as text, or an empty text."""
         reasons = [why for need in fault.needs if (why := self.target.lacks(need)) is not None]
         return "; ".join(sorted(set(reasons)))
 
     async def _step(self, step: Step, fault: Fault) -> bool:
-        """Whether the cluster is whole again, so that one may go on."""
+        """Run one step. Return whether the cluster has recovered, so that the next step can begin."""
         await self._pause(step.pause_ms / 1000)
         with suppress(TidelogError):
             await self.spread()
@@ -110,12 +113,14 @@ class Course:
         return await self._inject(step, fault)
 
     async def _hindrance(self) -> str | None:
-        """Why no fault can be injected now: too little load to be hurt, or a cluster that is not seen."""
+        """Return why no fault can be injected now: too little load, or no view of the cluster. Return None
+        otherwise.
+        """
         deadline = self._deadline(_RATE_S)
         while (rate := await self.rate()) < LEAST_RATE:
             self.reporter.status(f"waiting for load: {rate} records/s")
             if self.now_ns() >= deadline or self.stop.is_set():
-                return f"only {rate} records acknowledged in the second before it, {LEAST_RATE} are needed"
+                return f"only {rate} records acknowledged in the second before the fault, {LEAST_RATE} are needed"
             await self._pause(_LOOK_EVERY_S)
         deadline = self._deadline(_SIGHT_S)
         while True:
@@ -124,7 +129,7 @@ class Course:
                 return None
             except TidelogError as error:
                 if self.now_ns() >= deadline or self.stop.is_set():
-                    return f"the cluster was not seen before it: {error}"
+                    return f"cannot observe the cluster before the fault: {error}"
                 await self._pause(_LOOK_EVERY_S)
 
     async def _inject(self, step: Step, fault: Fault) -> bool:
@@ -135,7 +140,7 @@ class Course:
             what = await self._until_stop(fault.inject(self.target, random.Random(step.dice)))
             await self._last(fault, what, step.lasts_ms(fault.lasts_ms))
         except _TROUBLE as error:
-            trouble = f"it could not be injected: {_in_words(error)}"
+            trouble = f"cannot inject the fault: {_in_words(error)}"
         self.reporter.status(f"{fault.row} {fault.name}: healing")
         unhealed = await _heal(fault)
         healed, was_cut_short = self.now_ns(), bool(trouble) or self.stop.is_set()
@@ -151,7 +156,7 @@ class Course:
         return not unhealed and whole is not None
 
     async def _until_stop(self, injecting: Awaitable[str]) -> str:
-        """TimeoutError where it took too long; LocalError where the run was to stop meanwhile."""
+        """Await the injection. Raise TimeoutError after the time limit, and LocalError if the run is asked to stop."""
         work, stopping = asyncio.ensure_future(injecting), asyncio.ensure_future(self.stop.wait())
         try:
             await asyncio.wait({work, stopping}, timeout=_INJECT_S, return_when=asyncio.FIRST_COMPLETED)
@@ -161,10 +166,10 @@ class Course:
             work.cancel()
             stopping.cancel()
             await asyncio.wait({work}, timeout=_INJECT_S)
-        raise LocalError("the run was stopped" if self.stop.is_set() else f"not within {_INJECT_S:g} s")
+        raise LocalError("the run was stopped" if self.stop.is_set() else f"it took longer than {_INJECT_S:g} s")
 
     async def _last(self, fault: Fault, what: str, lasts_ms: int) -> None:
-        """Lets it be for its time."""
+        """Wait for the duration of the fault."""
         began, lasts_s = self.now_ns(), lasts_ms / 1000
         while (passed_s := (self.now_ns() - began) / _SECOND_NS) < lasts_s and not self.stop.is_set():
             rate = await self.rate()
@@ -172,8 +177,9 @@ class Course:
             await self._pause(min(_LOOK_EVERY_S, lasts_s - passed_s))
 
     async def _whole(self, fault: Fault) -> int | None:
-        """When all partitions had all replicas in sync, all brokers were there, and clients were served everywhere, so
-        that the next fault is not blamed on this one; None where that took too long.
+        """Return when all replicas were in sync, all brokers registered and clients served on each partition.
+
+        Return None if that took too long. The wait prevents that the next fault is blamed for effects of this one.
         """
         began = self.now_ns()
         while (passed_s := (self.now_ns() - began) / _SECOND_NS) < MOST_HEALING_S:
@@ -187,7 +193,9 @@ class Course:
         return None
 
     def is_whole(self, view: View) -> bool:
-        """Every broker is registered, every partition led, and all its replicas are in sync."""
+        """Return whether every broker is registered, every partition has a leader and all of its replicas are in
+        sync.
+        """
         registered = view.broker_epochs is None or set(self.target.broker_ids) <= view.broker_epochs.keys()
         return registered and all(
             (found := view.partitions.get(tp)) is not None
@@ -233,7 +241,7 @@ class Course:
         self.reporter.line(told(injection))
 
     async def rate(self) -> int:
-        """Records acknowledged in the last second."""
+        """Return the number of records acknowledged in the last second."""
         await self.read()
         return self.activity.rate(self.now_ns())
 
@@ -241,20 +249,20 @@ class Course:
         return self.now_ns() + round(seconds * _SECOND_NS)
 
     async def _pause(self, seconds: float) -> None:
-        """Shorter where the run is to stop."""
+        """Wait, but return early if the run is asked to stop."""
         with suppress(TimeoutError):
             async with asyncio.timeout(max(0.0, seconds)):
                 await self.stop.wait()
 
 
 def told(injection: Injection) -> str:
-    """An injection in one line."""
+    """Return the description of an injection in one line."""
     line = f"{injection.row:<4} {injection.outcome.value:<7} {injection.what or injection.name}: {injection.why}"
     if injection.broke:
         line += f"; BROKEN: {injection.broke}"
     if injection.t_heal is not None and injection.t_inject is not None:
         line += f"; healed after {(injection.t_heal - injection.t_inject) / 1e9:.1f} s"
-        line += f", {injection.acknowledged} records acknowledged meanwhile"
+        line += f", {injection.acknowledged} records acknowledged during the fault"
         line += f", longest pause {injection.longest_gap_ms / 1000:.1f} s"
     return line
 
@@ -272,7 +280,7 @@ def _injection(fault: Fault, outcome: Outcome, why: str) -> Injection:
 
 
 def _first_bit(fault: Fault, evidence: Evidence) -> int:
-    """When what was seen so far was first enough."""
+    """Return the time of the earliest view whose evidence suffices for `bit`."""
     for place, view in enumerate(evidence.views[1:], 2):
         events = {broker: [event for event in told if event.t <= view.t] for broker, told in evidence.events.items()}
         if fault.bit(replace(evidence, views=evidence.views[:place], events=events, whole=view.t)) is not None:
@@ -281,14 +289,14 @@ def _first_bit(fault: Fault, evidence: Evidence) -> int:
 
 
 async def _heal(fault: Fault) -> str:
-    """What could not be healed, in one line."""
+    """Heal the fault. Return an empty text, or in one line the reason why the fault could not be healed."""
     try:
         async with asyncio.timeout(_HEAL_S):
             await fault.heal()
     except TimeoutError:
-        return f"it was not healed within {_HEAL_S:g} s"
+        return f"the fault was not healed within {_HEAL_S:g} s"
     except _TROUBLE as error:
-        return f"it could not be healed: {_in_words(error)}"
+        return f"cannot heal the fault: {_in_words(error)}"
     return ""
 
 

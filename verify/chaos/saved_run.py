@@ -1,4 +1,4 @@
-"""A run that is over, by what it has left."""
+"""Check the results of a finished run again."""
 
 from __future__ import annotations
 
@@ -15,15 +15,14 @@ from verify.checker.run_directory import RunDirectory
 
 
 def judge_again(directory: Path) -> Result:
-    """What it came to, decided anew. `directory` is where its results went, or the run's own, which has them.
+    """Return the result of a finished run. `directory` is the directory of its results or of the run.
 
-    HistoryError where something there is not what it should be; OSError where it cannot be read, or the verdict not be
-    written.
+    Raise HistoryError if a file is invalid, and OSError if a file cannot be read or the verdict cannot be written.
     """
     results = directory
     if not (results / history_files.DIRECTORY).exists() and (directory / RESULTS).is_dir():
         results = directory / RESULTS
-    RunDirectory(results).histories()  # what holds none is no run's, and nothing is written into it
+    RunDirectory(results).histories()  # raises before anything is written if the directory contains no histories
     about, injections = read_about(results), read_faults(results)
     rows = {*about.rows, *(injection.row for injection in injections)}
     return Result(count_rows([*rows], injections), judge(results, injections), about.troubles, results)

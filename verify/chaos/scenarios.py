@@ -1,5 +1,7 @@
-"""Which rows of the fault catalogue a scenario asks for. The catalogue's letters: A processes F1–F18, B network
-F19–F34, C ZooKeeper F35–F42, D storage and clock F43–F55.
+"""The scenarios, each with the rows of the fault catalogue that it injects.
+
+The letters of the catalogue are A processes (F1–F18), B network (F19–F34), C ZooKeeper (F35–F42), D storage and clock
+(F43–F55).
 """
 
 from __future__ import annotations
@@ -10,7 +12,9 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """`rows` empty: all that there are. `seconds`: how long it takes to inject each of them, in round numbers."""
+    """A named selection of faults. Empty `rows` mean all rows. `seconds` is about how long one injection of each row
+    takes.
+    """
 
     name: str
     about: str
@@ -44,8 +48,9 @@ SCENARIOS = {
 
 
 def rows_of(scenario: Scenario, known: Collection[str], only: Collection[str] = ()) -> tuple[str, ...]:
-    """What the scenario asks for, in the catalogue's order; also rows that nobody has written a fault for. Of these
-    `only` some, where any are named; ValueError where one of them is not the scenario's.
+    """Return the rows of the scenario in the catalogue's order, including rows without an implemented fault.
+
+    If `only` is not empty, return only the rows in it. Raise ValueError if one of them is not a row of the scenario.
     """
     rows = scenario.rows or tuple(sorted(known, key=row_number))
     if foreign := [row for row in only if row not in rows]:
@@ -54,5 +59,5 @@ def rows_of(scenario: Scenario, known: Collection[str], only: Collection[str] = 
 
 
 def row_number(row: str) -> int:
-    """F7 → 7."""
+    """Return the number of a row: 7 for "F7"."""
     return int(row[1:])

@@ -1,4 +1,4 @@
-"""Which faults come in which order, drawn from the seed alone: the same seed, the same schedule."""
+"""Order the faults of a run. The order depends on the seed alone."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import random
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-#: Between two faults, so that the cluster is not always hit in the same state.
+#: The range of pauses before a fault, so that faults hit the cluster in different states.
 _PAUSE_MS = (0, 1_500)
 
 
@@ -14,9 +14,9 @@ _PAUSE_MS = (0, 1_500)
 class Step:
     """One injection.
 
-    kind     which of the row's faults, by its place in the catalogue
-    span     where in the fault's own range its duration lies, from 0 to 1
-    dice     the seed of what the fault itself draws: its victims, its moments
+    kind      the index among the fault kinds of the row
+    span      the position of the duration in the fault's own range, from 0 to 1
+    rng_seed  the seed of the fault's own random choices, such as its victims
     """
 
     number: int
@@ -27,17 +27,17 @@ class Step:
     dice: int
 
     def lasts_ms(self, bounds: tuple[int, int]) -> int:
-        """How long, for a fault that lasts so long at least and at most."""
+        """Return the duration in milliseconds for a fault with these least and greatest durations."""
         least, most = bounds
         return least + round(self.span * (most - least))
 
 
 def schedule(seed: int, rows: Sequence[str], kinds: Mapping[str, int]) -> Iterator[Step]:
-    """Without end: each row once in an order of the seed's, then all of them again in another, and so on.
+    """Yield steps without end: each row once in random order, then all rows again in another order, and so on.
 
-    `kinds` says how many kinds of fault each row has (a row with none counts as one): they come in turn, from a first
-    one that is another for the next seed, so that a few seeds in a row see all of them. A row that cannot be injected
-    here is drawn all the same, so that what a machine lacks does not change the rest.
+    `kinds` maps each row to its number of fault kinds; a row with none counts as one. The kinds of a row take turns,
+    and the first kind depends on the seed, so that a few consecutive seeds cover all kinds. A row that cannot be
+    injected on this machine is scheduled as well, so that the rest of the schedule is the same on every machine.
     """
     dice = random.Random(seed)
     number = 0

@@ -1,4 +1,4 @@
-"""The load of a run: its topics, and the processes that its clients live in."""
+"""Create the topics of a load, and run its client processes."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ from verify.checker.run_directory import write_compacted
 
 DIRECTORY = "clients"
 _LOOK_AGAIN_S = 0.1
-#: What clients may take to end, above what their last operations may.
+#: The time for clients to end, in addition to the time limit of their last operations.
 _END_S = 10.0
-#: Where processes end by themselves so often, others would do no better.
+#: After this many unexpected ends a process is not replaced, because new processes would fail as well.
 _MOST_FAILURES = 5
-#: Of what a process printed before it ended by itself.
+#: The number of characters at the end of a failed process's output that are reported.
 _LAST_WORDS = 2_000
 
 
 def replicas_of(brokers: int) -> int:
-    """How many each of the load's partitions has in a cluster of so many brokers."""
+    """Return the replication factor of the load's partitions in a cluster of so many brokers."""
     return min(3, brokers)
 
 
 async def create_topics(servers: str, load: Load, brokers: int, timeout_ms: int = 60_000) -> None:
-    """The load's topics. Those that exist stay."""
+    """Create the load's topics. Existing topics stay unchanged."""
     async with Admin(servers, client_id="workload") as admin:
         for topic in load.topics:
             with suppress(TopicAlreadyExistsError):
@@ -50,9 +50,9 @@ class _Child:
 
 
 class Workload:
-    """The client processes, from `async with` to its end, each of which may be killed: another takes its place.
+    """The client processes, from entering `async with` to its exit. A killed process is replaced by a new one.
 
-    Their histories lie in the run's directory, and so does what they print (`clients/NAME.LIFE.log`).
+    The histories are in the run's directory, and so is the output of the processes (`clients/NAME.LIFE.log`).
     """
 
     def __init__(self, directory: Path, servers: str, load: Load, *, seed: int = 0) -> None:
@@ -62,9 +62,9 @@ class Workload:
         self._seed = seed
         self._children: list[_Child] = []
         self._watching: asyncio.Task[None] | None = None
-        #: How often a process ended that nobody had killed, with its last words.
+        #: One text for each process that ended without being killed, with the end of its output.
         self.failures: list[str] = []
-        #: How often one was killed, and replaced.
+        #: How often a process was killed and replaced.
         self.replaced = 0
 
     async def __aenter__(self) -> Self:
@@ -85,18 +85,22 @@ class Workload:
 
     @property
     def processes(self) -> Sequence[Process]:
-        """Those of now."""
+        """Return the current processes."""
         return [child.process for child in self._children]
 
     @property
     def left_out(self) -> int:
-        """Records that were not sent since a client process had not enough of this machine."""
+        """Return the number of records that were not sent, because a client process had too little of this machine's
+        time.
+        """
         logs = (self._directory / DIRECTORY).glob("*.log")
         lines = [line.split() for log in logs for line in log.read_text(errors="replace").splitlines()]
         return sum(int(words[3]) for words in lines if words[1:3] == ["left", "out"])
 
     async def stop(self) -> None:
-        """Lets what was sent have its outcome, and ends the processes; kills what takes too long, as a failure."""
+        """Wait until every sent record has its outcome, and end the processes. A process that takes too long is killed
+        and counts as a failure.
+        """
         if self._watching is not None:
             self._watching.cancel()
             await asyncio.wait({self._watching})

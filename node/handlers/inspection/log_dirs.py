@@ -13,8 +13,8 @@ from tidelog.model import TopicPartition
 from tidelog.protocol.admin_messages import DescribeLogDirsRequest, DescribeLogDirsResponse, LogDir, LogDirReplica
 
 #: A disk that has not told of its space by then does not tell.
-_PATIENCE_S = 1.0
-_UNTOLD = (-1, -1)
+_TIMEOUT_S = 1.0
+_UNKNOWN_SPACE = (-1, -1)
 
 
 class LogDirs:
@@ -37,7 +37,7 @@ class LogDirs:
                 dirs.append(LogDir(str(path), sizes.code, str(sizes)))
             else:
                 chosen = {tp: size for tp, size in sorted(sizes.items()) if wanted is None or tp in wanted}
-                total, usable = spaces.get(path, _UNTOLD)
+                total, usable = spaces.get(path, _UNKNOWN_SPACE)
                 dirs.append(LogDir(str(path), 0, None, _replicas_in(self._replicas, chosen), total, usable))
         return DescribeLogDirsResponse(tuple(dirs))
 
@@ -48,7 +48,7 @@ class LogDirs:
                 self._replicas.offload(lambda: {path: _space(path) for path in paths})
             )
         looking = self._looking
-        done, _ = await asyncio.wait({looking}, timeout=_PATIENCE_S)
+        done, _ = await asyncio.wait({looking}, timeout=_TIMEOUT_S)
         if not done:
             return {}
         if self._looking is looking:  # and not a later one, of somebody who came on in between
@@ -70,5 +70,5 @@ def _space(path: Path) -> tuple[int, int]:
     try:
         usage = shutil.disk_usage(path)
     except OSError:
-        return _UNTOLD
+        return _UNKNOWN_SPACE
     return usage.total, usage.free

@@ -111,7 +111,7 @@ class Fetches:
         if request.max_wait_ms == 0 or request.min_bytes == 0 or not wanted:
             return delayed.answer()
         keys = {TopicPartition(asked.topic, asked.partition) for asked in request.partitions}
-        replicas.waiting.consumer_fetches.try_complete_else_watch(delayed, keys)
+        replicas.purgatories.consumer_fetches.try_complete_else_watch(delayed, keys)
         return delayed.response
 
 

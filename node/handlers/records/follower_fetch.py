@@ -1,6 +1,6 @@
 """A follower's fetch: it acknowledges everything before the offsets that it asks from, and is answered with news.
 
-Both hold for all members of its session (`node.replication.fetch_sessions`), of which only the restless are looked at.
+Both hold for all members of its session (`node.replication.fetch_sessions`), of which only the active are looked at.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class SessionFetch(DelayedResponse):
     def is_satisfied(self) -> bool:
         if self._refused:
             return True
-        for _, member in self.session.restless():
+        for _, member in self.session.active():
             replica, offset = member.replica, member.asked.fetch_offset
             if not member.is_led or replica.log.log_end_offset > offset or not replica.is_in_range(offset):
                 return True
@@ -48,7 +48,7 @@ class SessionFetch(DelayedResponse):
         session = self.session
         news, size = list(self._refused), 0
         budget = min(self._request.max_bytes, MAX_RESPONSE_BYTES)
-        for tp, member in session.restless():
+        for tp, member in session.active():
             answer, read_bytes = read_partition(
                 self._replicas, member.asked, member.replica, member.leader_epoch, budget - size,
                 for_follower=True, first=size == 0,
@@ -58,11 +58,11 @@ class SessionFetch(DelayedResponse):
                 session.drop(tp)
                 news.append(answer)
                 continue
-            known = (member.told_high_watermark, member.told_log_start)
+            known = (member.sent_high_watermark, member.sent_log_start)
             if known != (answer.high_watermark, answer.log_start_offset):
-                member.told_high_watermark, member.told_log_start = answer.high_watermark, answer.log_start_offset
+                member.sent_high_watermark, member.sent_log_start = answer.high_watermark, answer.log_start_offset
                 news.append(answer)
-            session.settle(tp)
+            session.mark_idle(tp)
         return FetchResponse(tuple(news), 0 if self._request.session_epoch == NO_SESSION else session.id)
 
 
@@ -80,8 +80,8 @@ class FollowerFetches:
         session = self._session(request, context, now_ms)
         for forgotten in request.forgotten:
             session.drop(TopicPartition(forgotten.topic, forgotten.partition))
-        refused = [refusal for asked in request.partitions if (refusal := self._name(session, asked))]
-        for _, member in session.restless():
+        refused = [refusal for asked in request.partitions if (refusal := self._add(session, asked))]
+        for _, member in session.active():
             self._acknowledge(session, member, now_ms)
         session.fetched_at_ms = now_ms
         due_ms = context.due_ms(now_ms, request.max_wait_ms)
@@ -89,12 +89,12 @@ class FollowerFetches:
         at_once = request.max_wait_ms == 0 or request.min_bytes == 0 or request.session_epoch == FIRST_EPOCH
         if at_once or (not len(session) and request.session_epoch == NO_SESSION):
             return fetch.answer()
-        if not replicas.waiting.follower_fetches.try_complete_else_watch(fetch, (session,)):
+        if not replicas.purgatories.follower_fetches.try_complete_else_watch(fetch, (session,)):
             self._parked[session] = fetch
         return fetch.response
 
     def _session(self, request: FetchRequest, context: RequestContext, now_ms: int) -> FetchSession:
-        sessions, replica_id = self._replicas.waiting.sessions, request.replica_id
+        sessions, replica_id = self._replicas.purgatories.sessions, request.replica_id
         if request.session_epoch > FIRST_EPOCH:
             session = sessions.go_on(
                 request.session_id, request.session_epoch, replica_id, context.peer, context.sender_epoch
@@ -109,9 +109,9 @@ class FollowerFetches:
     def _answer_parked(self, session: FetchSession) -> None:
         parked = self._parked.pop(session, None)
         if parked is not None:
-            self._replicas.waiting.follower_fetches.force_complete_operation(parked)
+            self._replicas.purgatories.follower_fetches.force_complete_operation(parked)
 
-    def _name(self, session: FetchSession, asked: FetchPartition) -> FetchPartitionResponse | None:
+    def _add(self, session: FetchSession, asked: FetchPartition) -> FetchPartitionResponse | None:
         """Takes the partition into the session, or says why not."""
         tp = TopicPartition(asked.topic, asked.partition)
         try:
@@ -123,7 +123,7 @@ class FollowerFetches:
             return refusal(asked, error)
         known = replica.partition.leader_epoch
         self._replicas.events.processed(FetchRequest.api, epoch=asked.current_leader_epoch, known=known)
-        session.name(tp, Member(asked, replica, known))
+        session.add(tp, Member(asked, replica, known))
         return None
 
     def _acknowledge(self, session: FetchSession, member: Member, now_ms: int) -> None:
@@ -135,4 +135,4 @@ class FollowerFetches:
             facts = partition.follower_fetched(
                 session.replica_id, offset, session.broker_epoch, end, now_ms, member.asked.log_start_offset
             )
-            self._replicas.act(replica, facts)
+            self._replicas.apply_facts(replica, facts)

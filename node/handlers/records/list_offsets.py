@@ -10,7 +10,7 @@ import logging
 from collections import Counter
 from collections.abc import Awaitable
 
-from node.handlers.records.read_bounds import visible_log
+from node.handlers.records.read_bounds import find_read_bounds
 from node.net.server import RequestContext
 from node.replication.replica_manager import ReplicaManager
 from storage.segments.timestamp_search import LongSearchError, QuickSearcher, Search
@@ -154,25 +154,27 @@ class _LongLookUp:
 def _look_up(
     replicas: ReplicaManager, replica_id: int, part: ListOffsetsPartition, searcher: QuickSearcher
 ) -> ListOffsetsPartitionResponse:
-    visible = visible_log(replicas, replica_id, TopicPartition(part.topic, part.partition), part.current_leader_epoch)
-    log = visible.replica.log
+    bounds = find_read_bounds(
+        replicas, replica_id, TopicPartition(part.topic, part.partition), part.current_leader_epoch
+    )
+    log = bounds.replica.log
     if part.timestamp == EARLIEST_TIMESTAMP:
         start = log.log_start_offset
         epoch = log.epoch_at(start) if start < log.log_end_offset else None
         return _answer(part, NO_TIMESTAMP, start, epoch)
     if part.timestamp == LATEST_TIMESTAMP:
-        visible.require_known_end()
-        return _answer(part, NO_TIMESTAMP, visible.upper_bound, log.latest_epoch)
+        bounds.require_known_end()
+        return _answer(part, NO_TIMESTAMP, bounds.upper_bound, log.latest_epoch)
     if part.timestamp == MAX_TIMESTAMP:
-        visible.require_known_end()
-        found = log.offset_of_max_timestamp(visible.upper_bound, searcher)
+        bounds.require_known_end()
+        found = log.offset_of_max_timestamp(bounds.upper_bound, searcher)
     elif part.timestamp < 0:
         raise InvalidRequestError(f"{part.timestamp} is no timestamp")
     else:
-        found = log.offset_for_timestamp(part.timestamp, visible.upper_bound, searcher)
+        found = log.offset_for_timestamp(part.timestamp, bounds.upper_bound, searcher)
     if found is not None:
         return _answer(part, found.timestamp, found.offset, found.leader_epoch)
-    visible.require_known_end()
+    bounds.require_known_end()
     return _answer(part, NO_TIMESTAMP, -1, None)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from node.handlers.records.read_bounds import visible_log
+from node.handlers.records.read_bounds import find_read_bounds
 from node.replication.replica_manager import ReplicaManager
 from storage.log.timestamp_lookup import offsets_up_to
 from tidelog.errors import BrokerError, InvalidRequestError
@@ -36,9 +36,9 @@ def _offsets(replicas: ReplicaManager, replica_id: int, part: SegmentOffsetsPart
     tp = TopicPartition(part.topic, part.partition)
     if part.timestamp < EARLIEST_TIMESTAMP or part.max_num_offsets < 0:
         raise InvalidRequestError(f"{part.max_num_offsets} offsets by {part.timestamp}")
-    visible = visible_log(replicas, replica_id, tp, part.current_leader_epoch)
+    bounds = find_read_bounds(replicas, replica_id, tp, part.current_leader_epoch)
     now_ms = replicas.clock.now_ms()
-    offsets = visible.replica.log.segment_offsets(part.timestamp, part.max_num_offsets, now_ms)
-    if offsets and offsets[0] > visible.upper_bound:
-        visible.require_known_end()  # the bound itself would be the answer
-    return offsets_up_to(offsets, visible.upper_bound)
+    offsets = bounds.replica.log.segment_offsets(part.timestamp, part.max_num_offsets, now_ms)
+    if offsets and offsets[0] > bounds.upper_bound:
+        bounds.require_known_end()  # the bound itself would be the answer
+    return offsets_up_to(offsets, bounds.upper_bound)

@@ -44,7 +44,7 @@ class Produces:
     def __init__(self, replicas: ReplicaManager) -> None:
         self._replicas = replicas
         self._appends = LeaderAppends(replicas)
-        self._lines: KeyedQueue[TopicPartition] = KeyedQueue()
+        self._queues: KeyedQueue[TopicPartition] = KeyedQueue()
         self._threads = asyncio.Semaphore(ADMITTING_THREADS)
 
     def handle(
@@ -77,18 +77,18 @@ class Produces:
         tp = TopicPartition(part.topic, part.partition)
         try:
             check_produce(tp.topic)
-            if tp not in self._lines and not self._replicas.loop_budget.exhausted:
+            if tp not in self._queues and not self._replicas.loop_budget.exhausted:
                 return self._append_at_once(tp, part, acks)
         except SlowValidationError:
             pass
         except BrokerError as error:
             return self._appends.refusal(tp, error)
         size_bytes = len(part.records) + WAITING_OVERHEAD_BYTES
-        if 0 < self._lines.held_bytes > MAX_WAITING_BYTES - size_bytes:
+        if 0 < self._queues.held_bytes > MAX_WAITING_BYTES - size_bytes:
             return self._appends.refusal(
                 tp, RequestTimedOutError("too many batches wait until they are looked at; send again")
             )
-        return self._lines.submit(tp, size_bytes, lambda: self._append_in_turn(tp, part, acks, late_ms))
+        return self._queues.submit(tp, size_bytes, lambda: self._append_in_turn(tp, part, acks, late_ms))
 
     async def _append_in_turn(self, tp: TopicPartition, part: ProducePartition, acks: int, late_ms: int) -> Outcome:
         try:

@@ -29,7 +29,9 @@ class ReadBounds:
             raise OffsetNotAvailableError(f"{tp}: the leader does not know the committed end yet")
 
 
-def visible_log(replicas: ReplicaManager, replica_id: int, tp: TopicPartition, current_leader_epoch: int) -> ReadBounds:
+def find_read_bounds(
+    replicas: ReplicaManager, replica_id: int, tp: TopicPartition, current_leader_epoch: int
+) -> ReadBounds:
     """The leader's, or for who debugs that of any replica. A BrokerError says why there is none."""
     if replica_id < DEBUGGING_REPLICA_ID:
         raise InvalidRequestError(f"{replica_id} is no replica's id")
@@ -41,4 +43,4 @@ def visible_log(replicas: ReplicaManager, replica_id: int, tp: TopicPartition, c
     if replica_id != CONSUMER_REPLICA_ID:
         return ReadBounds(replica, replica.log.log_end_offset, True)
     partition = replica.partition
-    return ReadBounds(replica, partition.high_watermark, partition.knows_committed_end and not replicas.cut_off)
+    return ReadBounds(replica, partition.high_watermark, partition.high_watermark_is_known and not replicas.cut_off)

@@ -99,7 +99,7 @@ async def delete_records(replicas: ReplicaManager, request: DeleteRecordsRequest
         replicas.loop_budget.charge(replicas.clock.monotonic_ms() - began_ms)
     delayed = DelayedDeletion(due_ms, responses, pending)
     keys = {deletion.replica.topic_partition for deletion in pending}
-    replicas.waiting.deletions.try_complete_else_watch(delayed, keys)
+    replicas.purgatories.deletions.try_complete_else_watch(delayed, keys)
     return await delayed.response
 
 
@@ -110,10 +110,10 @@ def _delete(replicas: ReplicaManager, tp: TopicPartition, part: DeleteRecordsPar
     if not log.config.delete:
         raise PolicyViolationError(f"{tp} is compacted only (cleanup.policy): none of its records may be deleted")
     high_watermark = partition.high_watermark
-    if not partition.knows_committed_end and not 0 <= part.offset <= high_watermark:
+    if not partition.high_watermark_is_known and not 0 <= part.offset <= high_watermark:
         raise OffsetNotAvailableError(f"{tp}: the leader does not know the committed end yet")
     before_offset = high_watermark if part.offset == HIGH_WATERMARK else part.offset
     before_start = log.log_start_offset
     if log.delete_records(part.offset, high_watermark) > before_start:
-        replicas.waiting.records_deleted(tp)
+        replicas.purgatories.records_deleted(tp)
     return PendingDeletion(index, replica, partition.leader_epoch, before_offset)

@@ -1,1 +1,1 @@
-"""The fetch loops of a follower, one for each leader broker. Start with `replica_fetcher.py`."""
+"""Fetch records as a follower: one fetch loop for each leader broker. Start with `replica_fetcher.py`."""

@@ -1,4 +1,4 @@
-"""One partition that this broker follows: what to ask its leader, and what to do to the log upon the answers."""
+"""The fetch state of one followed partition (Kafka's PartitionFetchState): build requests, apply answers to the log."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tidelog.protocol.messages import EpochEndOffset, EpochPartition, FetchParti
 
 log = logging.getLogger(__name__)
 
-#: Refusals in normal operation: the leader has learned of the new epoch later than this follower, or earlier.
+#: Errors of normal operation: the leader learns of a new leader epoch earlier or later than this follower.
 _TRANSIENT: tuple[type[BrokerError], ...] = (
     FencedLeaderEpochError,
     NotLeaderOrFollowerError,
@@ -28,33 +28,34 @@ _TRANSIENT: tuple[type[BrokerError], ...] = (
 
 
 class PartitionFetchState:
-    """A replica in one leader epoch.
+    """One followed replica in one leader epoch.
 
-    ask        what the leader was told of it last, and the next fetch stands for; None: it must be named, as soon as it
-               may be fetched. An answer counts only while this stands
-    named_in   the number of the fetch that named it, the answer to which is the first that is about it; 0 while no
-               fetch stands for it at the leader
+    ask            the partition's last entry in a fetch request, which later fetches of the session repeat implicitly;
+                   None: the next fetch must name the partition. An answer counts only while `ask` is set
+    requested_in   the number of the fetch that named the partition last; 0: no fetch covers it at the leader. Answers
+                   to earlier fetches are about an older entry
 
-    Taking over an answer raises StorageError where the disk fails, and other BrokerErrors where the answer is wrong.
+    `epoch_answered` and `fetch_answered` raise StorageError if the disk fails, and other BrokerErrors if the answer is
+    wrong.
     """
 
-    __slots__ = ("ask", "following", "named_in", "replica")
+    __slots__ = ("ask", "following", "replica", "requested_in")
 
     def __init__(self, replica: Replica) -> None:
         self.replica = replica
         self.following = Following(replica.partition.leader_epoch, replica.log)
         self.ask: FetchPartition | None = None
-        self.named_in = 0
+        self.requested_in = 0
 
-    # --- aligning --------------------------------------------------------------------------------------------
+    # --- aligning the log with the leader's ------------------------------------------------------------------
 
     def question(self) -> EpochPartition:
-        """Where the log's last epoch ends at the leader."""
+        """Return the entry of an OffsetForLeaderEpoch request that asks where this log's last epoch ends."""
         tp, following = self.replica.topic_partition, self.following
         return EpochPartition(tp.topic, tp.partition, following.leader_epoch, following.asked_epoch)
 
     def epoch_answered(self, answer: EpochEndOffset, now_ms: int) -> None:
-        """Cut what the leader does not have."""
+        """Truncate the log to the part that it shares with the leader's log."""
         following, replica = self.following, self.replica
         log_ = replica.log
         if error := error_for(answer.error_code):
@@ -62,21 +63,21 @@ class PartitionFetchState:
             return
         decision = following.epoch_answered(log_, answer.leader_epoch, answer.end_offset, now_ms)
         if decision is None:
-            log.warning("%s: the leader knows nothing of epoch %d", replica.topic_partition, following.asked_epoch)
+            log.warning("%s: the leader does not know epoch %d", replica.topic_partition, following.asked_epoch)
             return
         if decision.offset < log_.log_start_offset:
             self._restart_log(decision.offset)
         elif decision.offset < log_.log_end_offset:
             log.info("%s: truncated from %d to %d", replica.topic_partition, log_.log_end_offset, decision.offset)
-            self._told_if_lowered(replica.truncate_to(decision.offset))
+            self._warn_if_lowered(replica.truncate_to(decision.offset))
         else:
-            log_.truncate_to(decision.offset)  # of an epoch that began there
+            log_.truncate_to(decision.offset)  # no records to remove, only the entry of an epoch that began there
         following.truncated(decision, log_)
 
     # --- fetching --------------------------------------------------------------------------------------------
 
-    def name(self, max_bytes: int, fetch: int) -> FetchPartition:
-        """What the fetch of that number says: everything from the end of the log on."""
+    def add_to_request(self, max_bytes: int, fetch: int) -> FetchPartition:
+        """Return this partition's entry in the fetch numbered `fetch`: from the log end offset on."""
         tp, log_ = self.replica.topic_partition, self.replica.log
         leader_epoch = self.following.leader_epoch
         self.ask = FetchPartition(
@@ -88,19 +89,19 @@ class PartitionFetchState:
             log_.log_start_offset,
             self.replica.topic_id,
         )
-        self.named_in = fetch
+        self.requested_in = fetch
         return self.ask
 
-    def forgotten(self) -> None:
-        """No fetch stands for it at the leader any more."""
-        self.ask, self.named_in = None, 0
+    def dropped(self) -> None:
+        """Note that no fetch covers this partition at the leader any more."""
+        self.ask, self.requested_in = None, 0
 
-    def awaits(self, ask: FetchPartition) -> bool:
-        """Else the answer is about a log that is no more."""
+    def is_current(self, ask: FetchPartition) -> bool:
+        """Return whether the log still ends where `ask` begins. If not, the answer is about an older log."""
         return self.replica.log.log_end_offset == ask.fetch_offset
 
     def fetch_answered(self, answer: FetchPartitionResponse, now_ms: int) -> None:
-        """Append what has come, and learn how far the leader's log is committed and where it begins."""
+        """Append the records of the answer, and take over the leader's high watermark and log start offset."""
         following, replica = self.following, self.replica
         self.ask = None
         if error := error_for(answer.error_code):
@@ -116,17 +117,17 @@ class PartitionFetchState:
             replica.append_as_follower(answer.records, answer.log_start_offset)
         following.fetched()
         replica.leader_reported(answer.high_watermark)
-        # What the leader has dropped goes here too; never more than is known to be committed.
+        # This log drops what the leader has dropped, but never records that may be uncommitted.
         replica.log.raise_log_start(min(answer.log_start_offset, replica.partition.high_watermark))
 
-    # --- cutting ---------------------------------------------------------------------------------------------
+    # --- truncating ------------------------------------------------------------------------------------------
 
     def _restart_log(self, offset: int) -> None:
         log_ = self.replica.log
-        log.warning("%s: dropped [%d, %d), begins anew at %d", self.replica.topic_partition, log_.log_start_offset,
+        log.warning("%s: dropping [%d, %d), restarting at %d", self.replica.topic_partition, log_.log_start_offset,
                     log_.log_end_offset, offset)  # fmt: skip
-        self._told_if_lowered(self.replica.restart_log(offset))
+        self._warn_if_lowered(self.replica.restart_log(offset))
 
-    def _told_if_lowered(self, lowered: bool) -> None:
+    def _warn_if_lowered(self, lowered: bool) -> None:
         if lowered:
-            log.warning("%s: records below the high watermark were cut", self.replica.topic_partition)
+            log.warning("%s: truncated below the high watermark", self.replica.topic_partition)

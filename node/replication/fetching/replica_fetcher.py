@@ -1,15 +1,20 @@
-"""The conversation of a follower with one broker that leads something it replicates.
+"""Fetch from one leader broker the partitions that this broker follows (Kafka's ReplicaFetcherThread).
 
-It aligns new partitions by epoch, one look-up at a time, and keeps one fetch in flight for all that are aligned. The
-fetches over a connection are a session (KIP-227): each names those whose log end, epoch or log start has changed and
-stands for all the others, so that it acknowledges what the answer before it brought; it goes out at once. When
-somebody is to be named while a fetch is parked at the leader, another is sent on top: the leader then answers the
-parked one with what it has. Where fetch after fetch brings nothing, each waits twice as long as the one before, up to a
-bound; the first that brings something is followed by short ones again, so that the high watermark comes soon after it.
+Aligning: the fetcher aligns new partitions with the leader's log by leader epoch, with one OffsetForLeaderEpoch request
+in flight at a time.
 
-Nothing is given up for being slow. A connection delivers in order or ends, and it ends a few seconds after the last
-sign of life (`tidelog.protocol.native.connection`): what is late is on its way through a narrow link, and asking for it
-once more would make it later.
+Fetching: the fetcher keeps one fetch in flight for all aligned partitions.
+- The fetches over a connection form a fetch session (KIP-227). A fetch names the partitions whose log end, leader epoch
+  or log start has changed, and covers all others implicitly. The next fetch goes out at once, because it acknowledges
+  the records of the answer before it.
+- If a partition must be named while a fetch is parked at the leader, the fetcher sends a second fetch. The leader then
+  answers the parked one with what it has.
+- If fetches bring no news, each waits twice as long as the one before, up to a bound. After a fetch with news the waits
+  are short again, so that the new high watermark follows soon.
+
+The fetcher does not resend a slow request. A connection delivers in order or ends, and it ends a few seconds after the
+last heartbeat (`tidelog.protocol.native.connection`). So a late answer is still in transit over a narrow link, and a
+second request would only delay it more.
 """
 
 from __future__ import annotations
@@ -54,7 +59,7 @@ log = logging.getLogger(__name__)
 
 _MIN_RECONNECT_MS = 50
 _MAX_RECONNECT_MS = 250
-#: One that is parked, and one on top of it that makes the leader answer the first.
+#: The limit of fetches in flight: one parked at the leader, and one more that makes the leader answer the first.
 _MAX_FETCHES = 2
 
 
@@ -69,18 +74,18 @@ class Peer(Protocol):
 
 Answer = TypeVar("Answer")
 
-#: Opens a connection under this broker's present registration.
+#: Opens a connection under this broker's current registration.
 Opener = Callable[[Endpoint], Awaitable[Peer]]
 
 
 @frozen
 class FetchSettings:
-    """How a follower asks.
+    """The settings of a follower's fetches.
 
-    max_wait_ms          how long a fetch may wait for records
-    idle_wait_ms         and up to how long where those before it have brought nothing
-    request_timeout_ms   the patience beyond the wait that the fetch itself allows, with a leader that lives and does
-                         not answer. In that time `response_max_bytes` must fit through the narrowest link: 1.4 Mbit/s
+    max_wait_ms          how long a fetch may wait for records at the leader
+    idle_wait_ms         the longest wait, reached when earlier fetches brought no news
+    request_timeout_ms   how long a live leader may take beyond the wait of the fetch. In that time an answer of
+                         `response_max_bytes` must fit through the narrowest link: 1.4 Mbit/s
     """
 
     broker_id: int
@@ -92,9 +97,9 @@ class FetchSettings:
 
 
 class ReplicaFetcher:
-    """The fetch loop to one leader; lives as long as there is something to fetch from it.
+    """The fetch loop for one leader. It runs as long as this broker follows a partition of that leader.
 
-    on_storage_error   told when an append or a truncation fails on the disk
+    on_storage_error   called when an append or a truncation fails on the disk
     """
 
     def __init__(
@@ -115,54 +120,54 @@ class ReplicaFetcher:
         self._loop_budget = loop_budget
         self._broker: BrokerInfo | None = None
         self._reconnect = False
-        # Those that are fetched; of them those that the next fetch must name; and whom it must call off.
+        # The partitions in the fetch session; those of them that the next fetch must name; those that it must forget.
         self._fetching: dict[TopicPartition, PartitionFetchState] = {}
-        self._unnamed: dict[TopicPartition, PartitionFetchState] = {}
-        self._forgotten: dict[TopicPartition, None] = {}
-        # Those that align or wait after an error, so that a quiet turn looks at none of the others.
-        self._unsettled: dict[TopicPartition, PartitionFetchState] = {}
-        # Of the session at the leader; without an id until its first answer has come.
+        self._to_add: dict[TopicPartition, PartitionFetchState] = {}
+        self._to_forget: dict[TopicPartition, None] = {}
+        # The partitions that align, or wait after an error. A step without news checks only these.
+        self._not_fetching: dict[TopicPartition, PartitionFetchState] = {}
+        # The fetch session at the leader. Its id is 0 until the first answer has arrived.
         self._session_id = self._session_epoch = 0
         self._sent = 0
         self._wait_ms = settings.max_wait_ms
         self._signal = Signal()
         self.task = asyncio.get_running_loop().create_task(self._run())
 
-    def put(self, followed: PartitionFetchState) -> None:
-        """Fetch this partition too, from now on."""
-        tp = followed.replica.topic_partition
+    def put(self, fetch_state: PartitionFetchState) -> None:
+        """Add a partition to fetch."""
+        tp = fetch_state.replica.topic_partition
         if tp in self.partitions:
             self.remove(tp)
-        self.partitions[tp] = followed
-        self._settle(followed)
+        self.partitions[tp] = fetch_state
+        self._reclassify(fetch_state)
         self._signal.set()
 
-    def synced(self, tp: TopicPartition) -> None:
-        """More of its log is on the disk, or need not be any more."""
-        self._settle(self.partitions[tp])
+    def flushed(self, tp: TopicPartition) -> None:
+        """Continue with the partition after a flush of its log, or after its flush settings have changed."""
+        self._reclassify(self.partitions[tp])
         self._signal.set()
 
     def log_start_rose(self, tp: TopicPartition) -> None:
-        """By our own retention. The leader, which waits for it where somebody deletes records, hears of it at once."""
-        followed = self.partitions[tp]
-        if followed.ask is not None:
-            followed.ask = None
-            self._settle(followed)
+        """Report this log's new start offset to the leader at once, because a DeleteRecords request may wait for it."""
+        fetch_state = self.partitions[tp]
+        if fetch_state.ask is not None:
+            fetch_state.ask = None
+            self._reclassify(fetch_state)
             self._signal.set()
 
     def remove(self, tp: TopicPartition) -> None:
-        """Fetch it no more."""
+        """Stop fetching the partition."""
         self._pause_fetching(tp, self.partitions.pop(tp))
-        self._unsettled.pop(tp, None)
+        self._not_fetching.pop(tp, None)
 
     def set_broker(self, broker: BrokerInfo | None) -> None:
-        """Where the leader is now; None: it is not live, so that nobody dials."""
+        """Take over the leader's address. None: the leader is not live, so the fetcher does not connect."""
         before, self._broker = self._broker, broker
         if broker is None or before is None or _address(broker) != _address(before):
             self.reconnect()
 
     def reconnect(self) -> None:
-        """Give up the connection and dial again."""
+        """Close the connection and connect again."""
         self._reconnect = True
         self._signal.set()
 
@@ -181,20 +186,20 @@ class ReplicaFetcher:
                 await self._signal.wait()
                 continue
             try:
-                await self._dial(broker.replication_endpoint, backoff)
+                await self._connect_and_fetch(broker.replication_endpoint, backoff)
             except TidelogError as error:
-                log.info("fetching from broker %d: %s", self.leader, error)
+                log.info("cannot fetch from broker %d: %s", self.leader, error)
             except Exception:
-                log.exception("fetching from broker %d failed", self.leader)
+                log.exception("cannot fetch from broker %d", self.leader)
             await self._pause(backoff.next_ms())
 
     async def _pause(self, pause_ms: int) -> None:
-        """Before the next dial, unless it has become another one."""
+        """Wait before the next attempt to connect, unless the address changes."""
         until_ms = self._clock.monotonic_ms() + pause_ms
         while not self._reconnect and (left_ms := until_ms - self._clock.monotonic_ms()) > 0:
             await self._signal.wait(left_ms)
 
-    async def _dial(self, endpoint: Endpoint, backoff: Backoff) -> None:
+    async def _connect_and_fetch(self, endpoint: Endpoint, backoff: Backoff) -> None:
         connection = await self._opener(endpoint)
         in_flight = InFlight()
         self._begin_session()
@@ -202,15 +207,15 @@ class ReplicaFetcher:
             if connection.peer.broker_id != self.leader:
                 raise ProtocolError(f"{endpoint} is broker {connection.peer.broker_id}, not {self.leader}")
             while not self._reconnect:
-                await self._turn(connection, in_flight, backoff)
+                await self._step(connection, in_flight, backoff)
         finally:
-            in_flight.give_up()
+            in_flight.cancel()
             connection.close()
 
-    async def _turn(self, connection: Peer, in_flight: InFlight, backoff: Backoff) -> None:
-        """Ask what is to be asked, wait for something to happen, apply what has arrived."""
+    async def _step(self, connection: Peer, in_flight: InFlight, backoff: Backoff) -> None:
+        """Send the requests that are due, wait for an answer or a change, apply the answers that have arrived."""
         next_due_ms = None
-        if self._unsettled:
+        if self._not_fetching:
             next_due_ms = self._wake_delayed()
             if in_flight.look_up is None:
                 in_flight.look_up = self._send_look_up(connection)
@@ -227,13 +232,14 @@ class ReplicaFetcher:
             while any(fetch.answer.done() for fetch in fetches):
                 fetch = fetches.popleft()
                 if not fetch.answer.done():
-                    # The leader answers the earlier first: this answer is lost, and what it told is told no more.
-                    raise InvalidFetchSessionEpochError(f"broker {self.leader} has skipped a fetch")
+                    # The leader answers earlier fetches first, so this answer is lost. The leader does not repeat its
+                    # news in this session, so a new session must begin.
+                    raise InvalidFetchSessionEpochError(f"broker {self.leader} has skipped fetch {fetch.number}")
                 await self._apply(fetch, fetch.answer.result())
                 backoff.reset()
         except (FetchSessionIdNotFoundError, InvalidFetchSessionEpochError) as error:
-            log.debug("the fetch session with broker %d begins anew: %s", self.leader, error)
-            in_flight.give_up_fetches()
+            log.debug("beginning a new fetch session with broker %d: %s", self.leader, error)
+            in_flight.cancel_fetches()
             self._begin_session()
 
     def _send(self, connection: Peer, request: Request, timeout_ms: int) -> asyncio.Future[Response]:
@@ -241,12 +247,12 @@ class ReplicaFetcher:
         answer.add_done_callback(self._signal.set)
         return answer
 
-    # --- aligning --------------------------------------------------------------------------------------------
+    # --- aligning the logs with the leader's -----------------------------------------------------------------
 
     def _send_look_up(self, connection: Peer) -> LookUp | None:
-        """Asks where the last epochs of those end that are to be aligned now; None where nobody is."""
+        """Ask where the last epochs of the partitions end that must align now. Return None if there are none."""
         now_ms = self._clock.monotonic_ms()
-        due = tuple(each for each in self._unsettled.values() if each.following.is_due(Phase.ALIGNING, now_ms))
+        due = tuple(each for each in self._not_fetching.values() if each.following.is_due(Phase.ALIGNING, now_ms))
         if not due:
             return None
         questions = tuple(each.question() for each in due)
@@ -254,44 +260,44 @@ class ReplicaFetcher:
         return LookUp(self._send(connection, request, self._settings.request_timeout_ms), due)
 
     async def _apply_look_up(self, sent: LookUp, response: Response) -> None:
-        if not isinstance(response, OffsetForLeaderEpochResponse) or len(response.partitions) != len(sent.followed):
-            raise ProtocolError(f"broker {self.leader} answered another question than was asked")
-        for followed, answer in zip(sent.followed, response.partitions, strict=True):
+        if not isinstance(response, OffsetForLeaderEpochResponse) or len(response.partitions) != len(sent.fetch_state):
+            raise ProtocolError(f"broker {self.leader}: the answer does not match the OffsetForLeaderEpoch request")
+        for fetch_state, answer in zip(sent.fetch_state, response.partitions, strict=True):
             if self._loop_budget.exhausted:
                 await self._loop_budget.yield_()
-            if self.partitions.get(followed.replica.topic_partition) is followed:
-                self._guarded(followed, followed.epoch_answered, answer)
+            if self.partitions.get(fetch_state.replica.topic_partition) is fetch_state:
+                self._apply_or_delay(fetch_state, fetch_state.epoch_answered, answer)
 
     # --- fetching --------------------------------------------------------------------------------------------
 
     def _begin_session(self) -> None:
-        """Whatever the leader knew of our fetches counts no more: the next one names everything."""
+        """Begin a new fetch session, whose first fetch names all partitions."""
         self._session_id = self._session_epoch = 0
         self._wait_ms = self._settings.max_wait_ms
-        self._forgotten.clear()
-        for followed in self.partitions.values():
-            followed.forgotten()
-        self._unnamed = dict(self._fetching)
+        self._to_forget.clear()
+        for fetch_state in self.partitions.values():
+            fetch_state.dropped()
+        self._to_add = dict(self._fetching)
 
     def _is_fetch_due(self, in_flight: int) -> bool:
         if not self._fetching or not in_flight:
             return bool(self._fetching)
-        # On top of another only in a session that has begun: to begin is answered at once.
-        return bool(self._unnamed) and self._session_id > 0 and in_flight < _MAX_FETCHES
+        # A second fetch needs a session that has begun. The fetch that begins a session is answered at once.
+        return bool(self._to_add) and self._session_id > 0 and in_flight < _MAX_FETCHES
 
     def _send_fetch(self, connection: Peer) -> Fetch:
         settings = self._settings
         self._sent += 1
-        unnamed, self._unnamed = self._unnamed, {}
-        for tp in unnamed:
-            self._forgotten.pop(tp, None)
-        forgotten, self._forgotten = self._forgotten, {}
+        to_add, self._to_add = self._to_add, {}
+        for tp in to_add:
+            self._to_forget.pop(tp, None)
+        forgotten, self._to_forget = self._to_forget, {}
         request = FetchRequest(
             settings.broker_id,
             self._wait_ms,
             1,
             settings.response_max_bytes,
-            tuple([each.name(settings.partition_max_bytes, self._sent) for each in unnamed.values()]),
+            tuple([each.add_to_request(settings.partition_max_bytes, self._sent) for each in to_add.values()]),
             session_id=self._session_id,
             session_epoch=self._session_epoch,
             forgotten=tuple([ForgottenPartition(*tp) for tp in forgotten]),
@@ -302,83 +308,87 @@ class ReplicaFetcher:
 
     async def _apply(self, sent: Fetch, response: Response) -> None:
         if not isinstance(response, FetchResponse):
-            raise ProtocolError(f"broker {self.leader} answered another question than was asked")
+            raise ProtocolError(f"broker {self.leader}: the answer does not match the Fetch request")
         self._session_id = response.session_id
         settings = self._settings
         self._wait_ms = settings.max_wait_ms if response.partitions else min(2 * self._wait_ms, settings.idle_wait_ms)
         for answer in response.partitions:
             if self._loop_budget.exhausted:
                 await self._loop_budget.yield_()
-            followed = self.partitions.get(TopicPartition(answer.topic, answer.partition))
-            # What was named again since is answered again.
-            if followed is not None and 0 < followed.named_in <= sent.number:
-                self._apply_one(followed, answer)
+            fetch_state = self.partitions.get(TopicPartition(answer.topic, answer.partition))
+            # If a later fetch has named the partition again, its own answer will follow.
+            if fetch_state is not None and 0 < fetch_state.requested_in <= sent.number:
+                self._apply_one(fetch_state, answer)
 
-    def _apply_one(self, followed: PartitionFetchState, answer: FetchPartitionResponse) -> None:
-        ask, replica = followed.ask, followed.replica
-        over = bool(answer.error_code or answer.records)
-        if over:
-            followed.forgotten()
-        if ask is None or not followed.awaits(ask):
-            followed.ask = None
-            self._settle(followed)
-        elif over or answer.log_start_offset > replica.log.log_start_offset:
-            self._guarded(followed, followed.fetch_answered, answer)
+    def _apply_one(self, fetch_state: PartitionFetchState, answer: FetchPartitionResponse) -> None:
+        ask, replica = fetch_state.ask, fetch_state.replica
+        left_session = bool(answer.error_code or answer.records)
+        if left_session:
+            fetch_state.dropped()
+        if ask is None or not fetch_state.is_current(ask):
+            fetch_state.ask = None
+            self._reclassify(fetch_state)
+        elif left_session or answer.log_start_offset > replica.log.log_start_offset:
+            self._apply_or_delay(fetch_state, fetch_state.fetch_answered, answer)
         else:
-            followed.following.fetched()
+            fetch_state.following.fetched()
             replica.leader_reported(answer.high_watermark)
 
-    def _guarded(self, followed: PartitionFetchState, apply: Callable[[Answer, int], None], answer: Answer) -> None:
-        """Apply one partition's answer; what goes wrong with it delays no other."""
-        tp, now_ms = followed.replica.topic_partition, self._clock.monotonic_ms()
+    def _apply_or_delay(
+        self, fetch_state: PartitionFetchState, apply: Callable[[Answer, int], None], answer: Answer
+    ) -> None:
+        """Apply one partition's answer. An error delays this partition and no other one."""
+        tp, now_ms = fetch_state.replica.topic_partition, self._clock.monotonic_ms()
         try:
             apply(answer, now_ms)
         except StorageError as error:
             self._on_storage_error(error, tp)
-            followed.following.delay(now_ms)
+            fetch_state.following.delay(now_ms)
         except BrokerError as error:
-            log.warning("%s: cannot take over what broker %d sent: %s", tp, self.leader, error)
-            followed.following.delay(now_ms)
+            log.warning("%s: cannot apply the answer of broker %d: %s", tp, self.leader, error)
+            fetch_state.following.delay(now_ms)
         self._loop_budget.charge(self._clock.monotonic_ms() - now_ms)
-        if self.partitions.get(tp) is followed:
-            self._settle(followed)
+        if self.partitions.get(tp) is fetch_state:
+            self._reclassify(fetch_state)
 
-    def _settle(self, followed: PartitionFetchState) -> None:
-        """Put the partition where its state says that it belongs.
+    def _reclassify(self, fetch_state: PartitionFetchState) -> None:
+        """Put the partition into the collection that fits its state.
 
-        With those that are fetched, or that align or are delayed; or with none of them while its log is being synced,
-        since to fetch on is to acknowledge: then `synced` brings it back.
+        A. The partition aligns, or waits after an error: `_not_fetching`.
+        B. A flush of its log is in progress: no collection, because the next fetch would acknowledge records that are
+           not flushed yet. `flushed` brings the partition back.
+        C. Else: `_fetching`, and `_to_add` if the next fetch must name it.
         """
-        replica = followed.replica
+        replica = fetch_state.replica
         tp = replica.topic_partition
         if replica.flushes:
             replica.flush_if_due()
-        if not followed.following.is_due(Phase.FETCHING, self._clock.monotonic_ms()):
-            self._pause_fetching(tp, followed)
-            self._unsettled[tp] = followed
+        if not fetch_state.following.is_due(Phase.FETCHING, self._clock.monotonic_ms()):  # A
+            self._pause_fetching(tp, fetch_state)
+            self._not_fetching[tp] = fetch_state
             return
-        self._unsettled.pop(tp, None)
-        if replica.flushes and replica.waits_for_disk:
-            self._pause_fetching(tp, followed)
+        self._not_fetching.pop(tp, None)
+        if replica.flushes and replica.waits_for_disk:  # B
+            self._pause_fetching(tp, fetch_state)
             return
-        self._fetching[tp] = followed
-        if followed.ask is None:
-            self._unnamed[tp] = followed
+        self._fetching[tp] = fetch_state  # C
+        if fetch_state.ask is None:
+            self._to_add[tp] = fetch_state
 
-    def _pause_fetching(self, tp: TopicPartition, followed: PartitionFetchState) -> None:
-        """The leader must not take the next fetches for this one's too."""
-        if followed.named_in:
-            self._forgotten[tp] = None
-        followed.forgotten()
+    def _pause_fetching(self, tp: TopicPartition, fetch_state: PartitionFetchState) -> None:
+        """Remove the partition from the fetch session, so that later fetches do not cover it."""
+        if fetch_state.requested_in:
+            self._to_forget[tp] = None
+        fetch_state.dropped()
         self._fetching.pop(tp, None)
-        self._unnamed.pop(tp, None)
+        self._to_add.pop(tp, None)
 
     def _wake_delayed(self) -> int | None:
-        """Take up again those whose delay is over; when the next one's will be."""
+        """Reclassify the partitions that do not fetch. Return when the next delay ends, or None."""
         now_ms = self._clock.monotonic_ms()
-        for followed in list(self._unsettled.values()):
-            self._settle(followed)
-        ends = (each.following.delayed_until_ms for each in self._unsettled.values())
+        for fetch_state in list(self._not_fetching.values()):
+            self._reclassify(fetch_state)
+        ends = (each.following.delayed_until_ms for each in self._not_fetching.values())
         return min((end_ms for end_ms in ends if end_ms > now_ms), default=None)
 
 
@@ -388,15 +398,15 @@ def _address(broker: BrokerInfo) -> tuple[int, Endpoint]:
 
 @frozen
 class LookUp:
-    """A question for the ends of epochs, and about whom."""
+    """An OffsetForLeaderEpoch request in flight, and the partitions that it names, in order."""
 
     answer: asyncio.Future[Response]
-    followed: tuple[PartitionFetchState, ...]
+    fetch_state: tuple[PartitionFetchState, ...]
 
 
 @frozen
 class Fetch:
-    """A fetch, by its number among all of this conversation."""
+    """A fetch in flight. `number` counts all fetches of this fetcher."""
 
     answer: asyncio.Future[Response]
     number: int
@@ -404,25 +414,25 @@ class Fetch:
 
 @dataclass(slots=True)
 class InFlight:
-    """What was asked over one connection and not taken account of yet; the fetches in the order of asking."""
+    """The requests of one connection whose answers are not applied yet; the fetches in the order of sending."""
 
     look_up: LookUp | None = None
     fetches: deque[Fetch] = field(default_factory=deque)
 
     @property
     def answered(self) -> bool:
-        """Whether there is an answer to take account of."""
+        """Return whether an answer waits to be applied."""
         look_up = self.look_up
         return (look_up is not None and look_up.answer.done()) or any(fetch.answer.done() for fetch in self.fetches)
 
-    def give_up(self) -> None:
-        """Nobody waits for any of it."""
+    def cancel(self) -> None:
+        """Stop waiting for all answers."""
         if self.look_up is not None:
             self.look_up.answer.cancel()
-        self.give_up_fetches()
+        self.cancel_fetches()
 
-    def give_up_fetches(self) -> None:
-        """What is still answered of them is about a session that is over."""
+    def cancel_fetches(self) -> None:
+        """Stop waiting for the answers to fetches, because their session has ended."""
         for fetch in self.fetches:
             fetch.answer.cancel()
         self.fetches.clear()

@@ -1,4 +1,4 @@
-"""Following: one conversation with each broker that leads something we replicate."""
+"""Assign each followed partition to the fetcher of its leader (the counterpart of Kafka's ReplicaFetcherManager)."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from tidelog.protocol.control_messages import BrokerInfo
 
 
 class ReplicaFetchers:
-    """All conversations of one broker.
+    """The fetchers of one broker, one for each leader.
 
-    on_storage_error   told when an append or a truncation fails on the disk; to be set before anything is followed
+    on_storage_error   called when an append or a truncation fails on the disk; set it before the first `follow`
     """
 
     def __init__(
@@ -34,62 +34,62 @@ class ReplicaFetchers:
         self._clock = clock
         self.loop_budget = loop_budget or LoopBudget()
         self._brokers: Mapping[int, BrokerInfo] = {}
-        self._conversations: dict[int, ReplicaFetcher] = {}
+        self._fetchers: dict[int, ReplicaFetcher] = {}
         self._leaders: dict[TopicPartition, int] = {}
 
     def follow(self, replica: Replica) -> None:
-        """Fetch this replica from the leader that its partition names, in its leader epoch."""
+        """Fetch this replica from its partition's leader, in the partition's leader epoch."""
         tp, leader = replica.topic_partition, replica.partition.leader
         if self._leaders.get(tp) != leader:
             self.drop(tp)
-        conversation = self._conversations.get(leader)
-        if conversation is None:
-            conversation = self._conversations[leader] = ReplicaFetcher(
+        fetcher = self._fetchers.get(leader)
+        if fetcher is None:
+            fetcher = self._fetchers[leader] = ReplicaFetcher(
                 leader, self._settings, self._opener, self._clock, self.loop_budget, self.on_storage_error
             )
-            conversation.set_broker(self._brokers.get(leader))
+            fetcher.set_broker(self._brokers.get(leader))
         self._leaders[tp] = leader
-        conversation.put(PartitionFetchState(replica))
+        fetcher.put(PartitionFetchState(replica))
 
     def drop(self, tp: TopicPartition) -> None:
-        """Fetch it no more; an answer that is on its way will not be applied."""
+        """Stop fetching the partition. An answer that arrives later is not applied."""
         leader = self._leaders.pop(tp, None)
         if leader is None:
             return
-        conversation = self._conversations[leader]
-        conversation.remove(tp)
-        if not conversation.partitions:
-            conversation.close()
-            del self._conversations[leader]
+        fetcher = self._fetchers[leader]
+        fetcher.remove(tp)
+        if not fetcher.partitions:
+            fetcher.close()
+            del self._fetchers[leader]
 
-    def synced(self, tp: TopicPartition) -> None:
-        """More of its log is on the disk: it may be fetched on."""
+    def flushed(self, tp: TopicPartition) -> None:
+        """Continue to fetch the partition after a flush of its log."""
         leader = self._leaders.get(tp)
         if leader is not None:
-            self._conversations[leader].synced(tp)
+            self._fetchers[leader].flushed(tp)
 
     def log_start_rose(self, tp: TopicPartition) -> None:
-        """Its log begins later, by retention: its leader is to know."""
+        """Report the partition's new log start offset to its leader with the next fetch."""
         leader = self._leaders.get(tp)
         if leader is not None:
-            self._conversations[leader].log_start_rose(tp)
+            self._fetchers[leader].log_start_rose(tp)
 
     def brokers_changed(self, brokers: Mapping[int, BrokerInfo]) -> None:
-        """Other brokers are live, or live elsewhere."""
+        """Take over the live brokers and their addresses."""
         self._brokers = brokers
-        for leader, conversation in self._conversations.items():
-            conversation.set_broker(brokers.get(leader))
+        for leader, fetcher in self._fetchers.items():
+            fetcher.set_broker(brokers.get(leader))
 
     def reconnect(self) -> None:
-        """This broker has a new registration, under which it must introduce itself anew."""
-        for conversation in self._conversations.values():
-            conversation.reconnect()
+        """Reconnect to all leaders, because a connection carries this broker's registration."""
+        for fetcher in self._fetchers.values():
+            fetcher.reconnect()
 
     async def close(self) -> None:
-        """Stop all fetching."""
-        conversations = list(self._conversations.values())
-        self._conversations.clear()
+        """Stop all fetch loops and wait for their end."""
+        fetchers = list(self._fetchers.values())
+        self._fetchers.clear()
         self._leaders.clear()
-        for conversation in conversations:
-            conversation.close()
-        await asyncio.gather(*(conversation.task for conversation in conversations), return_exceptions=True)
+        for fetcher in fetchers:
+            fetcher.close()
+        await asyncio.gather(*(fetcher.task for fetcher in fetchers), return_exceptions=True)

@@ -8,12 +8,11 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from kafkadump.toolbox import BROKER, kafka_command
-
 from tests.processes.harness.waiting import wait_for
 from tidelog.local.processes.ports import LOOPBACK, choose_port
 from tidelog.local.processes.process import Process
 from tidelog.local.zookeeper import EmbeddedZooKeeper
+from tools.check.toolbox import BROKER, kafka_command
 
 #: Everything that Kafka does by itself once in a while, it does soon.
 _SETTINGS = {

@@ -9,11 +9,10 @@ import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 
-from kafkadump.toolbox import DUMP_TOOL, kafka_command
-
 from tests.processes.harness.kafka import kafka_brokers
 from tests.processes.harness.kafka_workload import Workload
 from tests.storage.kafka_written.archive import LOGS, PRODUCERS, WRITTEN, Written, to_line
+from tools.check.toolbox import DUMP_TOOL, kafka_command
 
 HERE = Path(__file__).parent
 

@@ -28,7 +28,7 @@ from tidelog.local.state import BrokerState, ProcessState
 @click.option("--purge", is_flag=True, help="Remove the cluster's data and logs as well.")
 @json_option
 def down(data_dir: Path | None, purge: bool, as_json: bool) -> None:
-    """Stop the local cluster: the brokers politely, then ZooKeeper."""
+    """Stop the local cluster: first the brokers, each by a controlled shutdown, then ZooKeeper."""
     cluster = LocalCluster(find_data_dir(data_dir))
     if cluster.state is None and not purge:
         cluster.known_state()
@@ -37,7 +37,7 @@ def down(data_dir: Path | None, purge: bool, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps({"data_dir": str(cluster.data_dir), "stopped": stopped, "purged": purged}))
         return
-    click.echo(f"stopped the cluster in {cluster.data_dir}" if stopped else f"nothing ran in {cluster.data_dir}")
+    click.echo(f"stopped the cluster in {cluster.data_dir}" if stopped else f"no process ran in {cluster.data_dir}")
     if purge:
         click.echo("removed its data and logs" if purged else "there was nothing to remove")
 
@@ -64,7 +64,7 @@ def status(data_dir: Path | None, as_json: bool) -> None:
         for broker in state.brokers
     ]
     if state.embedded is None:
-        rows.append(("ZooKeeper", state.zookeeper, None, None, "not ours"))
+        rows.append(("ZooKeeper", state.zookeeper, None, None, "not started by tidelog up"))
     else:
         condition = _condition(state.embedded)
         rows.append(("ZooKeeper", state.zookeeper, None, state.embedded.pid or None, condition))
@@ -72,8 +72,8 @@ def status(data_dir: Path | None, as_json: bool) -> None:
         click.echo(line)
     click.echo(f"\ndata  {cluster.data_dir}\nlogs  {cluster.log_dir}")
     if not all(process.running for process in state.processes):
-        what = "what does not run" if state.running else "it"
-        click.echo(f"\nstart {what} with {up_command(cluster.data_dir, cluster.home)}")
+        missing = "the missing processes" if state.running else "the cluster"
+        click.echo(f"\nstart {missing} with {up_command(cluster.data_dir, cluster.home)}")
 
 
 @click.command(cls=Command)
@@ -84,7 +84,7 @@ def status(data_dir: Path | None, as_json: bool) -> None:
     multiple=True,
     type=click.Path(exists=True, dir_okay=False, readable=True, path_type=Path),
     metavar="FILE",
-    help="The broker's settings (TOML). Repeated: each setting stands in one of the files.",
+    help="The broker's settings (TOML); may be repeated, if no two files have the same setting.",
 )
 def broker(configs: tuple[Path, ...]) -> None:
     """Run one broker in the foreground (for compose or systemd)."""
@@ -111,6 +111,6 @@ def _condition(process: ProcessState) -> str:
         case Condition.SUSPENDED:
             return f"suspended by a signal (state T): kill -CONT {process.pid} resumes it"
         case Condition.BLOCKED:
-            return "running, waits for a device (state D)"
+            return "running, blocked on a device (state D)"
         case Condition.ENDED:
             return "ended by itself"

@@ -1,4 +1,4 @@
-"""A local cluster as one JSON object, the same for each command that tells of it."""
+"""Describes a local cluster as one JSON object, which is the same in all commands."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ from tidelog.local.state import BrokerState, ClusterState
 
 
 def as_object(cluster: LocalCluster, state: ClusterState, not_ready: Mapping[int, str]) -> dict[str, Any]:
-    """`not_ready` has the reason of each running broker that is not; one that does not run has `ready` null.
+    """Return the JSON object of the cluster. `not_ready` has the reason of each running broker that is not ready.
 
-    The `condition` of a process shows whether it is suspended; the condition of a process that was stopped is null.
+    A broker that does not run has `ready` null. `condition` shows whether a process is suspended, and is null for a
+    process that was stopped.
     """
     return {
         "bootstrap_servers": state.bootstrap_servers,

@@ -1,4 +1,4 @@
-"""`tidelog doctor`: looks at everything that commonly is wrong, and says what to do."""
+"""`tidelog doctor`: checks the cluster and this machine for the common problems, and advises what to do."""
 
 from __future__ import annotations
 
@@ -33,16 +33,16 @@ _COLOURS = {"ok": "green", "warning": "yellow", "failure": "red"}
 def doctor(bootstrap_servers: str | None, data_dir: Path | None, as_json: bool) -> int:
     """Check a cluster and, if it is a local one, this machine.
 
-    One line for each thing, with what to do where it is not well. Ends with 1 where something fails, else 0.
+    Print one line for each check, with advice if the check is not ok. Exit status 1 if a check fails, else 0.
     """
     checks = _checks(bootstrap_servers or (None if data_dir else os.environ.get(ENVIRONMENT_VARIABLE)), data_dir)
     failed = any(check.state.value == "failure" for check in checks)
     if as_json:
-        told = [
+        entries = [
             {"name": check.name, "state": check.state.value, "sentence": check.sentence, "advice": check.advice}
             for check in checks
         ]
-        click.echo(json.dumps({"healthy": not failed, "checks": told}))
+        click.echo(json.dumps({"healthy": not failed, "checks": entries}))
         return int(failed)
     width = max(len(check.name) for check in checks)
     for check in checks:

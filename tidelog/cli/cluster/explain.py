@@ -1,4 +1,4 @@
-"""`tidelog explain`: why a partition is not as it should be."""
+"""`tidelog explain`: shows why a partition is not healthy."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ _WRONG = 1
 @bootstrap_option
 @timeout_option
 def explain(partition: TopicPartition, as_json: bool, bootstrap_servers: str | None, timeout: float) -> int:
-    """Say why a partition is under-replicated, refuses writes, hides records or keeps segments.
+    """Show why a partition is under-replicated, refuses writes, hides records or keeps segments.
 
-    Ends with 0 where nothing is wrong, 1 otherwise.
+    Exit status 0 if nothing is wrong, else 1.
     """
     with open_admin(bootstrap_servers, timeout, client_id="tidelog-explain") as admin:
         from tidelog.client.diagnosis.explain_partition import explain as explained
@@ -37,17 +37,17 @@ def explain(partition: TopicPartition, as_json: bool, bootstrap_servers: str | N
         try:
             facts = admin.partition_facts(partition)
         except UnknownTopicOrPartitionError as error:
-            raise click.ClickException(f"{error} (tidelog topic list shows what there is)") from None
+            raise click.ClickException(f"{error} (tidelog topic list shows all topics)") from None
     findings = explained(facts)
     wrong = any(finding.problem for finding in findings)
     if as_json:
-        told = {
+        fields = {
             "topic": partition.topic,
             "partition": partition.partition,
             "healthy": not wrong,
             "findings": [asdict(finding) for finding in findings],
         }
-        click.echo(json.dumps(told))
+        click.echo(json.dumps(fields))
     else:
         _show(facts, findings, wrong)
     return _WRONG if wrong else 0
@@ -56,11 +56,11 @@ def explain(partition: TopicPartition, as_json: bool, bootstrap_servers: str | N
 def _show(facts: PartitionFacts, findings: list[Finding], wrong: bool) -> None:
     click.echo(_headline(facts))
     width = max((len(finding.about) for finding in findings), default=0)
-    for problem, heading in ((True, "what is wrong"), (False, "good to know")):
-        told = [finding for finding in findings if finding.problem is problem]
-        if told:
+    for problem, heading in ((True, "problems"), (False, "notes")):
+        shown = [finding for finding in findings if finding.problem is problem]
+        if shown:
             click.echo(f"\n{heading}:")
-        for finding in told:
+        for finding in shown:
             click.echo(f"  {finding.about:<{width}}  {finding.sentence}")
     if not wrong:
         click.echo("\nnothing is wrong")
@@ -71,9 +71,9 @@ def _headline(facts: PartitionFacts) -> str:
     where = f"{facts.tp.topic}/{facts.tp.partition}"
     if facts.leader is None:
         return f"{where}: no leader, replicas {replicas}"
-    leader_id, told = facts.leader
+    leader_id, leader = facts.leader
     return (
-        f"{where}: broker {leader_id} leads in epoch {told.leader_epoch}, replicas {replicas}, in sync"
-        f" {', '.join(map(str, told.isr))}; offsets {told.log_start_offset} to {told.log_end_offset},"
-        f" high watermark {told.high_watermark}"
+        f"{where}: broker {leader_id} leads in epoch {leader.leader_epoch}, replicas {replicas}, in sync"
+        f" {', '.join(map(str, leader.isr))}; offsets {leader.log_start_offset} to {leader.log_end_offset},"
+        f" high watermark {leader.high_watermark}"
     )

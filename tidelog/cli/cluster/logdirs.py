@@ -1,4 +1,4 @@
-"""`tidelog logdirs`: the disks of the brokers, and what lies on them."""
+"""`tidelog logdirs`: the log directories of the brokers, and the logs in them."""
 
 from __future__ import annotations
 
@@ -20,16 +20,21 @@ if TYPE_CHECKING:
     from tidelog.client.admin.admin import Admin
     from tidelog.protocol.admin_messages import LogDir
 
-#: Of each replica: how many records it is behind its leader; absent where nobody knows.
+#: The number of records that each replica is behind its leader; a replica without a known lag is absent.
 Lags = dict[tuple[int, TopicPartition], int]
 
 
 @click.command(cls=Command)
 @click.option(
-    "--broker", "brokers", type=BROKER_ID, multiple=True, metavar="ID", help="Only this one; may be repeated."
+    "--broker", "brokers", type=BROKER_ID, multiple=True, metavar="ID", help="Show only this broker; may be repeated."
 )
 @click.option(
-    "--topic", "topics", type=TOPIC, multiple=True, metavar="TOPIC", help="Each log of this topic; may be repeated."
+    "--topic",
+    "topics",
+    type=TOPIC,
+    multiple=True,
+    metavar="TOPIC",
+    help="Show each log of this topic; may be repeated.",
 )
 @json_option
 @bootstrap_option
@@ -37,9 +42,9 @@ Lags = dict[tuple[int, TopicPartition], int]
 def logdirs(
     brokers: tuple[int, ...], topics: tuple[str, ...], as_json: bool, bootstrap_servers: str | None, timeout: float
 ) -> None:
-    """Show each broker's log directories: what is offline and why, sizes, and how much is free.
+    """Show each broker's log directories: whether one is offline and why, sizes, and free space.
 
-    With --topic each of its logs, with the records that it is behind its leader.
+    With --topic, show each log of the topic, and how many records it is behind its leader.
     """
     with open_admin(bootstrap_servers, timeout) as admin:
         described = admin.describe_log_dirs(brokers or None)

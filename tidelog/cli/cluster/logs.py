@@ -1,4 +1,4 @@
-"""`tidelog logs`: what the local processes write."""
+"""`tidelog logs`: shows the logs of the local processes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import click
 
 from tidelog.cli.commands import Command
 from tidelog.cli.common_options import data_dir_option, find_data_dir
-from tidelog.cli.terminal.stdout_reader import stop_if_nobody_reads
+from tidelog.cli.terminal.stdout_reader import stop_if_stdout_is_closed
 from tidelog.errors import LocalError
 from tidelog.local.cluster import LocalCluster
 
@@ -29,38 +29,40 @@ _BYTES_PER_LINE = 512
     metavar="N",
     default=20,
     show_default=True,
-    help="Of each log, its last lines.",
+    help="Show the last N lines of each log.",
 )
-@click.option("--follow", is_flag=True, help="Go on with what is written from now on, until Ctrl-C.")
-@click.option("--json", "as_json", is_flag=True, help="Each line as a JSON object of its own.")
+@click.option("--follow", is_flag=True, help="Keep printing new lines until Ctrl-C.")
+@click.option("--json", "as_json", is_flag=True, help="Print each line as one JSON object.")
 def logs(process: str | None, data_dir: Path | None, lines: int, follow: bool, as_json: bool) -> None:
     """Show the logs of all processes, or of one: a broker's id, or zookeeper."""
     cluster = LocalCluster(find_data_dir(data_dir))
     tails = [Tail(name, path) for name, path in _choose(cluster, process).items()]
     if not any(tail.path.exists() for tail in tails):
-        raise LocalError(f"nothing was logged in {cluster.log_dir} yet: start the cluster with tidelog up")
+        raise LocalError(f"there is no log in {cluster.log_dir} yet: start the cluster with tidelog up")
     writer = _JsonWriter() if as_json else _Writer(with_headings=len(tails) > 1)
     for tail in tails:
         writer.write(tail.name, tail.last(lines))
     while follow:
         sys.stdout.flush()
         time.sleep(_LOOK_EVERY_S)
-        stop_if_nobody_reads()
+        stop_if_stdout_is_closed()
         for tail in tails:
             writer.write(tail.name, tail.more())
 
 
 def _choose(cluster: LocalCluster, process: str | None) -> dict[str, Path]:
     state = cluster.known_state()
-    every = {f"broker {broker.broker_id}": cluster.log_file(broker.broker_id) for broker in state.brokers}
+    log_files = {f"broker {broker.broker_id}": cluster.log_file(broker.broker_id) for broker in state.brokers}
     if state.embedded is not None:
-        every["zookeeper"] = cluster.log_file()
+        log_files["zookeeper"] = cluster.log_file()
     if process is None:
-        return every
+        return log_files
     name = f"broker {process}" if process.isdigit() else process.replace("-", " ").lower()
-    if name not in every:
-        raise click.UsageError(f"no log of {process!r}: there are {', '.join(every)}", click.get_current_context())
-    return {name: every[name]}
+    if name not in log_files:
+        raise click.UsageError(
+            f"no log of {process!r}: the logs are {', '.join(log_files)}", click.get_current_context()
+        )
+    return {name: log_files[name]}
 
 
 class _Writer:
@@ -78,7 +80,7 @@ class _Writer:
 
 
 class _JsonWriter:
-    """Whole lines alone: the rest of one is still being written."""
+    """Prints only whole lines, because the rest of a line may still be in the process of being written."""
 
     def __init__(self) -> None:
         self._rest: dict[str, bytes] = {}
@@ -90,7 +92,7 @@ class _JsonWriter:
 
 
 class Tail:
-    """Follows a file by its inode, so that a rotation is noticed and nothing of the old file is missed."""
+    """Follows a file by its inode, so that Tail notices a rotation and reads the old file to its end first."""
 
     def __init__(self, name: str, path: Path) -> None:
         self.name = name
@@ -125,7 +127,7 @@ class Tail:
         return b"".join(parts)
 
     def _reopen(self) -> bool:
-        """Whether the path now means another file than the one that is open."""
+        """Open the file at the path if it is not the open one. Return whether it was opened."""
         try:
             inode = self.path.stat().st_ino
             if inode == self._inode:

@@ -1,4 +1,4 @@
-"""`tidelog up`: ZooKeeper and brokers on this machine."""
+"""`tidelog up`: starts ZooKeeper and brokers on this machine."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
     "--brokers",
     type=click.IntRange(1, _MOST_BROKERS),
     metavar="N",
-    help=f"How many brokers [default: {DEFAULT_BROKERS}, or as many as there are]",
+    help=f"Number of brokers [default: {DEFAULT_BROKERS}, or the number in an existing cluster]",
 )
 @data_dir_option
 @click.option(
@@ -42,16 +42,21 @@ _STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
     "--config",
     type=click.Path(exists=True, dir_okay=False, readable=True, path_type=Path),
     metavar="FILE",
-    help="Settings for every broker (TOML, as for tidelog broker); kept for the next time.",
+    help="Settings for every broker (TOML, as for tidelog broker); kept for the next tidelog up.",
 )
 @click.option(
     "--histories",
     type=click.Path(file_okay=False, writable=True, path_type=Path),
     metavar="DIR",
-    help="A directory where each broker that is started keeps a history of itself; kept for the next time.",
+    help="Directory in which each started broker records its event history; kept for the next tidelog up.",
 )
 @click.option("--detach", is_flag=True, help="Return when the cluster is ready; stop it with tidelog down.")
-@click.option("--json", "as_json", is_flag=True, help="When it is ready, one JSON object, as tidelog status --json.")
+@click.option(
+    "--json",
+    "as_json",
+    is_flag=True,
+    help="When the cluster is ready, print one JSON object, as tidelog status --json does.",
+)
 def up(
     brokers: int | None,
     data_dir: Path | None,
@@ -61,20 +66,25 @@ def up(
     detach: bool,
     as_json: bool,
 ) -> int | None:
-    """Start a local cluster, and keep its data for the next time.
+    """Start a local cluster, and keep its data for the next tidelog up.
 
-    Stays in the foreground until Ctrl-C, which stops the cluster, unless --detach is given.
+    The command stays in the foreground until Ctrl-C, which stops the cluster, unless --detach is given.
     """
     cluster = LocalCluster(data_dir, histories=histories and histories.absolute())
     joined = cluster.state is not None and cluster.state.running
     reporter = _ready_reporter(_running(cluster), to_error=as_json)
     with interrupted_by(*_STOP_SIGNALS):
         state = cluster.start(
-            brokers, zookeeper=zookeeper, config=config, on_ready=reporter, on_lost=_tell_of_lost, on_wait=_tell_of_wait
+            brokers,
+            zookeeper=zookeeper,
+            config=config,
+            on_ready=reporter,
+            on_lost=_report_lost_directory,
+            on_wait=_report_wait,
         )
         in_background = detach or joined
 
-        def tell() -> None:
+        def report() -> None:
             if as_json:
                 click.echo(json.dumps(as_object(cluster, state, reasons(state.brokers))))
                 sys.stdout.flush()
@@ -82,10 +92,10 @@ def up(
                 _show_ready(cluster, state, in_background)
 
         if in_background:
-            tell()
+            report()
             return None
         try:
-            tell()  # who reads it may interrupt us at once
+            report()  # inside the block, because a program that reads the report may interrupt this process at once
             return _watch(cluster)
         except KeyboardInterrupt:
             click.echo("\nstopping …", err=True)
@@ -94,16 +104,19 @@ def up(
             return None
 
 
-def _tell_of_lost(directory: Path) -> None:
-    click.echo(f"{directory} is gone: its broker starts with an empty one, and fetches what others have", err=True)
+def _report_lost_directory(directory: Path) -> None:
+    click.echo(
+        f"{directory} is missing: its broker starts with an empty directory, and copies the records of other replicas",
+        err=True,
+    )
 
 
-def _tell_of_wait(what: str, why: str, waited_ms: int) -> None:
-    click.echo(f"still waiting for {what} after {format_duration(waited_ms)}: {why}", err=True)
+def _report_wait(process: str, reason: str, waited_ms: int) -> None:
+    click.echo(f"still waiting for {process} after {format_duration(waited_ms)}: {reason}", err=True)
 
 
 def _running(cluster: LocalCluster) -> set[str]:
-    """The addresses at which something of it runs before we start anything."""
+    """Return the addresses of the brokers that run before this command starts any."""
     return {broker.address for broker in cluster.state.brokers if broker.running} if cluster.state else set()
 
 
@@ -111,10 +124,11 @@ def _ready_reporter(running: set[str], to_error: bool) -> Callable[[str, str], N
     clock = SystemClock()
     started_ms = clock.monotonic_ms()
 
-    def report(what: str, where: str) -> None:
+    def report(process: str, address: str) -> None:
         took = format_duration(clock.monotonic_ms() - started_ms)
         click.echo(
-            f"{what:<10} {where:<16} " + ("runs already" if where in running else f"ready after {took}"), err=to_error
+            f"{process:<10} {address:<16} " + ("is already running" if address in running else f"ready after {took}"),
+            err=to_error,
         )
 
     return report
@@ -128,11 +142,11 @@ def _show_ready(cluster: LocalCluster, state: ClusterState, in_background: bool)
         f"""
 bootstrap servers  {state.bootstrap_servers}
 ZooKeeper          {state.zookeeper}
-watch              {watched}
+metrics            {watched}
 data               {cluster.data_dir}
 logs               {cluster.log_dir}
 
-What to type next{"" if in_background else ", in another terminal"}:
+Next commands{"" if in_background else ", in another terminal"}:
   tidelog topic create lines --partitions 6
   echo hello | tidelog produce lines
   tidelog consume lines
@@ -141,7 +155,7 @@ What to type next{"" if in_background else ", in another terminal"}:
 
 
 def _watch(cluster: LocalCluster) -> int | None:
-    """Until nothing runs any more, telling which broker ended by itself."""
+    """Report each broker that ends or is suspended, until no process of the cluster runs."""
     gone: set[int] = set()
     suspended: dict[str, int] = {}
     while True:
@@ -158,9 +172,9 @@ def _watch(cluster: LocalCluster) -> int | None:
             elif broker.running and broker.broker_id in gone:
                 gone.remove(broker.broker_id)
                 click.echo(f"broker {broker.broker_id} runs again", err=True)
-        before, suspended = suspended, state.suspended
+        previous, suspended = suspended, state.suspended
         for name, pid in suspended.items():
-            if name not in before:
+            if name not in previous:
                 click.echo(f"{name} (pid {pid}) is suspended by a signal: kill -CONT {pid} resumes it", err=True)
         if not state.running:
             click.echo("tidelog: every process of the cluster has ended", err=True)

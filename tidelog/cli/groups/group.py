@@ -16,7 +16,7 @@ from tidelog.cli.groups.group_migrate import migrate
 from tidelog.cli.groups.group_reset import reset
 from tidelog.cli.name_types import GROUP, TOPIC_CHOICE, TopicChoice
 from tidelog.cli.terminal.table import format_table
-from tidelog.cli.terminal.waiting import saying_if_slow
+from tidelog.cli.terminal.waiting import print_if_slow
 from tidelog.errors import GroupIdNotFoundError, GroupSubscribedToTopicError, NonEmptyGroupError, TidelogError
 from tidelog.model import TopicPartition
 from tidelog.quantities import count_of, plural
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from tidelog.client.admin.admin import Admin
     from tidelog.groups.descriptions import ConsumerGroupListings
 
-#: By Kafka's names, in the order of a group's life; a group that is Dead is none.
+#: Kafka's names, in the order in which a group passes the states; a group in state Dead does not exist.
 _STATES = ("Empty", "PreparingRebalance", "CompletingRebalance", "Stable")
 
 
@@ -46,7 +46,7 @@ group.add_command(migrate)
     type=click.Choice(_STATES, case_sensitive=False),
     metavar="STATE",
     multiple=True,
-    help=f"Only groups in this state: {', '.join(_STATES)}; may be repeated.",
+    help=f"Show only groups in this state: {', '.join(_STATES)}; may be repeated.",
 )
 @json_option
 @bootstrap_option
@@ -54,16 +54,18 @@ group.add_command(migrate)
 def list_(states: tuple[str, ...], as_json: bool, bootstrap_servers: str | None, timeout: float) -> None:
     """List the groups of all brokers.
 
-    A group of type "consumer" shares its topics among its members; a "simple" one has only committed. Exit status 1
-    where a broker did not answer; the groups of the others are shown all the same.
+    A group of type "consumer" shares its partitions among its members; a "simple" group only has committed offsets.
+    Exit status 1 if a broker did not answer; the groups of the other brokers are shown.
     """
     with open_admin(bootstrap_servers, timeout) as admin:
         from tidelog.groups.descriptions import ConsumerGroupDescription
 
         listings = admin.list_consumer_groups(states)
         names = [each.group_id for each in listings.valid]
-        told = admin.describe_consumer_groups(names, partial=True)
-    members = {name: len(each.members) for name, each in told.items() if isinstance(each, ConsumerGroupDescription)}
+        described = admin.describe_consumer_groups(names, partial=True)
+    members = {
+        name: len(each.members) for name, each in described.items() if isinstance(each, ConsumerGroupDescription)
+    }
     rows = [
         (
             each.group_id,
@@ -77,29 +79,29 @@ def list_(states: tuple[str, ...], as_json: bool, bootstrap_servers: str | None,
     if as_json:
         groups = [dict(zip(("group", "state", "type", "members", "coordinator"), row, strict=True)) for row in rows]
         errors = {str(broker): str(error) for broker, error in listings.errors.items()}
-        told_of = {"groups": groups, "errors": errors, "leaderless": list(map(str, listings.leaderless))}
-        click.echo(json.dumps(told_of))
+        fields = {"groups": groups, "errors": errors, "leaderless": list(map(str, listings.leaderless))}
+        click.echo(json.dumps(fields))
     else:
         for line in format_table(("group", "state", "type", "members", "coordinator"), rows):
             click.echo(line)
         if not rows and not states:
-            click.echo("there is no group yet: tidelog consume TOPIC --group GROUP makes one", err=True)
-    _refuse_silence(listings)
+            click.echo("there is no group yet: tidelog consume TOPIC --group GROUP creates one", err=True)
+    _raise_if_incomplete(listings)
 
 
-def _refuse_silence(listings: ConsumerGroupListings) -> None:
+def _raise_if_incomplete(listings: ConsumerGroupListings) -> None:
     if listings.errors:
         broker, error = next(iter(listings.errors.items()))
-        silent = ", ".join(map(str, listings.errors))
-        who, whose = plural(len(listings.errors), "broker"), plural(len(listings.errors), "its", "their")
+        unanswered = ", ".join(map(str, listings.errors))
+        noun, pronoun = plural(len(listings.errors), "broker"), plural(len(listings.errors), "its", "their")
         raise click.ClickException(
-            f"{who} {silent} did not list {whose} groups (broker {broker}: {error}): tidelog doctor says more"
+            f"{noun} {unanswered} did not list {pronoun} groups (broker {broker}: {error}): tidelog doctor shows more"
         )
     if listings.leaderless:
         first = listings.leaderless[0]
         raise click.ClickException(
             f"{count_of(len(listings.leaderless), 'partition has', 'partitions have')} no leader in {first.topic}, so "
-            f"that their groups are missing: tidelog explain {first.topic}/{first.partition} says why"
+            f"that their groups are missing: tidelog explain {first.topic}/{first.partition} shows why"
         )
 
 
@@ -111,7 +113,7 @@ def _refuse_silence(listings: ConsumerGroupListings) -> None:
     metavar="TOPIC[:0,1]",
     type=TOPIC_CHOICE,
     multiple=True,
-    help="Only what is committed for this topic, or these partitions of it; may be repeated.",
+    help="Delete only the offsets committed for this topic, or for these partitions of it; may be repeated.",
 )
 @json_option
 @bootstrap_option
@@ -123,9 +125,9 @@ def delete(
     bootstrap_servers: str | None,
     timeout: float,
 ) -> None:
-    """Delete groups without members, and all that they have committed."""
+    """Delete groups that have no members, with all their committed offsets."""
     coordinators = f"the coordinators of {', '.join(names)}" if len(names) > 1 else f"the coordinator of {names[0]}"
-    with open_admin(bootstrap_servers, timeout) as admin, saying_if_slow(coordinators, timeout):
+    with open_admin(bootstrap_servers, timeout) as admin, print_if_slow(coordinators, timeout):
         outcomes: Mapping[str, TidelogError | None]
         if topics:
             outcomes = {name: _delete_offsets(admin, name, topics) for name in dict.fromkeys(names)}
@@ -137,7 +139,7 @@ def delete(
         click.echo(json.dumps({"deleted": deleted, "errors": errors}))
     else:
         for name in deleted:
-            click.echo(f"deleted what {name} had committed for {_names(topics)}" if topics else f"deleted {name}")
+            click.echo(f"deleted the committed offsets of {name} for {_names(topics)}" if topics else f"deleted {name}")
     refusals = [_refused(name, error) for name, error in outcomes.items() if error is not None]
     if len(refusals) > 1:
         raise TidelogError("; ".join(map(str, refusals)))
@@ -146,16 +148,16 @@ def delete(
 
 
 def _delete_offsets(admin: Admin, name: str, topics: tuple[TopicChoice, ...]) -> TidelogError | None:
-    """The first refusal, if any. Topics that are gone count as well: what is committed for them is not."""
+    """Return the first error, if any. Committed offsets of deleted topics are deleted as well."""
     committed = admin.list_consumer_group_offsets(name)
-    wanted = [tp for tp in committed if any(_covers(each, tp) for each in topics)]
+    chosen = [tp for tp in committed if any(_covers(each, tp) for each in topics)]
     try:
-        outcomes = admin.delete_consumer_group_offsets(name, wanted)
+        outcomes = admin.delete_consumer_group_offsets(name, chosen)
     except GroupIdNotFoundError as error:
         return error
     for each in topics:
         if not any(_covers(each, tp) for tp in committed):
-            return TidelogError(f"group {name!r} has committed nothing for {_names([each])}")
+            return TidelogError(f"group {name!r} has no committed offset for {_names([each])}")
     return next((error for error in outcomes.values() if error is not None), None)
 
 
@@ -179,7 +181,7 @@ def _refused(name: str, error: TidelogError) -> Exception:
             )
         case GroupSubscribedToTopicError():
             return click.ClickException(
-                f"members of group {name!r} read that topic: stop them first; tidelog group describe {name} --members "
-                "shows them"
+                f"members of group {name!r} are subscribed to that topic: stop them first; tidelog group describe "
+                f"{name} --members shows them"
             )
     return error

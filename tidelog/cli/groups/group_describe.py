@@ -1,4 +1,4 @@
-"""`tidelog group describe`: where a group is, how far behind, and who its members are."""
+"""`tidelog group describe`: shows a group's committed offsets, its lag and its members."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tidelog.cli.admin_factory import describe_group_patiently, open_admin, refuse_silence, unknown_group
+from tidelog.cli.admin_factory import describe_group_with_notice, open_admin, raise_if_unanswered, unknown_group
 from tidelog.cli.commands import Command
 from tidelog.cli.common_options import Seconds, bootstrap_option, json_option, timeout_option
 from tidelog.cli.name_types import GROUP
@@ -34,14 +34,14 @@ _NEVER_JOINED = "has never joined: the coordinator gave out this id, and no cons
 
 @click.command(cls=Command)
 @click.argument("name", metavar="GROUP", type=GROUP)
-@click.option("--members", is_flag=True, help="Show its members instead.")
-@click.option("--state", is_flag=True, help="Show its state and its coordinator instead.")
+@click.option("--members", is_flag=True, help="Show the group's members instead.")
+@click.option("--state", is_flag=True, help="Show the group's state and coordinator instead.")
 @click.option(
     "--rate",
     "rate_s",
     type=Seconds(0.1, _LONGEST_RATE_S),
     metavar="SECONDS",
-    help="Watch for so long, and show how many records a second are committed and written.",
+    help="Measure for this long, and show how many records per second are committed and written.",
 )
 @json_option
 @bootstrap_option
@@ -55,18 +55,17 @@ def describe(
     bootstrap_servers: str | None,
     timeout: float,
 ) -> None:
-    """Show what GROUP has committed, and how far behind that is.
+    """Show the committed offsets and the lag of GROUP.
 
-    The lag is what there is to read behind the committed offset, in records. SECONDS is the age of the first of them:
-    what the group has done is as old as that. It is 0 where the group is caught up. Exit status 1 where a partition
-    gave no answer; the others are shown all the same.
+    The lag is the number of records from the committed offset to the end. SECONDS is the age of the first of these
+    records, and 0 if there is none. Exit status 1 if a partition did not answer; the other partitions are shown.
     """
     if sum((members, state, rate_s is not None)) > 1:
-        raise click.UsageError("say one of --members, --state and --rate")
+        raise click.UsageError("give at most one of --members, --state and --rate")
     with open_admin(bootstrap_servers, timeout) as admin:
         from tidelog.groups.descriptions import ConsumerGroupState
 
-        described = describe_group_patiently(admin, name, timeout)
+        described = describe_group_with_notice(admin, name, timeout)
         if described.state is ConsumerGroupState.DEAD:
             raise unknown_group(name)
         if members:
@@ -83,7 +82,7 @@ def describe(
 
 @dataclass(frozen=True, slots=True)
 class _Rate:
-    """Records a second; None where it cannot be said."""
+    """Records per second; None if an offset was unknown before or after."""
 
     committed: float | None
     written: float | None
@@ -121,7 +120,7 @@ def _show_partitions(
     if as_json:
         known = [each.lag for each in lags.values() if each.lag is not None]
         late = [each.lag_ms / 1000 for each in lags.values() if each.lag_ms is not None]
-        told = {
+        fields = {
             "group": described.group_id,
             "state": described.state.value,
             "lag": sum(known),
@@ -130,7 +129,7 @@ def _show_partitions(
             "members_without_partitions": [_member_as_json(each, described) for each in idle],
             "never_joined": list(described.pending_member_ids),
         }
-        click.echo(json.dumps(told))
+        click.echo(json.dumps(fields))
     else:
         for line in format_table(_STATE_HEADINGS, [_state_row(described)]):
             click.echo(line)
@@ -138,12 +137,12 @@ def _show_partitions(
         at = ("topic", "partition", "committed", "log end", "lag", "seconds")
         speeds = () if rates is None else ("committed/s", "written/s")
         rows = [_row(tp, each, owners.get(tp), rates) for tp, each in lags.items()]
-        nowhere = (None,) * (len(at) + len(speeds))
-        rows += [(*nowhere, each.member_id, each.host, _why_without_partitions(each, described)) for each in idle]
-        rows += [(*nowhere, member_id, None, _NEVER_JOINED) for member_id in described.pending_member_ids]
+        no_partition = (None,) * (len(at) + len(speeds))
+        rows += [(*no_partition, each.member_id, each.host, _why_without_partitions(each, described)) for each in idle]
+        rows += [(*no_partition, member_id, None, _NEVER_JOINED) for member_id in described.pending_member_ids]
         for line in format_table((*at, *speeds, "member", "host", "note"), rows):
             click.echo(line)
-    refuse_silence({tp: each.error for tp, each in lags.items()}, len(lags))
+    raise_if_unanswered({tp: each.error for tp, each in lags.items()}, len(lags))
 
 
 def _row(
@@ -170,7 +169,7 @@ def _note(lag: PartitionLag) -> str | None:
         case Standing.BELOW_LOG_START:
             assert lag.committed_offset is not None and lag.log_start_offset is not None
             gone = count_of(lag.log_start_offset - lag.committed_offset, "record")
-            return f"the log starts at {lag.log_start_offset}: {gone} gone unread"
+            return f"the log starts at {lag.log_start_offset}: {gone} deleted unread"
         case Standing.PAST_LOG_END:
             return "past the log's end"
     return None
@@ -182,7 +181,7 @@ def _as_json(
     owner: MemberDescription | None,
     rates: Mapping[TopicPartition, _Rate] | None,
 ) -> dict[str, object]:
-    told: dict[str, object] = {
+    fields: dict[str, object] = {
         "topic": tp.topic,
         "partition": tp.partition,
         "committed_offset": lag.committed_offset,
@@ -198,8 +197,8 @@ def _as_json(
     }
     if rates is not None:
         rate = rates.get(tp, _Rate(None, None))
-        told |= {"committed_per_second": rate.committed, "written_per_second": rate.written}
-    return told
+        fields |= {"committed_per_second": rate.committed, "written_per_second": rate.written}
+    return fields
 
 
 # --- members and state -------------------------------------------------------------------------------
@@ -207,13 +206,13 @@ def _as_json(
 
 def _show_members(described: ConsumerGroupDescription, as_json: bool) -> None:
     if as_json:
-        told = {
+        fields = {
             "group": described.group_id,
             "state": described.state.value,
             "members": [_member_as_json(each, described) for each in described.members],
             "never_joined": list(described.pending_member_ids),
         }
-        click.echo(json.dumps(told))
+        click.echo(json.dumps(fields))
         return
     rows: list[tuple[object, ...]] = [
         (
@@ -275,7 +274,7 @@ def _by_topic(partitions: tuple[TopicPartition, ...]) -> str:
 
 def _show_state(described: ConsumerGroupDescription, address: str, as_json: bool) -> None:
     if as_json:
-        told = {
+        fields = {
             "group": described.group_id,
             "state": described.state.value,
             "type": "simple" if described.is_simple_consumer_group else described.protocol_type,
@@ -284,7 +283,7 @@ def _show_state(described: ConsumerGroupDescription, address: str, as_json: bool
             "coordinator_address": address,
             "members": len(described.members),
         }
-        click.echo(json.dumps(told))
+        click.echo(json.dumps(fields))
         return
     for line in format_table(_STATE_HEADINGS, [_state_row(described, f" ({address})")]):
         click.echo(line)

@@ -1,4 +1,4 @@
-"""`tidelog group migrate`: what groups have in ZooKeeper is committed; it shows what, and does it with `--execute`."""
+"""`tidelog group migrate`: shows which offsets of groups move from ZooKeeper to the brokers; `--execute` moves them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tidelog.cli.common_options import bootstrap_option, json_option, timeout_op
 from tidelog.cli.consent import execute_option, note_dry_run
 from tidelog.cli.name_types import ZOOKEEPER_GROUP
 from tidelog.cli.terminal.table import format_table
-from tidelog.cli.terminal.waiting import saying_if_slow
+from tidelog.cli.terminal.waiting import print_if_slow
 from tidelog.errors import GroupIdNotFoundError, InvalidGroupIdError, NonEmptyGroupError, TidelogError
 from tidelog.model import TopicPartition
 
@@ -26,15 +26,15 @@ if TYPE_CHECKING:
 
 _NOTES = {
     "move": ("would move", "moved"),
-    "same": ("is there already", "is there already"),
-    "keep": ("stays: the group went on there", "stays: the group went on there"),
+    "same": ("is already committed", "is already committed"),
+    "keep": ("stays: the committed offset is further", "stays: the committed offset is further"),
 }
 
 
 @click.command(cls=Command)
 @click.argument("names", metavar="GROUP…", nargs=-1, type=ZOOKEEPER_GROUP)
-@click.option("--all", "all_groups", is_flag=True, help="Every group that has offsets in ZooKeeper.")
-@click.option("--force", is_flag=True, help="Move a group back, too, where it is committed further on.")
+@click.option("--all", "all_groups", is_flag=True, help="Migrate every group that has offsets in ZooKeeper.")
+@click.option("--force", is_flag=True, help="Also replace committed offsets that are further than those in ZooKeeper.")
 @execute_option
 @json_option
 @bootstrap_option
@@ -48,38 +48,39 @@ def migrate(
     bootstrap_servers: str | None,
     timeout: float,
 ) -> None:
-    """Commit to the brokers what groups have committed in ZooKeeper.
+    """Commit to the brokers the offsets that groups have committed in ZooKeeper.
 
-    Stop the old consumers first, and start the new ones afterwards. Shows the offset in ZooKeeper and the committed one
-    of each partition; nothing is changed without --execute. What is committed further on stays, unless --force is
-    given. What stands in ZooKeeper is left there. Exit status 1 where something could not be moved.
+    Stop the old consumers first, and start the new ones afterwards. The command shows the offset in ZooKeeper and the
+    committed offset of each partition, and changes nothing without --execute. A committed offset that is further than
+    the one in ZooKeeper stays, unless --force is given. Offsets in ZooKeeper are never changed. Exit status 1 if an
+    offset could not be moved.
     """
     if bool(names) == all_groups:
-        raise click.UsageError("say which: GROUP…, or --all")
+        raise click.UsageError("name at least one GROUP, or give --all")
     with (
         open_admin(bootstrap_servers, timeout) as admin,
-        saying_if_slow("ZooKeeper and the groups' coordinators", timeout),
+        print_if_slow("ZooKeeper and the groups' coordinators", timeout),
     ):
-        wanted = admin.list_zookeeper_groups() if all_groups else dict.fromkeys(names)
-        told = {name: _migrate(admin, name, force=force, execute=execute) for name in wanted}
-    plans = {name: plan for name, plan in told.items() if not isinstance(plan, TidelogError)}
+        chosen = admin.list_zookeeper_groups() if all_groups else dict.fromkeys(names)
+        plans_or_errors = {name: _migrate(admin, name, force=force, execute=execute) for name in chosen}
+    plans = {name: plan for name, plan in plans_or_errors.items() if not isinstance(plan, TidelogError)}
     if as_json:
         groups = [
             {"group": name, "partitions": [_as_json(tp, each) for tp, each in plan.items()]}
             for name, plan in plans.items()
         ]
-        refused = {name: str(error) for name, error in told.items() if isinstance(error, TidelogError)}
-        click.echo(json.dumps({"executed": execute, "groups": groups, "errors": refused}))
+        errors = {name: str(error) for name, error in plans_or_errors.items() if isinstance(error, TidelogError)}
+        click.echo(json.dumps({"executed": execute, "groups": groups, "errors": errors}))
     else:
         rows = [_row(name, tp, each, execute) for name, plan in plans.items() for tp, each in plan.items()]
         if rows:
             for line in format_table(("group", "topic", "partition", "in ZooKeeper", "committed", "note"), rows):
                 click.echo(line)
-        elif not told:
+        elif not plans_or_errors:
             click.echo("no group has offsets in ZooKeeper", err=True)
         if rows and not execute:
             note_dry_run()
-    for problem in _problems(told):
+    for problem in _problems(plans_or_errors):
         raise click.ClickException(problem)
 
 
@@ -90,13 +91,13 @@ def _migrate(admin: Admin, name: str, *, force: bool, execute: bool) -> Plan | T
         return error
 
 
-def _problems(told: Mapping[str, Plan | TidelogError]) -> Iterator[str]:
-    for name, plan in told.items():
+def _problems(plans_or_errors: Mapping[str, Plan | TidelogError]) -> Iterator[str]:
+    for name, plan in plans_or_errors.items():
         match plan:
             case InvalidGroupIdError():
                 yield str(plan)
             case GroupIdNotFoundError():
-                yield f"{plan}: tidelog group migrate --all shows those that have some"
+                yield f"{plan}: tidelog group migrate --all shows the groups that have"
             case NonEmptyGroupError():
                 yield f"{plan}; tidelog group describe {name} --members shows them"
             case TidelogError():

@@ -1,4 +1,4 @@
-"""`tidelog group reset`: where a group is to go on; it shows what would change, and does it with `--execute`."""
+"""`tidelog group reset`: shows where a group would continue to read; `--execute` commits these offsets."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from tidelog.cli.admin_factory import (
-    describe_group_patiently,
+    describe_group_with_notice,
     open_admin,
     unknown_group,
     unknown_partition,
@@ -22,7 +22,7 @@ from tidelog.cli.common_options import bootstrap_option, json_option, timeout_op
 from tidelog.cli.consent import execute_option, note_dry_run
 from tidelog.cli.name_types import GROUP, TOPIC_CHOICE, TopicChoice
 from tidelog.cli.terminal.table import format_table
-from tidelog.cli.terminal.times import TIME_HELP, time_or_misused, timezone_option
+from tidelog.cli.terminal.times import TIME_HELP, time_or_usage_error, timezone_option
 from tidelog.cli.topics.partition_notes import SUMMED_UP_FROM, empty_text
 from tidelog.clock import SystemClock
 from tidelog.errors import GroupIdNotFoundError, NonEmptyGroupError, UnknownTopicOrPartitionError
@@ -47,17 +47,26 @@ _WAYS = "--to-time, --by-duration, --to-offset, --shift-by, --to-earliest, --to-
     metavar="TOPIC[:0,1]",
     type=TOPIC_CHOICE,
     multiple=True,
-    help="In this topic, or these partitions of it; may be repeated.",
+    help="Reset this topic, or these partitions of it; may be repeated.",
 )
-@click.option("--all-topics", is_flag=True, help="In every partition that the group has committed something for.")
-@click.option("--to-time", "--to-datetime", "to_time", metavar="TIME", help=f"The first record since: {TIME_HELP}.")
+@click.option("--all-topics", is_flag=True, help="Reset every partition that has a committed offset of the group.")
+@click.option(
+    "--to-time", "--to-datetime", "to_time", metavar="TIME", help=f"To the first record at or after TIME: {TIME_HELP}."
+)
 @timezone_option
-@click.option("--by-duration", metavar="TIME", help="The same, so long ago: 90s, 30m, 1h, 7d, or as PT1H30M.")
-@click.option("--to-offset", type=click.IntRange(0, 2**63 - 1), metavar="N", help="This offset.")
-@click.option("--shift-by", type=click.IntRange(-(2**63), 2**63 - 1), metavar="N", help="N records further, or back.")
-@click.option("--to-earliest", is_flag=True, help="The first record that is still there.")
-@click.option("--to-latest", is_flag=True, help="What comes after the last record.")
-@click.option("--to-current", is_flag=True, help="Where it is, as far as that is still in the log.")
+@click.option(
+    "--by-duration", metavar="TIME", help="To the first record of this long ago or later: 90s, 30m, 1h, 7d, or PT1H30M."
+)
+@click.option("--to-offset", type=click.IntRange(0, 2**63 - 1), metavar="N", help="To this offset.")
+@click.option(
+    "--shift-by",
+    type=click.IntRange(-(2**63), 2**63 - 1),
+    metavar="N",
+    help="By N records forward, or back if N is negative.",
+)
+@click.option("--to-earliest", is_flag=True, help="To the first record in the log.")
+@click.option("--to-latest", is_flag=True, help="To the end of the log.")
+@click.option("--to-current", is_flag=True, help="To the committed offset itself, if it is still in the log.")
 @execute_option
 @json_option
 @bootstrap_option
@@ -79,18 +88,19 @@ def reset(
     bootstrap_servers: str | None,
     timeout: float,
 ) -> None:
-    """Move GROUP to other offsets: say where, and one way to say whereto. Its members must be stopped.
+    """Move GROUP to other offsets. The members of GROUP must be stopped.
 
-    Shows the old and the new offset of each partition, and the time of the record there; nothing is changed without
-    --execute. What lies outside of a log becomes its start or its end, and that is said. A group that does not exist
-    is made, where a topic is named.
+    Name the topics, and one of the --to, --by and --shift options. The command shows the old and the new offset of each
+    partition, and the time of the record there, and changes nothing without --execute. An offset outside of a log
+    becomes the start or the end of the log, and a note says so. A group that does not exist is created if a topic is
+    named.
     """
     target = _target(to_time, zone, by_duration, to_offset, shift_by, to_earliest, to_latest, to_current)
     if bool(topics) == all_topics:
-        raise click.UsageError("say where: --topic TOPIC[:0,1], or --all-topics")
+        raise click.UsageError("give --topic TOPIC[:0,1] or --all-topics")
     with open_admin(bootstrap_servers, timeout) as admin:
         partitions = None if all_topics else _partitions(admin, topics)
-        describe_group_patiently(admin, name, timeout)  # prints what it waits for; the reset itself prints nothing
+        describe_group_with_notice(admin, name, timeout)  # prints that it waits, which the reset itself does not
         try:
             plan = admin.reset_consumer_group_offsets(name, target, partitions, execute=execute)
         except GroupIdNotFoundError:
@@ -98,8 +108,8 @@ def reset(
         except NonEmptyGroupError as error:
             raise click.ClickException(f"{error}; tidelog group describe {name} --members shows them") from None
     if as_json:
-        told = [_as_json(tp, each) for tp, each in sorted(plan.items())]
-        click.echo(json.dumps({"group": name, "executed": execute, "partitions": told}))
+        partitions_json = [_as_json(tp, each) for tp, each in sorted(plan.items())]
+        click.echo(json.dumps({"group": name, "executed": execute, "partitions": partitions_json}))
     else:
         _show(plan)
     _refuse_errors(plan)
@@ -121,7 +131,7 @@ def _target(
 
     ways: list[ResetTarget] = []
     if to_time is not None:
-        ways.append(ToTime(time_or_misused(to_time, "--to-time", zone)))
+        ways.append(ToTime(time_or_usage_error(to_time, "--to-time", zone)))
     if by_duration is not None:
         ways.append(ToTime(_ago(by_duration)))
     if to_offset is not None:
@@ -129,10 +139,12 @@ def _target(
     if shift_by is not None:
         ways.append(ShiftBy(shift_by))
     ways += [
-        way for said, way in ((to_earliest, ToEarliest()), (to_latest, ToLatest()), (to_current, ToCurrent())) if said
+        way
+        for chosen, way in ((to_earliest, ToEarliest()), (to_latest, ToLatest()), (to_current, ToCurrent()))
+        if chosen
     ]
     if len(ways) != 1:
-        raise click.UsageError(f"say one of {_WAYS}" + (f", not {len(ways)} of them" if ways else ""))
+        raise click.UsageError(f"give exactly one of {_WAYS}" + (f", not {len(ways)} of them" if ways else ""))
     return ways[0]
 
 
@@ -169,12 +181,12 @@ def _show(plan: Plan) -> None:
     rows, lines = [], []
     for topic, resets in groupby(sorted(plan.items()), key=lambda each: each[0].topic):
         in_topic = list(resets)
-        still = [tp.partition for tp, each in in_topic if _stays_in_an_empty_log(each)]
-        if len(still) < SUMMED_UP_FROM:
-            still = []
+        unchanged = [tp.partition for tp, each in in_topic if _stays_in_an_empty_log(each)]
+        if len(unchanged) < SUMMED_UP_FROM:
+            unchanged = []
         else:
-            lines.append(f"{topic}: {empty_text(still, len(in_topic))}, and the group stays at their end")
-        rows += [_row(tp, each) for tp, each in in_topic if tp.partition not in still]
+            lines.append(f"{topic}: {empty_text(unchanged, len(in_topic))}, and the group stays at their end")
+        rows += [_row(tp, each) for tp, each in in_topic if tp.partition not in unchanged]
     for line in (
         format_table(("topic", "partition", "old", "new", "change", "time there", "note"), rows) if rows else ()
     ):
@@ -190,10 +202,10 @@ def _stays_in_an_empty_log(reset: OffsetReset) -> bool:
 
 
 def _refuse_errors(plan: Plan) -> None:
-    refused = {tp: each.error for tp, each in plan.items() if each.error is not None}
-    if refused:
-        tp, error = next(iter(refused.items()))
-        more = f" (and {len(refused) - 1} more)" if len(refused) > 1 else ""
+    errors = {tp: each.error for tp, each in plan.items() if each.error is not None}
+    if errors:
+        tp, error = next(iter(errors.items()))
+        more = f" (and {len(errors) - 1} more)" if len(errors) > 1 else ""
         where = "" if str(tp) in str(error) else f"{tp}: "
         raise click.ClickException(f"{where}{error}{more}")
 
@@ -207,7 +219,7 @@ def _note(reset: OffsetReset) -> str | None:
         None: None,
         Adjustment.LOG_START: "the log starts there",
         Adjustment.LOG_END: "the log ends there",
-        Adjustment.BEFORE_LOG_START: "every record is younger: the log's start",
+        Adjustment.BEFORE_LOG_START: "every record is newer: the log's start",
         Adjustment.PAST_END: "every record is older: the log's end",
         Adjustment.EMPTY: "there is no record: the log's end",
         Adjustment.NOTHING_COMMITTED: "nothing was committed: the log's end",
@@ -217,8 +229,8 @@ def _note(reset: OffsetReset) -> str | None:
 def _row(tp: TopicPartition, reset: OffsetReset) -> tuple[object, ...]:
     old, new = reset.old_offset, reset.new_offset
     change = None if old is None or new is None else new - old
-    there = None if reset.new_time is None else format_time(reset.new_time)
-    return (*tp, old, new, change, there, _note(reset))
+    time = None if reset.new_time is None else format_time(reset.new_time)
+    return (*tp, old, new, change, time, _note(reset))
 
 
 def _as_json(tp: TopicPartition, reset: OffsetReset) -> dict[str, object]:

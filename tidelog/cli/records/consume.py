@@ -1,4 +1,4 @@
-"""`tidelog consume`: a topic's records out, as lines or JSON lines."""
+"""`tidelog consume`: writes a topic's records as lines or JSON lines."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from tidelog.cli.admin_factory import unknown_partition, unknown_topic
 from tidelog.cli.commands import Command
 from tidelog.cli.common_options import bootstrap_option, find_cluster, timeout_option
 from tidelog.cli.name_types import GROUP, TOPIC
-from tidelog.cli.records.consume_loop import Alone, copy
+from tidelog.cli.records.consume_loop import SpanReading, write_records
 from tidelog.cli.records.consume_range import refuse_reversed, resolve_ends, resolve_span
-from tidelog.cli.records.group_share import SESSION_TIMEOUT_MS, Share, start_of_new_group
-from tidelog.cli.records.output import Sink
+from tidelog.cli.records.group_share import SESSION_TIMEOUT_MS, GroupReading, offset_reset_of
+from tidelog.cli.records.output import RecordWriter
 from tidelog.cli.terminal.interrupts import interrupted_by
 from tidelog.cli.terminal.progress import Progress
-from tidelog.cli.terminal.times import TIME_HELP, position_or_misused, timezone_option
+from tidelog.cli.terminal.times import TIME_HELP, position_or_usage_error, timezone_option
 from tidelog.cli.terminal.waiting import Waiting
 from tidelog.clock import SystemClock
 from tidelog.model import TopicPartition
@@ -41,23 +41,25 @@ if TYPE_CHECKING:
     show_default=True,
     help=f"beginning, end, an offset, or a time: {TIME_HELP}.",
 )
-@click.option("--until", "end", metavar="WHERE", help="Stop before this, said as in --from [default: the present end]")
+@click.option(
+    "--until", "end", metavar="WHERE", help="Stop before this position, in the same form [default: the current end]"
+)
 @timezone_option
 @click.option("--count", type=click.IntRange(min=1), metavar="N", help="Stop after N records.")
-@click.option("--follow", is_flag=True, help="Go on with what is still to come, until Ctrl-C.")
+@click.option("--follow", is_flag=True, help="Keep reading new records until Ctrl-C.")
 @click.option(
     "--partition",
     "only",
     type=click.IntRange(min=0),
     multiple=True,
     metavar="N",
-    help="Only this one; may be repeated.",
+    help="Read only this partition; may be repeated.",
 )
 @click.option(
     "--group",
     type=GROUP,
     metavar="GROUP",
-    help="As a member of this group: go on where it has committed, and commit what is written.",
+    help="Join this group: start at its committed offsets, and commit the offsets of written records.",
 )
 @click.option(
     "--format",
@@ -65,7 +67,7 @@ if TYPE_CHECKING:
     type=click.Choice(["lines", "json"]),
     default="lines",
     show_default=True,
-    help="Values, a newline behind each; or lossless JSON lines, which tidelog produce takes back.",
+    help="lines: each value and a newline. json: lossless JSON lines, which tidelog produce reads.",
 )
 @click.option("--json", "form", flag_value="json", help="The same as --format json.")
 @click.option(
@@ -73,7 +75,7 @@ if TYPE_CHECKING:
     type=click.IntRange(1, MOST_DECOMPRESSED_BYTES),
     default=MAX_DECOMPRESSED_BYTES,
     metavar="N",
-    help="Refuse a batch whose records have more bytes than that when decompressed [default: 128 MiB, at most 1 GiB]",
+    help="Fail at a batch whose decompressed records have more bytes than this [default: 128 MiB, at most 1 GiB]",
 )
 @timeout_option
 def consume(
@@ -90,17 +92,18 @@ def consume(
     max_decompressed_batch_bytes: int,
     timeout: float,
 ) -> None:
-    """Write TOPIC's records to standard output: those that are there now, and then stop.
+    """Write the records that TOPIC holds now to standard output.
 
-    Records of one partition come in order; partitions take turns. Of a time, the first record counts that has it or
-    a later one. A line on standard error says which partitions start at their oldest record or at their end instead,
-    and why there is nothing to read. Exit status 1 if no partition has the offset of --from.
+    Records of one partition come in order; partitions take turns. A time stands for the first record with this
+    timestamp or a later one. Notes on standard error name the partitions that start at their oldest record or at their
+    end instead, and say why there is nothing to read. Exit status 1 if no partition has the offset of --from.
 
-    With --group the members of GROUP share the partitions, and each goes on where the group has committed; --from
-    counts where it has not. Records are committed once they are written, also by a Ctrl-C.
+    With --group, the members of GROUP share the partitions, and each member starts at the committed offsets. --from
+    applies to partitions without a committed offset. Offsets are committed after the records were written, also on
+    Ctrl-C.
     """
-    first = position_or_misused(start, "--from", zone)
-    last = None if end is None else position_or_misused(end, "--until", zone)
+    first = position_or_usage_error(start, "--from", zone)
+    last = None if end is None else position_or_usage_error(end, "--until", zone)
     refuse_reversed(first, last)
     if follow and last is not None:
         raise click.UsageError("--follow has no end: leave out --until", click.get_current_context())
@@ -111,17 +114,17 @@ def consume(
     from tidelog.client.consumer.consumer import Consumer
 
     timeout_ms = round(timeout * 1000)
-    # A member that just ends leaves its partitions to nobody for a session.
-    polite = () if group is None else (signal.SIGTERM, signal.SIGHUP)
+    # A member that is killed keeps its partitions until its session times out, so that it must leave the group first.
+    handled_signals = () if group is None else (signal.SIGTERM, signal.SIGHUP)
     with (
-        interrupted_by(*polite),
+        interrupted_by(*handled_signals),
         Consumer(
             servers,
             client_id="tidelog-consume",
             group_id=group,
             session_timeout_ms=SESSION_TIMEOUT_MS,
             enable_auto_commit=False,
-            auto_offset_reset="none" if group is None else start_of_new_group(first),
+            auto_offset_reset="none" if group is None else offset_reset_of(first),
             max_decompressed_batch_bytes=max_decompressed_batch_bytes,
             default_api_timeout_ms=timeout_ms,
             bootstrap_timeout_ms=min(timeout_ms, 5_000),
@@ -129,16 +132,19 @@ def consume(
         Progress("read", shown=_progress_wanted()) as progress,
     ):
         partitions = _partitions(consumer, topic, only)
-        sink = Sink(sys.stdout.buffer, form, progress)
+        writer = RecordWriter(sys.stdout.buffer, form, progress)
         if group is not None:
             with Waiting():
                 ends, notes = (None, ()) if follow else resolve_ends(consumer, partitions, last)
             for note in notes:
                 click.echo(f"tidelog: {note}", err=True)
-            with Share(consumer, topic, ends) as share:
-                copy(consumer, share, sink, count, timeout_ms, max_decompressed_batch_bytes)
+            with GroupReading(consumer, topic, ends) as share:
+                write_records(consumer, share, writer, count, timeout_ms, max_decompressed_batch_bytes)
             if ends is not None and not progress.records:
-                click.echo("tidelog: nothing to read: the group has read all that it was given here", err=True)
+                click.echo(
+                    "tidelog: nothing to read: the group has already read every record of the partitions assigned here",
+                    err=True,
+                )
             return
         with Waiting():
             span = resolve_span(
@@ -146,7 +152,7 @@ def consume(
             )
         for note in span.notes:
             click.echo(f"tidelog: {note}", err=True)
-        copy(consumer, Alone(consumer, span), sink, count, timeout_ms, max_decompressed_batch_bytes)
+        write_records(consumer, SpanReading(consumer, span), writer, count, timeout_ms, max_decompressed_batch_bytes)
 
 
 def _partitions(consumer: Consumer, topic: str, only: tuple[int, ...]) -> list[TopicPartition]:
@@ -161,5 +167,5 @@ def _partitions(consumer: Consumer, topic: str, only: tuple[int, ...]) -> list[T
 
 
 def _progress_wanted() -> bool | None:
-    """Not where the records themselves go to the terminal."""
+    """Return False if the records themselves go to the terminal, else None, so that Progress decides."""
     return False if os.isatty(sys.stdout.fileno()) else None

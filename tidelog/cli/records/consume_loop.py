@@ -1,4 +1,4 @@
-"""The loop of `tidelog consume`: what a reading brings is written out, until there is no more of it."""
+"""The loop of `tidelog consume`: polls records and writes them, until the reading is complete."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Protocol
 import click
 
 from tidelog.cli.records.consume_range import Offsets, Span
-from tidelog.cli.records.output import Sink
+from tidelog.cli.records.output import RecordWriter
 from tidelog.cli.records.rows import Rows, read_rows
-from tidelog.cli.terminal.stdout_reader import stop_if_nobody_reads
+from tidelog.cli.terminal.stdout_reader import stop_if_stdout_is_closed
 from tidelog.clock import SystemClock
 from tidelog.model import OffsetAndMetadata, TopicPartition
 from tidelog.quantities import format_duration
@@ -21,20 +21,20 @@ if TYPE_CHECKING:
     from tidelog.client.consumer.consumer import Consumer
     from tidelog.client.consumer.fetch_buffer import FetchedBatches
 
-#: The position behind the last written record of each partition of a poll; None if no record of it was written.
+#: The position after the last written record of each partition of a poll; None if no record of it was written.
 Written = Mapping[TopicPartition, OffsetAndMetadata | None]
 
 _POLL_MS = 500
-#: While nothing comes, how often to make sure that the cluster is still there.
+#: While no records arrive, how often to check that the cluster still answers.
 _ASSURE_EVERY_MS = 5_000
 
 
 class Reading(Protocol):
-    """What is read, and up to where; `ends` None: with what is still to come.
+    """The partitions to read, and their ends; `ends` is None if the reading follows new records.
 
-    over      there is no more of it
-    unread    the partitions that something may come from
-    written   what a poll brought, up to the ends, has left this process
+    over      whether every record up to the ends is written
+    unread    the partitions that may have more records
+    written   notes that the records of a poll, up to the ends, have left this process
     """
 
     ends: Offsets | None
@@ -46,8 +46,8 @@ class Reading(Protocol):
     def written(self, polled: Written) -> None: ...
 
 
-class Alone:
-    """The partitions of a span, from its starts."""
+class SpanReading:
+    """Reads the partitions of a span from their start offsets, without a group."""
 
     def __init__(self, consumer: Consumer, span: Span) -> None:
         self.ends = span.ends
@@ -72,17 +72,18 @@ class Alone:
             self._consumer.assign(self._unread)
 
 
-def copy(
+def write_records(
     consumer: Consumer,
     reading: Reading,
-    sink: Sink,
+    writer: RecordWriter,
     count: int | None,
     timeout_ms: int,
     max_decompressed_bytes: int = MAX_DECOMPRESSED_BYTES,
 ) -> None:
-    """Until the reading is over, or `count` records are written.
+    """Write records until the reading is complete, or `count` records are written.
 
-    ClickException where nothing comes for `timeout_ms`; BrokenPipeError where nobody reads us any more.
+    Raises ClickException if no record arrives for `timeout_ms`, and BrokenPipeError if the reader of standard output
+    has closed it.
     """
     clock = SystemClock()
     left = sys.maxsize if count is None else count
@@ -91,7 +92,7 @@ def copy(
         arrived = consumer.poll_batches(_POLL_MS)
         now_ms = clock.monotonic_ms()
         if not arrived:
-            stop_if_nobody_reads()
+            stop_if_stdout_is_closed()
             unread = reading.unread()
             if reading.ends is None and now_ms - last_progress_ms > min(_ASSURE_EVERY_MS, timeout_ms):
                 consumer.end_offsets(unread)
@@ -100,25 +101,25 @@ def copy(
                 missing = ", ".join(map(str, unread))
                 if not missing:
                     raise click.ClickException(
-                        f"no partition came from the group for {format_duration(timeout_ms)}: "
+                        f"the group assigned no partition to this member for {format_duration(timeout_ms)}: "
                         "see tidelog group describe"
                     )
                 raise click.ClickException(
-                    f"nothing came from {missing} for {format_duration(timeout_ms)}: see tidelog status"
+                    f"no record came from {missing} for {format_duration(timeout_ms)}: see tidelog status"
                 )
             continue
         last_progress_ms = now_ms
         written: dict[TopicPartition, OffsetAndMetadata | None] = dict.fromkeys(arrived)
         try:
             for rows in _rows(arrived, reading.ends, max_decompressed_bytes):
-                wanted = rows.between(0, left)
-                sink.write(wanted)
-                written[wanted.topic_partition] = wanted.next_position
-                left -= wanted.record_count
+                selected = rows.between(0, left)
+                writer.write(selected)
+                written[selected.topic_partition] = selected.next_position
+                left -= selected.record_count
                 if not left:
                     break
-        finally:  # an unreadable batch or Ctrl-C ends the loop, and the records before count as written
-            sink.flush()
+        finally:  # also after an unreadable batch or Ctrl-C, because the records before it are written
+            writer.flush()
             reading.written(written)
 
 

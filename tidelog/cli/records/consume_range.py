@@ -1,4 +1,4 @@
-"""Resolves the start and the end of `tidelog consume` in each partition, and notes where these differ from the request.
+"""Finds the start and end offsets of `tidelog consume` in each partition, and notes where they differ from the request.
 
 A start that no partition has is an error. A start that only some partitions lack is a note on standard error, because
 the others are read. An end that no partition has, and a span without records, are notes too.
@@ -27,9 +27,9 @@ Offsets = dict[TopicPartition, int]
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """First offset (inclusive) and last (exclusive) of each partition; without `ends` there is no last.
+    """The first offset (inclusive) and the last (exclusive) of each partition; `ends` is None with --follow.
 
-    notes   sentences about partitions that start elsewhere or end earlier than requested, or have nothing to read
+    notes   sentences about partitions that start elsewhere or end earlier than requested, or have no record to read
     """
 
     starts: Offsets
@@ -38,7 +38,7 @@ class Span:
 
     @property
     def unread(self) -> Offsets:
-        """The partitions in which there is something to read, with their first offsets."""
+        """The partitions that have records to read, with their first offsets."""
         if self.ends is None:
             return self.starts
         return {tp: start for tp, start in self.starts.items() if start < self.ends[tp]}
@@ -67,11 +67,11 @@ def resolve_span(
     exact: bool,
     now_ms: int,
 ) -> Span:
-    """Return the span, which the leaders know, and assign the partitions to the consumer.
+    """Return the span, from the offsets that the leaders report, and assign the partitions to the consumer.
 
     exact   whether each partition must have the start, because the user has named the partitions
 
-    ClickException if no partition has the offset, or one that must have it has not.
+    Raises ClickException if no partition has the offset, or if one that must have it does not.
     """
     present_ends = consumer.end_offsets(partitions)
     begins = consumer.beginning_offsets(partitions)
@@ -101,7 +101,7 @@ def resolve_span(
 def resolve_ends(
     consumer: Consumer, partitions: list[TopicPartition], end: Position | None
 ) -> tuple[Offsets, tuple[str, ...]]:
-    """Return the ends of a span that begins wherever a group has committed, and the notes about them."""
+    """Return the ends of a span that begins at a group's committed offsets, and the notes about them."""
     begins, present_ends = consumer.beginning_offsets(partitions), consumer.end_offsets(partitions)
     ends = _resolve(consumer, partitions, End() if end is None else end, begins, present_ends)
     return {tp: min(ends[tp], present_ends[tp]) for tp in partitions}, tuple(_end_notes(end, present_ends))
@@ -133,11 +133,11 @@ def _refuse_missing_offset(start: int, begins: Offsets, present_ends: Offsets, *
         first = deleted[0]
         raise click.ClickException(
             f"offset {start} is no longer in partition {first.partition} of {topic!r}, which starts at {begins[first]}"
-            "; --from beginning reads what is left"
+            "; --from beginning reads the remaining records"
         )
 
 
-_NEXT_STEP = "; --from beginning reads what there is, --from end --follow waits for more"
+_NEXT_STEP = "; --from beginning reads all records, --from end --follow waits for new ones"
 
 
 def _offset_notes(start: int, present_ends: Offsets) -> Iterator[str]:
@@ -169,7 +169,7 @@ def _summed_up(reason: StartReason, those: Mapping[TopicPartition, StartingPoint
     match reason:
         case StartReason.BEFORE_LOG_START:
             before = f"older ones{which} are gone" if gone else "there was never an older one"
-            return f"{partitions_text(numbers, total)} start with their oldest record, which is younger; {before}"
+            return f"{partitions_text(numbers, total)} start with their oldest record, which is newer; {before}"
         case StartReason.PAST_END:
             return f"{partitions_text(numbers, total)} start at their end, because every record is older"
         case _:
@@ -229,7 +229,7 @@ def _resolve(
             return ends
         case At(timestamp_ms):
             found = consumer.offsets_for_times(dict.fromkeys(partitions, timestamp_ms))
-            # Nothing that late yet: what is to come begins at the end.
+            # A partition without a record that late gets its end, because later records will be appended there.
             return {tp: ends[tp] if (answer := found[tp]) is None else answer.offset for tp in partitions}
         case int(offset):
             return dict.fromkeys(partitions, offset)

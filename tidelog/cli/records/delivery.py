@@ -1,4 +1,4 @@
-"""Sends the records of `tidelog produce`, and knows the outcome of each line."""
+"""Sends the records of `tidelog produce`, and tracks the outcome of each line."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ _LARGER = " (tidelog topic create --config max.message.bytes=BYTES makes a topic
 
 
 class Place(NamedTuple):
-    """A line of the input, counted from 1."""
+    """A line of the input. Lines are counted from 1."""
 
     file: str
     line: int
 
     def after(self, lines: int) -> Place:
-        """Return the place of the line that comes so many lines later."""
+        """Return the place of the line that is `lines` lines later."""
         return Place(self.file, self.line + lines)
 
     def __str__(self) -> str:
@@ -37,7 +37,7 @@ class Place(NamedTuple):
 
 
 class UndeliveredLine(Exception):
-    """A line that could not be read or sent, or whose record failed, and the reason."""
+    """Raised with the place and the reason, if a line cannot be read or sent, or if its record fails."""
 
     def __init__(self, place: Place, reason: str) -> None:
         super().__init__(f"{place}: {reason}")
@@ -68,7 +68,10 @@ class Delivery:
         self._first_failure: UndeliveredLine | None = None
 
     def send_values(self, place: Place, values: Sequence[bytes]) -> None:
-        """Buffer the lines from `place` on, each as the value of a record. UndeliveredLine for the first that fails."""
+        """Buffer the lines from `place` on, each as the value of a record.
+
+        Raises UndeliveredLine for the first line that fails.
+        """
         start = 0
         while start < len(values):
             line = place.line + start
@@ -84,9 +87,12 @@ class Delivery:
         self._settle()
 
     def send_parsed(self, place: Place, lines: Sequence[bytes], parse: Callable[[bytes], OutgoingRecord]) -> None:
-        """Buffer the records that the lines from `place` on describe. UndeliveredLine for the first that fails."""
+        """Buffer the records that the lines from `place` on describe.
+
+        Raises UndeliveredLine for the first line that fails.
+        """
         send, topic = self._producer.send, self._topic
-        last: dict[int, _Sent] = {}  # of each partition
+        last: dict[int, _Sent] = {}  # by partition
         for number, line in enumerate(lines, place.line):
             try:
                 value, key, headers, partition, timestamp_ms = parse(line)
@@ -105,7 +111,7 @@ class Delivery:
         self._settle()
 
     def finish(self) -> None:
-        """Wait for every outcome. UndeliveredLine for the first record that failed."""
+        """Wait for every outcome. Raise UndeliveredLine for the first record that failed."""
         self._producer.flush()
         self._settle()
 
@@ -127,7 +133,7 @@ class Delivery:
         return click.ClickException(f"{str(error) or type(error).__name__}{hint}; {tally}")
 
     def _settle(self) -> None:
-        """Note the known outcomes, in the order of the input. UndeliveredLine for the first record that failed."""
+        """Note the known outcomes in the order of the input. Raise UndeliveredLine for the first record that failed."""
         while self._under_way and self._under_way[0].run.done():
             self._note_outcome(self._under_way.popleft())
         if self._first_failure is not None:

@@ -1,4 +1,4 @@
-"""`tidelog consume --group`: a member's share of a topic, committed once it is written."""
+"""`tidelog consume --group`: reads the partitions that the group assigns, and commits what is written."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
     from tidelog.cli.records.consume_loop import Written
     from tidelog.client.consumer.consumer import Consumer
 
-#: A command is often killed, and started again by somebody who waits for it. A program's default is much longer.
+#: Shorter than the default of a program, because a killed command is often started again by a user who waits for it.
 SESSION_TIMEOUT_MS = 10_000
 
 
-def start_of_new_group(start: Position) -> str:
-    """The `auto_offset_reset` for `--from`; click.UsageError for an offset, which is another one in each partition."""
+def offset_reset_of(start: Position) -> str:
+    """Return the `auto_offset_reset` for `--from`. Raise UsageError for an offset, which differs by partition."""
     match start:
         case Beginning():
             return "earliest"
@@ -32,16 +32,16 @@ def start_of_new_group(start: Position) -> str:
             return f"@{timestamp_ms}"
         case int():
             raise click.UsageError(
-                "--from is where a new group begins, an offset is one of a single partition: move the group with "
-                "tidelog group reset --to-offset"
+                "--from with --group must not be an offset, because each partition has its own offsets: move the group "
+                "with tidelog group reset --to-offset"
             )
 
 
-class Share(ConsumerRebalanceListener):
-    """Whatever the group assigns to this member, up to `ends`.
+class GroupReading(ConsumerRebalanceListener):
+    """Reads the partitions that the group assigns to this member, up to `ends`.
 
-    Records are committed after they have left this process: who dies between the two has them written once more. As a
-    context it commits what is written and not committed when a Ctrl-C ends it.
+    Offsets are committed after the records have left this process. If the process dies in between, the next member
+    writes these records again. As a context manager, GroupReading commits the offsets of all written records on Ctrl-C.
     """
 
     def __init__(self, consumer: Consumer, topic: str, ends: Offsets | None) -> None:
@@ -51,7 +51,7 @@ class Share(ConsumerRebalanceListener):
         self._uncommitted: dict[TopicPartition, OffsetAndMetadata] = {}
         consumer.subscribe([topic], listener=self)
 
-    def __enter__(self) -> Share:
+    def __enter__(self) -> GroupReading:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
@@ -59,7 +59,7 @@ class Share(ConsumerRebalanceListener):
             self._commit()
 
     def over(self) -> bool:
-        """Whether it has joined, and stands at the end of all that it was assigned."""
+        """Whether this member has joined, and its position is at the end of each assigned partition."""
         return self.ends is not None and self._joined and not self.unread()
 
     def unread(self) -> Sequence[TopicPartition]:
@@ -90,7 +90,7 @@ class Share(ConsumerRebalanceListener):
         try:
             self._consumer.commit(dict(self._uncommitted))
         except RebalanceInProgressError:
-            return  # they are still its own when the next poll gives them up
+            return  # the member still owns the partitions, and commits when the next poll revokes them
         except CommitFailedError as error:
-            click.echo(f"tidelog: {error}; others of the group write some records again", err=True)
+            click.echo(f"tidelog: {error}; other members of the group will write some records again", err=True)
         self._uncommitted.clear()

@@ -1,4 +1,4 @@
-"""Where records go: standard output, as lines or JSON lines."""
+"""Writes records to standard output, as lines or JSON lines."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from tidelog.cli.records.rows import Rows
 from tidelog.cli.terminal.progress import Progress
 
 
-class Sink:
-    """`form` is `json` or `lines`; what is written has left this process once `flush` returns."""
+class RecordWriter:
+    """Writes records to a stream, as lines or JSON lines (`form` is `lines` or `json`)."""
 
     def __init__(self, stream: BinaryIO, form: str, progress: Progress) -> None:
         self._stream = stream
@@ -24,7 +24,7 @@ class Sink:
         self._progress.advance(rows.record_count, len(lines))
 
     def flush(self) -> None:
-        """Pass the written lines to the operating system. OSError if the reader does not take them."""
+        """Pass the written lines to the operating system. Raise OSError if the reader does not take them."""
         self._stream.flush()
 
 

@@ -1,4 +1,4 @@
-"""`tidelog produce`: lines in, acknowledged records out."""
+"""`tidelog produce`: reads lines and sends each as a record."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tidelog.errors import TidelogError, UnknownTopicOrPartitionError
 if TYPE_CHECKING:
     from tidelog.client.producer.producer import Producer
 
-#: No record of any topic may be larger; a topic's own `max.message.bytes` is usually far below.
+#: The limit for a record of any topic; a topic's own `max.message.bytes` is usually far below.
 MOST_RECORD_BYTES = 32 << 20
 _MOST_JSON_LINE_BYTES = 2 * MOST_RECORD_BYTES
 
@@ -35,7 +35,7 @@ _MOST_JSON_LINE_BYTES = 2 * MOST_RECORD_BYTES
     "--format",
     "form",
     type=click.Choice(["lines", "json"]),
-    help="Lines, or lossless JSON lines as tidelog consume writes them [default: lines; json if --json is given]",
+    help="Plain lines, or lossless JSON lines as tidelog consume writes them [default: lines; json if --json is given]",
 )
 @click.option(
     "--json",
@@ -44,10 +44,14 @@ _MOST_JSON_LINE_BYTES = 2 * MOST_RECORD_BYTES
     help="Write the summary to standard output as one JSON object, and read JSON lines unless --format lines is given.",
 )
 @click.option("--quiet", is_flag=True, help="Write no summary to standard error.")
-@click.option("--key-separator", metavar="TEXT", help="Each line is a key, this, and a value.")
-@click.option("--partition", type=click.IntRange(min=0), metavar="N", help="Send everything to this partition.")
+@click.option("--key-separator", metavar="TEXT", help="Split each line into key and value at the first TEXT.")
+@click.option("--partition", type=click.IntRange(min=0), metavar="N", help="Send all records to this partition.")
 @click.option(
-    "--acks", type=click.Choice(["all", "1", "0"]), default="all", show_default=True, help="What to wait for."
+    "--acks",
+    type=click.Choice(["all", "1", "0"]),
+    default="all",
+    show_default=True,
+    help="Which replicas must acknowledge: all in sync, only the leader (1), or none (0).",
 )
 @click.option(
     "--compression",
@@ -72,8 +76,8 @@ def produce(
 ) -> None:
     """Write each line of the FILEs, or of standard input, to TOPIC as one record.
 
-    Succeeds once every record was acknowledged, and prints a summary on standard error: records, bytes and offsets. A
-    line keeps its bytes, except for the newline at its end.
+    The command succeeds when every record is acknowledged, and prints a summary on standard error: records, bytes and
+    offsets. A line keeps its bytes, except for the newline at its end.
     """
     form = form or ("json" if as_json else "lines")
     if key_separator == "":
@@ -121,7 +125,7 @@ def produce(
 
 
 def _parser(form: str, key_separator: str | None) -> Callable[[bytes], OutgoingRecord] | None:
-    """Return the function that makes a record of a line; None if the line is the record's value."""
+    """Return the function that makes a record of a line; None if each line is a record's value."""
     if form == "json":
         return parse_json
     if key_separator is None:
@@ -141,7 +145,7 @@ def _require_topic(producer: Producer, topic: str, partition: int | None) -> Non
 
 
 def _read(files: tuple[BinaryIO, ...], most_bytes: int) -> Iterator[tuple[Place, list[bytes]]]:
-    """Yield the lines of each read with the place of the first. UndeliveredLine for a line that cannot be read."""
+    """Yield the lines of each read, with the place of the first. Raise UndeliveredLine if a line cannot be read."""
     for file in files or (_standard_input(),):
         place = Place(_name(file), 1)
         try:
@@ -156,7 +160,7 @@ def _read(files: tuple[BinaryIO, ...], most_bytes: int) -> Iterator[tuple[Place,
 
 def _standard_input() -> BinaryIO:
     if sys.stdin is None:
-        raise click.ClickException("standard input is closed: pipe lines in, or name a file")
+        raise click.ClickException("standard input is closed: pipe lines to the command, or name a file")
     return sys.stdin.buffer
 
 
@@ -166,6 +170,6 @@ def _name(file: BinaryIO) -> str:
 
 
 def _progress_wanted(files: tuple[BinaryIO, ...]) -> bool | None:
-    """Not where somebody types the lines: the progress would be written into them."""
+    """Return False if the user types the lines, because the progress would be written between them. Else None."""
     typed = not files and sys.stdin is not None and sys.stdin.isatty()
     return False if typed else None

@@ -66,13 +66,13 @@ class ProduceSummary:
         self._partitions.setdefault(partition, PartitionSummary()).add(part, size_bytes)
 
     def as_text(self, *, acknowledged: bool = True) -> str:
-        """Return the summary in one line. Without `acknowledged` it says that the records were only sent."""
+        """Return the summary as one line. Without `acknowledged` the line says that the records were only sent."""
         if not self._partitions:
             return f"wrote no records to {self._topic}: the input has no lines"
         verb = "wrote" if acknowledged else "sent, without acknowledgement,"
-        what = f"{count_of(self.records, 'record')}, {format_size(self.size_bytes)},"
+        amount = f"{count_of(self.records, 'record')}, {format_size(self.size_bytes)},"
         where = f"{count_of(len(self._partitions), 'partition')} of {self._topic}"
-        return f"{verb} {what} to {where}{self.offsets_text()}"
+        return f"{verb} {amount} to {where}{self.offsets_text()}"
 
     def offsets_text(self) -> str:
         """Return the offsets in each partition, for the end of a sentence; empty if none is known."""

@@ -1,12 +1,12 @@
-"""Records as lines: plain ones, which hold a value (and perhaps a key), and lossless JSON lines.
+"""Reads and writes records as lines: plain lines with a value (and perhaps a key), and lossless JSON lines.
 
-A plain line is the bytes up to, and without, its `\\n`, whatever they are: a `\\r`, a NUL, broken UTF-8 and nothing at
-all are kept. The last line need not end.
+A plain line is all bytes before its `\\n`. A `\\r`, a NUL, invalid UTF-8 and an empty line are kept. The last line may
+lack its `\\n`.
 
 A JSON line is an object with any of `value`, `key`, `headers`, `partition` and `timestamp` (ms). Bytes are a string
-where they are UTF-8, else `{"base64": "…"}`; absent or null means none. `headers` is a list of [name, bytes] pairs.
-What `consume` adds (`topic`, `offset`, `timestamp_type`, `leader_epoch`) is accepted and left unused, so that one
-topic's JSON lines can be fed to another.
+if they are valid UTF-8, else `{"base64": "…"}`. An absent field or null means none. `headers` is a list of
+[name, bytes] pairs. The fields that `consume` adds (`topic`, `offset`, `timestamp_type`, `leader_epoch`) are accepted
+and ignored, so that the JSON lines of one topic can be sent to another.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ _READ_BYTES = 1 << 17
 
 
 class LineSource(Protocol):
-    """A binary file that can return the bytes that are there, without waiting for more."""
+    """A binary file that can return the available bytes without waiting for more."""
 
     def read1(self, size: int, /) -> bytes: ...
 
 
 class OutgoingRecord(NamedTuple):
-    """What one input line asks to be sent."""
+    """The record that one input line describes."""
 
     value: bytes | None
     key: bytes | None = None
@@ -47,9 +47,9 @@ class OutgoingRecord(NamedTuple):
 
 
 def read_lines(source: LineSource, most_bytes: int) -> Iterator[list[bytes]]:
-    """Yield the lines that each read completes, without their newlines, as soon as they are there.
+    """Yield the lines that each read completes, without their newlines, as soon as they are available.
 
-    ValueError for a line longer than `most_bytes`, after the lines before it were yielded.
+    Raises ValueError for a line longer than `most_bytes`, after the lines before it were yielded.
     """
     begun: list[bytes] = []  # parts of a line whose newline was not read yet
     begun_bytes = 0
@@ -78,7 +78,7 @@ def _refuse_long(lines: list[bytes], begun: list[bytes], begun_bytes: int, most_
 
 
 def parse_plain(line: bytes, key_separator: bytes | None) -> OutgoingRecord:
-    """The line as value, or split into key and value at the first separator; ValueError where there is none."""
+    """Return the line as value, or split at the first separator. Raise ValueError if the line has no separator."""
     if key_separator is None:
         return OutgoingRecord(line)
     key, found, value = line.partition(key_separator)
@@ -88,7 +88,7 @@ def parse_plain(line: bytes, key_separator: bytes | None) -> OutgoingRecord:
 
 
 def parse_json(line: bytes) -> OutgoingRecord:
-    """ValueError says what is wrong with the line."""
+    """Return the record of a JSON line. Raise ValueError, which says what is wrong with the line."""
     try:
         fields = json.loads(line)
     except (ValueError, RecursionError) as error:
@@ -98,7 +98,7 @@ def parse_json(line: bytes) -> OutgoingRecord:
     if not isinstance(fields, dict):
         raise ValueError("a JSON line must be an object, such as {\"value\": \"text\"}")  # fmt: skip
     if unknown := sorted(fields.keys() - _USED - _UNUSED):
-        raise ValueError(f"no such field: {', '.join(unknown)}; there are {', '.join(sorted(_USED))}")
+        raise ValueError(f"unknown fields {', '.join(unknown)}: the fields are {', '.join(sorted(_USED))}")
     return OutgoingRecord(
         _bytes(fields.get("value"), "value"),
         _bytes(fields.get("key"), "key"),
@@ -125,7 +125,7 @@ def format_json(
     value: bytes | None,
     headers: tuple[Header, ...] | list[Header],
 ) -> bytes:
-    """One JSON line from which `parse_json` gets the same record."""
+    """Return one JSON line, from which `parse_json` makes the same record."""
     fields = {
         "topic": topic,
         "partition": partition,
@@ -149,7 +149,7 @@ def _text(content: bytes | None) -> str | dict[str, str] | None:
         return {"base64": base64.b64encode(content).decode()}
 
 
-def _bytes(content: Any, what: str) -> bytes | None:
+def _bytes(content: Any, field: str) -> bytes | None:
     if content is None:
         return None
     try:
@@ -158,8 +158,8 @@ def _bytes(content: Any, what: str) -> bytes | None:
         if isinstance(content, dict) and content.keys() == {"base64"}:
             return base64.b64decode(content["base64"], validate=True)
     except (UnicodeEncodeError, binascii.Error, TypeError, ValueError) as error:
-        raise ValueError(f"{what}: {error}") from None
-    raise ValueError(f'{what} must be a string, {{"base64": "…"}} or null')
+        raise ValueError(f"{field}: {error}") from None
+    raise ValueError(f'{field} must be a string, {{"base64": "…"}} or null')
 
 
 def _list(headers: Any) -> list[Any]:
@@ -178,9 +178,9 @@ def _header(pair: Any) -> Header:
     return name, _bytes(content, f"header {name!r}")
 
 
-def _whole(number: Any, what: str) -> int | None:
+def _whole(number: Any, field: str) -> int | None:
     if number is None:
         return None
     if isinstance(number, bool) or not isinstance(number, int) or number < 0:
-        raise ValueError(f"{what} must be a whole number that is not negative, not {json.dumps(number)}")
+        raise ValueError(f"{field} must be a whole number of at least 0, not {json.dumps(number)}")
     return number

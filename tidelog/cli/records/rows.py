@@ -1,4 +1,4 @@
-"""Decodes the batches that a poll of `tidelog consume` fetched, one at a time, so that one is in memory at a time."""
+"""Decodes the batches that a poll of `tidelog consume` fetched. Only one decoded batch is in memory at a time."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Rows(NamedTuple):
-    """At least one record of a batch, by column, in the order of the offsets.
+    """At least one record of a batch, by columns, in the order of the offsets.
 
     timestamp_type   0 if the producer set the timestamps (CreateTime), 1 if the broker did (LogAppendTime)
     """
@@ -33,7 +33,7 @@ class Rows(NamedTuple):
 
     @property
     def next_position(self) -> OffsetAndMetadata:
-        """The position behind the last record, as a reader commits it."""
+        """The position after the last record, as a consumer commits it."""
         return OffsetAndMetadata(
             self.columns.offsets[-1] + 1, "", self.leader_epoch if self.leader_epoch >= 0 else None
         )
@@ -50,9 +50,9 @@ class Rows(NamedTuple):
 
 
 def read_rows(tp: TopicPartition, fetched: FetchedBatches, end: int, max_decompressed_bytes: int) -> Iterator[Rows]:
-    """Yield the records from the fetch's offset up to the offset `end`, without the markers of transactions.
+    """Yield the records from the fetch's offset up to the offset `end`, without transaction markers.
 
-    CorruptMessageError and MessageTooLargeError name the partition and the offsets of the batch.
+    Raises CorruptMessageError or MessageTooLargeError, which name the partition and the offsets of the batch.
     """
     for position, header in iter_headers(fetched.records):
         if header.base_offset >= end:

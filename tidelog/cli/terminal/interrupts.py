@@ -1,4 +1,4 @@
-"""Signals that end a command as Ctrl-C does, with what it has to tidy up."""
+"""Turns signals into KeyboardInterrupt, so that a command cleans up as after Ctrl-C."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from types import FrameType
 
 @contextmanager
 def interrupted_by(*numbers: signal.Signals) -> Iterator[None]:
-    """KeyboardInterrupt for the first of them that comes; of SIGHUP not where it is ignored, as by nohup.
+    """Raise KeyboardInterrupt for the first of the signals. SIGHUP stays ignored if it is ignored, as under nohup.
 
-    More of them change nothing, to the end of the process: tidying up has a deadline, and `timeout` for one sends its
-    signal twice, the second as late as it likes.
+    After the first signal, all of them are ignored until the process ends. Cleaning up has its own deadline, and a
+    program such as `timeout` may send its signal a second time at any moment.
     """
     came = False
 

@@ -1,4 +1,4 @@
-"""One line on standard error that tells how far long work has come; nothing where that is not a terminal."""
+"""Shows the progress of a command in one line on standard error, if standard error is a terminal."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _EVERY_MS = 200
 
 
 class Progress:
-    """Counts records and bytes; the line is erased at the end."""
+    """Counts records and bytes, and shows them in a line that is erased at the end."""
 
     def __init__(self, verb: str, *, shown: bool | None = None, clock: Clock | None = None) -> None:
         self.records = 0
@@ -53,7 +53,7 @@ class Progress:
 
 
 def terminal_width() -> int:
-    """The terminal's columns, as many as there may be where it does not say."""
+    """Return the terminal's number of columns; sys.maxsize if it is unknown."""
     try:
         return os.get_terminal_size(sys.stderr.fileno()).columns or sys.maxsize
     except (OSError, ValueError):
@@ -61,5 +61,5 @@ def terminal_width() -> int:
 
 
 def is_terminal() -> bool:
-    """Whether a line on standard error can be written over."""
+    """Return whether a line on standard error can be overwritten."""
     return sys.stderr is not None and sys.stderr.isatty()

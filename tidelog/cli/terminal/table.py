@@ -1,4 +1,4 @@
-"""Plain tables: columns by spaces, numbers to the right, nothing that `awk` would stumble over."""
+"""Formats plain tables: columns are separated by spaces, numbers are aligned to the right, and `awk` can split rows."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 
 class Quantity(str):
-    """A number with its unit as one word, which a table aligns to the right; see `tidelog.quantities`."""
+    """A number with its unit as one word, which a table aligns to the right. See `tidelog.quantities`."""
 
     __slots__ = ()
 
@@ -15,7 +15,7 @@ class Quantity(str):
 
 
 def format_table(headings: Sequence[str], rows: Sequence[Sequence[object]]) -> Iterator[str]:
-    """Return the lines. A column of numbers, quantities and None is aligned to the right; None is shown as `-`."""
+    """Yield the lines. A column of numbers, quantities and None is aligned to the right; None is shown as `-`."""
     cells = [["-" if cell is None else _shown(str(cell)) for cell in row] for row in rows]
     widths = [max(map(len, column)) for column in zip(headings, *cells, strict=True)]
     right = [all(isinstance(cell, int | Quantity | None) for cell in column) for column in zip(*rows, strict=True)]
@@ -29,7 +29,7 @@ def format_table(headings: Sequence[str], rows: Sequence[Sequence[object]]) -> I
 
 
 def _shown(text: str) -> str:
-    """Names that somebody else chose must not break the lines, nor command the terminal."""
+    """Escape unprintable characters, so that a name from the cluster cannot break lines or control the terminal."""
     if text.isprintable():
         return text
     return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)

@@ -1,4 +1,4 @@
-"""Points in a topic as people type them: beginning, end, an offset, or a time."""
+"""Parses the positions in a topic that users type: beginning, end, an offset, or a time."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tidelog.timestamps import format_time
 F = TypeVar("F", bound=Callable[..., object])
 
 _NUMBER = re.compile(r"[+-]?\d+\Z", re.ASCII)
-#: A bare number from here on is a time (September 2001 in ms): no partition holds a million million records.
+#: A bare number from here on is a time (ms, September 2001), because no partition has so high an offset.
 SMALLEST_BARE_TIME_MS = 10**12
 
 TIME_HELP = TIME_FORMS
@@ -26,12 +26,12 @@ TIME_HELP = TIME_FORMS
 
 @dataclass(frozen=True, slots=True)
 class Beginning:
-    """The first record that is still there."""
+    """The first record in the log."""
 
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """Behind the last record that may be read now."""
+    """The position after the last record that consumers may read now."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ Position = Beginning | End | At | int  # an int is an offset
 
 
 def parse_position(text: str, now_ms: int, zone: tzinfo | None = None) -> Position:
-    """`beginning`, `end`, an offset, or a time; ValueError says in one line what is wrong."""
+    """Return the position for `beginning`, `end`, an offset, or a time. Raise ValueError with a one-line reason."""
     if text in ("beginning", "earliest"):
         return Beginning()
     if text in ("end", "latest"):
@@ -58,20 +58,20 @@ def parse_position(text: str, now_ms: int, zone: tzinfo | None = None) -> Positi
 
 
 def timezone_option(function: F) -> F:
-    """`--timezone`, handed on as `zone` (tzinfo | None)."""
+    """Add `--timezone`, which becomes the parameter `zone` (tzinfo | None)."""
     return click.option(
         "--timezone",
         "zone",
         metavar="ZONE",
         callback=_zone,
-        help="Of times that name none: Europe/Berlin, +02:00 or Z [default: such times are refused]",
+        help="The time zone of times that name none: Europe/Berlin, +02:00 or Z [default: such times are refused]",
     )(function)
 
 
-def time_or_misused(text: str, option: str, zone: tzinfo | None) -> int:
-    """Return the time (ms) that an option names; click.BadParameter says what is wrong with it.
+def time_or_usage_error(text: str, option: str, zone: tzinfo | None) -> int:
+    """Return the time (ms) that an option names. Raise BadParameter if the text is no time.
 
-    A line on standard error points out a time in the future, because records rarely have one.
+    Prints a line on standard error if the time is in the future, because few records have such a timestamp.
     """
     now_ms = SystemClock().now_ms()
     try:
@@ -84,13 +84,13 @@ def time_or_misused(text: str, option: str, zone: tzinfo | None) -> int:
 
 
 def future_text(timestamp_ms: int, now_ms: int) -> str:
-    """Return a clause about how far in the future the time lies; empty if the time has come."""
+    """Return a clause about how far in the future the time is; empty if the time is not in the future."""
     ahead_ms = timestamp_ms - now_ms
     return f"{format_time(timestamp_ms)} is {format_duration(ahead_ms)} in the future" if ahead_ms > 0 else ""
 
 
-def position_or_misused(text: str, option: str, zone: tzinfo | None) -> Position:
-    """As `time_or_misused`, for any position."""
+def position_or_usage_error(text: str, option: str, zone: tzinfo | None) -> Position:
+    """Return the position that an option names. Raise BadParameter if the text is no position."""
     try:
         return parse_position(text, SystemClock().now_ms(), zone)
     except ValueError as error:

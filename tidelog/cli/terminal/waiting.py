@@ -1,4 +1,4 @@
-"""Shows that a command waits: in a line that is updated on a terminal, or once by a line on standard error."""
+"""Shows that a command waits: on a terminal in an updated line, else once in a line on standard error."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from tidelog.clock import SystemClock
 from tidelog.quantities import format_duration
 
 EVERY_S = 1.0
-#: How long a command waits before `saying_if_slow` says so.
+#: How long a command waits before `print_if_slow` says so.
 _QUIET_S = 2.0
 
 
 class Waiting:
-    """Shows `what` and the time so far in a line on a terminal while the block runs, and erases the line at the end.
+    """Shows `action` and the elapsed time in a line on a terminal while the block runs, and erases the line at the end.
 
-    A wait that is shorter than `every_s` shows nothing. The block itself must not write to the terminal.
+    A wait shorter than `every_s` shows no line. The block itself must not write to the terminal.
     """
 
-    def __init__(self, what: str = "waiting for the cluster", *, every_s: float = EVERY_S) -> None:
-        self._what = what
+    def __init__(self, action: str = "waiting for the cluster", *, every_s: float = EVERY_S) -> None:
+        self._action = action
         self._every_s = every_s
         self._over = Event()
         self._thread = Thread(target=self._show, name="tidelog-waiting", daemon=True) if is_terminal() else None
@@ -49,7 +49,7 @@ class Waiting:
         began_ms = clock.monotonic_ms()
         is_shown = False
         while not self._over.wait(self._every_s):
-            line = f"{self._what}, {format_duration(clock.monotonic_ms() - began_ms)} …"
+            line = f"{self._action}, {format_duration(clock.monotonic_ms() - began_ms)} …"
             _write("\r\x1b[K" + line[: terminal_width() - 1])  # a line that wraps could not be erased
             is_shown = True
         if is_shown:
@@ -57,10 +57,10 @@ class Waiting:
 
 
 @contextmanager
-def saying_if_slow(what: str, timeout: float) -> Iterator[None]:
-    """Print on standard error that the command waits for `what`, if the block takes more than two seconds."""
+def print_if_slow(action: str, timeout: float) -> Iterator[None]:
+    """Print on standard error that the command waits for `action`, if the block takes longer than two seconds."""
     erase = "\r\x1b[K" if is_terminal() else ""  # the line of `Waiting`
-    line = f"{erase}waiting for {what}, up to {format_duration(timeout * 1000)} in all"
+    line = f"{erase}waiting for {action}, up to {format_duration(timeout * 1000)} in all"
     timer = Timer(_QUIET_S, click.echo, (line,), {"err": True})
     timer.daemon = True
     timer.start()

@@ -1,4 +1,4 @@
-"""`tidelog config`: settings as they hold, each with where its value comes from."""
+"""`tidelog config`: shows effective settings, and the source of each value."""
 
 from __future__ import annotations
 
@@ -25,20 +25,21 @@ def config() -> None:
 
 @config.command()
 @click.argument("topic", metavar="[TOPIC]", required=False, type=TOPIC)
-@click.option("--broker", type=BROKER_ID, metavar="ID", help="A broker's settings, by its id.")
+@click.option("--broker", type=BROKER_ID, metavar="ID", help="Show the settings of this broker.")
 @json_option
 @bootstrap_option
 @timeout_option
 def describe(
     topic: str | None, broker: int | None, as_json: bool, bootstrap_servers: str | None, timeout: float
 ) -> None:
-    """Show each setting's value and where it comes from.
+    """Show each setting's value and source.
 
-    A topic's settings come from the topic itself (tidelog topic alter), from the file of the broker that answers, or
-    they are defaults. A broker's come from its file, under the names that stand there, and hold until it restarts.
+    The source of a topic's setting is the topic itself (tidelog topic alter), the file of the answering broker, or the
+    default. The settings of a broker come from its file, are shown under the names in that file, and change only when
+    the broker restarts.
     """
     if (topic is None) == (broker is None):
-        raise click.UsageError("name a TOPIC, or a broker by --broker ID")
+        raise click.UsageError("name a TOPIC, or give --broker ID")
     with open_admin(bootstrap_servers, timeout) as admin:
         from tidelog.client.admin.config_requests import ConfigResource
 
@@ -49,9 +50,9 @@ def describe(
             raise unknown_topic(topic or "") from None
     entries = list(described[resource].values())
     if as_json:
-        whose = {"broker": broker} if broker is not None else {"topic": topic}
+        resource_key = {"broker": broker} if broker is not None else {"topic": topic}
         settings = [_as_json(each, of_broker=broker is not None) for each in entries]
-        click.echo(json.dumps({**whose, "settings": settings}))
+        click.echo(json.dumps({**resource_key, "settings": settings}))
         return
     rows = [(_name(each.name, broker is not None), _value(each), _source(each)) for each in entries]
     for line in format_table(("setting", "value", "source"), rows):
@@ -59,7 +60,7 @@ def describe(
 
 
 def _name(name: str, of_broker: bool) -> str:
-    """A broker's setting is written into its file with `_` for `.`."""
+    """Return the name as users write it: a broker's file has `_` instead of `.`."""
     return name.replace(".", "_") if of_broker else name
 
 

@@ -1,4 +1,4 @@
-"""Chooses the brokers that take over the replicas of drained brokers. Pure."""
+"""Chooses the brokers that get the replicas of drained brokers. The functions are pure."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ def drain(
     """Return the new replicas of each partition that has a replica on a leaving broker.
 
     `assignment` has the replicas of each partition of a topic. A replica of a leaving broker moves to the live broker
-    with the fewest replicas of the topic, to the lowest id among equals, and keeps its place in the list. The number of
-    replicas stays the same. ValueError if fewer brokers remain than a partition needs, or if a leaving broker is not
-    alive and has no replica.
+    with the fewest replicas of the topic, and among equals to the lowest id. The replica keeps its position in the
+    list, and the number of replicas stays the same. Raises ValueError if fewer brokers remain than a partition needs,
+    or if a leaving broker is not alive and has no replica.
     """
     held = {broker for replicas in assignment.values() for broker in replicas}
-    strangers = sorted(set(leaving) - set(alive) - held)
-    if strangers:
+    unknown = sorted(set(leaving) - set(alive) - held)
+    if unknown:
         raise ValueError(
-            f"broker {strangers[0]} is not in the cluster now (there are: {_names(alive)}), and has no replica"
+            f"broker {unknown[0]} is not in the cluster now (there are: {_names(alive)}), and has no replica"
         )
     load = Counter(dict.fromkeys(sorted(set(alive) - set(leaving)), 0))
     load.update(broker for replicas in assignment.values() for broker in replicas if broker in load)
@@ -35,7 +35,7 @@ def drain(
 
 def _replace(partition: int, replicas: Sequence[int], leaving: Collection[int], load: Counter[int]) -> tuple[int, ...]:
     moved = list(replicas)
-    for place, broker in enumerate(replicas):
+    for index, broker in enumerate(replicas):
         if broker not in leaving:
             continue
         free = [candidate for candidate in load if candidate not in moved]
@@ -43,11 +43,11 @@ def _replace(partition: int, replicas: Sequence[int], leaving: Collection[int], 
             drained = sorted(set(replicas) & set(leaving))
             raise ValueError(
                 f"partition {partition} has {count_of(len(replicas), 'replica')}, and too few other brokers are alive "
-                f"to take what {plural(len(drained), 'broker')} {_names(drained)} {plural(len(drained), 'has', 'have')}"
-                ": start more brokers, or name fewer replicas with --replicas"
+                f"to take the replicas of {plural(len(drained), 'broker')} {_names(drained)}: "
+                "start more brokers, or name fewer replicas with --replicas"
             )
-        moved[place] = min(free, key=lambda candidate: (load[candidate], candidate))
-        load[moved[place]] += 1
+        moved[index] = min(free, key=lambda candidate: (load[candidate], candidate))
+        load[moved[index]] += 1
     return tuple(moved)
 
 

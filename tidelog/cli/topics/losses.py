@@ -1,4 +1,4 @@
-"""Finds out what a change of a topic's settings would lose: existing records, or a guarantee. Pure."""
+"""Finds what a change of a topic's settings would lose: existing records, or a guarantee. The functions are pure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 RETENTION_MS, RETENTION_BYTES, POLICY = "retention.ms", "retention.bytes", "cleanup.policy"
 MIN_IN_SYNC, UNCLEAN = "min.insync.replicas", "unclean.leader.election.enable"
-#: A change of one of these may delete records. Only what the partitions hold shows whether it does.
+#: A change of one of these may delete records. Whether it does depends on the records in the partitions.
 DELETES = frozenset({RETENTION_MS, RETENTION_BYTES, POLICY})
 #: A change of any other setting loses nothing.
 MAY_LOSE = DELETES | {MIN_IN_SYNC, UNCLEAN}
@@ -26,8 +26,8 @@ def losses(
 ) -> list[str]:
     """Return a clause for each loss.
 
-    `before` and `after` are the effective settings, and `held` is what the partitions hold now. A value that is not a
-    number loses nothing, because the broker refuses it.
+    `before` and `after` are the effective settings, and `held` describes the records in the partitions. A value that
+    is not a number causes no loss, because the broker refuses the value.
     """
     return [
         *_promises(before, after),
@@ -42,7 +42,7 @@ def _promises(before: Mapping[str, str], after: Mapping[str, str]) -> Iterator[s
         copies = count_of(new, "copy")
         yield f"{MIN_IN_SYNC} from {old} to {new} acknowledges records that have {copies}, which a failure may lose"
     if before.get(UNCLEAN) == "false" and after.get(UNCLEAN) == "true":
-        yield f"{UNCLEAN}=true lets a replica lead that lacks acknowledged records"
+        yield f"{UNCLEAN}=true allows a leader that lacks acknowledged records"
 
 
 def _deleted_by_retention(
@@ -55,7 +55,7 @@ def _deleted_by_retention(
             times = [each.oldest.timestamp for each in late if each.oldest is not None]
             oldest = f" (the oldest is of {format_time(min(times))})" if times else ""
             yield (
-                f"{RETENTION_MS}={keep_ms} deletes what is older than {format_duration(keep_ms)}, "
+                f"{RETENTION_MS}={keep_ms} deletes records older than {format_duration(keep_ms)}, "
                 f"in {count_of(len(late), 'partition')}{oldest}"
             )
     keep_bytes = _limit(after, RETENTION_BYTES)
@@ -63,7 +63,7 @@ def _deleted_by_retention(
         large = [each for each in held if each.size_bytes is None or each.size_bytes > keep_bytes]
         if large:
             yield (
-                f"{RETENTION_BYTES}={keep_bytes} deletes the oldest of what is beyond {format_size(keep_bytes)}, "
+                f"{RETENTION_BYTES}={keep_bytes} deletes the oldest records beyond {format_size(keep_bytes)}, "
                 f"in {count_of(len(large), 'partition')}"
             )
 
@@ -78,7 +78,7 @@ def _compacted(before: Mapping[str, str], after: Mapping[str, str], held: Sequen
 
 
 def _may_begin_before(each: PartitionTimes, cutoff_ms: int) -> bool:
-    """Return whether the partition may hold a record older than that. A partition without an answer may."""
+    """Return whether the partition may hold a record older than the cutoff. A partition that did not answer may."""
     if each.records == 0:
         return False
     return each.oldest is None or each.oldest.timestamp < cutoff_ms

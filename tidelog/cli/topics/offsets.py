@@ -1,4 +1,4 @@
-"""`tidelog offsets`: which offset a point in time stands for, and why where there is none."""
+"""`tidelog offsets`: shows the first offset at or after a time in each partition, or why there is none."""
 
 from __future__ import annotations
 
@@ -7,24 +7,24 @@ from datetime import tzinfo
 
 import click
 
-from tidelog.cli.admin_factory import refuse_silence, unknown_topic
+from tidelog.cli.admin_factory import raise_if_unanswered, unknown_topic
 from tidelog.cli.commands import Command
 from tidelog.cli.common_options import bootstrap_option, find_cluster, json_option, timeout_option
 from tidelog.cli.name_types import TOPIC
-from tidelog.cli.terminal.times import TIME_HELP, time_or_misused, timezone_option
+from tidelog.cli.terminal.times import TIME_HELP, time_or_usage_error, timezone_option
 from tidelog.cli.terminal.waiting import Waiting
 from tidelog.cli.topics.offsets_before import show_offsets_before, target_of
 from tidelog.cli.topics.partition_notes import format_partitions
 from tidelog.model import NoOffset, OffsetAndTimestamp, OffsetOutcome, TopicPartition
 from tidelog.timestamps import format_time
 
-#: Why a look-up found nothing, for people.
+#: The reasons why a look-up found no offset, as users read them.
 _REASONS = {
     NoOffset.EMPTY: "the partition holds no record",
     NoOffset.PAST_END: "every record is older",
-    NoOffset.ABOVE_HIGH_WATERMARK: "only records that are not committed yet are so late",
+    NoOffset.ABOVE_HIGH_WATERMARK: "only records above the high watermark are that late",
 }
-#: Of what was found, where the time lies before all that there is.
+#: The note of an answer whose record is newer than the requested time because it is the first record of the log.
 _BEFORE_LOG_START = "before_log_start"
 _FIRST_OFFSET = 0
 
@@ -35,7 +35,7 @@ _FIRST_OFFSET = 0
 @click.option(
     "--before",
     metavar="TIME",
-    help="Instead of --at: where segments begin that were last written by then; also `latest` or `earliest`.",
+    help="Instead of --at: show where segments begin that were last written by TIME; also `latest` or `earliest`.",
 )
 @click.option(
     "--max",
@@ -44,7 +44,7 @@ _FIRST_OFFSET = 0
     metavar="N",
     default=1,
     show_default=True,
-    help="With --before: so many offsets of a partition, the newest first.",
+    help="With --before: show at most N offsets of each partition, the newest first.",
 )
 @timezone_option
 @json_option
@@ -60,17 +60,17 @@ def offsets(
     bootstrap_servers: str | None,
     timeout: float,
 ) -> None:
-    """For each partition of TOPIC, show the first offset whose record has this time or a later one.
+    """For each partition of TOPIC, show the first offset whose record has this timestamp or a later one.
 
-    Where there is none, the reason stands instead. Exit status 1 where a partition's leader gave no answer; the other
-    partitions are shown all the same.
+    A partition without such a record shows the reason instead. Exit status 1 if a partition's leader did not answer;
+    the other partitions are shown.
 
-    With --before, show where its segments begin, as tools did before records had timestamps: nothing that was written
-    after the time stands before the first of these offsets.
+    With --before, show the first offsets of segments, as tools did before records had timestamps. All records before
+    the first of these offsets were written by the time.
     """
     if (at is None) == (before is None):
-        raise click.UsageError("give one of --at TIME and --before TIME")
-    timestamp_ms = target_of(before, zone) if before is not None else time_or_misused(at or "", "--at", zone)
+        raise click.UsageError("give exactly one of --at TIME and --before TIME")
+    timestamp_ms = target_of(before, zone) if before is not None else time_or_usage_error(at or "", "--at", zone)
     servers = find_cluster(bootstrap_servers)
 
     from tidelog.client.consumer.consumer import Consumer
@@ -95,30 +95,30 @@ def offsets(
             found = [tp for tp in partitions if outcomes[tp].found]
             oldest = consumer.offsets_for_times(dict.fromkeys(found, 0), partial=True)
     first = {tp for tp in found if outcomes[tp].found == oldest[tp].found}
-    too_young = {tp for tp in first if (answer := outcomes[tp].found) and answer.timestamp > timestamp_ms}
+    too_new = {tp for tp in first if (answer := outcomes[tp].found) and answer.timestamp > timestamp_ms}
     if as_json:
-        answers = [_as_json(tp, outcomes[tp], tp in too_young) for tp in partitions]
+        answers = [_as_json(tp, outcomes[tp], tp in too_new) for tp in partitions]
         click.echo(json.dumps({"topic": topic, "timestamp": timestamp_ms, "partitions": answers}))
     else:
         empty = [tp.partition for tp in partitions if outcomes[tp].reason is NoOffset.EMPTY]
-        rows = {tp.partition: _row(tp, outcomes[tp], tp in too_young) for tp in partitions}
+        rows = {tp.partition: _row(tp, outcomes[tp], tp in too_new) for tp in partitions}
         for line in format_partitions(("partition", "offset", "time of its record", "note"), rows, empty):
             click.echo(line)
-    refuse_silence({tp: each.error for tp, each in outcomes.items()}, len(outcomes))
+    raise_if_unanswered({tp: each.error for tp, each in outcomes.items()}, len(outcomes))
 
 
 def _row(tp: TopicPartition, outcome: OffsetOutcome, before_log_start: bool) -> tuple[object, ...]:
     answer = outcome.found
     if answer is not None:
-        note = f"{_BEFORE_LOG_START}: {_what_was_before(answer)}" if before_log_start else None
+        note = f"{_BEFORE_LOG_START}: {_older_records_text(answer)}" if before_log_start else None
         return tp.partition, answer.offset, format_time(answer.timestamp), note
     assert outcome.reason is not None
-    told = _REASONS.get(outcome.reason) or str(outcome.error)
-    return tp.partition, None, None, f"{outcome.reason}: {told}"
+    reason = _REASONS.get(outcome.reason) or str(outcome.error)
+    return tp.partition, None, None, f"{outcome.reason}: {reason}"
 
 
-def _what_was_before(oldest: OffsetAndTimestamp) -> str:
-    return "older records are gone" if oldest.offset > _FIRST_OFFSET else "no record was ever older"
+def _older_records_text(oldest: OffsetAndTimestamp) -> str:
+    return "older records were deleted" if oldest.offset > _FIRST_OFFSET else "there was never an older record"
 
 
 def _as_json(tp: TopicPartition, outcome: OffsetOutcome, before_log_start: bool) -> dict[str, object]:

@@ -1,4 +1,4 @@
-"""`tidelog offsets --before`: where segments begin that were last written by then."""
+"""`tidelog offsets --before`: shows where segments begin that were last written by a time."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from tidelog.cli.terminal.table import format_table
-from tidelog.cli.terminal.times import time_or_misused
+from tidelog.cli.terminal.times import time_or_usage_error
 from tidelog.cli.terminal.waiting import Waiting
 from tidelog.model import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, TopicPartition
 
@@ -21,14 +21,14 @@ _ENDS = {"latest": LATEST_TIMESTAMP, "earliest": EARLIEST_TIMESTAMP}
 
 
 def target_of(before: str, zone: tzinfo | None) -> int:
-    """The time (ms), or what stands for one of the ends; click.BadParameter."""
-    return _ENDS[before] if before in _ENDS else time_or_misused(before, "--before", zone)
+    """Return the time (ms), or the code of `latest` or `earliest`. Raise BadParameter if the text is no time."""
+    return _ENDS[before] if before in _ENDS else time_or_usage_error(before, "--before", zone)
 
 
 def show_offsets_before(
     consumer: Consumer, topic: str, partitions: Sequence[TopicPartition], target: int, most: int, *, as_json: bool
 ) -> None:
-    """A line for each partition."""
+    """Print a line for each partition."""
     with Waiting():
         offsets = consumer.offsets_before(dict.fromkeys(partitions, target), most)
     if as_json:
@@ -39,7 +39,7 @@ def show_offsets_before(
         (
             tp.partition,
             ", ".join(map(str, offsets[tp])) or None,
-            None if offsets[tp] else "every segment was written later: begin at the earliest offset",
+            None if offsets[tp] else "every segment was written later: start at the earliest offset",
         )
         for tp in partitions
     ]

@@ -1,4 +1,4 @@
-"""Puts partitions of a topic into one line, so that the output for a thousand partitions stays short."""
+"""Sums up partitions of a topic in one line, so that the output for a thousand partitions stays short."""
 
 from __future__ import annotations
 

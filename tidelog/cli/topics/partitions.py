@@ -1,4 +1,4 @@
-"""`tidelog topic elect`: other leaders."""
+"""`tidelog topic elect`: elects other leaders."""
 
 from __future__ import annotations
 
@@ -26,10 +26,17 @@ if TYPE_CHECKING:
 @click.command(cls=Command)
 @click.argument("name", metavar="TOPIC", type=TOPIC)
 @click.option(
-    "--partition", "numbers", type=click.IntRange(0), multiple=True, metavar="P", help="Only this one; may be repeated."
+    "--partition",
+    "numbers",
+    type=click.IntRange(0),
+    multiple=True,
+    metavar="P",
+    help="Only this partition; may be repeated.",
 )
 @click.option(
-    "--unclean", is_flag=True, help="Where nobody leads, elect whoever lives: records that it does not have are LOST."
+    "--unclean",
+    is_flag=True,
+    help="If a partition has no leader, elect any live replica: acknowledged records that it lacks are LOST.",
 )
 @json_option
 @bootstrap_option
@@ -37,7 +44,7 @@ if TYPE_CHECKING:
 def elect(
     name: str, numbers: tuple[int, ...], unclean: bool, as_json: bool, bootstrap_servers: str | None, timeout: float
 ) -> None:
-    """Give partitions back to their preferred leaders, the first of their replicas."""
+    """Elect the preferred leader of each partition, which is the first of its replicas."""
     with open_admin(bootstrap_servers, timeout) as admin:
         from tidelog.protocol.partition_messages import ElectionType
 

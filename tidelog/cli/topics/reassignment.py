@@ -1,4 +1,4 @@
-"""`tidelog topic reassign`: other replicas."""
+"""`tidelog topic reassign`: moves partitions to other replicas."""
 
 from __future__ import annotations
 
@@ -65,11 +65,11 @@ def reassign(
 ) -> None:
     """Move partitions to other brokers.
 
-    Shows the changes and the reassignments in progress. A new replica copies the records first; an old one is removed
-    when all new ones are in sync. A partition gets fewer replicas than it has only with --yes.
+    Shows the changes and the reassignments in progress. A new replica first copies the records. An old replica is
+    removed when all new ones are in sync. A partition gets fewer replicas than it has only with --yes.
     """
     if sum((bool(moves), bool(drained), cancel, status)) != 1:
-        raise click.UsageError("say one of --replicas, --drain-broker, --cancel and --status")
+        raise click.UsageError("give exactly one of --replicas, --drain-broker, --cancel and --status")
     wanted = dict(map(_move, moves))
     if len(wanted) < len(moves):
         raise click.BadParameter("a partition is named twice", param_hint="'--replicas'")
@@ -91,9 +91,9 @@ def reassign(
             changes = wanted
         if changes:
             admin.alter_partition_reassignments({tps[number]: replicas for number, replicas in changes.items()})
-        going_on = admin.list_partition_reassignments(tps.values())
+        in_progress = admin.list_partition_reassignments(tps.values())
         now = {each.partition: each for each in describe_partitions(admin, name)}
-    progress = {tp.partition: Progress.of(each, now[tp.partition]) for tp, each in sorted(going_on.items())}
+    progress = {tp.partition: Progress.of(each, now[tp.partition]) for tp, each in sorted(in_progress.items())}
     started = [StartedChange(number, assignment[number], replicas) for number, replicas in sorted(changes.items())]
     if as_json:
         reassignments = [each.as_json() for each in progress.values()]
@@ -110,16 +110,16 @@ def _require_brokers(live: Collection[int], wanted: Mapping[int, Sequence[int]])
     for number, replicas in sorted(wanted.items()):
         for broker in replicas:
             if broker not in live:
-                there = ", ".join(map(str, sorted(live)))
+                known = ", ".join(map(str, sorted(live)))
                 raise click.ClickException(
-                    f"partition {number}: broker {broker} is not in the cluster now (there are: {there})"
+                    f"partition {number}: broker {broker} is not in the cluster now (there are: {known})"
                 )
 
 
 def _drained(
     admin: Admin, assignment: Mapping[int, Sequence[int]], drained: Collection[int]
 ) -> Mapping[int, Sequence[int]]:
-    """Return the new replicas of partitions on drained brokers. ClickException if no other brokers can take them."""
+    """Return the new replicas of partitions on drained brokers. Raise ClickException if no brokers can take them."""
     try:
         return drain(assignment, drained, admin.describe_cluster().brokers)
     except ValueError as error:
@@ -155,7 +155,7 @@ def lost_replicas(name: str, before: Mapping[int, Sequence[int]], wanted: Mappin
 
 def _nothing(name: str, drained: Collection[int]) -> str:
     if not drained:
-        return f"nothing of {name} is being reassigned"
+        return f"no partition of {name} is being reassigned"
     ids = sorted(set(drained))
     have = plural(len(ids), "has", "have")
     return f"{plural(len(ids), 'broker')} {', '.join(map(str, ids))} {have} no replica of {name}"
@@ -205,7 +205,7 @@ class StartedChange:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """One partition on its way; `lag` is what each that comes has still to copy, in records."""
+    """The reassignment of one partition; `lag` is the number of records that each new replica still has to copy."""
 
     HEADINGS = ("partition", "isr", "adding", "removing", "still to copy")
 
@@ -218,15 +218,15 @@ class Progress:
 
     @classmethod
     def of(cls, moving: PartitionReassignment, described: PartitionDescription) -> Progress:
-        coming = tuple(replica for replica in moving.adding_replicas if replica not in moving.removing_replicas)
+        adding = tuple(replica for replica in moving.adding_replicas if replica not in moving.removing_replicas)
         lag = described.lag or {}
         return cls(
             moving.partition,
             moving.replicas,
             described.isr,
-            coming,
+            adding,
             moving.removing_replicas,
-            {replica: lag.get(replica) for replica in coming},
+            {replica: lag.get(replica) for replica in adding},
         )
 
     def as_json(self) -> dict[str, object]:
@@ -240,9 +240,9 @@ class Progress:
         }
 
     def as_row(self) -> tuple[object, ...]:
-        still = " ".join(f"{replica}:{'?' if lag is None else lag}" for replica, lag in self.lag.items())
+        lags = " ".join(f"{replica}:{'?' if lag is None else lag}" for replica, lag in self.lag.items())
         ids = (_ids(replicas) or None for replicas in (self.isr, self.adding, self.removing))
-        return (self.partition, *ids, still or None)
+        return (self.partition, *ids, lags or None)
 
 
 def _ids(brokers: Iterable[int]) -> str:

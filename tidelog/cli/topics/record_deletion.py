@@ -1,4 +1,4 @@
-"""`tidelog topic delete-records`: shows which of a partition's oldest records would be deleted, or deletes them."""
+"""`tidelog topic delete-records`: shows which records would be deleted; `--execute` deletes them."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _HIGH_WATERMARK = -1
     multiple=True,
     required=True,
     metavar="PARTITION:OFFSET",
-    help="All of the partition below this offset; `end` is all that is committed. May be repeated.",
+    help="All records of the partition below this offset; `end` means all committed records. May be repeated.",
 )
 @execute_option
 @json_option
@@ -45,9 +45,9 @@ def delete_records(
 ) -> None:
     """Show which of a topic's oldest records would be deleted, or delete them.
 
-    Shows where each partition begins now, where it would begin, and how many offsets lie between; a compacted topic may
-    have fewer records there. Deletes the records only with --execute, and then returns when every live replica begins
-    at the new offset.
+    Shows where each partition begins now, where it would begin, and how many offsets lie between. A compacted topic may
+    have fewer records there. The command deletes the records only with --execute, and then returns when every live
+    replica begins at the new offset.
     """
     before: dict[int, int] = {}
     for text in bounds:
@@ -64,8 +64,8 @@ def delete_records(
             starts = admin.delete_records({TopicPartition(name, number): offset for number, offset in before.items()})
             plan = [replace(each, new_start=starts[TopicPartition(name, each.partition)]) for each in plan]
     if as_json:
-        told = {"topic": name, "executed": execute, "partitions": [each.as_json() for each in plan]}
-        click.echo(json.dumps(told))
+        fields = {"topic": name, "executed": execute, "partitions": [each.as_json() for each in plan]}
+        click.echo(json.dumps(fields))
         return
     for line in format_table(Deletion.DONE if execute else Deletion.PLANNED, [each.as_row() for each in plan]):
         click.echo(line)
@@ -90,8 +90,8 @@ def _require_deletable(admin: Admin, name: str) -> None:
 class Deletion:
     """A deletion of the records of one partition from `old_start` (inclusive) to `new_start` (exclusive)."""
 
-    PLANNED = ("partition", "begins at", "will begin at", "records that go")
-    DONE = ("partition", "began at", "begins at", "records gone")
+    PLANNED = ("partition", "begins at", "will begin at", "records to delete")
+    DONE = ("partition", "began at", "begins at", "records deleted")
 
     partition: int
     old_start: int
@@ -99,11 +99,14 @@ class Deletion:
 
     @classmethod
     def of(cls, topic: str, described: PartitionDescription, before: int) -> Deletion:
-        """Return the plan for one partition. ClickException if no leader answers, or if `before` is past the end."""
+        """Return the plan for one partition.
+
+        Raises ClickException if the leader does not answer, or if `before` is past the end.
+        """
         start, end = described.log_start_offset, described.high_watermark
         where = f"{topic}/{described.partition}"
         if start is None or end is None:
-            raise click.ClickException(f"the leader of {where} does not answer: tidelog explain {where} says why")
+            raise click.ClickException(f"the leader of {where} does not answer: tidelog explain {where} shows why")
         if before > end:
             raise click.ClickException(
                 f"cannot delete records of {where} before offset {before}: its committed records end at {end}"

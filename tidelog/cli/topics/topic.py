@@ -1,4 +1,4 @@
-"""`tidelog topic`: create, list, describe, alter and delete; the other commands have files of their own."""
+"""`tidelog topic`: creates, lists, describes and deletes topics; the other subcommands are in files of their own."""
 
 from __future__ import annotations
 
@@ -59,20 +59,20 @@ def create(
     bootstrap_servers: str | None,
     timeout: float,
 ) -> None:
-    """Create a topic; returns when every partition has a leader."""
+    """Create a topic. The command returns when every partition has a leader."""
     settings = settings_of(configs)
     with open_admin(bootstrap_servers, timeout) as admin:
         from tidelog.protocol.messages import NewTopic
 
-        wanted = NewTopic(name, partitions or -1, replication_factor or -1, configs=settings or None)
+        new_topic = NewTopic(name, partitions or -1, replication_factor or -1, configs=settings or None)
         try:
-            created = admin.create_topics([wanted])[0]
+            created = admin.create_topics([new_topic])[0]
         except TopicAlreadyExistsError:
             raise click.ClickException(f"topic {name!r} exists already: see tidelog topic describe {name}") from None
     count, replicas = created.num_partitions, created.replication_factor
     if as_json:
-        told = {"topic": name, "topic_id": created.topic_id, "partitions": count, "replication_factor": replicas}
-        click.echo(json.dumps(told))
+        fields = {"topic": name, "topic_id": created.topic_id, "partitions": count, "replication_factor": replicas}
+        click.echo(json.dumps(fields))
         return
     click.echo(f"created {name}: {count_of(count, 'partition')}, {count_of(replicas, 'replica')} of each")
 
@@ -82,7 +82,7 @@ def create(
 @bootstrap_option
 @timeout_option
 def list_(as_json: bool, bootstrap_servers: str | None, timeout: float) -> None:
-    """List the topics' names."""
+    """List the names of all topics."""
     with open_admin(bootstrap_servers, timeout) as admin:
         names = admin.list_topics()
     if as_json:
@@ -91,13 +91,13 @@ def list_(as_json: bool, bootstrap_servers: str | None, timeout: float) -> None:
     for name in names:
         click.echo(name)
     if not names:
-        click.echo("there is no topic yet: tidelog topic create TOPIC makes one", err=True)
+        click.echo("there is no topic yet: tidelog topic create TOPIC creates one", err=True)
 
 
 @topic.command()
 @click.argument("name", metavar="TOPIC", type=TOPIC)
 @click.option(
-    "--times", is_flag=True, help="Show records, size, oldest and newest timestamp instead, and what is skewed."
+    "--times", is_flag=True, help="Show records, size, oldest and newest timestamp instead, and find timestamp skew."
 )
 @json_option
 @bootstrap_option
@@ -105,10 +105,11 @@ def list_(as_json: bool, bootstrap_servers: str | None, timeout: float) -> None:
 def describe(name: str, times: bool, as_json: bool, bootstrap_servers: str | None, timeout: float) -> None:
     """Show each partition's leader, epoch, in-sync replicas and offsets.
 
-    The lag is what each follower is behind its leader, in records. With --times, records are counted by their offsets
-    (compaction may have left fewer), bytes are those of the leader's log, and some records of each partition are looked
-    at: lines on standard error say where timestamps are out of order or in the future, and where partitions are far
-    apart or unevenly filled, so that a point in time would not mean the same in all of them.
+    The lag is the number of records that each follower is behind its leader. With --times, records are counted by their
+    offsets (compaction may have left fewer), and bytes are those of the leader's log. The command also reads the
+    timestamps of some records in each partition. Lines on standard error name timestamps that are out of order or in
+    the future, and partitions whose times are far apart or which are unevenly filled, because a point in time would
+    then mean different things in different partitions.
     """
     with open_admin(bootstrap_servers, timeout) as admin:
         try:
@@ -146,7 +147,7 @@ def delete(names: tuple[str, ...], as_json: bool, bootstrap_servers: str | None,
                 deleted.append(name)
                 if not as_json:
                     click.echo(f"deleted {name}")
-    finally:  # those before the one that could not be are gone
+    finally:  # topics before the failed one are deleted
         if deleted and as_json:
             click.echo(json.dumps({"deleted": deleted}))
 

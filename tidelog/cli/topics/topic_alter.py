@@ -1,4 +1,4 @@
-"""`tidelog topic alter`: other settings, more partitions."""
+"""`tidelog topic alter`: changes settings and adds partitions."""
 
 from __future__ import annotations
 
@@ -34,12 +34,14 @@ class _Done(TypedDict, total=False):
 
 @click.command(cls=Command)
 @click.argument("name", metavar="TOPIC", type=TOPIC)
-@click.option("--partitions", type=click.IntRange(1, MOST_PARTITIONS), metavar="N", help="How many it is to have.")
+@click.option(
+    "--partitions", type=click.IntRange(1, MOST_PARTITIONS), metavar="N", help="The new number of partitions."
+)
 @click.option(
     "--config", "configs", multiple=True, metavar="KEY=VALUE", help="Set a setting of the topic; may be repeated."
 )
 @click.option(
-    "--delete-config", "deleted", multiple=True, metavar="KEY", help="Back to the brokers' value; may be repeated."
+    "--delete-config", "deleted", multiple=True, metavar="KEY", help="Use the brokers' value again; may be repeated."
 )
 @yes_option
 @json_option
@@ -55,11 +57,11 @@ def alter(
     bootstrap_servers: str | None,
     timeout: float,
 ) -> None:
-    """Change a topic while it lives.
+    """Change the settings of a topic, or add partitions.
 
-    Settings take effect on every broker within a moment; `tidelog config describe TOPIC` shows them. With more
-    partitions, records with a key may go to another one than those before them. A change that deletes existing records,
-    or after which acknowledged records may be lost, is refused with a line that says so, unless --yes is given.
+    Settings take effect on every broker within a moment; `tidelog config describe TOPIC` shows them. After partitions
+    were added, new records of a key may go to another partition than the older ones. A change that deletes existing
+    records, or that allows acknowledged records to be lost, is refused with a line that says so, unless --yes is given.
     """
     settings = _changes(configs, deleted)
     if not settings and partitions is None:
@@ -80,7 +82,7 @@ def alter(
                 done["partitions"] = partitions
         except UnknownTopicOrPartitionError:
             raise unknown_topic(name) from None
-        finally:  # the settings took effect where only the partitions were refused
+        finally:  # the settings are changed even if the new partitions are refused
             _show_changes(name, done, as_json)
 
 
@@ -92,7 +94,7 @@ def _setting(text: str) -> tuple[str, str]:
 
 
 def settings_of(configs: tuple[str, ...]) -> dict[str, str]:
-    """Return each setting's value. UsageError: a setting is named twice."""
+    """Return each setting's value. Raise UsageError if a setting is named twice."""
     settings: dict[str, str] = {}
     for key, value in map(_setting, configs):
         if key in settings:
@@ -102,7 +104,7 @@ def settings_of(configs: tuple[str, ...]) -> dict[str, str]:
 
 
 def _changes(configs: tuple[str, ...], deleted: tuple[str, ...]) -> dict[str, str | None]:
-    """Each setting's new value, None for one to be deleted."""
+    """Return each setting's new value; None means that the setting is deleted."""
     changes: dict[str, str | None] = {}
     for key, value in [*settings_of(configs).items(), *((key.strip(), None) for key in deleted)]:
         if key in changes:
@@ -112,7 +114,7 @@ def _changes(configs: tuple[str, ...], deleted: tuple[str, ...]) -> dict[str, st
 
 
 def _losses(admin: Admin, name: str, changes: Mapping[str, str | None]) -> list[str]:
-    """Return a clause for each loss by the changes. The cluster is asked only if a change may lose something."""
+    """Return a clause for each loss by the changes. The cluster is queried only if a change may cause a loss."""
     from tidelog.client.admin.config_requests import ConfigResource
 
     if MAY_LOSE.isdisjoint(changes):
@@ -126,7 +128,7 @@ def _losses(admin: Admin, name: str, changes: Mapping[str, str | None]) -> list[
 
 
 def _value_after(entry: ConfigEntry, changes: Mapping[str, str | None]) -> str | None:
-    """Return the value of the setting after the changes; a deleted setting gets the value of the brokers."""
+    """Return the value of the setting after the changes. A deleted setting gets the value of the brokers."""
     from tidelog.protocol.admin_messages import ConfigSource
 
     if entry.name not in changes:
@@ -142,6 +144,6 @@ def _show_changes(name: str, done: _Done, as_json: bool) -> None:
         click.echo(json.dumps({"topic": name, **done}))
         return
     for key, value in done.get("configs", {}).items():
-        click.echo(f"{name}: {key} is the brokers' again" if value is None else f"{name}: {key}={value}")
+        click.echo(f"{name}: {key} has the brokers' value again" if value is None else f"{name}: {key}={value}")
     if "partitions" in done:
         click.echo(f"{name} has {count_of(done['partitions'], 'partition')} now")

@@ -1,4 +1,4 @@
-"""`tidelog topic describe --times`: what each partition holds, of which times, and what is skewed."""
+"""`tidelog topic describe --times`: shows the records, time span and timestamp skew of each partition."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tidelog.cli.admin_factory import refuse_silence
+from tidelog.cli.admin_factory import raise_if_unanswered
 from tidelog.cli.terminal.table import Quantity
 from tidelog.cli.topics.partition_notes import format_partitions
 from tidelog.clock import SystemClock
@@ -22,7 +22,10 @@ if TYPE_CHECKING:
 
 
 def show_times(admin: Admin, topic: str, *, as_json: bool) -> None:
-    """Prints it. UnknownTopicOrPartitionError; ClickException where a leader told nothing, once the rest is shown."""
+    """Print the times of each partition.
+
+    Raises UnknownTopicOrPartitionError, and ClickException if a leader did not answer, after all others are printed.
+    """
     from tidelog.client.admin.timestamp_skew import find_skew
 
     partitions = admin.describe_times(topic)
@@ -38,7 +41,7 @@ def show_times(admin: Admin, topic: str, *, as_json: bool) -> None:
             click.echo(line)
         for each in skews:
             click.echo(f"tidelog: {each.text}", err=True)
-    refuse_silence({TopicPartition(topic, each.partition): each.error for each in partitions}, len(partitions))
+    raise_if_unanswered({TopicPartition(topic, each.partition): each.error for each in partitions}, len(partitions))
 
 
 def _row(each: PartitionTimes) -> tuple[object, ...]:

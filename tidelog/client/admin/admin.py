@@ -1,4 +1,4 @@
-"""The admin for ordinary programs: each call is answered by the asyncio one on an I/O thread."""
+"""Implement the admin for programs without asyncio: each call runs the asyncio admin's on an I/O thread."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from tidelog.protocol.partition_messages import ElectionType, NewPartitions, Par
 
 @shows_settings(AdminSettings, AdminOptions)
 class Admin(BlockingClient[AsyncAdmin]):
-    """Creates, deletes and describes topics, and looks after consumer groups.
+    """Create, delete, describe and configure topics, and manage consumer groups.
 
     bootstrap_servers       "host:port,host:port" or a list; by default $TIDELOG_BOOTSTRAP_SERVERS, else the cluster of
                             this user's last `tidelog up`
@@ -37,8 +37,8 @@ class Admin(BlockingClient[AsyncAdmin]):
 
     `timeout_ms` is by default `default_api_timeout_ms` (1 min).
 
-    Calls find the controller and the leaders by themselves and raise NoBrokersError, TimeoutError, or what refuses:
-    of several refusals the first, which has the errors of the other topics or partitions in `others`.
+    Each call finds the controller and the leaders itself. It raises NoBrokersError, TimeoutError or a broker's error.
+    If several topics or partitions fail, the first error is raised, and its `others` has the rest.
     """
 
     def __init__(self, bootstrap_servers: BootstrapServers | None = None, **options: Unpack[AdminOptions]) -> None:
@@ -56,20 +56,20 @@ class Admin(BlockingClient[AsyncAdmin]):
     def create_topics(
         self, topics: Iterable[NewTopic], timeout_ms: int | None = None, validate_only: bool = False
     ) -> list[CreatedTopic]:
-        """Returns when every partition has a leader. The first topic's refusal is raised."""
+        """Create topics; return when every partition has a leader. Raises the first topic's error."""
         return self._wait(self._core.create_topics(topics, timeout_ms, validate_only), timeout_ms)
 
     def delete_topics(self, topics: Sequence[str], timeout_ms: int | None = None) -> None:
-        """UnknownTopicOrPartitionError and other refusals are raised, the first topic's."""
+        """Delete topics. Raises the first topic's error, for example UnknownTopicOrPartitionError."""
         self._wait(self._core.delete_topics(topics, timeout_ms), timeout_ms)
 
     def create_partitions(
         self, topics: Iterable[NewPartitions], timeout_ms: int | None = None, validate_only: bool = False
     ) -> None:
-        """Gives topics more partitions; returns when every one has a leader. The first topic's refusal is raised.
+        """Add partitions to topics; return when every partition has a leader. Raises the first topic's error.
 
-        InvalidPartitionsError where a topic would not get more than it has. Records with a key may go to another
-        partition from now on than those before them.
+        Raises InvalidPartitionsError if the new number of partitions is not larger. Later records with a key may go to
+        another partition than earlier records with the same key.
         """
         self._wait(self._core.create_partitions(topics, timeout_ms, validate_only), timeout_ms)
 
@@ -79,50 +79,51 @@ class Admin(BlockingClient[AsyncAdmin]):
         partitions: Iterable[TopicPartition] | None = None,
         timeout_ms: int | None = None,
     ) -> dict[TopicPartition, TidelogError | None]:
-        """What came of each partition's election; None: it has the leader that was wished for.
+        """Elect leaders, and return each partition's error; None: the partition has the requested leader.
 
-        Without `partitions` all of them, and those that needed no election are left out.
+        Without `partitions` the election covers all partitions, and the result omits those that needed no election.
         """
         return self._wait(self._core.elect_leaders(election_type, partitions, timeout_ms), timeout_ms)
 
     def alter_partition_reassignments(
         self, reassignments: Mapping[TopicPartition, Sequence[int] | None], timeout_ms: int | None = None
     ) -> None:
-        """Begins to move partitions to these replicas, the preferred leader first; None turns a move back.
+        """Begin to move partitions to these replicas, the preferred leader first; None cancels a reassignment.
 
-        Returns when that is written down; `list_partition_reassignments` tells what is in progress. The first refusal
-        is raised: InvalidReplicaAssignmentError, NoReassignmentInProgressError, UnknownTopicOrPartitionError.
+        The call returns when the reassignment is stored; `list_partition_reassignments` shows what is in progress.
+        Raises the first error: InvalidReplicaAssignmentError, NoReassignmentInProgressError,
+        UnknownTopicOrPartitionError.
         """
         self._wait(self._core.alter_partition_reassignments(reassignments, timeout_ms), timeout_ms)
 
     def list_partition_reassignments(
         self, partitions: Iterable[TopicPartition] | None = None, timeout_ms: int | None = None
     ) -> dict[TopicPartition, PartitionReassignment]:
-        """The reassignments in progress, of these partitions or of all."""
+        """Return the reassignments in progress, of these partitions or of all."""
         return self._wait(self._core.list_partition_reassignments(partitions, timeout_ms), timeout_ms)
 
     def list_topics(self, timeout_ms: int | None = None) -> list[str]:
-        """All names in order, the cluster's own topics included."""
+        """Return the names of all topics in order, internal topics included."""
         return self._wait(self._core.list_topics(timeout_ms), timeout_ms)
 
     def describe_topics(
         self, topics: Iterable[str] | None = None, timeout_ms: int | None = None
     ) -> list[TopicDescription]:
-        """The named topics, or all: leader, epoch, ISR, high watermark, log end offset and lag of each partition.
+        """Describe the named topics, or all: leader, epoch, ISR, high watermark, log end offset and lag per partition.
 
-        What only a leader knows is None for a partition whose leader does not answer within 2 s.
+        Values that only the leader knows are None if the leader does not answer within 2 s.
         """
         return self._wait(self._core.describe_topics(topics, timeout_ms), timeout_ms)
 
     def describe_times(self, topic: str, timeout_ms: int | None = None) -> list[PartitionTimes]:
-        """How much each partition holds and of which times; who has no answering leader has the error instead.
+        """Return each partition's size and time span; a partition whose leader does not answer has the error instead.
 
-        `tidelog.client.admin.timestamp_skew.find_skew` says what of it makes look-ups by time surprising.
+        `tidelog.client.admin.timestamp_skew.find_skew` reports which timestamps make look-ups by time surprising.
         """
         return self._wait(self._core.describe_times(topic, timeout_ms), timeout_ms)
 
     def describe_cluster(self, timeout_ms: int | None = None) -> ClusterDescription:
-        """Its id, controller and live brokers, as the answering broker sees them now."""
+        """Return the cluster's id, controller and live brokers, as the answering broker knows them now."""
         return self._wait(self._core.describe_cluster(timeout_ms), timeout_ms)
 
     def describe_configs(
@@ -133,9 +134,9 @@ class Admin(BlockingClient[AsyncAdmin]):
         include_synonyms: bool = False,
         include_documentation: bool = False,
     ) -> dict[ConfigResource, dict[str, ConfigEntry]]:
-        """Each resource's settings by name, with value and source; of topics and brokers.
+        """Return the settings of topics and brokers by name, with value and source.
 
-        UnknownTopicOrPartitionError, BrokerNotAvailableError and other refusals are raised, the first resource's.
+        Raises the first resource's error, for example UnknownTopicOrPartitionError or BrokerNotAvailableError.
         """
         call = self._core.describe_configs(
             resources, timeout_ms, include_synonyms=include_synonyms, include_documentation=include_documentation
@@ -145,72 +146,75 @@ class Admin(BlockingClient[AsyncAdmin]):
     def alter_configs(
         self, configs: Mapping[ConfigResource, Changes], timeout_ms: int | None = None, *, validate_only: bool = False
     ) -> None:
-        """Changes the named settings and leaves the others: `{ConfigResource.topic("t"): {"retention.ms": "60000"}}`.
+        """Change the named settings and leave the others: `{ConfigResource.topic("t"): {"retention.ms": "60000"}}`.
 
-        A value of None deletes a setting; ConfigChange objects in place of the mapping append to lists and subtract
-        from them. Returns when it is written; the brokers obey a moment later. With `validate_only` nothing is written.
-        InvalidConfigError (also for a broker's settings, which are read-only) names the setting.
+        A value of None deletes a setting. ConfigChange objects in place of the mapping append to lists and subtract
+        from them. The call returns when the change is stored; the brokers apply it a moment later. With `validate_only`
+        nothing is stored. InvalidConfigError names the setting (also a broker's settings, which are read-only).
         """
         self._wait(self._core.alter_configs(configs, timeout_ms, validate_only=validate_only), timeout_ms)
 
     def partition_facts(self, partition: TopicPartition, timeout_ms: int | None = None) -> PartitionFacts:
-        """What each broker with a replica knows of the partition; `tidelog.client.diagnosis.explain_partition.explain`
-        makes sense of it.
+        """Return what each broker with a replica knows about the partition.
+
+        `tidelog.client.diagnosis.explain_partition.explain` interprets the result.
         """
         return self._wait(self._core.partition_facts(partition, timeout_ms), timeout_ms)
 
     def delete_records(
         self, before: Mapping[TopicPartition, int], timeout_ms: int | None = None
     ) -> dict[TopicPartition, int]:
-        """All records below each partition's offset go for good; −1 stands for all that are committed.
+        """Delete all records below each partition's offset; −1 means all committed records.
 
-        Returns where each partition begins then, once every live replica of it does. OffsetOutOfRangeError above the
-        high watermark, PolicyViolationError for a topic that is compacted only; TimeoutError: a live replica did not
-        follow in time, and the records are gone from the others.
+        Returns each partition's new log start offset when every live replica has applied it. Raises
+        OffsetOutOfRangeError if an offset is above the high watermark, and PolicyViolationError if the topic is
+        compacted only. TimeoutError means that a live replica did not follow in time; the records are deleted on the
+        others.
         """
         return self._wait(self._core.delete_records(before, timeout_ms), timeout_ms)
 
     def describe_log_dirs(
         self, brokers: Iterable[int] | None = None, timeout_ms: int | None = None
     ) -> dict[int, tuple[LogDir, ...]]:
-        """The log directories of these brokers, or of all that live, by broker id: error, space, logs with sizes.
+        """Return the log directories of these brokers, or of all live ones, by broker id: error, space, log sizes.
 
-        BrokerNotAvailableError for one that is not in the cluster.
+        Raises BrokerNotAvailableError for a broker that is not in the cluster.
         """
         return self._wait(self._core.describe_log_dirs(brokers, timeout_ms), timeout_ms)
 
     def list_zookeeper_groups(self, timeout_ms: int | None = None) -> list[str]:
-        """The groups that have offsets in ZooKeeper, where commits of version 0 lie."""
+        """Return the groups that have offsets in ZooKeeper, where OffsetCommit requests of version 0 store them."""
         return self._wait(self._core.list_zookeeper_groups(timeout_ms), timeout_ms)
 
     def list_zookeeper_group_offsets(
         self, group_id: str, timeout_ms: int | None = None
     ) -> dict[TopicPartition, ZooKeeperOffset]:
-        """What a group has in ZooKeeper, also of partitions that are gone (with that error). InvalidGroupIdError."""
+        """Return a group's offsets in ZooKeeper; deleted partitions have an error. Raises InvalidGroupIdError."""
         return self._wait(self._core.list_zookeeper_group_offsets(group_id, timeout_ms), timeout_ms)
 
     def alter_zookeeper_group_offsets(
         self, group_id: str, offsets: Mapping[TopicPartition, int], timeout_ms: int | None = None
     ) -> None:
-        """Commits into ZooKeeper, as consumers of version 0 do. The first partition's refusal is raised."""
+        """Commit to ZooKeeper, as consumers of OffsetCommit version 0 do. Raises the first partition's error."""
         self._wait(self._core.alter_zookeeper_group_offsets(group_id, offsets, timeout_ms), timeout_ms)
 
     def migrate_zookeeper_group(
         self, group_id: str, timeout_ms: int | None = None, *, force: bool = False, execute: bool = False
     ) -> dict[TopicPartition, OffsetMigration]:
-        """What a group would take over from ZooKeeper, and with `execute` takes over: commits with its coordinator.
+        """Return a plan to copy a group's offsets from ZooKeeper to its coordinator; with `execute`, commit them.
 
-        An offset that is committed further on stays, unless `force`d back. What stands in ZooKeeper is left there.
-        GroupIdNotFoundError where nothing does; NonEmptyGroupError names the members where the group has some.
+        An offset for which the coordinator has a later commit is not copied, unless `force` is True. The offsets in
+        ZooKeeper stay. Raises GroupIdNotFoundError if ZooKeeper has none, and NonEmptyGroupError, which names the
+        members, if the group has members.
         """
         call = self._core.migrate_zookeeper_group(group_id, timeout_ms, force=force, execute=execute)
         return self._wait(call, timeout_ms)
 
     def list_consumer_groups(self, states: Iterable[str] = (), timeout_ms: int | None = None) -> ConsumerGroupListings:
-        """The groups of every broker, in these states ("Stable", "Empty", …) or in any, by name.
+        """Return the groups of all brokers by name, in these states ("Stable", "Empty", …) or in any state.
 
-        Each broker is asked for those that it coordinates. One that does not answer within 5 s, or still loads them, is
-        named in `errors`; `all()` raises where there is such a one.
+        Each broker lists the groups that it coordinates. A broker that does not answer within 5 s, or is still loading
+        its groups, is named in `errors`; `all()` raises an error if there is such a broker.
         """
         return self._wait(self._core.list_consumer_groups(states, timeout_ms), timeout_ms)
 
@@ -227,57 +231,57 @@ class Admin(BlockingClient[AsyncAdmin]):
     def describe_consumer_groups(
         self, group_ids: Iterable[str], timeout_ms: int | None = None, *, partial: bool = False
     ) -> Mapping[str, ConsumerGroupDescription | TidelogError]:
-        """State, assignor, coordinator and members of each group; state DEAD: there is no such group.
+        """Return the state, assignor, coordinator and members of each group; state DEAD: the group does not exist.
 
-        The first error is raised. With `partial` a group whose coordinator does not answer has its error for a value,
-        and the others are told.
+        The first error is raised. With `partial`, a group whose coordinator does not answer has its error as the value
+        instead, and the other groups are described.
         """
         return self._wait(self._core.describe_consumer_groups(group_ids, timeout_ms, partial=partial), timeout_ms)
 
     def list_consumer_group_offsets(
         self, group_id: str, partitions: Iterable[TopicPartition] | None = None, timeout_ms: int | None = None
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
-        """What the group has committed: of these partitions (None where nothing is), or of all that have something.
+        """Return the group's committed offsets, of these partitions (None: no commit) or of all that have one.
 
-        A group that does not exist has committed nothing.
+        For a group that does not exist the result has no commits.
         """
         return self._wait(self._core.list_consumer_group_offsets(group_id, partitions, timeout_ms), timeout_ms)
 
     def alter_consumer_group_offsets(
         self, group_id: str, offsets: Mapping[TopicPartition, OffsetAndMetadata], timeout_ms: int | None = None
     ) -> dict[TopicPartition, TidelogError | None]:
-        """Commits in the group's place; what came of each partition, None: it is committed.
+        """Commit offsets for a group, and return each partition's error; None: the offset is committed.
 
-        Only a group without members can be changed so (UnknownMemberIdError); one that does not exist is made.
-        OffsetMetadataTooLargeError, UnknownTopicOrPartitionError.
+        The group must have no members (UnknownMemberIdError); a group that does not exist is created. The result may
+        also have OffsetMetadataTooLargeError and UnknownTopicOrPartitionError.
         """
         return self._wait(self._core.alter_consumer_group_offsets(group_id, offsets, timeout_ms), timeout_ms)
 
     def delete_consumer_groups(
         self, group_ids: Iterable[str], timeout_ms: int | None = None
     ) -> dict[str, TidelogError | None]:
-        """Groups without members go, and all that they have committed; what came of each, None: it is gone.
+        """Delete groups without members and their committed offsets; return each group's error; None: deleted.
 
-        GroupIdNotFoundError, NonEmptyGroupError.
+        The errors are GroupIdNotFoundError and NonEmptyGroupError.
         """
         return self._wait(self._core.delete_consumer_groups(group_ids, timeout_ms), timeout_ms)
 
     def delete_consumer_group_offsets(
         self, group_id: str, partitions: Iterable[TopicPartition], timeout_ms: int | None = None
     ) -> dict[TopicPartition, TidelogError | None]:
-        """What the group has committed for these goes; what came of each partition, None: it is gone (KIP-496).
+        """Delete the group's committed offsets of these partitions; return each one's error; None: deleted (KIP-496).
 
-        GroupSubscribedToTopicError where a member reads the topic. GroupIdNotFoundError is raised.
+        The result has GroupSubscribedToTopicError if a member reads the topic. Raises GroupIdNotFoundError.
         """
         return self._wait(self._core.delete_consumer_group_offsets(group_id, partitions, timeout_ms), timeout_ms)
 
     def consumer_group_lag(
         self, group_id: str, partitions: Iterable[TopicPartition] | None = None, timeout_ms: int | None = None
     ) -> dict[TopicPartition, PartitionLag]:
-        """How far behind the group is, in records and in time: see `PartitionLag`.
+        """Return how far the group is behind, in records and in time: see `PartitionLag`.
 
-        Of these partitions, or of all that it has committed or that its members are assigned. One whose leader does not
-        answer within 4 s has its error, and what is not known of it is None.
+        The result covers these partitions, or all that the group has committed or that its members are assigned. A
+        partition whose leader does not answer within 4 s has its error, and unknown values are None.
         """
         return self._wait(self._core.consumer_group_lag(group_id, partitions, timeout_ms), timeout_ms)
 
@@ -290,11 +294,12 @@ class Admin(BlockingClient[AsyncAdmin]):
         *,
         execute: bool = False,
     ) -> dict[TopicPartition, OffsetReset]:
-        """Where a group would go on, and with `execute` goes on; `target` is of `tidelog.groups.reset`.
+        """Return the offsets to which a group would be reset; with `execute`, commit them.
 
-        ToEarliest(), ToLatest(), ToCurrent(), ToOffset(n), ShiftBy(±n) or ToTime(t), in these partitions or in all
-        that it has committed; within the log. NonEmptyGroupError names the members where it has some. With `execute` it
-        is all or nothing until it is written: an error of one partition is raised.
+        `target` comes from `tidelog.groups.reset`: ToEarliest(), ToLatest(), ToCurrent(), ToOffset(n), ShiftBy(±n) or
+        ToTime(t). The reset covers these partitions, or all that the group has committed, and stays within the log.
+        Raises NonEmptyGroupError, which names the members, if the group has members. With `execute` an error of one
+        partition is raised before anything is committed.
         """
         call = self._core.reset_consumer_group_offsets(group_id, target, partitions, timeout_ms, execute=execute)
         return self._wait(call, timeout_ms)

@@ -183,7 +183,7 @@ class SubscriptionPositions:
             return
         tp, offset = buffer.topic_partition, buffer.position if buffer.position is not None else -1
         problem = f"{tp}: the topic was deleted and made anew; offset {offset} was the old one's; {_WAYS_OUT}"
-        self._tell(buffer, OffsetOutOfRangeError(problem, topic_partition=tp, offset=offset, on_topic_recreated=True))
+        self._tell(buffer, OffsetOutOfRangeError(problem, topic_partition=tp, offset=offset, made_anew=True))
 
     def out_of_range(self, buffer: PartitionBuffer, answer: FetchPartitionResponse | None) -> None:
         """The leader has no such offset."""

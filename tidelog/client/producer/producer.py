@@ -1,4 +1,7 @@
-"""The producer for ordinary programs: `send` runs in the caller's thread, everything else on one I/O thread."""
+"""Implement the producer for programs without asyncio.
+
+`send` runs in the caller's thread; everything else runs on one I/O thread.
+"""
 
 from __future__ import annotations
 
@@ -30,23 +33,24 @@ Sent = TypeVar("Sent", RecordFuture, RecordRun)
 
 @shows_settings(ProducerSettings, ProducerOptions)
 class Producer:
-    """Sends records to the leaders of their partitions. Threads may share it; a forked process needs its own.
+    """Send records to the leaders of their partitions. Threads may share a producer; a forked process needs its own.
 
     bootstrap_servers     "host:port,host:port" or a list; by default $TIDELOG_BOOTSTRAP_SERVERS, else the cluster of
                           this user's last `tidelog up`
     acks                  "all" (default), 1 or 0
-    enable_idempotence    default with acks="all": a repeated batch is stored once, order is kept per partition
-    batch_size            bytes of one batch of one partition, before compression (256 KiB); fewer where
-                          the topic refuses so many, and in the first batches of records without a key, so that a few
-                          hundred of them reach several partitions
-    linger_ms             how long a batch waits for more records (0: only while an earlier one is in flight)
-    compression_type      "gzip", "snappy", "lz4", "zstd" or None (default): how each batch is compressed
-    buffer_memory         bytes that wait for an acknowledgement (64 MiB); beyond, `send` blocks
-    max_block_ms          how long `send` may block, for room or for metadata
-    max_request_size      the largest single record, in bytes before compression (1 MiB), and the largest batch of
-                          `send_batch`
-    delivery_timeout_ms   from `send` to the outcome, retries included (2 min); what joins a batch shares its time
-    retries               how often a batch is repeated that a broker may have seen (by default as its time allows)
+    enable_idempotence    default with acks="all": the leader stores a repeated batch once and keeps the order of each
+                          partition
+    batch_size            maximum bytes of a partition's batch before compression (256 KiB). Batches are smaller if the
+                          topic rejects that size. The first batches of records without a key are smaller too, so that
+                          a few hundred records reach several partitions
+    linger_ms             how long a batch waits for more records (0: only while an earlier batch is in flight)
+    compression_type      "gzip", "snappy", "lz4", "zstd" or None (default): the codec of each batch
+    buffer_memory         maximum bytes that wait for an acknowledgement (64 MiB); `send` blocks while they are used up
+    max_block_ms          how long `send` may block while it waits for buffer memory or metadata
+    max_request_size      maximum bytes of a single record before compression, and of a batch of `send_batch` (1 MiB)
+    delivery_timeout_ms   maximum time from `send` to the outcome, retries included (2 min); records that join a batch
+                          share the batch's deadline
+    retries               how often a batch is sent again that a broker may have received (default: until the deadline)
     request_timeout_ms, retry_backoff_ms, retry_backoff_max_ms, metadata_max_age_ms, bootstrap_timeout_ms, client_id,
     partitioner
     """
@@ -86,14 +90,15 @@ class Producer:
     ) -> RecordFuture:
         """Buffer one record and return its future; `.get()` waits for the acknowledgement.
 
-        `timestamp_ms` is by default now; `headers` are (name, bytes or None) pairs, or a dict.
+        By default `timestamp_ms` is the current time. `headers` are (name, bytes or None) pairs, or a dict.
 
-        Raises at once: TypeError and ValueError, which name the argument and its value, MessageTooLargeError,
-        InvalidTopicError; after up to `max_block_ms`: BufferExhaustedError, UnknownTopicOrPartitionError,
-        NoBrokersError, TimeoutError; after a defect in the background, InternalError. What happens later is the
-        future's: a record that its topic excludes (InvalidTimestampError, InvalidRecordError) fails alone, and the
-        others of its batch are stored. Records of a topic that is deleted fail with UnknownTopicOrPartitionError as
-        soon as that is certain, after about 3 s.
+        Raises at once: TypeError and ValueError, which name the argument and its value; MessageTooLargeError;
+        InvalidTopicError. Raises within `max_block_ms`: BufferExhaustedError, UnknownTopicOrPartitionError,
+        NoBrokersError, TimeoutError. Raises InternalError after a background task of the producer failed.
+
+        Later errors are raised by the future. A record that the topic's settings exclude (InvalidTimestampError,
+        InvalidRecordError) fails alone, and the other records of its batch are stored. Records of a deleted topic fail
+        with UnknownTopicOrPartitionError as soon as the deletion is certain, after about 3 s.
         """
         if self._closed:
             raise self._io.closed_error()
@@ -106,7 +111,7 @@ class Producer:
             partition = arguments.partition_number("partition", partition)
         if headers is None:
             headers = ()
-        elif type(headers) is not list:  # a list's pairs are checked where they are encoded, in this very call
+        elif type(headers) is not list:  # a list's pairs are checked where they are encoded, within this call
             headers = arguments.headers("headers", headers)
         stamp = self._now_ms() if timestamp_ms is None else to_record_timestamp(timestamp_ms)
         try:
@@ -115,7 +120,7 @@ class Producer:
             queues = None  # the topic is not hashable, and `_wait_for_queues` raises the error that says so
         if (
             queues is None
-            or topic not in self._client.view.topics  # forgotten: how many partitions it has now is not known
+            or topic not in self._client.view.topics  # the topic was forgotten, so its number of partitions is unknown
             or (partition is not None and not 0 <= partition < len(queues.partitions))
         ):
             queues, deadline_ms = self._wait_for_queues(topic, partition)
@@ -136,11 +141,12 @@ class Producer:
         partition: int | None = None,
         timestamp_ms: Timestamp | None = None,
     ) -> RecordRun:
-        """Buffer a record without key for each of `values[start:]`, as many as one batch takes, and return them.
+        """Buffer a record without key for each of `values[start:]`, up to a full batch, and return these records.
 
-        Like `socket.send`, one call may take fewer than all, but at least one: send the rest by another call, from
-        `start + run.record_count` on. The records share one partition and one timestamp, by default now. Many short
-        records take less than half the time that `send` needs for them. Errors as of `send`, about `values[start]`.
+        Like `socket.send`, one call may accept fewer than all values, but accepts at least one. The caller sends the
+        rest with another call from `start + run.record_count` on. The records share one partition and one timestamp,
+        by default the current time. For many short records this call takes less than half the time of `send`.
+        Raises the errors of `send`, for `values[start]`.
         """
         self._raise_if_unusable()
         start = arguments.values_from("values", values, start)
@@ -152,17 +158,18 @@ class Producer:
         return append() or self._append_later(append, deadline_ms)
 
     def send_batch(self, topic: str, batch: Buffer, *, partition: int) -> RecordFuture:
-        """Buffer a whole batch that is ready-made, and return one future for all its records.
+        """Buffer one encoded batch, and return one future for all its records.
 
-        The future has the place of the last record; it fails if any record fails.
+        The future returns the offset of the last record; it fails if any record fails.
 
-        `batch` is one RecordBatch of format 2 (`tidelog.records.encode_batch` makes one, `Consumer.poll_batches` gives
-        them). It is copied when it is sent, and must not change before. Who produced it, its offsets and its leader
-        epoch are written anew; its records and their compression stay as they are. Records that are sent before and
-        after it stay before and after it; a topic that refuses so many bytes at once gets them in parts.
+        `batch` is one RecordBatch of format v2 (`tidelog.records.encode_batch` makes one, `Consumer.poll_batches`
+        returns them). The batch is copied when it is sent, and must not change before. The producer fields, the
+        offsets and the leader epoch are replaced; the records and their compression stay the same. The batch keeps its
+        place in the order of the sent records. If the topic rejects a batch of that size, the batch is split.
 
-        Raises at once, besides what `send` raises: CorruptMessageError, InvalidRecordError (no records, gaps between
-        their offsets, the broker's timestamps, a transaction's), MessageTooLargeError (above `max_request_size`).
+        Raises at once the errors of `send`, and: CorruptMessageError, InvalidRecordError (the batch has no records,
+        gaps between its offsets, LogAppendTime timestamps, or is transactional), MessageTooLargeError (larger than
+        `max_request_size`).
         """
         self._raise_if_unusable()
         topic, partition = arguments.topic("topic", topic), arguments.partition_number("partition", partition)
@@ -172,28 +179,31 @@ class Producer:
         return append() or self._append_later(append, deadline_ms)
 
     def flush(self, timeout: float | None = None) -> None:
-        """Waits until everything sent so far has an outcome (of either kind); TimeoutError after `timeout` seconds."""
+        """Wait until every record sent so far is acknowledged or has failed; TimeoutError after `timeout` seconds."""
         patience_s = arguments.timeout_s("timeout", timeout)
         if self._closed:
             return
         self._io.run(self._core.flush(patience_s), patience_s)
 
     def partitions_for(self, topic: str) -> set[int]:
-        """The topic's partitions. UnknownTopicOrPartitionError, NoBrokersError, TimeoutError after `max_block_ms`."""
+        """Return the topic's partitions.
+
+        Raises within `max_block_ms`: UnknownTopicOrPartitionError, NoBrokersError, TimeoutError.
+        """
         return self._io.run(self._core.partitions_for(topic), self._core.settings.max_block_ms / 1000)
 
     def close(self, timeout: float | None = None) -> None:
-        """Send what is buffered for up to `timeout` seconds, then fail the rest with ClosedError. Idempotent."""
+        """Send the buffered records for up to `timeout` seconds, then fail the rest with ClosedError. Idempotent."""
         patience_s = arguments.timeout_s("timeout", timeout)
         if self._closed:
             return
         if self._io.is_current:
-            raise RuntimeError("a producer cannot be closed by its own callback, which it would wait for")
+            raise RuntimeError("a callback cannot close its own producer, because close() waits for the callback")
         self._closed = True
         try:
             self._io.run(self._core.close(patience_s), patience_s)
         finally:
-            # An interrupted `close` of the core fails what is left on its own thread, so that comes first.
+            # An interrupted `close` of the core fails the remaining records on its thread, so the thread ends first.
             try:
                 self._io.stop()
             finally:
@@ -217,7 +227,7 @@ class Producer:
             free_dropped(self, partial(io.abandon, self._core.client.shut_down))
 
     def _forked(self) -> None:
-        self._closed = True  # nobody here would send what is buffered
+        self._closed = True  # the child process has no I/O thread that could send the buffered records
 
     def _raise_if_unusable(self) -> None:
         """Raise ClosedError, or the failure of a background task; `send` has these lines inlined for speed."""
@@ -248,13 +258,15 @@ class Producer:
         deadline_ms = self._monotonic_ms() + max_block_ms
         known = self._topics.get(topic)
         if self._io.is_current and known and (partition is None or 0 <= partition < len(known.partitions)):
-            return known, deadline_ms  # a callback cannot wait, and goes by what was known last
+            return known, deadline_ms  # a callback cannot wait for metadata, so it uses the last known queues
         return self._io.run(self._core.queues_of(topic, partition, deadline_ms), max_block_ms / 1000), deadline_ms
 
     def _append_later(self, append: Callable[[], Sent | None], deadline_ms: int | None) -> Sent:
-        """What it returns once there is room."""
+        """Wait for free buffer memory, and return what `append` returns then."""
         if self._io.is_current:
-            raise BufferExhaustedError("buffer_memory is full, and a callback, which keeps it so, cannot wait for room")
+            raise BufferExhaustedError(
+                "buffer_memory is full, and a callback cannot wait, because no batch completes while a callback runs"
+            )
         if deadline_ms is None:
             deadline_ms = self._monotonic_ms() + self._core.settings.max_block_ms
         while True:

@@ -1,1 +1,1 @@
-"""`tidelog chaos`."""
+"""Implement the command `tidelog chaos`."""

@@ -1,4 +1,4 @@
-"""`tidelog chaos`: breaks a cluster on purpose, and says whether it kept its promises."""
+"""Implement `tidelog chaos`, which injects faults into a cluster and reports whether the cluster kept its promises."""
 
 from __future__ import annotations
 
@@ -27,10 +27,11 @@ from verify.chaos.run_directory import Workplace, clean_up
 from verify.chaos.scenarios import SCENARIOS, rows_of
 
 _LONGEST_S = 7 * 86_400.0
-#: Some of it nobody acknowledges (acks=0), and no second is like another: so that a fault finds the load that it needs.
+#: The least load under which each fault meets requests in flight. Part of the records uses acks=0, so not every record
+#: is acknowledged.
 _LEAST_RATE = 250
 _MOST_RATE, _MOST_BROKERS = 100_000, 9
-#: Between two of what --meanwhile asks for.
+#: The interval of the operations that --meanwhile requests.
 _ADMINISTRATOR_MS = 5_000
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -43,31 +44,31 @@ _SCENARIO_HELP = "; ".join(f"{scenario.name}: {scenario.about}" for scenario in 
     type=click.Choice(list(SCENARIOS)),
     default="all",
     show_default=True,
-    help=f"What breaks. {_SCENARIO_HELP}.",
+    help=f"The faults to inject. {_SCENARIO_HELP}.",
 )
 @click.option(
     "--only",
     metavar="ROW,…",
-    help="Of the scenario's faults only these rows of the catalogue, as F1,F24.",
+    help="Inject only these rows of the scenario, for example F1,F24.",
 )
 @click.option(
     "--seconds",
     type=Seconds(1, _LONGEST_S),
     metavar="N",
-    help="How long faults are injected; each of the scenario's is injected once, however long that takes. "
-    "[default: about as long as that takes]",
+    help="How long to inject faults. Each fault of the scenario is injected at least once, even if that takes longer. "
+    "[default: about the time that each fault needs once]",
 )
 @click.option(
     "--seed",
     type=click.IntRange(0, 2**63 - 1),
     metavar="N",
-    help="Draws the schedule: the same seed, the same one. [default: from the clock, and printed]",
+    help="The seed of the schedule. The same seed gives the same schedule. [default: from the clock, and printed]",
 )
 @click.option(
     "--report",
     type=click.Path(file_okay=False, path_type=Path),
     metavar="DIR",
-    help="Write report.html there, with all it is made of. The directory must be new or empty.",
+    help="Write report.html and the files that it is made from into DIR. DIR must be new or empty.",
 )
 @click.option(
     "--rate",
@@ -75,29 +76,30 @@ _SCENARIO_HELP = "; ".join(f"{scenario.name}: {scenario.about}" for scenario in 
     default=400,
     show_default=True,
     metavar="N",
-    help="Records a second that are produced, and read by several consumers.",
+    help="Records per second that the producers send and several consumers read.",
 )
 @click.option(
     "--brokers",
     type=click.IntRange(DEFAULT_BROKERS, _MOST_BROKERS),
     metavar="N",
-    help=f"Brokers of the cluster that is started. [default: {DEFAULT_BROKERS}]",
+    help=f"The number of brokers of the cluster that is started. [default: {DEFAULT_BROKERS}]",
 )
 @click.option(
     "--meanwhile",
     type=click.Choice([ELECTIONS, REASSIGNMENTS]),
     multiple=True,
-    help="What an administrator does all the while, every five seconds: elect the preferred leaders of all partitions, "
-    "or give some partition its replicas in another order, and to other brokers where there are more than three. "
+    help="An operation that an administrator repeats every five seconds: elect the preferred leaders of all "
+    "partitions, "
+    "or reassign the replicas of one partition (a new order, and other brokers if there are more than three). "
     "May be given twice.",
 )
-@click.option("--keep", is_flag=True, help="Leave the run's directory: histories, logs and data of the brokers.")
+@click.option("--keep", is_flag=True, help="Keep the run's directory: histories, logs and data of the brokers.")
 @click.option(
     "--bootstrap-servers",
     metavar="HOST:PORT,…",
-    help="Break the cluster of these brokers. [default: one that is started for that]",
+    help="Inject faults into the cluster of these brokers. [default: start a cluster for the run]",
 )
-@click.option("--yes", is_flag=True, help="Yes, break the cluster that --bootstrap-servers names.")
+@click.option("--yes", is_flag=True, help="Confirm that the cluster of --bootstrap-servers may be broken.")
 @json_option
 @click.pass_context
 def chaos(
@@ -115,27 +117,29 @@ def chaos(
     yes: bool,
     as_json: bool,
 ) -> int:
-    """Break a cluster on purpose, and say whether it kept its promises.
+    r"""Inject faults into a cluster, and report whether the cluster kept its promises.
 
-    Starts three brokers of its own, lets clients work and takes down all that they and the brokers see, injects one
-    fault after another, heals each, and judges in the end: was anything lost, doubled, reordered, shown too early?
-    With --bootstrap-servers it breaks a cluster that runs on this machine already, as far as that can be done: that of
-    the last tidelog up, or one in containers, as docker compose starts it. What those brokers saw is judged if they
-    keep histories (tidelog up --histories).
+    This command starts a cluster of three brokers and a load of clients, and records what clients and brokers observe.
+    The command then injects one fault after another and heals each fault before the next. Finally a checker decides
+    whether any record was lost, duplicated, reordered or visible too early.
 
-    Ctrl-C heals what is broken and still gives the verdict on what was seen.
+    With --bootstrap-servers the faults are injected into a cluster that already runs on this machine. That is the
+    cluster of the last tidelog up, or one in containers that docker compose started. The histories of its brokers are
+    checked if the brokers record histories (tidelog up --histories).
+
+    Ctrl-C heals the current fault and still gives the verdict on everything recorded until then.
 
     \b
     Exit status:
       0  every fault bit, and every promise was kept
       1  a promise was broken, or the run failed
-      2  it was asked for wrongly
-      3  nothing was seen broken, but something that was asked for was not proved:
+      2  the command line was wrong
+      3  no promise was seen broken, but part of the request was not proved:
          a fault was void, skipped or not reached, or an invariant saw no data
     """
     if context.invoked_subcommand is not None:
         _refuse_options(context)
-        return 0  # the subcommand says how it ended
+        return 0  # the subcommand returns its own exit status
     if seed is None:
         seed = time.time_ns() % 1_000_000_000
     chosen = SCENARIOS[scenario]
@@ -150,8 +154,8 @@ def chaos(
         data_dir = _find_data_dir(bootstrap_servers)
         servers = bootstrap_servers
         if not yes:
-            which = f"in {data_dir}" if data_dir else f"at {bootstrap_servers}"
-            raise click.UsageError(f"this would break the cluster {which}: pass --yes if you want that")
+            cluster = f"in {data_dir}" if data_dir else f"at {bootstrap_servers}"
+            raise click.UsageError(f"this command injects faults into the cluster {cluster}: pass --yes to confirm")
 
     if report is not None:
         _prepare(report)
@@ -195,7 +199,7 @@ def chaos(
             return asyncio.run(main())
     finally:
         for failure in place.close():
-            reporting.line(f"could not be undone: {failure}")
+            reporting.line(f"cannot undo a change on this machine: {failure}")
 
 
 chaos.add_command(check)
@@ -204,25 +208,27 @@ chaos.add_command(check)
 def _refuse_options(context: click.Context) -> None:
     for option in context.command.params:
         if option.name and context.get_parameter_source(option.name) is ParameterSource.COMMANDLINE:
-            told = f"{option.opts[0]} is for a run; {context.invoked_subcommand} has options of its own"
-            raise click.UsageError(told, context)
+            message = f"{option.opts[0]} is for a run; {context.invoked_subcommand} has options of its own"
+            raise click.UsageError(message, context)
 
 
 def _prepare(report: Path) -> None:
-    """Makes the directory; UsageError where it cannot be written, or anything is in it."""
+    """Create the directory. Raise UsageError if the directory cannot be written or is not empty."""
     try:
         report.mkdir(parents=True, exist_ok=True)
         is_empty = not any(report.iterdir())
     except OSError as error:
         raise click.UsageError(f"--report: {error.filename}: {error.strerror}") from None
     if not is_empty:
-        raise click.UsageError(f"{report} is not empty: --report wants a new directory, or an empty one")
+        raise click.UsageError(f"--report: {report} is not empty: pass a new or empty directory")
     if not os.access(report, os.W_OK | os.X_OK):
-        raise click.UsageError(f"--report: {report} cannot be written")
+        raise click.UsageError(f"--report: {report} is not writable")
 
 
 def _find_data_dir(bootstrap_servers: str) -> Path | None:
-    """Of the cluster of this user's last `tidelog up`; None where another one is meant."""
+    """Return the data directory of this user's last `tidelog up`, or None if the servers are not brokers of that
+    cluster.
+    """
     named = {_endpoint(server) for server in bootstrap_servers.split(",")}
     data_dir = last_up(data_home())
     state = load_state(data_dir) if data_dir else None

@@ -1,4 +1,4 @@
-"""`tidelog chaos check`: a further verdict on a run that was kept."""
+"""Implement `tidelog chaos check`, which checks a saved run again."""
 
 from __future__ import annotations
 
@@ -20,16 +20,17 @@ from verify.chaos.saved_run import judge_again
     default=MOST_FINDINGS,
     show_default=True,
     metavar="N",
-    help="So many violations of each invariant are told in full.",
+    help="How many violations of each invariant are printed in full.",
 )
 @json_option
 def check(directory: Path, findings: int, as_json: bool) -> int:
-    """Judge again what a run has left.
+    """Check the results of an earlier run again.
 
-    DIR is what --report named, or the directory of a run that was kept (--keep, or because a promise was broken). The
-    histories, the final logs and the faults in it are read anew; verdict.json and windows.jsonl are written anew.
+    DIR is the directory that --report named, or the directory of a run that was kept because of --keep or of a
+    violation. The command reads the histories, the final logs and the faults again, and writes verdict.json and
+    windows.jsonl again.
 
-    The exit status is that of the run: 0, 1 or 3. Without a verdict, since a file is damaged, it is 1.
+    The exit status is that of the run: 0, 1 or 3. If a file is damaged, there is no verdict and the exit status is 1.
     """
     result = judge_again(directory)
     if as_json:

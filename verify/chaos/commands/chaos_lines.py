@@ -1,4 +1,4 @@
-"""What `tidelog chaos` says: while it runs on standard error, its verdict on standard output."""
+"""Print the progress of `tidelog chaos` on standard error, and its verdict on standard output."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ from verify.chaos.run import Request, Result
 from verify.chaos.runner import Reporter
 from verify.chaos.scenarios import rows_of
 
-#: Where no line can move, a line now and then says that it is not hung.
+#: If standard error is no terminal, a line in this interval shows that the run still makes progress.
 _STAYS_EVERY_S = 10.0
 MOST_FINDINGS = 3
-#: What --meanwhile is called with.
+#: The values of the option --meanwhile.
 ELECTIONS, REASSIGNMENTS = "elections", "reassignments"
 
 
 class Reporting(Reporter):
-    """One line that moves, on a terminal; elsewhere lines that stay."""
+    """A reporter that updates one line on a terminal, and prints separate lines elsewhere."""
 
     def __init__(self) -> None:
         self._moves = is_terminal()
@@ -49,7 +49,7 @@ class Reporting(Reporter):
         line = f"{now - self._began:5.0f} s  {text}"
         if self._moves:
             self._is_shown = True
-            sys.stderr.write("\r\x1b[K" + line[: terminal_width() - 1])  # a line that wraps could not be erased
+            sys.stderr.write("\r\x1b[K" + line[: terminal_width() - 1])  # a line that wraps cannot be erased
             sys.stderr.flush()
         elif now - self._told >= _STAYS_EVERY_S:
             self._told = now
@@ -61,7 +61,7 @@ class Reporting(Reporter):
         click.echo(f"{self._told - self._began:5.0f} s  {text}", err=True)
 
     def clear(self) -> None:
-        """Takes away the line that moves."""
+        """Erase the line that is updated in place."""
         if self._is_shown:
             self._is_shown = False
             sys.stderr.write("\r\x1b[K")
@@ -69,7 +69,7 @@ class Reporting(Reporter):
 
 
 def show(result: Result, request: Request, *, kept: bool, as_json: bool) -> None:
-    """The verdict, on standard output. `kept`: whether the results stay."""
+    """Print the verdict on standard output. `kept` states whether the directory of the results stays."""
     if as_json:
         asked = {"scenario": request.scenario.name, "seed": request.seed, "seconds": request.seconds}
         found = {"report": str(result.report) if kept and result.report is not None else None}
@@ -78,13 +78,13 @@ def show(result: Result, request: Request, *, kept: bool, as_json: bool) -> None
     click.echo()
     for line in lines_of(result):
         click.echo(line)
-    click.echo(f"the same again: {_command(request)}")
+    click.echo(f"to repeat this run: {_command(request)}")
     if kept and result.report is not None:
-        click.echo(f"what happened: {result.report}")
+        click.echo(f"report: {result.report}")
 
 
 def lines_of(result: Result, *, most_findings: int = MOST_FINDINGS) -> Iterator[str]:
-    """What a run came to, for people: rows, invariants, violations, and a word."""
+    """Yield the lines of a result for a reader: a table of rows, the invariants, the violations and the conclusion."""
     rows = [(row.row, row.name or None, row.injected, row.bit, row.void, row.skipped) for row in result.rows]
     yield from format_table(("row", "fault", "injected", "bit", "void", "skipped"), rows)
     yield ""
@@ -95,7 +95,7 @@ def lines_of(result: Result, *, most_findings: int = MOST_FINDINGS) -> Iterator[
 
 
 def _command(request: Request) -> str:
-    """Draws the same schedule again, at the same load."""
+    """Return the command line that produces the same schedule at the same load."""
     command = f"tidelog chaos --scenario {request.scenario.name}"
     if request.rows != rows_of(request.scenario, catalogue()):
         command += f" --only {','.join(request.rows)}"
@@ -113,15 +113,15 @@ def _command(request: Request) -> str:
 def _words(result: Result) -> Iterator[str]:
     yield from result.shortcomings
     if result.status == BROKEN:
-        yield f"BROKEN: promises were not kept; what proves it lies in {result.results}"
+        yield f"BROKEN: at least one promise was broken; the evidence is in {result.results}"
     elif result.status == KEPT:
         yield "KEPT: every fault bit, and every promise was kept"
     else:
-        yield "NOT PROVED: no promise was seen broken, but not all that was asked for was seen"
+        yield "NOT PROVED: no promise was seen broken, but part of the request was not proved"
 
 
 def as_object(result: Result, *, kept: bool = True) -> dict[str, object]:
-    """The same for programs."""
+    """Return the result as a JSON object."""
     return {
         "status": result.status,
         "rows": [asdict(row) for row in result.rows],
@@ -132,5 +132,5 @@ def as_object(result: Result, *, kept: bool = True) -> dict[str, object]:
 
 
 def show_object(found: Mapping[str, object]) -> None:
-    """On standard output, in one line."""
+    """Print `found` on standard output as one line of JSON."""
     click.echo(json.dumps(found, ensure_ascii=False))

@@ -1,1 +1,1 @@
-"""Collects what a chaos run recorded, and judges it."""
+"""Collect what a chaos run recorded, and check it."""

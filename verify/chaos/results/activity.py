@@ -1,4 +1,4 @@
-"""What goes on in a run: how many records are acknowledged, where they pause, what the brokers say of themselves."""
+"""Track the acknowledged records, their pauses and the brokers' events during a run."""
 
 from __future__ import annotations
 
@@ -14,14 +14,17 @@ from tidelog.history.events import Event
 from tidelog.model import TopicPartition
 
 _SECOND_NS = 1_000_000_000
-#: Records are counted in stretches of this length; histories of several clients come in no order.
+#: Records are counted in intervals of this length, because the histories of several clients are not ordered by time.
 _STRETCH_NS = 50_000_000
-#: Events of brokers that are kept for the fault in hand.
+#: The number of broker events kept for the current fault.
 _MOST_EVENTS = 200_000
 
 
 class Activity:
-    """Fed with the events of all histories, about in the order of time. Times are monotonic nanoseconds."""
+    """The recent activity of clients and brokers. The events of all histories must arrive roughly in order of time.
+
+    Times are monotonic nanoseconds.
+    """
 
     def __init__(self, tps: Sequence[TopicPartition]) -> None:
         self.tps = tuple(tps)
@@ -34,7 +37,7 @@ class Activity:
         self._told: dict[int, deque[BrokerEvent]] = defaultdict(lambda: deque(maxlen=_MOST_EVENTS))
 
     def take(self, kind: str, name: str, event: Event) -> None:
-        """One line of the history `name`."""
+        """Add one line of the history `name`."""
         if kind == "broker":
             self._told[int(name)].append(cast(BrokerEvent, event))
         elif isinstance(event, operations.ProduceInvoked):
@@ -63,15 +66,15 @@ class Activity:
                 self._latencies.append((t, t - begun))
 
     def rate(self, now: int) -> int:
-        """Records acknowledged in the last second."""
+        """Return the number of records acknowledged in the last second."""
         return self.between(now - _SECOND_NS, now)
 
     def between(self, begin: int, end: int) -> int:
-        """Records acknowledged in that time, to a twentieth of a second."""
+        """Return the number of records acknowledged between two times, at a resolution of 50 ms."""
         return sum(self._done[stretch] for stretch in range(begin // _STRETCH_NS, end // _STRETCH_NS))
 
     def longest_gap_ms(self, begin: int, end: int) -> Mapping[TopicPartition, float]:
-        """The longest time without an acknowledged produce, of each partition that had one before `end`."""
+        """Return for each partition the longest time without an acknowledged produce request between two times."""
         gaps = {}
         for tp, times in self._acknowledged.items():
             inside = [begin, *times[bisect_left(times, begin) : bisect_left(times, end)], end]
@@ -79,17 +82,17 @@ class Activity:
         return gaps
 
     def is_served(self, since: int) -> bool:
-        """Whether every partition that anybody ever produced to has acknowledged something since then."""
+        """Return whether every partition that a client produced to has acknowledged a record since then."""
         return all(times[-1] >= since if times else tp not in self._asked for tp, times in self._acknowledged.items())
 
     def slowest_ms(self, begin: int, end: int) -> float:
-        """The longest that a produce took that was acknowledged in that time."""
+        """Return the longest latency of the produce requests that were acknowledged between two times."""
         return max((took for t, took in self._latencies if begin <= t < end), default=0) / 1e6
 
     def errors(self, begin: int, end: int) -> Mapping[str, int]:
-        """What clients met in that time, by the error's name."""
+        """Return the number of client errors between two times, by the error's name."""
         return Counter(name for t, name in self._errors if begin <= t < end)
 
     def told(self, begin: int, end: int) -> Mapping[int, Sequence[BrokerEvent]]:
-        """What brokers wrote in that time, without what they say of each batch; by broker id."""
+        """Return the brokers' events between two times by broker id, without the events of single batches."""
         return {broker: [event for event in told if begin <= event.t < end] for broker, told in self._told.items()}

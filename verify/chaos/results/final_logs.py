@@ -1,4 +1,4 @@
-"""What is there when all is over: what the leaders give to a client that reads it all, and what the files hold."""
+"""Read the final logs: all records that the leaders return to a client, and the contents of the brokers' files."""
 
 from __future__ import annotations
 
@@ -24,27 +24,27 @@ _ASK_MS = 20_000
 
 
 async def read_final_logs(servers: str, tps: Sequence[TopicPartition], directory: Path) -> list[FinalLog]:
-    """Every record from the log start to the end, from the leaders; written to DIR/final/read, and returned.
+    """Read every record from log start to log end from the leaders, write the logs to DIR/final/read and return them.
 
-    TimeoutError where they were not read to their ends in time: then nothing is known of the end. Other errors of
-    consumers as they are.
+    Raise TimeoutError if the read takes too long, because the final state is unknown then. Errors of the consumer pass
+    through.
     """
     async with Consumer(servers, client_id="final-read", auto_offset_reset="none") as consumer:
         try:
             async with asyncio.timeout(_LONGEST_S):
                 logs = await read_leaders(consumer, tps)
         except builtins.TimeoutError:
-            raise TimeoutError(f"the final read was not done within {_LONGEST_S:g} s") from None
+            raise TimeoutError(f"the final read took longer than {_LONGEST_S:g} s") from None
     for log in logs:
         write_final_log(directory, log)
     return logs
 
 
 async def copy_replica_logs(broker_id: int, log_dirs: Sequence[Path], topics: Iterable[str], directory: Path) -> None:
-    """What a broker's files hold of these topics, to DIR/final/BROKER. LocalError says what went wrong, TimeoutError
-    that it took too long.
+    """Write the records of these topics in a broker's files to DIR/final/BROKER.
 
-    The installed `storage` reads them, in a process of its own: what knows only the protocol knows no files.
+    Raise LocalError with the cause of a failure, and TimeoutError if the read takes too long. A separate process with
+    the installed `storage` reads the files, because this package knows only the protocol.
     """
     chosen = [part for topic in topics for part in ("--topic", topic)]
     command = ["-m", "verify.checker.export_logs", str(broker_id), str(directory), *map(str, log_dirs), *chosen]
@@ -60,17 +60,20 @@ async def copy_replica_logs(broker_id: int, log_dirs: Sequence[Path], topics: It
         async with asyncio.timeout(_LONGEST_S):
             _, words = await process.communicate()
     except builtins.TimeoutError:
-        raise TimeoutError(f"the logs of broker {broker_id} were not read within {_LONGEST_S:g} s") from None
+        raise TimeoutError(f"reading the logs of broker {broker_id} took longer than {_LONGEST_S:g} s") from None
     finally:
         if process.returncode is None:
             process.kill()
             await process.wait()
     if process.returncode:
-        raise LocalError(f"the logs of broker {broker_id} cannot be read: {words.decode(errors='replace').strip()}")
+        raise LocalError(f"cannot read the logs of broker {broker_id}: {words.decode(errors='replace').strip()}")
 
 
 async def read_leaders(consumer: Consumer, tps: Sequence[TopicPartition]) -> list[FinalLog]:
-    """Each partition from its start to where it ends now; the consumer is for this alone. Errors as of consumers."""
+    """Return each partition's log from its start to its current end. The consumer must have no other use.
+
+    Errors of the consumer pass through.
+    """
     consumer.assign(tps)
     starts, ends = await consumer.beginning_offsets(tps, _ASK_MS), await consumer.end_offsets(tps, _ASK_MS)
     logs = {tp: _empty(tp, starts[tp], ends[tp]) for tp in tps}

@@ -1,4 +1,4 @@
-"""Histories that brokers of a cluster which is not the run's own keep elsewhere."""
+"""Include the histories of brokers that are not the run's own and write their histories elsewhere."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tidelog.history.history_files import DIRECTORY, SUFFIX
 
 
 def follow(histories: Path, brokers: Iterable[int], results: Path) -> None:
-    """They are read where they are, as if they were among the results."""
+    """Link the histories into the results, so that they are read at their place."""
     directory = results / DIRECTORY
     directory.mkdir(parents=True, exist_ok=True)
     for broker in brokers:
@@ -19,7 +19,7 @@ def follow(histories: Path, brokers: Iterable[int], results: Path) -> None:
 
 
 def take(results: Path) -> None:
-    """What there is of them by now is the results' own. OSError where one cannot be copied."""
+    """Replace each link by a copy of the history as it is now. Raise OSError if a copy fails."""
     for link in (results / DIRECTORY).glob(f"*{SUFFIX}"):
         if link.is_symlink():
             copy = link.with_suffix(".copy")

@@ -1,4 +1,4 @@
-"""The checker's verdict on what a run left in its directory, together with the faults that there were."""
+"""Run the checker on the directory of a run, with the windows of the injected faults."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _MS = 1_000_000
 
 
 def judge(results: Path, injections: Sequence[Injection]) -> Verdict:
-    """Also writes it down. HistoryError, OSError: there is none."""
+    """Return the verdict and write it to the directory. Raise HistoryError or OSError if a file cannot be read."""
     write_windows(results, [window for injection in injections if (window := window_of(injection)) is not None])
     verdict = RunDirectory(results).check()
     (results / VERDICT).write_text(json.dumps(verdict.to_json(), ensure_ascii=False) + "\n", encoding="utf-8")
@@ -25,7 +25,7 @@ def judge(results: Path, injections: Sequence[Injection]) -> Verdict:
 
 
 def window_of(injection: Injection) -> Window | None:
-    """What availability is judged by; None for what was never injected."""
+    """Return the window in which availability is checked, or None if the fault was never injected."""
     if injection.t_inject is None or injection.t_heal is None:
         return None
     most_healing_ns = round(MOST_HEALING_S * 1e9)
@@ -33,7 +33,7 @@ def window_of(injection: Injection) -> Window | None:
         injection.row,
         injection.t_inject,
         injection.t_heal,
-        # One that was not whole in time was not whole for longer than is allowed.
+        # A recovery that exceeded the time limit counts as longer than the limit.
         injection.t_whole or injection.t_heal + most_healing_ns + 1,
         None if injection.most_gap_ms is None else injection.most_gap_ms * _MS,
         LEAST_DURING if injection.leaves_majority and not injection.was_cut_short else 0,

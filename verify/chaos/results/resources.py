@@ -1,7 +1,8 @@
-"""What brokers hold, counted from outside before the faults and when all is over (I21).
+"""Count the resources that brokers hold before the faults and at the end of the run (I21).
 
-idle    without clients: files, and operations that wait
-busy    under load, which is the same before and after: memory, and threads, whose pools are small before they have work
+idle    without clients: open files, and waiting operations
+busy    under load, which is the same before and after: memory, and threads, because thread pools are small before they
+        have work
 """
 
 from __future__ import annotations
@@ -22,23 +23,23 @@ from tidelog.history.history_files import HistoryWriter, history_path
 from tidelog.local.state import BrokerState
 
 _ANSWER_S = 5.0
-#: What clients held is let go of within this time once they are gone.
+#: The time in which brokers must release the resources of clients that have gone.
 _LET_GO_S = 10.0
 _LOOK_EVERY_S = 0.5
 _PURGATORY: Final = "tidelog_purgatory_size{"
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 _DELETED = " (deleted)"
-#: When something is counted, in the names of histories and in words.
+#: The two conditions of a count, as parts of the histories' names and as text.
 _IDLE, _BUSY = "idle", "busy"
 _WHEN: Final = {_IDLE: "without clients", _BUSY: "under load"}
 
 
 class ResourceCounts:
-    """Two histories for each broker, beside the one that the broker writes itself.
+    """The resource counts. Each broker gets two histories, besides the history that the broker writes itself.
 
-    Its process is counted also where the broker answers nobody, as one that has no descriptor left.
+    The process is counted even if the broker does not answer, for example because it has no file descriptor left.
 
-    brokers   as they run now
+    brokers   returns the running brokers
     """
 
     def __init__(self, results: Path, brokers: Callable[[], Sequence[BrokerState]]) -> None:
@@ -49,7 +50,7 @@ class ResourceCounts:
         self._writers: dict[str, HistoryWriter] = {}
 
     async def idle_before(self) -> None:
-        """Before there are clients."""
+        """Count before clients start."""
         found = [(broker, await _count(broker, "baseline")) for broker in self._brokers()]
         counts = as_of_controllers({broker.broker_id: counted for broker, counted in found if counted is not None})
         for broker, _ in found:
@@ -58,13 +59,13 @@ class ResourceCounts:
                 self._write(broker, _IDLE, replace(counted, rss=-1, threads=-1))
 
     async def busy(self, phase: Literal["baseline", "healed"]) -> None:
-        """While clients are at work."""
+        """Count while clients are at work."""
         for broker in self._brokers():
             if (counted := await _count(broker, phase)) is not None:
                 self._write(broker, _BUSY, replace(counted, fds=-1, purgatory=-1))
 
     async def idle_after(self) -> None:
-        """When clients have gone. What goes late has gone, too."""
+        """Count after the clients have gone, and wait until resources that are released late are released too."""
         deadline = time.monotonic() + _LET_GO_S
         for broker in self._brokers():
             before = self._idle.get(broker.broker_id)
@@ -83,29 +84,32 @@ class ResourceCounts:
         self._writers[name].write(counted)
 
     def troubles(self) -> list[str]:
-        """Of whom something was not counted twice, so that it is compared with nothing."""
+        """Return the counts that are missing, so that no comparison is possible."""
         return [
-            f"what broker {broker.broker_id} holds {words} is not judged: {why}"
+            f"the resources of broker {broker.broker_id} {condition} are not checked: {why}"
             for broker in self._brokers()
-            for when, words in _WHEN.items()
+            for when, condition in _WHEN.items()
             if (why := self._missing(broker.broker_id, when))
         ]
 
     def _missing(self, broker_id: int, when: str) -> str:
         before, after = (self._counted.get((broker_id, when, phase)) for phase in ("baseline", "healed"))
         if before is None or after is None:
-            return f"it could not be counted {'before the faults' if before is None else 'when all was over'}"
-        return "it did not say each time what waits in it" if (before.purgatory < 0) != (after.purgatory < 0) else ""
+            return f"they could not be counted {'before the faults' if before is None else 'at the end of the run'}"
+        if (before.purgatory < 0) != (after.purgatory < 0):
+            return "the broker did not report its waiting operations at both times"
+        return ""
 
     def close(self) -> None:
-        """The histories are whole."""
+        """Close the histories."""
         for writer in self._writers.values():
             writer.close()
 
 
 def as_of_controllers(counts: Mapping[int, Resources]) -> dict[int, Resources]:
-    """Each with the files that the controller has open, since each may be the controller when all is over: who is has a
-    line to every broker.
+    """Return the counts, each with the open files of the controller.
+
+    Each broker may be the controller at the end, and the controller has a connection to every broker.
     """
     most = max((counted.fds for counted in counts.values()), default=-1)
     return {broker_id: replace(counted, fds=most) for broker_id, counted in counts.items()}
@@ -117,7 +121,7 @@ def _is_back(before: Resources, now: Resources) -> bool:
 
 
 async def _count(broker: BrokerState, phase: str) -> Resources | None:
-    """None where its process is gone, or not ours to look into."""
+    """Return the counts, or None if the process has ended or cannot be inspected."""
     with suppress(OSError):
         held, waiting = await asyncio.to_thread(lambda: (_of_process(broker.pid), _waiting(broker)))
         return Resources(time.monotonic_ns(), phase, *held, waiting)
@@ -125,9 +129,10 @@ async def _count(broker: BrokerState, phase: str) -> Resources | None:
 
 
 def _of_process(pid: int) -> tuple[int, int, int]:
-    """Its open files, its threads, and the bytes of memory that it shares with nobody.
+    """Return the number of open files, the number of threads, and the bytes of unshared memory of a process.
 
-    A log's files are as many as its segments, and are not counted; those that were deleted are.
+    The files of logs are not counted, because their number follows from the number of segments. Deleted files are
+    counted.
     """
     process = Path("/proc", str(pid))
     open_files = 0
@@ -140,7 +145,7 @@ def _of_process(pid: int) -> tuple[int, int, int]:
 
 
 def _waiting(broker: BrokerState) -> int:
-    """Operations in its purgatories; −1 where it does not say."""
+    """Return the number of operations in the broker's purgatories, or −1 if the broker does not report it."""
     if not broker.http_port:
         return -1
     try:

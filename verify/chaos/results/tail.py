@@ -1,7 +1,7 @@
-"""Histories read while they are written: what the run knows of its clients and brokers, a moment after they do.
+"""Read histories while clients and brokers write them.
 
-Most of what is written is what readers were shown and what brokers did with each batch. Nothing of that is wanted here,
-so that following a run costs little beside the run.
+Most lines are about records that readers received and batches that brokers handled. The tail skips these lines, so that
+following a run costs little.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from tidelog.history.events import Event
 from tidelog.history.history_files import DIRECTORY, SUFFIX
 from tidelog.history.json_lines import of_fields
 
-#: So that one that writes fast does not keep us from the others.
+#: The most bytes read from one file at once, so that a fast writer does not delay the other files.
 _MOST_BYTES: Final = 8 << 20
-#: Of brokers, of each batch or request.
+#: The prefixes of broker events that occur for each batch or request.
 _OFTEN: Final = tuple(b'{"e":"%s",' % name for name in (b"append", b"hw", b"ack", b"processed"))
 _PRODUCE: Final = b'{"e":"ok","f":"produce",'
 _OK: Final = b'{"e":"ok","f":'
 
-#: What is told of a line: (kind, name, event); kind is "client" or "broker".
+#: One event of a history: (kind, name, event). The kind is "client" or "broker".
 Told: TypeAlias = tuple[str, str, Event]
 
 
@@ -37,17 +37,17 @@ class _File:
 
 
 class HistoryTail:
-    """All histories of a run's directory, each from where it was last read. Use it from one thread at a time."""
+    """All histories of a run's directory, each read from its last position. Only one thread at a time may use it."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory / DIRECTORY
         self._files: dict[str, _File] = {}
 
     def read(self) -> Iterator[Told]:
-        """Of each whole line since the last call, without what brokers write of each batch and each request, and
-        without what clients were answered to anything but a produce.
+        """Yield the events of each complete line since the last call.
 
-        A line that is none is passed over: the checker reads the files whole when all is over, and names it.
+        Broker events of single batches or requests and client results other than those of produce requests are skipped.
+        An invalid line is skipped as well, because the checker reads the complete files at the end and reports it.
         """
         for path in sorted(self._directory.glob(f"*{SUFFIX}")):
             file = self._files.setdefault(path.stem, _File(path))

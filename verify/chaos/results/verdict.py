@@ -1,4 +1,4 @@
-"""What a run comes to: counts per row of the catalogue, what was not proved, and the exit status. Pure."""
+"""Summarize a run: counts per row of the catalogue, shortcomings, and the exit status. This module does no I/O."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from verify.chaos.injections import Injection, Outcome
 from verify.chaos.scenarios import row_number
 from verify.checker.verdict import Verdict
 
-#: The run's exit status: everything was seen and kept; a promise was broken; something is not proved.
+#: The exit status of a run: all promises proved and kept, a promise broken, or something not proved.
 KEPT, BROKEN, UNPROVED = 0, 1, 3
 
 
 @dataclass(frozen=True, slots=True)
 class RowCount:
-    """What became of one row's injections: `injected` are those that began, and each is `bit` or `void`."""
+    """The counts of one row. `injected` is the number of injections that began, and each of them is `bit` or `void`."""
 
     row: str
     name: str
@@ -26,7 +26,7 @@ class RowCount:
 
 
 def count_rows(asked: Sequence[str], injections: Sequence[Injection]) -> list[RowCount]:
-    """Each row that was asked for, in the catalogue's order, also those that were not reached."""
+    """Return the counts of each requested row in the catalogue's order, including rows that were not reached."""
     counts = []
     for row in sorted(asked, key=row_number):
         ours = [injection for injection in injections if injection.row == row]
@@ -45,24 +45,27 @@ def count_rows(asked: Sequence[str], injections: Sequence[Injection]) -> list[Ro
 
 
 def shortcomings(counts: Sequence[RowCount], verdict: Verdict | None, troubles: Sequence[str] = ()) -> list[str]:
-    """Why the run has not proved what it was asked to; violations are no shortcomings. `troubles` are its own."""
+    """Return why the run has not proved what was requested. Violations are no shortcomings. `troubles` are its own
+    failures.
+    """
     void = [count.row for count in counts if count.void]
     skipped = [_skipped(count) for count in counts if count.skipped]
     unreached = [count.row for count in counts if not (count.injected or count.void or count.skipped)]
     found = list(troubles)
     if void:
-        found.append(f"void, so nothing is proved by them: {', '.join(void)}")
+        found.append(f"void, so these faults prove nothing: {', '.join(void)}")
     if skipped:
-        found.append(f"skipped, since they cannot be injected here: {', '.join(skipped)}")
+        found.append(f"skipped, because they cannot be injected here: {', '.join(skipped)}")
     if unreached:
         found.append(f"not reached: {', '.join(unreached)}")
     if verdict is None:
-        found.append("the histories could not be judged")
+        found.append("the histories could not be checked")
         return found
     if blind := [row.key for row in verdict.without_data]:
-        found.append(f"without data, so they have not passed: {', '.join(blind)}")
+        found.append(f"without data, so these invariants have not passed: {', '.join(blind)}")
     if verdict.unread:
-        found.append(f"without all of their final logs, so their end is unknown: {', '.join(map(str, verdict.unread))}")
+        unread = ", ".join(map(str, verdict.unread))
+        found.append(f"without all final logs, so the final state of these partitions is unknown: {unread}")
     return found
 
 
@@ -71,7 +74,7 @@ def _skipped(count: RowCount) -> str:
 
 
 def exit_status(counts: Sequence[RowCount], verdict: Verdict | None, troubles: Sequence[str] = ()) -> int:
-    """BROKEN where there is any violation, else UNPROVED where anything is missing, else KEPT."""
+    """Return BROKEN if there is any violation, else UNPROVED if there is any shortcoming, else KEPT."""
     if verdict is not None and verdict.violated:
         return BROKEN
     return UNPROVED if shortcomings(counts, verdict, troubles) else KEPT

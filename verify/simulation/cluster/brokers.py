@@ -184,7 +184,7 @@ class SimulatedBroker:
         """
         if not self.serves or self.broker is None:
             return None
-        waiting = self.broker.replicas.waiting
+        waiting = self.broker.replicas.purgatories
         lines = self._network.connections_of(self.machine)
         return Resources(
             self._timeline.now_ns,

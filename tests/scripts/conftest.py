@@ -1,8 +1,0 @@
-"""The scripts are no installed package: their tests put the folder on the path as `scripts/demo` does."""
-
-from __future__ import annotations
-
-import sys
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "scripts"))

@@ -1,0 +1,246 @@
+"""The frame of the benchmarks: medians, ratios, silences, and what becomes of a figure that cannot be measured."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tools.bench import __main__, interpreter, kafka_dump_check, machine
+from tools.bench.__main__ import status
+from tools.bench.catalog import BENCHMARKS, TABLES, chosen
+from tools.bench.clusters.probe_producer import longest_silence
+from tools.bench.environment import Lab
+from tools.bench.results import Benchmark, Figure, NotMeasured, Results
+from tools.bench.runner import run
+from tools.bench.table import as_json, markdown, number
+from tools.check.dump import Reading
+from tools.check.toolbox import NotRun
+
+RATE = Figure("made-up.rate", "a made-up rate", "MB/s", "≥ 40", bound="made-up.bound", kafka="produce:mb_per_s")
+BOUND = Figure("made-up.bound", "its bound", "MB/s")
+
+
+@pytest.fixture
+def lab(tmp_path: Path) -> Lab:
+    return Lab(tmp_path, 1.0, lambda line: None)
+
+
+def benchmark_of(*values: Mapping[str, float] | Exception) -> Benchmark:
+    """Yields these, one in each run."""
+    following = iter(values)
+
+    def measure(lab: Lab) -> Mapping[str, float]:
+        value = next(following)
+        if isinstance(value, Exception):
+            raise value
+        return value
+
+    return Benchmark("made-up", "none", (RATE, BOUND), measure)
+
+
+def test_each_figure_is_the_median_of_its_runs(lab: Lab) -> None:
+    values = [{RATE.key: rate, BOUND.key: 100.0} for rate in (30.0, 90.0, 50.0)]
+    results = run([benchmark_of(*values)], [RATE], lab, 3, None, lambda line: None)
+    assert results.median(RATE.key) == 50.0
+    assert not results.failures
+
+
+def test_a_row_shows_spread_aim_bound_and_ratio(lab: Lab) -> None:
+    results = Results()
+    for rate in (30.0, 90.0, 50.0):
+        results.add({RATE.key: rate, BOUND.key: 100.0})
+    heading, rule, row, _ = markdown([RATE, BOUND], results).splitlines()
+    assert heading == "| figure | Tidelog | lowest–highest | aim | bound | of the bound |"
+    assert rule == "| - | -: | -: | -: | -: | -: |"
+    assert row == "| a made-up rate | 50 MB/s | 30–90 | ≥ 40 MB/s | 100 | 0.5 × |"
+
+
+def test_a_row_that_compares_different_clients_says_so(lab: Lab) -> None:
+    results = Results()
+    results.add({RATE.key: 50.0, BOUND.key: 100.0})
+    assert "confluent-kafka" not in markdown([RATE], results)
+    results.add_kafka({"produce:mb_per_s": 25.0})
+    [row] = markdown([RATE], results).splitlines()[2:]
+    assert "confluent-kafka" in row
+    assert row.endswith("| 25 | 2 × |")
+
+
+def test_what_cannot_be_measured_is_told_and_the_others_go_on(lab: Lab) -> None:
+    fine = {RATE.key: 1.0, BOUND.key: 2.0}
+    failing = benchmark_of(NotMeasured("no broker"), fine)
+    told: list[str] = []
+    results = run([failing], [RATE], lab, 2, None, told.append)
+    assert results.failures == ["made-up, run 1 of 2: no broker"]
+    assert results.median(RATE.key) == 1.0
+    assert any("no broker" in line for line in told)
+
+
+def test_a_missing_value_is_a_failure(lab: Lab) -> None:
+    results = run([benchmark_of({RATE.key: 1.0})], [RATE], lab, 1, None, lambda line: None)
+    assert results.failures == ["made-up, run 1 of 1: no value for made-up.bound"]
+    assert markdown([RATE], results).splitlines()[2].startswith("| a made-up rate | – |")
+    assert as_json([RATE], results)[0]["median"] is None
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [(0, "0"), (0.0638, "0.0638"), (1.2345, "1.23"), (99.96, "100"), (147.4, "147"), (128_765, "129,000")],
+)
+def test_three_digits_count(value: float, shown: str) -> None:
+    assert number(value) == shown
+
+
+@pytest.mark.parametrize(
+    ("aim", "reached", "missed"),
+    [("≤ 10", (9.9, 10.0), (10.1,)), ("≥ 100,000", (100_000.0, 1e6), (99_999.0,)), ("≤ 0.5", (0.5,), (0.51,))],
+)
+def test_an_aim_that_is_a_number_can_be_missed(aim: str, reached: tuple[float, ...], missed: tuple[float, ...]) -> None:
+    figure = Figure("made-up.rate", "a made-up rate", "s", aim)
+    assert not any(figure.misses(value) for value in reached)
+    assert all(figure.misses(value) for value in missed)
+
+
+@pytest.mark.parametrize(
+    ("aim", "value"), [("", 7.0), ("≥ 0.8 × bound,", 0.1), ("≤ 100, ≤ 1.3 × that", 700.0), ("≤ 1", None)]
+)
+def test_what_has_no_such_aim_or_no_value_misses_nothing(aim: str, value: float | None) -> None:
+    assert not Figure("made-up.rate", "a made-up rate", "s", aim).misses(value)
+
+
+@pytest.mark.parametrize(("arguments", "status_"), [((), 0), (("--aims",), 1)])
+def test_who_asks_for_aims_has_not_succeeded_where_one_is_missed(
+    arguments: tuple[str, ...], status_: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.argv", ["scripts/bench", "made-up", "--runs", "1", *arguments])
+    # These tests go on when it has ended.
+    monkeypatch.setattr("signal.signal", lambda number, handler: None)
+    benchmark = benchmark_of({RATE.key: 39.0, BOUND.key: 100.0})
+    monkeypatch.setattr(__main__, "chosen", lambda names: ([benchmark], [RATE]))
+    assert __main__.main() == status_
+    assert ("bench: not reached: made-up.rate ≥ 40 MB/s" in capsys.readouterr().err) == bool(arguments)
+
+
+def test_the_longest_silence_reaches_over_both_ends() -> None:
+    events = [1.0, 2.0, 2.1, 5.0]
+    assert longest_silence(events, 1.5, 5.5) == pytest.approx(2.9)
+    assert longest_silence(events, 1.5, 2.5) == pytest.approx(1.0)
+    assert longest_silence(events, 1.5, 9.5) == pytest.approx(4.5)
+
+
+def test_silence_without_an_event_before_and_after_is_not_measured() -> None:
+    with pytest.raises(NotMeasured):
+        longest_silence([], 1.0, 2.0)
+    with pytest.raises(NotMeasured):
+        longest_silence([3.0], 1.0, 2.0)
+
+
+def test_names_and_keys_are_unique_and_bounds_exist() -> None:
+    names = [benchmark.name for benchmark in BENCHMARKS]
+    figures = [figure for benchmark in BENCHMARKS for figure in benchmark.figures]
+    keys = [figure.key for figure in figures]
+    assert len(set(names)) == len(names)
+    assert len(set(keys)) == len(keys)
+    assert all(figure.key.startswith(f"{benchmark.name}.") for benchmark in BENCHMARKS for figure in benchmark.figures)
+    assert {figure.bound for figure in figures} - {""} <= set(keys)
+
+
+def test_a_table_runs_what_its_rows_need_and_shows_them_in_its_own_order() -> None:
+    benchmarks, rows = chosen(["cluster"])
+    assert [row.key for row in rows] == list(TABLES["cluster"])
+    names = [benchmark.name for benchmark in benchmarks]
+    assert names == [benchmark.name for benchmark in BENCHMARKS if benchmark.name in names]
+    assert "floor" in names and "storage-append" not in names
+    assert names.index("consume-1000B") < names.index("memory") < names.index("failover")  # a restart gives memory back
+
+
+def test_a_name_asks_for_what_begins_with_it_and_each_row_stands_once() -> None:
+    benchmarks, rows = chosen(["latency", "cluster-idle"])
+    assert [benchmark.name for benchmark in benchmarks] == ["latency", "cluster-idle"]
+    assert [row.key.partition(".")[0] for row in rows] == ["latency", "latency", "cluster-idle", "cluster-idle"]
+    both = [row.key for row in chosen(["cluster", "latency"])[1]]
+    assert len(set(both)) == len(both)
+    assert chosen([])[0] == BENCHMARKS
+    with pytest.raises(ValueError, match="no benchmark nonsense: there are cluster, "):
+        chosen(["latency", "nonsense"])
+
+
+def reading(*complaints: str) -> Callable[[Sequence[str], Path, Sequence[str]], Reading]:
+    """A dump tool that finds a record, and these faults."""
+    return lambda command, directory, files: Reading(Counter(records=1), list(complaints))
+
+
+@pytest.fixture
+def written(tmp_path: Path) -> Path:
+    log = tmp_path / "bench-0"
+    log.mkdir()
+    for suffix in (".log", ".index", ".timeindex"):
+        (log / f"{0:020}{suffix}").write_bytes(b"")
+    return tmp_path
+
+
+def test_what_a_benchmark_wrote_is_read_once_and_told(lab: Lab, written: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kafka_dump_check, "kafka_command", lambda main_class: ["dump"])
+    monkeypatch.setattr(kafka_dump_check, "dump", reading())
+    assert lab.judge.in_words() == ""
+    for _ in range(3):  # as in three runs
+        lab.judge.read("small log", written)
+    assert lab.judge.in_words() == "Kafka's dump: 3 files read, no mismatch"
+
+
+def test_figures_of_a_log_that_kafka_finds_fault_with_are_not_told(
+    lab: Lab, written: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kafka_dump_check, "kafka_command", lambda main_class: ["dump"])
+    monkeypatch.setattr(kafka_dump_check, "dump", reading("Index timestamp: 5, log timestamp: 4"))
+    with pytest.raises(NotMeasured, match=r"small log: .*log timestamp: 4"):
+        lab.judge.read("small log", written)
+
+
+def test_without_a_judge_nothing_passes_for_judged(lab: Lab, written: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(main_class: str) -> list[str]:
+        raise NotRun("no Java")
+
+    monkeypatch.setattr(kafka_dump_check, "kafka_command", missing)
+    lab.judge.read("small log", written)
+    assert lab.judge.in_words() == "Kafka's dump: NOT RUN: no Java"
+    assert status(Results(), lab.judge, judge_asked_for=False) == 0
+    assert status(Results(), lab.judge, judge_asked_for=True) == 1
+    assert status(Results(failures=["made-up"]), lab.judge, judge_asked_for=False) == 1
+
+
+class HalfAKafka:
+    """Its second part fails."""
+
+    def measure(self, rows: Sequence[Figure], add: Callable[[Mapping[str, float]], None]) -> None:
+        add({rows[0].kafka: 25.0})
+        raise NotMeasured("failover.py took longer than 900 s")
+
+
+def test_what_kafka_has_shown_stays_when_a_later_part_of_it_fails(lab: Lab) -> None:
+    kafka: Any = HalfAKafka()
+    results = run([benchmark_of({RATE.key: 50.0, BOUND.key: 100.0})], [RATE], lab, 1, kafka, lambda line: None)
+    assert results.kafka_median(RATE.kafka) == 25.0
+    assert results.failures == ["Kafka, run 1: failover.py took longer than 900 s"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "optimised"),
+    [
+        ("'--prefix=/usr/local' '--enable-optimizations' '--with-lto'", True),
+        ("'--enable-shared' '--with-wheel-pkg-dir=/usr/share/python-wheels/' '--without-ensurepip'", True),
+        ("'--prefix=/root/.pyenv/versions/3.11.7' '--enable-shared'", False),
+        ("", False),
+    ],
+)
+def test_an_interpreter_is_optimised_if_its_configuration_says_so(arguments: str, optimised: bool) -> None:
+    assert interpreter.is_optimised(arguments) == optimised
+
+
+def test_a_report_names_how_its_interpreter_was_built() -> None:
+    described = machine.describe()
+    build = "with optimisation" if described["python_optimised"] else "without optimisation (slower)"
+    assert f"{described['python']}, built {build}, load" in machine.in_words(described)

@@ -1,0 +1,64 @@
+"""What `scripts/compose-check` says where it cannot run, and how it measures."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tidelog import TopicPartition
+from tools.compose_check.load import Load, Promise
+from tools.compose_check.reading import tools
+
+PROJECT = Path(__file__).parents[2]
+ONE, OTHER = TopicPartition("t", 0), TopicPartition("t", 1)
+
+
+def promised(*times: float) -> list[Promise]:
+    """Records that were acknowledged a tenth of a second after they were sent."""
+    return [Promise(number, number, sent, sent + 0.1) for number, sent in enumerate(times)]
+
+
+@pytest.fixture
+def load(monkeypatch: pytest.MonkeyPatch) -> Load:
+    monkeypatch.setattr("tools.compose_check.load.Producer", lambda *_, **__: None)
+    monkeypatch.setattr("tools.compose_check.load.time.monotonic", lambda: 20.0)
+    return Load("127.0.0.1:1", [ONE, OTHER])
+
+
+def test_the_longest_silence_of_any_partition_counts(load: Load) -> None:
+    load.promises = {ONE: promised(9.0, 10.0, 13.0, 19.5), OTHER: promised(9.0, 11.0, 12.0, 19.9)}
+    assert load.silence([ONE], 10.0) == pytest.approx(6.5)
+    assert load.silence([ONE, OTHER], 10.0) == pytest.approx(7.9)
+
+
+def test_an_acknowledgement_of_what_was_sent_before_the_fault_says_nothing(load: Load) -> None:
+    load.promises = {ONE: promised(9.0, 10.0), OTHER: promised(9.0, 10.2)}
+    assert not load.resumed([ONE, OTHER], 10.05)
+    load.promises[ONE] += promised(10.1)
+    assert load.resumed([ONE, OTHER], 10.05)
+
+
+def test_without_podman_it_says_so_and_is_not_run(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-P", "-m", "tools.compose_check"],
+        env={**os.environ, "PATH": str(tmp_path), "PYTHONPATH": str(PROJECT)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (3, "compose-check: not run: podman is not installed\n")
+
+
+def test_only_who_can_say_what_it_reads_is_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    knows = {"docker": "[ $3 = --help ]", "docker-compose": "true", "podman-compose": "[ $1 = version ]"}
+    for name, condition in knows.items():
+        program = tmp_path / name
+        program.write_text(f"#!/bin/sh\n{condition}\n")
+        program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert tools() == [("docker-compose",)]

@@ -1,0 +1,380 @@
+"""The planted bugs: patches that fit the tree, and a script that tells which of them the tests notice."""
+
+from __future__ import annotations
+
+import io
+import json
+import subprocess
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tests.processes.harness.waiting import is_gone, wait_for
+from tools.mutants import __main__, detectors
+from tools.mutants import worktree as trial
+from tools.mutants.__main__ import main, run
+from tools.mutants.detectors import FINDERS, MOST_RUNS, Bounds, Finder, Finding, Seeds, Simulator
+from tools.mutants.mutant import PROJECT, SIMULATOR, SUITE, Mutant, Recorded, all_mutants
+from tools.mutants.output import Progress
+from tools.mutants.subprocess_runner import Ended, run_python
+from tools.mutants.table import PAGE, table
+from tools.mutants.worktree import Trial, copy_tree
+
+#: M1 to M12 of the list of faults, and those that earlier stories asked for.
+ROWS = {f"M{number}" for number in range(1, 13)}
+ASKED_FOR = {
+    "index-floor-off-by-one",
+    "bisection-over-times-that-fall",
+    "equal-time-entry-skipped",
+    "no-crc-on-recovery",
+    "epoch-cache-not-truncated",
+    "tombstone-dropped-early",
+}
+
+
+@pytest.mark.parametrize("mutant", all_mutants(), ids=lambda mutant: mutant.name)
+def test_every_patch_fits_the_tree_and_names_tests_that_exist(mutant: Mutant) -> None:
+    assert Trial(PROJECT).complaint(mutant) == ""
+    assert all((PROJECT / test.partition("::")[0]).is_file() for test in mutant.tests)
+
+
+def test_the_bugs_that_must_be_found_are_among_them() -> None:
+    assert {mutant.name for mutant in all_mutants()} >= ASKED_FOR
+    assert {mutant.row for mutant in all_mutants()} - {""} == ROWS
+
+
+@pytest.mark.parametrize("mutant", all_mutants(), ids=lambda mutant: mutant.name)
+def test_every_bug_was_named_within_a_hundred_runs_and_by_a_test(mutant: Mutant) -> None:
+    named = [each for each in mutant.recorded.values() if each.said]
+    assert SUITE in {each.finder for each in named}
+    assert {each.finder for each in named} == set(mutant.found_by)
+    assert all(each.runs <= MOST_RUNS for each in named)
+    assert (PROJECT / mutant.recorded[SUITE].said.partition("::")[0]).is_file()
+
+
+def test_the_page_of_who_found_what_says_what_the_patches_say() -> None:
+    assert PAGE.read_text() == table(all_mutants()), "scripts/mutants --table > docs/decisions/planted-bugs.md"
+
+
+def test_there_are_at_least_ten_bugs_of_our_own_on_it() -> None:
+    assert sum(not mutant.row for mutant in all_mutants()) >= 10
+
+
+@pytest.fixture
+def small_project(tmp_path: Path) -> Trial:
+    (tmp_path / "sum.py").write_text("def total(a: int, b: int) -> int:\n    return a + b\n")
+    (tmp_path / "test_sum.py").write_text("import sum\n\n\ndef test_sum() -> None:\n    assert sum.total(2, 2) == 4\n")
+    (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers = slow\npythonpath = .\n")
+    return Trial(tmp_path)
+
+
+def planted(tree: Path, old: str, new: str, more: str = "") -> Mutant:
+    path = tree / "bug.patch"
+    hunk = f"--- a/sum.py\n+++ b/sum.py\n@@ -1,2 +1,2 @@\n def total(a: int, b: int) -> int:\n-{old}\n+{new}\n"
+    path.write_text(f"Bug: wrong sums\nRed: test_sum.py\n{more}\ndiff --git a/sum.py b/sum.py\n{hunk}")
+    return Mutant.read(path)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "status", "said"),
+    [
+        ("    return a + b", "    return a - b", 0, "found  test_sum.py::test_sum"),
+        ("    return a + b", "    return a * b", 1, "NOT FOUND"),
+        ("    return a / b", "    return a - b", 1, "DOES NOT FIT  error: patch failed: sum.py:1"),
+        ("    return a + b", "    return (a", 1, "CANNOT TELL  pytest ended with 2"),
+    ],
+    ids=["a bug that is noticed", "one that is not", "a patch that does not fit", "tests that cannot be run"],
+)
+def test_a_bug_passes_only_where_a_test_turns_red(
+    small_project: Trial, capsys: pytest.CaptureFixture[str], old: str, new: str, status: int, said: str
+) -> None:
+    before = (small_project.tree / "sum.py").read_text()
+    assert run(small_project, [planted(small_project.tree, old, new)]) == status
+    assert said in capsys.readouterr().out
+    assert (small_project.tree / "sum.py").read_text() == before
+
+
+def test_who_is_not_named_may_look_and_need_not_find(small_project: Trial, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(FINDERS, SIMULATOR, Simulator("program"))
+    (small_project.tree / "program.py").write_text(PROGRAM.format(found="False"))
+    mutant = planted(small_project.tree, "    return a + b", "    return a - b")
+    assert run(small_project, [mutant], [SUITE, SIMULATOR], Bounds(2), try_all=True) == 0
+    assert run(small_project, [mutant], [SIMULATOR]) == 1, "nobody was asked who is named"
+
+
+def test_tests_that_fail_without_a_bug_prove_nothing(small_project: Trial, capsys: pytest.CaptureFixture[str]) -> None:
+    (small_project.tree / "sum.py").write_text("def total(a: int, b: int) -> int:\n    return a - b\n")
+    mutant = planted(small_project.tree, "    return a - b", "    return a * b + 1")
+    assert run(small_project, [mutant]) == 1
+    assert "RED WITHOUT IT  test_sum.py::test_sum: test_sum.py::test_sum" in capsys.readouterr().out
+
+
+#: Finds wrong sums with its third seed only, or with each; `{found}` says which. With `--seeds` it is a simulator.
+PROGRAM = """
+import argparse, sum
+parser = argparse.ArgumentParser()
+parser.add_argument("--seed", type=int, default=1)
+parser.add_argument("--seeds", type=int, default=1)
+parser.add_argument("--numbers", "--seconds", type=int)
+arguments = parser.parse_args()
+for done, seed in enumerate(range(arguments.seed, arguments.seed + arguments.seeds), 1):
+    if {found}:
+        print("seed", seed, "fails: I1 2 and 2 are lost")
+        print(done, "of", arguments.seeds, "seeds, 1 failed")
+        raise SystemExit(1)
+    print(done, "of", arguments.seeds, "seeds, 0 failed", end="\\r")
+"""
+
+
+@pytest.mark.parametrize("finder", [Simulator("program"), Seeds("program")], ids=["simulator", "chaos"])
+@pytest.mark.parametrize(
+    ("found", "status", "said"),
+    [
+        ("seed == 3 and sum.total(2, 2) != 4", 0, "3 runs  found"),
+        ("seed == 3", 1, "RED WITHOUT IT"),
+        ("False", 1, "4 runs  NOT FOUND"),
+    ],
+    ids=["a seed that finds it", "a seed that is red in any case", "no seed"],
+)
+def test_a_bug_is_found_within_so_many_seeds_of_which_the_one_is_quiet_without_it(
+    small_project: Trial,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    finder: Finder,
+    found: str,
+    status: int,
+    said: str,
+) -> None:
+    monkeypatch.setitem(FINDERS, SIMULATOR, finder)
+    (small_project.tree / "program.py").write_text(PROGRAM.format(found=found))
+    mutant = planted(small_project.tree, "    return a + b", "    return a - b", more="Simulator: --numbers 2\n")
+    assert run(small_project, [mutant], [SIMULATOR], Bounds(4)) == status
+    assert said in capsys.readouterr().out
+
+
+def test_seeds_that_take_too_long_have_found_nothing(
+    small_project: Trial, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def too_slow(*_: object, **__: object) -> Ended:
+        return Ended(None, "2 of 100 seeds, 0 failed\r3 of 100 seeds, 0 failed", "", 600.0, 600.0)
+
+    monkeypatch.setattr(detectors, "run_python", too_slow)
+    mutant = planted(small_project.tree, "    return a + b", "    return a - b", more="Simulator:\n")
+    assert run(small_project, [mutant], [SIMULATOR]) == 1
+    assert "3 runs  NOT FOUND" in capsys.readouterr().out, "as many as were done by then"
+
+
+#: Has a process of its own, says how far it is, and never ends.
+SLOW = """
+import pathlib, subprocess, sys, time
+child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+pathlib.Path("child").write_text(str(child.pid))
+print("3 of 100 seeds, 0 failed", flush=True)
+time.sleep(600)
+"""
+
+
+def test_ctrl_c_ends_a_command_and_all_that_it_started(tmp_path: Path) -> None:
+    (tmp_path / "slow.py").write_text(SLOW)
+
+    def press(line: str) -> None:
+        if line:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run_python(tmp_path, ["slow.py"], longest_s=600, grace_s=20, watch=press)
+    child = int((tmp_path / "child").read_text())
+    wait_for("the end of what was started", lambda: is_gone(child))
+
+
+def test_who_takes_too_long_is_ended_and_what_he_has_said_is_kept(tmp_path: Path) -> None:
+    (tmp_path / "slow.py").write_text(SLOW)
+    seen: list[str] = []
+
+    def now() -> float:
+        """An hour later once something was said."""
+        return 3600.0 if any(seen) else 0.0
+
+    ended = run_python(tmp_path, ["slow.py"], longest_s=600, grace_s=20, watch=seen.append, now=now)
+    assert (ended.status, ended.stdout) == (None, "3 of 100 seeds, 0 failed\n")
+    child = int((tmp_path / "child").read_text())
+    wait_for("the end of what was started", lambda: is_gone(child))
+
+
+@dataclass
+class Scripted:
+    """Has found the bug after so many runs."""
+
+    runs: int
+
+    def look(self, tree: Path, arguments: Sequence[str], bounds: Bounds, watch: object) -> Finding:
+        if self.runs > bounds.runs:
+            return Finding("", bounds.runs, 0.5)
+        return Finding("I1 2 and 2 are lost", self.runs, 0.5)
+
+    def repeat(self, tree: Path, finding: Finding, bounds: Bounds, watch: object) -> Finding:
+        return Finding("", 1, 0.5)
+
+
+def test_what_came_of_a_search_is_written_into_the_patch(
+    small_project: Trial, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setitem(FINDERS, SUITE, Scripted(1))
+    monkeypatch.setitem(FINDERS, SIMULATOR, Scripted(3))
+    monkeypatch.setattr(__main__, "PAGE", tmp_path / "page.md")
+    monkeypatch.setattr(__main__, "all_mutants", lambda: [Mutant.read(mutant.path)])
+    mutant = planted(small_project.tree, "    return a + b", "    return a - b")
+    diff = mutant.path.read_text().partition("\ndiff ")[2]
+
+    run(small_project, [mutant], [SUITE, SIMULATOR], Bounds(2), try_all=True, record=True)
+    kept = Mutant.read(mutant.path)
+    assert kept.recorded[SUITE] == Recorded(SUITE, 1, 0.5, "I1 2 and 2 are lost")
+    assert kept.recorded[SIMULATOR] == Recorded(SIMULATOR, 2, 0.5)
+    assert SIMULATOR not in kept.found_by, "who has missed it need not find it"
+
+    run(small_project, [kept], [SIMULATOR], Bounds(4), try_all=True, record=True)
+    kept = Mutant.read(mutant.path)
+    assert kept.found_by == {SUITE: ("test_sum.py",), SIMULATOR: ("--seconds", "60")}
+    assert kept.recorded[SIMULATOR] == Recorded(SIMULATOR, 3, 0.5, "I1 2 and 2 are lost")
+    assert kept.path.read_text().partition("\ndiff ")[2] == diff
+    assert (tmp_path / "page.md").read_text() == table([kept])
+
+    assert run(small_project, [kept], [SIMULATOR], Bounds(2), record=True) == 1
+    assert Mutant.read(mutant.path) == kept, "who does not find any more what he should is a failure, and no record"
+
+
+@pytest.mark.parametrize(
+    ("head", "said"),
+    [
+        ("Red: x\n", "begins with"),
+        ("Bug: x\n", "begins with"),
+        ("Bug: x\nRed: y\nSimulater: z\n", "nobody reads 'Simulater: z'"),
+        ("Bug: x\nRed: y\nRed: z\n", "nobody reads 'Red: z'"),
+        ("Bug: x\nRed: y\nFound: suite\n", "is not 'finder, N runs, N.N s' and what it said"),
+        ("Bug: x\nRed: y\nFound: suite, 1 run, 2.0 s\n", "is not 'finder, N runs, N.N s' and what it said"),
+        ("Bug: x\nRed: y\nFound: simulator, 1 run, 2.0 s, I1\n", "who is to find it is not who has: simulator"),
+        ("Bug: x\nRed: y\nMissed: suite, 1 run, 2.0 s\n", "who is to find it is not who has: suite"),
+    ],
+)
+def test_a_patch_says_what_it_breaks_and_who_notices_and_nothing_that_nobody_reads(
+    tmp_path: Path, head: str, said: str
+) -> None:
+    (path := tmp_path / "bug.patch").write_text(f"{head}\ndiff --git a/x b/x\n")
+    with pytest.raises(ValueError, match=said) as refused:
+        Mutant.read(path)
+    assert str(path) in str(refused.value)
+
+
+def test_what_is_recorded_is_one_short_line() -> None:
+    recorded = Recorded(SIMULATOR, 7, 61.25, f"I1 {'lost ' * 100}\n    by whom")
+    line = str(recorded)
+    assert len(line) < 250
+    assert "\n" not in line
+    assert Recorded.read("Found", line.partition(": ")[2]).runs == 7
+
+
+# --- the command ---------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
+    def call(*arguments: str) -> tuple[int, str, str]:
+        monkeypatch.setattr("sys.argv", ["scripts/mutants", *arguments])
+        try:
+            status = main()
+        except SystemExit as end:
+            status = int(end.code or 0)
+        told = capsys.readouterr()
+        return status, told.out, told.err
+
+    return call
+
+
+def test_who_misspells_a_bug_is_told_what_there_is(command: Callable[..., tuple[int, str, str]]) -> None:
+    status, _, said = command("torn-tial-kept")
+    assert status == 2
+    assert "no bug is called torn-tial-kept; is it torn-tail-kept?" in said
+    assert "--list shows them" in command("zzz")[2]
+
+
+def test_a_tree_with_changes_is_refused_unless_that_is_meant(
+    command: Callable[..., tuple[int, str, str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(__main__, "uncommitted", lambda: [f"node/{name}.py" for name in "abcdefg"])
+    status, _, said = command("torn-tail-kept")
+    assert status == 2
+    assert "not committed: node/a.py, node/b.py, node/c.py, node/d.py, node/e.py and 2 more; with --dirty" in said
+
+
+def test_without_names_a_finder_looks_for_those_that_it_is_said_to_find(
+    command: Callable[..., tuple[int, str, str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chosen: list[list[str]] = []
+
+    def note(trial: Trial, mutants: Sequence[Mutant], *_: object, **how: object) -> int:
+        chosen.append([mutant.name for mutant in mutants])
+        return 0
+
+    monkeypatch.setattr(__main__, "run", note)
+    monkeypatch.setattr(__main__, "copy_tree", lambda tree: None)
+    assert command("--dirty", "--by", "simulator")[0] == 0
+    assert chosen[0] == [mutant.name for mutant in all_mutants() if SIMULATOR in mutant.found_by]
+    monkeypatch.setattr(__main__, "all_mutants", lambda: [mutant for mutant in all_mutants() if not mutant.row][:1])
+    assert "no patch says that chaos finds it; --try-all" in command("--dirty", "--by", "chaos")[2]
+    assert command("--dirty", "--by", "chaos", "--try-all")[0] == 0
+
+
+def test_what_is_not_committed_is_seen_but_for_patches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(trial, "PROJECT", tmp_path)
+    monkeypatch.setattr(trial, "DIRECTORY", tmp_path / "tests" / "mutants")
+    with pytest.raises(trial.NoCheckout, match="not a git repository"):
+        trial.uncommitted()
+    subprocess.run(["git", "init", "-q"], cwd=tmp_path, check=True)
+    (tmp_path / "tests" / "mutants").mkdir(parents=True)
+    (tmp_path / "tests" / "mutants" / "bug.patch").write_text("")
+    assert trial.uncommitted() == []
+    (tmp_path / "tests" / "test_ä b.py").write_text("")
+    assert trial.uncommitted() == ["tests/test_ä b.py"]
+
+
+def test_programs_are_told_what_the_table_says(command: Callable[..., tuple[int, str, str]]) -> None:
+    status, told, _ = command("--list", "--json", "torn-tail-kept")
+    (bug,) = json.loads(told)
+    assert status == 0
+    assert (bug["name"], bug["files"]) == ("torn-tail-kept", ["storage/segments/segment.py"])
+    assert command("--table")[1] == PAGE.read_text()
+
+
+def test_the_outcome_is_one_object_for_programs(small_project: Trial, capsys: pytest.CaptureFixture[str]) -> None:
+    mutant = planted(small_project.tree, "    return a + b", "    return a - b")
+    assert run(small_project, [mutant], json=True) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["passed"]
+    assert [(each["by"], each["verdict"], each["said"]) for each in told["mutants"]] == [
+        (SUITE, "found", "test_sum.py::test_sum")
+    ]
+
+
+def test_who_looks_sees_how_far_it_is(small_project: Trial) -> None:
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    progress, mutant = (
+        Progress(95, terminal := Terminal()),
+        planted(small_project.tree, "    return a + b", "    return 4"),
+    )
+    progress.follow(mutant, SIMULATOR, "3 of 100 seeds, 0 failed")
+    assert "1 of 95, bug, simulator: 0 s  3 of 100 seeds, 0 failed" in terminal.getvalue()
+    progress.clear()
+    assert terminal.getvalue().rpartition("\r")[2] == ""
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("name", ["equal-time-entry-skipped", pytest.param("torn-tail-kept", marks=pytest.mark.slow)])
+def test_the_tests_find_a_bug_that_is_planted_in_a_copy_of_this_tree(name: str, tmp_path: Path) -> None:
+    copy_tree(tmp_path)
+    (mutant,) = (mutant for mutant in all_mutants() if mutant.name == name)
+    assert run(Trial(tmp_path), [mutant]) == 0

@@ -1,0 +1,55 @@
+"""How lines are spread over the story: some before, during and after the kill, however few there are."""
+
+from __future__ import annotations
+
+import pytest
+
+from tools.demo.feed import pace
+from tools.demo.feed.pace import Pace, Stage
+
+
+def sent_in(stage: Stage, held: int, seconds: float, full: bool = False) -> int:
+    """What leaves a store of `held` lines, asked every 10 ms."""
+    clock = Pace(stage)
+    left = held
+    for now_ms in range(0, int(seconds * 1000) + 1, 10):
+        left -= clock.allowance(now_ms, left, full)
+    return held - left
+
+
+def test_a_rate_is_kept_over_time() -> None:
+    assert sent_in(Stage("s", 250.0, 0), 10_000, 2.0) == 500
+
+
+def test_what_a_stage_keeps_does_not_leave() -> None:
+    assert sent_in(Stage("s", None, 90), 100, 1.0) == 10
+    assert sent_in(Stage("s", 1000.0, 100), 100, 1.0) == 0
+
+
+def test_a_full_store_has_more_behind_it_and_needs_no_pace() -> None:
+    assert Pace(Stage("s", 1.0, 20_000)).allowance(0, 20_000, full=True) > 100
+
+
+def test_a_flood_has_a_rate_of_its_own_and_nothing_to_keep() -> None:
+    assert sent_in(Stage("s", 1.0, 20_000, flood=5000.0), 20_000, 2.0, full=True) == 10_000
+
+
+def test_a_pause_of_the_asker_is_not_made_up_for_in_one_burst() -> None:
+    clock = Pace(Stage("s", 1000.0, 0))
+    clock.allowance(0, 10_000, False)
+    assert clock.allowance(60_000, 10_000, False) <= 100
+
+
+@pytest.mark.parametrize("known", [1, 2, 10, 100, 1000, 8_500, 20_000])
+def test_every_stage_leaves_something_for_those_after_it(known: int) -> None:
+    held = known
+    for stage_of, seconds in ((pace.head, 5.0), (pace.waiting, 60.0), (pace.under_fire, 60.0), (pace.leaderless, 60.0)):
+        held -= sent_in(stage_of(held), held, seconds)
+        assert held > 0 or known < 5
+    if known >= 1000:
+        assert held >= known // 6
+
+
+@pytest.mark.parametrize("known", [1000, 8_500, 20_000])
+def test_under_fire_there_are_acknowledgements_enough_to_see_a_gap(known: int) -> None:
+    assert sent_in(pace.under_fire(known), known, 1.0) >= 200

@@ -1,0 +1,1 @@
+"""The programs behind `scripts/`: one package for each command, under the command's name."""

@@ -1,0 +1,79 @@
+"""All benchmarks in the order in which they run, and the tables that have an order of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from tools.bench import cluster_table
+from tools.bench.clusters import (
+    cluster_failover,
+    cluster_idle,
+    cluster_slow,
+    failover,
+    idle,
+    leader_move,
+    start_up,
+    stopped_leader,
+)
+from tools.bench.groups import commits, look_ups, offsets_load, rebalance
+from tools.bench.records import commands, consume, end_to_end, latency, memory, produce
+from tools.bench.results import Benchmark, Figure
+from tools.bench.spark import spark_read
+from tools.bench.without_cluster import checker, codec, hardware_floor, storage
+
+BENCHMARKS: list[Benchmark] = [
+    start_up.BENCHMARK,
+    idle.BENCHMARK,
+    hardware_floor.BENCHMARK,
+    codec.BENCHMARK,
+    checker.BENCHMARK,
+    *storage.BENCHMARKS,
+    latency.BENCHMARK,
+    end_to_end.BENCHMARK,
+    *produce.BENCHMARKS,
+    *consume.BENCHMARKS,
+    commands.BENCHMARK,
+    memory.BENCHMARK,
+    look_ups.BENCHMARK,
+    commits.BENCHMARK,
+    rebalance.BENCHMARK,
+    offsets_load.BENCHMARK,
+    spark_read.BENCHMARK,
+    stopped_leader.BENCHMARK,
+    leader_move.BENCHMARK,
+    failover.BENCHMARK,
+    cluster_idle.BENCHMARK,
+    cluster_failover.BENCHMARK,
+    cluster_slow.BENCHMARK,
+]
+
+#: A name that stands for a whole table, and the keys of its rows.
+TABLES: Mapping[str, Sequence[str]] = {"cluster": cluster_table.KEYS}
+
+
+def chosen(names: Sequence[str]) -> tuple[list[Benchmark], list[Figure]]:
+    """What `names` ask for (everything without): the benchmarks to run, in that order, and the rows to show.
+
+    A name is a table's, or what names of benchmarks begin with; ValueError names those that are neither. A table's
+    benchmarks are those that measure its rows and the bounds of them.
+    """
+    unknown = [name for name in names if name not in TABLES and not _beginning_with(name)]
+    if unknown:
+        known = [*TABLES, *(benchmark.name for benchmark in BENCHMARKS)]
+        raise ValueError(f"no benchmark {', '.join(unknown)}: there are {', '.join(known)}")
+    rows: dict[str, Figure] = {}
+    for name in names or [""]:
+        rows |= {figure.key: figure for figure in _rows(name)}
+    needed = {*rows, *(figure.bound for figure in rows.values())}
+    return [each for each in BENCHMARKS if any(figure.key in needed for figure in each.figures)], list(rows.values())
+
+
+def _rows(name: str) -> list[Figure]:
+    if name in TABLES:
+        figures = {figure.key: figure for benchmark in BENCHMARKS for figure in benchmark.figures}
+        return [figures[key] for key in TABLES[name]]
+    return [figure for benchmark in _beginning_with(name) for figure in benchmark.figures]
+
+
+def _beginning_with(name: str) -> list[Benchmark]:
+    return [benchmark for benchmark in BENCHMARKS if benchmark.name.startswith(name)]

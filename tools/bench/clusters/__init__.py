@@ -1,0 +1,1 @@
+"""Benchmarks of clusters: start, failover, leader moves, idle and slow brokers."""

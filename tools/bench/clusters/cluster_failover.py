@@ -1,0 +1,62 @@
+"""A thousand partitions, and the broker that leads a third of them is SIGKILLed: until the last one acknowledges again.
+
+Every partition of the dead leader gets one record, sent after the death with the patience of a producer that waits.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+
+from tidelog import Producer, TopicPartition
+from tools.bench.environment import ClusterUnderTest, Lab
+from tools.bench.results import Benchmark, Figure
+
+PARTITIONS = 1_000
+_PATIENCE_S = 60.0
+
+_LAST = Figure(
+    "cluster-failover.last", f"SIGKILL of a leader, {PARTITIONS:,} partitions: to the last acknowledgement", "s", "≤ 2",
+    kafka="failover-1000:last_gap_s",
+)  # fmt: skip
+_FIRST = Figure("cluster-failover.first", "… to the first", "s")
+_LAST_CONTROLLER = Figure(
+    "cluster-failover.controller", "… to the last, of a leader that is the controller", "s", "≤ 2"
+)
+
+
+def measure(lab: Lab) -> dict[str, float]:
+    with lab.fresh_cluster() as cluster:
+        tps = cluster.create_topic(PARTITIONS)
+        first, last = _gap(cluster, tps, of_controller=False)
+        _, last_of_controller = _gap(cluster, tps, of_controller=True)
+    return {_LAST.key: last, _FIRST.key: first, _LAST_CONTROLLER.key: last_of_controller}
+
+
+def _gap(cluster: ClusterUnderTest, tps: list[TopicPartition], *, of_controller: bool) -> tuple[float, float]:
+    topic = tps[0].topic
+    victim, led = cluster.leader_of_some(tps, controller=of_controller)
+    value = os.urandom(100)
+    acknowledged: list[float] = []
+    with Producer(cluster.bootstrap_servers, client_id="bench") as producer:
+        # The producer knows every leader, as one that has been at work does.
+        for future in [producer.send(topic, value, partition=tp.partition) for tp in tps]:
+            future.get(_PATIENCE_S)
+        killed = time.monotonic()
+        cluster.kill(victim)
+        futures = [producer.send(topic, value, partition=tp.partition) for tp in led]
+        for future in futures:
+            future.add_callback(lambda _: acknowledged.append(time.monotonic()))
+        for future in futures:
+            future.get(_PATIENCE_S)
+    cluster.restart(victim)
+    cluster.wait_in_sync(topic)
+    return acknowledged[0] - killed, acknowledged[-1] - killed
+
+
+BENCHMARK = Benchmark(
+    "cluster-failover",
+    f"a topic of {PARTITIONS:,} partitions, one record to each that the dead broker led; the shipped settings",
+    (_LAST, _FIRST, _LAST_CONTROLLER),
+    measure,
+)

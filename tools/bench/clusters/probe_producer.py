@@ -1,0 +1,112 @@
+"""A producer that never rests, and when its records were acknowledged: what gaps are read from."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import threading
+import time
+from collections.abc import Sequence
+from types import TracebackType
+from typing import NamedTuple, Self
+
+from tidelog import Consumer, Producer, RecordFuture, TopicPartition
+from tools.bench.environment import wait_for
+from tools.bench.results import NotMeasured
+
+_VALUE_BYTES = 100
+
+
+class Beat(NamedTuple):
+    """One acknowledged record, on the monotonic clock in seconds."""
+
+    sent: float
+    acknowledged: float
+
+
+class Pulse:
+    """Sends a record to each partition every `pace_s`, on a thread of its own."""
+
+    def __init__(self, bootstrap_servers: str, tps: Sequence[TopicPartition], pace_s: float) -> None:
+        self.beats: dict[TopicPartition, list[Beat]] = {tp: [] for tp in tps}
+        self._pace_s = pace_s
+        self._producer = Producer(bootstrap_servers, client_id="bench")
+        self._last: list[RecordFuture] = []
+        self._failure: BaseException | None = None
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="pulse", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        wait_for("acknowledgements on every partition", lambda: all(len(each) > 100 for each in self.beats.values()))
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stop.set()
+        self._thread.join(30)
+        self._producer.close(0 if error else 60)
+        if error is None and self._failure is not None:
+            raise self._failure
+
+    def _run(self) -> None:
+        value = os.urandom(_VALUE_BYTES)
+        try:
+            while not self._stop.wait(self._pace_s):
+                for tp, beats in self.beats.items():
+                    now = time.monotonic()
+                    future = self._producer.send(tp.topic, value, partition=tp.partition)
+                    future.add_callback(lambda _, beats=beats, now=now: beats.append(Beat(now, time.monotonic())))
+        except BaseException as error:
+            self._failure = error
+
+    def first_acknowledgement(self, tp: TopicPartition, sent_after: float) -> float | None:
+        """When the first record that was sent after that moment was acknowledged; None: not yet."""
+        return next((beat.acknowledged for beat in self.beats[tp] if beat.sent > sent_after), None)
+
+    def longest_silence(self, tp: TopicPartition, start: float, end: float) -> float:
+        """Seconds without an acknowledgement between two moments."""
+        return longest_silence([beat.acknowledged for beat in self.beats[tp]], start, end)
+
+
+class Reader:
+    """A consumer that reads along, and when records reached it."""
+
+    def __init__(self, bootstrap_servers: str, tps: Sequence[TopicPartition]) -> None:
+        self.arrivals: dict[TopicPartition, list[float]] = {tp: [] for tp in tps}
+        self._consumer = Consumer(bootstrap_servers, client_id="bench", auto_offset_reset="latest")
+        self._consumer.assign(tps)
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="reader", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        wait_for("records of every partition", lambda: all(len(each) > 100 for each in self.arrivals.values()))
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join(30)
+        self._consumer.close()
+
+    def _run(self) -> None:
+        while not self._stop.is_set():
+            records = self._consumer.poll(timeout_ms=200)
+            now = time.monotonic()
+            for tp in records:
+                self.arrivals[tp].append(now)
+
+    def longest_silence(self, tp: TopicPartition, start: float, end: float) -> float:
+        """Seconds without a record between two moments."""
+        return longest_silence(self.arrivals[tp], start, end)
+
+
+def longest_silence(times: Sequence[float], start: float, end: float) -> float:
+    """From `start` to the first event, between events, and from the last one to `end`, whichever is the longest."""
+    before = [moment for moment in times if moment < start]
+    within = [moment for moment in times if start <= moment <= end]
+    if not before or not within:
+        raise NotMeasured("nothing was acknowledged or read before, or after")
+    marks = [before[-1], *within, end]
+    return max(after - earlier for earlier, after in itertools.pairwise(marks))

@@ -1,0 +1,53 @@
+"""From nothing to the first acknowledged produce, as a user has it: the command, then the client."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import time
+
+from tidelog import Admin, NewTopic, Producer
+from tidelog.local.state import load_state
+from tools.bench.environment import MIN_IN_SYNC, REPLICAS, Lab, command
+from tools.bench.results import Benchmark, Figure, NotMeasured
+
+_READY = Figure("start-up.ready", "`tidelog up --detach` in a fresh directory returns after", "s")
+_FIRST = Figure(
+    "start-up.first",
+    "`tidelog up` in a fresh directory, to the first acknowledged produce",
+    "s",
+    "≤ 2.5",
+    kafka="start:seconds",
+)
+
+
+def measure(lab: Lab) -> dict[str, float]:
+    with lab.fresh_directory() as directory:
+        data = directory / "data"
+        environment = {**os.environ, "TIDELOG_HOME": str(directory / "home")}
+        cluster = [command("tidelog"), "up", "--detach", "--data-dir", str(data)]
+        started = time.monotonic()
+        try:
+            ended = subprocess.run(cluster, env=environment, capture_output=True, text=True, check=False)
+            ready = time.monotonic() - started
+            if ended.returncode:
+                raise NotMeasured(f"tidelog up: {(ended.stderr.strip().splitlines() or ['no message'])[-1]}")
+            state = load_state(data)
+            assert state is not None
+            with Admin(state.bootstrap_servers) as admin, Producer(state.bootstrap_servers) as producer:
+                configs = {"min.insync.replicas": str(MIN_IN_SYNC)}
+                admin.create_topics([NewTopic("first", 1, REPLICAS, configs=configs)])
+                producer.send("first", os.urandom(100)).get(60)
+                first = time.monotonic() - started
+        finally:
+            down = [command("tidelog"), "down", "--data-dir", str(data)]
+            subprocess.run(down, env=environment, capture_output=True, check=False)
+    return {_READY.key: ready, _FIRST.key: first}
+
+
+BENCHMARK = Benchmark(
+    "start-up",
+    "embedded ZooKeeper and three brokers in an empty directory, a topic of one partition, one record",
+    (_READY, _FIRST),
+    measure,
+)

@@ -1,0 +1,1 @@
+"""Benchmarks of look-ups by time, commits and groups."""

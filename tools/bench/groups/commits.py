@@ -1,0 +1,83 @@
+"""Commits of consumer groups: each group has one under way, as one consumer has."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
+
+import uvloop
+
+from tidelog import TopicPartition
+from tools.bench.environment import ClusterUnderTest, Lab
+from tools.bench.groups import group_calls
+from tools.bench.profile import profiled
+from tools.bench.results import Benchmark, Figure
+
+_WARM_UP_S = 1.0
+#: How many groups commit at once.
+GROUPS = (1, 10, 100)
+
+_KAFKA = "group commits"
+_RATES = {
+    groups: Figure(
+        f"offsets-commits.{groups}",
+        f"commits of {groups} group{'s' * (groups > 1)}, one partition each",
+        "/s",
+        kafka=f"{_KAFKA} x{groups}:commits_per_s",
+    )
+    for groups in GROUPS
+}
+_P50 = Figure("offsets-commits.p50", "… of one group, p50", "ms", kafka=f"{_KAFKA} x1:p50_ms")
+_P99 = Figure("offsets-commits.p99", "… p99", "ms", kafka=f"{_KAFKA} x1:p99_ms")
+
+
+def measure(lab: Lab) -> dict[str, float]:
+    cluster = lab.cluster
+    [tp] = cluster.create_topic(1)
+    values: dict[str, float] = {}
+    for count, figure in _RATES.items():
+        groups = [f"{tp.topic}-{count}-{number}" for number in range(count)]
+        took = uvloop.run(_commit(cluster, groups, tp, lab.seconds))
+        values[figure.key] = len(took) / lab.seconds
+        if count == 1:
+            took.sort()
+            values |= {_P50.key: took[len(took) // 2] * 1e3, _P99.key: took[len(took) * 99 // 100] * 1e3}
+        if lab.profile:
+            with profiled(f"commits of {count} groups", cluster, lab):
+                uvloop.run(_commit(cluster, groups, tp, lab.seconds))
+    return values
+
+
+async def _commit(cluster: ClusterUnderTest, groups: Sequence[str], tp: TopicPartition, seconds: float) -> list[float]:
+    """The seconds that each took; all groups of a coordinator share a connection."""
+    found = await group_calls.ready(cluster.bootstrap_servers, groups)
+    took: list[float] = []
+    async with AsyncExitStack() as open_ones:
+        connections = {
+            address: await open_ones.enter_async_context(group_calls.connection_to(address))
+            for address in set(found.values())
+        }
+        begin = time.perf_counter() + _WARM_UP_S
+
+        async def commit_for(group: str) -> None:
+            offset, started = 0, time.perf_counter()
+            while started < begin + seconds:
+                await group_calls.commit(connections[found[group]], group, {tp: offset})
+                ended = time.perf_counter()
+                if started >= begin:
+                    took.append(ended - started)
+                offset, started = offset + 1, ended
+
+        await asyncio.gather(*map(commit_for, groups))
+    return took
+
+
+BENCHMARK = Benchmark(
+    "offsets-commits",
+    "one commit under way for each group, the requests themselves by asyncio on uvloop; Kafka's side: commit() of a "
+    "consumer for each group, in threads",
+    (*_RATES.values(), _P50, _P99),
+    measure,
+)

@@ -1,0 +1,103 @@
+"""Requests to the coordinators of consumer groups, and nothing of what a client does besides."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Iterable, Mapping
+from contextlib import asynccontextmanager
+
+from tidelog.errors import BrokerError, TidelogError, error_for, raise_first
+from tidelog.model import Endpoint, TopicPartition
+from tidelog.protocol.group_messages import (
+    FindCoordinatorRequest,
+    FindCoordinatorResponse,
+    OffsetCommitPartition,
+    OffsetCommitRequest,
+    OffsetCommitResponse,
+    OffsetFetchRequest,
+    OffsetFetchResponse,
+)
+from tidelog.protocol.messages import DescribePartition
+from tidelog.protocol.native.connection import Connection
+from tools.bench.results import NotMeasured
+
+TIMEOUT_MS = 60_000
+_LOOK_AGAIN_S = 0.02
+
+
+@asynccontextmanager
+async def connection_to(address: str) -> AsyncIterator[Connection]:
+    connection = await Connection.open(Endpoint.parse(address), client_id="bench", timeout_ms=TIMEOUT_MS)
+    try:
+        yield connection
+    finally:
+        connection.close()
+
+
+async def find(bootstrap_servers: str, groups: Iterable[str]) -> dict[str, str]:
+    """The coordinators' addresses, when there is one of each. The first one that asks has the offsets topic made."""
+    asked = tuple(groups)
+    deadline = time.monotonic() + TIMEOUT_MS / 1e3
+    async with connection_to(bootstrap_servers.partition(",")[0]) as connection:
+        while True:
+            answer = await connection.call(FindCoordinatorRequest(asked), timeout_ms=TIMEOUT_MS)
+            assert isinstance(answer, FindCoordinatorResponse)
+            if not any(found.error_code for found in answer.coordinators):
+                return {found.key: f"{found.host}:{found.port}" for found in answer.coordinators}
+            if time.monotonic() > deadline:
+                raise NotMeasured(f"{len(asked)} groups have no coordinator within {TIMEOUT_MS / 1e3:.0f} s")
+            await asyncio.sleep(_LOOK_AGAIN_S)
+
+
+async def commit(connection: Connection, group: str, offsets: Mapping[TopicPartition, int]) -> None:
+    """By nobody in particular: the group has no members. BrokerError."""
+    partitions = tuple(OffsetCommitPartition(*tp, offset) for tp, offset in offsets.items())
+    answer = await connection.call(OffsetCommitRequest(group, partitions), timeout_ms=TIMEOUT_MS)
+    assert isinstance(answer, OffsetCommitResponse)
+    raise_first(error_for(part.error_code) for part in answer.partitions)
+
+
+async def committed(connection: Connection, group: str, tps: Iterable[TopicPartition]) -> list[int]:
+    """The offsets, −1 where there is none. BrokerError."""
+    asked = OffsetFetchRequest(group, tuple(DescribePartition(*tp) for tp in tps))
+    answer = await connection.call(asked, timeout_ms=TIMEOUT_MS)
+    assert isinstance(answer, OffsetFetchResponse)
+    if error := error_for(answer.error_code):
+        raise error
+    raise_first(error_for(part.error_code) for part in answer.partitions)
+    return [part.committed_offset for part in answer.partitions]
+
+
+async def ready(bootstrap_servers: str, groups: Iterable[str]) -> dict[str, str]:
+    """As `find`, when each coordinator has loaded what there was."""
+    found = await find(bootstrap_servers, groups)
+    deadline = time.monotonic() + TIMEOUT_MS / 1e3
+    for group, address in found.items():
+        async with connection_to(address) as connection:
+            while True:
+                try:
+                    await committed(connection, group, [])
+                    break
+                except BrokerError as error:
+                    if time.monotonic() > deadline:
+                        raise NotMeasured(f"group {group}: {error}") from None
+                    await asyncio.sleep(_LOOK_AGAIN_S)
+    return found
+
+
+async def patiently_committed(
+    bootstrap_servers: str, group: str, tps: Iterable[TopicPartition], timeout_s: float
+) -> list[int]:
+    """As `committed`, of whoever coordinates the group by now."""
+    deadline, asked = time.monotonic() + timeout_s, list(tps)
+    while True:
+        for server in bootstrap_servers.split(","):
+            try:
+                found = await find(server, [group])
+                async with connection_to(found[group]) as connection:
+                    return await committed(connection, group, asked)
+            except TidelogError as error:
+                if time.monotonic() > deadline:
+                    raise NotMeasured(f"group {group}: {error}") from None
+        await asyncio.sleep(_LOOK_AGAIN_S)

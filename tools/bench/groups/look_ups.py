@@ -1,0 +1,232 @@
+"""Look-ups by time through the cluster, at random targets, each answer held against what was written.
+
+The n-th record of a partition is of the n-th millisecond, so that every answer is known beforehand. Batches are of
+16 KiB, which is Kafka's default: within the one batch that is decoded the interpreter steps from record to record.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import NamedTuple
+
+import uvloop
+
+from tidelog import Consumer, Producer, TopicPartition
+from tidelog.aio import Consumer as AsyncConsumer
+from tidelog.model import OffsetAndTimestamp
+from tidelog.records import BatchBuilder
+from tools.bench import machine
+from tools.bench.environment import ClusterUnderTest, Lab
+from tools.bench.groups.ping_pong import ping_pong
+from tools.bench.profile import profiled
+from tools.bench.records.load import FLUSH_S
+from tools.bench.results import Benchmark, Figure, NotMeasured
+
+_VALUE = bytes(100)
+_BATCH_BYTES = 16 << 10
+#: What our producer makes of records that wait for it.
+_LARGE_BATCH_BYTES = 256 << 10
+_CHUNK_BYTES = 1 << 20
+_FEW, _MANY = 10_000, 10_000_000
+#: Of the first record, ms: all are younger than what retention takes.
+T0 = time.time_ns() // 1_000_000 - _MANY
+_WARM_UP = 500
+_LOOK_UPS = 5_000
+#: How often the larger requests are made.
+_REQUESTS = {6: 2_000, 100: 200}
+
+#: A time for each of some partitions; their answers.
+_Targets = Mapping[TopicPartition, int]
+_Found = Mapping[TopicPartition, OffsetAndTimestamp | None]
+
+
+class Log(NamedTuple):
+    """Partitions that hold so many records each."""
+
+    tps: Sequence[TopicPartition]
+    records: int
+
+    def targets(self, dice: random.Random) -> dict[TopicPartition, int]:
+        return {tp: T0 + dice.randrange(self.records) for tp in self.tps}
+
+
+class Took(NamedTuple):
+    """Of requests one after the other: the milliseconds of each, and the CPU seconds of both sides."""
+
+    each_ms: list[float]
+    client_cpu_s: float
+    brokers_cpu_s: float
+
+    def percentile(self, percent: int) -> float:
+        return _percentile(self.each_ms, percent)
+
+    @property
+    def per_s(self) -> float:
+        return len(self.each_ms) / (sum(self.each_ms) / 1e3)
+
+
+def _percentile(each_ms: list[float], percent: int) -> float:
+    return sorted(each_ms)[len(each_ms) * percent // 100]
+
+
+def fill(cluster: ClusterUnderTest, partitions: int, records: int, batch_bytes: int = _BATCH_BYTES) -> Log:
+    """A new topic with so many records in each partition, by ready-made batches."""
+    tps = cluster.create_topic(partitions)
+    with Producer(cluster.bootstrap_servers, client_id="bench") as producer:
+        futures = []
+        made = 0
+        while made < records:
+            builder = BatchBuilder(batch_bytes)
+            while made < records and builder.try_append(T0 + made, None, _VALUE) is not None:
+                made += 1
+            batch = builder.build()
+            futures += [producer.send_batch(tp.topic, batch, partition=tp.partition) for tp in tps]
+        producer.flush(FLUSH_S)
+    if not all(future.succeeded() for future in futures):
+        raise NotMeasured("not all batches were acknowledged")
+    os.sync()  # else the kernel writes gigabytes back while somebody is timed who writes nothing
+    return Log(tps, records)
+
+
+def warm(cluster: ClusterUnderTest, log: Log) -> None:
+    """Read the leaders' files: some kernels page out within the minute what nobody touches, and no disk is timed."""
+    leaders = cluster.leaders(log.tps[0].topic)
+    for tp in log.tps:
+        for path in (cluster.local.broker_dir(leaders[tp.partition]) / str(tp)).glob("*.log"):
+            with path.open("rb", buffering=0) as file:
+                while file.read(_CHUNK_BYTES):
+                    pass
+
+
+def ask(cluster: ClusterUnderTest, log: Log, requests: int) -> Took:
+    """One request in flight, by the asyncio client on uvloop."""
+    warm(cluster, log)
+
+    async def asked() -> Took:
+        async with AsyncConsumer(cluster.bootstrap_servers, client_id="bench") as consumer:
+            return await _one_after_the_other(cluster, log, requests, consumer.offsets_for_times)
+
+    return uvloop.run(asked())
+
+
+def ask_and_wait(cluster: ClusterUnderTest, log: Log, requests: int) -> Took:
+    """The same by the consumer for ordinary programs."""
+    warm(cluster, log)
+    with Consumer(cluster.bootstrap_servers, client_id="bench") as consumer:
+
+        async def look_up(targets: _Targets) -> _Found:
+            return consumer.offsets_for_times(targets)
+
+        return asyncio.run(_one_after_the_other(cluster, log, requests, look_up))
+
+
+def ask_for_the_beginning(cluster: ClusterUnderTest, log: Log, requests: int) -> Took:
+    """The same question and the same answer, but that nothing is searched for: what is left of a look-up then."""
+    [tp] = log.tps
+
+    async def asked() -> Took:
+        async with AsyncConsumer(cluster.bootstrap_servers, client_id="bench") as consumer:
+
+            async def look_up(targets: _Targets) -> _Found:
+                beginning = await consumer.beginning_offsets(list(targets))
+                return {tp: OffsetAndTimestamp(beginning[tp] + targets[tp] - T0, targets[tp], None)}
+
+            return await _one_after_the_other(cluster, log, requests, look_up)
+
+    return uvloop.run(asked())
+
+
+async def _one_after_the_other(
+    cluster: ClusterUnderTest, log: Log, requests: int, look_up: Callable[[_Targets], Awaitable[_Found]]
+) -> Took:
+    dice = random.Random(log.records)
+    questions = [log.targets(dice) for _ in range(_WARM_UP + requests)]
+    for targets in questions[:_WARM_UP]:
+        await look_up(targets)
+    each_ms = []
+    client, brokers = machine.own_cpu_time(), machine.cpu_time(cluster.broker_pids)
+    for targets in questions[_WARM_UP:]:
+        started = time.perf_counter()
+        found = await look_up(targets)
+        each_ms.append((time.perf_counter() - started) * 1e3)
+        _check(targets, found)
+    client, brokers = machine.own_cpu_time().since(client), machine.cpu_time(cluster.broker_pids).since(brokers)
+    return Took(each_ms, client.total, brokers.total)
+
+
+def _check(targets: _Targets, found: _Found) -> None:
+    for tp, target in targets.items():
+        answer = found[tp]
+        if answer is None or (answer.offset, answer.timestamp) != (target - T0, target):
+            raise NotMeasured(f"{tp}: {answer} is no answer to {target}")
+
+
+# --- figures -------------------------------------------------------------------------------------------------------
+
+_KAFKA = "offsets_for_times"
+_PING_P50 = Figure("offsets-times.ping-pong-p50", "bound: a small message there and back, unread, p50", "ms")
+_PING_P99 = Figure("offsets-times.ping-pong-p99", "… p99", "ms")
+
+_UNSEARCHED = Figure("offsets-times.unsearched-p50", "bound: the same messages with nothing to search for, p50", "ms")
+
+
+def _of_one(key: str, what: str, kafka: str = "") -> tuple[Figure, Figure, Figure]:
+    """Rate, median and tail of look-ups of one partition."""
+    return (
+        Figure(f"offsets-times.{key}-rate", what, "/s", "≥ 5,000", kafka=kafka and f"{kafka}:lookups_per_s"),
+        Figure(f"offsets-times.{key}-p50", "… p50", "ms", "≤ 0.2", _PING_P50.key, kafka and f"{kafka}:p50_ms"),
+        Figure(f"offsets-times.{key}-p99", "… p99", "ms", "≤ 0.5", _PING_P99.key, kafka and f"{kafka}:p99_ms"),
+    )
+
+
+_IN_FEW = _of_one("few", f"look-ups by time, one partition of {_FEW:,} records, one in flight")
+_IN_MANY = _of_one("many", f"… of {_MANY:,} records", f"{_KAFKA} x1")
+_IN_LARGE = _of_one("large", "… of a million records in batches of 256 KiB")
+_SYNC = _of_one("sync", f"… of {_MANY:,} records, by the synchronous client")
+_CLIENT = Figure("offsets-times.client-cpu", "CPU of a look-up, the client's", "µs")
+_BROKER = Figure("offsets-times.broker-cpu", "… the three brokers'", "µs")
+_WIDE = {
+    6: Figure(
+        "offsets-times.six", "look-ups by time, six a request", "/s", "≥ 10,000", kafka=f"{_KAFKA} x6:lookups_per_s"
+    ),
+    100: Figure("offsets-times.hundred", "… a hundred a request", "/s"),
+}
+
+
+def measure(lab: Lab) -> dict[str, float]:
+    bound = ping_pong(_LOOK_UPS)
+    values = {_PING_P50.key: _percentile(bound, 50), _PING_P99.key: _percentile(bound, 99)}
+    with lab.fresh_cluster() as cluster:
+        values |= _values(_IN_FEW, ask(cluster, fill(cluster, 1, _FEW), _LOOK_UPS))
+        many = fill(cluster, 1, _MANY)
+        values[_UNSEARCHED.key] = ask_for_the_beginning(cluster, many, _LOOK_UPS).percentile(50)
+        took = ask(cluster, many, _LOOK_UPS)
+        values |= _values(_IN_MANY, took)
+        values |= {_CLIENT.key: took.client_cpu_s / _LOOK_UPS * 1e6, _BROKER.key: took.brokers_cpu_s / _LOOK_UPS * 1e6}
+        values |= _values(_SYNC, ask_and_wait(cluster, many, _LOOK_UPS))
+        if lab.profile:
+            with profiled("look-ups by time", cluster, lab):
+                ask(cluster, many, 4 * _LOOK_UPS)
+        values |= _values(_IN_LARGE, ask(cluster, fill(cluster, 1, 1_000_000, _LARGE_BATCH_BYTES), _LOOK_UPS))
+        for partitions, figure in _WIDE.items():
+            log = fill(cluster, partitions, _FEW)
+            values[figure.key] = partitions * ask(cluster, log, _REQUESTS[partitions]).per_s
+        return values
+
+
+def _values(figures: tuple[Figure, Figure, Figure], took: Took) -> dict[str, float]:
+    rate, p50, p99 = figures
+    return {rate.key: took.per_s, p50.key: took.percentile(50), p99.key: took.percentile(99)}
+
+
+BENCHMARK = Benchmark(
+    "offsets-times",
+    f"{_LOOK_UPS:,} random targets after {_WARM_UP} that are not counted, asyncio client on uvloop, 100 B records in "
+    "16 KiB batches; Kafka's side: among what its client produced in some seconds, in its batches of up to 256 KB",
+    (_PING_P50, _PING_P99, _UNSEARCHED, *_IN_FEW, *_IN_MANY, *_SYNC, _CLIENT, _BROKER, *_IN_LARGE, *_WIDE.values()),
+    measure,
+)

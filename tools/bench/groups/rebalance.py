@@ -1,0 +1,148 @@
+"""A rebalance of a large group: from the last member's joining until each knows what it is to consume."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+
+import uvloop
+
+from tidelog.errors import MemberIdRequiredError, error_for
+from tidelog.groups.assignment.assignors import ASSIGNORS, Candidate
+from tidelog.groups.assignment.consumer_protocol import (
+    PROTOCOL_TYPE,
+    Subscription,
+    decode_assignment,
+    decode_subscription,
+    encode_assignment,
+    encode_subscription,
+)
+from tidelog.model import TopicPartition
+from tidelog.protocol.group_messages import (
+    JoinGroupProtocol,
+    JoinGroupRequest,
+    JoinGroupResponse,
+    SyncGroupAssignment,
+    SyncGroupRequest,
+    SyncGroupResponse,
+)
+from tidelog.protocol.native.connection import Connection
+from tools.bench.environment import Lab
+from tools.bench.groups import group_calls
+from tools.bench.results import Benchmark, Figure, NotMeasured
+
+MEMBERS, PARTITIONS = 50, 200
+_ROUNDS = 3
+_SESSION_MS = 60_000
+_TOGETHER_S = 0.1
+
+_TOOK = Figure(
+    "offsets-rebalance.last-join",
+    f"rebalance of {MEMBERS} members over {PARTITIONS} partitions, after the last join",
+    "ms",
+    "≤ 1,000",
+    kafka="rebalance:after_last_join_ms",
+)
+_STICKY = Figure("offsets-rebalance.cooperative", "… by cooperative-sticky", "ms", "≤ 1,000")
+
+
+@dataclass
+class _Member:
+    """One that does nothing but rebalance. `owned` is what it knows that it is to consume."""
+
+    connection: Connection
+    group: str
+    topic: str
+    assignor: str
+    member_id: str = ""
+    generation: int = -1
+    owned: tuple[TopicPartition, ...] = ()
+
+    async def rebalance(self) -> None:
+        joined = await self._join()
+        assignments = self._assign(joined) if joined.members else ()
+        asked = SyncGroupRequest(
+            self.group, joined.generation_id, self.member_id, None, PROTOCOL_TYPE, self.assignor, assignments
+        )
+        synced = await self.connection.call(asked, timeout_ms=group_calls.TIMEOUT_MS)
+        assert isinstance(synced, SyncGroupResponse)
+        if error := error_for(synced.error_code):
+            raise error
+        self.generation, self.owned = joined.generation_id, decode_assignment(synced.assignment)
+
+    async def _join(self) -> JoinGroupResponse:
+        while True:
+            wanted = encode_subscription(Subscription((self.topic,), self.owned, self.generation))
+            protocols = (JoinGroupProtocol(self.assignor, wanted),)
+            asked = JoinGroupRequest(
+                self.group, _SESSION_MS, _SESSION_MS, self.member_id, None, PROTOCOL_TYPE, protocols
+            )
+            answer = await self.connection.call(asked, timeout_ms=group_calls.TIMEOUT_MS)
+            assert isinstance(answer, JoinGroupResponse)
+            self.member_id = answer.member_id
+            error = error_for(answer.error_code)
+            if error is None:
+                return answer
+            if not isinstance(error, MemberIdRequiredError):
+                raise error
+
+    def _assign(self, joined: JoinGroupResponse) -> tuple[SyncGroupAssignment, ...]:
+        members = [
+            Candidate(told.member_id, told.group_instance_id, decode_subscription(told.metadata))
+            for told in joined.members
+        ]
+        given = ASSIGNORS[self.assignor](members, {self.topic: PARTITIONS})
+        return tuple(SyncGroupAssignment(member_id, encode_assignment(tps)) for member_id, tps in given.items())
+
+
+def measure(lab: Lab) -> dict[str, float]:
+    tps = lab.cluster.create_topic(PARTITIONS)
+    return {
+        figure.key: uvloop.run(_rebalance(lab.cluster.bootstrap_servers, tps, assignor)) * 1e3
+        for figure, assignor in ((_TOOK, "range"), (_STICKY, "cooperative-sticky"))
+    }
+
+
+async def _rebalance(bootstrap_servers: str, tps: Sequence[TopicPartition], assignor: str) -> float:
+    """The seconds that the slowest of some took. All join again: that is what a rebalance is."""
+    topic = tps[0].topic
+    group = f"{topic}-{assignor}"
+    found = await group_calls.ready(bootstrap_servers, [group])
+    async with AsyncExitStack() as open_ones:
+        members = [
+            _Member(
+                await open_ones.enter_async_context(group_calls.connection_to(found[group])), group, topic, assignor
+            )
+            for _ in range(MEMBERS)
+        ]
+        # The first time an empty group waits for more to come.
+        await asyncio.gather(*(member.rebalance() for member in members))
+        slowest = 0.0
+        for _ in range(_ROUNDS):
+            slowest = max(slowest, await _again(members))
+            owned = sorted(tp for member in members for tp in member.owned)
+            if owned != sorted(tps):
+                raise NotMeasured(f"{len(owned)} of {len(tps)} partitions are assigned")
+    return slowest
+
+
+async def _again(members: Sequence[_Member]) -> float:
+    *others, last = members
+    # The leader came first when the group was empty; its joining alone makes a stable group rebalance.
+    tasks = [asyncio.create_task(member.rebalance()) for member in others]
+    await asyncio.sleep(_TOGETHER_S)
+    started = time.perf_counter()
+    await asyncio.gather(last.rebalance(), *tasks)
+    return time.perf_counter() - started
+
+
+BENCHMARK = Benchmark(
+    "offsets-rebalance",
+    f"{MEMBERS} members, each on a connection of its own, all in one process; the slowest of {_ROUNDS}; Kafka's side: "
+    "as many consumers in threads, from what its coordinator logs to the last assignment that a consumer is told",
+    (_TOOK, _STICKY),
+    measure,
+)

@@ -1,0 +1,1 @@
+"""Runs the same measurements against a real Kafka."""

@@ -1,0 +1,184 @@
+"""A real Kafka cluster on the same machine, through the reference's own scripts.
+
+The directory holds `kafka-cluster` (start and stop three brokers; fetches the jars with Maven, once), `measure.py` and
+`failover.py` (one unmodified client, confluent-kafka). Needs Java 17, Maven and `pip install confluent-kafka`.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from tools.bench.environment import Lab, wait_for
+from tools.bench.kafka.groups import LOAD, LOAD_HEAP, KafkaGroups
+from tools.bench.results import Figure, NotMeasured
+from tools.bench.table import number
+
+_START_S = 300
+_MEASURE_S = 900
+#: The kills of a leader, by how many partitions the topic has.
+_FAILOVERS = {"failover": 6, "failover-1000": 1000}
+#: Which parts of `measure.py` print which figures.
+_PARTS = {
+    "produce": "produce",
+    "consume": "produce",
+    "sync produce": "latency",
+    "end to end": "latency",
+    "offsets_for_times": "produce,lookup",  # among what was just produced
+}
+
+
+class Kafka:
+    """`measure` does one run: start, idle, load, kill, stop. Values go by NAME:FIELD, as figures name them."""
+
+    def __init__(self, scripts: Path, lab: Lab) -> None:
+        self._scripts = scripts.absolute()
+        self._seconds = lab.seconds
+        self._say = lab.say
+        for name in ("kafka-cluster", "measure.py"):
+            if not (self._scripts / name).is_file():
+                sys.exit(f"bench: --kafka {scripts}: no {name} there")
+        try:
+            import confluent_kafka  # noqa: F401
+        except ImportError:
+            sys.exit(f"bench: --kafka needs its client: {sys.executable} -m pip install confluent-kafka")
+        # Beside the cluster's directory the jars are kept from one time to the next.
+        cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tidelog-bench"
+        self._directory = cache / "kafka"
+
+    def measure(self, figures: Sequence[Figure], add: Callable[[Mapping[str, float]], None]) -> None:
+        """What is known goes to `add` at once: a part that fails costs those after it, not those before."""
+        wanted = {figure.kafka for figure in figures if figure.kafka}
+        if not wanted:
+            return
+        self._fetch_jars()
+        shutil.rmtree(self._directory, ignore_errors=True)
+        try:
+            for values in self._parts(wanted):
+                found = {name: value for name, value in values.items() if name in wanted}
+                add(found)
+                if found:
+                    self._say(f"    {', '.join(f'{name} {number(value)}' for name, value in found.items())}")
+        finally:
+            gc.collect()  # its clients have threads, which would go on looking for the brokers
+            self._cluster("stop")
+            shutil.rmtree(self._directory, ignore_errors=True)
+
+    def _parts(self, wanted: set[str]) -> Iterator[dict[str, float]]:
+        started = time.monotonic()
+        addresses = self._start()
+        yield {"start:seconds": time.monotonic() - started}
+        brokers = self._brokers()
+        yield {"idle:rss_mb": _largest_mb(brokers)}
+        pids = ",".join(str(broker["pid"]) for broker in brokers.values())
+        parts = {part for name in wanted for prefix, part in _PARTS.items() if name.startswith(prefix)}
+        if parts:
+            parts_asked = ("--only", ",".join(sorted(parts)))
+            yield self._script("measure.py", addresses, "--pids", pids, "--seconds", str(self._seconds), *parts_asked)
+            yield {"loaded:rss_mb": _largest_mb(self._brokers())}
+        for name, partitions in _FAILOVERS.items():
+            if any(each.startswith(f"{name}:") for each in wanted):
+                yield self._failover(addresses, name, partitions)
+        yield from self._groups(addresses).measure(wanted, self._seconds)
+        if f"{LOAD}:million_s" in wanted:
+            self._cluster("stop")
+            shutil.rmtree(self._directory, ignore_errors=True)
+            yield self._groups(self._start("--heap", LOAD_HEAP)).load()
+
+    def _start(self, *options: str) -> str:
+        addresses: str = json.loads(self._cluster("start", *options).splitlines()[-1])["bootstrap"]
+        _first_acknowledgement(addresses)
+        return addresses
+
+    def _groups(self, addresses: str) -> KafkaGroups:
+        return KafkaGroups(addresses, self._directory, kill=lambda broker: self._cluster("kill", broker))
+
+    def _failover(self, addresses: str, name: str, partitions: int) -> dict[str, float]:
+        pids = [f"--pid={each.removeprefix('broker-')}={broker['pid']}" for each, broker in self._brokers().items()]
+        values = self._script("failover.py", addresses, *pids, "--partitions", str(partitions), name=name)
+        for each, broker in self._brokers().items():
+            if not broker["alive"]:
+                self._cluster("restart", each)
+                _first_acknowledgement(addresses)  # it is back
+        return values
+
+    def _fetch_jars(self) -> None:
+        """Outside the clock: `start` fetches them where they are missing, and a start is measured."""
+        if not (self._directory.parent / "kafka-lib").is_dir():
+            self._cluster("start")
+            self._cluster("stop")
+
+    def _brokers(self) -> dict[str, dict[str, Any]]:
+        processes = [json.loads(line) for line in self._cluster("status").splitlines()]
+        return {each["name"]: each for each in processes if each["name"].startswith("broker-")}
+
+    def _cluster(self, *what: str) -> str:
+        command, *rest = what
+        return _output([sys.executable, self._scripts / "kafka-cluster", command, self._directory, *rest], _START_S)
+
+    def _script(self, script: str, *arguments: str, name: str = "") -> dict[str, float]:
+        """What it prints, a JSON object in each line, as NAME:FIELD; of a figure printed twice the later counts."""
+        values: dict[str, float] = {}
+        for line in _output([sys.executable, self._scripts / script, *arguments], _MEASURE_S).splitlines():
+            told = json.loads(line)
+            what = name or told["name"]
+            values |= {f"{what}:{field}": float(value) for field, value in told.items() if _is_number(value)}
+        return values
+
+
+def _largest_mb(brokers: Mapping[str, Mapping[str, Any]]) -> float:
+    return max(float(broker["rss_mb"]) for broker in brokers.values())
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _first_acknowledgement(addresses: str) -> None:
+    from confluent_kafka import KafkaException, Producer
+    from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
+
+    topic = f"first-{uuid.uuid4().hex[:8]}"
+    new = NewTopic(topic, num_partitions=1, replication_factor=3, config={"min.insync.replicas": "2"})
+    client: dict[str, str | int | float | bool] = {"bootstrap.servers": addresses, "log_level": 0}
+    admin = AdminClient(client)
+    refusals: list[KafkaException] = []
+
+    def created() -> bool:
+        """Until every broker is registered, three replicas are refused."""
+        try:
+            admin.create_topics([new])[topic].result(_START_S)
+        except KafkaException as refusal:
+            refusals.append(refusal)
+            return False
+        return True
+
+    try:
+        wait_for("a topic of Kafka's", created)
+    except NotMeasured as error:
+        raise NotMeasured(f"{error}: {refusals[-1]}") from None
+    producer = Producer({**client, "acks": "all"})
+    producer.produce(topic, os.urandom(100))
+    if producer.flush(60):
+        raise NotMeasured("Kafka acknowledged nothing within 60 s")
+
+
+def _output(command: Iterable[str | Path], timeout_s: int) -> str:
+    arguments = [str(each) for each in command]
+    try:
+        ended = subprocess.run(arguments, capture_output=True, text=True, check=False, timeout=timeout_s)
+    except subprocess.TimeoutExpired:
+        raise NotMeasured(f"{Path(arguments[1]).name} took longer than {timeout_s} s") from None
+    if ended.returncode:
+        words = (ended.stderr.strip().splitlines() or ["no message"])[-1]
+        raise NotMeasured(f"{Path(arguments[1]).name} {arguments[2]}: {words}")
+    return ended.stdout

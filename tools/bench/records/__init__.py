@@ -1,0 +1,1 @@
+"""Benchmarks of records: produce, consume, latency and the two commands of `tidelog`."""

@@ -1,0 +1,94 @@
+"""The rate of one consumer: a stored topic from its start, and one that another process writes at full speed."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+
+from tidelog import Consumer
+from tools.bench.environment import ClusterUnderTest, Lab
+from tools.bench.records.load import in_words
+from tools.bench.records.reading import Read, read_columns, read_records
+from tools.bench.records.ready_made import BatchLoad
+from tools.bench.results import Benchmark, Figure, NotMeasured
+
+_PARTITIONS = 6
+_WRITER_END_S = 180.0
+_SILENCE_S = 30.0
+
+
+def benchmark(size: int, aim: str) -> Benchmark:
+    """Values of `size` bytes in six partitions."""
+    name = f"consume-{size}B"
+    values = in_words(size)
+    records = Figure(
+        f"{name}.records",
+        f"consume {values} from the start, record by record",
+        "MB/s",
+        aim,
+        kafka=f"consume {size}B x{_PARTITIONS}:mb_per_s",
+    )
+    columns = Figure(f"{name}.columns", "… as whole batches, decoded to columns", "MB/s", aim)
+    along = Figure(f"{name}.along", "… record by record, while a process produces all it can on the same cores", "MB/s")
+
+    def measure(lab: Lab) -> dict[str, float]:
+        load = BatchLoad(lab.cluster, size, _PARTITIONS)
+        load.produce(lab.seconds / 2)
+        found = {}
+        ways: dict[Figure, Callable[..., Read]] = {records: read_records, columns: read_columns}
+        for figure, way in ways.items():
+            read = way(load.cluster.bootstrap_servers, load.tps, load.sent)
+            _complete(read, load.sent, size)
+            found[figure.key] = read.megabytes_per_s
+        return {**found, along.key: _while_producing(lab.cluster, size, lab.seconds)}
+
+    settings = f"{_PARTITIONS} partitions written as 64 KB batches, one consumer with its defaults, values looked at"
+    return Benchmark(name, settings, (records, columns, along), measure)
+
+
+def _while_producing(cluster: ClusterUnderTest, size: int, seconds: float) -> float:
+    tps = cluster.create_topic(_PARTITIONS)
+    servers = cluster.bootstrap_servers
+    arguments = (servers, tps[0].topic, str(_PARTITIONS), str(size), str(seconds))
+    writer = [sys.executable, "-P", "-m", "tools.bench.records.ready_made", *arguments]
+    with Consumer(servers, client_id="bench", auto_offset_reset="earliest") as consumer:
+        consumer.assign(tps)
+        consumer.poll()
+        with subprocess.Popen(writer, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+            try:
+                read = _follow(consumer, process)
+                told, complaint = process.communicate(timeout=_WRITER_END_S)
+            finally:
+                process.kill()
+    if process.returncode:
+        raise NotMeasured(f"the writer: {(complaint.strip().splitlines() or ['no message'])[-1]}")
+    _complete(read, int(told), size)
+    return read.megabytes_per_s
+
+
+def _follow(consumer: Consumer, writer: subprocess.Popen[str]) -> Read:
+    """Until the writer has ended and nothing comes any more."""
+    records = size_bytes = 0
+    first = last = time.perf_counter()
+    while time.perf_counter() - last < _SILENCE_S:
+        ended = writer.poll() is not None
+        polled = consumer.poll(timeout_ms=500)
+        if polled:
+            last = time.perf_counter()
+            first = first if records else last
+            for each in polled.values():
+                records += len(each)
+                size_bytes += sum(len(record.value or b"") for record in each)
+        elif ended:
+            break
+    return Read(records, size_bytes, last - first)
+
+
+def _complete(read: Read, count: int, size: int) -> None:
+    if (read.records, read.size_bytes) != (count, count * size):
+        raise NotMeasured(f"{count} records of {size} B were acknowledged, {read.records} read")
+
+
+BENCHMARKS = [benchmark(1000, "≥ 150"), benchmark(100, "")]

@@ -1,0 +1,116 @@
+"""Producers at full speed, and what that cost. The clock ends with the last acknowledgement."""
+
+from __future__ import annotations
+
+import os
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from contextlib import ExitStack
+from itertools import count
+from typing import ClassVar
+
+from tidelog import Producer, RecordFuture, TopicPartition
+from tidelog.client.settings import ProducerOptions
+from tools.bench import machine
+from tools.bench.environment import ClusterUnderTest
+from tools.bench.records import reading
+from tools.bench.results import NotMeasured
+
+#: Different values, made before the clock starts.
+VALUES = 1 << 12
+#: Records between two looks at the clock.
+_STRIDE = 1 << 10
+FLUSH_S = 120.0
+
+
+def in_words(size: int) -> str:
+    return "1 KB" if size == 1000 else f"{size} B"
+
+
+class Load(ABC):
+    """Values of `size` bytes to the partitions of a new topic, in turn.
+
+    sent         records, all of them acknowledged once `check` has said so
+    elapsed_s    from the first to the last acknowledgement
+    """
+
+    SETTINGS: ClassVar[str]
+    PRODUCERS: ClassVar[int] = 1
+    OPTIONS: ClassVar[ProducerOptions] = {"client_id": "bench"}
+
+    def __init__(self, cluster: ClusterUnderTest, size: int, partitions: int) -> None:
+        self.cluster = cluster
+        self.tps = cluster.create_topic(partitions)
+        self.sent = 0
+        self.elapsed_s = 0.0
+        self.brokers_cpu = self.client_cpu = machine.CpuTime(0, 0)
+        self._size = size
+        self._futures: list[RecordFuture] = []
+
+    def produce(self, seconds: float) -> None:
+        """Send for so long, then wait for what is in flight."""
+        self._prepare()
+        value = os.urandom(self._size)
+        with ExitStack() as stack:
+            servers = self.cluster.bootstrap_servers
+            producers = [stack.enter_context(Producer(servers, **self.OPTIONS)) for _ in range(self.PRODUCERS)]
+            for producer in producers:  # connections, leaders and the producer's id; these records are counted too
+                self._futures += [producer.send(tp.topic, value, partition=tp.partition) for tp in self.tps]
+                producer.flush(FLUSH_S)
+            self.sent = len(self._futures)
+            brokers, client = machine.cpu_time(self.cluster.broker_pids), machine.own_cpu_time()
+            started = time.perf_counter()
+            self.sent += self._send(producers, started + seconds)
+            for producer in producers:
+                producer.flush(FLUSH_S)
+            self.elapsed_s = time.perf_counter() - started
+            self.client_cpu = machine.own_cpu_time().since(client)
+            self.brokers_cpu = machine.cpu_time(self.cluster.broker_pids).since(brokers)
+
+    @abstractmethod
+    def _prepare(self) -> None:
+        """What is to be sent."""
+
+    @abstractmethod
+    def _send(self, producers: Sequence[Producer], until: float) -> int:
+        """Keep the futures; the number of records."""
+
+    def check(self) -> None:
+        """Every single record was acknowledged, and can be read."""
+        failed = sum(not future.succeeded() for future in self._futures)
+        if failed:
+            raise NotMeasured(f"{failed} of {len(self._futures)} futures were not acknowledged")
+        self._futures.clear()
+        reading.check(self.cluster.bootstrap_servers, self.tps, self.sent, self._size)
+
+
+class RecordLoad(Load):
+    """One `Producer.send` for each record."""
+
+    SETTINGS = "one producer with its defaults"
+
+    def _prepare(self) -> None:
+        self._values = [os.urandom(self._size) for _ in range(VALUES)]
+
+    def _send(self, producers: Sequence[Producer], until: float) -> int:
+        [producer] = producers
+        send, keep, values = producer.send, self._futures.append, self._values
+        topic, partitions = self.tps[0].topic, len(self.tps)
+        for first in count(0, _STRIDE):
+            if time.perf_counter() >= until:
+                return first
+            for number in range(first, first + _STRIDE):
+                keep(send(topic, values[number % VALUES], partition=number % partitions))
+        raise AssertionError
+
+
+def topic_of(cluster: ClusterUnderTest, rows: int, size: int, partitions: int) -> Sequence[TopicPartition]:
+    """A topic filled with so many rows, for who reads."""
+    tps = cluster.create_topic(partitions)
+    values = [os.urandom(size) for _ in range(VALUES)]
+    with Producer(cluster.bootstrap_servers, client_id="bench") as producer:
+        for number in range(rows):
+            producer.send(tps[0].topic, values[number % VALUES], partition=number % partitions)
+        producer.flush(FLUSH_S)
+    return tps

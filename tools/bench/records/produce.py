@@ -1,0 +1,75 @@
+"""The rate of the producer: record by record through the public API, random bytes, acks=all; read back and counted."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+
+from tools.bench.environment import Lab
+from tools.bench.profile import profiled
+from tools.bench.records.load import Load, RecordLoad, in_words
+from tools.bench.records.ready_made import BATCH_BYTES, PRODUCERS, BatchLoad
+from tools.bench.results import Benchmark, Figure
+from tools.bench.without_cluster import hardware_floor
+
+#: Broker CPU in seconds for each GB of 1 KB records.
+_CPU_AIM = "≤ 14"
+
+
+def benchmark(load_of: type[Load], name: str, how: str, size: int, partitions: int, aim: str) -> Benchmark:
+    """Values of `size` bytes to `partitions` partitions in turn."""
+    name = f"{name}-{size}B-{partitions}p"
+    values = f"{in_words(size)}, {partitions} partition{'s' if partitions > 1 else ''}"
+    # Kafka's client knows no ready-made batches.
+    kafka = f"produce {size}B x{partitions}:" if load_of is RecordLoad else ""
+    in_bytes = size >= 1000
+    rate = Figure(
+        f"{name}.rate",
+        f"produce {values}, {how}",
+        "MB/s" if in_bytes else "records/s",
+        aim,
+        bound=hardware_floor.RATE.key if in_bytes else "",
+        kafka=kafka and kafka + ("mb_per_s" if in_bytes else "records_per_s"),
+    )
+    brokers_cpu = Figure(
+        f"{name}.brokers-cpu",
+        f"CPU of the three brokers: {values}, {how}",
+        "s/GB",
+        _CPU_AIM if in_bytes else "",
+        bound=hardware_floor.CPU.key,
+        kafka=kafka and kafka + "broker_cpu_s_per_gb",
+    )
+    client_cpu = Figure(f"{name}.client-cpu", "… CPU of the client", "s/GB")
+
+    def measure(lab: Lab) -> dict[str, float]:
+        load = load_of(lab.cluster, size, partitions)
+        with profiled(name, load.cluster, lab) if lab.profile else nullcontext():
+            load.produce(lab.seconds)
+        load.check()
+        gigabytes = load.sent * size / 1e9
+        return {
+            rate.key: load.sent * (size / 1e6 if in_bytes else 1) / load.elapsed_s,
+            brokers_cpu.key: load.brokers_cpu.total / gigabytes,
+            client_cpu.key: load.client_cpu.total / gigabytes,
+        }
+
+    settings = f"{load_of.SETTINGS}, {values}, every future kept and looked at"
+    return Benchmark(name, settings, (rate, brokers_cpu, client_cpu), measure)
+
+
+def _record_by_record(size: int, partitions: int, aim: str) -> Benchmark:
+    return benchmark(RecordLoad, "produce", "record by record", size, partitions, aim)
+
+
+def _ready_made(size: int, partitions: int, aim: str) -> Benchmark:
+    how = f"ready-made {BATCH_BYTES >> 10} KB batches from {PRODUCERS} producers"
+    return benchmark(BatchLoad, "ready-made", how, size, partitions, aim)
+
+
+BENCHMARKS = [
+    _record_by_record(100, 1, "≥ 100,000"),
+    _record_by_record(100, 6, "≥ 100,000"),
+    _record_by_record(1000, 1, "≥ 60"),
+    _record_by_record(1000, 6, "≥ 60"),
+    _ready_made(1000, 1, "≥ 90"),
+    _ready_made(1000, 6, "≥ 90"),
+]

@@ -1,0 +1,91 @@
+"""Batches that were made before the clock started, through `Producer.send_batch`: what the cluster carries by itself.
+
+As a program of its own it writes while others read.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Sequence
+from itertools import count
+from typing import ClassVar
+
+from tidelog import Producer, RecordFuture
+from tidelog.client.settings import ProducerOptions
+from tidelog.records import BatchBuilder
+from tools.bench.records.load import FLUSH_S, Load
+
+BATCH_BYTES = 64 << 10
+#: A producer has one batch of a partition in flight at a time; several share the work as tools beside each other do.
+PRODUCERS = 8
+#: Of each: the clock runs until all that they hold is acknowledged.
+BUFFER_BYTES = 8 << 20
+_BATCHES = 64
+
+
+class BatchLoad(Load):
+    """One `Producer.send_batch` for each batch."""
+
+    SETTINGS = (
+        f"{PRODUCERS} producers with {BUFFER_BYTES >> 20} MiB each in one process, batches of {BATCH_BYTES >> 10} KiB "
+        "made beforehand"
+    )
+    PRODUCERS = PRODUCERS
+    OPTIONS: ClassVar[ProducerOptions] = {"client_id": "bench", "buffer_memory": BUFFER_BYTES}
+
+    def _prepare(self) -> None:
+        self._batches, self._records = batches_of(self._size)
+
+    def _send(self, producers: Sequence[Producer], until: float) -> int:
+        topic, partitions = self.tps[0].topic, len(self.tps)
+        return self._records * send_until(producers, topic, partitions, self._batches, until, self._futures)
+
+
+def batches_of(size: int) -> tuple[list[bytes], int]:
+    """Different batches, and the records of each."""
+    batches = []
+    for _ in range(_BATCHES):
+        builder = BatchBuilder(BATCH_BYTES)
+        now_ms = time.time_ns() // 1_000_000
+        while builder.try_append(now_ms, None, os.urandom(size)) is not None:
+            pass
+        batches.append(builder.build())
+    return batches, builder.record_count
+
+
+def send_until(
+    producers: Sequence[Producer],
+    topic: str,
+    partitions: int,
+    batches: Sequence[bytes],
+    until: float,
+    futures: list[RecordFuture],
+) -> int:
+    """To the partitions in turn, by each producer in turn; the number of batches."""
+    sends = [producer.send_batch for producer in producers]
+    for number in count():
+        if time.perf_counter() >= until:
+            return number
+        send, partition = sends[number // partitions % len(sends)], number % partitions
+        futures.append(send(topic, batches[number % len(batches)], partition=partition))
+    raise AssertionError
+
+
+def main(bootstrap_servers: str, topic: str, partitions: int, size: int, seconds: float) -> int:
+    """Send for so long; the number of acknowledged records."""
+    batches, records = batches_of(size)
+    futures: list[RecordFuture] = []
+    with Producer(bootstrap_servers, **BatchLoad.OPTIONS) as producer:
+        sent = send_until([producer], topic, partitions, batches, time.perf_counter() + seconds, futures)
+        producer.flush(FLUSH_S)
+    acknowledged = sum(future.succeeded() for future in futures)
+    if acknowledged < sent:
+        sys.exit(f"{sent - acknowledged} of {sent} batches were not acknowledged")
+    return sent * records
+
+
+if __name__ == "__main__":
+    servers, name, parts, value_bytes, limit_s = sys.argv[1:]
+    print(main(servers, name, int(parts), int(value_bytes), float(limit_s)))

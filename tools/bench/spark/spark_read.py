@@ -1,0 +1,47 @@
+"""A Spark job that reads a whole topic into nothing (`noop`), with two tasks at a time."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+from tools.bench.environment import Lab
+from tools.bench.records.load import topic_of
+from tools.bench.results import Benchmark, Figure, NotMeasured
+
+_ROWS = 4_000_000
+_SIZE = 100
+_PARTITIONS = 6
+_TIMEOUT_S = 600
+
+_READ = Figure("spark-read.rate", "Spark batch read of 100 B rows, local[2], warm", "rows/s", "≥ 1,500,000")
+_COLD = Figure("spark-read.cold", "… the first read of the session", "rows/s")
+
+
+def measure(lab: Lab) -> dict[str, float]:
+    cluster = lab.cluster
+    topic = topic_of(cluster, _ROWS, _SIZE, _PARTITIONS)[0].topic
+    with lab.fresh_directory() as directory:
+        job = [
+            sys.executable,
+            "-P",
+            "-m",
+            "tools.bench.spark.spark_job",
+            cluster.bootstrap_servers,
+            topic,
+            str(directory),
+        ]
+        ended = subprocess.run(job, capture_output=True, text=True, check=False, timeout=_TIMEOUT_S)
+    if ended.returncode:
+        raise NotMeasured(f"Spark: {(ended.stderr.strip().splitlines() or ['no message'])[-1]}")
+    told = json.loads(ended.stdout.splitlines()[-1])
+    if told["rows"] != _ROWS:
+        raise NotMeasured(f"Spark read {told['rows']} of {_ROWS} rows")
+    cold, *_, warm = told["seconds"]
+    return {_READ.key: _ROWS / warm, _COLD.key: _ROWS / cold}
+
+
+BENCHMARK = Benchmark(
+    "spark-read", f"{_ROWS:,} rows in {_PARTITIONS} partitions; the last of four reads", (_READ, _COLD), measure
+)

@@ -1,0 +1,75 @@
+"""The outcome as a Markdown table, to be read here and pasted into a README, and as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from tools.bench.results import Figure, Results
+
+KAFKA = "Kafka 3.9"
+_NONE = "–"
+_OTHER_CLIENT = "our Python client; Kafka's side: confluent-kafka, in C"
+
+
+def markdown(figures: Sequence[Figure], results: Results) -> str:
+    """A row for each figure. Columns that nobody fills are left out."""
+    heading = ["figure", "Tidelog", "lowest–highest", "aim", "bound", "of the bound", KAFKA, f"of {KAFKA}"]
+    rows = [_row(figure, results) for figure in figures]
+    used = [column for column in range(len(heading)) if any(row[column] for row in rows) or column < 2]
+    lines = [
+        [heading[column] for column in used],
+        ["-" if column == 0 else "-:" for column in used],
+        *([row[column] or "" for column in used] for row in rows),
+    ]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def _row(figure: Figure, results: Results) -> list[str]:
+    median = results.median(figure.key)
+    values = results.values.get(figure.key, [])
+    bound = results.median(figure.bound)
+    kafka = results.kafka_median(figure.kafka)
+    spread = f"{number(min(values))}–{number(max(values))}" if len(values) > 1 else ""
+    return [
+        figure.what if kafka is None or figure.same_client else f"{figure.what} ({_OTHER_CLIENT})",
+        _NONE if median is None else f"{number(median)} {figure.unit}",
+        spread,
+        figure.aim and f"{figure.aim} {figure.unit}",
+        "" if bound is None else number(bound),
+        _ratio(median, bound),
+        "" if kafka is None else number(kafka),
+        _ratio(median, kafka),
+    ]
+
+
+def _ratio(value: float | None, reference: float | None) -> str:
+    return "" if value is None or not reference else f"{number(value / reference)} ×"
+
+
+def number(value: float) -> str:
+    """Three digits that count; the others are noise."""
+    if value == 0:
+        return "0"
+    if abs(value) >= 100:
+        digits = len(str(int(abs(value)))) - 3
+        return f"{round(value, -digits):,.0f}"
+    return f"{value:.3g}"
+
+
+def as_json(figures: Sequence[Figure], results: Results) -> list[dict[str, Any]]:
+    """Every figure with all its values."""
+    return [
+        {
+            "key": figure.key,
+            "what": figure.what,
+            "unit": figure.unit,
+            "median": results.median(figure.key),
+            "values": results.values.get(figure.key, []),
+            "aim": figure.aim or None,
+            "bound": results.median(figure.bound),
+            "kafka_median": results.kafka_median(figure.kafka),
+            "kafka_values": results.kafka.get(figure.kafka, []),
+        }
+        for figure in figures
+    ]

@@ -1,0 +1,73 @@
+"""The checker over a run's directory: a million writes, each read by three readers, on three replicas."""
+
+from __future__ import annotations
+
+import resource
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from tools.bench.environment import Lab
+from tools.bench.results import Benchmark, Figure, NotMeasured
+from tools.bench.without_cluster.checker_run import write_run
+from verify.checker.run_directory import RunDirectory
+
+_WRITES = 1_000_000
+_READERS = 3
+
+_READ = Figure("checker.read", "bound: read the same bytes from the page cache, and find the ends of lines", "s")
+_CHECK = Figure(
+    "checker.check",
+    f"judge {_WRITES:,} writes and {_READERS * _WRITES:,} reads against four final logs, I1–I23 (a core's time)",
+    "s",
+    "≤ 10",
+    bound=_READ.key,
+)
+_MEMORY = Figure("checker.memory", "… and the most memory that it holds", "MB")
+
+
+def measure(lab: Lab) -> dict[str, float]:
+    with lab.fresh_directory() as directory:
+        # In processes of their own: what one leaves behind is neither the other's time nor its memory.
+        _alone("write", directory)
+        took, megabytes = map(float, _alone("check", directory).split())
+        return {_READ.key: _read(directory), _CHECK.key: took, _MEMORY.key: megabytes}
+
+
+def _read(directory: Path) -> float:
+    began = time.process_time()
+    for path in directory.rglob("*.jsonl"):
+        with path.open("rb") as file:
+            for _ in file:
+                pass
+    return time.process_time() - began
+
+
+def _alone(what: str, directory: Path) -> str:
+    command = [sys.executable, "-P", "-m", "tools.bench.without_cluster.checker", what, str(directory)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600)
+    if done.returncode:
+        raise NotMeasured(f"{what}: {done.stderr.strip().rsplit(chr(10), 1)[-1]}")
+    return done.stdout
+
+
+def _check(directory: Path) -> None:
+    began = time.process_time()
+    verdict = RunDirectory(directory).check()
+    took = time.process_time() - began
+    if verdict.violated:
+        raise SystemExit(f"a right history was found wrong: {verdict.findings[0]}")
+    print(took, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
+
+
+BENCHMARK = Benchmark(
+    "checker", "one process, columns of 50 to 200 operations a line", (_CHECK, _READ, _MEMORY), measure
+)
+
+
+if __name__ == "__main__":
+    if sys.argv[1] == "write":
+        write_run(Path(sys.argv[2]), _WRITES, _READERS)
+    else:
+        _check(Path(sys.argv[2]))

@@ -1,0 +1,185 @@
+"""The containers of docker-compose.yml, by way of podman and podman-compose: the only module that runs those."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from signal import SIGKILL
+
+from tools.compose_check.reading import ROOT
+
+BASE_IMAGES = ("docker.io/library/python:3.11-slim-bookworm", "docker.io/library/zookeeper:3.9")
+#: Not the name of a cluster that somebody may already run from the same file.
+PROJECT = "tidelog-check"
+SERVICES = tuple(f"{kind}-{number}" for kind in ("zookeeper", "broker") for number in (1, 2, 3))
+IMAGE = "tidelog"
+#: A broker's stop_grace_period.
+GRACE_S = 30
+
+_LOOK_EVERY_S = 0.1
+_HEALTH_EVERY_S = 2.0
+_END_S = 10.0
+
+
+class NotRun(Exception):
+    """What is missing here to run it at all."""
+
+
+class Failed(Exception):
+    """Something that was promised did not hold."""
+
+
+def wait_for(what: str, condition: Callable[[], bool], timeout_s: float) -> float:
+    """Seconds until it held; Failed where it did not in time."""
+    started = time.monotonic()
+    while not condition():
+        if time.monotonic() - started > timeout_s:
+            raise Failed(f"waited {timeout_s:.0f} s for {what}")
+        time.sleep(_LOOK_EVERY_S)
+    return time.monotonic() - started
+
+
+class Containers:
+    """One project of compose; `build_args` go to podman build."""
+
+    def __init__(self, build_args: str) -> None:
+        for command in ("podman", "podman-compose"):
+            if shutil.which(command) is None:
+                raise NotRun(f"{command} is not installed")
+        self._build_args = build_args
+        for image in BASE_IMAGES:
+            if not (_works("image", "exists", image) or _works("pull", "--quiet", image)):
+                raise NotRun(f"there is no image {image}, and no registry to fetch it from")
+
+    def build(self) -> None:
+        self._compose("build", "broker-1")
+
+    def up(self) -> None:
+        self._compose("up", "--detach")
+
+    def stop_all(self) -> None:
+        """As the beginning of `docker compose down`: what is left can still be looked at."""
+        self._compose("stop")
+
+    def exit_status(self, service: str) -> int:
+        """0 where it left politely, 137 where it had to be killed."""
+        return int(self._inspect(service, "{{.State.ExitCode}}"))
+
+    def down(self, *options: str) -> None:
+        self._compose("down", *options)
+
+    def healthy(self) -> bool:
+        """Whether every service is, by its own health check."""
+        return all(self.health(service) == "healthy" for service in SERVICES)
+
+    def health(self, service: str) -> str:
+        return self._inspect(service, "{{.State.Health.Status}}")
+
+    def kill_process(self, service: str) -> None:
+        """SIGKILL to what runs in the container, as by a kernel short of memory: the restart policy acts."""
+        pid = int(self._inspect(service, "{{.State.Pid}}"))
+        os.kill(pid, SIGKILL)
+        wait_for(f"the end of {service}", lambda: not _lives(pid), _END_S)
+
+    def kill(self, service: str) -> None:
+        """The container is killed and stays so until `start`."""
+        _podman("kill", "--signal", "KILL", _container(service))
+
+    def stop(self, service: str) -> None:
+        """As `docker compose stop`: SIGTERM, and time to hand over."""
+        _podman("stop", "--time", str(GRACE_S), _container(service))
+
+    def start(self, service: str) -> None:
+        _podman("start", _container(service))
+
+    def pause(self, service: str) -> None:
+        """Everything in the container is frozen, and its network goes on to accept."""
+        _podman("pause", _container(service))
+
+    def unpause(self, service: str) -> None:
+        _podman("unpause", _container(service))
+
+    def memory_limit_bytes(self, service: str) -> int:
+        return int(self._inspect(service, "{{.HostConfig.Memory}}"))
+
+    def restart_policy(self, service: str) -> str:
+        return self._inspect(service, "{{.HostConfig.RestartPolicy.Name}}")
+
+    def user(self, service: str) -> str:
+        """Who the container's process is."""
+        return _podman("exec", _container(service), "id", "--user").stdout.strip()
+
+    def log(self, service: str) -> str:
+        done = _podman("logs", _container(service))
+        return done.stdout + done.stderr
+
+    def run(self, *command: str, given: str = "") -> str:
+        """`tidelog COMMAND…` in one more container of the same network."""
+        network = ("--network", f"{PROJECT}_tidelog")
+        return _podman("run", "--rm", "--interactive", *network, IMAGE, *command, given=given).stdout
+
+    def addresses(self) -> dict[str, str]:
+        """The services' addresses in their network."""
+        template = "{{range .NetworkSettings.Networks}}{{.IPAddress}}{{end}}"
+        return {service: self._inspect(service, template) for service in SERVICES}
+
+    @contextmanager
+    def health_checks(self) -> Iterator[None]:
+        """Runs the health checks meanwhile: podman leaves that to timers of systemd, which may not be there."""
+        over = threading.Event()
+
+        def run() -> None:
+            while not over.wait(_HEALTH_EVERY_S):
+                for service in SERVICES:
+                    _podman("healthcheck", "run", _container(service), check=False)
+
+        thread = threading.Thread(target=run, name="health checks", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            over.set()
+            thread.join()
+
+    def _inspect(self, service: str, template: str) -> str:
+        return _podman("inspect", "--format", template, _container(service)).stdout.strip()
+
+    def _compose(self, *command: str) -> str:
+        build = ("--podman-build-args", self._build_args) if self._build_args else ()
+        return _run("podman-compose", "--project-name", PROJECT, *build, *command).stdout
+
+
+def _container(service: str) -> str:
+    return f"{PROJECT}_{service}_1"
+
+
+def _works(*command: str) -> bool:
+    return _podman(*command, check=False).returncode == 0
+
+
+def _podman(*command: str, given: str = "", check: bool = True) -> subprocess.CompletedProcess[str]:
+    return _run("podman", *command, given=given, check=check)
+
+
+def _run(*command: str, given: str = "", check: bool = True) -> subprocess.CompletedProcess[str]:
+    # The other image format has no health checks.
+    environment = os.environ | {"BUILDAH_FORMAT": "docker"}
+    done = subprocess.run(
+        command, input=given, capture_output=True, text=True, cwd=ROOT, env=environment, timeout=900, check=False
+    )
+    if check and done.returncode:
+        raise Failed(f"{' '.join(command)}: {done.stderr.strip()[-2000:] or done.stdout.strip()[-2000:]}")
+    return done
+
+
+def _lives(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False

@@ -1,0 +1,102 @@
+"""A producer that never rests while containers come and go, and what it was promised."""
+
+from __future__ import annotations
+
+import threading
+import time
+from itertools import pairwise
+from types import TracebackType
+from typing import NamedTuple, Self
+
+from tidelog import Consumer, Producer, RecordMetadata, TopicPartition
+from tools.compose_check.engine import Failed, wait_for
+
+_PACE_S = 0.01
+_END_S = 60
+
+
+class Promise(NamedTuple):
+    """A record that was acknowledged; times are monotonic seconds."""
+
+    number: int
+    offset: int
+    sent: float
+    acknowledged: float
+
+
+class Load:
+    """A numbered record to each partition every 10 ms, acknowledged by all in-sync replicas."""
+
+    def __init__(self, bootstrap_servers: str, tps: list[TopicPartition]) -> None:
+        self.promises: dict[TopicPartition, list[Promise]] = {tp: [] for tp in tps}
+        self.failures: list[BaseException] = []
+        self._numbers = 0
+        self._producer = Producer(bootstrap_servers, client_id="compose-check")
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="load", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        wait_for("acknowledgements on every partition", lambda: all(map(len, self.promises.values())), _END_S)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._over.set()
+        self._thread.join(_END_S)
+        self._producer.close(0 if error else _END_S)
+        if error is None and self.failures:
+            raise Failed(f"{len(self.failures)} records were refused: {self.failures[0]}")
+
+    def _run(self) -> None:
+        try:
+            while not self._over.wait(_PACE_S):
+                for tp, promises in self.promises.items():
+                    self._send(tp, promises)
+        except BaseException as error:
+            self.failures.append(error)
+
+    def _send(self, tp: TopicPartition, promises: list[Promise]) -> None:
+        number, sent = self._numbers, time.monotonic()
+        self._numbers += 1
+
+        def note(place: RecordMetadata) -> None:
+            promises.append(Promise(number, place.offset, sent, time.monotonic()))
+
+        future = self._producer.send(tp.topic, b"%d" % number, partition=tp.partition)
+        future.add_callback(note)
+        future.add_errback(self.failures.append)
+
+    def resumed(self, tps: list[TopicPartition], since: float) -> bool:
+        """Whether on each of these a record was acknowledged that was sent after that moment."""
+        return all(any(promise.sent > since for promise in reversed(self.promises[tp])) for tp in tps)
+
+    def silence(self, tps: list[TopicPartition], since: float) -> float:
+        """The longest time without an acknowledgement from that moment on, of any of these partitions."""
+        longest = 0.0
+        for tp in tps:
+            times = [since, *(p.acknowledged for p in self.promises[tp] if p.acknowledged >= since), time.monotonic()]
+            longest = max(longest, *(after - before for before, after in pairwise(times)))
+        return longest
+
+
+def read_back(bootstrap_servers: str, promises: dict[TopicPartition, list[Promise]]) -> int:
+    """How many acknowledged records were found where they were promised; Failed names the first that was not."""
+    found = 0
+    with Consumer(bootstrap_servers, client_id="compose-check", auto_offset_reset="earliest") as consumer:
+        consumer.assign(list(promises))
+        ends = consumer.end_offsets(list(promises))
+        values: dict[TopicPartition, dict[int, bytes | None]] = {tp: {} for tp in promises}
+        deadline = time.monotonic() + _END_S
+        while any(consumer.position(tp) < end for tp, end in ends.items()):
+            if time.monotonic() > deadline:
+                raise Failed(f"the records could not be read in {_END_S} s")
+            for tp, records in consumer.poll(timeout_ms=500).items():
+                values[tp] |= {record.offset: record.value for record in records}
+    for tp, promised in promises.items():
+        for promise in promised:
+            if values[tp].get(promise.offset) != b"%d" % promise.number:
+                raise Failed(f"{tp} lost record {promise.number}, acknowledged at offset {promise.offset}")
+            found += 1
+    return found

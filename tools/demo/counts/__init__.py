@@ -1,0 +1,1 @@
+"""The counts per minute: computed plainly, and read from the files that Spark wrote."""

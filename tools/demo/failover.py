@@ -1,0 +1,125 @@
+"""The kill: whom, how, and what the cluster makes of it.
+
+The gap is the longest, over the partitions that the victim led, from the SIGKILL to the first acknowledgement on that
+partition of a record that was sent after it.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from tidelog import Admin, PartitionDescription
+from tidelog.local.processes.process import Process
+from tidelog.model import NO_LEADER
+from tools.demo.feed.line_producer import Feed
+
+
+@dataclass(frozen=True, slots=True)
+class Seats:
+    """Who leads what and who is in sync, by partition."""
+
+    leaders: Mapping[int, int]
+    epochs: Mapping[int, int]
+    in_sync: Mapping[int, tuple[int, ...]]
+    replicas: Mapping[int, tuple[int, ...]]
+
+    @classmethod
+    def of(cls, partitions: Iterable[PartitionDescription]) -> Seats:
+        known = list(partitions)
+        return cls(
+            {p.partition: p.leader for p in known},
+            {p.partition: p.leader_epoch for p in known},
+            {p.partition: p.isr for p in known},
+            {p.partition: p.replicas for p in known},
+        )
+
+    def led_by(self, broker: int) -> list[int]:
+        return sorted(partition for partition, leader in self.leaders.items() if leader == broker)
+
+    @property
+    def all_in_sync(self) -> bool:
+        """Whether every replica of every partition is in sync, under a leader."""
+        return NO_LEADER not in self.leaders.values() and all(
+            set(self.in_sync[partition]) == set(replicas) for partition, replicas in self.replicas.items()
+        )
+
+    def changes(self, later: Seats) -> list[str]:
+        """An election in words, a line for each partition whose leader changed."""
+        return [
+            f"partition {partition}: leader {leader} → {later.leaders[partition]} "
+            f"(epoch {self.epochs[partition]} → {later.epochs[partition]}), "
+            f"ISR {_ids(self.in_sync[partition])} → {_ids(later.in_sync[partition])}"
+            for partition, leader in sorted(self.leaders.items())
+            if later.leaders.get(partition, leader) != leader
+        ]
+
+
+def seats(admin: Admin, topic: str) -> Seats:
+    """As the brokers tell it now."""
+    return Seats.of(admin.describe_topics([topic], timeout_ms=10_000)[0].partitions)
+
+
+def choose_victim(leaders: Mapping[int, int], controller: int) -> int | None:
+    """The broker that leads the most partitions and is not the controller; None where the controller leads all."""
+    led = Counter(leader for leader in leaders.values() if leader not in (controller, NO_LEADER))
+    return max(led, key=lambda broker: (led[broker], -broker)) if led else None
+
+
+class Kill:
+    """One SIGKILL of one broker's process, and the wait for its partitions.
+
+    partitions                 those that it led
+    killed_ns, killed_at_ms    when, on the monotonic clock and on the wall's
+    unacknowledged             records of its partitions that were on their way
+    acks_in_second_before
+    """
+
+    def __init__(self, victim: int, seats_before: Seats, process: Process, feed: Feed) -> None:
+        self.victim = victim
+        self.seats_before = seats_before
+        self.partitions = seats_before.led_by(victim)
+        self.killed_ns = 0
+        self.killed_at_ms = 0
+        self.unacknowledged = 0
+        self.acks_in_second_before = 0
+        self._feed = feed
+        self._sent_before = list(feed.sent_by_partition)
+        # The descriptor pins the process before the blow, so that the blow itself is a single call.
+        self._descriptor = os.pidfd_open(process.pid)
+        if not process.running:
+            raise ProcessLookupError(f"the broker's process {process.pid} has ended by itself")
+
+    def blow(self) -> None:
+        self.killed_ns = time.monotonic_ns()
+        signal.pidfd_send_signal(self._descriptor, signal.SIGKILL)
+        self.unacknowledged = sum(map(self._feed.unacknowledged, self.partitions))
+        self._sent_before = list(self._feed.sent_by_partition)
+        self._feed.acks.watch(self.killed_ns)
+        self._feed.go_first_to(self.partitions)
+        self.killed_at_ms = time.time_ns() // 1_000_000
+        self.acks_in_second_before = self._feed.acks.in_second_before(self.killed_ns)
+        os.close(self._descriptor)
+
+    def unreached(self) -> list[int]:
+        """The partitions to which no record was sent since."""
+        sent = self._feed.sent_by_partition
+        return [partition for partition in self.partitions if sent[partition] == self._sent_before[partition]]
+
+    def gaps_s(self) -> dict[int, float]:
+        """The gap of each partition that has answered since."""
+        answered = {partition: self._feed.acks.first_after_ns(partition) for partition in self.partitions}
+        return {p: (first_ns - self.killed_ns) / 1e9 for p, first_ns in answered.items() if first_ns is not None}
+
+    @property
+    def over(self) -> bool:
+        """Whether all of its partitions have answered."""
+        return len(self.gaps_s()) == len(self.partitions)
+
+
+def _ids(brokers: Iterable[int]) -> str:
+    return "{" + ", ".join(map(str, sorted(brokers))) + "}"

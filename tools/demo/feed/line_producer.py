@@ -1,0 +1,182 @@
+"""The producer at work: takes lines at the pace of the story, sends them, and keeps the books."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+
+from tidelog import Producer
+from tidelog.model import RecordMetadata
+from tools.demo.counts.plain_count import PlainCount
+from tools.demo.feed.acknowledgements import Acknowledgements
+from tools.demo.feed.journal import Journal, digest_of
+from tools.demo.feed.pace import Pace, Stage
+from tools.demo.lines.line_splitter import Line
+from tools.demo.lines.read_ahead import ReadAhead
+
+#: Bounds memory, whatever the length of the input, and stays above what the brokers need to be busy.
+MAX_IN_FLIGHT = 8_000
+_BURST = 48
+_IDLE_S = 0.005
+_STOP_S = 3.0
+
+
+class Feed:
+    """Sends on a thread of its own until the input has ended and `finish` was called, or `stop`.
+
+    sent                 records handed to the producer; each ends as acknowledged or given up
+    stamped_by_arrival   those among them that have no time of their own
+    finished             set once nothing more will be sent
+    error                what ended it early
+    """
+
+    def __init__(
+        self,
+        producer: Producer,
+        topic: str,
+        partitions: int,
+        ahead: ReadAhead,
+        journal: Journal,
+        count: PlainCount,
+        pace: Pace,
+    ) -> None:
+        self.sent = 0
+        self.stamped_by_arrival = 0
+        self.sent_by_partition = [0] * partitions
+        self.acks = Acknowledgements(partitions, time.monotonic_ns)
+        self.finished = threading.Event()
+        self.error: Exception | None = None
+        self._producer = producer
+        self._topic = topic
+        self._next_partition: Iterator[int] = itertools.cycle(range(partitions))
+        self._ahead = ahead
+        self._journal = journal
+        self._count = count
+        self._pace = pace
+        self._keys: dict[str, bytes] = {}
+        self._books = threading.Lock()
+        self._errand: _Errand | None = None
+        self._finishing = False
+        self._stopped = False
+        self._thread = threading.Thread(target=self._run, name="feed", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def finish(self) -> None:
+        """Ends with the input: nothing is kept back any more."""
+        self._pace.enter(Stage("the rest", None, 0))
+        self._finishing = True
+
+    def stop(self) -> None:
+        """Sends no more; what was sent still gets its outcome."""
+        self._stopped = True
+        if self._thread.ident is not None:
+            self._thread.join(_STOP_S)
+
+    def enter(self, stage: Stage) -> None:
+        self._pace.enter(stage)
+
+    def between_records(self, action: Callable[[], None], *, behind_burst: bool = False) -> None:
+        """Has the sending thread do something, so that no record is sent meanwhile, and waits until it is done.
+
+        `behind_burst`: at once after some records, so that these are on their way.
+        """
+        errand = _Errand(action, behind_burst)
+        self._errand = errand
+        while not errand.done.wait(_IDLE_S):
+            if self.finished.is_set():
+                raise self.error or RuntimeError("the producer has ended")
+        if errand.error is not None:
+            raise errand.error
+
+    def go_first_to(self, partitions: Iterable[int]) -> None:
+        """Sends the next records to these; for the sending thread."""
+        self._next_partition = itertools.chain(partitions, self._next_partition)
+
+    @property
+    def unsettled(self) -> int:
+        return self.sent - self.acks.acked - self.acks.failed
+
+    @property
+    def sources(self) -> int:
+        """How many inputs the lines came from."""
+        return len(self._keys)
+
+    def unacknowledged(self, partition: int) -> int:
+        """Records of the partition that were sent and not acknowledged."""
+        return self.sent_by_partition[partition] - self.acks.by_partition[partition]
+
+    def _run(self) -> None:
+        try:
+            while not self._stopped:
+                errand, self._errand = self._errand, None
+                lines = self._ahead.take(self._allowance(errand))
+                for line in lines:
+                    self._send(line)
+                if errand is not None:
+                    errand.run()
+                elif not lines:
+                    if self._finishing and self._ahead.ended and not len(self._ahead):
+                        break
+                    time.sleep(_IDLE_S)
+                while self.unsettled > MAX_IN_FLIGHT and not self._stopped:
+                    time.sleep(_IDLE_S)
+        except Exception as error:
+            self.error = error
+        finally:
+            self.finished.set()
+
+    def _allowance(self, errand: _Errand | None) -> int:
+        now_ms, held = time.monotonic_ns() // 1_000_000, len(self._ahead)
+        allowed = self._pace.allowance(now_ms, held, self._ahead.full)
+        if errand is not None and errand.behind_burst:
+            return max(allowed, min(_BURST, held - self._pace.stage.keep))
+        return allowed
+
+    def _send(self, line: Line) -> None:
+        timestamp_ms = line.stamp_ms
+        if timestamp_ms is None:
+            timestamp_ms = time.time_ns() // 1_000_000
+            self.stamped_by_arrival += 1
+        key = self._keys.get(line.source)
+        if key is None:
+            key = self._keys[line.source] = line.source.encode()
+        partition = next(self._next_partition)
+        digest = digest_of(line.value)
+        sent_ns = time.monotonic_ns()
+        future = self._producer.send(self._topic, line.value, key=key, partition=partition, timestamp_ms=timestamp_ms)
+        self.sent += 1
+        self.sent_by_partition[partition] += 1
+        self._count.add(timestamp_ms, line.source)
+        future.add_callback(self._acknowledged, digest, sent_ns)
+        future.add_errback(self._gave_up, partition, digest)
+
+    # An outcome is told on the client's thread, and on ours where it was known before we could ask for it.
+
+    def _acknowledged(self, digest: str, sent_ns: int, where: RecordMetadata) -> None:
+        with self._books:
+            self._journal.acknowledged(where.partition, where.offset, digest)
+            self.acks.succeeded(where.partition, where.offset, sent_ns)
+
+    def _gave_up(self, partition: int, digest: str, error: Exception) -> None:
+        with self._books:
+            self._journal.unacknowledged(partition, digest)
+            self.acks.gave_up(error)
+
+
+class _Errand:
+    def __init__(self, action: Callable[[], None], behind_burst: bool) -> None:
+        self.behind_burst = behind_burst
+        self.done = threading.Event()
+        self.error: Exception | None = None
+        self._action = action
+
+    def run(self) -> None:
+        try:
+            self._action()
+        except Exception as error:
+            self.error = error
+        self.done.set()

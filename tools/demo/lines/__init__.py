@@ -1,0 +1,1 @@
+"""The log lines that the demo feeds: their sources, formats and times."""

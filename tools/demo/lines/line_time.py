@@ -1,0 +1,106 @@
+"""The time that a log line says of itself.
+
+The first `_WINDOW` bytes are searched for the forms of `line_forms`; the one that starts first wins, since a log's own
+stamp stands before whatever its message quotes. A stamp without a zone is local. A stamp without a year takes the
+latest year that is not in the future. A stamp before 1990, or more than an hour after `now_ms`, is no time at all,
+and neither is a kernel's `[12.345]`, which counts from a boot that nobody knows.
+
+Nothing here asks a clock: the present time and the local zone are arguments.
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime, tzinfo
+from functools import lru_cache
+
+from tools.demo.lines.line_forms import FORMS, Form, fraction_ms, seconds_ms
+
+#: 1990-01-01T00:00:00Z: a clock that lost its battery says 1970 or 1980, and no log that is still read is older.
+EARLIEST_PLAUSIBLE_MS = 631_152_000_000
+#: Clocks differ a little; a topic refuses what lies further ahead (`message.timestamp.after.max.ms`).
+LATEST_AHEAD_MS = 3_600_000
+
+_WINDOW = 320
+_REMEMBERED_SECONDS = 4096
+_YEARS_BACK = 8  # from one 29th of February to the one before it, across a year like 2100
+_DAY_MS = 86_400_000
+
+#: What each form contains: a line without it (a stack trace, a banner) is not worth a second look.
+_TIME_LIKE = re.compile(rb"\d:\d\d|\d{6}|\d\.\d\d\.\d\d")
+
+
+class LineTimes:
+    """Reads the times of one source, whose lines mostly look like the line before."""
+
+    def __init__(self, local_zone: tzinfo | None = None) -> None:
+        """`local_zone` holds for stamps without one; None is this machine's."""
+        self._local_zone = local_zone
+        self._form: Form | None = None
+        self._known: dict[tuple[bytes, bytes | None, int | None], int | None] = {}
+
+    def timestamp_ms(self, line: bytes, now_ms: int) -> int | None:
+        """The line's own time in milliseconds since 1970; None where it has no plausible one."""
+        stamp = self._remembered_form(line, now_ms)
+        if stamp is None:
+            stamp = self._any_form(line, now_ms)
+        if stamp is None or not EARLIEST_PLAUSIBLE_MS <= stamp <= now_ms + LATEST_AHEAD_MS:
+            return None
+        return stamp
+
+    def _remembered_form(self, line: bytes, now_ms: int) -> int | None:
+        if self._form is None:
+            return None
+        match = self._form.pattern.search(line, 0, _WINDOW)
+        if match is None or (match.start() and _TIME_LIKE.search(line, 0, match.start())):
+            return None  # absent, or perhaps quoted by a line that is stamped in another form
+        return self._read(self._form, match, now_ms)
+
+    def _any_form(self, line: bytes, now_ms: int) -> int | None:
+        if _TIME_LIKE.search(line, 0, _WINDOW) is None:
+            return None
+        matches = [(form, match) for form in FORMS if (match := form.pattern.search(line, 0, _WINDOW))]
+        for form, match in sorted(matches, key=lambda found: found[1].start()):
+            stamp = self._read(form, match, now_ms)
+            if stamp is not None:
+                self._form = form
+                return stamp
+        return None
+
+    def _read(self, form: Form, match: re.Match[bytes], now_ms: int) -> int | None:
+        """The match in milliseconds; None where its fields are no date."""
+        whole: int | None
+        if form.ms_numerator:
+            whole = int(match[1]) * form.ms_numerator // form.ms_denominator
+        elif form.has_year:
+            whole = self._second(form, match, None)
+        else:
+            whole = self._latest_past_second(form, match, now_ms)
+        if whole is None or not form.has_fraction:
+            return whole
+        return whole + fraction_ms(match["fraction"])
+
+    def _latest_past_second(self, form: Form, match: re.Match[bytes], now_ms: int) -> int | None:
+        newest = _year_tomorrow(now_ms // _DAY_MS)
+        for year in range(newest, newest - _YEARS_BACK - 1, -1):
+            second = self._second(form, match, year)
+            if second is not None and second <= now_ms:
+                return second
+        return None
+
+    def _second(self, form: Form, match: re.Match[bytes], year: int | None) -> int | None:
+        """A conversion costs more than the search, and neighbouring lines share their second."""
+        key = (match[1], match["zone"] if form.has_zone else None, year)
+        try:
+            return self._known[key]
+        except KeyError:
+            if len(self._known) >= _REMEMBERED_SECONDS:
+                self._known.clear()
+            second = self._known[key] = seconds_ms(match, self._local_zone, year)
+            return second
+
+
+@lru_cache(maxsize=8)
+def _year_tomorrow(day: int) -> int:
+    """The newest year that any zone can have on a day since 1970."""
+    return datetime.fromtimestamp((day + 1) * _DAY_MS // 1000, UTC).year

@@ -1,0 +1,92 @@
+"""Lines that have been read and not been sent: a bounded store between a reading thread and the producer.
+
+It is what keeps the kill honest for short inputs. While it is full there is more input than it holds, and lines may
+leave as fast as they like; once the input has ended, what it holds is all that is left to send around the kill.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Iterator
+
+from tools.demo.lines.line_splitter import Line
+
+MAX_LINES = 20_000
+MAX_BYTES = 8 << 20
+
+
+class ReadAhead:
+    """Fills itself from `lines` on a thread of its own.
+
+    An error of `lines` is raised by `take` once everything before it was taken.
+    """
+
+    def __init__(self, lines: Iterator[Line], *, max_lines: int = MAX_LINES, max_bytes: int = MAX_BYTES) -> None:
+        self._lines = lines
+        self._max_lines = max_lines
+        self._max_bytes = max_bytes
+        self._held: deque[Line] = deque()
+        self._held_bytes = 0
+        self._changed = threading.Condition()
+        self._ended = False
+        self._closed = False
+        self._error: Exception | None = None
+        self._thread = threading.Thread(target=self._fill, name="read-ahead", daemon=True)
+        self._thread.start()
+
+    def __len__(self) -> int:
+        return len(self._held)
+
+    @property
+    def full(self) -> bool:
+        """Whether the reader waits for room: there may be any amount of input behind it."""
+        return len(self._held) >= self._max_lines or self._held_bytes >= self._max_bytes
+
+    @property
+    def ended(self) -> bool:
+        """Whether nothing will be added any more."""
+        return self._ended
+
+    def take(self, count: int) -> list[Line]:
+        """Up to `count` lines, at once."""
+        with self._changed:
+            if not self._held and self._error is not None:
+                raise self._error
+            taken = [self._held.popleft() for _ in range(min(count, len(self._held)))]
+            self._held_bytes -= sum(len(line.value) for line in taken)
+            self._changed.notify_all()
+        return taken
+
+    def wait_filled(self, timeout_s: float) -> bool:
+        """Whether it is full or has ended within the time."""
+        with self._changed:
+            return self._changed.wait_for(lambda: self.full or self._ended, timeout_s)
+
+    def stamps_ms(self) -> list[int | None]:
+        """The times of the lines that are held."""
+        with self._changed:
+            return [line.stamp_ms for line in self._held]
+
+    def close(self) -> None:
+        """Nothing more is read; a thread that waits inside its input is left to end with the process."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+
+    def _fill(self) -> None:
+        try:
+            for line in self._lines:
+                with self._changed:
+                    self._changed.wait_for(lambda: not self.full or self._closed)
+                    if self._closed:
+                        break
+                    self._held.append(line)
+                    self._held_bytes += len(line.value)
+                    if self.full:
+                        self._changed.notify_all()
+        except Exception as error:
+            self._error = error
+        with self._changed:
+            self._ended = True
+            self._changed.notify_all()

@@ -1,0 +1,192 @@
+"""Where lines come from: files, a stream such as standard input, or the logs that this machine has written."""
+
+from __future__ import annotations
+
+import heapq
+import os
+import stat
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import BinaryIO
+
+from tools.demo.lines.line_splitter import Line, LineSplitter, TooLong
+from tools.demo.lines.line_time import LineTimes
+
+#: A log file of the machine beyond this, or all of them together beyond that, would make the demo a long one.
+MAX_MACHINE_FILE_BYTES = 16 << 20
+MAX_MACHINE_BYTES = 32 << 20
+
+_CHUNK_BYTES = 1 << 16
+_SAMPLE_BYTES = 8192
+_TEXT_CONTROLS = frozenset(b"\t\n\r\f\b\x1b")
+_MAX_CONTROL_SHARE = 0.05
+_UNSTAMPED_LEAD = 64
+
+
+class InputError(Exception):
+    """An input that cannot be read; the message is one line and names the next step."""
+
+
+class LineSource:
+    """One input's lines, stamped with their own times. `name` is what the lines are counted under."""
+
+    def __init__(self, name: str, stream: BinaryIO) -> None:
+        self.name = name
+        self._stream = stream
+        self._splitter = LineSplitter(name)
+        self._times = LineTimes()
+
+    @property
+    def too_long(self) -> list[TooLong]:
+        return self._splitter.too_long
+
+    @property
+    def too_long_count(self) -> int:
+        return self._splitter.too_long_count
+
+    def lines(self) -> Iterator[Line]:
+        """All of them, once; InputError where reading fails on the way."""
+        try:
+            with self._stream:
+                # One read gives what a pipe holds at the moment, and does not wait until a buffer is full.
+                while chunk := os.read(self._stream.fileno(), _CHUNK_BYTES):
+                    yield from self._stamped(self._splitter.split(chunk))
+                yield from self._stamped(self._splitter.end())
+        except OSError as error:
+            raise InputError(f"cannot read on in {self.name}: {error.strerror}") from None
+
+    def _stamped(self, values: Iterable[bytes]) -> Iterator[Line]:
+        now_ms = time.time_ns() // 1_000_000
+        timestamp_ms = self._times.timestamp_ms
+        for value in values:
+            yield Line(self.name, value, timestamp_ms(value, now_ms))
+
+
+def open_files(paths: Sequence[str]) -> list[LineSource]:
+    """Every file of a command line, `-` being standard input; InputError names the first that cannot be read."""
+    names = _distinct_names(paths)
+    return [standard_input() if path == "-" else LineSource(names[path], _open_text(Path(path))) for path in names]
+
+
+def standard_input() -> LineSource:
+    try:
+        return LineSource("stdin", open(os.dup(0), "rb", buffering=0))
+    except OSError:
+        raise InputError("standard input is closed: name a file with --input FILE") from None
+
+
+def stdin_is_meant(wait_s: float = 1.0) -> bool:
+    """Whether somebody feeds standard input: a file, or a pipe that has something to say soon.
+
+    A pipe that a scheduler left open and silent, a terminal and /dev/null are nobody's input.
+    """
+    import select
+
+    try:
+        mode = os.fstat(0).st_mode
+    except OSError:
+        return False
+    if stat.S_ISREG(mode):
+        return True
+    if not (stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode)):
+        return False
+    readable, _, _ = select.select([0], [], [], wait_s)
+    return bool(readable) and _bytes_waiting(0) > 0
+
+
+def machine_logs(directory: Path = Path("/var/log")) -> tuple[list[LineSource], list[str]]:
+    """The readable text files below `directory`, and a line for each that was left out although it is a log."""
+    sources: list[LineSource] = []
+    left_out: list[str] = []
+    total_bytes = 0
+    paths = (Path(parent, name) for parent, _, names in os.walk(directory) for name in names)
+    for path in sorted(paths):
+        try:
+            size_bytes = path.stat().st_size if path.is_file() and not path.is_symlink() else 0
+            if not size_bytes:
+                continue
+            stream = _open_text(path)
+        except (InputError, OSError):
+            continue
+        if size_bytes > MAX_MACHINE_FILE_BYTES or total_bytes + size_bytes > MAX_MACHINE_BYTES:
+            left_out.append(f"{path} ({size_bytes / 1e6:.0f} MB)")
+            stream.close()
+            continue
+        total_bytes += size_bytes
+        sources.append(LineSource(_printable(str(path.relative_to(directory))), stream))
+    return sources, left_out
+
+
+def in_order_of_time(sources: Sequence[LineSource]) -> Iterator[Line]:
+    """The lines of all sources, each source's in its own order, merged by the times that stand in them."""
+    if len(sources) == 1:
+        return sources[0].lines()
+    merged = heapq.merge(*(_keyed(number, source.lines()) for number, source in enumerate(sources)))
+    return (line for *_, line in merged)
+
+
+def _keyed(number: int, lines: Iterator[Line]) -> Iterator[tuple[int, int, int, Line]]:
+    """A line without a time goes with the one before it, and leading ones with the first that has one."""
+    key, count = None, 0
+    lead: list[Line] = []
+    for line in lines:
+        if line.stamp_ms is not None:
+            key = line.stamp_ms if key is None else max(key, line.stamp_ms)
+        lead.append(line)
+        if key is None and len(lead) < _UNSTAMPED_LEAD:
+            continue
+        for each in lead:
+            count += 1
+            yield key or time.time_ns() // 1_000_000, number, count, each
+        lead.clear()
+    for each in lead:
+        count += 1
+        yield time.time_ns() // 1_000_000, number, count, each
+
+
+def _open_text(path: Path) -> BinaryIO:
+    """InputError where the file is missing, no file, unreadable or binary. An empty one is text."""
+    try:
+        if path.is_dir():
+            raise InputError(f"{path} is a directory: name the files in it")
+        stream = path.open("rb", buffering=0)
+    except OSError as error:
+        raise InputError(f"cannot read {path}: {error.strerror}") from None
+    sample = b"" if _is_pipe(stream) else os.pread(stream.fileno(), _SAMPLE_BYTES, 0)
+    if looks_binary(sample):
+        stream.close()
+        raise InputError(f"{path} is binary: name a file of lines (zcat and journalctl make some)")
+    return stream
+
+
+def looks_binary(sample: bytes) -> bool:
+    """A stray NUL or broken UTF-8 is still text; machine code, archives and UTF-16 are not."""
+    controls = sum(1 for byte in sample if byte < 32 and byte not in _TEXT_CONTROLS)
+    return controls > _MAX_CONTROL_SHARE * len(sample)
+
+
+def _distinct_names(paths: Sequence[str]) -> dict[str, str]:
+    """Path → the name to count under: the file's own, or the path where two are called the same."""
+    unique = dict.fromkeys(paths)
+    names = [os.path.basename(path) for path in unique]
+    return {p: _printable(name if names.count(name) == 1 else p) for p, name in zip(unique, names, strict=True)}
+
+
+def _printable(name: str) -> str:
+    """A file's name may be no UTF-8; what lines are counted under has to be."""
+    return os.fsencode(name).decode(errors="replace")
+
+
+def _is_pipe(stream: BinaryIO) -> bool:
+    return not stat.S_ISREG(os.fstat(stream.fileno()).st_mode)
+
+
+def _bytes_waiting(descriptor: int) -> int:
+    import array
+    import fcntl
+    import termios
+
+    waiting = array.array("i", [0])
+    fcntl.ioctl(descriptor, termios.FIONREAD, waiting)
+    return waiting[0]

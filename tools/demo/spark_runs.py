@@ -1,0 +1,196 @@
+"""The two Spark jobs as processes of their own: started, watched, and gone at the end whatever happens."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tools.supervised_process import Stop, end, start
+
+_JOBS = Path(__file__).resolve().parents[2] / "scripts" / "jobs"
+_POLITE_S = 10.0
+
+
+class JobError(Exception):
+    """A Spark job failed; the message is one line."""
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """One micro-batch that brought rows. `at_ms` is the wall time of its end."""
+
+    at_ms: int
+    rows: int
+
+
+@dataclass
+class StreamProgress:
+    """What the stream job has told so far, see `windowed_counts.py`.
+
+    triggered   whether there was a batch at all; `batches` are those with rows
+    ended       its last event's figures
+    """
+
+    triggered: bool = False
+    batches: list[Batch] = field(default_factory=list)
+    failed_tasks: int = 0
+    ended: Mapping[str, Any] | None = None
+    error: str | None = None
+
+    @property
+    def rows(self) -> int:
+        return sum(batch.rows for batch in self.batches)
+
+    def tell(self, event: Mapping[str, Any]) -> None:
+        self.failed_tasks = max(self.failed_tasks, int(event.get("failed_tasks", 0)))
+        match event["event"]:
+            case "batch":
+                self.triggered = True
+                if event["rows"]:
+                    self.batches.append(Batch(int(event["at"]), int(event["rows"])))
+            case "ended":
+                self.ended = event
+            case "failed":
+                self.error = str(event["error"])
+
+    def between(self, from_ms: int, to_ms: int) -> int:
+        """Batches that ended in a span of time."""
+        return sum(from_ms <= batch.at_ms < to_ms for batch in self.batches)
+
+
+class EventFile:
+    """A file of JSON lines that a job appends to, read as it grows."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._read_bytes = 0
+
+    def new_events(self) -> list[dict[str, Any]]:
+        """Return the events of the complete lines that no earlier call has returned; none if there is no file yet."""
+        try:
+            with self.path.open("rb") as file:
+                file.seek(self._read_bytes)
+                content = file.read()
+        except FileNotFoundError:
+            return []
+        whole = content[: content.rfind(b"\n") + 1]
+        self._read_bytes += len(whole)
+        return [json.loads(line) for line in whole.splitlines()]
+
+
+class SparkJob:
+    """A job in a session of its own: the terminal's Ctrl-C does not reach it, and all its processes can be found."""
+
+    def __init__(self, name: str, arguments: Sequence[str], log: Path) -> None:
+        self.name = name
+        self.log = log
+        environment = {**os.environ, "SPARK_LOCAL_IP": "127.0.0.1", "PYTHONUNBUFFERED": "1"}
+        with log.open("wb") as sink:
+            command = [sys.executable, str(_JOBS / f"{name}.py"), *arguments]
+            self._process = start(command, stdout=sink, environment=environment)
+
+    @property
+    def exit_status(self) -> int | None:
+        return self._process.poll()
+
+    def wait(self, timeout_s: float) -> int | None:
+        """The exit status, or None if it has not ended within the time."""
+        try:
+            return self._process.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            return None
+
+    def stop(self) -> None:
+        """Asks the job to end, then kills what is left of its session: the JVM and Spark's Python workers."""
+        end(self._process, Stop(signal.SIGTERM, _POLITE_S))
+
+    def last_words(self) -> str:
+        """The line of its log that best says why it failed."""
+        lines = [line.strip() for line in self.log.read_text(errors="replace").splitlines() if line.strip()]
+        telling = [line for line in lines if "rror" in line]
+        return (telling or lines or ["it said nothing"])[-1]
+
+
+class StreamJob(SparkJob):
+    """`windowed_counts.py`, followed through its progress file."""
+
+    def __init__(self, directory: Path, bootstrap_servers: str, topic: str, start_ms: int, watermark: str) -> None:
+        directory.mkdir()
+        self.progress = StreamProgress()
+        self.counts = directory / "output" / "counts"
+        self._events = EventFile(directory / "progress.jsonl")
+        self._stop_file = directory / "stop.json"
+        super().__init__(
+            "windowed_counts",
+            [
+                *("--bootstrap-servers", bootstrap_servers),
+                *("--topic", topic),
+                *("--starting-timestamp", str(start_ms)),
+                *("--output", str(directory / "output")),
+                *("--checkpoint", str(directory / "checkpoint")),
+                *("--progress", str(self._events.path)),
+                *("--stop-file", str(self._stop_file)),
+                *("--watermark", watermark),
+                *("--master", "local[2,4]"),
+            ],
+            directory / "spark.log",
+        )
+
+    def poll(self) -> StreamProgress:
+        """The progress until now; JobError once the job has failed."""
+        for event in self._events.new_events():
+            self.progress.tell(event)
+        status = self.exit_status
+        if self.progress.error or (status and not self.progress.ended):
+            raise JobError(f"{self.name} failed: {self.progress.error or self.last_words()} (see {self.log})")
+        return self.progress
+
+    def stop_at(self, end_offsets: Mapping[int, int]) -> None:
+        """Lets it end once it has read up to these offsets."""
+        new = self._stop_file.with_suffix(".new")
+        new.write_text(json.dumps({str(partition): offset for partition, offset in end_offsets.items()}))
+        new.rename(self._stop_file)
+
+
+class AuditJob(SparkJob):
+    """`audit.py`: the journal against the topic."""
+
+    def __init__(self, directory: Path, bootstrap_servers: str, topic: str, journal: Path) -> None:
+        directory.mkdir()
+        self._result = directory / "audit.json"
+        self._events = EventFile(directory / "progress.jsonl")
+        self._latest: Mapping[str, Any] = {}
+        super().__init__(
+            "audit",
+            [
+                *("--bootstrap-servers", bootstrap_servers),
+                *("--topic", topic),
+                *("--journal", str(journal)),
+                *("--json", str(self._result)),
+                *("--progress", str(self._events.path)),
+                *("--master", "local[2,4]"),
+            ],
+            directory / "spark.log",
+        )
+
+    def state(self) -> str:
+        """Return what Spark is doing, in a few words."""
+        for event in self._events.new_events():
+            self._latest = event
+        if "stage" in self._latest:
+            return "Spark has finished {done} of {tasks} tasks of its stage {stage}".format_map(self._latest)
+        return "Spark is planning the join" if self._latest else "Spark is starting"
+
+    def figures(self) -> Mapping[str, Any]:
+        """The audit's result; JobError where it could not be done."""
+        if self.exit_status not in (0, 1) or not self._result.exists():
+            raise JobError(f"{self.name} failed: {self.last_words()} (see {self.log})")
+        figures: dict[str, Any] = json.loads(self._result.read_text())
+        return figures

@@ -1,0 +1,13 @@
+"""All targets, by name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from tools.fuzz.targets import files, frames, groups, records, settings
+from tools.fuzz.targets.target import Target
+
+TARGETS: Final[Mapping[str, Target]] = {
+    target.name: target for room in (frames, records, files, groups, settings) for target in room.TARGETS
+}

@@ -1,0 +1,1 @@
+"""The code that is fuzzed: frames, files, records, groups and settings."""

@@ -1,0 +1,194 @@
+"""The record decoder: all that read a batch, beside one another.
+
+Whoever seals a batch can put any bytes into it under a right CRC, and brokers do not look inside. So most of this is
+tried below the CRC: the input is what stands in the batch, and the header around it fits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+from tidelog.errors import (
+    CorruptMessageError,
+    MessageTooLargeError,
+    UnsupportedCompressionTypeError,
+    UnsupportedForMessageFormatError,
+)
+from tidelog.records import (
+    HEADER_BYTES,
+    Codec,
+    Record,
+    compress,
+    decode_columns,
+    decode_control_batch,
+    decode_pairs,
+    decode_records,
+    decompress,
+    encode_batch,
+    excerpt_batch,
+    first_record_at_or_after,
+    iter_headers,
+    outline_batch,
+    read_header,
+    validate_batch,
+)
+from tidelog.records.columns import decode_buffers
+from tidelog.records.header import HEADER, seal
+from tools.fuzz.targets.target import Target, check
+
+T = TypeVar("T")
+
+#: Of one batch, decompressed: what is made of an input stays small, so that what grows is seen.
+LIMIT = 1 << 20
+_REFUSED = (
+    CorruptMessageError,
+    MessageTooLargeError,
+    UnsupportedCompressionTypeError,
+    UnsupportedForMessageFormatError,
+)
+#: Before the records: how many, how far the last offset is from the first, attributes, times.
+_PREFIX = 8
+
+
+def run_batch(data: bytes) -> None:
+    """Any bytes as one batch after the other, as they are and with their header's CRC and length put right."""
+    for batch in (data, _sealed_again(data)):
+        for position, header in _tried(lambda batch=batch: list(iter_headers(batch))) or ():  # type: ignore[misc]
+            _tried(lambda batch=batch, p=position, h=header: validate_batch(batch, p, h))  # type: ignore[misc]
+            _tried(lambda batch=batch, p=position: decode_records(batch, p, limit=LIMIT))  # type: ignore[misc]
+        _tried(lambda batch=batch: decode_buffers(batch))  # type: ignore[misc]
+    _agree(_sealed_again(data))
+
+
+def run_records(data: bytes) -> None:
+    """Any bytes as the records of a batch without a codec."""
+    _agree(_batch_of(data[:_PREFIX], data[_PREFIX:], Codec.NONE))
+
+
+def run_block(data: bytes) -> None:
+    """Any bytes as what a codec made: undone within the limit, or refused."""
+    codec = Codec(1 + data[0] % 4) if data else Codec.GZIP
+    block = _tried(lambda: decompress(codec, data[1:], LIMIT))
+    if block is not None:
+        check(len(block) <= LIMIT, f"{codec.name} made {len(block)} bytes")
+        check(
+            decompress(codec, compress(codec, block), LIMIT) == block, f"{codec.name} does not give back what it took"
+        )
+    _agree(_batch_of(b"\1\0", data[1:], codec))
+
+
+def _agree(batch: bytes) -> None:
+    """Every decoder gives the same records, or refuses."""
+    records = _tried(lambda: decode_records(batch, limit=LIMIT))
+    buffers = _tried(lambda: decode_buffers(batch[: _first_length(batch)])) if records is not None else None
+    if records is None:
+        _tried(lambda: decode_buffers(batch))
+        _tried(lambda: first_record_at_or_after(batch, 0, limit=LIMIT))
+        return
+    header = read_header(batch)
+    columns = decode_columns(batch, limit=LIMIT)
+    check(list(map(Record, *columns)) == records, "columns are not the records")
+    pairs = decode_pairs(batch, 0, header, limit=LIMIT)
+    check(pairs == [(each.offset, each.key, each.value) for each in records], "pairs are not the records")
+    check(buffers is not None, "buffers refuse what records are made of")
+    assert buffers is not None
+    check(buffers.offsets.tolist() == columns.offsets, "buffers have other offsets")
+    check(buffers.timestamps.tolist() == columns.timestamps, "buffers have other times")
+    check([buffers.key(row) for row in range(len(records))] == columns.keys, "buffers have other keys")
+    check([buffers.value(row) for row in range(len(records))] == columns.values, "buffers have other values")
+    check(
+        [buffers.headers.get(row, ()) for row in range(len(records))] == columns.headers, "buffers have other headers"
+    )
+    _agree_on_times(batch, records)
+    if header.is_control:
+        _tried(lambda: decode_control_batch(batch))
+    if records:
+        slots = range(0, len(records), 2)
+        excerpt = excerpt_batch(outline_batch(batch, header, limit=LIMIT), slots)
+        check(decode_records(excerpt, limit=LIMIT) == records[::2], "an excerpt holds other records")
+
+
+def _agree_on_times(batch: bytes, records: Sequence[Record]) -> None:
+    """The search against the walk. Records later than the header's largest time are nobody's to find."""
+    header = read_header(batch)
+    times = {each.timestamp for each in records[:: max(1, len(records) // 4)]}
+    for target in {*times, *(time + 1 for time in times), header.max_timestamp}:
+        for least in {0, records[len(records) // 2].offset if records else 0}:
+            if target > header.max_timestamp or least > header.last_offset:
+                expected = None
+            else:
+                found = (each for each in records if each.timestamp >= target and each.offset >= least)
+                expected = next(((each.offset, each.timestamp) for each in found), None)
+            answer = first_record_at_or_after(batch, target, least, limit=LIMIT)
+            check(answer == expected, f"{answer} is the first at {target} from {least} on, and not {expected}")
+
+
+def _tried(read: Callable[[], T]) -> T | None:
+    """None where it was refused in words."""
+    try:
+        return read()
+    except _REFUSED:
+        return None
+
+
+def _first_length(batch: bytes) -> int:
+    header = _tried(lambda: read_header(batch))
+    return header.size_bytes if header else len(batch)
+
+
+def _sealed_again(data: bytes) -> bytes:
+    """With the magic, the length and the CRC that belong to it."""
+    if len(data) < HEADER_BYTES:
+        return data
+    batch = bytearray(data)
+    batch[8:12] = (len(batch) - 12).to_bytes(4)
+    batch[16] = 2
+    seal(batch, 0, len(batch))
+    return bytes(batch)
+
+
+def _batch_of(prefix: bytes, block: bytes, codec: Codec) -> bytes:
+    """A sealed batch around a block: the prefix says of its header what may be anything."""
+    count, apart, kinds, *times = prefix.ljust(_PREFIX, b"\0")[:_PREFIX]
+    base, largest = int.from_bytes(bytes(times[:2])) - 1, int.from_bytes(bytes(times[2:5]))
+    attributes = codec | (8 if kinds & 1 else 0) | (32 if kinds & 2 else 0)
+    batch = bytearray(HEADER_BYTES) + block
+    last = max(count - 1, 0) + apart
+    HEADER.pack_into(
+        batch, 0, 1000, len(batch) - 12, 3, 2, 0, attributes, last, base, base + largest, -1, -1, -1, count
+    )
+    seal(batch, 0, len(batch))
+    return bytes(batch)
+
+
+def _batches() -> list[bytes]:
+    records = [
+        (1000, b"key", b"value", [("h", b"1"), ("n", None)]),
+        (1001, None, b"v" * 100, ()),
+        (999, b"k", None, ()),
+    ]
+    even = [(1000 + number, None, b"%08d" % number, ()) for number in range(60)]
+    return [encode_batch(each, base_offset=1000, codec=codec) for each in (records, even) for codec in Codec]
+
+
+def _blocks() -> list[bytes]:
+    prefix = bytes([3, 0, 0, 3, 233, 0, 0, 3])
+    sixty = bytes([60, 5, 0, 3, 233, 0, 0, 60])
+    plain = [batch for batch in _batches() if read_header(batch).codec == Codec.NONE]
+    return [head + batch[HEADER_BYTES:] for head, batch in zip((prefix, sixty), plain, strict=True)]
+
+
+def _compressed() -> list[bytes]:
+    blocks = [block[_PREFIX:] for block in _blocks()] + [b"\0" * 5000, b""]
+    codecs = [codec for codec in Codec if codec is not Codec.NONE]
+    return [bytes([codec - 1]) + compress(codec, block) for codec in codecs for block in blocks]
+
+
+_ROOMS = ("tidelog.records",)
+
+TARGETS = (
+    Target("batch", "batches as anybody may send or damage them", run_batch, _batches, _ROOMS),
+    Target("records", "the records within a batch that is sealed", run_records, _blocks, _ROOMS),
+    Target("block", "what a codec is to undo", run_block, _compressed, _ROOMS, (b"\x82SNAPPY\0", b"\x28\xb5\x2f\xfd")),
+)

@@ -1,0 +1,69 @@
+"""A broker's settings file: whatever stands in it, the answer is settings or one sentence."""
+
+from __future__ import annotations
+
+import atexit
+import tempfile
+from functools import cache
+from pathlib import Path
+
+from node.settings import BrokerSettings
+from tidelog.errors import ConfigError
+from tools.fuzz.targets.target import Target, check
+
+#: A sentence that a person reads. It quotes what stands in the file, which may be long.
+_LONGEST_BEYOND_THE_FILE = 2_000
+
+
+@cache
+def _path() -> Path:
+    directory = tempfile.TemporaryDirectory(prefix="tidelog-fuzz-")
+    atexit.register(directory.cleanup)
+    return Path(directory.name) / "broker.toml"
+
+
+def run_settings(data: bytes) -> None:
+    """Settings whose every part can be used, or a ConfigError that names the file."""
+    path = _path()
+    path.write_bytes(data)
+    try:
+        settings = BrokerSettings.load(path)
+    except ConfigError as error:
+        said = str(error)
+        check(str(path) in said, f"the file is not named: {said}")
+        check(len(said) < 20 * len(data) + _LONGEST_BEYOND_THE_FILE, f"a complaint of {len(said)} characters")
+        return
+    check(bool(settings.listener_endpoints) and bool(settings.log_dirs), settings)
+    check(all(isinstance(text, str) for text in settings.given.values()), settings.given)
+
+
+_LEAST = b'broker_id = 1\nlog_dirs = ["/disk1/tidelog", "/disk2/tidelog"]\nzookeeper = "127.0.0.1:2181/tidelog"\n'
+_MORE = b"""listeners = ["TIDELOG://0.0.0.0:9600", "REPLICATION://0.0.0.0:9601", "TIDELOG_X://[::1]:9602"]
+advertised_listeners = ["TIDELOG://host-1:9600", "REPLICATION://host-1:9601"]
+log_retention_hours = 72
+http_listener = "127.0.0.1:9700"
+log_cleaner_enable = false
+"""
+_TABLE = b"[log]\ndirs = '/a, /b'\nretention.ms = -1\n[broker]\nid = 0x7f\n"
+
+TARGETS = (
+    Target(
+        "settings",
+        "a broker's TOML file",
+        run_settings,
+        lambda: [_LEAST, _LEAST + _MORE, _LEAST + b'message_timestamp_type = "LogAppendTime"\n' + _TABLE],
+        ("node.settings", "node.net.listeners", "tidelog.settings_file", "storage.configs", "tomllib"),
+        (
+            b"[[",
+            b"]]",
+            b'"""',
+            b"'''",
+            b"inf",
+            b"nan",
+            b"1979-05-27T07:32:00Z",
+            b"0x" + b"f" * 3700,
+            b"\\u0000",
+            b" = ",
+        ),
+    ),
+)

@@ -1,0 +1,119 @@
+"""The process that tries inputs, one after the other, until one of them is wrong: `python -m tools.fuzz.worker`.
+
+It ends with 0 when all were tried, with `FOUND` when one raised (the traceback stands in its standard error), and as it
+likes when it crashes. Who started it watches for silence, and for memory.
+"""
+
+from __future__ import annotations
+
+import argparse
+import faulthandler
+import importlib
+import importlib.util
+import logging
+import os
+import sys
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+
+FOUND = 70
+_LOOKS_UP_EVERY = 1000
+COVERAGE, MUTATIONS = "coverage", "mutations"
+#: In the directory of a run: what took a way of its own, for who comes after.
+_FOUND_INPUTS = "found"
+
+
+def engines() -> list[str]:
+    """What can be chosen here, the better first. Atheris (extra `fuzz`) has wheels for some versions of Python."""
+    return [COVERAGE, MUTATIONS] if importlib.util.find_spec("atheris") else [MUTATIONS]
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="tools.fuzz.worker")
+    parser.add_argument("target")
+    parser.add_argument("engine", choices=(COVERAGE, MUTATIONS))
+    parser.add_argument("cases", type=int)
+    parser.add_argument("seed", type=int)
+    parser.add_argument("directory", type=Path)
+    chosen = parser.parse_args(arguments)
+    faulthandler.enable()
+    logging.disable(logging.CRITICAL)  # each complaint about a peer's bytes would cost more than all the rest
+    if chosen.engine == COVERAGE:
+        _guided(chosen.target, chosen.cases, chosen.seed, chosen.directory)
+    else:
+        _mutated(chosen.target, chosen.cases, chosen.seed, chosen.directory)
+    return 0
+
+
+def _trying(target: str, directory: Path) -> Callable[[bytes], None]:
+    from tools.fuzz.catalogue import TARGETS
+    from tools.fuzz.corpus import MOST_BYTES
+    from tools.fuzz.slate import Slate
+
+    run, slate, watcher = TARGETS[target].run, Slate(directory / "slate"), os.getppid()
+
+    def try_one(data: bytes) -> None:
+        data = data[:MOST_BYTES]
+        slate.begin(data)
+        if not slate.begun % _LOOKS_UP_EVERY and os.getppid() != watcher:
+            os._exit(0)  # nobody watches any more
+        try:
+            run(data)
+        except BaseException:
+            traceback.print_exc()
+            sys.stderr.flush()
+            os._exit(FOUND)
+
+    return try_one
+
+
+def _mutated(name: str, cases: int, seed: int, directory: Path) -> None:
+    from tools.fuzz.catalogue import TARGETS
+    from tools.fuzz.corpus import beginnings
+    from tools.fuzz.mutations import mutations
+
+    target, try_one = TARGETS[name], _trying(name, directory)
+    begins = [*beginnings(target), *(path.read_bytes() for path in sorted((directory / _FOUND_INPUTS).glob("*")))]
+    for data in begins:
+        try_one(data)
+    for _, data in zip(range(cases - len(begins)), mutations(seed, begins, target.dictionary), strict=False):
+        try_one(data)
+
+
+def _guided(name: str, cases: int, seed: int, directory: Path) -> None:
+    atheris = importlib.import_module("atheris")
+    # What is imported before the instrumentation has no branches to be led by.
+    with atheris.instrument_imports(include=["tidelog", "storage", "node", "tomllib"], enable_loader_override=False):
+        from tools.fuzz.catalogue import TARGETS
+        from tools.fuzz.corpus import MOST_BYTES, beginnings
+    target = TARGETS[name]
+    found, begun, words = directory / _FOUND_INPUTS, directory / "begun", directory / "words"
+    found.mkdir(exist_ok=True)
+    begun.mkdir(exist_ok=True)
+    for number, data in enumerate(beginnings(target)):
+        (begun / f"{number:04}").write_bytes(data)
+    words.write_text("".join(f'"{_escaped(word)}"\n' for word in target.dictionary))
+    options: dict[str, object] = {
+        "runs": cases,
+        "seed": seed or 1,
+        "max_len": MOST_BYTES,
+        "rss_limit_mb": 0,
+        # Who watches says which input hangs. Atheris takes 0 for a second.
+        "timeout": 1 << 30,
+        # Where an input that is wrong is kept is not libFuzzer's matter.
+        "artifact_prefix": f"{directory}/",
+    }
+    if target.dictionary:
+        options["dict"] = words
+    flags = [f"-{option}={value}" for option, value in options.items()]
+    atheris.Setup([sys.argv[0], *flags, str(found), str(begun)], _trying(name, directory))
+    atheris.Fuzz()
+
+
+def _escaped(word: bytes) -> str:
+    return "".join(f"\\x{byte:02x}" for byte in word)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,94 @@
+"""How what is done and what came of it are told: to people line by line, to programs as one object."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import IO
+
+from tools.mutants.mutant import Mutant
+from tools.mutants.runner import Outcome, Verdict, passed
+from tools.terminal_status.status_line import StatusLine
+
+_LINE_CHARS = 110
+
+
+class Progress:
+    """One line that is written over and over, where somebody looks: `12 of 95, a-bug, suite: 34 s  its last words`."""
+
+    def __init__(self, total: int, stream: IO[str] = sys.stderr) -> None:
+        self._total = total
+        self._line = StatusLine(stream, _LINE_CHARS)
+        self._searches: dict[tuple[str, str], float] = {}
+
+    def follow(self, mutant: Mutant, by: str, line: str) -> None:
+        """Called while it lasts."""
+        began = self._searches.setdefault((mutant.name, by), time.monotonic())
+        place = f"{len(self._searches)} of {self._total}"
+        self._line.tell(f"{place}, {mutant.name}, {by}: {time.monotonic() - began:.0f} s  {line}")
+
+    def clear(self) -> None:
+        """Before something else is said."""
+        self._line.clear()
+
+
+def line(outcome: Outcome, width: int) -> str:
+    """One, for people."""
+    mutant, finding = outcome.mutant, outcome.finding
+    runs = f"{finding.runs:>3} run{'s' if finding.runs != 1 else ' '}"
+    said = " ".join(finding.said.split())
+    return (
+        f"{mutant.name:<{width}}  {mutant.row:<3}  {outcome.by:<9}  {finding.seconds:6.1f} s  {runs}"
+        f"  {outcome.verdict}  {said}"
+    ).rstrip()
+
+
+def summary(outcomes: Sequence[Outcome], total: int) -> str:
+    """Some lines, for people: who found how many."""
+    by_finder: dict[str, list[Outcome]] = defaultdict(list)
+    for outcome in outcomes:
+        by_finder[outcome.by].append(outcome)
+    lines = []
+    for name, theirs in by_finder.items():
+        found = [outcome for outcome in theirs if outcome.verdict is Verdict.FOUND]
+        most = max((outcome.finding.runs for outcome in found), default=0)
+        seconds = sum(outcome.finding.seconds for outcome in theirs)
+        lines.append(f"{name}: {len(found)} of {total} bugs found, in at most {most} runs each, {seconds:.0f} s")
+    return "\n".join(lines)
+
+
+def as_json(chosen: Sequence[Mutant], outcomes: Sequence[Outcome]) -> str:
+    """One object, for programs."""
+    told = [_told(each.mutant) | {"by": each.by, "verdict": each.verdict} | asdict(each.finding) for each in outcomes]
+    return json.dumps({"passed": passed(chosen, outcomes), "mutants": told})
+
+
+def listing(chosen: Sequence[Mutant]) -> str:
+    """What there is, for people."""
+    width = max(len(mutant.name) for mutant in chosen)
+    return "\n".join(
+        f"{mutant.name:<{width}}  {mutant.row:<3}  {', '.join(mutant.found_by)}: {mutant.bug}" for mutant in chosen
+    )
+
+
+def listing_as_json(chosen: Sequence[Mutant]) -> str:
+    """What there is, for programs."""
+    return json.dumps(
+        [
+            _told(mutant)
+            | {
+                "files": mutant.files,
+                "found_by": dict(mutant.found_by),
+                "recorded": [asdict(each) for each in mutant.recorded.values()],
+            }
+            for mutant in chosen
+        ]
+    )
+
+
+def _told(mutant: Mutant) -> dict[str, object]:
+    return {"name": mutant.name, "row": mutant.row, "bug": mutant.bug}

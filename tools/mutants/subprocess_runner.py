@@ -1,0 +1,77 @@
+"""Commands that end: in time, or when somebody presses Ctrl-C, and with them all that they started."""
+
+from __future__ import annotations
+
+import os
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+from tools.supervised_process import Stop, supervised
+from tools.terminal_status.last_line import last_line
+
+#: How often it is asked what a command has said meanwhile.
+_LOOK_S = 0.5
+
+#: Told the last line of what a command has said so far.
+Watch = Callable[[str], object]
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """
+    status   None: it took too long
+    busy_s   of processors, of the command and of what it waited for; where it took too long, of the clock
+    """
+
+    status: int | None
+    stdout: str
+    stderr: str
+    seconds: float
+    busy_s: float
+
+
+def run_python(
+    tree: Path,
+    arguments: Sequence[str],
+    *,
+    longest_s: float,
+    grace_s: float,
+    watch: Watch = lambda line: None,
+    more: dict[str, str] | None = None,
+    now: Callable[[], float] = time.monotonic,
+) -> Ended:
+    """With the modules of `tree`. Whoever is ended gets a Ctrl-C, and `grace_s` to tidy up."""
+    # No compiled files: a patch may change a file within the second, and not its size.
+    environment = os.environ | {"PYTHONDONTWRITEBYTECODE": "1", "PYTHONPATH": str(tree)} | (more or {})
+    began, busy_s = now(), _busy_s()
+    with tempfile.TemporaryFile() as stdout, tempfile.TemporaryFile() as stderr:
+        command, status = [sys.executable, *arguments], None
+        with supervised(
+            command, Stop(grace_s=grace_s), stdout=stdout, stderr=stderr, cwd=tree, environment=environment
+        ) as process:
+            while status is None and now() < began + longest_s:
+                with suppress(subprocess.TimeoutExpired):
+                    status = process.wait(min(_LOOK_S, longest_s))
+                watch(last_line(stdout))
+        seconds = now() - began
+        # Of whoever was ended nobody has asked what its own processes took.
+        busy_s = seconds if status is None else _busy_s() - busy_s
+        return Ended(status, _all_of(stdout), _all_of(stderr), seconds, busy_s)
+
+
+def _busy_s() -> float:
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+def _all_of(file: IO[bytes]) -> str:
+    file.seek(0)
+    return file.read().decode(errors="replace")
