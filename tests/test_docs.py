@@ -85,17 +85,57 @@ def test_the_protocol_document_lists_every_error_code(cls: type[errors.BrokerErr
     assert f"| {cls.code} | {cls.__name__} | {retriable} | {meaning} |" in (DOCS / "PROTOCOL.md").read_text()
 
 
-WALK = (DOCS / "WALKTHROUGH.md").read_text()
+WALK, ARCHITECTURE = ((DOCS / name).read_text() for name in ("WALKTHROUGH.md", "ARCHITECTURE.md"))
 #: `file` · `Class.method` or `function`
-STEPS = sorted(set(re.findall(r"`([\w/]+\.py)` · `([\w.]+)`", WALK)))
+NAMED_CODE = r"`([\w/]+\.py)` · `([\w.]+)`"
+STEPS = sorted(set(re.findall(NAMED_CODE, WALK + ARCHITECTURE)))
+RULES = (
+    "high watermark",
+    "ISR expansion",
+    "ISR shrinking",
+    "truncation of a follower",
+    "fencing of leader epochs",
+    "look-up by time",
+    "completion of a waiting request",
+    "expiry of committed offsets",
+    "rebalance of a group",
+    "election of a leader",
+    "unclean recovery",
+)
 
 
 def test_the_walkthrough_names_many_steps() -> None:
-    assert len(STEPS) > 30
+    assert len(re.findall(NAMED_CODE, WALK)) > 30
+
+
+def test_architecture_says_where_each_rule_is_decided_and_tested() -> None:
+    rows = re.findall(rf"^\| ([^|]+) \| {NAMED_CODE} \| `(tests/[\w/]+\.py)` \|$", ARCHITECTURE, re.MULTILINE)
+    assert [rule for rule, *_ in rows] == list(RULES)
+    assert [tested for *_, tested in rows if not (DOCS.parent / tested).exists()] == []
+
+
+def test_readme_is_short() -> None:
+    assert (DOCS.parent / "README.md").stat().st_size <= 8_192
+
+
+def test_links_between_documents_lead_somewhere() -> None:
+    broken = [
+        f"{path.relative_to(DOCS.parent)}: {target}"
+        for path in (*DOCS.parent.glob("*.md"), *DOCS.rglob("*.md"))
+        for target in re.findall(r"\]\(([^)#:]+)(?:#[\w-]*)?\)", path.read_text())
+        if not (path.parent / target).exists()
+    ]
+    assert broken == []
+
+
+def test_found_bugs_have_one_short_line_each() -> None:
+    lines = (DOCS / "decisions" / "found.md").read_text().splitlines()
+    assert sum(line.startswith("- ") for line in lines) > 280
+    assert [line for line in lines if line.startswith("- ") and len(line) > 160] == []
 
 
 @pytest.mark.parametrize(("file", "name"), STEPS, ids=map(" ".join, STEPS))
-def test_the_walkthrough_names_what_is_there(file: str, name: str) -> None:
+def test_documents_name_code_that_is_there(file: str, name: str) -> None:
     scope: ast.AST = ast.parse((DOCS.parent / file).read_text())
     for part in name.split("."):
         kinds = (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
@@ -105,7 +145,7 @@ def test_the_walkthrough_names_what_is_there(file: str, name: str) -> None:
 
 
 ROOMS = "tidelog|storage|cluster|node|verify|tools|tests|scripts|docs"
-READ = [DOCS.parent / "README.md", *DOCS.rglob("*.md")]
+READ = [*DOCS.parent.glob("*.md"), *DOCS.rglob("*.md")]
 READ += [path for room in ROOMS.split("|") for path in (DOCS.parent / room).rglob("*.py")]
 
 
