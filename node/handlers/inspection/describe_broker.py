@@ -1,4 +1,4 @@
-"""DescribeBroker: the process and its machine, for `tidelog doctor`."""
+"""DescribeBroker: describe the broker's process and its machine, for `tidelog doctor`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _DESCRIPTORS = Path("/proc/self/fd")
 
 
 class BrokerDescription:
-    """What a broker says of itself."""
+    """The handler of DescribeBroker."""
 
     def __init__(self, settings: BrokerSettings, observation: HealthEndpoints, clock: Clock) -> None:
         self._settings = settings
@@ -30,7 +30,7 @@ class BrokerDescription:
         self._started_ms = clock.monotonic_ms()
 
     async def describe(self, request: DescribeBrokerRequest) -> DescribeBrokerResponse:
-        """Asks the file systems too, on a thread."""
+        """Return the description. The file systems are queried on a thread."""
         measures = self._observation.metrics
         if measures is None:
             raise BrokerNotAvailableError(self._observation.stage)
@@ -69,8 +69,8 @@ def _look(paths: tuple[str, ...], failures: Mapping[str, str]) -> tuple[tuple[Lo
 def _directory(path: str, error: str) -> LogDirectoryReport:
     try:
         found = os.statvfs(path)
-    except OSError as refused:
-        return LogDirectoryReport(path, error or str(refused.strerror))
+    except OSError as os_error:
+        return LogDirectoryReport(path, error or str(os_error.strerror))
     block = found.f_frsize
     return LogDirectoryReport(
         path, error, found.f_blocks * block, found.f_bavail * block, found.f_files, found.f_favail

@@ -1,4 +1,4 @@
-"""DescribeReplicas: what only a partition's leader knows of its replicas."""
+"""DescribeReplicas: return the offsets and the ISR of a partition, which only its leader knows."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tidelog.protocol.messages import (
 
 
 def describe_replicas(replicas: ReplicaManager, request: DescribeReplicasRequest) -> DescribeReplicasResponse:
-    """Each partition's offsets and ISR, or NOT_LEADER_OR_FOLLOWER and the like."""
+    """Return each partition's offsets and ISR, or an error such as NOT_LEADER_OR_FOLLOWER."""
     return DescribeReplicasResponse(tuple(_describe(replicas, part) for part in request.partitions))
 
 

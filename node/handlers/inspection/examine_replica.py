@@ -1,4 +1,4 @@
-"""ExamineReplica: all that one broker knows of its replica, for somebody who looks for the reason of something."""
+"""ExamineReplica: return all that one broker knows of its replica, for `tidelog explain`."""
 
 from __future__ import annotations
 
@@ -20,19 +20,22 @@ _NEVER = -1
 
 
 class ReplicaExaminations:
-    """`check_interval_ms` is how often the broker looks for segments that may go."""
+    """The handler of ExamineReplica. `check_interval_ms` is the interval at which retention checks the segments."""
 
     def __init__(self, replicas: ReplicaManager, check_interval_ms: int = -1) -> None:
         self._replicas = replicas
         self._check_interval_ms = check_interval_ms
 
     async def examine(self, request: ExamineReplicaRequest) -> ExamineReplicaResponse:
-        """Whatever its role is, and also where its disk failed. Errors are those of `ReplicaManager.get_or_raise`."""
+        """Return the report of a replica in any role, also if its disk has failed.
+
+        Raises the errors of `ReplicaManager.get_or_raise`.
+        """
         replica = self._replicas.get_or_raise(TopicPartition(request.topic, request.partition))
         now_ms = self._replicas.clock.now_ms()
         held = None
         if not replica.offline:
-            # A file may have to be asked when it was written last, and disks may be slow.
+            # This may read a file's modification time, so it runs on a thread in case the disk is slow.
             held = await self._replicas.offload(self._retention, replica, replica.partition.high_watermark, now_ms)
         return ExamineReplicaResponse(0, now_ms, self._report(replica, held))
 

@@ -1,4 +1,4 @@
-"""DescribeLogDirs: what lies in which directory, and which of them no longer works."""
+"""DescribeLogDirs: list the replicas in each log directory, its disk space, and the directories that have failed."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from tidelog.errors import StorageError
 from tidelog.model import TopicPartition
 from tidelog.protocol.admin_messages import DescribeLogDirsRequest, DescribeLogDirsResponse, LogDir, LogDirReplica
 
-#: A disk that has not told of its space by then does not tell.
+#: The time after which the answer leaves the disk space of a hanging disk out.
 _TIMEOUT_S = 1.0
 _UNKNOWN_SPACE = (-1, -1)
 
 
 class LogDirs:
-    """Every directory of this broker. However many ask, and however long a disk hangs, one thread at most looks."""
+    """The handler of DescribeLogDirs. At most one thread reads disk spaces, even while a disk hangs."""
 
     def __init__(self, replicas: ReplicaManager) -> None:
         self._replicas = replicas
-        self._looking: asyncio.Future[dict[Path, tuple[int, int]]] | None = None
+        self._pending_query: asyncio.Future[dict[Path, tuple[int, int]]] | None = None
 
     async def describe(self, request: DescribeLogDirsRequest) -> DescribeLogDirsResponse:
-        """The directories, with those of the partitions in them that were asked for."""
+        """Return all log directories, each with the requested partitions in it."""
         held = self._replicas.log_sizes()
         spaces = await self._spaces(list(held))
         wanted = None
@@ -42,18 +42,18 @@ class LogDirs:
         return DescribeLogDirsResponse(tuple(dirs))
 
     async def _spaces(self, paths: Sequence[Path]) -> dict[Path, tuple[int, int]]:
-        """Of those disks that tell."""
-        if self._looking is None:
-            self._looking = asyncio.ensure_future(
+        """Return the disk space of each path, or no entries if a disk does not answer in time."""
+        if self._pending_query is None:
+            self._pending_query = asyncio.ensure_future(
                 self._replicas.offload(lambda: {path: _space(path) for path in paths})
             )
-        looking = self._looking
-        done, _ = await asyncio.wait({looking}, timeout=_TIMEOUT_S)
+        query = self._pending_query
+        done, _ = await asyncio.wait({query}, timeout=_TIMEOUT_S)
         if not done:
             return {}
-        if self._looking is looking:  # and not a later one, of somebody who came on in between
-            self._looking = None
-        return looking.result()
+        if self._pending_query is query:  # another request may have started a new query meanwhile
+            self._pending_query = None
+        return query.result()
 
 
 def _replicas_in(replicas: ReplicaManager, sizes: Mapping[TopicPartition, int]) -> tuple[LogDirReplica, ...]:
@@ -66,7 +66,7 @@ def _lag(replicas: ReplicaManager, tp: TopicPartition) -> int:
 
 
 def _space(path: Path) -> tuple[int, int]:
-    """(all bytes, those that are free) of the disk."""
+    """Return the total and the free bytes of the disk."""
     try:
         usage = shutil.disk_usage(path)
     except OSError:

@@ -1,1 +1,1 @@
-"""The handlers of requests for records: produce, fetch, look-ups and deletions."""
+"""The handlers of requests for records: Produce, Fetch, ListOffsets, OffsetForLeaderEpoch and DeleteRecords."""

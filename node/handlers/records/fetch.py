@@ -1,4 +1,4 @@
-"""Fetch: bytes of the log for consumers up to the high watermark, for followers up to its end."""
+"""Fetch: read the log up to the high watermark for consumers, and up to the log end for followers."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from tidelog.protocol.messages import FetchPartition, FetchPartitionResponse, Fe
 
 @dataclass(slots=True)
 class Wanted:
-    """One partition of a fetch, and what to read it from.
+    """One partition of a fetch, and the replica to read from.
 
-    leader_epoch   when the fetch came; another one later ends the wait
+    leader_epoch   the leader epoch when the fetch arrived; the wait ends with this epoch
     """
 
     asked: FetchPartition
@@ -29,10 +29,11 @@ class Wanted:
 
 
 class DelayedFetch(DelayedResponse):
-    """A consumer's: waits for `min_bytes`, or all that it may be answered with where that is less.
+    """A consumer's fetch that waits for `min_bytes`, or for the size limit of its answer if that is less.
 
-    No longer once an epoch ends, a partition cannot be read, or gives no more since its segment has ended. What there
-    is is reckoned by the positions of batches, which are not read before the answer (as in Kafka's DelayedFetch).
+    The wait also ends if a leader epoch ends, if a partition cannot be read, or if a partition's segment has ended, so
+    that its read returns no more bytes. The available bytes are computed from the positions of batches. No batch is
+    read before the answer (as in Kafka's DelayedFetch).
     """
 
     __slots__ = ("_enough", "_replicas", "_request", "_wanted")
@@ -52,16 +53,19 @@ class DelayedFetch(DelayedResponse):
         self._enough = max(1, min(request.min_bytes, request.max_bytes, most, MAX_RESPONSE_BYTES))
 
     def is_satisfied(self) -> bool:
-        available = 0
+        total = 0
         for want in self._wanted:
-            there = None if isinstance(want, FetchPartitionResponse) else self._bytes_there(want)
-            if there is None:
+            available = None if isinstance(want, FetchPartitionResponse) else self._available_bytes(want)
+            if available is None:
                 return True
-            available += there
-        return available >= self._enough
+            total += available
+        return total >= self._enough
 
-    def _bytes_there(self, want: Wanted) -> int | None:
-        """Of records for this partition (1 for any, where one is enough); None where it gives no more, or an error."""
+    def _available_bytes(self, want: Wanted) -> int | None:
+        """Return the committed bytes that this partition can return now, or None if the wait must end.
+
+        None means an error, or that the segment has ended. If one byte is enough, the result is only 0 or 1.
+        """
         replica, offset = want.replica, want.asked.fetch_offset
         if not replica.leads_in(want.leader_epoch) or not replica.is_in_range(offset):
             return None
@@ -69,10 +73,10 @@ class DelayedFetch(DelayedResponse):
         if high_watermark <= offset or self._enough == 1:
             return int(high_watermark > offset)
         try:
-            there = replica.log.bytes_between(offset, high_watermark)
+            available = replica.log.bytes_between(offset, high_watermark)
         except BrokerError:
             return None
-        return None if there is None else min(there, want.asked.partition_max_bytes)
+        return None if available is None else min(available, want.asked.partition_max_bytes)
 
     def answer(self) -> Response:
         budget = min(self._request.max_bytes, MAX_RESPONSE_BYTES)
@@ -92,16 +96,19 @@ class DelayedFetch(DelayedResponse):
 
 
 class Fetches:
-    """The handler, for consumers and followers."""
+    """The handler of Fetch, for consumers and followers."""
 
     def __init__(self, replicas: ReplicaManager) -> None:
         self._replicas = replicas
         self._followers = FollowerFetches(replicas)
 
     def handle(self, request: FetchRequest, context: RequestContext) -> Response | DeferredResponse:
-        """The answer, later where it must wait for `min_bytes`. InvalidRequestError."""
+        """Return the answer, or a deferred one if the fetch waits for `min_bytes`. May raise InvalidRequestError."""
         if request.max_wait_ms < 0 or request.min_bytes < 0 or request.max_bytes < 0:
-            raise InvalidRequestError("a fetch with a negative wait or size")
+            raise InvalidRequestError(
+                f"max_wait_ms={request.max_wait_ms}, min_bytes={request.min_bytes}, max_bytes={request.max_bytes}: "
+                "all must be at least 0"
+            )
         if request.replica_id >= 0:
             return self._followers.handle(request, context)
         replicas = self._replicas

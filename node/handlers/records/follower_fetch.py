@@ -1,6 +1,6 @@
-"""A follower's fetch: it acknowledges everything before the offsets that it asks from, and is answered with news.
+"""Handle a follower's fetch. Its fetch offsets acknowledge all records before them; the answer carries the news.
 
-Both hold for all members of its session (`node.replication.fetch_sessions`), of which only the active are looked at.
+The fetch covers all members of its fetch session (`node.replication.fetch_sessions`). Only active members are checked.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tidelog.protocol.messages import FetchPartition, FetchPartitionResponse, Fe
 
 
 class SessionFetch(DelayedResponse):
-    """Waits for something to send, but no longer once an epoch ends, a disk fails or a partition cannot be read."""
+    """A follower's fetch that waits for records, or until a leader epoch ends, a disk fails or a read is refused."""
 
     __slots__ = ("_refused", "_replicas", "_request", "session")
 
@@ -67,14 +67,17 @@ class SessionFetch(DelayedResponse):
 
 
 class FollowerFetches:
-    """The handler. At most one fetch of a session waits: the next one has it answered."""
+    """The handler of followers' fetches. At most one fetch of a session is parked; the next fetch completes it."""
 
     def __init__(self, replicas: ReplicaManager) -> None:
         self._replicas = replicas
         self._parked: dict[FetchSession, SessionFetch] = {}
 
     def handle(self, request: FetchRequest, context: RequestContext) -> Response | DeferredResponse:
-        """The answer, at once or later. FetchSessionIdNotFoundError, InvalidFetchSessionEpochError."""
+        """Acknowledge and return the answer, or a deferred one.
+
+        May raise FetchSessionIdNotFoundError or InvalidFetchSessionEpochError.
+        """
         replicas = self._replicas
         now_ms = replicas.clock.monotonic_ms()
         session = self._session(request, context, now_ms)
@@ -101,8 +104,8 @@ class FollowerFetches:
             )
             self._answer_parked(session)
             return session
-        session, over = sessions.begin(replica_id, context.peer, context.sender_epoch, now_ms)
-        for each in over:
+        session, ended = sessions.begin(replica_id, context.peer, context.sender_epoch, now_ms)
+        for each in ended:
             self._answer_parked(each)
         return session
 
@@ -112,12 +115,12 @@ class FollowerFetches:
             self._replicas.purgatories.follower_fetches.force_complete_operation(parked)
 
     def _add(self, session: FetchSession, asked: FetchPartition) -> FetchPartitionResponse | None:
-        """Takes the partition into the session, or says why not."""
+        """Add the partition to the session. Return None, or the refusal to answer."""
         tp = TopicPartition(asked.topic, asked.partition)
         try:
             replica = leader_for(self._replicas, asked)
             if asked.current_leader_epoch < 0:
-                raise UnknownLeaderEpochError("a follower must say in which epoch it follows")
+                raise UnknownLeaderEpochError(f"{tp}: a follower's fetch must carry its leader epoch")
         except BrokerError as error:
             session.drop(tp)
             return refusal(asked, error)
@@ -129,7 +132,7 @@ class FollowerFetches:
     def _acknowledge(self, session: FetchSession, member: Member, now_ms: int) -> None:
         replica, log, offset = member.replica, member.replica.log, member.asked.fetch_offset
         end = log.log_end_offset
-        # An offset that this log does not have acknowledges nothing: the follower's log is another one still.
+        # An offset outside this log acknowledges no records, because the follower's log still differs from this one.
         if member.is_led and log.log_start_offset <= offset <= end:
             partition = replica.partition
             facts = partition.follower_fetched(

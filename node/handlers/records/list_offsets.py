@@ -1,6 +1,6 @@
-"""ListOffsets and OffsetForLeaderEpoch: where in a partition something stands. The leader alone knows.
+"""ListOffsets and OffsetForLeaderEpoch: look up offsets by time, position or leader epoch. Only the leader answers.
 
-The rules of the look-up are DESIGN 5 and the page on looking offsets up by time (KIP-79, KIP-207, KIP-734).
+The rules are those of KIP-79 (search by time), KIP-207 (after an election) and KIP-734 (maximum timestamp).
 """
 
 from __future__ import annotations
@@ -44,16 +44,17 @@ from tidelog.protocol.messages import (
 
 log = logging.getLogger(__name__)
 
-#: Look-ups that wait for a thread; each holds a batch. Those beyond are to come again.
+#: The limit of requests that wait for a thread, because each holds a batch in memory. The client must retry the others.
 MAX_LONG_LOOK_UPS = 32
-#: Partitions of one request that are looked at in one go; a few ms.
+#: The number of partitions that a request handles in one turn of the event loop: a few ms.
 AT_ONCE = 64
 
 
 class OffsetLookUps:
-    """ListOffsets. What is more than others can wait for is answered later.
+    """The handler of ListOffsets. Work that would block the event loop too long is deferred.
 
-    A search through very many records, of which one runs at a time; and the partitions beyond the first `AT_ONCE`.
+    Deferred are searches through very many records, of which one runs at a time on a thread, and the partitions of a
+    request beyond the first `AT_ONCE`.
     """
 
     def __init__(self, replicas: ReplicaManager) -> None:
@@ -64,17 +65,20 @@ class OffsetLookUps:
     def list_offsets(
         self, request: ListOffsetsRequest, context: RequestContext
     ) -> ListOffsetsResponse | Awaitable[ListOffsetsResponse]:
-        """One answer or one error for each partition; a partition that stands there twice is an error.
+        """Return one answer or one error for each partition. A partition that occurs twice gets an error.
 
-        InvalidRequestError where there is no such isolation level.
+        Raises InvalidRequestError if the isolation level is unknown.
         """
         if request.isolation_level not in (READ_UNCOMMITTED, READ_COMMITTED):
-            raise InvalidRequestError(f"there is no isolation level {request.isolation_level}")
+            raise InvalidRequestError(
+                f"isolation level {request.isolation_level}: must be {READ_UNCOMMITTED} (read uncommitted) "
+                f"or {READ_COMMITTED} (read committed)"
+            )
         named = [(part.topic, part.partition) for part in request.partitions]
-        asked_often = Counter(named) if len(set(named)) < len(named) else {}
+        counts = Counter(named) if len(set(named)) < len(named) else {}
         answers: list[ListOffsetsPartitionResponse | _LongLookUp] = []
         for number, part in enumerate(request.partitions):
-            if asked_often and asked_often[part.topic, part.partition] > 1:
+            if counts and counts[part.topic, part.partition] > 1:
                 answers.append(ListOffsetsPartitionResponse(part.topic, part.partition, InvalidRequestError.code))
             else:
                 look_up = _LongLookUp(self._replicas, request.replica_id, part)
@@ -88,19 +92,19 @@ class OffsetLookUps:
         self, answers: list[ListOffsetsPartitionResponse | _LongLookUp], context: RequestContext
     ) -> ListOffsetsResponse:
         if self._waiting >= MAX_LONG_LOOK_UPS:
-            raise RequestTimedOutError(f"{self._waiting} look-ups wait for their turn; ask again")
+            raise RequestTimedOutError(f"{self._waiting} look-ups are waiting already; retry later")
         self._waiting += 1
         try:
             settled = []
             for number, answer in enumerate(answers):
                 if number and not number % AT_ONCE:
-                    await asyncio.sleep(0)  # for the others
+                    await asyncio.sleep(0)  # lets other requests run
                 if isinstance(answer, _LongLookUp) and answer.is_new:
                     answer = answer.go_on()
                 while not isinstance(answer, ListOffsetsPartitionResponse):
                     async with self._turn:
                         if 0 <= context.deadline_ms < self._replicas.clock.monotonic_ms():
-                            raise RequestTimedOutError("the look-up had no turn before its deadline")
+                            raise RequestTimedOutError("timed out waiting for earlier look-ups")
                         answer = await answer.search_on_thread()
                 settled.append(answer)
             return ListOffsetsResponse(tuple(settled))
@@ -109,7 +113,10 @@ class OffsetLookUps:
 
 
 class _LongLookUp:
-    """One partition's look-up, which begins anew after each search that was too long for the loop."""
+    """The look-up in one partition. It starts again after each search that was too long for the event loop.
+
+    The searcher keeps the results of finished searches, so each start gets further than the one before.
+    """
 
     def __init__(self, replicas: ReplicaManager, replica_id: int, part: ListOffsetsPartition) -> None:
         self._replicas = replicas
@@ -120,11 +127,11 @@ class _LongLookUp:
 
     @property
     def is_new(self) -> bool:
-        """Whether it has not begun."""
+        """Return whether the look-up has not begun yet."""
         return self._search is None
 
     def go_on(self) -> ListOffsetsPartitionResponse | _LongLookUp:
-        """The answer, or this look-up itself where a search must be run first."""
+        """Return the answer, or this look-up itself if a long search must run first."""
         try:
             return _look_up(self._replicas, self._replica_id, self._part, self._searcher)
         except LongSearchError as error:
@@ -134,7 +141,7 @@ class _LongLookUp:
             return self._refusal(error)
 
     async def search_on_thread(self) -> ListOffsetsPartitionResponse | _LongLookUp:
-        """As `go_on`, once the search has been run."""
+        """Run the long search on a thread, then go on."""
         assert self._search is not None
         try:
             self._searcher.learn(self._search, await self._replicas.offload(self._search.run))
@@ -147,7 +154,7 @@ class _LongLookUp:
         code = self._replicas.code_of(error, tp)
         if not isinstance(error, UnreadableRecordsError):
             return ListOffsetsPartitionResponse(*tp, code)
-        log.error("%s: a look-up by time came upon what nobody can read: %s", tp, error)
+        log.error("%s: a look-up by time found unreadable records: %s", tp, error)
         return ListOffsetsPartitionResponse(*tp, code, offset=error.offset)
 
 
@@ -169,7 +176,7 @@ def _look_up(
         bounds.require_known_end()
         found = log.offset_of_max_timestamp(bounds.upper_bound, searcher)
     elif part.timestamp < 0:
-        raise InvalidRequestError(f"{part.timestamp} is no timestamp")
+        raise InvalidRequestError(f"timestamp {part.timestamp}: must be at least 0, or −1, −2 or −3 for a position")
     else:
         found = log.offset_for_timestamp(part.timestamp, bounds.upper_bound, searcher)
     if found is not None:
@@ -187,7 +194,7 @@ def _answer(part: ListOffsetsPartition, timestamp: int, offset: int, epoch: int 
 def offset_for_leader_epoch(
     replicas: ReplicaManager, request: OffsetForLeaderEpochRequest
 ) -> OffsetForLeaderEpochResponse:
-    """Where epochs end in this leader's log."""
+    """Return the end offsets of leader epochs in this leader's log."""
     for_consumer = request.replica_id == CONSUMER_REPLICA_ID
     return OffsetForLeaderEpochResponse(
         tuple(_end_of_epoch(replicas, part, for_consumer=for_consumer) for part in request.partitions)
@@ -199,8 +206,9 @@ def _end_of_epoch(replicas: ReplicaManager, part: EpochPartition, *, for_consume
         replica = replicas.get_or_raise(TopicPartition(part.topic, part.partition))
         replica.leader_or_raise(part.current_leader_epoch)
         if replicas.cut_off and for_consumer and part.leader_epoch > replica.partition.leader_epoch:
-            # Somebody else may lead by now, in that epoch: "there is none" would have a consumer start anew.
-            raise OffsetNotAvailableError(f"{replica.topic_partition}: another may lead by now")
+            # Another broker may lead in that epoch already. The answer "no such epoch" would make a consumer reset its
+            # position.
+            raise OffsetNotAvailableError(f"{replica.topic_partition}: another broker may lead now; retry")
         found = replica.log.end_offset_for_epoch(part.leader_epoch)
     except BrokerError as error:
         return EpochEndOffset(part.topic, part.partition, error.code)

@@ -1,4 +1,4 @@
-"""ListOffsets of version 0: offsets by the times at which a partition's segments were last written."""
+"""ListOffsets of version 0: look up segment offsets by the time of the segment's last write."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from tidelog.protocol.list_offsets_v0_messages import (
 
 
 def list_segment_offsets(replicas: ReplicaManager, request: ListSegmentOffsetsRequest) -> ListSegmentOffsetsResponse:
-    """One answer or one error for each partition; a partition that stands there twice is an error."""
-    asked_often = Counter((part.topic, part.partition) for part in request.partitions)
+    """Return one answer or one error for each partition. A partition that occurs twice gets an error."""
+    counts = Counter((part.topic, part.partition) for part in request.partitions)
     answers = []
     for part in request.partitions:
         tp = TopicPartition(part.topic, part.partition)
         try:
-            if asked_often[tp] > 1:
+            if counts[tp] > 1:
                 raise InvalidRequestError(f"the request names {tp} twice")
             answers.append(SegmentOffsets(*tp, 0, tuple(_offsets(replicas, request.replica_id, part))))
         except BrokerError as error:
@@ -35,10 +35,13 @@ def list_segment_offsets(replicas: ReplicaManager, request: ListSegmentOffsetsRe
 def _offsets(replicas: ReplicaManager, replica_id: int, part: SegmentOffsetsPartition) -> list[int]:
     tp = TopicPartition(part.topic, part.partition)
     if part.timestamp < EARLIEST_TIMESTAMP or part.max_num_offsets < 0:
-        raise InvalidRequestError(f"{part.max_num_offsets} offsets by {part.timestamp}")
+        raise InvalidRequestError(
+            f"{tp}: timestamp {part.timestamp} must be at least {EARLIEST_TIMESTAMP}, "
+            f"max_num_offsets {part.max_num_offsets} at least 0"
+        )
     bounds = find_read_bounds(replicas, replica_id, tp, part.current_leader_epoch)
     now_ms = replicas.clock.now_ms()
     offsets = bounds.replica.log.segment_offsets(part.timestamp, part.max_num_offsets, now_ms)
     if offsets and offsets[0] > bounds.upper_bound:
-        bounds.require_known_end()  # the bound itself would be the answer
+        bounds.require_known_end()  # because the answer would be the bound itself
     return offsets_up_to(offsets, bounds.upper_bound)

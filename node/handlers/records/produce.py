@@ -1,7 +1,7 @@
-"""Produce: append to the leader's log, wait for the ISR with acks=all, and for the disk where the topic asks for it.
+"""Produce: append to the leader's log, then wait for the ISR (acks=all) and for a flush (`flush.messages=1`).
 
-A batch that takes long to admit is looked at on a thread. Whatever comes for the same partition meanwhile waits behind
-it, so that batches are appended in the order in which they came; other partitions, of the same request too, do not.
+A batch whose validation takes long is validated on a thread. Later batches for the same partition wait behind it, so
+that batches are appended in the order of their arrival. Other partitions do not wait, also those of the same request.
 """
 
 from __future__ import annotations
@@ -28,29 +28,32 @@ from tidelog.protocol.messages import (
 
 _KNOWN_ACKS = (ACKS_ALL, ACKS_NONE, 1)
 
-#: Batches looked at at the same time: one that takes very long does not hold up all the others.
-ADMITTING_THREADS = 2
-#: What may wait for that, all partitions together. Those beyond are to come again.
+#: The number of batches that are validated on threads at the same time, so that one slow batch does not block all.
+VALIDATION_THREADS = 2
+#: The limit of bytes in waiting batches, over all partitions. The client must retry batches beyond the limit.
 MAX_WAITING_BYTES = 64 << 20
-#: What a batch that waits takes besides its bytes.
+#: The memory that a waiting batch takes in addition to its bytes.
 WAITING_OVERHEAD_BYTES = 4 << 10
-#: The longest that a batch may have waited when it is appended; its sender's own deadline, if that is earlier.
+#: The longest time for which a batch may wait before its append. The request's own deadline holds if it is earlier.
 _MAX_WAIT_MS = 30_000
 
 
 class Produces:
-    """The produces of one broker."""
+    """The handler of Produce, with the queues of waiting batches."""
 
     def __init__(self, replicas: ReplicaManager) -> None:
         self._replicas = replicas
         self._appends = LeaderAppends(replicas)
         self._queues: KeyedQueue[TopicPartition] = KeyedQueue()
-        self._threads = asyncio.Semaphore(ADMITTING_THREADS)
+        self._threads = asyncio.Semaphore(VALIDATION_THREADS)
 
     def handle(
         self, request: ProduceRequest, context: RequestContext
     ) -> Response | DeferredResponse | Awaitable[Response] | None:
-        """The answer, later where a thread, the ISR or the disk must have its turn first, or None with acks=0."""
+        """Append the batches. Return the answer, a deferred one, or None with acks=0.
+
+        The answer is deferred if it must wait for validation on a thread, for the ISR, or for a flush.
+        """
         acks = request.acks
         if acks not in _KNOWN_ACKS:
             code = InvalidRequiredAcksError.code
@@ -59,7 +62,7 @@ class Produces:
             )
         now_ms = self._replicas.clock.monotonic_ms()
         late_ms = context.due_ms(now_ms, _MAX_WAIT_MS)
-        outcomes: list[Outcome] = []  # those that are known at once
+        outcomes: list[Outcome] = []  # only those that are known at once
         begun: list[Outcome | asyncio.Task[Outcome]] = []
         for part in request.partitions:
             outcome = self._append_or_wait(part, acks, late_ms)
@@ -86,7 +89,7 @@ class Produces:
         size_bytes = len(part.records) + WAITING_OVERHEAD_BYTES
         if 0 < self._queues.held_bytes > MAX_WAITING_BYTES - size_bytes:
             return self._appends.refusal(
-                tp, RequestTimedOutError("too many batches wait until they are looked at; send again")
+                tp, RequestTimedOutError(f"{tp}: too many batches are waiting for validation; retry later")
             )
         return self._queues.submit(tp, size_bytes, lambda: self._append_in_turn(tp, part, acks, late_ms))
 
@@ -122,7 +125,8 @@ class Produces:
             except BrokerError as refusal:
                 validated = refusal
         self._raise_if_late(late_ms)
-        # Of this very replica: the topic may have been made anew meanwhile, with other settings.
+        # The batch goes to this replica object only. The topic may have been deleted and created again meanwhile, with
+        # other settings.
         replica = self._appends.leader_or_raise(replica, acks)
         if isinstance(validated, BrokerError):
             return self._appends.repeated(replica, part.records, validated)
@@ -130,7 +134,7 @@ class Produces:
 
     def _raise_if_late(self, late_ms: int) -> None:
         if late_ms < self._replicas.clock.monotonic_ms():
-            raise RequestTimedOutError("the batch had no turn before its sender stopped waiting")
+            raise RequestTimedOutError("timed out waiting for earlier batches of the same partition")
 
     # --- answering -------------------------------------------------------------------------------------------
 

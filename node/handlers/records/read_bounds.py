@@ -1,4 +1,4 @@
-"""Which replica tells of offsets, and up to where, by who asks: a consumer, a broker, or somebody who debugs."""
+"""The bounds of a look-up of offsets. They depend on the sender: a consumer, a follower, or a debugging client."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from tidelog.model import CONSUMER_REPLICA_ID, DEBUGGING_REPLICA_ID, TopicPartit
 
 @frozen
 class ReadBounds:
-    """One replica as the asking side may see it.
+    """One replica, and the part of its log that the sender may see.
 
-    upper_bound    exclusive. For consumers the high watermark, which is the last stable offset too, since there are no
-                   transactions that could be open below it; for others the log end
-    end_is_known   False: records beyond the bound may be committed already (KIP-207)
+    upper_bound    exclusive. For consumers this is the high watermark. The last stable offset is the same, because
+                   there are no transactions. For other senders this is the log end offset
+    end_is_known   False if records beyond the bound may be committed already (KIP-207)
     """
 
     replica: Replica
@@ -23,18 +23,21 @@ class ReadBounds:
     end_is_known: bool
 
     def require_known_end(self) -> None:
-        """Where the committed end is not known, "nothing there" and "this is the last" would be guesses."""
+        """Raise OffsetNotAvailableError if the committed end is unknown.
+
+        An answer that depends on the end, such as "no later record", would then be a guess.
+        """
         if not self.end_is_known:
             tp = self.replica.topic_partition
-            raise OffsetNotAvailableError(f"{tp}: the leader does not know the committed end yet")
+            raise OffsetNotAvailableError(f"{tp}: the leader does not know the high watermark of its epoch yet; retry")
 
 
 def find_read_bounds(
     replicas: ReplicaManager, replica_id: int, tp: TopicPartition, current_leader_epoch: int
 ) -> ReadBounds:
-    """The leader's, or for who debugs that of any replica. A BrokerError says why there is none."""
+    """Return the bounds of the leader, or of any replica for a debugging client. May raise a BrokerError."""
     if replica_id < DEBUGGING_REPLICA_ID:
-        raise InvalidRequestError(f"{replica_id} is no replica's id")
+        raise InvalidRequestError(f"replica id {replica_id}: must be at least {DEBUGGING_REPLICA_ID}")
     replica = replicas.get_or_raise(tp)
     if replica_id == DEBUGGING_REPLICA_ID:
         replica.online_or_raise().check_epoch(current_leader_epoch)

@@ -1,4 +1,4 @@
-"""One partition of a fetch, whoever asks: may it be read here, and what there is."""
+"""Read one partition for a fetch of a consumer or a follower: check the request, then read the log."""
 
 from __future__ import annotations
 
@@ -8,22 +8,22 @@ from tidelog.errors import BrokerError, InvalidFetchSizeError, OffsetNotAvailabl
 from tidelog.model import Buffer, TopicPartition
 from tidelog.protocol.messages import FetchPartition, FetchPartitionResponse
 
-#: No answer is larger, whatever was asked for.
+#: The limit of an answer's size, whatever the request allows.
 MAX_RESPONSE_BYTES = 52_428_800
 
 
 def leader_for(replicas: ReplicaManager, asked: FetchPartition) -> Replica:
-    """The replica to read from. A BrokerError says why there is none."""
+    """Return the replica to read from, or raise the BrokerError to answer."""
     replica = replicas.get_or_raise(TopicPartition(asked.topic, asked.partition))
     replica.check_topic(asked.topic_id)
     replica.leader_or_raise(asked.current_leader_epoch)
     if asked.partition_max_bytes < 0:
-        raise InvalidFetchSizeError(f"{asked.partition_max_bytes} bytes")
+        raise InvalidFetchSizeError(f"partition_max_bytes={asked.partition_max_bytes}: must be at least 0")
     return replica
 
 
 def refusal(asked: FetchPartition, error: BrokerError) -> FetchPartitionResponse:
-    """The answer where a partition cannot be read."""
+    """Return the answer for a partition that cannot be read."""
     return FetchPartitionResponse(asked.topic, asked.partition, error.code)
 
 
@@ -37,10 +37,12 @@ def read_partition(
     for_follower: bool,
     first: bool,
 ) -> tuple[FetchPartitionResponse, int]:
-    """The answer as of now, and its bytes of records: up to the log's end for a follower, else what is committed.
+    """Return the answer for the current state, and its size of records in bytes.
 
-    leader_epoch   in which the fetch was taken: it does not go on in another
-    budget         what is left of the whole answer's bytes; the `first` records are whole, however large
+    A follower reads up to the log end, a consumer up to the high watermark.
+
+    leader_epoch   the leader epoch when the fetch arrived; in a later epoch the fetch gets an error
+    budget         the remaining bytes of the whole answer; the `first` batch is sent whole, even if it is larger
     """
     log, partition = replica.log, replica.partition
     records: Buffer | None = None
@@ -48,16 +50,20 @@ def read_partition(
         if not replica.leads_in(leader_epoch):
             replica.leader_or_raise(leader_epoch)
         if replicas.cut_off and not for_follower and asked.fetch_offset > log.log_end_offset:
-            # Somebody else may lead by now, and know more: "out of range" would have a consumer start anew.
-            raise OffsetNotAvailableError(f"{replica.topic_partition}: another may lead by now, the end is not known")
+            # Another broker may lead now and have more records. The answer "out of range" would make a consumer reset
+            # its position.
+            raise OffsetNotAvailableError(
+                f"{replica.topic_partition}: another broker may lead now, so the end of the log is unknown; retry"
+            )
         replica.in_range_or_raise(asked.fetch_offset)
         bound = log.log_end_offset if for_follower else partition.high_watermark
         if bound > asked.fetch_offset and (first or budget > 0):
             limit = min(asked.partition_max_bytes, max(0, budget))
-            # The first batch is sent whole, however large, else a reader with a small limit would stand still.
+            # The first batch is sent whole, even if it exceeds the limit. Otherwise a client with a small limit would
+            # never make progress.
             records = log.read(asked.fetch_offset, limit, bound, at_least_one=first) or None
     except OffsetOutOfRangeError as error:
-        # With the bounds of the log, so that a follower knows at once on which side of it it is.
+        # The answer carries the log's bounds, so that a follower knows whether its offset is below or above them.
         bounds = (partition.high_watermark, partition.high_watermark, log.log_start_offset)
         return FetchPartitionResponse(asked.topic, asked.partition, error.code, *bounds), 0
     except BrokerError as error:

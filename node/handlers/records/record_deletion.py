@@ -1,4 +1,4 @@
-"""DeleteRecords: a partition's leader makes its oldest records unreadable, and sees that the others do."""
+"""DeleteRecords: raise the log start offset of the leader, and wait until all live replicas have followed."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from tidelog.protocol.messages import Response
 
 @frozen
 class PendingDeletion:
-    """One partition of a DeleteRecords. `index` is its place in the answer."""
+    """One partition of a waiting DeleteRecords. `index` is its position in the answer."""
 
     index: int
     replica: Replica
@@ -38,12 +38,12 @@ class PendingDeletion:
 
     @property
     def low_watermark(self) -> int:
-        """Where the last of the live replicas begins."""
+        """Return the lowest log start offset of all live replicas."""
         return self.replica.partition.low_watermark(self.replica.log.log_start_offset)
 
 
 class DelayedDeletion(DelayedResponse):
-    """Waits until every live replica of each partition begins where its leader does, or that leads no longer."""
+    """A DeleteRecords that waits until each partition's live replicas have the new log start, or its leader changes."""
 
     __slots__ = ("_pending", "_responses")
 
@@ -75,15 +75,19 @@ class DelayedDeletion(DelayedResponse):
                 *deletion.replica.topic_partition,
                 RequestTimedOutError.code,
                 deletion.low_watermark,
-                f"the leader begins at {deletion.before_offset}, but not every live replica does yet",
+                f"{deletion.replica.topic_partition}: the leader's log starts at {deletion.before_offset}, "
+                "but some live replicas have not followed yet",
             )
         self.on_complete()
 
 
 async def delete_records(replicas: ReplicaManager, request: DeleteRecordsRequest, context: RequestContext) -> Response:
-    """One answer or one error for each partition, once its live replicas have followed. InvalidRequestError."""
+    """Delete records and return one answer or one error for each partition, once its live replicas have followed.
+
+    Raises InvalidRequestError if the timeout is negative.
+    """
     if request.timeout_ms < 0:
-        raise InvalidRequestError("a deletion with a negative timeout")
+        raise InvalidRequestError(f"timeout_ms={request.timeout_ms}: must be at least 0")
     due_ms = context.due_ms(replicas.clock.monotonic_ms(), request.timeout_ms)
     responses: list[DeletedRecords] = []
     pending: list[PendingDeletion] = []
@@ -108,10 +112,12 @@ def _delete(replicas: ReplicaManager, tp: TopicPartition, part: DeleteRecordsPar
     replica = replicas.get_or_raise(tp).leader_or_raise()
     log, partition = replica.log, replica.partition
     if not log.config.delete:
-        raise PolicyViolationError(f"{tp} is compacted only (cleanup.policy): none of its records may be deleted")
+        raise PolicyViolationError(
+            f"{tp}: cleanup.policy=compact: its records cannot be deleted; add 'delete' to cleanup.policy first"
+        )
     high_watermark = partition.high_watermark
     if not partition.high_watermark_is_known and not 0 <= part.offset <= high_watermark:
-        raise OffsetNotAvailableError(f"{tp}: the leader does not know the committed end yet")
+        raise OffsetNotAvailableError(f"{tp}: the leader does not know the high watermark of its epoch yet; retry")
     before_offset = high_watermark if part.offset == HIGH_WATERMARK else part.offset
     before_start = log.log_start_offset
     if log.delete_records(part.offset, high_watermark) > before_start:
