@@ -1,5 +1,7 @@
-"""The faults that can be made here, by the rows of the catalogue: A processes F1–F18, B network F19–F34, C ZooKeeper
-F35–F42, D storage and clock F43–F55. What cannot be made, and why: docs/decisions/0017-proof.md.
+"""The implemented faults by rows of the catalogue: A processes F1–F18, B network F19–F34, C ZooKeeper F35–F42, D
+storage and clock F43–F55.
+
+docs/decisions/0017-proof.md lists the faults that cannot be injected, with reasons.
 """
 
 from __future__ import annotations
@@ -108,11 +110,13 @@ _FAULTS: tuple[type[Harm], ...] = (
 
 
 def catalogue(timing: Timing | None = None) -> Catalogue:
-    """Each row with how to make its faults, in the catalogue's order; durations follow the cluster's `timing`."""
+    """Return the factories of the faults of each row, in the catalogue's order. Durations follow the cluster's
+    `timing`.
+    """
     rows = dict.fromkeys(sorted({fault.row for fault in _FAULTS}, key=row_number))
     return {row: [partial(fault, timing) for fault in _FAULTS if fault.row == row] for row in rows}
 
 
 def furnishings() -> list[Furnishing]:
-    """What a cluster of one's own is built upon for these faults, in the order in which it is to be set up."""
+    """Return the prerequisites of these faults for a cluster of the run's own, in the order in which to set them up."""
     return [Disks(), Namespaces(), Shim()]

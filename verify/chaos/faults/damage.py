@@ -1,4 +1,4 @@
-"""F46–F49: bytes that are missing, changed or nonsense, in a log, its indexes and a broker's checkpoints."""
+"""Implement F46–F49: missing, changed or random bytes in a log, its indexes and a broker's checkpoints."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ from verify.chaos.payload import read_id
 
 _READ_S = 5.0
 _SHORT_SEGMENT, _CLOSED_S = "16384", 10.0
-#: What a broker says of a log that has lost its end.
+#: The log line of a broker whose log lost records at its end.
 _SHORTER = r"cut [1-9]\d* bytes|before its high watermark|was synced up to offset"
 
-#: A partition, its leader, and a segment of its log that nobody appends to any more.
+#: A partition, its leader, and a closed segment of its log.
 Closed = tuple[TopicPartition, int, Path]
 
 
 class Damage(BrokerFault):
-    """To the files of a leader that was killed; it starts with them when the fault is healed."""
+    """Damage to the files of a leader that was killed. The leader starts with these files when the fault is healed."""
 
     needs = frozenset({Need.PROCESSES, Need.RESTARTS, Need.FILES, Need.OWN})
     lasts_ms = (200, 1_000)
@@ -42,7 +42,8 @@ class Damage(BrokerFault):
     def __init__(self, timing: Timing | None = None) -> None:
         super().__init__(timing)
         self._damaged: dict[Path, bytes] = {}
-        #: Those of them that the broker goes on with where they end: that they grow does not say that they were mended.
+        #: Those of the damaged files to which the broker appends. Growth of such a file does not prove that it was
+        #: repaired.
         self._appended: set[Path] = set()
         self._mended = 0
 
@@ -61,11 +62,11 @@ class Damage(BrokerFault):
         return f"{who}: {self.name}, {len(self._damaged)} files"
 
     def damage(self, directory: Path, tps: tuple[TopicPartition, ...], dice: random.Random) -> None:
-        """Changes files; `change` remembers them."""
+        """Change files by `change`, which remembers them."""
         raise NotImplementedError
 
     def change(self, path: Path, content: bytes | None) -> None:
-        """Writes it in place of what is there; None removes the file."""
+        """Replace the content of the file; None removes the file."""
         before = path.read_bytes()
         if before == content:
             return
@@ -81,11 +82,13 @@ class Damage(BrokerFault):
     def bit(self, evidence: Evidence) -> str | None:
         if not self._mended or not bite_detection.registered_anew(evidence, self.victims):
             return None
-        return f"{self._mended} of {len(self._damaged)} damaged files were written anew"
+        return f"{self._mended} of {len(self._damaged)} damaged files were rewritten"
 
 
 class TailCut(Damage):
-    """As long as its machine did not stay up, so that nobody takes it for whole (KIP-101, KIP-279)."""
+    """A truncated log of a machine that went down. The marker of a clean shutdown is removed too, so that the replica
+    is not trusted (KIP-101, KIP-279).
+    """
 
     row, name = "F46", "end of a log cut off"
     lengths = (1, 60, 3_000)
@@ -114,21 +117,23 @@ class TailCut(Damage):
             self._missed = await asyncio.to_thread(self._said.lines, _SHORTER)
 
     def bit(self, evidence: Evidence) -> str | None:
-        return f"broker {self.victims[0]} said: {self._missed[0]}" if self._missed else None
+        return f"broker {self.victims[0]} logged: {self._missed[0]}" if self._missed else None
 
 
 # --- indexes ---------------------------------------------------------------------------------------------------
 
 
 class IndexDamage(Damage):
-    """Whatever an index says, look-ups are exact: it is rebuilt, or what it says is checked."""
+    """Damaged indexes. Look-ups must be exact nevertheless, because the broker rebuilds an index or verifies its
+    entries.
+    """
 
     row, name = "F48", "indexes deleted"
 
     async def inject(self, target: Target, dice: random.Random) -> str:
         view = await target.view()
         if not _closed_segments(target, view):
-            # Whether an index that was cut or deleted is built anew is seen where nobody appends to it.
+            # A rebuilt index is visible only for a segment that receives no more records.
             await _close_one(self, target, view)
         return await super().inject(target, dice)
 
@@ -167,7 +172,7 @@ class IndexesRandom(IndexDamage):
 
 
 class IndexesWrong(IndexDamage):
-    """Entries that rise as they should, and point where nothing begins."""
+    """Entries that increase as required, but point to positions where no batch begins."""
 
     name = "indexes with wrong positions"
 
@@ -182,7 +187,9 @@ class IndexesWrong(IndexDamage):
 
 
 class CheckpointDamage(Damage):
-    """Epochs, high watermarks and recovery points: none is believed above the log's end."""
+    """Damaged checkpoints of leader epochs, high watermarks and recovery points. The broker must not use a value above
+    the log end.
+    """
 
     row, name = "F49", "checkpoints emptied"
 
@@ -225,7 +232,7 @@ class CheckpointsFromTheFuture(CheckpointDamage):
 
 
 class BitFlipped(Harm):
-    """In a closed segment of a leader that runs: whoever reads it finds that out, and is served no such record."""
+    """A flipped bit in a closed segment of a running leader. A reader must get an error and no such record."""
 
     row, name = "F47", "one bit flipped in a closed segment"
     needs = frozenset({Need.PROCESSES, Need.FILES, Need.OWN})
@@ -251,14 +258,14 @@ class BitFlipped(Harm):
         self._mends[-1] = partial(asyncio.to_thread, _flip, segment, position, bit, flipped)
         shown = await self._read(target, tp, damaged.base_offset, dice)
         if shown and shown[0] > damaged.last_offset and await self._still_leads(target, tp, view, segment, position):
-            self._skipped = f"who read {of(tp)} from offset {damaged.base_offset} on, where a batch is damaged, "
-            self._skipped += f"was shown offset {shown[0]}"
+            self._skipped = f"a client that read {of(tp)} from offset {damaged.base_offset}, where a batch is damaged, "
+            self._skipped += f"received offset {shown[0]}"
         return f"bit {bit:#04x} of byte {position} of {segment.name} of broker {leader}, leader of {of(tp)}"
 
     async def _read(self, target: Target, tp: TopicPartition, offset: int, dice: random.Random) -> list[int]:
-        """The offsets that a client is shown that reads the damaged batch; none where it meets something else.
+        """Return the offsets that a client receives when it reads the damaged batch, or an empty list after an error.
 
-        Its history is one of the run's: whether it was shown the right records is judged as for any other reader.
+        The client's history is part of the run, so the checker verifies its records as those of any other reader.
         """
         name, records = f"bit-flip-{dice.getrandbits(32)}", list[ConsumerRecord]()
         async with Consumer(target.bootstrap_servers) as consumer:
@@ -272,7 +279,7 @@ class BitFlipped(Harm):
             except TidelogError as error:
                 self._noticed = type(error).__name__
             except TimeoutError:
-                self._noticed = f"no record for {_READ_S:g} s"
+                self._noticed = f"no record within {_READ_S:g} s"
         offsets, ids = [record.offset for record in records], [read_id(record.value) for record in records]
         header = Client(name, request_timeout_ms=round(_READ_S * 1000), t=began)
         with HistoryWriter(target.histories / f"{name}{SUFFIX}", header) as history:
@@ -284,7 +291,9 @@ class BitFlipped(Harm):
     async def _still_leads(
         self, target: Target, tp: TopicPartition, before: View, segment: Path, position: int
     ) -> bool:
-        """Whether who answered has the damage: another leader, or a segment written anew, may rightly show more."""
+        """Return whether the same leader still has the damage. Another leader, or a rewritten segment, may return more
+        records.
+        """
         now = await target.view()
         same = now.partitions[tp].leader_epoch == before.partitions[tp].leader_epoch
         return same and await asyncio.to_thread(_byte_at, segment, position) == self._flipped
@@ -293,11 +302,11 @@ class BitFlipped(Harm):
         return self._skipped or None
 
     def bit(self, evidence: Evidence) -> str | None:
-        return f"a client that read it met {self._noticed}" if self._noticed else None
+        return f"a client that read the damaged batch got {self._noticed}" if self._noticed else None
 
 
 def _closed_segments(target: Target, view: View) -> list[Closed]:
-    """Of all leaders."""
+    """Return the closed segments of all leaders."""
     return [
         (tp, leader, segment)
         for tp, leader in leaders(view).items()
@@ -306,7 +315,7 @@ def _closed_segments(target: Target, view: View) -> list[Closed]:
 
 
 async def _close_one(fault: Harm, target: Target, view: View) -> list[Closed]:
-    """Where there is none yet: the longest log goes on in a new segment."""
+    """Make the longest log roll a new segment, and return the closed segments of all leaders."""
 
     def length(led: tuple[TopicPartition, int]) -> int:
         tp, leader = led
@@ -322,7 +331,7 @@ async def _close_one(fault: Harm, target: Target, view: View) -> list[Closed]:
 
 
 def _place_in_records(segment: Path, dice: random.Random) -> tuple[int, BatchHeader]:
-    """Of a byte within the records of some batch, and the batch."""
+    """Return the position of a byte within the records of a random batch, and the header of that batch."""
     # Compaction leaves batches without records.
     batches = [each for each in iter_headers(segment.read_bytes()) if each[1].size_bytes > HEADER_BYTES]
     if not batches:
@@ -332,7 +341,7 @@ def _place_in_records(segment: Path, dice: random.Random) -> tuple[int, BatchHea
 
 
 def _flip(segment: Path, position: int, bit: int, only_if: int | None = None) -> int:
-    """What stands there now; -1 where the file is gone, or holds something else than `only_if`."""
+    """Flip a bit and return the new byte, or −1 if the file is missing or its byte differs from `only_if`."""
     try:
         with segment.open("r+b", buffering=0) as file:
             byte = os.pread(file.fileno(), 1, position)
@@ -345,7 +354,7 @@ def _flip(segment: Path, position: int, bit: int, only_if: int | None = None) ->
 
 
 def _byte_at(segment: Path, position: int) -> int:
-    """−1 where the file is gone, or shorter."""
+    """Return the byte, or −1 if the file is missing or shorter."""
     try:
         with segment.open("rb") as file:
             byte = os.pread(file.fileno(), 1, position)
@@ -355,7 +364,7 @@ def _byte_at(segment: Path, position: int) -> int:
 
 
 def _changed_since(damaged: dict[Path, bytes], appended: set[Path]) -> int:
-    """How many files do not have this content any more, nor, where they are appended to, begin with it."""
+    """Return how many files no longer have this content. A file that is appended to must no longer begin with it."""
     return sum(
         path.exists() and _is_anew(path.read_bytes(), content, path in appended) for path, content in damaged.items()
     )

@@ -1,7 +1,8 @@
-"""Disks of the brokers' own: each data directory on an ext4 of its own, in an image that a loop device mounts.
+"""Provide disks for the brokers: each data directory is on an ext4 file system of its own, in an image mounted by a
+loop device.
 
-The file system writes its journal every ten minutes (`commit=600`): what nobody synced stands in the page cache alone,
-and a copy of the image has not got it. That is what a machine finds that lost its power.
+The file system commits its journal every ten minutes (`commit=600`). Bytes that were never synced are only in the page
+cache, so a copy of the image lacks them. A machine finds this copy after a power loss.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ _WITNESS = "not-synced"
 
 
 class Disks:
-    """The furnishing for `Need.DISKS`: one for each broker, and one for ZooKeeper."""
+    """The prerequisite for `Need.DISKS`: one disk for each broker, and one for ZooKeeper."""
 
     need = Need.DISKS
 
@@ -36,7 +37,7 @@ class Disks:
         self._names: list[str] = []
 
     def missing(self) -> str | None:
-        """Why there can be none here; None: there can."""
+        """Return why this machine cannot provide such disks, or None if it can."""
         if (reason := lacking(_TOOLS)) is not None:
             return reason
         with tempfile.TemporaryDirectory(prefix="tidelog-") as directory:
@@ -46,27 +47,30 @@ class Disks:
                 at.mkdir()
                 run("mount", "-o", _OPTIONS, str(image), str(at))
             except LocalError as error:
-                return f"images cannot be mounted here ({error})"
+                return f"cannot mount images here ({error})"
             run("umount", str(at))
         return None
 
     async def set_up(self, undo: UndoLog, directory: Path, places: Mapping[str, Place]) -> Mapping[str, Place]:
-        """Makes and mounts them; each place's data directory lies on its own."""
+        """Create and mount the disks, and place each data directory on its own disk."""
         self._directory = directory / "disks"
         return await asyncio.to_thread(self._set_up, undo, places)
 
     async def tear_down(self) -> None:
-        """Unmounts them, and removes the images."""
+        """Unmount the disks and remove the images."""
         names, self._names = self._names, []
         for name in names:
             await asyncio.to_thread(self._remove, name)
 
     def mount_point(self, name: str) -> Path:
-        """Of "zookeeper" or a broker ("1")."""
+        """Return the mount point for "zookeeper" or a broker such as "1"."""
         return self._directory / name
 
     async def lose_power(self, name: str) -> bool:
-        """What was not synced is gone: whether a file that nobody synced is. Nobody may have a file open there."""
+        """Drop everything that was not synced. No process may have a file open on the disk.
+
+        Return whether a file that was never synced is gone.
+        """
         witness = self.mount_point(name) / _WITNESS
         witness.touch()
         await asyncio.to_thread(self._lose_power, name)
@@ -112,7 +116,7 @@ class Disks:
 
 
 def fill(directory: Path) -> Path:
-    """Takes all the space that is left on the file system; returns the file to remove. OSError where it cannot."""
+    """Allocate all free space of the file system, and return the file that holds it. Raise OSError if that fails."""
     filler = directory / FILLER
     with filler.open("wb") as file:
         space = os.statvfs(directory)
@@ -122,7 +126,7 @@ def fill(directory: Path) -> Path:
                 os.posix_fallocate(file.fileno(), end, size)
                 end += size
             except OSError:
-                size //= 2  # the file system itself needs some of it
+                size //= 2  # the file system needs part of the space itself
     return filler
 
 

@@ -1,4 +1,4 @@
-"""F50 and F53: disks that take nothing more, only let themselves be read, are not there, or are another broker's."""
+"""Implement F50 and F53: disks that are full, read-only or missing, or that belong to another broker."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from verify.chaos.faults.support.tools import quietly, run_aside
 from verify.chaos.targets import sessions
 
 _REFUSAL_MS = 20_000
-#: What a broker says that is told so by its disk.
+#: The log line of a broker whose disk is full.
 _FULL = r"is offline.*(the disk is full|No space left)"
-#: What a broker says that finds nothing in its data directory.
+#: The log line of a broker whose data directory is empty.
 _GONE = r"logs are gone"
 
 
 class LeaderDiskFull(BrokerFault):
-    """It gives up its leadership; once there is space it comes back."""
+    """The disk of a leader is full. The leader must give up its leadership, and return once there is space."""
 
     row, name = "F50", "leader's disk full"
     needs = frozenset({Need.DISKS, Need.PROCESSES, Need.RESTARTS})
@@ -67,7 +67,7 @@ class FollowerDiskFull(LeaderDiskFull):
 
 
 class ZooKeeperDiskFull(Harm):
-    """It ends, and is started again once there is space."""
+    """The disk of ZooKeeper is full. ZooKeeper ends, and is started again once there is space."""
 
     row, name = "F50", "ZooKeeper's disk full"
     needs = frozenset({Need.DISKS, Need.ZOOKEEPER, Need.ZOOKEEPER_ACCESS})
@@ -91,7 +91,7 @@ class ZooKeeperDiskFull(Harm):
 
     async def _restart(self, target: Target) -> None:
         if (process := target.zookeeper_process()).running and not self._ended:
-            await kill(process, "ZooKeeper")  # it takes no more writes, and has not noticed that it could
+            await kill(process, "ZooKeeper")  # ZooKeeper refuses writes and has not noticed that there is space again
         await target.start_zookeeper()
 
     def bit(self, evidence: Evidence) -> str | None:
@@ -99,7 +99,7 @@ class ZooKeeperDiskFull(Harm):
 
 
 async def fill_disk(fault: Harm, target: Target, name: str) -> None:
-    """Until the fault is healed no byte more fits there."""
+    """Fill the disk until the fault is healed."""
     at = cast(Disks, target.furnishing(Need.DISKS)).mount_point(name)
     removed = target.undo.to_remove(at / FILLER)
 
@@ -115,7 +115,7 @@ async def fill_disk(fault: Harm, target: Target, name: str) -> None:
 
 
 class StartRefused(BrokerFault):
-    """A broker is killed, and started with a directory that it may not use."""
+    """A broker that is killed, and restarted with a directory that it may not use."""
 
     needs = frozenset({Need.PROCESSES, Need.RESTARTS, Need.FILES, Need.OWN})
     lasts_ms = (500, 1_000)
@@ -138,15 +138,15 @@ class StartRefused(BrokerFault):
         if await ended(process, _REFUSAL_MS):
             self._refused = await asyncio.to_thread(said.last)
         else:
-            self._wrong = f"it still ran after {_REFUSAL_MS / 1000:g} s"
+            self._wrong = f"broker {victim} still ran after {_REFUSAL_MS / 1000:g} s"
         return f"{who}, killed and started: {self.name}"
 
     async def spoil(self, target: Target, victim: int) -> None:
-        """The broker does not run."""
+        """Make the directory unusable while the broker is not running."""
         raise NotImplementedError
 
     def bit(self, evidence: Evidence) -> str | None:
-        return f"it refused to start: {self._refused}" if self._refused else None
+        return f"the broker refused to start: {self._refused}" if self._refused else None
 
     def broken(self, evidence: Evidence) -> str | None:
         return self._wrong or None
@@ -183,14 +183,14 @@ class WrongMeta(StartRefused):
 
 
 class Vanished(BrokerFault):
-    """It may start with nothing, if it leads nothing before it has everything.
+    """The data directory is missing. The broker may start with empty logs, but must not lead before it has all records.
 
-    When the old directory is put back it has missed what came since: as a machine does that went down.
+    When the old directory is put back, it lacks the newer records, as on a machine that was down.
     """
 
     row, name = "F53", "data directory vanished"
     needs = frozenset({Need.PROCESSES, Need.RESTARTS, Need.FILES, Need.OWN})
-    lasts_ms = (3_000, 4_000)  # until it has started without
+    lasts_ms = (3_000, 4_000)  # until the broker has started without its directory
 
     def __init__(self, timing: Timing | None = None) -> None:
         super().__init__(timing)
@@ -199,7 +199,7 @@ class Vanished(BrokerFault):
 
     @property
     def availability(self) -> Availability:
-        # It dies twice within a session, and is fenced once.
+        # The broker dies twice within one session, and is fenced once.
         return Availability(self.timing.silent_ms)
 
     async def inject(self, target: Target, dice: random.Random) -> str:
@@ -220,11 +220,11 @@ class Vanished(BrokerFault):
             self._missed = await asyncio.to_thread(self._said.lines, _GONE)
 
     def bit(self, evidence: Evidence) -> str | None:
-        return f"broker {self.victims[0]} said: {self._missed[0]}" if self._missed else None
+        return f"broker {self.victims[0]} logged: {self._missed[0]}" if self._missed else None
 
 
 async def _end(target: Target, victim: int) -> None:
-    """The broker, if it runs: it has not got its own directory."""
+    """Kill the broker if it runs with a directory that is not its own."""
     if (process := target.broker_process(victim)).running:
         await kill(process, f"broker {victim}")
 

@@ -1,4 +1,6 @@
-"""F33 and F34: a broker that is back before it was missed, and a second process that says it is the same broker."""
+"""Implement F33 and F34: a broker that returns before its session expired, and a second process with the same broker
+id.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,7 @@ _END_MS = 30_000
 
 
 class BackAtOnce(BrokerFault):
-    """Killed, and started while its old session still stands."""
+    """A broker that is killed, and restarted while its old session still exists."""
 
     row, name = "F33", "leader killed and back before its session ended"
     lasts_ms = (0, 500)
@@ -47,7 +49,7 @@ class BackAtOnce(BrokerFault):
 
 
 class StartedTwice(Harm):
-    """With its own data directory: the lock tells."""
+    """A second process with the same data directory. The lock of the directory must stop it."""
 
     row, name = "F34", "broker started twice with one data directory"
     refusal = "is in use by another process"
@@ -77,17 +79,17 @@ class StartedTwice(Harm):
         second = Process.spawn(command, output=output, environment=broker_environment())
         self.mend(lambda: asyncio.to_thread(second.stop, 2_000))
         if not await ended(second, _END_MS):
-            self._wrong = f"the second still ran after {_END_MS / 1000:g} s"
+            self._wrong = f"the second process still ran after {_END_MS / 1000:g} s"
         elif not second.exit_status:
-            self._wrong = "the second ended as if all were well"
+            self._wrong = "the second process ended with exit status 0"
         elif not first.running:
-            self._wrong = f"the first, broker {victim}, ended"
+            self._wrong = f"the first process, broker {victim}, ended"
         elif self.refusal in (said := await asyncio.to_thread(last_words, output)):
-            self._complaint = f"the second ended with {second.exit_status}: {said}"
+            self._complaint = f"the second process ended with status {second.exit_status}: {said}"
         return f"{self.name}: broker {victim}"
 
     def data_dir(self, target: Target, written: dict[str, Any]) -> str:
-        """Of the second process."""
+        """Return the data directory of the second process."""
         return str(written["log_dirs"][0])
 
     def bit(self, evidence: Evidence) -> str | None:
@@ -98,7 +100,7 @@ class StartedTwice(Harm):
 
 
 class SameIdTwice(StartedTwice):
-    """With a data directory of its own: the registration tells."""
+    """A second process with its own data directory. The registration in ZooKeeper must stop it."""
 
     name = "two brokers with one id"
     refusal = "is registered by another live process"
@@ -110,7 +112,9 @@ class SameIdTwice(StartedTwice):
 
 
 def second_settings(written: dict[str, Any], data_dir: str) -> str:
-    """The settings file of a second process: doors and data of its own, and it writes no file of the first one's."""
+    """Return the settings of a second process, with its own listeners and data directory, and without the first one's
+    files.
+    """
     settings = {name: value for name, value in written.items() if name not in ("log_file", "history_file")}
     settings["log_dirs"] = [data_dir]
     for name in ("listeners", "advertised_listeners"):
@@ -121,7 +125,7 @@ def second_settings(written: dict[str, Any], data_dir: str) -> str:
 
 
 def _settings(pid: int) -> dict[str, Any]:
-    """What the broker was started with."""
+    """Return the settings with which the broker was started."""
     words = Path(f"/proc/{pid}/cmdline").read_bytes().decode().split("\0")
     files = [Path(word) for before, word in itertools.pairwise(words) if before == "--config"]
     return {name: value for file in files for name, value in tomllib.loads(file.read_text()).items()}

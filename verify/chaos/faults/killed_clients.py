@@ -1,4 +1,4 @@
-"""F16: clients that are killed in the middle of what they do. What that was their histories tell."""
+"""Implement F16: clients that are killed during their operations. Their histories show which operations were open."""
 
 from __future__ import annotations
 
@@ -21,16 +21,17 @@ from verify.chaos.fault import Availability, Evidence, Need, Target
 from verify.chaos.faults.support.fault_base import Harm, Timing, send, wait_until
 
 _REPLACED_S = 15.0
-#: How long a client is looked at before it is killed wherever it is.
+#: The time to wait for such an operation before a client is killed anyway.
 _PATIENCE_S = 5.0
 _STOPPED_S = 0.01
-#: Longer than what any client has under way at once.
+#: Longer than the events of all operations that a client has open at once.
 _TAIL_BYTES = 1 << 18
 
 
 class ClientsKilled(Harm):
-    """In the middle of what they produce and commit: each is stopped until its histories say so. Brokers keep nothing
-    of them.
+    """Clients that are killed while they produce and commit.
+
+    Each client is stopped (SIGSTOP) until its histories show open operations. Brokers keep no histories of clients.
     """
 
     row, name = "F16", "clients killed"
@@ -44,13 +45,13 @@ class ClientsKilled(Harm):
 
     @property
     def availability(self) -> Availability:
-        # Where all are killed at once, nobody produces before there are new ones.
+        # If all clients are killed at once, no client produces before the new ones start.
         return Availability(self.timing.session_timeout_ms)
 
     async def inject(self, target: Target, dice: random.Random) -> str:
         clients = list(target.client_processes())
         if not clients:
-            raise LocalError("no client may be killed")
+            raise LocalError("the run has no client processes that may be killed")
         victims = dice.sample(clients, min(len(clients), dice.randint(1, 2)))
         self.mend(self._wait_replaced)
         for process in victims:
@@ -58,7 +59,7 @@ class ClientsKilled(Harm):
         return f"SIGKILL to {len(victims)} of {len(clients)} client processes"
 
     async def _kill(self, target: Target, process: Process, dice: random.Random) -> list[Unfinished]:
-        """Of each of its histories, what has no end when it ends."""
+        """Kill the process, and return the open operations of each of its histories."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + _PATIENCE_S
         histories = await asyncio.to_thread(open_histories, process.pid)
@@ -88,12 +89,14 @@ class ClientsKilled(Harm):
         if not (_is_in_the_middle(self._left) and self._replaced):
             return None
         records, commits = sum(each.records for each in self._left), sum(each.commits for each in self._left)
-        return f"{records} records and {commits} commits of theirs have no end; others took their place"
+        return f"{records} records and {commits} commits of killed clients have no outcome; new clients replaced them"
 
 
 @dataclass(frozen=True, slots=True)
 class Unfinished:
-    """What a history names the beginning of, and no end; `size` bytes of it are whole lines."""
+    """The operations that a history begins but does not end. The first `size` bytes of the history are complete
+    lines.
+    """
 
     history: Path
     size: int
@@ -102,13 +105,13 @@ class Unfinished:
 
 
 def _is_in_the_middle(found: Iterable[Unfinished]) -> bool:
-    """Of what it produces and of what it commits."""
+    """Return whether both a record and a commit are open."""
     left = list(found)
     return any(each.records for each in left) and any(each.commits for each in left)
 
 
 def open_histories(pid: int) -> list[Path]:
-    """Those that the process writes."""
+    """Return the histories that the process writes."""
     opened = set[Path]()
     for descriptor in Path(f"/proc/{pid}/fd").iterdir():
         try:
@@ -121,7 +124,7 @@ def open_histories(pid: int) -> list[Path]:
 
 
 def unfinished(history: Path) -> Unfinished:
-    """By its last lines."""
+    """Return the open operations according to the last lines of the history."""
     with history.open("rb") as file:
         begin = max(0, file.seek(0, os.SEEK_END) - _TAIL_BYTES)
         file.seek(begin)
@@ -147,7 +150,7 @@ def unfinished(history: Path) -> Unfinished:
 
 
 def began_again(killed: Unfinished) -> bool:
-    """Whether a further life of the client writes on."""
+    """Return whether a restarted client has continued the history."""
     with killed.history.open("rb") as file:
         file.seek(killed.size)
         return b'{"history":' in file.read(4096)

@@ -1,4 +1,4 @@
-"""F43 and F44: machines that lose their power, and with it what was not on the disk."""
+"""Implement F43 and F44: machines that lose their power, and with it the bytes that were not on the disk."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ from verify.chaos.faults.support.layout import forget_boot, segments
 from verify.chaos.faults.support.tools import run_aside
 from verify.chaos.faults.support.topic_settings import flush_each
 
-#: For load whose every record is synced, before the power goes.
+#: The time of load with records synced one by one, before the power is cut.
 _SYNCED_S = 2.0
 
 
 class PowerLost(BrokerFault):
-    """Of one: it may lead nothing before it has what the others have."""
+    """A power loss of one machine. The broker must not lead before it has the records of the others."""
 
     row, name = "F43", "one machine lost its power"
     needs = frozenset({Need.DISKS, Need.PROCESSES, Need.RESTARTS})
-    #: Longer than whoever it led is waited for: else too little can be done meanwhile.
+    #: Longer than the election of new leaders takes, so that enough operations succeed during the fault.
     lasts_ms = (2_000, 3_000)
 
     def __init__(self, timing: Timing | None = None) -> None:
         super().__init__(timing)
         self._lost_bytes = 0
-        #: Those of whose disks what was not synced is gone.
+        #: The brokers whose disks have lost what was not synced.
         self._went_down: set[int] = set()
 
     @property
@@ -47,7 +47,7 @@ class PowerLost(BrokerFault):
         return f"power loss of {who}"
 
     async def lose_power(self, target: Target, victim: int) -> None:
-        """The broker does not run. Its machine came up again, with what was on the disk."""
+        """Cut the power of the machine of a stopped broker. The machine comes up again with what was on the disk."""
         directory = target.broker_dir(victim)
         before = await asyncio.to_thread(_sizes, directory, target.tps)
         if await cast(Disks, target.furnishing(Need.DISKS)).lose_power(str(victim)):
@@ -57,14 +57,15 @@ class PowerLost(BrokerFault):
         await asyncio.to_thread(forget_boot, directory)
 
     def bit(self, evidence: Evidence) -> str | None:
-        return f"{self._lost_bytes:,} bytes of logs were lost" if self._lost_bytes else None
+        return f"{self._lost_bytes:,} bytes of logs were lost with the power" if self._lost_bytes else None
 
 
 class AllPowerLost(PowerLost):
-    """Of all at once. What was acknowledged was synced on every replica: it may not be lost.
+    """A power loss of all machines at once. Acknowledged records must survive, because every replica synced them.
 
-    What is acknowledged without is lost with its last replica, as docs/OPERATIONS.md says: there is nothing to judge.
-    Logs may have nothing to lose then, so that a file that nobody synced shows for each disk that its power was gone.
+    Without sync, an acknowledged record is lost with its last replica, as docs/OPERATIONS.md says, so there would be
+    nothing to check. Logs may have no unsynced bytes, so a file that was never synced proves the power loss of each
+    disk.
     """
 
     row, name = "F44", "all machines lost their power"
@@ -73,7 +74,7 @@ class AllPowerLost(PowerLost):
     async def inject(self, target: Target, dice: random.Random) -> str:
         await flush_each(self, target)
         disks = cast(Disks, target.furnishing(Need.DISKS))
-        for broker in target.broker_ids:  # what was acknowledged before the topics were to be flushed
+        for broker in target.broker_ids:  # records that were acknowledged before flush.messages was set
             await run_aside("sync", "-f", str(disks.mount_point(str(broker))))
         await asyncio.sleep(_SYNCED_S)
         order = dice.sample(target.broker_ids, len(target.broker_ids))
@@ -86,10 +87,10 @@ class AllPowerLost(PowerLost):
         if not self._went_down.issuperset(self.victims):
             return None
         gone = bite_detection.all_registered_anew(evidence, self.victims)
-        return f"{gone}; so is what was not synced, {self._lost_bytes:,} bytes of logs of it" if gone else None
+        return f"{gone}; unsynced bytes were lost, {self._lost_bytes:,} of them in logs" if gone else None
 
 
 def _sizes(broker_dir: Path, tps: Collection[TopicPartition]) -> dict[Path, int]:
-    """Of all segments of these logs."""
+    """Return the sizes of all segments of these logs."""
     logs = (broker_dir / str(tp) for tp in tps)
     return {segment: segment.stat().st_size for log in logs for segment in segments(log)}

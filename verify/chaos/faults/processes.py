@@ -1,4 +1,4 @@
-"""F1–F14: brokers that are killed, paused, stopped politely, and killed again while they start."""
+"""Implement F1–F14: brokers that are killed, paused, shut down, and killed again while they start."""
 
 from __future__ import annotations
 
@@ -17,27 +17,27 @@ from verify.chaos.faults.support import bite_detection
 from verify.chaos.faults.support.fault_base import UNAVAILABLE, Harm, Timing, ended, kill, leaders, look_until, of, send
 from verify.chaos.faults.support.layout import CLEAN_SHUTDOWN
 
-#: A polite stop takes this long at most, whatever the cluster answers.
+#: The longest time that a controlled shutdown may take, whatever the cluster answers.
 _POLITE_MS = 10_000
 _WHOLE_S = 60.0
 
 
 class BrokerFault(Harm):
-    """One that ends or pauses brokers, and has them all running again at its end."""
+    """A fault that ends or pauses brokers. All of them run again after it is healed."""
 
     def __init__(self, timing: Timing | None = None) -> None:
         super().__init__(timing)
-        #: Whom it hit.
+        #: The brokers that the fault hit.
         self.victims: tuple[int, ...] = ()
 
     def will_restart(self, target: Target, *brokers: int) -> None:
-        """To be said before they are stopped."""
+        """Register the restart of these brokers. The call must come before they are stopped."""
         self.victims = tuple(dict.fromkeys((*self.victims, *brokers)))
         for broker in brokers:
             self.mend(partial(target.start_broker, broker))
 
     async def kill(self, target: Target, *brokers: int) -> None:
-        """SIGKILL, all at once; they are started again when the fault is healed."""
+        """Send SIGKILL to all these brokers at once. They are restarted when the fault is healed."""
         self.will_restart(target, *brokers)
         processes = [target.broker_process(broker) for broker in brokers]
         for broker, process in zip(brokers, processes, strict=True):
@@ -47,7 +47,7 @@ class BrokerFault(Harm):
                 raise LocalError(f"broker {broker} did not end after SIGKILL")
 
     def pause(self, target: Target, *brokers: int) -> None:
-        """SIGSTOP, until the fault is healed: then they go on in the order in which they are named."""
+        """Send SIGSTOP. When the fault is healed, the brokers continue in the given order."""
         self.victims = tuple(dict.fromkeys((*self.victims, *brokers)))
         for broker in reversed(brokers):
             process = target.broker_process(broker)
@@ -57,7 +57,7 @@ class BrokerFault(Harm):
 
 
 def led_by(view: View, brokers: Collection[int]) -> list[TopicPartition]:
-    """The partitions that these brokers lead."""
+    """Return the partitions that these brokers lead."""
     return [tp for tp, leader in leaders(view).items() if leader in brokers]
 
 
@@ -67,7 +67,7 @@ async def _go_on(process: Process, went_on: Callable[[], None]) -> None:
 
 
 def leader_of_one(view: View, dice: random.Random) -> tuple[int, str]:
-    """A broker that leads something, and what to call it."""
+    """Return a random broker that leads a partition, and its description."""
     led = leaders(view)
     if not led:
         raise LocalError("no partition has a leader")
@@ -76,7 +76,7 @@ def leader_of_one(view: View, dice: random.Random) -> tuple[int, str]:
 
 
 def follower_of_one(view: View, dice: random.Random) -> tuple[int, str]:
-    """One that follows in sync; where there is a choice, not the controller."""
+    """Return a random broker that follows in sync, and its description. Prefer brokers other than the controller."""
     following = [
         (broker, tp)
         for tp, state in sorted(view.partitions.items())
@@ -94,7 +94,9 @@ def follower_of_one(view: View, dice: random.Random) -> tuple[int, str]:
 
 
 class LeaderKilled(BrokerFault):
-    """The closed connection starts the suspicion; where connecting is not refused, the session's end decides."""
+    """A leader is killed. Refused connections make the controller suspect it; if connecting is not refused, the session
+    timeout decides.
+    """
 
     row, name = "F1", "leader killed"
 
@@ -116,7 +118,7 @@ class FollowerKilled(BrokerFault):
 
     @property
     def availability(self) -> Availability:
-        # It leads others, as a rule: their clients wait for an election.
+        # The broker usually leads other partitions, whose clients wait for an election.
         return Availability(self.timing.refused_ms)
 
     async def inject(self, target: Target, dice: random.Random) -> str:
@@ -129,7 +131,7 @@ class FollowerKilled(BrokerFault):
 
 
 class TwoKilled(BrokerFault):
-    """Fewer than min.insync.replicas are left: nothing may be acknowledged."""
+    """Two brokers are killed. Fewer than min.insync.replicas remain, so nothing may be acknowledged."""
 
     row, name = "F3", "two brokers killed"
     availability = UNAVAILABLE
@@ -144,7 +146,7 @@ class TwoKilled(BrokerFault):
 
 
 class AllKilled(BrokerFault):
-    """They go at once, and come back in an order that has nothing to do with it."""
+    """All brokers are killed at once, and return in an unrelated order."""
 
     row, name = "F4", "all brokers killed"
     availability = UNAVAILABLE
@@ -160,13 +162,15 @@ class AllKilled(BrokerFault):
 
 
 class AllKilledInTurn(AllKilled):
-    """One after the other; who went first comes back first, and may lead nothing before the last is there."""
+    """All brokers are killed one after another. The first one returns first, but must not lead before the last one has
+    returned.
+    """
 
     name = "all brokers killed in turn"
 
     async def inject(self, target: Target, dice: random.Random) -> str:
         order = dice.sample(target.broker_ids, len(target.broker_ids))
-        self.will_restart(target, *reversed(order))  # mended last first
+        self.will_restart(target, *reversed(order))  # the heal steps run last first
         for broker in order:
             await kill(target.broker_process(broker), f"broker {broker}")
             await asyncio.sleep(dice.uniform(0, 1))
@@ -178,7 +182,7 @@ class ControllerKilled(BrokerFault):
 
     @property
     def availability(self) -> Availability:
-        # It may lead some partitions, which have to wait for the next controller.
+        # The controller may lead partitions, which have to wait for the next controller.
         return Availability(self.timing.refused_ms + 1_000)
 
     async def inject(self, target: Target, dice: random.Random) -> str:
@@ -211,14 +215,14 @@ class LeadingControllerKilled(ControllerKilled):
 
 
 class Zombie(BrokerFault):
-    """A leader that sleeps until another one leads, and then goes on where it was."""
+    """A leader that is paused until another leader is elected, and then continues where it was."""
 
     row, name = "F7", "leader paused for longer than its session"
     needs = frozenset({Need.PROCESSES})
 
     @property
     def lasts_ms(self) -> tuple[int, int]:
-        # Until another one leads, and acknowledges what the sleeper will not know of.
+        # The pause lasts until another leader acknowledges records that the paused one does not have.
         return self.timing.expired_ms + 500, self.timing.expired_ms + 2_000
 
     @property
@@ -227,7 +231,7 @@ class Zombie(BrokerFault):
 
     async def inject(self, target: Target, dice: random.Random) -> str:
         victim, who = leader_of_one(await target.view(), dice)
-        await asyncio.sleep(dice.uniform(0, 0.2))  # anywhere between two steps of it
+        await asyncio.sleep(dice.uniform(0, 0.2))  # pause it at a random point of its work
         self.pause(target, victim)
         return f"SIGSTOP to {who}"
 
@@ -236,7 +240,7 @@ class Zombie(BrokerFault):
 
 
 class LeaderDozes(Zombie):
-    """As a long pause for garbage would: its session lives on."""
+    """A pause as of a long garbage collection, during which the session survives."""
 
     row, name = "F8", "leader paused for less than its session"
 
@@ -246,7 +250,7 @@ class LeaderDozes(Zombie):
 
     @property
     def availability(self) -> Availability:
-        # Nobody leaves an ISR so soon: acks=all waits for it everywhere.
+        # No replica leaves an ISR so soon, so acks=all waits for it on every partition.
         return Availability(self.lasts_ms[1] + self.timing.undisturbed_ms, leaves_majority=False)
 
     def bit(self, evidence: Evidence) -> str | None:
@@ -257,7 +261,7 @@ class LeaderDozes(Zombie):
 
 
 class FollowerDozes(BrokerFault):
-    """It leaves the ISR, by its lag or by the end of its session, whichever comes first."""
+    """A follower that is paused until it leaves the ISR, because of its lag or of the end of its session."""
 
     row, name = "F9", "follower paused until it leaves the ISR"
     needs = frozenset({Need.PROCESSES})
@@ -269,7 +273,7 @@ class FollowerDozes(BrokerFault):
 
     @property
     def availability(self) -> Availability:
-        # It leads others, as a rule; with those that it follows nobody waits longer than for them.
+        # The broker usually leads other partitions. The partitions that it follows need no longer wait than those.
         return Availability(self.timing.silent_ms)
 
     async def inject(self, target: Target, dice: random.Random) -> str:
@@ -303,11 +307,11 @@ class AllDoze(BrokerFault):
 
 
 class PoliteStop(BrokerFault):
-    """Leadership moves before the doors close."""
+    """A controlled shutdown. Leadership moves before the listeners close."""
 
     row, name = "F11", "leader stopped politely"
     needs = frozenset({Need.PROCESSES, Need.RESTARTS, Need.FILES})
-    #: Half a second is what the clients of an idle machine may notice; here two cores are busy.
+    #: Clients of an idle machine notice at most half a second; here two cores are busy.
     availability = Availability(1_000)
 
     def __init__(self, timing: Timing | None = None) -> None:
@@ -316,7 +320,7 @@ class PoliteStop(BrokerFault):
         self._marked = False
 
     async def stop(self, target: Target, victim: int) -> None:
-        """SIGTERM, and waits until it has ended; one that takes too long is killed."""
+        """Send SIGTERM and wait for the end of the process. Kill it if that takes too long."""
         process = target.broker_process(victim)
         began = asyncio.get_running_loop().time()
         send(process, SIGTERM, f"broker {victim}")
@@ -333,16 +337,16 @@ class PoliteStop(BrokerFault):
 
     def bit(self, evidence: Evidence) -> str | None:
         moved = bite_detection.leaders_changed(evidence)
-        return f"{moved}; it ended after {self._took_ms / 1000:.1f} s" if moved and self._took_ms else None
+        return f"{moved}; the broker ended after {self._took_ms / 1000:.1f} s" if moved and self._took_ms else None
 
     def broken(self, evidence: Evidence) -> str | None:
         if self._took_ms > _POLITE_MS:
-            return f"it ended {self._took_ms / 1000:.1f} s after SIGTERM; allowed are {_POLITE_MS / 1000:g} s"
-        return "it left no marker of a clean end" if self._took_ms and not self._marked else None
+            return f"the broker ended {self._took_ms / 1000:.1f} s after SIGTERM; the limit is {_POLITE_MS / 1000:g} s"
+        return "the broker left no marker of a clean shutdown" if self._took_ms and not self._marked else None
 
 
 class PoliteStopAlone(PoliteStop):
-    """Nobody answers whom it asks to take over: it ends all the same, and leaves its marker."""
+    """A shutdown while no other process can answer. The broker must end nevertheless, and leave its marker."""
 
     row, name = "F12", "polite stop while ZooKeeper is away"
     needs = frozenset({Need.PROCESSES, Need.RESTARTS, Need.FILES, Need.ZOOKEEPER})
@@ -350,14 +354,14 @@ class PoliteStopAlone(PoliteStop):
 
     async def inject(self, target: Target, dice: random.Random) -> str:
         victim, who = leader_of_one(await target.view(), dice)
-        self.will_restart(target, victim)  # after ZooKeeper
+        self.will_restart(target, victim)  # its restart comes after that of ZooKeeper
         self.mend(target.start_zookeeper)
         await kill(target.zookeeper_process(), "ZooKeeper")
         await self.stop(target, victim)
         return f"SIGKILL to ZooKeeper, SIGTERM to {who}"
 
     def bit(self, evidence: Evidence) -> str | None:
-        return f"it ended after {self._took_ms / 1000:.1f} s" if self._took_ms else None
+        return f"the broker ended after {self._took_ms / 1000:.1f} s" if self._took_ms else None
 
 
 class PoliteStopUncontrolled(PoliteStopAlone):
@@ -368,7 +372,7 @@ class PoliteStopUncontrolled(PoliteStopAlone):
         view = await target.view()
         others = [broker for broker in target.broker_ids if broker != view.controller]
         if view.controller < 0 or not others:
-            raise LocalError("there is no controller but the broker itself")
+            raise LocalError("there is no controller on another broker")
         victim = dice.choice(others)
         self.will_restart(target, victim)
         self.pause(target, view.controller)
@@ -380,7 +384,7 @@ class PoliteStopUncontrolled(PoliteStopAlone):
 
 
 class RollingRestart(BrokerFault):
-    """Five times whoever leads one partition; the next as soon as all is whole again."""
+    """Five restarts of the current leader of one partition, each as soon as all replicas are in sync again."""
 
     row, name = "F13", "rolling restart that follows the leader"
     times = 5
@@ -438,10 +442,10 @@ class RollingKill(RollingRestart):
 
 
 class CrashLoop(BrokerFault):
-    """Killed time and again while it starts: in its recovery, in its truncation, in its first fetch."""
+    """A broker that is killed repeatedly while it starts: in its recovery, in its truncation, in its first fetch."""
 
     row, name = "F14", "broker killed while it starts, time and again"
-    lasts_ms = (6_000, 8_000)  # for three lives and more
+    lasts_ms = (6_000, 8_000)  # long enough for at least three starts
 
     def __init__(self, timing: Timing | None = None) -> None:
         super().__init__(timing)
@@ -449,7 +453,7 @@ class CrashLoop(BrokerFault):
 
     @property
     def availability(self) -> Availability:
-        # It is fenced once in a session, and dies several times.
+        # The broker is fenced once per session, and dies several times.
         return Availability(self.timing.silent_ms)
 
     async def inject(self, target: Target, dice: random.Random) -> str:
@@ -474,5 +478,5 @@ def _led_by_another(tp: TopicPartition, victim: int, view: View) -> bool:
 
 
 def clean_marker(broker_dir: Path) -> Path:
-    """What a broker leaves that ended politely."""
+    """Return the path of the marker that a broker leaves after a clean shutdown."""
     return broker_dir / CLEAN_SHUTDOWN

@@ -1,4 +1,4 @@
-"""F17 and F18: brokers without memory or without file descriptors."""
+"""Implement F17 and F18: brokers without memory or without file descriptors."""
 
 from __future__ import annotations
 
@@ -27,18 +27,20 @@ from verify.chaos.faults.support.broker_log_reader import Said
 from verify.chaos.faults.support.fault_base import Timing, wait_until
 from verify.chaos.faults.support.tools import quietly
 
-#: A broker that has just lost many connections may have room for all of these: they are offered this often at most.
+#: The number of connections per attempt, and the most attempts. A broker that has just lost many connections may have
+#: descriptors for the first ones.
 _CONNECTIONS, _OFFERS = 64, 4
-#: A broker keeps a hundred megabytes at most for each peer that does not read: more than it ever has free in all.
+#: The number of clients that do not read, and the bytes that each requests. A broker buffers at most 100 MB per such
+#: client, which is more in total than it ever has free.
 _HOARDERS, _MUCH_BYTES = 12, 50 << 20
 _NEEDED_S = 8.0
 _CONNECT_S = 2.0
-#: By then who takes a connection has sent its greeting.
+#: The time in which a broker that accepts a connection sends its ZeroMQ greeting.
 _GREETED_S = 0.5
 
 
 class LimitedBroker(BrokerFault):
-    """One that may not have more of something than it has; started again if that ended it."""
+    """A broker whose limit of a resource is lowered to its current use. It is restarted if the limit ended it."""
 
     needs = frozenset({Need.PROCESSES, Need.RESTARTS, Need.FILES})
     lasts_ms = (2_000, 3_000)
@@ -50,7 +52,7 @@ class LimitedBroker(BrokerFault):
         return Availability(self.timing.silent_ms)
 
     def restrict(self, target: Target, process: Process, soft: int) -> None:
-        """Until the fault is healed."""
+        """Lower the limit until the fault is healed."""
         before = resource.prlimit(process.pid, self.limit)
         values = ":".join("unlimited" if value == resource.RLIM_INFINITY else str(value) for value in before)
         put_back = target.undo.to_run(*quietly("prlimit", f"--pid={process.pid}", f"--{self.option}={values}"))
@@ -66,11 +68,11 @@ class LimitedBroker(BrokerFault):
 
 
 class OutOfMemory(LimitedBroker):
-    """No page more than it has. It may end, or refuse; it may not hang."""
+    """A broker that gets no more memory. It may end, or refuse requests, but must not hang."""
 
     row, name = "F17", "broker out of memory"
     limit, option = resource.RLIMIT_AS, "as"
-    #: What a broker says, or the interpreter does for it, when it gets none.
+    #: The text that the broker or the interpreter logs when an allocation fails.
     words = "MemoryError|Cannot allocate memory|no memory is left"
 
     def __init__(self, timing: Timing | None = None) -> None:
@@ -99,7 +101,7 @@ class OutOfMemory(LimitedBroker):
         return f"{who} gets no more memory"
 
     def hoard(self, door: Endpoint, fetch: Sequence[Buffer]) -> None:
-        """Asks time and again, and reads no answer: whatever the broker has free by then, it has to keep them all."""
+        """Send requests repeatedly and read no answer, so that the broker has to buffer all answers."""
         asking = open_socket(zmq.DEALER)
 
         async def let_go() -> None:
@@ -108,20 +110,22 @@ class OutOfMemory(LimitedBroker):
         self.mend(let_go)
         asking.setsockopt(zmq.RECONNECT_IVL, -1)
         asking.setsockopt(zmq.RCVHWM, 1)
-        asking.setsockopt(zmq.HEARTBEAT_IVL, 0)  # see `open_socket`: its queue will be full when the broker ends
+        asking.setsockopt(zmq.HEARTBEAT_IVL, 0)  # see `open_socket`: the queue is full when the broker ends
         asking.connect(f"tcp://{door}")
         with suppress(zmq.Again):  # the broker may have ended already
             for _ in range(MAX_QUEUED):
                 send_message(asking, fetch)
 
     def bit(self, evidence: Evidence) -> str | None:
-        # A library that gets none may end the process without a word.
-        said = f"broker {self.victims[0]} said: {self._refusals[0]}" if self._refusals else None
+        # A library whose allocation fails may end the process without a message.
+        said = f"broker {self.victims[0]} logged: {self._refusals[0]}" if self._refusals else None
         return said or bite_detection.registered_anew(evidence, self.victims)
 
 
 class OutOfDescriptors(LimitedBroker):
-    """It keeps the connections that it has, takes no more, and takes them again when it may."""
+    """A broker that gets no more file descriptors. It keeps its connections, accepts no more, and accepts again
+    later.
+    """
 
     row, name = "F18", "broker out of file descriptors"
     limit, option = resource.RLIMIT_NOFILE, "nofile"
@@ -160,14 +164,14 @@ class OutOfDescriptors(LimitedBroker):
         return f"{who} gets no more than {soft} file descriptors, and {len(held)} connections"
 
     def bit(self, evidence: Evidence) -> str | None:
-        return f"{self._unserved} of {self._offered} connections were not taken" if self._unserved else None
+        return f"{self._unserved} of {self._offered} connections were not accepted" if self._unserved else None
 
     def broken(self, evidence: Evidence) -> str | None:
-        return "the broker ended of it" if self._ended else None
+        return "the broker ended because of it" if self._ended else None
 
 
 def fetch_from(starts: Mapping[TopicPartition, int]) -> Sequence[Buffer]:
-    """Of all that there is, as a broker takes it also from who has not introduced himself."""
+    """Return a fetch request for all records, which a broker accepts without an earlier request of the client."""
     wanted = tuple(FetchPartition(tp.topic, tp.partition, -1, start, _MUCH_BYTES) for tp, start in starts.items())
     header = RequestHeader(ApiKey.FETCH, 0, 0, "hoarder", "", -1, -1, -1)
     return encode(header, FetchRequest(CONSUMER_REPLICA_ID, 0, 0, _MUCH_BYTES, wanted))
@@ -185,12 +189,12 @@ async def _clients_door(target: Target, broker: int) -> Endpoint:
 
 
 def _address_space(pid: int) -> int:
-    """Bytes that the process has mapped."""
+    """Return the bytes of mapped memory of the process."""
     return int(Path(f"/proc/{pid}/statm").read_text().split()[0]) * resource.getpagesize()
 
 
 def _open_files(pid: int) -> int:
-    """0 for a process that is gone."""
+    """Return the number of open files, or 0 for a process that has ended."""
     try:
         return len(os.listdir(f"/proc/{pid}/fd"))
     except FileNotFoundError:
@@ -198,7 +202,9 @@ def _open_files(pid: int) -> int:
 
 
 def _connect(endpoint: Endpoint, held: list[socket.socket]) -> None:
-    """As many as are to be had; a broker that is gone refuses the first, which says nothing of descriptors."""
+    """Open as many connections as possible. A broker that has ended refuses the first, which says nothing about
+    descriptors.
+    """
     wanted = len(held) + _CONNECTIONS
     with suppress(OSError):
         while len(held) < wanted:
@@ -206,7 +212,7 @@ def _connect(endpoint: Endpoint, held: list[socket.socket]) -> None:
 
 
 def _is_greeted(connection: socket.socket) -> bool:
-    """ZeroMQ speaks first."""
+    """Return whether the broker has sent its greeting. In ZeroMQ the server sends first."""
     connection.setblocking(False)
     try:
         return bool(connection.recv(1))

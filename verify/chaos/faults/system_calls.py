@@ -1,4 +1,6 @@
-"""F15, F45, F51, F52 and F54: a broker whose system calls hold it up, fail, are slow, are cut short, or lie."""
+"""Implement F15, F45, F51, F52 and F54: system calls of a broker that block, fail, are slow, are cut short, or return a
+wrong time.
+"""
 
 from __future__ import annotations
 
@@ -20,12 +22,12 @@ from verify.chaos.faults.support.shim import Page, Shim
 from verify.chaos.faults.support.topic_settings import flush_each, stamped_topics
 
 _HOUR_NS = 3_600 * 10**9
-#: More than a record waits between its stamp and its reader.
+#: Longer than the time between the stamp of a record and its arrival at a reader.
 _WRONG_MS = 2_000
 
 
 class CallFault(BrokerFault):
-    """Orders to one broker, withdrawn when it is healed; a broker that ended of it is started again."""
+    """Faulty system calls of one broker, until the fault is healed. The broker is restarted if the fault ended it."""
 
     needs = frozenset({Need.SHIM, Need.PROCESSES, Need.RESTARTS})
     page: Page
@@ -39,7 +41,7 @@ class CallFault(BrokerFault):
         return Availability(self.timing.silent_ms)
 
     def order(self, target: Target, victim: int, **orders: int) -> None:
-        """To a broker, until the fault is healed."""
+        """Make the shim of a broker execute these orders until the fault is healed."""
         self.page = cast(Shim, target.furnishing(Need.SHIM)).page(str(victim))
         before = {name: self.page.read(name) for name in self.counters}
 
@@ -51,16 +53,16 @@ class CallFault(BrokerFault):
         self.mend(withdraw)
         self.page.order(**orders)
 
-    #: What is counted of what was done.
+    #: The counters of the page that count executed orders.
     counters: tuple[str, ...] = ()
 
     def done(self) -> int:
-        """How often orders were carried out."""
+        """Return how many orders were executed."""
         return sum(self._done.values())
 
 
 class HeldUp(CallFault):
-    """One call in C that does not let go of the interpreter's lock for longer than a session."""
+    """One C call that holds the interpreter lock for longer than the session timeout."""
 
     row, name = "F15", "leader's interpreter held up"
     counters = ("holds",)
@@ -84,11 +86,12 @@ class HeldUp(CallFault):
 
 
 class TornWrite(CallFault):
-    """The process ends in the middle of a write to a log."""
+    """A process that ends in the middle of a write to a log."""
 
     row, name = "F45", "process ends in the middle of a write"
     lasts_ms = (500, 1_000)
-    #: Within a batch's offset, its length, its epoch, its CRC, its header, its records, and before its last byte.
+    #: Positions within a batch's offset, its length, its epoch, its CRC, its header, its records, and before its last
+    #: byte.
     places = (1, 8, 11, 14, 19, 40, 60, 62, 75, -1)
 
     def __init__(self, timing: Timing | None = None) -> None:
@@ -111,14 +114,16 @@ class TornWrite(CallFault):
 
     def bit(self, evidence: Evidence) -> str | None:
         return (
-            f"a write ended after {self._torn} bytes"
+            f"the write ended after {self._torn} bytes"
             if self._torn >= 0 and bite_detection.leaders_changed(evidence)
             else None
         )
 
 
 class WritesFail(CallFault):
-    """An error of the disk takes the directory offline; nothing is tried again and forgotten."""
+    """Writes that fail. The broker must take the directory offline, and must not retry the write as if nothing was
+    lost.
+    """
 
     row, name = "F51", "writes fail with EIO"
     counters = ("writes_failed", "syncs_failed")
@@ -155,12 +160,12 @@ class SlowDisk(CallFault):
 
     @property
     def lasts_ms(self) -> tuple[int, int]:
-        # Sessions and heartbeats have to outlive it.
+        # sessions and heartbeats must survive the fault
         return self.timing.expired_ms, self.timing.expired_ms + 1_000
 
     @property
     def availability(self) -> Availability:
-        # Its followers may lag behind, and it behind others.
+        # Its followers may lag behind, and the broker may lag behind others.
         return Availability(self.timing.lagging_ms)
 
     async def inject(self, target: Target, dice: random.Random) -> str:
@@ -177,11 +182,11 @@ class SlowDisk(CallFault):
 
 
 class ClockBehind(CallFault):
-    """The wall clock of one broker; nothing that waits may go by it."""
+    """A wrong wall clock of one broker. No timeout may depend on it."""
 
     row, name = "F54", "wall clock an hour behind"
     orders: Mapping[str, int] = {"clock_offset_ns": -_HOUR_NS}
-    lasts_ms = (3_500, 4_000)  # a log whose times may not fall keeps its last one meanwhile
+    lasts_ms = (3_500, 4_000)  # a log whose timestamps must not decrease keeps its last timestamp during this time
 
     def __init__(self, timing: Timing | None = None) -> None:
         super().__init__(timing)
@@ -195,14 +200,14 @@ class ClockBehind(CallFault):
         stamped = await stamped_topics(target)
         led = {tp: leader for tp, leader in leaders(await target.view()).items() if tp.topic in stamped}
         if not led:
-            raise LocalError("no leader gives records its own time")
+            raise LocalError("no partition with LogAppendTime has a leader")
         tp = dice.choice(list(led))
         self.order(target, led[tp], **self.orders)
         self.meanwhile(self._look(target, tp))
         return f"{self.name}: broker {led[tp]}, leader of {of(tp)}"
 
     async def _look(self, target: Target, tp: TopicPartition) -> None:
-        """What time it gives to the records that come in."""
+        """Observe the timestamps of new records."""
         async with Consumer(target.bootstrap_servers) as consumer:
             consumer.assign([tp])
             consumer.seek_to_end(tp)
@@ -216,7 +221,7 @@ class ClockBehind(CallFault):
     def bit(self, evidence: Evidence) -> str | None:
         if self._most_off_ms < _WRONG_MS:
             return None
-        return f"records were stamped with a time that is off by {self._most_off_ms / 1000:,.1f} s"
+        return f"records were stamped with a wrong time, off by {self._most_off_ms / 1000:,.1f} s"
 
     def broken(self, evidence: Evidence) -> str | None:
         return bite_detection.registered_anew(evidence, self.victims)

@@ -1,4 +1,4 @@
-"""F55: producers whose records have times that no clock has shown."""
+"""Implement F55: producers whose records have unusual timestamps."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from verify.checker.outcomes import Outcome, error_name, produce_outcome
 
 _HOUR_MS = 3_600_000
 _YEAR_MS = 365 * 24 * _HOUR_MS
-#: Above those of the clients of a load, of which there are a few dozen.
+#: Above the numbers of the producers of a load, of which there are a few dozen.
 _FIRST_PRODUCER = 1 << 22
 _TIMEOUT_MS = 15_000
 _VALUE_BYTES, _MOST_BYTES = 40, 1 << 16
@@ -30,10 +30,11 @@ _PARTITIONS = 4
 
 
 class OddTimestamps(Harm):
-    """Far in the past, far in the future (which topics refuse by their limits), equal, up and down, and none at all.
+    """Timestamps in the far past and the far future (which topics refuse by their limits), equal, unordered and missing
+    ones.
 
-    Its records are the run's as all others are: it keeps a history. Our producer stamps a record that has no time
-    (−1), so such a one goes to its leader in a request of its own.
+    The records belong to the run like all others, because the fault writes a history. Our producer stamps records
+    without a timestamp (−1), so the fault sends such a record to the leader in a request of its own.
     """
 
     row, name = "F55", "odd timestamps"
@@ -85,7 +86,7 @@ class OddTimestamps(Harm):
             history.write(ProduceOk(tp, [record_id], [stored.offset], [time.monotonic_ns()]))
 
     async def _produce_timeless(self, line: Line, history: HistoryWriter, tp: TopicPartition, record_id: int) -> None:
-        """In one request, with one try."""
+        """Send the record in one request, without retries."""
         history.write(ProduceInvoked(tp, [record_id], [NO_TIMESTAMP], [time.monotonic_ns()]))
         batch = timeless(b"%d" % record_id, payload(record_id, _VALUE_BYTES))
         try:
@@ -107,26 +108,27 @@ class OddTimestamps(Harm):
         if not (self._stored and self._refused and self._timeless):
             return None
         return (
-            f"{self._stored} records were stored, {self._timeless} without a time, {self._refused} refused for theirs"
+            f"{self._stored} records were stored, {self._timeless} without a timestamp, "
+            f"{self._refused} refused because of their timestamp"
         )
 
 
 async def _addresses(target: Target) -> dict[int, str]:
-    """Of all brokers' doors for clients."""
+    """Return the address of each broker's listener for clients."""
     async with Admin(target.bootstrap_servers) as admin:
-        return {broker: str(door) for broker, door in (await admin.describe_cluster()).brokers.items()}
+        return {broker: str(endpoint) for broker, endpoint in (await admin.describe_cluster()).brokers.items()}
 
 
 def timeless(key: bytes, value: bytes) -> bytes:
-    """A batch of one record that has no time."""
+    """Return a batch of one record without a timestamp."""
     builder = BatchBuilder(_MOST_BYTES)
     if builder.try_append(NO_TIMESTAMP, key, value) is None:
-        raise ValueError(f"no batch has room for {len(value)} bytes")
+        raise ValueError(f"a value of {len(value)} bytes does not fit into a batch")
     return builder.build()
 
 
 def odd_times(now_ms: int, dice: random.Random) -> list[int]:
-    """In milliseconds; some of them more than an hour ahead."""
+    """Return timestamps in milliseconds. Some are more than an hour in the future."""
     odd = [0, 1, now_ms - 10 * _YEAR_MS, now_ms - _YEAR_MS, now_ms + _HOUR_MS // 2, now_ms, now_ms]
     refused = [now_ms + 2 * _HOUR_MS, now_ms + 10 * _YEAR_MS]
     near = [now_ms + dice.randrange(-_HOUR_MS, _HOUR_MS // 2) for _ in range(20)]

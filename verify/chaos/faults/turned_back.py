@@ -1,4 +1,4 @@
-"""F42: a ZooKeeper whose data was restored from an earlier state."""
+"""Implement F42: a ZooKeeper whose data was restored from an earlier state."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ from verify.chaos.faults.support.fault_base import (
 from verify.chaos.faults.zookeeper import registration
 from verify.chaos.targets import sessions
 
-#: So many of each partition that those of the restart do not bring its epoch to where it was.
+#: The elections of each partition after the copy: more than a restart causes, so that leader epochs really go back.
 _ELECTIONS = 3
-#: For records of an epoch.
+#: The time for records of each epoch.
 _RECORDS_S = 0.3
-#: Controllers of the earlier state, and those after it, have epochs that no other had: what goes back is the leaders'.
+#: Added to the controller epochs, so that no controller epoch is used twice. Only leader epochs go back.
 _CONTROLLERS = 100
 _REFUSED = r"the log has epoch \d+, the controller says \d+; refused"
 
 
 class ZooKeeperTurnedBack(Harm):
-    """Brokers refuse leader epochs below their own, loudly, and cut nothing off their logs.
+    """Brokers must refuse leader epochs below their own, log that, and truncate nothing.
 
-    The later data is put back in the end: with the earlier one no broker may serve again.
+    The later data is restored in the end, because no broker may serve with the earlier data.
     """
 
     row, name = "F42", "ZooKeeper restored from an earlier state"
@@ -76,12 +76,14 @@ class ZooKeeperTurnedBack(Harm):
         def refusals() -> list[str]:
             return [line for broker in said for line in broker.lines(_REFUSED)]
 
-        await wait_until("a broker to refuse an epoch below its own", refusals, 30)
+        await wait_until("a broker to refuse a leader epoch below its own", refusals, 30)
         self._refusals = refusals()
-        return f"all killed, ZooKeeper's data as before {_ELECTIONS} elections of each partition"
+        return f"all brokers killed, ZooKeeper's data restored from before {_ELECTIONS} elections of each partition"
 
     async def _elect(self, target: Target, hosts: str) -> None:
-        """Ends the session of whoever leads the partition that has had the fewest, until each had enough."""
+        """Expire the session of the leader whose partition had the fewest elections, until each partition had
+        enough.
+        """
         before = (await target.view()).partitions
         while True:
             view = await target.view()
@@ -97,7 +99,7 @@ class ZooKeeperTurnedBack(Harm):
             await asyncio.sleep(_RECORDS_S)
 
     def bit(self, evidence: Evidence) -> str | None:
-        return f"a broker said: {self._refusals[0]}" if self._refusals else None
+        return f"a broker logged: {self._refusals[0]}" if self._refusals else None
 
 
 def _elected(tp: TopicPartition, epoch: int, view: View) -> bool:

@@ -1,4 +1,4 @@
-"""F35–F38: sessions that end, and a ZooKeeper that is killed or paused."""
+"""Implement F35–F38: sessions that end, and a ZooKeeper that is killed or paused."""
 
 from __future__ import annotations
 
@@ -17,13 +17,12 @@ from verify.chaos.faults.support.fault_base import Harm, Timing, kill, send, zoo
 from verify.chaos.targets import sessions
 
 _LOOK_EVERY_S = 0.1
-#: From the end of a session that was not the broker's own doing until others lead, and from when ZooKeeper serves again
-#: until brokers have found it.
+#: Time limits: from the expiry of a session until others lead, and from ZooKeeper's return until brokers are connected.
 _LED_AGAIN_MS, _RECONNECTED_MS = 1_000, 2_000
 
 
 def registration(broker: int) -> str:
-    """Where a broker is registered while its session lasts."""
+    """Return the znode of a broker's registration."""
     return f"/brokers/ids/{broker}"
 
 
@@ -31,7 +30,7 @@ def registration(broker: int) -> str:
 
 
 class SessionExpired(Harm):
-    """Of a leader that is well: it registers anew, and what it led another leads."""
+    """The session of a healthy leader expires. It must register again, and another broker must lead its partitions."""
 
     row, name = "F35", "leader's session expired"
     needs = frozenset({Need.ZOOKEEPER_ACCESS})
@@ -43,7 +42,7 @@ class SessionExpired(Harm):
 
     @property
     def availability(self) -> Availability:
-        # Nobody has to find out that a session ended: a second for the election, and one for the clients.
+        # The controller learns of the end of a session at once: a second for the election, and one for the clients.
         return Availability(2_000)
 
     async def inject(self, target: Target, dice: random.Random) -> str:
@@ -66,17 +65,19 @@ class SessionExpired(Harm):
 
 
 class SessionsExpireOften(SessionExpired):
-    """Somebody may be in the middle of following what fell to another a moment ago (KAFKA-9307)."""
+    """Sessions that expire repeatedly. A broker may still be becoming the follower of a leader that has just lost its
+    session (KAFKA-9307).
+    """
 
     row, name = "F36", "sessions expire again and again"
     lasts_ms = (8_000, 10_000)
 
-    #: So many are seen at least.
+    #: The number of new registrations that the run must observe at least.
     least_times = 3
 
     @property
     def availability(self) -> Availability:
-        # Two of three may be out of an ISR at the same time.
+        # Two of three replicas may be out of an ISR at the same time.
         return Availability(self.timing.refused_ms)
 
     async def inject(self, target: Target, dice: random.Random) -> str:
@@ -85,7 +86,7 @@ class SessionsExpireOften(SessionExpired):
 
     async def _again_and_again(self, target: Target, dice: random.Random) -> None:
         while True:
-            with suppress(LocalError):  # it may not be registered again yet
+            with suppress(LocalError):  # the broker may not be registered yet
                 await self.expire(target, dice.choice(target.broker_ids))
             await asyncio.sleep(dice.uniform(0.5, 2.0))
 
@@ -97,7 +98,7 @@ class SessionsExpireOften(SessionExpired):
 
 
 class ZooKeeperAway(Harm):
-    """Leaders go on with the ISR that they have; whatever needs another one waits."""
+    """ZooKeeper is unavailable. Leaders must continue with their current ISR; changes of state wait."""
 
     needs = frozenset({Need.ZOOKEEPER})
 
@@ -110,7 +111,7 @@ class ZooKeeperAway(Harm):
         return Availability(self.timing.undisturbed_ms)
 
     async def look(self, target: Target) -> None:
-        """Asks it time and again: for how long does nobody get an answer?"""
+        """Query ZooKeeper repeatedly, and measure the longest time without an answer."""
         loop = asyncio.get_running_loop()
         answered = loop.time()
         while True:
@@ -122,19 +123,19 @@ class ZooKeeperAway(Harm):
             await asyncio.sleep(_LOOK_EVERY_S)
 
     def bit(self, evidence: Evidence) -> str | None:
-        return f"ZooKeeper answered nobody for {self._silent_s:.1f} s" if self._silent_s else None
+        return f"ZooKeeper answered no request for {self._silent_s:.1f} s" if self._silent_s else None
 
 
 class ZooKeeperKilled(ZooKeeperAway):
     row, name = "F37", "ZooKeeper killed"
-    lasts_ms = (8_000, 8_500)  # and two seconds until it serves again
+    lasts_ms = (8_000, 8_500)  # and two seconds until ZooKeeper serves again
 
     def __init__(self, timing: Timing | None = None) -> None:
         super().__init__(timing)
         self._serves_since = 0
 
     async def inject(self, target: Target, dice: random.Random) -> str:
-        # It is looked at until it serves again.
+        # The observation goes on until ZooKeeper serves again.
         self.meanwhile(self.look(target))
         self.mend(partial(self._start, target))
         await kill(target.zookeeper_process(), "ZooKeeper")
@@ -163,7 +164,7 @@ class ZooKeeperAwayForLong(ZooKeeperKilled):
 
 
 class ZooKeeperPaused(ZooKeeperAway):
-    """When it wakes up, the time of all sessions is over."""
+    """ZooKeeper is paused until all sessions have timed out."""
 
     row, name = "F38", "ZooKeeper paused for two sessions"
 
@@ -173,7 +174,7 @@ class ZooKeeperPaused(ZooKeeperAway):
 
     @property
     def availability(self) -> Availability:
-        # From when it wakes up: what has expired registers anew, and is elected.
+        # Counted from the return of ZooKeeper: expired brokers register again, and leaders are elected.
         return Availability(self.timing.silent_ms)
 
     async def inject(self, target: Target, dice: random.Random) -> str:

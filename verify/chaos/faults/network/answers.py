@@ -1,4 +1,4 @@
-"""F40 and F41: what ZooKeeper did and nobody was told, and what a controller writes that is none any more."""
+"""Implement F40 and F41: writes that ZooKeeper executes without an answer, and writes of a replaced controller."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from verify.chaos.targets.zookeeper_proxy import (
 )
 
 _STATES, _IDS = "/brokers/topics/", "/brokers/ids/"
-#: By what they are, the writes that must find out for themselves what came of them.
+#: The kinds of writes whose sender must find out by itself whether the write was executed.
 _WRITES: Mapping[str, Callable[[Request], bool]] = {
     "an election": lambda request: request.opcode == MULTI and request.writes(_STATES),
     "a change of an ISR": lambda request: request.opcode == SET_DATA and request.writes(_STATES),
@@ -39,12 +39,12 @@ _ALL_LOST_S = 20.0
 
 
 class ProxiedFault(NetworkFault):
-    """Brokers reach ZooKeeper through us until it is healed."""
+    """Brokers connect to ZooKeeper through a proxy of the run until the fault is healed."""
 
     needs = frozenset({Need.NETWORK, Need.PROCESSES, Need.RESTARTS, Need.ZOOKEEPER_ACCESS})
 
     async def divert(self, target: Target) -> ZooKeeperProxy:
-        """Everybody's connection to ZooKeeper is closed, and leads to the proxy from now on."""
+        """Close all brokers' connections to ZooKeeper and redirect new ones to the proxy."""
         network = cast(Namespaces, target.furnishing(Need.NETWORK))
         zookeeper = Endpoint.parse(zookeeper_hosts(target))
         proxy = ZooKeeperProxy(zookeeper, network.address(CLIENTS))
@@ -52,7 +52,7 @@ class ProxiedFault(NetworkFault):
         brokers = [str(broker) for broker in target.broker_ids]
 
         async def reconnect() -> None:
-            """Those who are connected to the proxy find the way to ZooKeeper itself."""
+            """Close the proxied connections, so that the brokers connect to ZooKeeper directly."""
             proxy.__exit__(None, None, None)
 
         self.mend(reconnect)
@@ -70,15 +70,15 @@ class ProxiedFault(NetworkFault):
         return proxy
 
     async def someone_but(self, target: Target, dice: random.Random, spared: int) -> int:
-        """A broker that leads something, so that others must be elected when it is gone."""
+        """Return a broker that leads a partition and is not `spared`, so that its death causes an election."""
         led = {leader for leader in leaders(await target.view()).values() if leader != spared}
         if not led:
-            raise LocalError("nobody but the controller leads")
+            raise LocalError("only the controller leads partitions")
         return dice.choice(sorted(led))
 
 
 class AnswersOfZooKeeperLost(ProxiedFault):
-    """It carries a write out, and the connection breaks before its answer is through: once for each kind of write."""
+    """Answers that are lost after ZooKeeper executed the write: the connection breaks, once for each kind of write."""
 
     row, name = "F40", "answers of ZooKeeper lost"
     lasts_ms = (500, 1_000)
@@ -110,23 +110,23 @@ class AnswersOfZooKeeperLost(ProxiedFault):
         return Fate.LOSES_ANSWER
 
     def _all_lost(self) -> bool:
-        """Whether ZooKeeper has carried out one of each kind, and nobody was told."""
+        """Return whether ZooKeeper has executed one write of each kind without delivering the answer."""
         return all(
             (request := self._lost.get(kind)) is not None and request.answered.is_set() and not _was_refused(request)
             for kind in _WRITES
         )
 
     def bit(self, evidence: Evidence) -> str | None:
-        return f"carried out without an answer: {', '.join(_WRITES)}" if self._all_lost() else None
+        return f"executed without an answer: {', '.join(_WRITES)}" if self._all_lost() else None
 
 
 def _was_refused(request: Request) -> bool:
-    """By the version of what it would have changed: then nothing has come of it that anybody would have to find out."""
+    """Return whether ZooKeeper refused the write because of a version. Such a write had no effect to find out about."""
     return BAD_VERSION in request.answer
 
 
 class ZombieController(ProxiedFault):
-    """Stopped between its reading and its writing; it writes when another controller has long been at work."""
+    """A controller that is paused between a read and a write, and writes when another controller has been elected."""
 
     row, name = "F41", "controller writes after it was replaced"
     availability = UNAVAILABLE
@@ -165,7 +165,7 @@ class ZombieController(ProxiedFault):
             await wait_until("the late write to arrive", held[0].answered.is_set, 5)
         finally:
             self._late = held[0]
-        return f"broker {zombie}, the controller, paused before it wrote that broker {victim} leads nothing more"
+        return f"broker {zombie}, the controller, paused before it wrote that broker {victim} no longer leads"
 
     def bit(self, evidence: Evidence) -> str | None:
         late = self._late

@@ -1,11 +1,12 @@
-"""Delays each packet of an iptables queue by a time of its own, so that they overtake each other: what `tc netem` does,
-for kernels that have none.
+"""Delay each packet of an iptables queue by a random time, so that packets overtake each other.
+
+The program replaces `tc netem` for kernels without it:
 
     python -m verify.chaos.faults.network.delaying QUEUE LEAST_MS MOST_MS SEED
 
-runs in the network namespace in question until it is killed, or who started it is gone; then the rule's
-`--queue-bypass` lets all packets pass. A line on standard output says when it is ready. Messages are nfnetlink_queue's
-(linux/netfilter/nfnetlink_queue.h).
+The program runs in the network namespace until it is killed or its parent process has ended. The rule's
+`--queue-bypass` lets all packets pass after that. A line on standard output reports that the program is ready. The
+messages are those of nfnetlink_queue (linux/netfilter/nfnetlink_queue.h).
 """
 
 from __future__ import annotations
@@ -25,8 +26,8 @@ _QUEUE = 3 << 8
 _PACKET, _VERDICT, _CONFIG = _QUEUE | 0, _QUEUE | 1, _QUEUE | 2
 _REQUEST = 1
 _ERROR = 2
-#: Of a packet's message: its header, which holds the id. Of ours: the verdict; the command, how much of a packet is
-#: copied to us, and how many may wait.
+#: Attributes. A packet's message has a header, which holds the id. Messages to the kernel hold the verdict, or the
+#: command, the bytes to copy of each packet, and the length of the queue.
 _PACKET_HEADER, _VERDICT_HEADER = 1, 2
 _COMMAND, _PARAMETERS, _MOST_WAITING = 1, 2, 3
 _BIND, _COPY_HEADER = 1, 1
@@ -39,13 +40,13 @@ _ATTRIBUTE = Struct("=HH")
 
 
 def message(kind: int, queue: int, *attributes: tuple[int, bytes]) -> bytes:
-    """One netlink message to the kernel."""
+    """Return a netlink message to the kernel."""
     body = _NFGEN.pack(0, 0, queue) + b"".join(_attribute(number, value) for number, value in attributes)
     return _NLMSG.pack(_NLMSG.size + len(body), kind, _REQUEST, 0, 0) + body
 
 
 def configuration(queue: int) -> list[bytes]:
-    """Takes the queue; of each packet comes nothing but its id."""
+    """Return the messages that bind the queue. The kernel then reports only the id of each packet."""
     return [
         message(_CONFIG, queue, (_COMMAND, bytes([_BIND, 0, 0, 2]))),
         message(_CONFIG, queue, (_PARAMETERS, (64).to_bytes(4, "big") + bytes([_COPY_HEADER]))),
@@ -54,12 +55,12 @@ def configuration(queue: int) -> list[bytes]:
 
 
 def verdict(queue: int, packet_id: int) -> bytes:
-    """The packet goes on."""
+    """Return the message that releases a packet."""
     return message(_VERDICT, queue, (_VERDICT_HEADER, _ACCEPT.to_bytes(4, "big") + packet_id.to_bytes(4, "big")))
 
 
 def packet_ids(data: bytes) -> Iterator[int]:
-    """Of all packets that a datagram of the kernel speaks of; OSError where it refuses something."""
+    """Yield the ids of all packets in a datagram from the kernel. Raise OSError if the kernel reports an error."""
     while len(data) >= _NLMSG.size:
         length, kind, _, _, _ = _NLMSG.unpack_from(data)
         if kind == _ERROR and (number := int.from_bytes(data[16:20], sys.byteorder, signed=True)):
@@ -76,7 +77,7 @@ def packet_ids(data: bytes) -> Iterator[int]:
 
 
 def delay(queue: int, least_ms: float, most_ms: float, seed: int) -> None:
-    """Until our parent has ended."""
+    """Delay packets until the parent process has ended."""
     dice, parent = random.Random(seed), os.getppid()
     with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, NETLINK_NETFILTER) as kernel:
         kernel.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 8 << 20)

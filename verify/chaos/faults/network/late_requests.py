@@ -1,4 +1,4 @@
-"""F32: requests that waited in a queue until nobody waited for their answers any more."""
+"""Implement F32: requests that waited in a queue until their deadline had passed."""
 
 from __future__ import annotations
 
@@ -12,10 +12,12 @@ from verify.chaos.faults.support.fault_base import Timing
 
 
 class StaleQueues(Zombie):
-    """What was sent to a leader that sleeps for ten seconds is there when it wakes up, and comes after its deadline.
+    """Requests sent to a leader that is paused for ten seconds. The leader receives them when it continues, after their
+    deadline.
 
-    No cut can do this: both ends give up a connection over which nothing comes within four seconds, and what waited in
-    it goes with it, before the deadline of any produce. While a process sleeps, its machine takes what is sent to it.
+    A cut cannot cause this: both ends close a connection without traffic after four seconds, before the deadline of any
+    produce request, and its queued requests are lost. While a process is paused, the kernel of its machine still
+    accepts requests.
     """
 
     row, name = "F32", "queued requests arrive late"
@@ -27,7 +29,7 @@ class StaleQueues(Zombie):
 
     async def inject(self, target: Target, dice: random.Random) -> str:
         what = await super().inject(target, dice)
-        self.mend(self._note_when)  # before it wakes up: the last mend is the first that is done
+        self.mend(self._note_when)  # before the process continues, because heal steps run last first
         return what
 
     async def _note_when(self) -> None:

@@ -1,4 +1,6 @@
-"""F19–F28 and F31: members of the cluster that cannot reach each other, one way or both, wholly or by chance."""
+"""Implement F19–F28 and F31: members of the cluster that cannot reach each other, in one direction or both, always or
+by chance.
+"""
 
 from __future__ import annotations
 
@@ -17,14 +19,14 @@ from verify.chaos.faults.support.packets import Installed, Rule, one_way
 
 Made = Callable[[Namespaces], Rule]
 
-#: Of one partition, where two brokers cannot reach each other: leadership is no ball.
+#: The limit of elections of one partition while two brokers cannot reach each other.
 _MOST_ELECTIONS_A_MINUTE = 3
-#: Of one partition, where packets are lost: an ISR changes no more often.
+#: The least average time between two changes of one partition's ISR while packets are lost.
 _ISR_CHANGE_MS = 5_000
 
 
 class NetworkFault(BrokerFault):
-    """Its rules are removed when it is healed; it has bitten where they met packets."""
+    """Packet rules that are removed when the fault is healed. The fault has bitten if the rules matched packets."""
 
     needs = frozenset({Need.NETWORK})
 
@@ -33,13 +35,16 @@ class NetworkFault(BrokerFault):
         self._rules: list[Installed] = []
 
     async def aim(self, target: Target, dice: random.Random) -> tuple[int, str]:
-        """At a leader, and what to call it."""
+        """Return a random leader, and its description."""
         victim, who = leader_of_one(await target.view(), dice)
         self.victims = (victim,)
         return victim, who
 
     def prepare(self, target: Target, rules: Iterable[Made]) -> list[Installed]:
-        """Not in force yet. What goes on `meanwhile` and installs and removes them begins later, so it ends earlier."""
+        """Create rules that are not active yet.
+
+        A task of `meanwhile` that installs and removes them starts after this call, so it ends before their removal.
+        """
         network = cast(Namespaces, target.furnishing(Need.NETWORK))
         made = [Installed(network, rule(network)) for rule in rules]
         for rule in made:
@@ -58,12 +63,12 @@ class NetworkFault(BrokerFault):
         return sum(rule.packets for rule in self._rules)
 
     def counted(self, sign: str | None) -> str | None:
-        """A sign together with the packets that did not come through; None where one of them is not there."""
+        """Return the observation together with the number of dropped packets, or None if either is missing."""
         return f"{sign}; {self.packets:,} packets dropped" if sign and self.packets else None
 
 
 def both_ways(one: str, other: str) -> list[Made]:
-    """Nothing comes through between two members."""
+    """Return rules that drop all packets between two members."""
     return [one_way(one, other), one_way(other, one)]
 
 
@@ -71,7 +76,9 @@ def both_ways(one: str, other: str) -> list[Made]:
 
 
 class LeaderCutFromFollowers(NetworkFault):
-    """It shrinks the ISR to itself, and acknowledges nothing; others shrink theirs to two, and go on."""
+    """A leader without its followers. It shrinks its ISR to itself and acknowledges nothing; other leaders shrink
+    theirs to two members and continue.
+    """
 
     row, name = "F19", "leader cut off from its followers"
 
@@ -89,14 +96,14 @@ class LeaderCutFromFollowers(NetworkFault):
         return self.told(who, self.named(target, victim))
 
     def far(self, target: Target, victim: int) -> list[str]:
-        """Whom the victim cannot reach."""
+        """Return the members that the victim cannot reach."""
         return [str(each) for each in target.broker_ids if each != victim]
 
     def named(self, target: Target, victim: int) -> str:
         return "brokers " + " and ".join(self.far(target, victim))
 
     def cut(self, victim: str, other: str) -> list[Made]:
-        """What does not come through between the two."""
+        """Return the rules between the two members."""
         return both_ways(victim, other)
 
     def told(self, who: str, others: str) -> str:
@@ -107,7 +114,7 @@ class LeaderCutFromFollowers(NetworkFault):
 
 
 class LeaderUnheard(LeaderCutFromFollowers):
-    """It hears its followers, and they do not hear it."""
+    """A leader that receives from its followers, but cannot send to them."""
 
     row, name = "F22", "leader not heard by its followers"
 
@@ -119,7 +126,7 @@ class LeaderUnheard(LeaderCutFromFollowers):
 
 
 class LeaderDeaf(LeaderCutFromFollowers):
-    """They hear it, and it does not hear them."""
+    """A leader that can send to its followers, but receives nothing from them."""
 
     row, name = "F22", "leader that does not hear its followers"
 
@@ -135,7 +142,7 @@ class LeaderCutFromZooKeeper(LeaderCutFromFollowers):
 
     @property
     def lasts_ms(self) -> tuple[int, int]:
-        # Until another one leads, and acknowledges what the old one must not deny.
+        # The cut lasts until another leader acknowledges records that the old leader does not have.
         return self.timing.expired_ms + 1_000, self.timing.expired_ms + 2_000
 
     @property
@@ -153,7 +160,7 @@ class LeaderCutFromZooKeeper(LeaderCutFromFollowers):
 
 
 class LeaderCutFromAllButClients(LeaderCutFromZooKeeper):
-    """The classic split brain: old clients still talk to it."""
+    """A split brain: clients can still connect to the old leader."""
 
     row, name = "F21", "leader cut off from all but its clients"
 
@@ -168,7 +175,7 @@ class LeaderCutFromAllButClients(LeaderCutFromZooKeeper):
 
 
 class PairCut(NetworkFault):
-    """Two brokers cannot reach each other, and a third reaches both."""
+    """Two brokers that cannot reach each other, while a third reaches both."""
 
     row, name = "F23", "two brokers cut off from each other"
 
@@ -193,7 +200,7 @@ class PairCut(NetworkFault):
 
 
 class ClientsCutFromLeader(NetworkFault):
-    """The cluster has no part in it: clients wait, and find the same leader again."""
+    """Clients that cannot reach a leader. The cluster is not involved: clients wait, and then find the same leader."""
 
     row, name = "F24", "clients cut off from a leader"
     lasts_ms = (2_000, 4_000)
@@ -221,7 +228,9 @@ class ClientsCutFromLeader(NetworkFault):
 
 
 class AnswersLost(ClientsCutFromLeader):
-    """Requests arrive and are carried out; what is longer than a heartbeat or an empty packet does not come back."""
+    """Answers that are lost. Requests arrive and are executed, but no packet longer than a heartbeat or an empty packet
+    returns.
+    """
 
     row, name = "F26", "answers of a leader lost"
 
@@ -233,7 +242,7 @@ class AnswersLost(ClientsCutFromLeader):
 
 
 class IsolationAndKill(NetworkFault):
-    """One broker is alone, one of the others is killed; the first is back, and another is alone."""
+    """One broker is isolated, another one is killed; then the first returns, and another one is isolated."""
 
     row, name = "F25", "one broker isolated, another killed, then another isolated"
     needs = frozenset({Need.NETWORK, Need.PROCESSES, Need.RESTARTS})
@@ -262,7 +271,7 @@ class IsolationAndKill(NetworkFault):
 
 
 class Resets(NetworkFault):
-    """Two seconds of refused packets, two seconds of peace, and once again."""
+    """Connections that are reset: two seconds with resets, two seconds without, repeatedly."""
 
     row, name = "F27", "connections reset, on and off"
     lasts_ms = (6_000, 7_000)
@@ -293,7 +302,9 @@ class Resets(NetworkFault):
 
 
 class PacketsLost(NetworkFault):
-    """TCP repeats them, later each time; who is too late for an ISR or a session falls out of it."""
+    """Lost packets, which TCP sends again with increasing delay. A broker may exceed the limits of its ISRs or its
+    session.
+    """
 
     row, name = "F28", "30 % of packets lost"
 
@@ -319,7 +330,7 @@ class PacketsLost(NetworkFault):
 
 
 class HalfOpen(NetworkFault):
-    """The host is gone: nobody is told that its connections are closed."""
+    """A host that disappears without closing its connections."""
 
     row, name = "F31", "broker vanished without closing its connections"
     needs = frozenset({Need.NETWORK, Need.PROCESSES, Need.RESTARTS})

@@ -1,4 +1,4 @@
-"""F29, F30 and F39: networks that are slow, by delay or by bandwidth."""
+"""Implement F29, F30 and F39: networks that are slow, by delay or by bandwidth."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _OVER_LIMITS = re.compile(r"overlimits (\d+)")
 
 
 class Delayed(NetworkFault):
-    """Each packet for a time of its own, so that they overtake each other."""
+    """Packets that are delayed by random times, so that they overtake each other."""
 
     row, name = "F29", "packets delayed and reordered"
 
@@ -37,7 +37,7 @@ class Delayed(NetworkFault):
 
     @property
     def availability(self) -> Availability:
-        # Nobody is taken for gone, so that nobody waits for a session.
+        # No broker is fenced, so no client waits for the end of a session.
         return Availability(self.timing.session_timeout_ms)
 
     async def inject(self, target: Target, dice: random.Random) -> str:
@@ -53,11 +53,11 @@ class Delayed(NetworkFault):
         deadline = asyncio.get_running_loop().time() + _READY_S
         while "ready" not in (said := output.read_text(errors="replace")):
             if not helper.running or asyncio.get_running_loop().time() >= deadline:
-                raise LocalError(f"packets cannot be delayed here: {' '.join(said.split())[-200:] or 'not in time'}")
+                raise LocalError(f"cannot delay packets here: {' '.join(said.split())[-200:] or 'not ready in time'}")
             await asyncio.sleep(0.02)
         queued = ("NFQUEUE", "--queue-num", str(_QUEUE), "--queue-bypass")
         await self.install(target, [lambda network: Rule(str(victim), "OUTPUT", (), queued)])
-        return f"what {who}, sends is late by {_DELAY_MS[0]} to {_DELAY_MS[1]} ms"
+        return f"packets of {who}, are delayed by {_DELAY_MS[0]} to {_DELAY_MS[1]} ms"
 
     def bit(self, evidence: Evidence) -> str | None:
         slow = bite_detection.slowed(evidence, _DELAY_MS[0])
@@ -68,7 +68,7 @@ class Delayed(NetworkFault):
 
 
 class Narrow(NetworkFault):
-    """Both ways of one member, at its own end and at the switch."""
+    """A low bandwidth of one member in both directions, limited at its own end and at the switch."""
 
     row, name = "F30", "3 Mbit/s"
     rate = "3mbit"
@@ -115,7 +115,7 @@ class Narrow(NetworkFault):
 
 
 class ZooKeeperNarrow(Narrow):
-    """Its answers come late; sessions live on."""
+    """A slow ZooKeeper. Its answers are late, but sessions must survive."""
 
     row, name = "F39", "ZooKeeper slow"
     rate = "64kbit"

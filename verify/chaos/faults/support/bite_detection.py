@@ -1,4 +1,4 @@
-"""By what a cluster shows that a fault has bitten it: sentences made of evidence, or None."""
+"""Detect in the evidence that a fault has bitten. Each function returns a sentence, or None."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from tidelog.model import TopicPartition
 from verify.chaos.fault import Evidence
 from verify.chaos.faults.support.fault_base import of
 
-#: Why a broker says that it refuses such a request (`node.net.server`).
+#: The reason that a broker gives when it refuses such a request (`node.net.server`).
 LATE = "the request came after its deadline"
 
 
 def leaders_changed(evidence: Evidence, tps: Collection[TopicPartition] | None = None, *, times: int = 1) -> str | None:
-    """A leader epoch that rose so many times, of these partitions, or of any."""
+    """Detect a leader epoch of these partitions (None: of any) that rose by at least `times`."""
     return _first(
         f"leader epoch {before.leader_epoch} → {after.leader_epoch} of {of(tp)}"
         for tp, before in sorted(evidence.before.partitions.items())
@@ -25,7 +25,7 @@ def leaders_changed(evidence: Evidence, tps: Collection[TopicPartition] | None =
 
 
 def left_isr(evidence: Evidence, brokers: Collection[int] | None = None) -> str | None:
-    """One of these brokers, or any, that was in an ISR before and at some later time was not."""
+    """Detect one of these brokers (None: any) that left an ISR after the injection."""
     return _first(
         f"broker {broker} left the ISR of {of(tp)}"
         for tp, before in sorted(evidence.before.partitions.items())
@@ -36,7 +36,7 @@ def left_isr(evidence: Evidence, brokers: Collection[int] | None = None) -> str 
 
 
 def registered_anew(evidence: Evidence, brokers: Collection[int] | None = None) -> str | None:
-    """One of these brokers, or any, whose registration ended, whether or not it came back."""
+    """Detect one of these brokers (None: any) whose registration ended, whether or not it registered again."""
     known = evidence.before.broker_epochs or {}
     return _first(
         f"the registration of broker {broker} ended"
@@ -49,14 +49,14 @@ def registered_anew(evidence: Evidence, brokers: Collection[int] | None = None) 
 
 
 def all_registered_anew(evidence: Evidence, brokers: Collection[int]) -> str | None:
-    """Every one of these brokers; of none nothing is seen."""
+    """Detect that the registrations of all these brokers ended. Without brokers nothing is detected."""
     if brokers and all(registered_anew(evidence, {broker}) for broker in brokers):
         return f"the registrations of brokers {', '.join(map(str, sorted(brokers)))} ended"
     return None
 
 
 def registered_again(evidence: Evidence, brokers: Collection[int], within_ms: float) -> str | None:
-    """One of these brokers that was seen in a registration of its own again so soon after the injection."""
+    """Detect one of these brokers that registered again within this time after the injection."""
     known = evidence.before.broker_epochs or {}
     for view in evidence.views[1:]:
         took_s = (view.t - evidence.injected) / 1e9
@@ -67,22 +67,22 @@ def registered_again(evidence: Evidence, brokers: Collection[int], within_ms: fl
 
 
 def registrations(evidence: Evidence, at_least: int) -> str | None:
-    """So many new registrations, of all brokers together."""
+    """Detect at least so many new registrations of all brokers together."""
     seen = {each for view in evidence.views for each in (view.broker_epochs or {}).items()}
     count = len(seen - set((evidence.before.broker_epochs or {}).items()))
     return f"brokers registered anew {count} times" if count >= at_least else None
 
 
 def controller_changed(evidence: Evidence) -> str | None:
-    """A controller epoch that rose."""
+    """Detect a controller epoch that rose."""
     before, after = evidence.before.controller_epoch, evidence.after.controller_epoch
     return f"controller epoch {before} → {after}" if after > before else None
 
 
 def refused_late(evidence: Evidence, brokers: Collection[int], since: int) -> str | None:
-    """One of these brokers that from then on refused records, as they came after their deadline.
+    """Detect one of these brokers that refused produce requests after their deadline.
 
-    Only produces: what else comes late, as a question for metadata, would change nothing if it were answered.
+    Only produce requests count, because other late requests would change nothing if they were answered.
     """
     return _first(
         f"broker {broker} refused {count} produces that came after their deadline"
@@ -96,21 +96,21 @@ def _is_late_produce(event: BrokerEvent, since: int) -> bool:
 
 
 def slowed(evidence: Evidence, at_least_ms: float) -> str | None:
-    """An acknowledged produce that took so long."""
+    """Detect an acknowledged produce request that took so long."""
     if evidence.slowest_ms < at_least_ms:
         return None
     return f"a produce took {evidence.slowest_ms:,.0f} ms"
 
 
 def paused(evidence: Evidence, at_least_ms: float) -> str | None:
-    """A partition on which no produce was acknowledged for so long."""
+    """Detect a partition without an acknowledged produce request for so long."""
     if evidence.longest_gap_ms < at_least_ms:
         return None
     return f"no produce of a partition was acknowledged for {evidence.longest_gap_ms:,.0f} ms"
 
 
 def _first(signs: Iterable[str]) -> str | None:
-    """The first, and how many more there are."""
+    """Return the first sentence, and the number of others."""
     found = list(signs)
     if len(found) > 1:
         return f"{found[0]} and {len(found) - 1} more"

@@ -1,4 +1,4 @@
-"""What a broker has said since some moment, in its log and on its way out: by that it is known what it noticed."""
+"""Read what a broker has logged and printed since some time, which shows what it noticed."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ _LONGEST = 200
 
 
 class Said:
-    """Of one broker, from now on. What it prints stands beside its log."""
+    """The log of one broker from now on. The file with its printed output is beside its log file."""
 
     def __init__(self, log: Path) -> None:
         self._sizes = {path: _size(path) for path in (log, log.with_suffix(".out"))}
 
     def lines(self, pattern: str) -> list[str]:
-        """Those in which the pattern is found, without their times. Reads files."""
+        """Return the lines that match the pattern, without their timestamps. The call reads files."""
         wanted = re.compile(pattern)
         return [_without_time(line) for line in self._all() if wanted.search(line)]
 
     def last(self) -> str:
-        """The last that it said, with what it printed after that; empty: nothing."""
+        """Return the last line, or an empty text if there is none."""
         lines = [line for line in self._all() if line.strip()]
         return _without_time(lines[-1]) if lines else ""
 
@@ -35,7 +35,7 @@ def _without_time(line: str) -> str:
 def _since(path: Path, size: int) -> str:
     try:
         with path.open("rb") as file:
-            # A log that is shorter now was begun anew.
+            # A log that is shorter than before has been rotated.
             file.seek(size if _size(path) >= size else 0)
             return file.read().decode(errors="replace")
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""What all faults have in common: what they mend, and in which order."""
+"""Define the base class of all faults: the steps that heal it, and their order."""
 
 from __future__ import annotations
 
@@ -16,81 +16,91 @@ from tidelog.local.processes.process import Process
 from tidelog.model import TopicPartition
 from verify.chaos.fault import Availability, Evidence, Need, Target, View
 
-#: How long a process may take to end after SIGKILL; one that writes a core or frees gigabytes takes its time.
+#: The time in which a process must end after SIGKILL. A process that writes a core or frees gigabytes needs long.
 _END_MS = 20_000
 _LOOK_EVERY_S = 0.05
 _CANCEL_AGAIN_S = 1.0
 
 Mend = Callable[[], Awaitable[object]]
 
-#: Too few are left for acks=all, for as long as it lasts.
+#: The availability of a fault that leaves too few replicas for acks=all as long as it lasts.
 UNAVAILABLE = Availability(None, leaves_majority=False)
 
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """What durations are measured by: settings of the brokers under test; here those of a run's own cluster."""
+    """Settings of the brokers under test on which durations depend. The defaults are those of a run's own cluster."""
 
     session_timeout_ms: int = 4_000
     replica_lag_time_max_ms: int = 4_000
 
     @property
     def expired_ms(self) -> int:
-        """By then the session of one who is silent has ended: ZooKeeper looks once a tick, an eighth of it at most."""
+        """Return the time after which a silent broker's session has ended. ZooKeeper checks sessions once per tick,
+        which is at most an eighth of the timeout.
+        """
         return self.session_timeout_ms + 500
 
     @property
     def shrunk_ms(self) -> int:
-        """By then who fetches no more has left the ISR: leaders look at half of what a replica may lag behind."""
+        """Return the time after which a replica that stopped fetching has left the ISR. Leaders check at intervals of
+        half of the permitted lag.
+        """
         return 3 * self.replica_lag_time_max_ms // 2
 
-    # --- what a fault may cost at most -------------------------------------------------------------------------
+    # --- the unavailability that a fault may cause ----------------------------------------------------------------
 
     @property
     def refused_ms(self) -> int:
-        """Of one that was killed: connecting to it is refused, which tells earlier than its session could end, of which
-        a sixth at most has passed since it was last heard.
+        """Return the limit for a killed broker. Refused connections reveal its death before its session ends.
 
-        Half a second is aimed at; who was fenced in the same session timeout before has to wait for the rest of it.
+        At most a sixth of the session has passed since its last heartbeat. The aim is half a second, but a broker that
+        was already fenced within one session timeout is fenced again only after the rest of it.
         """
         return 3 * self.session_timeout_ms // 4
 
     @property
     def silent_ms(self) -> int:
-        """Of a leader from which nothing is heard any more: its session ends, and clients wait for its answers until
-        a heartbeat is missed. Then as above.
+        """Return the limit for a leader that becomes silent. Its session ends, and clients wait for answers until they
+        miss a heartbeat; the rest is as above.
         """
         return self.session_timeout_ms + 3_000
 
     @property
     def lagging_ms(self) -> int:
-        """Of a follower that fetches no more: acks=all waits until it has left the ISR."""
+        """Return the limit for a follower that stops fetching: acks=all waits until the follower has left the ISR."""
         return self.shrunk_ms + 1_000
 
     @property
     def reconnected_ms(self) -> int:
-        """After a cut. A connection that is dead is given up by a heartbeat, and TCP asks for a new one after 1, 3 and
-        7 s, so that a cut may last for some time longer than it lasts.
+        """Return the additional time after a cut.
+
+        A heartbeat timeout closes a dead connection, and TCP retries a connect after 1, 3 and 7 s, so that clients may
+        be cut off somewhat longer than the cut lasts.
         """
         return 4_000
 
     @property
     def moved_ms(self) -> int:
-        """More than that and the fault's own length, where an administrator moves leaders meanwhile: whoever leads anew
-        misses a follower anew, and who is cut off from the controller learns only after the cut that it is to lead.
+        """Return the additional time, besides the duration of the fault, while an administrator moves leaders.
+
+        Each new leader waits for a missing follower again, and a broker that is cut off from the controller learns only
+        after the cut that it is the leader.
         """
         return self.shrunk_ms
 
     @property
     def undisturbed_ms(self) -> int:
-        """Where nobody has to wait for anything: what two busy cores may cost, and less than any timeout."""
+        """Return the limit for faults that block no client: the cost of two busy cores, and less than any timeout."""
         return 2_000
 
 
 class Harm(ABC):
-    """A `verify.chaos.fault.Fault`, whose subclasses say what is done and by what it is seen to bite.
+    """The base class of faults (`verify.chaos.fault.Fault`). Subclasses define the injection and how to detect its
+    effect.
 
-    What `inject` is about to change it first hands to `mend`: then it can be stopped anywhere.
+    `inject` registers the step that undoes a change with `on_heal` before it makes the change, so that it can be
+    cancelled anywhere.
     """
 
     row: str
@@ -99,7 +109,9 @@ class Harm(ABC):
 
     @property
     def lasts_ms(self) -> tuple[int, int]:
-        """No longer than it takes to be noticed: a run has to inject all of them."""
+        """Return the range of durations. They are no longer than the cluster needs to notice, because a run injects all
+        faults.
+        """
         return 1_000, 2_000
 
     @property
@@ -122,23 +134,25 @@ class Harm(ABC):
         return None
 
     def mend(self, mend: Mend) -> None:
-        """To be done when the fault is healed, last first."""
+        """Register a step that heals the fault. The last one registered runs first."""
         self._mends.append(mend)
 
     def meanwhile(self, work: Coroutine[Any, Any, None]) -> None:
-        """Goes on until the fault is healed; what it fails with is raised by `heal`."""
+        """Run a task until the fault is healed. `heal` raises the error of a task that failed."""
         task = asyncio.create_task(work)
         self._works.append(task)
 
         async def end() -> None:
-            while not task.done():  # a cancellation may be lost where a wait ends at the same moment
+            while not task.done():  # a cancellation may be lost if a wait ends at the same time
                 task.cancel()
                 await asyncio.wait([task], timeout=_CANCEL_AGAIN_S)
 
         self.mend(end)
 
     async def heal(self) -> None:
-        """A mend that fails keeps no other from being done, and is tried again by the next call. Raises the first."""
+        """Run all steps. A step that fails does not prevent the others, and the next call repeats it. Raise the first
+        error.
+        """
         async with self._healing:
             failed: list[Mend] = []
             errors: list[BaseException] = []
@@ -157,56 +171,56 @@ class Harm(ABC):
 
 
 def of(tp: TopicPartition) -> str:
-    """As commands write it: t/0."""
+    """Return the partition in the form of commands: t/0."""
     return f"{tp.topic}/{tp.partition}"
 
 
 def zookeeper_hosts(target: Target) -> str:
-    """Where the run reaches ZooKeeper; LocalError where it does not."""
+    """Return the address of ZooKeeper. Raise LocalError if the run cannot connect to it."""
     if target.zookeeper_hosts is None:
-        raise LocalError("ZooKeeper cannot be reached from here")
+        raise LocalError("the run cannot connect to ZooKeeper")
     return target.zookeeper_hosts
 
 
 def leaders(view: View) -> dict[TopicPartition, int]:
-    """Of the partitions that have one, in their order."""
+    """Return the leaders of the partitions that have one, in order of partitions."""
     return {tp: state.leader for tp, state in sorted(view.partitions.items()) if state.leader >= 0}
 
 
 async def look_until(target: Target, what: str, seen: Callable[[View], bool], timeout_s: float) -> View:
-    """The first view of the cluster that shows it; LocalError says that it did not happen in time."""
+    """Return the first view of the cluster that satisfies `seen`. Raise LocalError after the time limit."""
     deadline = asyncio.get_running_loop().time() + timeout_s
     while True:
         with suppress(TidelogError):
             if seen(view := await target.view()):
                 return view
         if asyncio.get_running_loop().time() >= deadline:
-            raise LocalError(f"not within {timeout_s:g} s: {what}")
+            raise LocalError(f"timed out after {timeout_s:g} s waiting for {what}")
         await asyncio.sleep(_LOOK_EVERY_S)
 
 
 async def wait_until(what: str, seen: Callable[[], object], timeout_s: float) -> None:
-    """Until it is so; LocalError says that it did not happen in time."""
+    """Wait until `seen` returns a true value. Raise LocalError after the time limit."""
     deadline = asyncio.get_running_loop().time() + timeout_s
     while not seen():
         if asyncio.get_running_loop().time() >= deadline:
-            raise LocalError(f"not within {timeout_s:g} s: {what}")
+            raise LocalError(f"timed out after {timeout_s:g} s waiting for {what}")
         await asyncio.sleep(_LOOK_EVERY_S)
 
 
-def send(process: Process, number: Signals, whose: str) -> None:
-    """LocalError where the process is gone already."""
+def send(process: Process, number: Signals, name: str) -> None:
+    """Send a signal. Raise LocalError if the process has ended already."""
     if not process.signal(number):
-        raise LocalError(f"{whose} does not run")
+        raise LocalError(f"{name} is not running")
 
 
 async def ended(process: Process, timeout_ms: int = _END_MS) -> bool:
-    """Waits for it; whether it ended in time."""
+    """Wait for the end of the process. Return whether it ended in time."""
     return await asyncio.to_thread(process.wait, timeout_ms)
 
 
-async def kill(process: Process, whose: str) -> None:
-    """SIGKILL, and waits until it is gone; LocalError where it was before."""
-    send(process, SIGKILL, whose)
+async def kill(process: Process, name: str) -> None:
+    """Send SIGKILL and wait for the end. Raise LocalError if the process had ended before."""
+    send(process, SIGKILL, name)
     if not await ended(process):
-        raise LocalError(f"{whose} did not end within {_END_MS / 1000:g} s of SIGKILL")
+        raise LocalError(f"{name} did not end within {_END_MS / 1000:g} s of SIGKILL")

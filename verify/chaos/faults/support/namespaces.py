@@ -1,12 +1,12 @@
-"""A network of a run's own: ZooKeeper and each broker in a network namespace, all of them at one bridge.
+"""Provide a network for the run: ZooKeeper and each broker in a network namespace of its own, connected by one bridge.
 
     this machine ── tlXXXXhost ──┐
                                  ├── bridge in the namespace tidelog-XXXX-switch
     tidelog-XXXX-1  ──── eth0 ───┤
     tidelog-XXXX-zookeeper ──────┘
 
-The clients stay on this machine and are the bridge's neighbour too. Its addresses are of 198.18.0.0/15, which is set
-aside for tests (RFC 2544).
+The clients stay on this machine and are connected to the bridge too. The addresses are of 198.18.0.0/15, which is
+reserved for tests (RFC 2544).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from verify.chaos.fault import Need, Place, UndoLog
 from verify.chaos.faults.support.tools import lacking, quietly, run
 
 PREFIX = "tidelog"
-#: The clients, among the members of the network.
+#: The clients, as a member of the network.
 CLIENTS = "clients"
 NAMESPACES = Path("/run/netns")
 _TOOLS = ("ip", "nsenter", "iptables", "tc")
@@ -32,7 +32,7 @@ _LAST = {ZOOKEEPER: 251, CLIENTS: 250}
 
 
 class Namespaces:
-    """The furnishing for `Need.NETWORK`. Members: "zookeeper", broker ids ("1"), and "clients"."""
+    """The prerequisite for `Need.NETWORK`. Its members are "zookeeper", broker ids such as "1", and "clients"."""
 
     need = Need.NETWORK
 
@@ -42,51 +42,51 @@ class Namespaces:
         self._made: list[str] = []
 
     def missing(self) -> str | None:
-        """Why there can be none here; None: there can."""
+        """Return why this machine cannot provide namespaces, or None if it can."""
         if (reason := lacking(_TOOLS)) is not None:
             return reason
         probe = f"{PREFIX}-{_new_id()}-probe"
         try:
             run("ip", "netns", "add", probe)
         except LocalError as error:
-            return f"network namespaces cannot be made here ({error})"
+            return f"cannot create network namespaces here ({error})"
         try:
             run("ip", "-n", probe, "link", "add", "br0", "type", "bridge")
             run("ip", "-n", probe, "link", "add", "end0", "type", "veth", "peer", "name", "end1")
             comment = ("-m", "comment", "--comment", "probe")
             run(*_inside(probe), "iptables", "-w", "5", "-A", "INPUT", *comment, "-j", "DROP")
         except LocalError as error:
-            return f"the kernel does not offer what is needed ({error})"
+            return f"the kernel lacks a feature ({error})"
         finally:
             run("ip", "netns", "del", probe)
         return None
 
     async def set_up(self, undo: UndoLog, directory: Path, places: Mapping[str, Place]) -> Mapping[str, Place]:
-        """Makes the network; every place gets its address and the command that enters its namespace."""
+        """Create the network. Each placement gets its address and the command that enters its namespace."""
         return await asyncio.to_thread(self._set_up, undo, places)
 
     async def tear_down(self) -> None:
-        """Removes the namespaces, and with them every link."""
+        """Remove the namespaces, and with them every link."""
         made, self._made = self._made, []
         for name in reversed(made):
             await asyncio.to_thread(run, *quietly("ip", "netns", "del", name))
 
-    # --- what faults ask ---------------------------------------------------------------------------------------
+    # --- queries of faults ---------------------------------------------------------------------------------------
 
     def namespace(self, member: str) -> str:
-        """Of a member that has one; "switch" is the bridge's."""
+        """Return the namespace of a member; "switch" is that of the bridge."""
         return f"{PREFIX}-{self._id}-{member}"
 
     def inside(self, member: str) -> tuple[str, ...]:
-        """What a command is begun with that works in a member's namespace."""
+        """Return the prefix of a command that runs it in a member's namespace."""
         return _inside(self.namespace(member))
 
     def address(self, member: str) -> str:
-        """Its IPv4 address."""
+        """Return the IPv4 address of a member."""
         return f"{self._subnet}.{_LAST.get(member) or member}"
 
     def port(self, member: str) -> str:
-        """The name of its end at the switch."""
+        """Return the name of a member's link at the switch."""
         return f"to-{member}"[:15]
 
     # --- building ----------------------------------------------------------------------------------------------
@@ -120,7 +120,7 @@ class Namespaces:
 
 
 def _inside(namespace: str) -> tuple[str, ...]:
-    # Not `ip netns exec`: that gives the process mounts of its own as well, without the disks that we mount later.
+    # `ip netns exec` is not used, because it also gives the process a mount namespace without the disks mounted later.
     return ("nsenter", f"--net={NAMESPACES / namespace}")
 
 

@@ -1,4 +1,4 @@
-"""What becomes of packets: rules of iptables in the namespaces of a run, each known by its own comment and counted."""
+"""Apply iptables rules in the namespaces of a run. Each rule has a unique comment by which its packets are counted."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _numbers = itertools.count(1)
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """One rule of one member's namespace; `target` and what belongs to it come last."""
+    """One rule in the namespace of one member. `target` is its target with options."""
 
     member: str
     chain: str
@@ -26,7 +26,9 @@ class Rule:
 
 
 def one_way(source: str, destination: str, *match: str, target: tuple[str, ...] = DROP) -> Callable[[Namespaces], Rule]:
-    """For what goes from one member to another: at the receiver, or where that is the clients, at the sender."""
+    """Return a rule for packets from one member to another. It is installed at the receiver, or at the sender if
+    clients receive.
+    """
 
     def rule(network: Namespaces) -> Rule:
         if destination == CLIENTS:
@@ -37,7 +39,7 @@ def one_way(source: str, destination: str, *match: str, target: tuple[str, ...] 
 
 
 class Installed:
-    """A rule that is in force from `install` to `remove`, and may be so again."""
+    """A rule that is active from `install` to `remove`, and can be installed again."""
 
     def __init__(self, network: Namespaces, rule: Rule) -> None:
         self._network = network
@@ -49,7 +51,7 @@ class Installed:
         self._removed: Callable[[], None] = lambda: None
         self._installed = False
         self._earlier = 0
-        #: What the rule was applied to whenever it was in force, as it was last looked at.
+        #: The number of packets that the rule has matched in all its active times, as of the last `count`.
         self.packets = 0
 
     async def install(self, undo: UndoLog) -> None:
@@ -60,7 +62,7 @@ class Installed:
         self._installed = True
 
     async def count(self) -> int:
-        """Packets so far."""
+        """Return the number of matched packets."""
         if self._installed:
             listed = await run_aside(*self._inside, *self._iptables, "-nvxL", self._chain)
             lines = (line.split() for line in listed.splitlines() if f"/* {self._comment} */" in line)
@@ -68,10 +70,10 @@ class Installed:
         return self.packets
 
     async def remove(self) -> None:
-        """Counts a last time."""
+        """Remove the rule after a last count."""
         if self._installed:
             await self.count()
-            self._installed = False  # also for who is cancelled now
+            self._installed = False  # set before the await, so that it holds if this task is cancelled
             await run_aside(*self._inside, *self._iptables, "-D", *self._spec)
         else:
             await run_aside(*quietly(*self._inside, *self._iptables, "-D", *self._spec))

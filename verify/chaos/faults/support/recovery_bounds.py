@@ -1,7 +1,8 @@
-"""Which bounds of the fault catalogue a cluster did not keep: sentences made of evidence, or None.
+"""Detect in the evidence that a cluster exceeded a bound of the fault catalogue. Each function returns a sentence, or
+None.
 
-How long clients had to wait is not here: each fault's `availability` says that. Where brokers keep no histories their
-events are not there, and nothing that only they tell is judged.
+The unavailability for clients is checked elsewhere, by each fault's `availability`. If brokers record no histories, the
+bounds that need their events are not checked.
 """
 
 from __future__ import annotations
@@ -21,10 +22,12 @@ _CONNECTED: Final = "connected"
 
 
 def led_late(evidence: Evidence, tps: Collection[TopicPartition], since: int, within_ms: int) -> str | None:
-    """Of the partitions that these leaders lost at `since`, the one for which another stood in last, if too late."""
+    """Detect among the partitions that lost their leader at `since` the one whose next leader came last, if that was
+    too late.
+    """
     began: dict[TopicPartition, int] = {}
-    for told in evidence.events.values():
-        for event in told:
+    for events in evidence.events.values():
+        for event in events:
             before = evidence.before.partitions.get(event.tp) if isinstance(event, BecomeLeader) else None
             if isinstance(event, BecomeLeader) and before is not None and event.epoch > before.leader_epoch:
                 began[event.tp] = min(event.t, began.get(event.tp, event.t))
@@ -32,14 +35,14 @@ def led_late(evidence: Evidence, tps: Collection[TopicPartition], since: int, wi
     tp = max(late, key=late.__getitem__, default=None)
     if tp is None or late[tp] <= within_ms * _NS_PER_MS:
         return None
-    return f"{of(tp)} had a leader again after {late[tp] / 1e9:.1f} s; allowed are {within_ms / 1000:g} s"
+    return f"{of(tp)} had a leader again after {late[tp] / 1e9:.1f} s; the limit is {within_ms / 1000:g} s"
 
 
 def reconnected_late(evidence: Evidence, since: int, within_ms: int) -> str | None:
-    """The first broker that was without ZooKeeper for too long, which serves from `since` on."""
-    for broker, told in sorted(evidence.events.items()):
+    """Detect the first broker that was not connected to ZooKeeper in time after ZooKeeper served again at `since`."""
+    for broker, events in sorted(evidence.events.items()):
         lost: int | None = None
-        for event in sorted((each for each in told if isinstance(each, Session)), key=lambda each: each.t):
+        for event in sorted((each for each in events if isinstance(each, Session)), key=lambda each: each.t):
             if event.state == _CONNECTED:
                 if lost is not None and _is_late(event.t, since, lost, within_ms):
                     return _reconnected(broker, event.t, since, lost, within_ms)
@@ -57,29 +60,29 @@ def _is_late(t: int, since: int, lost: int, within_ms: int) -> bool:
 
 def _reconnected(broker: int, t: int, since: int, lost: int, within_ms: int) -> str:
     took_s = (t - max(since, lost)) / 1e9
-    return f"broker {broker} had ZooKeeper back after {took_s:.1f} s; allowed are {within_ms / 1000:g} s"
+    return f"broker {broker} was connected to ZooKeeper again after {took_s:.1f} s; the limit is {within_ms / 1000:g} s"
 
 
 def elected_often(evidence: Evidence, most_per_minute: int) -> str | None:
-    """The partition that changed its leader more often than that, in each minute that began."""
+    """Detect a partition with more elections than this per started minute."""
     most = most_per_minute * -(-max(1, evidence.whole - evidence.injected) // _NS_PER_MINUTE)
     for tp, before in sorted(evidence.before.partitions.items()):
         after = evidence.after.partitions.get(tp)
         if after is not None and (elections := after.leader_epoch - before.leader_epoch) > most:
-            return f"{of(tp)} had {elections} elections; allowed are {most}"
+            return f"{of(tp)} had {elections} elections; the limit is {most}"
     return None
 
 
 def isr_changed_often(evidence: Evidence, every_ms: int) -> str | None:
-    """The partition whose ISR changed more than once in such a time, on an average, while the fault lasted."""
+    """Detect a partition whose ISR changed more than once per `every_ms` on average during the fault."""
     changes = Counter(
         event.tp
-        for told in evidence.events.values()
-        for event in told
+        for events in evidence.events.values()
+        for event in events
         if isinstance(event, IsrChange) and event.ok and evidence.injected <= event.t <= evidence.healed
     )
     most = 1 + (evidence.healed - evidence.injected) // (every_ms * _NS_PER_MS)
     for tp, count in sorted(changes.items()):
         if count > most:
-            return f"the ISR of {of(tp)} changed {count} times; allowed are {most}"
+            return f"the ISR of {of(tp)} changed {count} times; the limit is {most}"
     return None

@@ -1,5 +1,6 @@
-"""Brokers whose system calls fail, are slow or lie at a word: `shim.c`, compiled for the run and loaded before the
-C library, with a page of orders for each broker.
+"""Make brokers' system calls fail, be slow or return a wrong time: `shim.c`, compiled for the run and preloaded.
+
+Each broker has a page of orders, which is shared memory.
 """
 
 from __future__ import annotations
@@ -15,8 +16,9 @@ from tidelog.local.processes.process_placement import ZOOKEEPER
 from verify.chaos.fault import Need, Place, UndoLog
 from verify.chaos.faults.support.tools import run
 
-#: The page's fields, eight bytes each, in the order of shim.c. First the orders, where 0 is none: `_us` and `_ns` are
-#: micro- and nanoseconds, `tear_after` is the bytes that are still written, and one; negative: those that are not.
+#: The page's fields, eight bytes each, in the order of shim.c. Orders come first, and 0 means none. `_us` and `_ns` are
+#: micro- and nanoseconds. `tear_after` is one plus the bytes that are still written; a negative value is the number of
+#: bytes that are omitted.
 ORDERS = (
     "write_errno",
     "sync_errno",
@@ -28,7 +30,7 @@ ORDERS = (
     "tear_after",
     "hold_ms",
 )
-#: Then what was done; `torn_bytes` is what was still written, and one.
+#: The counters follow. `torn_bytes` is one plus the bytes that were still written.
 DONE = ("writes_failed", "syncs_failed", "writes_delayed", "syncs_delayed", "clocks_shifted", "torn_bytes", "holds")
 _FIELDS = (*ORDERS, *DONE)
 _SOURCE = Path(__file__).with_name("shim.c")
@@ -36,35 +38,37 @@ _COMPILERS = ("cc", "gcc", "clang")
 
 
 class Page:
-    """What one broker is told, and what it did. The file is the memory that its processes share with us."""
+    """The orders to one broker, and the counters of what it did. The broker's processes map the file as shared
+    memory.
+    """
 
     def __init__(self, path: Path) -> None:
         self._path = path
 
     def create(self) -> None:
-        """Without orders."""
+        """Create the page without orders."""
         self._path.write_bytes(bytes(4096))
 
     def order(self, **orders: int) -> None:
-        """These, from now on; the others stay as they are."""
+        """Set these orders from now on. Other orders stay unchanged."""
         with self._path.open("r+b", buffering=0) as page:
             for name, value in orders.items():
                 page.seek(8 * ORDERS.index(name))
                 page.write(value.to_bytes(8, "little", signed=True))
 
     def withdraw(self) -> None:
-        """All orders."""
+        """Remove all orders."""
         self.order(**dict.fromkeys(ORDERS, 0))
 
     def read(self, name: str) -> int:
-        """One field."""
+        """Return the value of one field."""
         with self._path.open("rb", buffering=0) as page:
             page.seek(8 * _FIELDS.index(name))
             return int.from_bytes(page.read(8), "little", signed=True)
 
 
 class Shim:
-    """The furnishing for `Need.SHIM`."""
+    """The prerequisite for `Need.SHIM`."""
 
     need = Need.SHIM
 
@@ -72,14 +76,14 @@ class Shim:
         self._directory = Path()
 
     def missing(self) -> str | None:
-        """Why it cannot be had here; None: it can."""
+        """Return why the shim cannot be compiled here, or None if it can."""
         compiler = _compiler()
         if compiler is None:
             return f"needs a C compiler ({', '.join(_COMPILERS)})"
         return None
 
     async def set_up(self, undo: UndoLog, directory: Path, places: Mapping[str, Place]) -> Mapping[str, Place]:
-        """Compiles it; each broker's place loads it. LocalError with the compiler's complaint."""
+        """Compile the shim, and preload it in each broker. Raise LocalError with the compiler's output."""
         self._directory = directory / "shim"
         library = await asyncio.to_thread(self._compile)
         changed = dict(places)
@@ -88,17 +92,17 @@ class Shim:
                 continue
             self.page(name).create()
             preload = ":".join(filter(None, (str(library), place.environment.get("LD_PRELOAD"))))
-            told = {"LD_PRELOAD": preload, "TIDELOG_SHIM_PAGE": str(self._page_path(name))}
-            changed[name] = replace(place, environment={**place.environment, **told})
+            variables = {"LD_PRELOAD": preload, "TIDELOG_SHIM_PAGE": str(self._page_path(name))}
+            changed[name] = replace(place, environment={**place.environment, **variables})
         return changed
 
     async def tear_down(self) -> None:
-        """Removes what was compiled."""
+        """Remove the compiled library."""
         if self._directory.name:
             await asyncio.to_thread(shutil.rmtree, self._directory, ignore_errors=True)
 
     def page(self, broker: str) -> Page:
-        """Of one broker ("1")."""
+        """Return the page of one broker such as "1"."""
         return Page(self._page_path(broker))
 
     def _page_path(self, broker: str) -> Path:

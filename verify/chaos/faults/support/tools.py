@@ -1,4 +1,4 @@
-"""Commands of the system that faults are made with, and why one cannot be run here."""
+"""Run commands of the system for faults, and tell why one cannot be run."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _TIMEOUT_S = 30.0
 
 
 def run(*command: str) -> str:
-    """What it prints; LocalError with its complaint where it fails. Blocks."""
+    """Return the output of the command. Raise LocalError with its error output if it fails. The call blocks."""
     try:
         done = subprocess.run(
             command, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace", timeout=_TIMEOUT_S
@@ -29,7 +29,7 @@ def run(*command: str) -> str:
 
 
 async def run_aside(*command: str) -> str:
-    """The same, off the loop. Who is cancelled meanwhile goes on when it has ended: what it changed can be put back."""
+    """Run the command on a thread. A cancelled caller waits for its end first, so that its change can be undone."""
     work = asyncio.ensure_future(asyncio.to_thread(run, *command))
     try:
         return await asyncio.shield(work)
@@ -38,17 +38,17 @@ async def run_aside(*command: str) -> str:
             with suppress(asyncio.CancelledError):
                 await asyncio.wait({work})
         if not work.cancelled():
-            work.exception()  # nobody else asks for it
+            work.exception()  # marks the exception as retrieved
         raise
 
 
 def quietly(*command: str) -> tuple[str, ...]:
-    """The same command, as one that does no harm where there is nothing to put back."""
+    """Return a command that runs `command` without output and always succeeds."""
     return ("sh", "-c", '"$@" 2>/dev/null || :', "undo", *command)
 
 
 def lacking(tools: Iterable[str]) -> str | None:
-    """Why commands of the system cannot be used here: root's, and these; None: they can."""
+    """Return why these commands cannot be used here (they need root), or None if they can."""
     if os.geteuid() != 0:
         return "needs root"
     missing = [tool for tool in tools if shutil.which(tool) is None]

@@ -1,4 +1,4 @@
-"""Settings of topics that are others for as long as a fault lasts, and what topics are set to."""
+"""Change topic configs for the duration of a fault, and read topic configs."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from verify.chaos.fault import Target
 from verify.chaos.faults.support.fault_base import Harm
 
 _FLUSH, _TIMES = "flush.messages", "message.timestamp.type"
-#: Until brokers obey a changed setting; they say so within a tenth of it.
+#: The time until brokers apply a changed config; they are notified within a tenth of it.
 _OBEYED_S = 1.5
 
 
 async def flush_each(fault: Harm, target: Target) -> None:
-    """Every record is synced before it is acknowledged: of the topics under load, and of the groups' offsets."""
+    """Make brokers sync every record before they acknowledge it, in the topics under load and in __consumer_offsets."""
     await alter_topics(fault, target, {OFFSETS_TOPIC, *(tp.topic for tp in target.tps)}, _FLUSH, "1")
 
 
 async def alter_topics(fault: Harm, target: Target, topics: Collection[str], name: str, value: str) -> None:
-    """They obey it when this returns, and until the fault is healed."""
+    """Change a config until the fault is healed. Brokers have applied it when the call returns."""
     resources = [ConfigResource.topic(topic) for topic in sorted(topics)]
     async with Admin(target.bootstrap_servers) as admin:
         described = await admin.describe_configs(resources)
@@ -39,7 +39,7 @@ async def alter_topics(fault: Harm, target: Target, topics: Collection[str], nam
 
 
 async def stamped_topics(target: Target) -> set[str]:
-    """Those under load whose records get the time at which a leader appends them."""
+    """Return the topics under load with message.timestamp.type=LogAppendTime."""
     resources = [ConfigResource.topic(topic) for topic in sorted({tp.topic for tp in target.tps})]
     async with Admin(target.bootstrap_servers) as admin:
         described = await admin.describe_configs(resources)
