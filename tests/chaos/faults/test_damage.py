@@ -121,7 +121,7 @@ async def test_who_is_shown_what_lies_behind_a_damaged_batch_was_shown_a_gap(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fault = await flipped(Cluster(tmp_path), 2, monkeypatch)
-    assert "was shown offset 2" in (fault.broken(QUIET) or "")
+    assert "received offset 2" in (fault.broken(QUIET) or "")
 
 
 async def test_what_a_leader_showed_that_has_no_damage_is_no_gap(

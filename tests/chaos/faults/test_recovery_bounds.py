@@ -21,7 +21,7 @@ def told(*events: BrokerEvent, by: int = 2, lasted_s: float = 10) -> Evidence:
 
 def test_a_leader_is_late_by_its_own_history() -> None:
     again = told(BecomeLeader(2 * S, T0, 4, 0, 0), BecomeLeader(3 * S, T1, 6, 0, 0))
-    assert recovery_bounds.led_late(again, [T0, T1], S, 1_000) == "t/1 had a leader again after 2.0 s; allowed are 1 s"
+    assert recovery_bounds.led_late(again, [T0, T1], S, 1_000) == "t/1 had a leader again after 2.0 s; the limit is 1 s"
     assert recovery_bounds.led_late(again, [T0], S, 1_000) is None
     assert recovery_bounds.led_late(again, [T0, T1], S, 2_000) is None
 
@@ -46,7 +46,7 @@ def test_zookeeper_is_found_in_time_from_when_it_serves() -> None:
     assert recovery_bounds.reconnected_late(back, 7 * S, 2_000) is None
     assert (
         recovery_bounds.reconnected_late(back, 6 * S, 2_000)
-        == "broker 2 had ZooKeeper back after 2.5 s; allowed are 2 s"
+        == "broker 2 was connected to ZooKeeper again after 2.5 s; the limit is 2 s"
     )
 
 
@@ -54,7 +54,7 @@ def test_who_never_finds_zookeeper_again_is_late_when_the_fault_is_over() -> Non
     lost = told(*sessions((1, "suspended")))
     assert (
         recovery_bounds.reconnected_late(lost, 9 * S, 2_000)
-        == "broker 2 had ZooKeeper back after 3.0 s; allowed are 2 s"
+        == "broker 2 was connected to ZooKeeper again after 3.0 s; the limit is 2 s"
     )
     assert recovery_bounds.reconnected_late(lost, 11 * S, 2_000) is None
 
@@ -68,7 +68,7 @@ def test_who_lost_zookeeper_again_has_its_time_from_then_on() -> None:
 def test_elections_are_counted_by_leader_epochs_for_each_minute_that_began() -> None:
     elected = with_t0(PartitionView(2, 7, (2, 3), 8))
     short, long = replace(evidence(elected), whole=50 * S), replace(evidence(elected), whole=70 * S)
-    assert recovery_bounds.elected_often(short, 3) == "t/0 had 4 elections; allowed are 3"
+    assert recovery_bounds.elected_often(short, 3) == "t/0 had 4 elections; the limit is 3"
     assert recovery_bounds.elected_often(short, 4) is None
     assert recovery_bounds.elected_often(long, 3) is None
 
@@ -82,7 +82,7 @@ def test_changes_of_an_isr_are_counted_while_the_fault_lasts() -> None:
     three = isr_changes(1, 2, 3)
     assert (
         recovery_bounds.isr_changed_often(told(*three, lasted_s=7), 5_000)
-        == "the ISR of t/0 changed 3 times; allowed are 2"
+        == "the ISR of t/0 changed 3 times; the limit is 2"
     )
     assert recovery_bounds.isr_changed_often(told(*three, lasted_s=10), 5_000) is None
     assert recovery_bounds.isr_changed_often(told(*isr_changes(1, 2, 7.5), lasted_s=7), 5_000) is None, (
