@@ -31,7 +31,7 @@ _UNITS = {
 }
 
 
-def names_in(title: str) -> list[str]:
+def setting_names(title: str) -> list[str]:
     """The first column of a section's table."""
     return re.findall(r"^\| `([\w.]+)` \|", section(title), re.MULTILINE)
 
@@ -69,13 +69,13 @@ def test_every_setting_of_a_broker_stands_there_with_unit_default_and_meaning() 
     settings = [setting for setting in fields(BrokerSettings) if setting.metadata]
     text = section("Settings of a broker")
     assert [row for row in map(broker_row, settings) if row not in text.splitlines()] == []
-    assert names_in("Settings of a broker") == [setting.name for setting in settings]
+    assert setting_names("Settings of a broker") == [setting.name for setting in settings]
 
 
 def test_every_setting_of_a_topic_stands_there_with_unit_default_and_meaning() -> None:
     lines = section("Settings of a topic").splitlines()
     assert [row for row in topic_rows() if row not in lines] == []
-    assert names_in("Settings of a topic") == sorted(LogConfig().to_topic_configs())
+    assert setting_names("Settings of a topic") == sorted(LogConfig().to_topic_configs())
 
 
 @pytest.mark.parametrize("title", ["Promises", "Faults that are tried"])

@@ -17,7 +17,7 @@ from tests.test_operations import OPERATIONS, ROOT, section
 from tests.typed_commands import find, understand
 from tidelog.cli.cluster.up import up
 from tidelog.errors import ConfigError
-from tidelog.local.shared_settings import DECIDED
+from tidelog.local.shared_settings import RESERVED
 
 MACHINES = section("Three machines")
 
@@ -103,7 +103,7 @@ def test_every_option_of_up_stands_there_and_what_it_decides_itself() -> None:
     options = {option for param in up.params for option in param.opts}
     assert set(re.findall(r"^\| `(--[\w-]+)", text, re.MULTILINE)) == options
     refused = text.split("refused in its `--config`: ")[1].split(", which is an option")[0]
-    assert set(re.findall(r"`(\w+)`", refused)) == {*DECIDED, "zookeeper"}
+    assert set(re.findall(r"`(\w+)`", refused)) == {*RESERVED, "zookeeper"}
 
 
 def test_what_compose_sets_stands_there() -> None:

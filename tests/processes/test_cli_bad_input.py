@@ -76,7 +76,7 @@ CASES = [
     Case("naive --until", "consume t --until 2026-01-01", "add Z for UTC, or an offset", 2),
     Case("naive --at", "offsets t --at 2026-01-01T00:00", "add Z for UTC, or an offset", 2),
     Case("neither --at nor --before", "offsets t", "give exactly one of --at TIME and --before TIME", 2),
-    Case("both --at and --before", "offsets t --at -1h --before -1h", "give one of", 2),
+    Case("both --at and --before", "offsets t --at -1h --before -1h", "give exactly one of", 2),
     Case("naive --before", "offsets t --before 2026-01-01T00:00", "add Z for UTC, or an offset", 2),
     Case("no offsets at all", "offsets t --before -1h --max 0", "0 is not in the range", 2),
     Case("unknown topic, --before", "offsets nope --before -1h --json", "no topic 'nope'"),
@@ -116,9 +116,9 @@ CASES = [
     Case("unknown group, its topics", "group delete nope --topic t", "no group 'nope'"),
     Case("unknown group, reset", "group reset nope --all-topics --to-latest", "no group 'nope'"),
     Case("unknown group, state", "group describe nope --state --json", "no group 'nope'"),
-    Case("group that never committed it", "group delete g --topic other", "committed nothing for other"),
-    Case("reset, nowhere", "group reset g --to-latest", "say where: --topic TOPIC", 2),
-    Case("reset, everywhere twice", "group reset g --topic t --all-topics --to-latest", "say where: --topic TOPIC", 2),
+    Case("group that never committed it", "group delete g --topic other", "no committed offset for other"),
+    Case("reset, nowhere", "group reset g --to-latest", "give --topic TOPIC", 2),
+    Case("reset, everywhere twice", "group reset g --topic t --all-topics --to-latest", "give --topic TOPIC", 2),
     Case("reset, no way", "group reset g --topic t", "give exactly one of --to-time, .* and --to-current", 2),
     Case("reset, two ways", "group reset g --topic t --to-latest --shift-by 1", "--to-current, not 2 of them", 2),
     Case("reset, naive time", "group reset g --topic t --to-time 2026-01-01T00:00", "add Z for UTC, or an offset", 2),
@@ -175,7 +175,7 @@ CASES = [
     ),
     Case("nothing to stop", "down", "start one with tidelog up", environment={"TIDELOG_HOME": "/nowhere"}),
     Case("nothing to show", "status --json", "start one with tidelog up", environment={"TIDELOG_HOME": "/nowhere"}),
-    Case("no such log", "logs 9", "there are broker 1, zookeeper", 2),
+    Case("no such log", "logs 9", "the logs are broker 1, zookeeper", 2),
     Case("no such settings file", "broker --config missing.toml", "'missing.toml' does not exist", 2),
 ]
 
@@ -331,7 +331,7 @@ def by_place(json_lines: bytes) -> dict[tuple[int, int], dict[str, object]]:
 def test_what_stands_before_a_bad_line_is_delivered_and_counted(shell: Shell) -> None:
     shell.succeed("topic", "create", "partly")
     outcome = shell.run("produce", "partly", "--format", "json", given=b'{"value": "good"}\n{"valeu": "bad"}\n{}\n')
-    assert_one_line(outcome, "line 2: unknown fields valeu; .* 1 of 1 record sent was acknowledged")
+    assert_one_line(outcome, "line 2: unknown field valeu; .* 1 of 1 record sent was acknowledged")
     assert drain(shell, "partly") == b"good\n"
 
 
@@ -454,7 +454,7 @@ def test_up_with_an_old_java_names_it(newcomer: Shell) -> None:
 def test_a_data_directory_that_cannot_be_written_is_refused(newcomer: Shell, place: str) -> None:
     (newcomer.directory / "file").write_text("in the way")
     outcome = newcomer.run("up", "--data-dir", place)
-    assert_one_line(outcome, "cannot write to .*; choose another place with --data-dir or TIDELOG_HOME")
+    assert_one_line(outcome, "cannot write to .*; choose another directory with --data-dir or TIDELOG_HOME")
     assert outcome.status == 1
 
 
@@ -466,7 +466,7 @@ def test_a_taken_port_is_named_and_nothing_stays_behind(newcomer: Shell) -> None
     for whose, port in ports.items():
         with socket.create_server(("127.0.0.1", port)):
             outcome = newcomer.run("up", "--detach")
-        assert_one_line(outcome, f"port {port}, which {whose} was given, is taken")
+        assert_one_line(outcome, f"port {port} of {whose} is in use")
         assert outcome.status == 1
         assert processes_of(newcomer.directory) == []
 

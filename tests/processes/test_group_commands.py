@@ -201,7 +201,7 @@ def test_what_was_never_committed_cannot_be_shifted_and_keeps_the_rest_where_it_
     for execute in ([], ["--execute"]):
         outcome = shell.run("group", "reset", "half", "--topic", "half", "--shift-by", "-1", *execute)
         assert outcome.status == 1
-        assert "half-1: nothing is committed that could be shifted" in only_line(outcome)
+        assert "half-1: cannot shift, because the group has no committed offset" in only_line(outcome)
     assert committed(shell, "half") == {("half", 0): 2}
     shell.succeed("group", "reset", "half", "--topic", "half:0", "--shift-by", "-1", "--execute")
     assert committed(shell, "half") == {("half", 0): 1}
@@ -215,7 +215,7 @@ def test_offsets_of_a_topic_and_then_the_group_are_deleted(shell: Shell) -> None
         a_topic(shell, topic, 1, partitions=2)
         shell.succeed("group", "reset", "leaving", "--topic", topic, "--to-latest", "--execute")
     told_of = shell.succeed("group", "delete", "leaving", "--topic", "dropped", "--topic", "kept:1")
-    assert told_of == b"deleted what leaving had committed for dropped, kept:1\n"
+    assert told_of == b"deleted the committed offsets of leaving for dropped, kept:1\n"
     assert committed(shell, "leaving") == {("kept", 0): 1}
     assert refused(shell, "group", "delete", "leaving", "--topic", "dropped") == (
         "group 'leaving' has no committed offset for dropped"

@@ -13,8 +13,8 @@ from tidelog.groups.assignment.assignors import (
     Assignments,
     Candidate,
     assign_cooperatively,
-    assign_in_turn,
     assign_ranges,
+    assign_round_robin,
     assign_sticky,
 )
 from tidelog.groups.assignment.consumer_protocol import Subscription
@@ -54,9 +54,9 @@ def test_range_asks_only_those_that_subscribe_and_knows_only_topics_that_exist()
 
 def test_round_robin_goes_through_all_partitions_in_turn() -> None:
     members = [member("b", "t", "u"), member("a", "t", "u")]
-    assert shown(assign_in_turn(members, {"t": 3, "u": 3})) == {"a": "t0 t2 u1", "b": "t1 u0 u2"}
+    assert shown(assign_round_robin(members, {"t": 3, "u": 3})) == {"a": "t0 t2 u1", "b": "t1 u0 u2"}
     unlike = [member("a", "t"), member("b", "t", "u"), member("c", "u")]
-    assert shown(assign_in_turn(unlike, {"t": 1, "u": 2})) == {"a": "t0", "b": "u0", "c": "u1"}
+    assert shown(assign_round_robin(unlike, {"t": 1, "u": 2})) == {"a": "t0", "b": "u0", "c": "u1"}
 
 
 def test_a_static_member_that_restarts_under_another_id_has_the_same_place() -> None:

@@ -147,7 +147,7 @@ def test_a_short_json_line_is_enough() -> None:
         (b"\xff", "not JSON"),
         (b"[" * 100_000, "not JSON"),
         (b"[]", "must be an object"),
-        (b'{"valeu": "x"}', "unknown fields valeu"),
+        (b'{"valeu": "x"}', "unknown field valeu"),
         (b'{"value": 5}', "value must be a string"),
         (b'{"key": {"base64": "*"}}', "key: "),
         (b'{"value": {"base64": 5}}', "value: "),

@@ -219,7 +219,7 @@ async def test_while_a_rebalance_is_under_way_a_commit_says_what_to_do() -> None
     hanging.subscribe(["t"])
     await hanging.poll(10)
     await until(lambda: first.consumer.assignment() == set())
-    with pytest.raises(RebalanceInProgressError, match="poll until it is over"):
+    with pytest.raises(RebalanceInProgressError, match="poll until it is complete"):
         await first.consumer.commit({P0: OffsetAndMetadata(1)})
     await hanging.close()
     await first.close()

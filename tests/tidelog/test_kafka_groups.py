@@ -18,8 +18,8 @@ from tidelog.groups.assignment.assignors import (
     Assignments,
     Candidate,
     assign_cooperatively,
-    assign_in_turn,
     assign_ranges,
+    assign_round_robin,
     assign_sticky,
 )
 from tidelog.groups.assignment.consumer_protocol import (
@@ -199,7 +199,7 @@ CASES = [Case.read(golden) for golden in GOLDEN["assignors"]]
 def test_ranges_and_turns_are_kafkas_own() -> None:
     for case in CASES:
         assert ordered(assign_ranges(case.cooperative, case.topics)) == case.theirs("range")
-        assert ordered(assign_in_turn(case.cooperative, case.topics)) == case.theirs("roundrobin")
+        assert ordered(assign_round_robin(case.cooperative, case.topics)) == case.theirs("roundrobin")
 
 
 def ordered(given: Assignments) -> Assignments:

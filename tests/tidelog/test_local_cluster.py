@@ -60,7 +60,7 @@ def test_a_broker_whose_directory_is_gone_stays_one_of_the_cluster(cluster: Plan
     shutil.rmtree(cluster.broker_dir(2))
     assert cluster.lost_directories() == [cluster.broker_dir(2)]
     assert ports(cluster.plan()) == ports(before)
-    with pytest.raises(LocalError, match="has 3 brokers, and they stay"):
+    with pytest.raises(LocalError, match="has 3 brokers, and none can be removed"):
         cluster.start(2)
     after = cluster.plan(5)
     assert sorted(after) == [1, 2, 3, 4, 5]
@@ -130,7 +130,7 @@ def test_nobody_starts_a_cluster_while_it_is_removed(cluster: Planned, monkeypat
 
     def remove(directory: Path, **_: object) -> None:
         removed.append(directory)
-        with pytest.raises(LocalError, match="another command starts or stops the cluster"):
+        with pytest.raises(LocalError, match="another command is starting or stopping the cluster"):
             LocalCluster(cluster.data_dir, home=cluster.home).start()
 
     with monkeypatch.context() as patched:

@@ -41,7 +41,7 @@ def test_a_stopped_cluster_needs_its_ports(tmp_path: Path) -> None:
         state = ClusterState(f"{LOOPBACK}:{port}", None, (BrokerState(port, broker_id=1),), {})
         checks = examine_environment(tmp_path, state)
     found = checked(checks, "ports")
-    assert (found.state, found.sentence) == (State.FAILURE, f"{port}: taken by others")
+    assert (found.state, found.sentence) == (State.FAILURE, f"{port}: used by other processes")
     assert checked(checks, "ZooKeeper").state is State.OK, "somebody listens there"
     assert checked(checks, "brokers").advice == "tidelog up"
     assert "Java" not in [check.name for check in checks], "the ZooKeeper is not ours"

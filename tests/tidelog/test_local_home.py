@@ -52,7 +52,7 @@ def test_a_home_that_cannot_be_written_costs_only_the_memory(tmp_path: Path) -> 
 def test_a_directory_in_the_way_of_which_is_a_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     for place in (tmp_path / "file", tmp_path / "file" / "below"):
-        with pytest.raises(LocalError, match="is not a directory; choose another place with --data-dir"):
+        with pytest.raises(LocalError, match="is not a directory; choose another directory with --data-dir"):
             prepare_directory(place)
     assert prepare_directory(tmp_path / "new" / "one").is_dir()
 
@@ -64,7 +64,7 @@ def test_state_comes_back_as_it_was_saved(tmp_path: Path) -> None:
 
 
 def test_a_directory_that_java_could_not_name_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(LocalError, match="is not UTF-8; choose another place"):
+    with pytest.raises(LocalError, match="is not UTF-8; choose another directory"):
         prepare_directory(tmp_path / "\udcff")
     assert list(tmp_path.iterdir()) == []
 

@@ -50,7 +50,7 @@ def test_no_java_says_in_one_line_what_to_install() -> None:
 
 
 @pytest.mark.parametrize(
-    ("says", "told"), [('java version "1.8.0_392"', "is Java 8"), ("no idea", "does not tell its version")]
+    ("says", "told"), [('java version "1.8.0_392"', "is Java 8"), ("no idea", "does not report its version")]
 )
 def test_a_java_that_will_not_do_is_named(tmp_path: Path, says: str, told: str) -> None:
     java = install(tmp_path, says)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tidelog.local.processes.log_tail import last_words
+from tidelog.local.processes.log_tail import last_error_line
 
 Usage = namedtuple("Usage", "total used free")
 
@@ -21,17 +21,17 @@ Usage = namedtuple("Usage", "total used free")
         ("starting\n2026-11-21T", "starting"),
         ("starting\nException: cut o", "Exception: cut o"),
         ("2026-11-21T", "2026-11-21T"),
-        ("\n \n", "it said nothing"),
+        ("\n \n", "it printed nothing"),
     ],
 )
 def test_the_last_words_are_those_of_an_error_or_the_last_whole_line(tmp_path: Path, content: str, words: str) -> None:
     log = tmp_path / "zookeeper.log"
     log.write_text(content)
-    assert last_words(tmp_path / "missing.out", log) == words
+    assert last_error_line(tmp_path / "missing.out", log) == words
 
 
 def test_a_full_disk_that_cut_the_log_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     log = tmp_path / "zookeeper.log"
     log.write_text("2026-11-21T")
     monkeypatch.setattr(shutil, "disk_usage", lambda path: Usage(1 << 30, 1 << 30, 4096))
-    assert last_words(log).startswith(f"the disk of {tmp_path} is full")
+    assert last_error_line(log).startswith(f"the disk of {tmp_path} is full")

@@ -74,7 +74,7 @@ def test_only_a_cooperative_member_owns_what_it_had_and_only_a_sticky_one_rememb
 @pytest.mark.parametrize("error", [UnknownMemberIdError, IllegalGenerationError])
 def test_a_member_that_is_not_known_any_more_is_lost(error: type[BrokerError]) -> None:
     membership = a_stable_one()
-    membership.heard(membership.heartbeat_request(), HeartbeatResponse(error.code))
+    membership.on_heartbeat(membership.heartbeat_request(), HeartbeatResponse(error.code))
     assert membership.lost and membership.state is MemberState.OUT and membership.generation == -1
     # Whose generation alone is over is known by its id still.
     assert membership.member_id == ("" if error is UnknownMemberIdError else "me")
@@ -82,7 +82,7 @@ def test_a_member_that_is_not_known_any_more_is_lost(error: type[BrokerError]) -
 
 def test_a_rebalance_makes_it_join_again_as_who_it_is() -> None:
     membership = a_stable_one()
-    membership.heard(membership.heartbeat_request(), HeartbeatResponse(RebalanceInProgressError.code))
+    membership.on_heartbeat(membership.heartbeat_request(), HeartbeatResponse(RebalanceInProgressError.code))
     assert membership.rejoins and membership.state is MemberState.STABLE and not membership.lost
     assert membership.join_request(["t"], NOTHING).member_id == "me" and not membership.rejoins
     assert membership.joined(JOINED)
@@ -94,11 +94,11 @@ def test_an_answer_of_a_generation_that_is_over_says_nothing() -> None:
     membership = a_stable_one()
     old = membership.heartbeat_request()
     membership.join_request(["t"], NOTHING)
-    membership.heard(old, HeartbeatResponse(UnknownMemberIdError.code))
+    membership.on_heartbeat(old, HeartbeatResponse(UnknownMemberIdError.code))
     assert not membership.lost
     membership.joined(JoinGroupResponse(0, 6, "consumer", "range", "leader", "me"))
     membership.synced(SyncGroupResponse(0))
-    membership.heard(old, HeartbeatResponse(IllegalGenerationError.code))
+    membership.on_heartbeat(old, HeartbeatResponse(IllegalGenerationError.code))
     membership.commit_refused(membership.identity._replace(generation_id=5), IllegalGenerationError())
     assert not membership.lost and membership.state is MemberState.STABLE
     membership.commit_refused(membership.identity, IllegalGenerationError())
@@ -108,7 +108,7 @@ def test_an_answer_of_a_generation_that_is_over_says_nothing() -> None:
 def test_a_fenced_member_stays_fenced() -> None:
     membership = a_stable_one(instance_id="i")
     with pytest.raises(FencedInstanceIdError, match="another consumer runs as 'i'"):
-        membership.heard(membership.heartbeat_request(), HeartbeatResponse(FencedInstanceIdError.code))
+        membership.on_heartbeat(membership.heartbeat_request(), HeartbeatResponse(FencedInstanceIdError.code))
     assert membership.fenced is not None and membership.lost and membership.state is MemberState.OUT
 
 

@@ -86,7 +86,7 @@ def test_a_time_leads_to_a_record_or_says_why_not(
 
 
 def test_what_was_never_committed_cannot_be_shifted() -> None:
-    with pytest.raises(InvalidRequestError, match="t-0: nothing is committed that could be shifted"):
+    with pytest.raises(InvalidRequestError, match="t-0: cannot shift, because the group has no committed offset"):
         resolve(TP, ShiftBy(1), None, ENDS, None)
 
 

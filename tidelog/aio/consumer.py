@@ -94,7 +94,7 @@ class Consumer(LoopBound):
         fetcher = self._started()
         gone = set(fetcher.buffers).difference(wanted)
         if self._subscriber is not None:
-            self._subscriber.give_up(gone)
+            self._subscriber.before_manual_assignment(gone)
         fetcher.assign(dict.fromkeys(wanted))
 
     def subscribe(
@@ -510,7 +510,7 @@ class Consumer(LoopBound):
             if self._closing:
                 raise ClosedError("the consumer is being closed")
             if self._subscriber is not None:
-                await self._subscriber.run_errands()
+                await self._subscriber.run_callbacks()
             if self._owes_error:
                 self._owes_error = False
                 self._raise_errors(fetcher, StandingError.is_new)

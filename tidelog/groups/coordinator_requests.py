@@ -1,10 +1,10 @@
-"""A question for the coordinator of a group, whichever broker that is by now.
+"""Sends requests to the coordinator of a group, and finds the coordinator again after it has moved.
 
-Who it is, any broker tells; the client remembers it until the answers say otherwise:
+Any broker can find the coordinator. The client remembers it until an answer shows that it may have moved:
 
-    NOT_COORDINATOR, COORDINATOR_NOT_AVAILABLE    it is elsewhere, or nowhere yet: find it again
-    REQUEST_TIMED_OUT, no answer at all           the same; what was asked for may have been done
-    COORDINATOR_LOAD_IN_PROGRESS                  it is the one, and not ready: ask it again
+    NOT_COORDINATOR, COORDINATOR_NOT_AVAILABLE    another broker, or none, is the coordinator: find it again
+    REQUEST_TIMED_OUT, no answer at all           the same; the request may have been executed
+    COORDINATOR_LOAD_IN_PROGRESS                  the coordinator is right, but not ready: send the request again
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from tidelog.protocol.group_messages import FindCoordinatorRequest, FindCoordina
 from tidelog.protocol.messages import Request, Response
 from tidelog.quantities import format_duration
 
-_PASSING = (
+_RETRIABLE = (
     NotCoordinatorError,
     CoordinatorNotAvailableError,
     CoordinatorLoadInProgressError,
@@ -40,11 +40,11 @@ _PASSING = (
 async def ask_coordinator(
     client: ClusterClient, group_id: str, request: Request, deadline_ms: int, *, patience_ms: int | None = None
 ) -> Response:
-    """Its answer, asked for again while it says "not I" or "not now", at the top or of any entry.
+    """Return the coordinator's answer. Repeat the request while the answer, or an entry of it, has a retriable error.
 
-    The request may be sent several times, so it must be one that may be repeated. `patience_ms` with one broker is
-    `request_timeout_ms` unless given. Errors of the group itself are the caller's to read. TimeoutError at the
-    deadline has the last reason; NoBrokersError where no broker was ever reached.
+    The request may be sent several times, so it must be idempotent. `patience_ms` limits the wait for one broker
+    (default `request_timeout_ms`). The caller handles errors of the group itself. Raises TimeoutError with the last
+    error at the deadline, and NoBrokersError if no broker was ever reached.
     """
     clock, started_ms = client.clock, client.clock.monotonic_ms()
     attempt = 0
@@ -52,7 +52,7 @@ async def ask_coordinator(
         broker_id = await find_coordinator(client, group_id, deadline_ms)
         try:
             answer = await _ask(client, group_id, broker_id, request, deadline_ms, patience_ms)
-            raise_first(_passing_refusals(answer))
+            raise_first(_retriable_errors(answer))
             return answer
         except TidelogError as error:
             if not is_retriable(error):
@@ -67,7 +67,7 @@ async def ask_coordinator(
 
 
 async def find_coordinator(client: ClusterClient, group_id: str, deadline_ms: int) -> int:
-    """The broker that was found last, or is found now. Errors as of `ask_coordinator`."""
+    """Return the known coordinator, or find it. Raises the errors of `ask_coordinator`."""
     started_ms = client.clock.monotonic_ms()
     await client.wait_for_metadata(deadline_ms)
     attempt = 0
@@ -89,12 +89,12 @@ def _no_answer(group_id: str, waited_ms: int, last: TidelogError) -> TimeoutErro
 
 
 async def _find(client: ClusterClient, group_id: str, deadline_ms: int) -> int:
-    """What some broker says; its refusal is raised."""
+    """Return the coordinator that some broker names. Raise the broker's error if it names none."""
     answer = await client.call_any(FindCoordinatorRequest((group_id,)), deadline_ms)
     assert isinstance(answer, FindCoordinatorResponse)
     found = next((each for each in answer.coordinators if each.key == group_id), None)
     if found is None:
-        raise CoordinatorNotAvailableError("the broker's answer leaves the group out")
+        raise CoordinatorNotAvailableError("the broker's answer does not contain the group")
     if refusal := error_for(found.error_code, found.error_message or ""):
         raise refusal
     if found.broker_id not in client.view.brokers:
@@ -110,7 +110,7 @@ async def _ask(
         leader = view.leader_of(OFFSETS_TOPIC, partition_for(group_id, partitions)) if partitions else None
         return leader is not None and leader.broker_id != broker_id
 
-    # The group's partition of this topic is led by its coordinator: a hung one is given up when it leads no more.
+    # The coordinator leads the group's partition of this topic. A broker that hangs is given up when it loses the lead.
     client.track(OFFSETS_TOPIC)
     settings, clock = client.settings, client.clock
     peer = await client.peer(broker_id, max(1, min(deadline_ms - clock.monotonic_ms(), settings.request_timeout_ms)))
@@ -119,11 +119,11 @@ async def _ask(
     return await client.call_leader(peer, request, timeout_ms, moved)
 
 
-def _passing_refusals(answer: Response) -> Iterator[BrokerError]:
-    """Those that say nothing of the group, but of who coordinates it."""
+def _retriable_errors(answer: Response) -> Iterator[BrokerError]:
+    """Yield the errors that concern the choice of the coordinator, and not the group."""
     entries = getattr(answer, "partitions", ()) or getattr(answer, "members", ()) or getattr(answer, "groups", ())
     refusals = {getattr(each, "error_code", 0): getattr(each, "error_message", None) for each in (answer, *entries)}
     for code, message in refusals.items():
         error = error_for(code, message or "")
-        if isinstance(error, _PASSING):
+        if isinstance(error, _RETRIABLE):
             yield error

@@ -1,4 +1,4 @@
-"""What an admin tells of consumer groups: values, and how a coordinator's words become them."""
+"""The values by which an admin client describes consumer groups, and their conversion from a coordinator's answers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tidelog.protocol.group_messages import DescribedGroup, DescribedMember, Lis
 
 
 class ConsumerGroupState(StrEnum):
-    """By Kafka's names. DEAD: there is no such group; UNKNOWN: a word that this version does not know."""
+    """Kafka's names. DEAD: the group does not exist. UNKNOWN: this version does not know the state's name."""
 
     UNKNOWN = "Unknown"
     PREPARING_REBALANCE = "PreparingRebalance"
@@ -24,16 +24,16 @@ class ConsumerGroupState(StrEnum):
 
     @classmethod
     def parse(cls, name: str) -> ConsumerGroupState:
-        """The state of this name in any case, else UNKNOWN."""
+        """Return the state of this name in upper or lower case, else UNKNOWN."""
         return next((each for each in cls if each.lower() == name.lower()), cls.UNKNOWN)
 
 
 @dataclass(frozen=True, slots=True)
 class ConsumerGroupListing:
-    """One group as a list has it.
+    """One group in a list of groups.
 
-    protocol_type   "consumer"; "" of one that has committed and never had members
-    coordinator     the broker that told of it
+    protocol_type   "consumer"; empty if the group has committed offsets and never had members
+    coordinator     the broker that listed the group
     """
 
     group_id: str
@@ -43,16 +43,16 @@ class ConsumerGroupListing:
 
     @property
     def is_simple_consumer_group(self) -> bool:
-        """Its consumers assign themselves, and use the group for its offsets alone."""
+        """Whether the group only stores offsets, because its consumers assign partitions to themselves."""
         return not self.protocol_type
 
 
 @dataclass(frozen=True, slots=True)
 class ConsumerGroupListings:
-    """The groups of the brokers that answered, by name, and what keeps the list from being whole.
+    """The groups of the brokers that answered, by name, and the reasons why groups may be missing.
 
-    errors       by broker: why it did not answer
-    leaderless   partitions of the offsets topic without a leader, of whose groups nobody tells
+    errors       why a broker did not answer, by broker
+    leaderless   partitions of the offsets topic without a leader, whose groups no broker lists
     """
 
     valid: tuple[ConsumerGroupListing, ...]
@@ -60,16 +60,16 @@ class ConsumerGroupListings:
     leaderless: tuple[TopicPartition, ...] = ()
 
     def all(self) -> tuple[ConsumerGroupListing, ...]:
-        """The groups where every broker answered; else the first one's error is raised."""
+        """Return the groups. Raise the first error if a broker did not answer."""
         raise_first(self.errors.values())
         return self.valid
 
 
 @dataclass(frozen=True, slots=True)
 class MemberDescription:
-    """One member. `topics` and `assignment` are None where they are not in the consumers' protocol.
+    """One member. `topics` and `assignment` are None if the member does not use the consumer protocol.
 
-    `stage` is None if the coordinator does not say it.
+    `stage` is None if the coordinator does not report it.
     """
 
     member_id: str
@@ -83,9 +83,9 @@ class MemberDescription:
 
 @dataclass(frozen=True, slots=True)
 class ConsumerGroupDescription:
-    """One group: `partition_assignor` is what its members are assigned by, `coordinator` a broker's id.
+    """One group: `partition_assignor` is the assignor that its members use, `coordinator` is a broker's id.
 
-    `pending_member_ids` are those that the coordinator gave to consumers which have not joined with them yet.
+    `pending_member_ids` are ids that the coordinator gave to consumers which have not joined with them yet.
     """
 
     group_id: str
@@ -98,38 +98,39 @@ class ConsumerGroupDescription:
 
     @property
     def is_simple_consumer_group(self) -> bool:
-        """Its consumers assign themselves, and use the group for its offsets alone."""
+        """Whether the group only stores offsets, because its consumers assign partitions to themselves."""
         return not self.protocol_type
 
 
-def listing_of(told: ListedGroup, coordinator: int) -> ConsumerGroupListing:
-    """One group of a broker's list."""
-    return ConsumerGroupListing(told.group_id, told.protocol_type, ConsumerGroupState.parse(told.state), coordinator)
+def listing_of(listed: ListedGroup, coordinator: int) -> ConsumerGroupListing:
+    """Convert one group of a broker's list."""
+    state = ConsumerGroupState.parse(listed.state)
+    return ConsumerGroupListing(listed.group_id, listed.protocol_type, state, coordinator)
 
 
-def describe_group(told: DescribedGroup, coordinator: int) -> ConsumerGroupDescription:
-    """A coordinator's words; they must not be an error."""
+def describe_group(described: DescribedGroup, coordinator: int) -> ConsumerGroupDescription:
+    """Convert a coordinator's description, which must not be an error."""
     return ConsumerGroupDescription(
-        told.group_id,
-        told.protocol_type,
-        told.protocol,
-        ConsumerGroupState.parse(told.state),
-        tuple(_describe_member(each, told.protocol_type) for each in told.members),
+        described.group_id,
+        described.protocol_type,
+        described.protocol,
+        ConsumerGroupState.parse(described.state),
+        tuple(_describe_member(each, described.protocol_type) for each in described.members),
         coordinator,
-        told.pending_member_ids,
+        described.pending_member_ids,
     )
 
 
-def _describe_member(told: DescribedMember, protocol_type: str) -> MemberDescription:
+def _describe_member(member: DescribedMember, protocol_type: str) -> MemberDescription:
     topics: tuple[str, ...] | None = None
     assignment: tuple[TopicPartition, ...] | None = None
     if protocol_type == PROTOCOL_TYPE:
         try:
-            topics = decode_subscription(told.metadata).topics if told.metadata else ()
-            assignment = tuple(sorted(decode_assignment(told.assignment)))
+            topics = decode_subscription(member.metadata).topics if member.metadata else ()
+            assignment = tuple(sorted(decode_assignment(member.assignment)))
         except CorruptMessageError:
-            pass  # no broker reads what members write; one that writes nonsense must not hide the others
-    stage = MemberStage(told.stage) if told.stage in list(MemberStage) else None
+            pass  # brokers do not check these bytes, and one member's unreadable bytes must not hide the others
+    stage = MemberStage(member.stage) if member.stage in list(MemberStage) else None
     return MemberDescription(
-        told.member_id, told.group_instance_id, told.client_id, told.client_host, topics, assignment, stage
+        member.member_id, member.group_instance_id, member.client_id, member.client_host, topics, assignment, stage
     )

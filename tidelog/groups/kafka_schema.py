@@ -1,7 +1,7 @@
-"""The plain types of Kafka's schemas: big-endian integers, and lengths before what they measure.
+"""Reads and writes the primitive types of Kafka's schemas: big-endian integers, and fields with a length before them.
 
-Since KIP-482 there are flexible versions too, whose lengths are varints, and whose structures end with fields that
-only some know: these are read (`FlexibleReader`), and nothing is written so.
+Flexible versions (KIP-482) have lengths as varints, and structures that end with tagged fields. `FlexibleReader` reads
+such versions; no writer writes them.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _INT16, _INT32, _INT64 = struct.Struct(">h"), struct.Struct(">i"), struct.Struct
 
 
 class SchemaWriter:
-    """Appends fields; `bytes(writer)` is all of them."""
+    """Appends fields to a buffer; `bytes(writer)` returns all of them."""
 
     def __init__(self) -> None:
         self._parts = bytearray()
@@ -55,7 +55,7 @@ class SchemaWriter:
             write(entry)
 
     def partitions(self, tps: Iterable[TopicPartition]) -> None:
-        """Topic by topic, as Kafka's schemas have them."""
+        """Append partitions grouped by topic, as Kafka's schemas do."""
         topics: dict[str, list[int]] = {}
         for tp in sorted(tps):
             topics.setdefault(tp.topic, []).append(tp.partition)
@@ -68,7 +68,7 @@ class SchemaWriter:
 
 
 class SchemaReader:
-    """Takes fields off, one after the other. CorruptMessageError where there is less than they say."""
+    """Reads fields one after the other. Raises CorruptMessageError if the buffer ends within a field."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data
@@ -86,7 +86,7 @@ class SchemaReader:
     def string(self) -> str:
         value = self.nullable_string()
         if value is None:
-            raise CorruptMessageError("null where a string belongs")
+            raise CorruptMessageError("null where a string is required")
         return value
 
     def nullable_string(self) -> str | None:
@@ -105,7 +105,7 @@ class SchemaReader:
 
     def array(self, read: Callable[[], T]) -> list[T]:
         length = self._length()
-        # Every entry takes a byte at least.
+        # Every entry has at least one byte, which bounds the number of entries.
         if not 0 <= length <= self.left:
             raise CorruptMessageError(f"an array of {length} entries in {self.left} bytes")
         return [read() for _ in range(length)]
@@ -118,7 +118,7 @@ class SchemaReader:
         return tuple(tp for tps in self.array(read) for tp in tps)
 
     def end(self) -> None:
-        """Of a structure."""
+        """Read the end of a structure, which only flexible versions have."""
 
     def _string_length(self) -> int:
         return self.int16()
@@ -128,31 +128,31 @@ class SchemaReader:
 
     @property
     def left(self) -> int:
-        """Bytes that nobody has taken yet."""
+        """The number of bytes that are not read yet."""
         return len(self._data) - self._at
 
     def _number(self, form: struct.Struct) -> int:
         try:
             value: int = form.unpack_from(self._data, self._at)[0]
         except struct.error:
-            raise CorruptMessageError(f"{form.size} bytes where {self.left} are left") from None
+            raise CorruptMessageError(f"a field of {form.size} bytes, but only {self.left} bytes are left") from None
         self._at += form.size
         return value
 
     def _take(self, length: int) -> bytes:
         end = self._at + length
         if length < 0 or end > len(self._data):
-            raise CorruptMessageError(f"{length} bytes where {self.left} are left")
+            raise CorruptMessageError(f"a field of {length} bytes, but only {self.left} bytes are left")
         taken = self._data[self._at : end]
         self._at = end
         return taken
 
 
 class FlexibleReader(SchemaReader):
-    """Of a flexible version."""
+    """Reads fields of a flexible version."""
 
     def end(self) -> None:
-        """Steps over what only some know."""
+        """Skip the tagged fields."""
         for _ in range(self._varint()):
             self._varint()
             self._take(self._varint())

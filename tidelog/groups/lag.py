@@ -1,4 +1,4 @@
-"""How far a group is behind in a partition: in records, and in time."""
+"""Computes how far a group is behind in a partition, in records and in time."""
 
 from __future__ import annotations
 
@@ -15,31 +15,30 @@ from tidelog.records import RecordTime
 
 
 class Standing(StrEnum):
-    """What is unusual about a committed offset."""
+    """An unusual state of a committed offset."""
 
     NOTHING_COMMITTED = "nothing_committed"
-    """There is none."""
+    """The group has no committed offset."""
     BELOW_LOG_START = "below_log_start"
-    """Records that the group had not consumed are gone."""
+    """Records were deleted before the group consumed them."""
     PAST_LOG_END = "past_log_end"
-    """The log was cut, or is another one of the same name."""
+    """The log was truncated, or the topic was deleted and created again."""
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionLag:
-    """How far behind.
+    """How far a group is behind in one partition. A value that is not known is None.
 
-    committed_offset    the next record that the group wants; None where it has committed nothing
-    log_start_offset, log_end_offset    what a consumer may read now, the end exclusive (the high watermark)
-    lag                 records from there to the end that are still to be had: from the log start where it was
-                        committed below; 0 at the end and past it. Offsets are counted, as Kafka's tools do: of a
-                        compacted partition fewer records may remain
-    lag_ms              how old the first of those records is, by its own timestamp and this machine's clock: a
-                        consumer that works record by record shows what was true so long ago. 0 where it is caught
-                        up, and where the timestamp lies in the future. It grows while nobody consumes, also if nothing
-                        is written; it says nothing of how long the rest will take
-    error               why something of this is not known
-    What is not known is None.
+    committed_offset    the next offset that the group will read; None if the group has no committed offset
+    log_start_offset, log_end_offset    the range that a consumer may read now; the end is exclusive (high watermark)
+    lag                 the number of offsets from the committed offset, or from the log start if that is higher, to the
+                        end; 0 at the end and past it. As in Kafka's tools, offsets are counted, and a compacted
+                        partition may have fewer records
+    lag_ms              the age of the first of these records, by its timestamp and this machine's clock. The output of
+                        a consumer that processes record by record is as old as this. The value is 0 without lag, and if
+                        the timestamp is in the future. It grows while the group does not consume, even if no record
+                        is appended. It does not predict how long the group needs to catch up
+    error               why a value is not known
     """
 
     committed_offset: int | None
@@ -51,7 +50,7 @@ class PartitionLag:
 
     @property
     def standing(self) -> Standing | None:
-        """What is unusual about the committed offset; None for one that the partition has, its end included."""
+        """What is unusual about the committed offset; None if it is within the log or at its end."""
         if self.committed_offset is None:
             return Standing.NOTHING_COMMITTED
         if self.log_start_offset is not None and self.committed_offset < self.log_start_offset:
@@ -62,7 +61,7 @@ class PartitionLag:
 
 
 def first_unread(committed_offset: int | None, ends: Ends) -> int | None:
-    """The offset of the first record that the group has still to consume; None where there is none, or nobody knows."""
+    """Return the offset of the first record that the group has not consumed; None if there is none, or if unknown."""
     if committed_offset is None:
         return None
     unread = max(committed_offset, ends.start)
@@ -70,14 +69,14 @@ def first_unread(committed_offset: int | None, ends: Ends) -> int | None:
 
 
 def lag_of(committed_offset: int | None, ends: Ends, oldest: RecordTime | None, now_ms: int) -> PartitionLag:
-    """The rule, where everything is known; `oldest` is the first record at or after `first_unread`, if any."""
+    """Return the lag if all values are known; `oldest` is the first record at or after `first_unread`, if any."""
     if committed_offset is None:
         return PartitionLag(None, ends.start, ends.end)
     unread = first_unread(committed_offset, ends)
     if unread is None:
         return PartitionLag(committed_offset, ends.start, ends.end, 0, 0)
     if oldest is None:
-        lag_ms: int | None = 0  # compaction has left nothing up to the end
+        lag_ms: int | None = 0  # compaction has removed all records up to the end
     elif oldest.timestamp == NO_TIMESTAMP:
         lag_ms = None
     else:
@@ -88,13 +87,13 @@ def lag_of(committed_offset: int | None, ends: Ends, oldest: RecordTime | None, 
 async def partition_lags(
     client: ClusterClient, committed: Mapping[TopicPartition, int | None], patience_ms: int
 ) -> dict[TopicPartition, PartitionLag]:
-    """Asks the leaders; a partition without one, or without its topic, has its error and keeps nobody else back.
+    """Ask the leaders for the lag of each partition. A partition without a leader or a topic has its error.
 
-    `patience_ms` with those who do not answer, first where the ends are and then how old the records.
+    `patience_ms` limits the wait for a leader twice: once for the offsets, and once for the timestamps.
     """
     ends, errors = await find_ends(client, committed, patience_ms)
-    wanted = {tp: unread for tp in ends if (unread := first_unread(committed[tp], ends[tp])) is not None}
-    times = await record_times(client, wanted, patience_ms)
+    unread_offsets = {tp: unread for tp in ends if (unread := first_unread(committed[tp], ends[tp])) is not None}
+    times = await record_times(client, unread_offsets, patience_ms)
     errors |= times.unanswered
     now_ms = client.clock.now_ms()
     lags = {tp: PartitionLag(offset, error=errors.get(tp)) for tp, offset in committed.items()}

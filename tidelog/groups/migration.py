@@ -1,4 +1,4 @@
-"""From ZooKeeper, where commits of version 0 lie, to the coordinator: the rule, one partition at a time. No I/O."""
+"""The rule by which offsets of version 0 move from ZooKeeper to the coordinator, for one partition. No I/O."""
 
 from __future__ import annotations
 
@@ -10,25 +10,25 @@ from tidelog.groups.zookeeper_requests import ZooKeeperOffset
 
 
 class Migration(StrEnum):
-    """What becomes of one partition's offset."""
+    """The outcome for one partition's offset."""
 
     MOVE = "move"
-    """The coordinator has none, or an earlier one."""
+    """The coordinator has no offset, or an earlier one."""
     SAME = "same"
-    """The coordinator has it already."""
+    """The coordinator already has this offset."""
     KEEP = "keep"
-    """The coordinator has a later one: the group went on there, and does not go back."""
+    """The coordinator has a later offset, which stays, because the group has continued there."""
     REFUSE = "refuse"
-    """The partition is gone, what stands in ZooKeeper is no offset, or the coordinator did not take it."""
+    """The partition does not exist, ZooKeeper's value is not an offset, or the coordinator refused the commit."""
 
 
 @dataclass(frozen=True, slots=True)
 class OffsetMigration:
-    """What a migration makes of one partition.
+    """The migration of one partition's offset.
 
-    zookeeper_offset    None where it cannot be read
-    committed_offset    what the coordinator had before; None: nothing
-    error               why it is refused
+    zookeeper_offset    the offset in ZooKeeper; None if it cannot be read
+    committed_offset    the coordinator's offset before the migration; None if it has none
+    error               why the offset was refused
     """
 
     zookeeper_offset: int | None
@@ -38,7 +38,7 @@ class OffsetMigration:
 
 
 def migrate(found: ZooKeeperOffset, committed: int | None, *, force: bool) -> OffsetMigration:
-    """`force`: also back to an earlier offset."""
+    """Decide the outcome. With `force` the offset also moves back to an earlier one."""
     if found.error is not None:
         return OffsetMigration(found.offset if found.offset >= 0 else None, committed, Migration.REFUSE, found.error)
     if committed is None or found.offset > committed:

@@ -1,12 +1,12 @@
-"""`__consumer_offsets`: where groups keep what they have committed, and themselves, in Kafka's records.
+"""Encodes and decodes the records of `__consumer_offsets`: commits and groups, in Kafka's formats.
 
-    key     0, 1  a commit: group, topic, partition          value 3: offset, leader epoch, metadata, when
+    key     0, 1  a commit: group, topic, partition          value 3: offset, leader epoch, metadata, commit time
             2     a group                                     value 3: protocol, generation, leader, members
-    A null value takes the key's entry away.
+    A null value deletes the key's entry.
 
-Written are the versions that Kafka 3.9 writes; read are those that it reads: all that are older, and 4, which says the
-same in another form (KIP-915). Keys of later versions (transactional ids, KIP-848) are unknown here, and skipped by
-whoever loads a partition.
+Records are written in the versions that Kafka 3.9 writes, and read in all that it reads: older versions, and version 4,
+which has the same fields in the flexible form (KIP-915). Keys of later versions (transactional ids, KIP-848) are
+unknown here, and are skipped when a partition is loaded.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ _GROUP_KEY = 2
 _VALUE = 3
 _FLEXIBLE = 4
 
-# A coordinator loads a million commits: a call for each of their fields would take twice as long.
-#: Version, and the length of the group's name.
+# A coordinator may load a million commits. A separate call for each field would double the time.
+#: The version, and the length of the group's name.
 _KEY_HEAD = struct.Struct(">hh")
 _COMMIT_KEYS = (b"\0\0", b"\0\1")
-#: Version, offset, leader epoch and the length of the metadata; behind that, when.
+#: The version, offset, leader epoch and the length of the metadata; the commit time follows the metadata.
 _COMMIT_HEAD, _COMMIT_TIME = struct.Struct(">hqih"), struct.Struct(">q")
 _WRITTEN = b"\0\3"
 
 
 @frozen
 class CommitKey:
-    """Whose offset, of what."""
+    """The key of a committed offset."""
 
     group: str
     topic: str
@@ -45,14 +45,14 @@ class CommitKey:
 
 @frozen
 class GroupKey:
-    """Whose members."""
+    """The key of a group and its members."""
 
     group: str
 
 
 @frozen
 class UnknownKey:
-    """Written by a version that knows more."""
+    """A key that a later version has written."""
 
     version: int
 
@@ -64,10 +64,10 @@ Key = CommitKey | GroupKey | UnknownKey
 class Commit:
     """A committed offset.
 
-    leader_epoch   of the record before it; −1: not known
-    metadata       what the committer wanted to remember
-    committed_ms   when, by the coordinator's clock
-    expires_ms     in old records alone, where the committer asked for a time; −1: as the broker's setting says
+    leader_epoch   the epoch of the record before the offset; −1: unknown
+    metadata       text that the committer wants to keep with the offset
+    committed_ms   the time of the commit, by the coordinator's clock
+    expires_ms     only in old records, if the committer requested an expiry; −1: the broker's setting applies
     """
 
     offset: int
@@ -79,7 +79,7 @@ class Commit:
 
 @frozen
 class MemberRecord:
-    """A member of a group as its last generation was written."""
+    """A member of the group's last generation."""
 
     member_id: str
     instance_id: str | None
@@ -93,7 +93,7 @@ class MemberRecord:
 
 @frozen
 class GroupRecord:
-    """A generation; `protocol` and `leader` None and no members where the group is empty."""
+    """A generation of a group; `protocol` and `leader` are None, and `members` is empty, if the group is empty."""
 
     protocol_type: str
     generation: int
@@ -104,7 +104,7 @@ class GroupRecord:
 
 
 def partition_for(group: str, partitions: int) -> int:
-    """The partition of the topic that keeps this group: Java's hash of the name, and Kafka's absolute value of it.
+    """Return the partition that stores this group: the absolute value of Java's hash of the name, modulo the number.
 
     >>> partition_for("console-consumer-1", 50)
     24
@@ -118,7 +118,7 @@ def partition_for(group: str, partitions: int) -> int:
 
 
 def encode_key(key: CommitKey | GroupKey) -> bytes:
-    """The record's key."""
+    """Encode the key of a record."""
     out = SchemaWriter()
     out.int16(_COMMIT_KEY if isinstance(key, CommitKey) else _GROUP_KEY)
     out.string(key.group)
@@ -129,7 +129,7 @@ def encode_key(key: CommitKey | GroupKey) -> bytes:
 
 
 def decode_key(data: bytes) -> Key:
-    """What the record is about; CorruptMessageError where it cannot be told."""
+    """Decode the key of a record. Raise CorruptMessageError if the bytes are no key."""
     if data.startswith(_COMMIT_KEYS):
         return _decode_commit_key(data)
     reader = SchemaReader(data)
@@ -145,19 +145,19 @@ def _decode_commit_key(data: bytes) -> CommitKey:
     except (struct.error, UnicodeDecodeError) as error:
         raise CorruptMessageError(f"a commit's key of {len(data)} bytes: {error}") from None
     if length < 0:
-        raise CorruptMessageError("null where a group's name belongs")
+        raise CorruptMessageError("null where a group's name is required")
     return CommitKey(group, *_topic_and_partition(data[end:]))
 
 
 @lru_cache(maxsize=1 << 16)
 def _topic_and_partition(data: bytes) -> tuple[str, int]:
-    """Few of them stand in a million keys, and whoever loads those keeps what he gets."""
+    """Decode the rest of a key. Results are cached, because a million keys have few partitions."""
     reader = SchemaReader(data)
     return reader.string(), reader.int32()
 
 
 def encode_commit(commit: Commit) -> bytes:
-    """The value under a `CommitKey`."""
+    """Encode the value for a `CommitKey`."""
     out = SchemaWriter()
     out.int16(_VALUE)
     out.int64(commit.offset)
@@ -168,7 +168,7 @@ def encode_commit(commit: Commit) -> bytes:
 
 
 def decode_commit(data: bytes) -> Commit:
-    """CorruptMessageError for what this is not."""
+    """Decode the value for a `CommitKey`. Raise CorruptMessageError if the bytes are no commit."""
     if data.startswith(_WRITTEN):
         return _decode_written(data)
     version, reader = _open(data)
@@ -178,7 +178,7 @@ def decode_commit(data: bytes) -> Commit:
 
 
 def _decode_written(data: bytes) -> Commit:
-    """As `encode_commit` makes it: a coordinator loads a million of these; a call for each field would cost twice."""
+    """Decode the version that `encode_commit` writes, with few calls, because a coordinator loads a million commits."""
     try:
         _, offset, leader_epoch, length = _COMMIT_HEAD.unpack_from(data)
         end = _COMMIT_HEAD.size + length
@@ -187,12 +187,12 @@ def _decode_written(data: bytes) -> Commit:
     except (struct.error, UnicodeDecodeError) as error:
         raise CorruptMessageError(f"a commit of {len(data)} bytes: {error}") from None
     if length < 0:
-        raise CorruptMessageError("null where a string belongs")
+        raise CorruptMessageError("null where a string is required")
     return Commit(offset, leader_epoch, metadata, committed_ms)
 
 
 def encode_group(record: GroupRecord) -> bytes:
-    """The value under a `GroupKey`."""
+    """Encode the value for a `GroupKey`."""
     out = SchemaWriter()
     out.int16(_VALUE)
     out.string(record.protocol_type)
@@ -216,7 +216,7 @@ def encode_group(record: GroupRecord) -> bytes:
 
 
 def decode_group(data: bytes) -> GroupRecord:
-    """CorruptMessageError for what this is not."""
+    """Decode the value for a `GroupKey`. Raise CorruptMessageError if the bytes are no group."""
     version, reader = _open(data)
 
     def read() -> MemberRecord:
@@ -249,6 +249,6 @@ def decode_group(data: bytes) -> GroupRecord:
 def _open(data: bytes) -> tuple[int, SchemaReader]:
     version = SchemaReader(data).int16()
     if not 0 <= version <= _FLEXIBLE:
-        raise CorruptMessageError(f"a value of version {version}, and not of 0 to {_FLEXIBLE}")
+        raise CorruptMessageError(f"a value of unknown version {version}: must be 0 to {_FLEXIBLE}")
     rest = data[2:]
     return version, FlexibleReader(rest) if version == _FLEXIBLE else SchemaReader(rest)

@@ -1,4 +1,4 @@
-"""Where a group is to go on: the rules of `reset`, one partition at a time. No I/O."""
+"""The rules by which `reset` chooses a group's new offset, for one partition. No I/O."""
 
 from __future__ import annotations
 
@@ -14,36 +14,36 @@ from tidelog.timestamps import Timestamp
 
 @dataclass(frozen=True, slots=True)
 class ToEarliest:
-    """The first record that is still there."""
+    """Reset to the first record in the log."""
 
 
 @dataclass(frozen=True, slots=True)
 class ToLatest:
-    """What comes after the last record."""
+    """Reset to the end of the log."""
 
 
 @dataclass(frozen=True, slots=True)
 class ToCurrent:
-    """Where the group is, as far as that is in the partition."""
+    """Keep the committed offset, or move it to the nearest end of the log if it lies outside."""
 
 
 @dataclass(frozen=True, slots=True)
 class ToOffset:
-    """This offset in each partition."""
+    """Reset to this offset in each partition."""
 
     offset: int
 
 
 @dataclass(frozen=True, slots=True)
 class ShiftBy:
-    """So many records further, or back where it is negative."""
+    """Move forward by this number of records, or back if it is negative."""
 
     records: int
 
 
 @dataclass(frozen=True, slots=True)
 class ToTime:
-    """The first record with this time (milliseconds, or an aware datetime) or a later one."""
+    """Reset to the first record with this time (milliseconds, or an aware datetime) or a later one."""
 
     time: Timestamp
 
@@ -52,30 +52,30 @@ ResetTarget = ToEarliest | ToLatest | ToCurrent | ToOffset | ShiftBy | ToTime
 
 
 class Adjustment(StrEnum):
-    """Why the new offset is not the one that was asked for."""
+    """The reason why the new offset differs from the requested one."""
 
     LOG_START = "log_start"
-    """It lies before the log, which starts there."""
+    """The requested offset lies before the log: the log's start."""
     LOG_END = "log_end"
-    """It lies behind the log, which ends there."""
+    """The requested offset lies after the log: the log's end."""
     BEFORE_LOG_START = "before_log_start"
-    """Every record is younger than the time: the log's start."""
+    """Every record is newer than the time: the log's start."""
     PAST_END = "past_end"
-    """No record is that late: the log's end."""
+    """Every record is older than the time: the log's end."""
     EMPTY = "empty"
-    """There is no record: the log's end."""
+    """The partition has no record: the log's end."""
     NOTHING_COMMITTED = "nothing_committed"
-    """There is nothing to stay at: the log's end."""
+    """The group has no committed offset to keep: the log's end."""
 
 
 @dataclass(frozen=True, slots=True)
 class OffsetReset:
-    """What a reset makes of one partition.
+    """The reset of one partition.
 
-    old_offset, new_offset    committed before and after; None: nothing is, or `error` keeps it from being known
-    old_time, new_time        timestamps (ms) of the first record at or after each; None where there is none
-    adjustment                why the new offset is another than the target says
-    error                     why this partition cannot be reset, or was not
+    old_offset, new_offset    the committed offsets before and after; None if there is none, or if `error` hides it
+    old_time, new_time        the timestamps (ms) of the first record at or after each; None if there is no record
+    adjustment                why the new offset differs from the target
+    error                     why this partition cannot be reset, or was not reset
     """
 
     old_offset: int | None
@@ -89,10 +89,9 @@ class OffsetReset:
 def resolve(
     tp: TopicPartition, target: ResetTarget, old: int | None, ends: Ends, found: StartingPoint | None
 ) -> tuple[int, Adjustment | None]:
-    """The new offset within the log, and why it is not the one asked for.
+    """Return the new offset within the log, and why it differs from the target.
 
-    found   where the time of ToTime is
-    InvalidRequestError for ShiftBy where nothing is committed.
+    `found` is the look-up result for ToTime. Raises InvalidRequestError for ShiftBy without a committed offset.
     """
     match target:
         case ToEarliest():
@@ -105,7 +104,7 @@ def resolve(
             return _clamp(offset, ends)
         case ShiftBy(records):
             if old is None:
-                raise InvalidRequestError(f"{tp}: nothing is committed that could be shifted")
+                raise InvalidRequestError(f"{tp}: cannot shift, because the group has no committed offset")
             return _clamp(old + records, ends)
         case ToTime():
             assert found is not None

@@ -1,4 +1,4 @@
-"""Names of groups that keep offsets in ZooKeeper, where each is one element of a path."""
+"""Checks the names of groups that keep offsets in ZooKeeper, because each name is one element of a path."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ import re
 from tidelog.errors import InvalidGroupIdError
 
 MAX_GROUP_ID_BYTES = 1000
-#: What ZooKeeper does not let stand in a path; it sees the last of these as pairs of surrogates.
+#: The characters that ZooKeeper refuses in paths. ZooKeeper sees characters beyond U+FFFF as pairs of surrogates.
 _NOT_IN_PATHS = re.compile("[/\x00-\x1f\x7f-\x9f\ud800-\uf8ff\ufff0-\uffff\U00010000-\U0010ffff]")
 
 
 def group_in_path_or_raise(group_id: str) -> str:
-    """The group id itself where it can be one element of a path; InvalidGroupIdError says why it cannot."""
+    """Return the group id. Raise InvalidGroupIdError if it cannot be one element of a path."""
     if not isinstance(group_id, str) or group_id in ("", ".", ".."):
         raise InvalidGroupIdError(f"{group_id!r} cannot name a group in ZooKeeper")
     if found := _NOT_IN_PATHS.search(group_id):

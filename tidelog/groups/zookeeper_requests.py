@@ -1,4 +1,4 @@
-"""Offsets that groups keep in ZooKeeper (commits and fetches of version 0), as any broker reads and writes them."""
+"""Reads and writes the offsets that groups keep in ZooKeeper (requests of version 0), through any broker."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ from tidelog.protocol.group_messages import (
 )
 from tidelog.protocol.messages import Request, Response
 
-#: What passes when ZooKeeper answers again, or another broker is asked.
-_PASSING = (RequestTimedOutError, CoordinatorNotAvailableError)
+#: Errors that end when ZooKeeper answers again, or when another broker is asked.
+_RETRIABLE = (RequestTimedOutError, CoordinatorNotAvailableError)
 
 
 @frozen
 class ZooKeeperOffset:
-    """What a group has committed of one partition.
+    """A group's committed offset of one partition.
 
-    offset   −1 where it cannot be read
-    error    UnknownTopicOrPartitionError: the cluster has no such partition any more; None: it has
+    offset   −1 if it cannot be read
+    error    UnknownTopicOrPartitionError if the cluster does not have the partition any more; None if it has
     """
 
     offset: int
@@ -46,7 +46,7 @@ class ZooKeeperOffset:
 
 
 async def list_groups(client: ClusterClient, deadline_ms: int) -> list[str]:
-    """The groups that have offsets in ZooKeeper."""
+    """Return the groups that have offsets in ZooKeeper."""
     answer = await client.call_any(ListGroupsRequest(in_zookeeper=True), deadline_ms)
     assert isinstance(answer, ListGroupsResponse)
     return sorted(group.group_id for group in answer.groups)
@@ -55,9 +55,9 @@ async def list_groups(client: ClusterClient, deadline_ms: int) -> list[str]:
 async def group_offsets(
     client: ClusterClient, group_id: str, deadline_ms: int
 ) -> dict[TopicPartition, ZooKeeperOffset]:
-    """Of every partition that the group has an offset of; InvalidGroupIdError."""
+    """Return all offsets of the group. Raise InvalidGroupIdError if ZooKeeper cannot have such a group."""
     group_in_path_or_raise(group_id)
-    answer = await _settled(client, OffsetFetchRequest(group_id, None, in_zookeeper=True), deadline_ms)
+    answer = await _final_answer(client, OffsetFetchRequest(group_id, None, in_zookeeper=True), deadline_ms)
     assert isinstance(answer, OffsetFetchResponse)
     return {
         (tp := TopicPartition(part.topic, part.partition)): ZooKeeperOffset(
@@ -70,10 +70,10 @@ async def group_offsets(
 async def commit_offsets(
     client: ClusterClient, group_id: str, offsets: Mapping[TopicPartition, int], deadline_ms: int
 ) -> None:
-    """Writes them; the first refusal is raised, with those of the other partitions in `others`."""
+    """Commit the offsets. Raise the first error, with the errors of the other partitions in `others`."""
     group_in_path_or_raise(group_id)
     partitions = tuple(OffsetCommitPartition(*tp, offset) for tp, offset in offsets.items())
-    answer = await _settled(client, OffsetCommitRequest(group_id, partitions, in_zookeeper=True), deadline_ms)
+    answer = await _final_answer(client, OffsetCommitRequest(group_id, partitions, in_zookeeper=True), deadline_ms)
     assert isinstance(answer, OffsetCommitResponse)
     raise_first(_refusal(TopicPartition(part.topic, part.partition), part.error_code) for part in answer.partitions)
 
@@ -86,12 +86,12 @@ def _refusal(tp: TopicPartition, code: int) -> BrokerError | None:
         case UnknownTopicOrPartitionError():
             return UnknownTopicOrPartitionError(f"the cluster has no partition {tp}")
         case UnknownServerError():
-            return UnknownServerError(f"{tp}: what stands in ZooKeeper cannot be used; a broker's log says why")
+            return UnknownServerError(f"{tp}: the value in ZooKeeper cannot be used; a broker's log shows why")
     return type(error)(f"{tp}: {error}")
 
 
-async def _settled(client: ClusterClient, request: Request, deadline_ms: int) -> Response:
-    """An answer without an entry that may be another one soon."""
+async def _final_answer(client: ClusterClient, request: Request, deadline_ms: int) -> Response:
+    """Return an answer whose entries have no retriable error. Raise TimeoutError at the deadline."""
     attempt = 0
     last: BrokerError | None = None
     while True:
@@ -100,10 +100,10 @@ async def _settled(client: ClusterClient, request: Request, deadline_ms: int) ->
         except TimeoutError as error:
             if last is None:
                 raise
-            raise TimeoutError(f"no offsets from ZooKeeper in time (last: {last})") from error
+            raise TimeoutError(f"timed out waiting for offsets from ZooKeeper (last: {last})") from error
         assert isinstance(answer, OffsetFetchResponse | OffsetCommitResponse)
         codes = {part.error_code for part in answer.partitions}
-        last = next((error for error in map(error_for, codes) if isinstance(error, _PASSING)), None)
+        last = next((error for error in map(error_for, codes) if isinstance(error, _RETRIABLE)), None)
         if last is None:
             return answer
         await client.backoff(attempt, deadline_ms)

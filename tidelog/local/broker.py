@@ -29,16 +29,16 @@ def launch_broker(
     settings: Mapping[str, str | int],
     place: Place = HERE,
 ) -> Process:
-    """Writes the broker's settings file and starts the process, without waiting for it; LocalError names a taken port.
+    """Write the broker's settings file and start the process, without waiting for it.
 
-    `settings` come on top of what the layout decides, under the names of the settings file. What the brokers have in
-    common may stand in `shared`, which the broker reads for itself.
+    `settings` are added to those of the layout, under the names of the settings file. The settings that all brokers
+    share may be in the file `shared`, which the broker reads itself. Raises LocalError if a port is in use.
     """
     for port in broker.ports:
         if not place.prefix and not port_is_free(port):
-            who = f"broker {broker.broker_id}"
-            raise LocalError(f"port {port}, which {who} was given, is taken: stop what listens there (ss -ltnp)")
-    ours: dict[str, str | int | list[str]] = {
+            name = f"broker {broker.broker_id}"
+            raise LocalError(f"port {port} of {name} is in use: stop the process that listens there (ss -ltnp)")
+    layout: dict[str, str | int | list[str]] = {
         "broker_id": broker.broker_id,
         "log_dirs": [str(data_dir)],
         "zookeeper": zookeeper,
@@ -51,7 +51,7 @@ def launch_broker(
     }
     config.parent.mkdir(exist_ok=True)
     log_file.parent.mkdir(exist_ok=True)
-    config.write_text(_toml({**ours, **settings}), encoding="utf-8")
+    config.write_text(_toml({**layout, **settings}), encoding="utf-8")
     return Process.spawn(
         [*place.prefix, *broker_command(*([shared] if shared else []), config)],
         output=log_file.with_suffix(".out"),
@@ -61,19 +61,19 @@ def launch_broker(
 
 
 def broker_command(*configs: Path) -> list[str]:
-    """With Python's safe path, so that a folder `storage` or `node` where the user stands is not taken for ours."""
+    """Return the command line. Python's safe path (-P) ignores folders `storage` or `node` in the working directory."""
     return [sys.executable, "-P", "-m", "node", *(part for config in configs for part in ("--config", str(config)))]
 
 
 def broker_environment() -> dict[str, str]:
-    """This process's; where PYTHONPATH is set, our own packages come before whatever lies there."""
+    """Return this process's environment. If PYTHONPATH is set, the directory of our packages comes first in it."""
     environment = dict(os.environ)
-    if theirs := environment.get("PYTHONPATH"):
-        ours = str(Path(tidelog.__file__).resolve().parent.parent)
-        environment["PYTHONPATH"] = os.pathsep.join((ours, theirs))
+    if path := environment.get("PYTHONPATH"):
+        packages = str(Path(tidelog.__file__).resolve().parent.parent)
+        environment["PYTHONPATH"] = os.pathsep.join((packages, path))
     return environment
 
 
 def _toml(settings: Mapping[str, str | int | list[str]]) -> str:
-    # A JSON string, number or list is TOML's too, as long as its characters are not escaped in pairs.
+    # A JSON string, number or list is valid TOML too, unless characters are escaped as surrogate pairs.
     return "".join(f"{name} = {json.dumps(value, ensure_ascii=False)}\n" for name, value in settings.items())

@@ -1,8 +1,8 @@
 """Starts, stops and describes the processes of one cluster on this machine.
 
 DATA_DIR/cluster.json      ports and processes (tidelog.local.state)
-DATA_DIR/config/           one settings file for each broker, written anew at each start
-DATA_DIR/logs/             what each process writes, rotated
+DATA_DIR/config/           a settings file for each broker, which each start writes again
+DATA_DIR/logs/             the logs of the processes, rotated
 DATA_DIR/broker-N/         the broker's partitions
 DATA_DIR/zookeeper/        the embedded ZooKeeper's state
 """
@@ -25,12 +25,12 @@ from tidelog.clock import Clock, SystemClock
 from tidelog.errors import LocalError
 from tidelog.local.broker import launch_broker
 from tidelog.local.home import data_home, down_command, forget_last_up, prepare_directory, remember_last_up
-from tidelog.local.processes.log_tail import last_words
+from tidelog.local.processes.log_tail import last_error_line
 from tidelog.local.processes.ports import choose_port
 from tidelog.local.processes.process import Condition, Process
 from tidelog.local.processes.process_placement import HERE, ZOOKEEPER, Place
 from tidelog.local.readiness import why_not_ready
-from tidelog.local.shared_settings import names_in
+from tidelog.local.shared_settings import setting_names
 from tidelog.local.state import STATE_FILE, BrokerState, ClusterState, ProcessState, load_state, save_state
 from tidelog.local.zookeeper import EmbeddedZooKeeper, require_zookeeper
 from tidelog.quantities import format_duration
@@ -39,26 +39,27 @@ P = TypeVar("P", bound=ProcessState)
 
 DEFAULT_BROKERS = 3
 START_TIMEOUT_MS = 60_000
-#: A broker hands its leadership over before it ends; see its `controlled_shutdown_timeout_ms`.
+#: A broker hands over its leadership before it ends, for at most its `controlled_shutdown_timeout_ms`.
 STOP_TIMEOUT_MS = 20_000
 #: How often `start` reports the processes that it still waits for.
 WAIT_REPORT_MS = 3_000
 _LOCK_FILE = "cluster.lock"
 
-#: Told (what, where) as each process becomes ready: ("ZooKeeper", "127.0.0.1:20181"), ("broker 1", "127.0.0.1:20182").
+#: Called with the name and address of each ready process: ("ZooKeeper", "127.0.0.1:20181"), ("broker 1", …).
 OnReady = Callable[[str, str], None]
 #: Called with (process, reason, ms so far) while `start` waits: ("broker 1 (pid 4711)", "not ready: …", 3000).
 OnWait = Callable[[str, str, int], None]
-#: Told of each of the `lost_directories` before its broker starts.
+#: Called with each of the `lost_directories` before its broker starts.
 OnLost = Callable[[Path], None]
 
 
 class LocalCluster:
-    """One data directory and the processes that work in it; they outlive this object.
+    """One data directory and the processes that work in it. The processes outlive this object.
 
-    `state` is as last read or written by us: `refresh` reads what other commands did meanwhile. `places` count
-    at each start of a process, by a broker's id ("1") or "zookeeper"; who has none runs here. Brokers keep histories
-    in the directory `histories` from their next start on; None: as the state has it.
+    `state` is the state that this object has last read or written; `refresh` reads the changes of other commands.
+    `places` has the placement of processes by broker id ("1") or "zookeeper", and applies at each start of a process; a
+    process without one runs on this machine as usual. From their next start on, brokers write their histories into the
+    directory `histories`; None keeps the directory of the state.
     """
 
     def __init__(
@@ -82,7 +83,7 @@ class LocalCluster:
         return self.data_dir / "logs"
 
     def broker_dir(self, broker_id: int) -> Path:
-        """Where the broker's partitions lie."""
+        """The directory of the broker's partitions."""
         return self._place(broker_id).data_dir or self.data_dir / f"broker-{broker_id}"
 
     def log_file(self, broker_id: int | None = None) -> Path:
@@ -91,7 +92,7 @@ class LocalCluster:
 
     @property
     def histories(self) -> Path | None:
-        """Where the brokers' histories are, each as ID.jsonl; None: they keep none."""
+        """The directory of the brokers' histories (ID.jsonl); None if the brokers write none."""
         known = self._histories or (self.state.histories if self.state else "")
         return Path(known) if known else None
 
@@ -100,13 +101,13 @@ class LocalCluster:
         return self.state
 
     def known_state(self) -> ClusterState:
-        """The state; LocalError where nothing was ever started here."""
+        """Return the state. Raise LocalError if no cluster was ever started in this directory."""
         if self.state is None:
             raise LocalError(f"no cluster in {self.data_dir}: start one with tidelog up")
         return self.state
 
     def lost_directories(self) -> list[Path]:
-        """Of the brokers that do not run and had them: such a broker starts with an empty one."""
+        """Return the missing directories of stopped brokers that had one. Such a broker starts with an empty one."""
         stopped = [broker for broker in (self.state.brokers if self.state else ()) if not broker.running]
         directories = [self.broker_dir(broker.broker_id) for broker in stopped if broker.had_directory]
         return [directory for directory in directories if not directory.exists()]
@@ -118,19 +119,19 @@ class LocalCluster:
         zookeeper: str | None = None,
         settings: Mapping[str, str | int] | None = None,
         config: Path | None = None,
-        on_ready: OnReady = lambda what, where: None,
+        on_ready: OnReady = lambda process, address: None,
         on_lost: OnLost = lambda directory: None,
-        on_wait: OnWait = lambda what, why, waited_ms: None,
+        on_wait: OnWait = lambda process, reason, waited_ms: None,
         timeout_ms: int = START_TIMEOUT_MS,
     ) -> ClusterState:
-        """Starts whatever of the cluster does not run, and returns when every broker knows every other.
+        """Start the processes of the cluster that do not run, and return when every broker knows every other.
 
-        LocalError if a process of the cluster is suspended, because it keeps its ports and answers no request.
+        `brokers` and `zookeeper` apply to the first start (more brokers may be added later); afterwards they must match
+        the cluster. `config` is a file of settings for every broker, which is kept until another file is given. Running
+        brokers keep the settings that they have read. If this call fails or is interrupted, it stops the processes that
+        it has started.
 
-        `brokers` and `zookeeper` count at the first start (more brokers may be added later); afterwards they must
-        agree with what is there. `config` is a file of settings for every broker, kept until another is given;
-        brokers that run already go on with what they have read. What this call started is stopped again where it
-        fails or is interrupted.
+        Raises LocalError if a process of the cluster is suspended, because it keeps its ports and answers no request.
         """
         prepare_directory(self.data_dir)
         deadline_ms = self._clock.monotonic_ms() + timeout_ms
@@ -140,7 +141,7 @@ class LocalCluster:
             planned = self._plan(brokers, zookeeper, settings, held)
             if config is not None:
                 planned = replace(planned, config=str(config.absolute()))
-            names_in(planned.config)
+            setting_names(planned.config)
             planned = replace(planned, histories=str(self.histories or ""))
             started: list[Process] = []
             try:
@@ -154,7 +155,7 @@ class LocalCluster:
                         process = self._start_broker(broker)
                         started.append(process)
                 self._wait_for_brokers(on_ready, deadline_ms, on_wait=on_wait)
-                self._save(self.known_state())  # they have their directories by now
+                self._save(self.known_state())  # the brokers have created their directories by now
             except BaseException:
                 _stop(started[::-1])
                 self._forget(process.pid for process in started)
@@ -162,19 +163,19 @@ class LocalCluster:
             return self.known_state()
 
     def stop(self) -> bool:
-        """Brokers first, all at once, then ZooKeeper; whether anything ran. Those that do not end are killed."""
+        """Stop all brokers at once, then ZooKeeper, and kill those that do not end. Return whether a process ran."""
         with self.locked():
             return self._stop()
 
     def purge(self) -> tuple[bool, bool]:
-        """Stops it, and removes what we wrote and nothing else; whether anything ran, and whether there was any."""
-        with self.locked():  # once for both, so that nobody starts in between what is removed then
+        """Stop the cluster and remove its files only. Return whether a process ran, and whether files were removed."""
+        with self.locked():  # one lock for both steps, so that no command starts a process in between
             return self._stop(), self._remove()
 
     def start_broker(
-        self, broker_id: int, *, on_ready: OnReady = lambda what, where: None, timeout_ms: int = START_TIMEOUT_MS
+        self, broker_id: int, *, on_ready: OnReady = lambda process, address: None, timeout_ms: int = START_TIMEOUT_MS
     ) -> Process:
-        """Starts one broker that does not run, and returns when it is registered."""
+        """Start one broker that does not run, and return when it is registered."""
         with self.locked():
             process = self._launch_broker(broker_id)
             try:
@@ -185,32 +186,32 @@ class LocalCluster:
             return process
 
     def launch_broker(self, broker_id: int) -> Process:
-        """Starts one broker that does not run, without waiting for anything."""
+        """Start one broker that does not run, without waiting for it."""
         with self.locked():
             return self._launch_broker(broker_id)
 
     def start_zookeeper(self, *, timeout_ms: int = START_TIMEOUT_MS) -> None:
-        """Starts the embedded ZooKeeper where it does not run, and returns when it serves."""
+        """Start the embedded ZooKeeper if it does not run, and return when it serves."""
         with self.locked():
             self.refresh()
             started: list[Process] = []
             try:
-                self._start_zookeeper(started, lambda what, where: None, self._clock.monotonic_ms() + timeout_ms)
+                self._start_zookeeper(started, lambda process, address: None, self._clock.monotonic_ms() + timeout_ms)
             except BaseException:
                 _stop(started)
                 raise
 
     def broker_process(self, broker_id: int) -> Process | None:
-        """The process of the broker's last start, for signals; None once it was stopped."""
+        """Return the process of the broker's last start, for signals; None after the broker was stopped."""
         return self.known_state().broker(broker_id).process
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
-        """Keeps other commands from starting or stopping this cluster; LocalError where one does so now."""
+        """Lock the cluster against other commands that start or stop it. Raise LocalError if one has it."""
         try:
             descriptor = os.open(self.data_dir / _LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         except FileNotFoundError:
-            yield  # nothing was ever started there, so nobody can be in our way
+            yield  # no cluster was ever started there, so that no other command can interfere
             return
         except OSError as error:
             raise LocalError(f"cannot write to {self.data_dir}: {error.strerror}") from None
@@ -219,7 +220,7 @@ class LocalCluster:
             yield
         except BlockingIOError:
             raise LocalError(
-                f"another command starts or stops the cluster in {self.data_dir}: try again soon"
+                f"another command is starting or stopping the cluster in {self.data_dir}: try again soon"
             ) from None
         finally:
             os.close(descriptor)
@@ -246,12 +247,12 @@ class LocalCluster:
         for name in (STATE_FILE, _LOCK_FILE):
             (self.data_dir / name).unlink(missing_ok=True)
         with contextlib.suppress(OSError):
-            self.data_dir.rmdir()  # unless somebody keeps something else there
+            self.data_dir.rmdir()  # fails if the directory has other files, which must stay
         self.state = None
         return state is not None
 
     def _forget(self, pids: Iterable[int]) -> None:
-        """After these were stopped on purpose. On a full disk they stay written down, and count as ended."""
+        """Note that these processes were stopped on purpose. On a full disk the old state stays."""
         with contextlib.suppress(LocalError):
             self._save(_forget_processes(self.known_state(), set(pids)))
 
@@ -268,12 +269,12 @@ class LocalCluster:
 
     @contextlib.contextmanager
     def _writing(self) -> Iterator[None]:
-        """The disk may be full by now."""
+        """Turn an OSError of a write, such as a full disk, into a LocalError."""
         try:
             yield
         except OSError as error:
             raise LocalError(
-                f"cannot write to {self.data_dir}: {error.strerror}; make room there, or pass another --data-dir"
+                f"cannot write to {self.data_dir}: {error.strerror}; free some space there, or pass another --data-dir"
             ) from None
 
     def _plan(
@@ -283,7 +284,7 @@ class LocalCluster:
         settings: Mapping[str, str | int] | None,
         held: contextlib.ExitStack,
     ) -> ClusterState:
-        """What should run: what ran before, with ports for what is new, which are nobody else's until `held` ends."""
+        """Return the state to start: the known processes and the new ones. `held` keeps new ports reserved."""
         state = self.state
         if state is None:
             embedded = None if zookeeper else ProcessState(choose_port(held=held), host=self._place(None).address)
@@ -292,21 +293,21 @@ class LocalCluster:
             raise LocalError(
                 f"the cluster in {self.data_dir} uses ZooKeeper at {state.zookeeper}: pass another --data-dir"
             )
-        wanted = brokers or len(state.brokers) or DEFAULT_BROKERS
-        # A broker that never came as far as to make its directory is planned anew. Whose directory is gone stays: it
-        # is one of the cluster, which may still have what it lost.
+        target_count = brokers or len(state.brokers) or DEFAULT_BROKERS
+        # A broker that never created its directory is planned again. A broker whose directory is missing stays, because
+        # it is a member of the cluster, and the cluster may have its records on other brokers.
         state = self._noting_directories(state)
         state = replace(state, brokers=tuple(b for b in state.brokers if b.had_directory or b.running))
-        if wanted < len(state.brokers):
+        if target_count < len(state.brokers):
             raise LocalError(
-                f"the cluster in {self.data_dir} has {len(state.brokers)} brokers, and they stay:"
+                f"the cluster in {self.data_dir} has {len(state.brokers)} brokers, and none can be removed:"
                 " leave out --brokers, or pass another --data-dir"
             )
         taken = {port for broker in state.brokers for port in broker.ports}
         taken.update(process.port for process in state.processes)
         ids = {broker.broker_id for broker in state.brokers}
         free_ids = (broker_id for broker_id in itertools.count(1) if broker_id not in ids)
-        for broker_id in itertools.islice(free_ids, wanted - len(ids)):
+        for broker_id in itertools.islice(free_ids, target_count - len(ids)):
             port = choose_port(taken, held)
             replication_port = choose_port(taken | {port}, held)
             taken |= {port, replication_port}
@@ -352,7 +353,7 @@ class LocalCluster:
         if self.histories is not None:
             self.histories.mkdir(parents=True, exist_ok=True)
             settings["history_file"] = str(self.histories / f"{broker.broker_id}.jsonl")
-        theirs = names_in(state.config)
+        shared_names = setting_names(state.config)
         with self._writing():
             process = launch_broker(
                 broker,
@@ -361,7 +362,7 @@ class LocalCluster:
                 log_file=self.log_file(broker.broker_id),
                 config=self.data_dir / "config" / f"broker-{broker.broker_id}.toml",
                 shared=Path(state.config) if state.config else None,
-                settings={name: value for name, value in settings.items() if name not in theirs},
+                settings={name: value for name, value in settings.items() if name not in shared_names},
                 place=self._place(broker.broker_id),
             )
         try:
@@ -389,9 +390,9 @@ class LocalCluster:
         deadline_ms: int,
         *,
         only: int | None = None,
-        on_wait: OnWait = lambda what, why, waited_ms: None,
+        on_wait: OnWait = lambda process, reason, waited_ms: None,
     ) -> None:
-        # late: stopping and describing a cluster need no ZeroMQ
+        # imported late, because commands that stop or describe a cluster do not need ZeroMQ
         from tidelog.local.processes.liveness_probe import probe
 
         state = self.known_state()
@@ -410,35 +411,35 @@ class LocalCluster:
                 return
             for broker_id, broker in waited_for.items():
                 if not broker.running:
-                    raise LocalError(f"broker {broker_id} ended while it started: {self._last_words(broker_id)}")
+                    raise LocalError(f"broker {broker_id} ended while it started: {self._last_error(broker_id)}")
             if only is None:
                 self._raise_if_suspended()
             now_ms = self._clock.monotonic_ms()
             late = [broker for broker_id, broker in waited_for.items() if not seen[broker_id] >= everyone]
             if now_ms >= deadline_ms:
-                raise LocalError(self._gave_up_on(late[0], everyone - seen[late[0].broker_id], now_ms - began_ms))
+                raise LocalError(self._timeout_text(late[0], everyone - seen[late[0].broker_id], now_ms - began_ms))
             if now_ms >= report_ms:
                 report_ms = now_ms + WAIT_REPORT_MS
                 for broker in late:
-                    why = _why_late(broker, everyone - seen[broker.broker_id])
-                    on_wait(f"broker {broker.broker_id} (pid {broker.pid})", why, now_ms - began_ms)
+                    reason = _why_late(broker, everyone - seen[broker.broker_id])
+                    on_wait(f"broker {broker.broker_id} (pid {broker.pid})", reason, now_ms - began_ms)
             time.sleep(0.03)
 
-    def _gave_up_on(self, broker: BrokerState, unknown: Collection[int], waited_ms: int) -> str:
+    def _timeout_text(self, broker: BrokerState, unknown: Collection[int], waited_ms: int) -> str:
         return (
             f"gave up waiting for broker {broker.broker_id} (pid {broker.pid}) after {format_duration(waited_ms)}: "
-            f"{_why_late(broker, unknown)}; its log ends with: {self._last_words(broker.broker_id)}"
+            f"{_why_late(broker, unknown)}; its log ends with: {self._last_error(broker.broker_id)}"
         )
 
     def _place(self, broker_id: int | None) -> Place:
         return self.places.get(ZOOKEEPER if broker_id is None else str(broker_id), HERE)
 
-    def _last_words(self, broker_id: int) -> str:
-        """What it printed, which is of this life alone; its log where it printed nothing."""
+    def _last_error(self, broker_id: int) -> str:
+        """Return the last error that the process printed since its start, or that its log has if it printed none."""
         log = self.log_file(broker_id)
         printed = log.with_suffix(".out")
-        said = last_words(printed) if printed.exists() and printed.stat().st_size else last_words(log)
-        return f"{said} (see {log})"
+        line = last_error_line(printed) if printed.exists() and printed.stat().st_size else last_error_line(log)
+        return f"{line} (see {log})"
 
 
 def _why_late(broker: BrokerState, unknown: Collection[int]) -> str:
@@ -449,7 +450,7 @@ def _why_late(broker: BrokerState, unknown: Collection[int]) -> str:
 
 
 def _forget_processes(state: ClusterState, pids: Collection[int]) -> ClusterState:
-    """The state after these were stopped on purpose; whatever else ended did so by itself."""
+    """Return the state after these processes were stopped on purpose. Any other ended process has ended by itself."""
 
     def forget(each: P) -> P:
         return replace(each, pid=0, birth="") if each.pid in pids else each
@@ -458,7 +459,7 @@ def _forget_processes(state: ClusterState, pids: Collection[int]) -> ClusterStat
 
 
 def _stop(processes: list[Process]) -> None:
-    """All at once, politely; then whoever is left."""
+    """Send SIGTERM to all processes at once, and kill those that do not end in time."""
     clock = SystemClock()
     for process in processes:
         process.signal(SIGTERM)

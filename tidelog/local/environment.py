@@ -1,4 +1,4 @@
-"""Whether this machine can run a local cluster, and the processes of the one that is there."""
+"""Checks whether this machine can run a local cluster, and how the cluster's processes are doing."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ from tidelog.protocol.operator_messages import LogDirectoryReport
 
 
 def examine_environment(data_dir: Path, state: ClusterState | None) -> list[Check]:
-    """What `tidelog up` needs, and what it has started; `state` None before the first time."""
+    """Return the checks of what `tidelog up` needs, and of its processes; `state` is None before the first start."""
     checks = []
     if state is None or state.embedded is not None:
         checks += [_java(), _jars()]
     checks.append(_disk(data_dir))
     checks.append(examine_file_limit(resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
     if state is None:
-        checks.append(Check("cluster", State.WARNING, f"none lies in {data_dir} yet", "tidelog up starts one"))
+        checks.append(Check("cluster", State.WARNING, f"there is none in {data_dir} yet", "tidelog up starts one"))
     else:
         checks += [_ports(state), *_processes(state)]
         if "ZooKeeper" not in state.suspended:
             checks.append(_zookeeper(state))
         if not any(broker.running for broker in state.brokers):
-            checks.append(Check("brokers", State.FAILURE, f"none of {len(state.brokers)} runs", "tidelog up"))
+            checks.append(Check("brokers", State.FAILURE, f"none of {len(state.brokers)} is running", "tidelog up"))
     return checks
 
 
@@ -55,7 +55,7 @@ def _disk(data_dir: Path) -> Check:
     while not directory.exists() and directory != directory.parent:
         directory = directory.parent
     if not os.access(directory, os.W_OK | os.X_OK):
-        return Check("data directory", State.FAILURE, f"{directory} cannot be written", "pass another --data-dir")
+        return Check("data directory", State.FAILURE, f"{directory} is not writable", "pass another --data-dir")
     found = os.statvfs(directory)
     block = found.f_frsize
     report = LogDirectoryReport(
@@ -65,13 +65,15 @@ def _disk(data_dir: Path) -> Check:
 
 
 def _ports(state: ClusterState) -> Check:
-    """Of what does not run: it must be able to take its ports again."""
+    """Check the ports of the stopped processes, which must be free for the next start."""
     taken = [port for process in state.processes if not process.running for port in _taken(process)]
     if taken:
         listed = ", ".join(map(str, taken))
-        return Check("ports", State.FAILURE, f"{listed}: taken by others", "stop what listens there (ss -ltnp)")
+        return Check(
+            "ports", State.FAILURE, f"{listed}: used by other processes", "stop these processes (ss -ltnp shows them)"
+        )
     count = sum(len(process.ports) for process in state.processes)
-    return Check("ports", State.OK, f"{count}, taken by nobody else")
+    return Check("ports", State.OK, f"{count}, none used by other processes")
 
 
 def _processes(state: ClusterState) -> Iterator[Check]:
@@ -81,8 +83,8 @@ def _processes(state: ClusterState) -> Iterator[Check]:
         yield Check(f"{name}, process", State.FAILURE, sentence, f"kill -CONT {pid} resumes it; tidelog down stops it")
     for broker in state.brokers:
         if broker.condition is Condition.BLOCKED:
-            sentence = f"pid {broker.pid} waits for a device (state D)"
-            advice = "look again; if it stays so, see the kernel's log for the disk"
+            sentence = f"pid {broker.pid} is blocked on a device (state D)"
+            advice = "check again; if it stays blocked, look for disk errors in the kernel's log"
             yield Check(f"broker {broker.broker_id}, process", State.WARNING, sentence, advice)
 
 
@@ -104,11 +106,11 @@ def _zookeeper(state: ClusterState) -> Check:
         return Check("ZooKeeper", State.OK, f"{state.zookeeper} answers")
     if serves(state.embedded.endpoint):
         return Check("ZooKeeper", State.OK, f"{state.zookeeper} serves")
-    running = "runs, and does not serve" if state.embedded.running else "does not run"
+    running = "runs, but does not serve" if state.embedded.running else "does not run"
     return Check("ZooKeeper", State.FAILURE, f"{state.zookeeper} {running}", "tidelog up; tidelog logs zookeeper")
 
 
 def _split(error: LocalError) -> tuple[str, str]:
-    """Errors of ours say what is wrong, then what to do."""
+    """Split the error into its problem and its advice, which is the text after the first colon."""
     wrong, _, advice = str(error).partition(": ")
     return wrong, advice

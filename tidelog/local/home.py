@@ -1,4 +1,4 @@
-"""Where this user's clusters lie, and which of them was started last."""
+"""Finds the data directories of this user's clusters, and remembers which cluster was started last."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ _LAST_UP = "last-up.json"
 
 
 def data_home(environment: Mapping[str, str] = os.environ) -> Path:
-    """TIDELOG_HOME, else XDG_DATA_HOME/tidelog, else ~/.local/share/tidelog; absolute, perhaps not there yet."""
+    """Return TIDELOG_HOME, else XDG_DATA_HOME/tidelog, else ~/.local/share/tidelog, which may not exist yet."""
     if chosen := environment.get("TIDELOG_HOME"):
         return Path(chosen).absolute()
     shared = environment.get("XDG_DATA_HOME", "")
-    if os.path.isabs(shared):  # its specification asks to ignore a relative one
+    if os.path.isabs(shared):  # the XDG specification says to ignore a relative path
         return Path(shared, "tidelog")
     try:
         return Path("~/.local/share/tidelog").expanduser()
@@ -27,11 +27,11 @@ def data_home(environment: Mapping[str, str] = os.environ) -> Path:
 
 
 def prepare_directory(directory: Path) -> Path:
-    """Creates it where needed and makes sure that we can write there; LocalError says where to go instead."""
+    """Create the directory if needed, and check that it is writable. Raise LocalError, which names other options."""
     try:
-        str(directory).encode()  # Java and the brokers' settings files know no other names
+        str(directory).encode()  # Java and the brokers' settings files need UTF-8 names
     except UnicodeEncodeError:
-        raise LocalError(f"{directory}: its name is not UTF-8; choose another place with --data-dir") from None
+        raise LocalError(f"{directory}: the name is not UTF-8; choose another directory with --data-dir") from None
     try:
         directory.mkdir(parents=True, exist_ok=True)
         probe = directory / f".writable-{os.getpid()}"
@@ -40,13 +40,13 @@ def prepare_directory(directory: Path) -> Path:
     except OSError as error:
         reason = "is not a directory" if isinstance(error, (FileExistsError, NotADirectoryError)) else error.strerror
         raise LocalError(
-            f"cannot write to {directory}: {reason}; choose another place with --data-dir or TIDELOG_HOME"
+            f"cannot write to {directory}: {reason}; choose another directory with --data-dir or TIDELOG_HOME"
         ) from None
     return directory
 
 
 def remember_last_up(data_dir: Path, home: Path) -> None:
-    """Lets later commands find this cluster. Does nothing where the home cannot be written: --data-dir still works."""
+    """Write the file by which later commands find this cluster. If home is not writable, only --data-dir finds it."""
     try:
         home.mkdir(parents=True, exist_ok=True)
         new = home / f".{_LAST_UP}-{os.getpid()}"
@@ -57,7 +57,7 @@ def remember_last_up(data_dir: Path, home: Path) -> None:
 
 
 def last_up(home: Path) -> Path | None:
-    """The data directory of this user's last `up`."""
+    """Return the data directory of this user's last `up`; None if it is unknown."""
     try:
         remembered = json.loads((home / _LAST_UP).read_text())
         return Path(remembered["data_dir"])
@@ -66,7 +66,7 @@ def last_up(home: Path) -> Path | None:
 
 
 def forget_last_up(data_dir: Path, home: Path) -> None:
-    """After a purge nothing is left to find."""
+    """Remove the file of the last `up` if it names this directory, which was purged."""
     if last_up(home) == data_dir:
         (home / _LAST_UP).unlink(missing_ok=True)
 

@@ -18,13 +18,13 @@ _RELEASE = re.compile(r'^JAVA_VERSION="(?:1\.)?(\d+)', re.MULTILINE)
 
 
 def find_java(environment: Mapping[str, str] = os.environ) -> Path:
-    """The first `java` that is new enough: JAVA_HOME's, else PATH's. LocalError says what to install."""
+    """Return the first `java` that is new enough, from JAVA_HOME or PATH. Raise LocalError with what to install."""
     refused: list[str] = []
-    for java in dict.fromkeys(_candidates(environment)):  # JAVA_HOME's may stand on PATH as well
+    for java in dict.fromkeys(_candidates(environment)):  # JAVA_HOME's may be on PATH as well
         version = _major_version(java)
         if version is not None and version >= OLDEST_JAVA:
             return java
-        refused.append(f"{java} is Java {version}" if version is not None else f"{java} does not tell its version")
+        refused.append(f"{java} is Java {version}" if version is not None else f"{java} does not report its version")
     raise LocalError(f"{_ADVICE} ({'; '.join(refused)})" if refused else _ADVICE)
 
 
@@ -37,7 +37,7 @@ def _candidates(environment: Mapping[str, str]) -> Iterator[Path]:
 
 
 def _major_version(java: Path) -> int | None:
-    # The release file answers at once; starting a JVM only to ask takes 50 ms and more.
+    # Reading the release file is fast, but starting a JVM only for its version takes 50 ms and more.
     try:
         release = (java.resolve().parent.parent / "release").read_text(errors="replace")
     except OSError:
@@ -45,10 +45,10 @@ def _major_version(java: Path) -> int | None:
     if match := _RELEASE.search(release):
         return int(match[1])
     try:
-        said = subprocess.run(
+        result = subprocess.run(
             [java, "-version"], capture_output=True, text=True, errors="replace", timeout=20, check=False
         )
     except (OSError, subprocess.TimeoutExpired):
         return None
-    match = _VERSION.search(said.stderr + said.stdout)
+    match = _VERSION.search(result.stderr + result.stdout)
     return int(match[1]) if match else None

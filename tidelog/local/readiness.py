@@ -14,7 +14,7 @@ _MOST_BYTES = 1000
 
 
 def why_not_ready(broker: BrokerState) -> str | None:
-    """In one line; None for a broker that is ready, or has no port to ask at."""
+    """Return in one line why the broker is not ready; None if it is ready, or has no HTTP port."""
     if broker.condition is Condition.SUSPENDED:
         return f"suspended by a signal (state T): kill -CONT {broker.pid} resumes it"
     if not broker.http_port:
@@ -32,10 +32,10 @@ def why_not_ready(broker: BrokerState) -> str | None:
 
 
 def reasons(brokers: Iterable[BrokerState]) -> dict[int, str]:
-    """Of the running ones, asked at once: why each is not ready, by broker id."""
+    """Ask all running brokers at once. Return by broker id why a broker is not ready."""
     asked = [broker for broker in brokers if broker.running]
     if not asked:
         return {}
     with ThreadPoolExecutor(min(16, len(asked))) as pool:
-        told = zip(asked, pool.map(why_not_ready, asked), strict=True)
-        return {broker.broker_id: reason for broker, reason in told if reason is not None}
+        answers = zip(asked, pool.map(why_not_ready, asked), strict=True)
+        return {broker.broker_id: reason for broker, reason in answers if reason is not None}

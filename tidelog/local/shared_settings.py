@@ -1,4 +1,4 @@
-"""The settings that a user gives all brokers of a local cluster: one file, which each broker reads beside its own."""
+"""The file of settings that a user gives all brokers of a local cluster. Each broker reads it beside its own file."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from pathlib import Path
 from tidelog.errors import ConfigError, LocalError
 from tidelog.settings_file import SettingsFile
 
-#: What differs between the brokers of one machine, and what the layout of the data directory says.
-DECIDED = ("broker_id", "log_dirs", "listeners", "advertised_listeners", "http_listener", "log_file", "history_file")
+#: Settings that differ between the brokers of one machine, or that follow from the layout of the data directory.
+RESERVED = ("broker_id", "log_dirs", "listeners", "advertised_listeners", "http_listener", "log_file", "history_file")
 
 
-def names_in(config: str) -> frozenset[str]:
-    """The settings that the file says, none where there is no file.
+def setting_names(config: str) -> frozenset[str]:
+    """Return the names of the settings in the file; empty if there is no file.
 
-    LocalError where it cannot be read, or says what `tidelog up` decides. Whether there are such settings, and whether
-    they are right, the brokers judge.
+    Raises LocalError if the file cannot be read, or has a setting that `tidelog up` decides. The brokers check whether
+    the settings exist and are valid.
     """
     if not config:
         return frozenset()
@@ -25,6 +25,6 @@ def names_in(config: str) -> frozenset[str]:
         raise LocalError(str(error)) from None
     if "zookeeper" in file.values:
         raise LocalError(f"{file.place('zookeeper')}: leave zookeeper out, and pass it as --zookeeper")
-    if decided := [name for name in DECIDED if name in file.values]:
-        raise LocalError(f"{file.place(decided[0])}: leave {decided[0]} out: tidelog up decides it for each broker")
+    if reserved := [name for name in RESERVED if name in file.values]:
+        raise LocalError(f"{file.place(reserved[0])}: leave {reserved[0]} out: tidelog up decides it for each broker")
     return frozenset(file.values)

@@ -1,4 +1,4 @@
-"""What is written down about a local cluster: its ports for ever, its processes while they run."""
+"""The saved state of a local cluster: its ports, which never change, and its running processes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ STATE_FILE = "cluster.json"
 
 @dataclass(frozen=True, slots=True)
 class ProcessState:
-    """One process: its ports are kept, `pid` and `birth` are those of its last start (0 and "" once it was stopped)."""
+    """One process. It keeps its port; `pid` and `birth` are those of its last start (0 and "" after it was stopped)."""
 
     port: int
     pid: int = 0
@@ -27,17 +27,17 @@ class ProcessState:
 
     @property
     def endpoint(self) -> Endpoint:
-        """Where clients find it."""
+        """The address at which clients reach the process."""
         return Endpoint(self.host, self.port)
 
     @property
     def ports(self) -> tuple[int, ...]:
-        """All that it was given."""
+        """All ports of the process."""
         return (self.port,)
 
     @property
     def process(self) -> Process | None:
-        """The process if it was started and not stopped since; it may have ended by itself."""
+        """The process, if it was started and not stopped since; it may have ended by itself."""
         return Process(self.pid, self.birth) if self.pid else None
 
     @property
@@ -53,9 +53,9 @@ class ProcessState:
 
 @dataclass(frozen=True, slots=True)
 class BrokerState(ProcessState):
-    """A broker's process; `port` is the one for clients, `http_port` (0: none yet) for those who watch it.
+    """A broker's process; `port` serves clients, `http_port` serves health and metrics (0: not chosen yet).
 
-    `had_directory`: it came as far as to make one, which it may have lost since.
+    `had_directory` is true once the broker has created its data directory, which may be lost since.
     """
 
     broker_id: int = 0
@@ -69,7 +69,7 @@ class BrokerState(ProcessState):
 
     @property
     def ports(self) -> tuple[int, ...]:
-        """All that it was given."""
+        """All ports of the broker."""
         return tuple(filter(None, (self.port, self.replication_port, self.http_port)))
 
     @property
@@ -79,12 +79,12 @@ class BrokerState(ProcessState):
 
 @dataclass(frozen=True, slots=True)
 class ClusterState:
-    """What was planned, and what runs of it.
+    """The planned processes, and which of them run.
 
-    embedded   None where the cluster uses somebody else's ZooKeeper
-    settings   go into every broker's file
-    config     a file of the user's that every broker reads beside its own; empty: none
-    histories  the directory where each broker keeps its history, as ID.jsonl; empty: they keep none
+    embedded   None if the cluster uses an external ZooKeeper
+    settings   settings that go into every broker's file
+    config     a file of the user that every broker reads beside its own; empty: none
+    histories  the directory in which each broker writes its history (ID.jsonl); empty: no histories
     """
 
     zookeeper: str
@@ -116,7 +116,7 @@ class ClusterState:
         return any(process.running for process in self.processes)
 
     def broker(self, broker_id: int) -> BrokerState:
-        """LocalError names the brokers that there are."""
+        """Return the state of one broker. Raise LocalError with the known brokers if it is unknown."""
         for broker in self.brokers:
             if broker.broker_id == broker_id:
                 return broker
@@ -129,7 +129,7 @@ class ClusterState:
 
 
 def load_state(data_dir: Path) -> ClusterState | None:
-    """None where no cluster was ever started; LocalError where the file is not ours."""
+    """Return the saved state; None if no cluster was ever started. Raise LocalError if `up` did not write the file."""
     path = data_dir / STATE_FILE
     try:
         values: dict[str, Any] = json.loads(path.read_bytes())
@@ -145,13 +145,13 @@ def load_state(data_dir: Path) -> ClusterState | None:
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as error:
-        raise LocalError(f"cannot read {path}: {error.strerror}; choose another place with --data-dir") from None
+        raise LocalError(f"cannot read {path}: {error.strerror}; choose another directory with --data-dir") from None
     except (ValueError, KeyError, TypeError):
         raise LocalError(f"{path} was not written by tidelog up: move it away, or pass another --data-dir") from None
 
 
 def save_state(data_dir: Path, state: ClusterState) -> None:
-    """Replaces the file whole, so that a reader never sees half of it; OSError leaves the old one."""
+    """Replace the file as a whole, so that readers never see a part of it. After an OSError the old file is intact."""
     new = data_dir / f".{STATE_FILE}-{os.getpid()}"
     try:
         new.write_text(json.dumps(asdict(state), indent=2) + "\n")

@@ -1,4 +1,4 @@
-"""A real ZooKeeper of one process, from the jars that pyspark's wheel carries."""
+"""A ZooKeeper server of one process, from the jars in pyspark's wheel."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from types import TracebackType
 from tidelog.clock import Clock, SystemClock
 from tidelog.errors import LocalError
 from tidelog.local.java import find_java
-from tidelog.local.processes.log_tail import last_words
+from tidelog.local.processes.log_tail import last_error_line
 from tidelog.local.processes.ports import choose_port, port_is_free
 from tidelog.local.processes.process import Process
 from tidelog.local.processes.process_placement import HERE, Place
@@ -21,13 +21,13 @@ from tidelog.model import Endpoint
 from tidelog.quantities import format_duration
 
 TICK_MS = 500
-#: What ZooKeeper grants a session: 2 to 20 ticks.
+#: The session timeouts that ZooKeeper grants: 2 to 20 ticks.
 MIN_SESSION_TIMEOUT_MS, MAX_SESSION_TIMEOUT_MS = 2 * TICK_MS, 20 * TICK_MS
 
-#: How long our own server, and somebody else's, may take to answer.
+#: The time for an answer of our own server, and for a connection to an external one.
 _ANSWER_S, _CONNECT_S = 1.0, 3.0
 
-# QuorumPeerMain runs a single server too, and unlike ZooKeeperServerMain it purges old snapshots.
+# QuorumPeerMain can run a single server, and unlike ZooKeeperServerMain it purges old snapshots.
 _MAIN_CLASS = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
 _JARS = (
     "zookeeper-[0-9]*.jar",
@@ -47,7 +47,7 @@ _JARS = (
     "netty-transport-[0-9]*.jar",
     "netty-transport-classes-epoll-*.jar",
 )
-# 88 MB resident, ready in 0.4 to 0.6 s: the small collector and compiler are what a mostly idle server needs.
+# The small collector and compiler suit a mostly idle server: 88 MB resident, ready in 0.4 to 0.6 s.
 _JVM_OPTIONS = (
     "-Xmx128m",
     "-XX:+UseSerialGC",
@@ -90,10 +90,10 @@ _PORT_SETTING = re.compile(r"^clientPort=(\d+)$", re.MULTILINE)
 
 
 class EmbeddedZooKeeper:
-    """One server whose state stays in `data_dir` from one start to the next.
+    """One server whose state stays in `data_dir` across starts.
 
-    `port` 0 takes the port of the last start, or chooses a free one at the first. The process runs in its own
-    session and outlives us unless `stop` is called; `process` may be handed in to take over one that runs already.
+    `port` 0 means the port of the last start, or a free one at the first start. The process runs in its own session and
+    outlives this object unless `stop` is called. A process that runs already can be passed as `process`.
     """
 
     def __init__(
@@ -115,7 +115,7 @@ class EmbeddedZooKeeper:
 
     @property
     def hosts(self) -> str:
-        """`host:port`, as clients want it; known once it was started."""
+        """The server's `host:port` for clients; known after the first start."""
         return str(Endpoint(self.place.address, self.port))
 
     @property
@@ -132,12 +132,12 @@ class EmbeddedZooKeeper:
         self.stop()
 
     def start(self, timeout_ms: int = 20_000) -> None:
-        """Launches it and waits until it serves. LocalError names what is missing, or why it did not come up."""
+        """Start the server and wait until it serves. Raise LocalError with what is missing, or why the start failed."""
         self.launch()
         self.wait_ready(timeout_ms)
 
     def launch(self) -> Process:
-        """Starts the process without waiting for it."""
+        """Start the process without waiting for it."""
         command = [
             *self.place.prefix,
             str(find_java()),
@@ -148,9 +148,7 @@ class EmbeddedZooKeeper:
             "./zoo.cfg",
         ]
         if self.port and not self.place.prefix and not port_is_free(self.port):
-            raise LocalError(
-                f"port {self.port}, which ZooKeeper was given, is taken: stop what listens there (ss -ltnp)"
-            )
+            raise LocalError(f"port {self.port} of ZooKeeper is in use: stop the process that listens there (ss -ltnp)")
         self.port = self.port or choose_port()
         self.data_dir.mkdir(parents=True, exist_ok=True)
         self.log_file.parent.mkdir(parents=True, exist_ok=True)
@@ -164,12 +162,13 @@ class EmbeddedZooKeeper:
         return self.process
 
     def wait_ready(self, timeout_ms: int) -> None:
-        """Until it answers `srvr` as a serving server."""
+        """Wait until the server serves. Raise LocalError if it ends, or does not serve within the time."""
         deadline_ms = self._clock.monotonic_ms() + timeout_ms
         while not serves(Endpoint(self.place.address, self.port)):
             if not self.running:
                 raise LocalError(
-                    f"ZooKeeper ended while it started: {last_words(self._output, self.log_file)} (see {self.log_file})"
+                    f"ZooKeeper ended while it started: {last_error_line(self._output, self.log_file)} "
+                    f"(see {self.log_file})"
                 )
             if self._clock.monotonic_ms() >= deadline_ms:
                 self.stop()
@@ -177,7 +176,7 @@ class EmbeddedZooKeeper:
             time.sleep(0.02)
 
     def stop(self, timeout_ms: int = 10_000) -> None:
-        """Ends our own process, and no other; does nothing where it does not run."""
+        """Stop the process of this object, if there is one."""
         if self.process is not None:
             self.process.stop(timeout_ms)
             self.process = None
@@ -187,7 +186,7 @@ class EmbeddedZooKeeper:
         return self.log_file.with_suffix(".out")
 
     def _write_settings(self) -> None:
-        # Paths stay relative to the working directory: a properties file would need the odd ones escaped.
+        # Paths are relative to the working directory, because a properties file would need escapes in absolute ones.
         settings = _SETTINGS.format(
             port=self.port,
             host=self.place.address,
@@ -201,8 +200,8 @@ class EmbeddedZooKeeper:
 
 
 def find_jars() -> list[Path]:
-    """The few jars of pyspark's wheel that ZooKeeper needs. LocalError says what to install."""
-    # Looked up, not imported: importing pyspark takes longer than starting ZooKeeper.
+    """Return the jars of pyspark's wheel that ZooKeeper needs. Raise LocalError, which says what to install."""
+    # The package is found without an import, because importing pyspark takes longer than starting ZooKeeper.
     spec = importlib.util.find_spec("pyspark")
     if spec is None or not spec.submodule_search_locations:
         raise LocalError(
@@ -218,7 +217,7 @@ def find_jars() -> list[Path]:
 
 
 def serves(endpoint: Endpoint) -> bool:
-    """Whether a ZooKeeper there is past its start-up and serves requests."""
+    """Return whether a ZooKeeper server at the endpoint serves requests."""
     answer = b""
     try:
         with socket.create_connection((endpoint.host, endpoint.port), _ANSWER_S) as connection:
@@ -231,7 +230,7 @@ def serves(endpoint: Endpoint) -> bool:
 
 
 def require_zookeeper(hosts: str) -> None:
-    """LocalError where nobody listens at any of `host:port,host:port/chroot`: better here than in every broker."""
+    """Raise LocalError if no server of `host:port,host:port/chroot` accepts connections, before any broker starts."""
     reasons = []
     for host in hosts.partition("/")[0].split(","):
         try:

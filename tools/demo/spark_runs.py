@@ -111,7 +111,7 @@ class SparkJob:
         """Asks the job to end, then kills what is left of its session: the JVM and Spark's Python workers."""
         end(self._process, Stop(signal.SIGTERM, _POLITE_S))
 
-    def last_words(self) -> str:
+    def last_error_line(self) -> str:
         """The line of its log that best says why it failed."""
         lines = [line.strip() for line in self.log.read_text(errors="replace").splitlines() if line.strip()]
         telling = [line for line in lines if "rror" in line]
@@ -149,7 +149,7 @@ class StreamJob(SparkJob):
             self.progress.tell(event)
         status = self.exit_status
         if self.progress.error or (status and not self.progress.ended):
-            raise JobError(f"{self.name} failed: {self.progress.error or self.last_words()} (see {self.log})")
+            raise JobError(f"{self.name} failed: {self.progress.error or self.last_error_line()} (see {self.log})")
         return self.progress
 
     def stop_at(self, end_offsets: Mapping[int, int]) -> None:
@@ -191,6 +191,6 @@ class AuditJob(SparkJob):
     def figures(self) -> Mapping[str, Any]:
         """The audit's result; JobError where it could not be done."""
         if self.exit_status not in (0, 1) or not self._result.exists():
-            raise JobError(f"{self.name} failed: {self.last_words()} (see {self.log})")
+            raise JobError(f"{self.name} failed: {self.last_error_line()} (see {self.log})")
         figures: dict[str, Any] = json.loads(self._result.read_text())
         return figures

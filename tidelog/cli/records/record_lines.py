@@ -18,7 +18,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from tidelog.model import NO_TIMESTAMP
-from tidelog.quantities import format_size
+from tidelog.quantities import format_size, plural
 from tidelog.records.encode import Header
 
 _USED = frozenset(("value", "key", "headers", "partition", "timestamp"))
@@ -98,7 +98,9 @@ def parse_json(line: bytes) -> OutgoingRecord:
     if not isinstance(fields, dict):
         raise ValueError("a JSON line must be an object, such as {\"value\": \"text\"}")  # fmt: skip
     if unknown := sorted(fields.keys() - _USED - _UNUSED):
-        raise ValueError(f"unknown fields {', '.join(unknown)}: the fields are {', '.join(sorted(_USED))}")
+        raise ValueError(
+            f"{plural(len(unknown), 'unknown field')} {', '.join(unknown)}; the fields are {', '.join(sorted(_USED))}"
+        )
     return OutgoingRecord(
         _bytes(fields.get("value"), "value"),
         _bytes(fields.get("key"), "key"),

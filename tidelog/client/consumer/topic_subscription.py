@@ -33,23 +33,23 @@ class TopicSubscription:
         self._listener = ConsumerRebalanceListener()
         self._in_listener = False
 
-    def subscribe(self, choice: Subscription, listener: ConsumerRebalanceListener) -> None:
-        """Read these topics from the next poll on. IllegalStateError if the choice does not go with the earlier one."""
-        choice.require_can_follow(self._watch.choice)
-        if self._watch.choice is None:
+    def subscribe(self, subscription: Subscription, listener: ConsumerRebalanceListener) -> None:
+        """Read these topics from the next poll on. Raise IllegalStateError if topics and a pattern are mixed."""
+        subscription.require_same_kind_as(self._watch.subscription)
+        if self._watch.subscription is None:
             self._client.listeners.append(self._on_view)
             self._client.needs.append(self._needed_topics)
         self._listener = listener
-        self._watch.begin(choice)
+        self._watch.begin(subscription)
         self._fetcher.arrived.set()
 
     @property
     def topics(self) -> frozenset[str]:
         """The topics that the consumer is subscribed to; of a pattern those that match it."""
-        choice = self._watch.choice
-        return frozenset() if choice is None or choice.topics is None else choice.topics
+        subscription = self._watch.subscription
+        return frozenset() if subscription is None or subscription.topics is None else subscription.topics
 
-    def give_up(self, partitions: Collection[TopicPartition]) -> None:
+    def before_manual_assignment(self, partitions: Collection[TopicPartition]) -> None:
         """Raise IllegalStateError, because a subscriber cannot be assigned partitions by hand."""
         raise IllegalStateError(SUBSCRIBED)
 
@@ -59,12 +59,12 @@ class TopicSubscription:
         """Refuse a poll from within the listener."""
         if self._in_listener:
             raise IllegalStateError(
-                "a rebalance listener must not poll: the poll that called it goes on when it returns"
+                "a rebalance listener must not poll: the poll that called it continues when the listener returns"
             )
 
-    async def run_errands(self) -> None:
+    async def run_callbacks(self) -> None:
         """Assign the partitions that the topics have now, and call the listener, whose exceptions are raised."""
-        choice = self._watch.choice
+        subscription = self._watch.subscription
         wanted = [TopicPartition(topic, each) for topic in sorted(self.topics) for each in range(self._count(topic))]
         gone, added = set(self._fetcher.buffers).difference(wanted), set(wanted).difference(self._fetcher.buffers)
         if gone:
@@ -72,7 +72,7 @@ class TopicSubscription:
                 await self._tell(self._listener.on_partitions_revoked, gone)
             finally:
                 self._drop(gone)
-        if added and self._watch.choice is choice:
+        if added and self._watch.subscription is subscription:
             self._fetcher.assign(wanted)
             await self._tell(self._listener.on_partitions_assigned, added)
 

@@ -1,9 +1,10 @@
-"""Who consumes what: the assignors of Kafka's consumers, by their names. Pure; the group's leader runs one of them.
+"""The assignors of Kafka's consumers, by their names. The group's leader runs one of them. The functions are pure.
 
-range               topic by topic, each member a run of partitions: those of equal number stay together
-roundrobin          all partitions in turn
-sticky              even, and of that what changes least
-cooperative-sticky  the same; what changes its owner is taken from the old one first, and given in the next generation
+range               assigns topic by topic: each member gets a contiguous run of partitions, so that partitions of equal
+                    number in several topics go to the same member
+roundrobin          assigns all partitions in turn
+sticky              assigns evenly, and among even assignments chooses one that moves few partitions
+cooperative-sticky  as sticky, but a partition that changes its owner is revoked first, and assigned a generation later
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from tidelog.model import TopicPartition
 
 @frozen
 class Candidate:
-    """A member as its leader sees it."""
+    """A member of the group, as the group's leader sees it."""
 
     member_id: str
     instance_id: str | None
@@ -29,12 +30,12 @@ class Candidate:
 
 
 Assignments = dict[str, list[TopicPartition]]
-#: The members, and how many partitions each topic has; topics that do not exist are not among them.
+#: Assigns partitions to members. The mapping has the number of partitions of each topic; it lacks missing topics.
 Assignor = Callable[[Sequence[Candidate], Mapping[str, int]], Assignments]
 
 
 def assign_ranges(members: Sequence[Candidate], topics: Mapping[str, int]) -> Assignments:
-    """Of each topic a run to each subscriber; the first ones get one more where it does not come out even."""
+    """Assign to each subscriber a run of each topic's partitions. The first subscribers get one more if needed."""
     given: Assignments = {member.member_id: [] for member in members}
     for topic, subscribers in _subscribers(members, topics).items():
         least, more = divmod(topics[topic], len(subscribers))
@@ -46,8 +47,8 @@ def assign_ranges(members: Sequence[Candidate], topics: Mapping[str, int]) -> As
     return given
 
 
-def assign_in_turn(members: Sequence[Candidate], topics: Mapping[str, int]) -> Assignments:
-    """Partition by partition to the next member that subscribes to its topic."""
+def assign_round_robin(members: Sequence[Candidate], topics: Mapping[str, int]) -> Assignments:
+    """Assign each partition to the next member that subscribes to its topic."""
     given: Assignments = {member.member_id: [] for member in members}
     circle = cycle(sorted(members, key=_order))
     for topic in _subscribers(members, topics):
@@ -58,29 +59,32 @@ def assign_in_turn(members: Sequence[Candidate], topics: Mapping[str, int]) -> A
 
 
 def assign_sticky(members: Sequence[Candidate], topics: Mapping[str, int]) -> Assignments:
-    """What each had, as far as that is even, and the rest to those that have least."""
+    """Assign to each member the partitions that it owned, if that is even, and the others to the least loaded."""
     held = {}
     for member in members:
-        # An eager member has given up everything when it joins, and tells what it had in its assignor's own words.
-        told = decode_member_data(member.subscription.user_data)
-        held[member.member_id] = told or _held(member)
+        # An eager member owns nothing when it joins. Its user data has the partitions of its last assignment.
+        previous = decode_member_data(member.subscription.user_data)
+        held[member.member_id] = previous or _held(member)
     return _balanced(members, topics, held)
 
 
 def assign_cooperatively(members: Sequence[Candidate], topics: Mapping[str, int]) -> Assignments:
-    """As `assign_sticky`, but nobody is given what another one still holds: that is free in the next generation."""
+    """As `assign_sticky`, but leave out each partition that another member still owns, until the next generation."""
     held = {member.member_id: _held(member) for member in members}
     holders: dict[TopicPartition, set[str]] = defaultdict(set)
     for member_id, data in held.items():
         for tp in data.partitions:
             holders[tp].add(member_id)
     given = _balanced(members, topics, held)
-    return {who: [tp for tp in tps if tp not in holders or who in holders[tp]] for who, tps in given.items()}
+    return {
+        member_id: [tp for tp in tps if tp not in holders or member_id in holders[tp]]
+        for member_id, tps in given.items()
+    }
 
 
 ASSIGNORS: dict[str, Assignor] = {
     "range": assign_ranges,
-    "roundrobin": assign_in_turn,
+    "roundrobin": assign_round_robin,
     "sticky": assign_sticky,
     "cooperative-sticky": assign_cooperatively,
 }
@@ -90,7 +94,7 @@ def _held(member: Candidate) -> MemberData:
     subscription = member.subscription
     generation = subscription.generation
     if generation < 0:
-        # Before version 2 a cooperative member could say so in its assignor's own words alone.
+        # Before version 2 of the subscription, a cooperative member reported its generation only in its user data.
         generation = decode_generation(subscription.user_data)
     return MemberData(subscription.owned, generation)
 
@@ -100,20 +104,20 @@ def _balanced(
 ) -> dict[str, list[TopicPartition]]:
     subscribers = {topic: [m.member_id for m in able] for topic, able in _subscribers(members, topics).items()}
     partitions = [TopicPartition(topic, number) for topic in subscribers for number in range(topics[topic])]
-    claims = ((tp, data.generation, who) for who, data in held.items() for tp in data.partitions)
+    claims = ((tp, data.generation, member_id) for member_id, data in held.items() for tp in data.partitions)
     ids = [member.member_id for member in sorted(members, key=_order)]
     return Balance(ids, subscribers, partitions, latest_owners(claims)).given
 
 
 def _subscribers(members: Collection[Candidate], topics: Mapping[str, int]) -> dict[str, list[Candidate]]:
-    """Of each topic that exists and that somebody wants; all in order."""
-    wanted: dict[str, list[Candidate]] = defaultdict(list)
+    """Return the subscribers of each existing topic that has any. Topics and subscribers are in order."""
+    subscribers: dict[str, list[Candidate]] = defaultdict(list)
     for member in sorted(members, key=_order):
         for topic in set(member.subscription.topics) & topics.keys():
-            wanted[topic].append(member)
-    return dict(sorted(wanted.items()))
+            subscribers[topic].append(member)
+    return dict(sorted(subscribers.items()))
 
 
 def _order(member: Candidate) -> tuple[bool, str]:
-    """Static members first, by their instance ids, so that a restart changes nothing."""
+    """Sort static members first, by their instance ids, so that a restart does not change the assignment."""
     return member.instance_id is None, member.instance_id or member.member_id

@@ -1,9 +1,10 @@
-"""What members of a consumer group tell one another through the coordinator, who reads none of it (KIP-429, 792).
+"""Encodes what members of a consumer group send to each other through the coordinator (KIP-429, KIP-792).
 
-    subscription   0: topics, user data    1: and what it owns    2: and in which generation    3: and its rack
+    subscription   version 0: topics, user data; 1: also owned partitions; 2: also their generation; 3: also the rack
     assignment     partitions, user data
 
-A reader takes what it knows of a later version, and ignores the rest: so says the protocol.
+The coordinator does not read these bytes. As the protocol demands, a reader reads the fields that it knows of a later
+version, and ignores the rest.
 """
 
 from __future__ import annotations
@@ -22,10 +23,10 @@ _ASSIGNMENT = 0
 
 @frozen
 class Subscription:
-    """What a member wants.
+    """The subscription that a member sends when it joins.
 
-    owned        what it still has, of the generation `generation`, so that little is taken from it (−1: none)
-    user_data    what its assignor wants to remember
+    owned        the partitions that it still owns from `generation`, so that few are taken from it (−1: none)
+    user_data    bytes that its assignor wants to get back in the next generation
     """
 
     topics: tuple[str, ...]
@@ -36,7 +37,7 @@ class Subscription:
 
 
 def encode_subscription(subscription: Subscription) -> bytes:
-    """In version 3, which readers of all versions understand."""
+    """Encode version 3, which readers of all versions can read."""
     out = SchemaWriter()
     out.int16(_SUBSCRIPTION)
     out.array(subscription.topics, out.string)
@@ -48,7 +49,7 @@ def encode_subscription(subscription: Subscription) -> bytes:
 
 
 def decode_subscription(data: bytes) -> Subscription:
-    """CorruptMessageError for what this is not."""
+    """Decode any version. Raise CorruptMessageError if the bytes are no subscription."""
     reader = SchemaReader(data)
     version = reader.int16()
     topics, user_data = tuple(reader.array(reader.string)), reader.nullable_data()
@@ -59,7 +60,7 @@ def decode_subscription(data: bytes) -> Subscription:
 
 
 def encode_assignment(partitions: Iterable[TopicPartition]) -> bytes:
-    """What one member is to consume."""
+    """Encode the partitions that one member is to consume."""
     out = SchemaWriter()
     out.int16(_ASSIGNMENT)
     out.partitions(partitions)
@@ -68,7 +69,7 @@ def encode_assignment(partitions: Iterable[TopicPartition]) -> bytes:
 
 
 def decode_assignment(data: bytes) -> tuple[TopicPartition, ...]:
-    """CorruptMessageError for what this is not; nothing at all is nothing to consume."""
+    """Decode an assignment; empty bytes mean no partitions. Raise CorruptMessageError for other bytes."""
     if not data:
         return ()
     reader = SchemaReader(data)

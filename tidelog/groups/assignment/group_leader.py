@@ -1,4 +1,4 @@
-"""What the leader of a group does for all: it assigns, and knows by what. Pure."""
+"""The work of a group's leader: it reads the subscriptions and assigns the partitions. The functions are pure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _log = logging.getLogger(__name__)
 
 
 def candidates(members: Iterable[JoinGroupMember]) -> list[Candidate]:
-    """The members as they have told of themselves; who cannot be understood gets nothing, and the others go on."""
+    """Return the members with their subscriptions. A member whose subscription is unreadable gets no topics."""
     found = []
     for member in members:
         try:
@@ -27,12 +27,12 @@ def candidates(members: Iterable[JoinGroupMember]) -> list[Candidate]:
 
 
 def topics_of(members: Iterable[Candidate]) -> set[str]:
-    """What anybody wants."""
+    """Return all topics that members subscribe to."""
     return {topic for member in members for topic in member.subscription.topics}
 
 
 def assign(assignor: str, members: list[Candidate], counts: Mapping[str, int]) -> tuple[SyncGroupAssignment, ...]:
-    """Who gets what; `counts` has each topic's number of partitions, 0 where there is no such topic."""
+    """Return each member's assignment. `counts` has the number of partitions of each topic, 0 if it does not exist."""
     existing = {topic: count for topic, count in counts.items() if count}
     given = ASSIGNORS[assignor](members, existing)
     return tuple(SyncGroupAssignment(member_id, encode_assignment(tps)) for member_id, tps in given.items())

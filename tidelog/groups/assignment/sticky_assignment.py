@@ -1,11 +1,13 @@
-"""The balance that sticky assignors look for: as even as can be, and of that what changes little. Pure.
+"""Computes the assignment of the sticky assignors: as even as possible, with few moves. The class is pure.
 
-An assignment is as even as can be when no chain of moves, each of a partition from one member to the next that
-subscribes to its topic, ends at a member that has two partitions less than the one at its beginning (Harvey et al.,
-"Semi-matchings for bipartite graphs and load balancing", 2003). Whatever chains are taken, the loads come out the same.
+A chain is a sequence of moves, each of one partition from a member to the next, which subscribes to the partition's
+topic. An assignment is as even as possible when no chain ends at a member that has two partitions less than the member
+at its beginning (Harvey et al., "Semi-matchings for bipartite graphs and load balancing", 2003). The loads of an even
+assignment do not depend on the chosen chains.
 
-Partitions that had no owner move first, for that changes nothing for anybody. So an assignment of which partitions
-are withheld is arrived at again when they are free, and nothing else moves (what cooperative rebalancing needs).
+Partitions without a previous owner move first, because their moves cost no member anything. Therefore, if some
+partitions of an assignment are withheld, the same assignment results when they are free, and no other partition moves.
+Cooperative rebalancing needs this property.
 """
 
 from __future__ import annotations
@@ -15,14 +17,18 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from tidelog.model import TopicPartition
 
-#: Of a chain: who gives a partition of which topic to whom.
+#: One move of a chain: from a member, a partition of a topic, to a member.
 _Link = tuple[str, str, str]
-#: Of each member, by topic; no list is empty.
+#: The partitions of each member, by topic. No list is empty.
 _Held = dict[str, dict[str, list[TopicPartition]]]
 
 
 class Balance:
-    """`subscribers` has each topic's members, `owners` who had what; an owner that is no subscriber has lost it."""
+    """An even assignment of the partitions.
+
+    `subscribers` has the members that subscribe to each topic, and `owners` the previous owner of each partition. An
+    owner that does not subscribe to the topic any more has lost the partition.
+    """
 
     def __init__(
         self,
@@ -33,36 +39,36 @@ class Balance:
     ) -> None:
         self._subscribers = subscribers
         self._loads = dict.fromkeys(members, 0)
-        # What may move at no cost, and what its owner would miss.
+        # `_fresh` has the partitions that may move without cost, `_kept` those that their previous owner still has.
         self._fresh: _Held = {member: {} for member in self._loads}
         self._kept: _Held = {member: {} for member in self._loads}
         able = {topic: set(theirs) for topic, theirs in subscribers.items()}
-        self._homes: dict[TopicPartition, str] = {}
+        self._owners: dict[TopicPartition, str] = {}
         rest = []
         for tp in partitions:
             owner = owners.get(tp)
             if owner in able[tp.topic]:
-                self._homes[tp] = owner
+                self._owners[tp] = owner
                 self._give(self._kept, owner, tp)
             else:
                 rest.append(tp)
-        # Who has fewer to choose from comes first, so that it finds them empty.
+        # Partitions with few subscribers come first, while all of these have little load.
         for tp in sorted(rest, key=lambda tp: len(able[tp.topic])):
             self._give(self._fresh, min(subscribers[tp.topic], key=self._loads.__getitem__), tp)
         self._even_out(fresh_only=True)
         self._even_out(fresh_only=False)
-        self._bring_home()
+        self._return_to_owners()
 
     @property
     def given(self) -> dict[str, list[TopicPartition]]:
-        """Of each member, in order."""
+        """The partitions of each member, in order."""
         return {
             member: sorted(tp for held in (self._kept, self._fresh) for tps in held[member].values() for tp in tps)
             for member in self._loads
         }
 
     def _even_out(self, *, fresh_only: bool) -> None:
-        """From the one that has most downwards: where no chain begins now, none will."""
+        """Follow chains from the most loaded member down. A member from which no chain starts now never gets one."""
         left = dict.fromkeys(self._loads)
         while left:
             begin = max(left, key=self._loads.__getitem__)
@@ -72,34 +78,37 @@ class Balance:
             if not chain:
                 del left[begin]
 
-    def _bring_home(self) -> None:
-        """What was taken from its owner may stay after all where something fresh can move in its stead."""
+    def _return_to_owners(self) -> None:
+        """Give partitions back to their previous owners, if a fresh partition can move instead."""
         for member, held in self._fresh.items():
-            for tp in [tp for tps in held.values() for tp in tps if tp in self._homes]:
+            for tp in [tp for tps in held.values() for tp in tps if tp in self._owners]:
                 if tp in held.get(tp.topic, ()):
-                    self._maybe_return(tp, member, self._homes[tp])
+                    self._maybe_return(tp, member, self._owners[tp])
 
-    def _maybe_return(self, tp: TopicPartition, member: str, home: str) -> None:
+    def _maybe_return(self, tp: TopicPartition, member: str, owner: str) -> None:
         self._take(self._fresh, member, tp)
-        self._give(self._kept, home, tp)
-        if self._loads[home] <= self._loads[member] + 1:
+        self._give(self._kept, owner, tp)
+        if self._loads[owner] <= self._loads[member] + 1:
             return
-        chain = self._chain(home, self._loads[member], fresh_only=True)
+        chain = self._chain(owner, self._loads[member], fresh_only=True)
         for link in chain:
             self._move(*link)
         if not chain:
-            self._take(self._kept, home, tp)
+            self._take(self._kept, owner, tp)
             self._give(self._fresh, member, tp)
 
     def _chain(self, begin: str, enough: int, *, fresh_only: bool) -> list[_Link]:
-        """To one that has no more than `enough`: the fewest moves that cost, to whom has least; the last move first."""
+        """Return the cheapest chain to a member with at most `enough` partitions, the last move first; [] if none.
+
+        The chain has the fewest moves of kept partitions, and among these ends at the least loaded member.
+        """
         if min(self._loads.values()) > enough:
             return []
         came: dict[str, _Link | None] = {begin: None}
         topics: set[str] = set()
         frontier = [begin]
         while frontier:
-            # Whoever can be reached by what moves at no cost; the list grows as it is gone through.
+            # First follow all moves of fresh partitions, which cost nothing. The list grows during the loop.
             for member in frontier:
                 frontier += self._reach(member, self._fresh, came, topics)
             end = min(frontier, key=self._loads.__getitem__)
@@ -135,7 +144,7 @@ class Balance:
         self._loads[member] -= 1
 
     def _move(self, member: str, topic: str, to: str) -> None:
-        """What came last goes first: it is the least that somebody is used to."""
+        """Move the partition that the member got last, because it has used that partition for the shortest time."""
         held = self._fresh if topic in self._fresh[member] else self._kept
         tp = held[member][topic][-1]
         self._take(held, member, tp)
@@ -152,7 +161,10 @@ def _links(end: str, came: Mapping[str, _Link | None]) -> list[_Link]:
 
 
 def latest_owners(claims: Iterable[tuple[TopicPartition, int, str]]) -> dict[TopicPartition, str]:
-    """Who had what last, of partition, generation and member. Of two of one generation neither (KAFKA-12984)."""
+    """Return the latest owner of each partition, from claims of partition, generation and member.
+
+    If two members claim a partition in the same generation, neither is its owner (KAFKA-12984).
+    """
     latest: dict[TopicPartition, list[tuple[int, str]]] = defaultdict(list)
     for tp, generation, member in claims:
         known = latest[tp]

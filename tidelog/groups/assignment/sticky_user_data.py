@@ -1,4 +1,4 @@
-"""What a sticky assignor remembers between generations, in the user data of a subscription (KIP-54, 341)."""
+"""The data that a sticky assignor keeps between generations, in the user data of a subscription (KIP-54, KIP-341)."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from tidelog.model import TopicPartition
 
 @frozen
 class MemberData:
-    """What a member had, and in which generation; −1: not known."""
+    """The partitions that a member owned, and the generation in which it did (−1: unknown)."""
 
     partitions: tuple[TopicPartition, ...]
     generation: int = -1
 
 
 def encode_member_data(data: MemberData) -> bytes:
-    """As Kafka's StickyAssignor writes it, version 1."""
+    """Encode as Kafka's StickyAssignor does, in version 1."""
     out = SchemaWriter()
     out.partitions(data.partitions)
     out.int32(data.generation)
@@ -25,7 +25,10 @@ def encode_member_data(data: MemberData) -> bytes:
 
 
 def decode_member_data(data: bytes | None) -> MemberData | None:
-    """Also of version 0, which knew no generation; None for what is something else: it only makes things less even."""
+    """Decode version 1, or version 0, which has no generation. Return None for other bytes.
+
+    A missing value only makes the assignment less sticky, so that unreadable bytes are no error.
+    """
     if not data:
         return None
     reader = SchemaReader(data)
@@ -36,5 +39,5 @@ def decode_member_data(data: bytes | None) -> MemberData | None:
 
 
 def decode_generation(data: bytes | None) -> int:
-    """All that a CooperativeStickyAssignor writes; −1 for what is something else."""
+    """Return the generation, the only data that a CooperativeStickyAssignor writes; −1 for other bytes."""
     return int.from_bytes(data, "big", signed=True) if data is not None and len(data) == 4 else -1

@@ -1,13 +1,14 @@
-"""A consumer's part in its group: what it is subscribed to, and the rebalances, step by step.
+"""The part of a consumer that is a member of a group: it runs the rebalances, in these steps.
 
-    A  something has changed: the coordinator said so, or the subscription, or the topics did
-    B  the reader is in `poll`: what it was shown before counts as read, and of what it gives up it gets no more
-    C  auto-commit of that; then the listener hears of it, and it is gone (eager: everything; cooperative: little)
-    D  join, and be assigned
-    E  cooperative: B and C for what was taken away, and once more from A, so that others may have it
-    F  the assignment is taken on, and the listener hears of what came
+    A  wait until a rebalance is needed: the coordinator, the subscription or the topics have changed
+    B  in `poll`: withhold the partitions that will be revoked. Records that `poll` returned before count as consumed
+    C  auto-commit these records; call the listener and drop the partitions (eager: all; cooperative: the necessary)
+    D  join the group, and get an assignment
+    E  cooperative: B and C for the partitions that were taken away, and later A again, so that other members get them
+    F  in `poll`: adopt the assignment and call the listener with the added partitions
 
-B, E and F are errands of the reader; the rest goes on beside it. A member that is lost does F after losing what it had.
+B, E and F run as callbacks within the user's `poll`; the other steps run in the background. A consumer that the group
+has removed first drops all partitions, and then does F.
 """
 
 from __future__ import annotations
@@ -44,14 +45,14 @@ from tidelog.model import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartiti
 
 _log = logging.getLogger(__name__)
 
-#: How long a consumer that was dropped tries to leave its group.
+#: How long a consumer that its user dropped tries to leave its group.
 _ABANDON_MS = 1_000
 
 
 class GroupConsumer:
-    """Subscribed, or with partitions that its user has assigned, which needs no membership.
+    """The group membership of a consumer, or its commits if its user has assigned the partitions.
 
-    call   how the listener is called, in its user's thread or task
+    call   calls the listener in the thread or task of the consumer's user
     """
 
     def __init__(
@@ -78,71 +79,71 @@ class GroupConsumer:
         )
         self._offsets = offsets
         self._offsets.on_refusal = self._commit_refused
-        self._reader = PollTask(client.clock, settings.max_poll_interval_ms, fetcher.arrived.set)
+        self._poll_task = PollTask(client.clock, settings.max_poll_interval_ms, fetcher.arrived.set)
         self._woken = Signal()
         self._member = HeartbeatMember(
-            client, settings, self._membership, lambda: self._reader.overdue_ms, self._woken.set
+            client, settings, self._membership, lambda: self._poll_task.overdue_ms, self._woken.set
         )
         self._watch = TopicWatcher(client, self._woken.set)
         self._listener = ConsumerRebalanceListener()
         #: The topics of the last completed rebalance; None while another one is in progress.
         self._joined_topics: frozenset[str] | None = None
         self._generation = -1
-        self._had = MemberData(())
+        self._last_assignment = MemberData(())
         self._in_listener = False
-        what = f"the rebalances of group {settings.group_id!r}"
-        self._rebalancing = SupervisedTask(client.background, what, self._rebalances)
+        name = f"the rebalances of group {settings.group_id!r}"
+        self._rebalancing = SupervisedTask(client.background, name, self._run_rebalances)
         self._next_commit_ms = client.clock.monotonic_ms() + settings.auto_commit_interval_ms
         self._committing: set[asyncio.Task[None]] = set()
 
-    # --- what it is subscribed to ----------------------------------------------------------------------
+    # --- subscription ----------------------------------------------------------------------------------
 
-    def subscribe(self, choice: Subscription, listener: ConsumerRebalanceListener) -> None:
-        """From the next poll on. IllegalStateError where it does not go with what is assigned or chosen already."""
-        before = self._watch.choice
+    def subscribe(self, subscription: Subscription, listener: ConsumerRebalanceListener) -> None:
+        """Subscribe from the next poll on. Raise IllegalStateError if that contradicts the earlier calls."""
+        before = self._watch.subscription
         if before is None and self._fetcher.buffers:
             raise IllegalStateError(ASSIGNED)
-        choice.require_can_follow(before)
+        subscription.require_same_kind_as(before)
         self._listener = listener
-        self._watch.begin(choice)
+        self._watch.begin(subscription)
         self._woken.set()
         if before is None:
             self._client.listeners.append(self._woken.set)
             self._client.needs.append(self._needed_topics)
         self._rebalancing.start()
 
-    def give_up(self, partitions: Collection[TopicPartition]) -> None:
-        """Its user has assigned others by hand. IllegalStateError for a subscriber."""
+    def before_manual_assignment(self, partitions: Collection[TopicPartition]) -> None:
+        """Auto-commit before the user assigns other partitions. Raise IllegalStateError for a subscriber."""
         if self.is_subscribed:
             raise IllegalStateError(SUBSCRIBED)
         if partitions and self._settings.enable_auto_commit:
-            self._commit_beside(self._consumed(partitions))
+            self._start_auto_commit(self._consumed(partitions))
 
     @property
     def is_subscribed(self) -> bool:
-        """Or else what is assigned, if anything, was so by hand."""
-        return self._watch.choice is not None
+        """Whether the consumer is subscribed; otherwise its user assigns the partitions."""
+        return self._watch.subscription is not None
 
     @property
     def topics(self) -> frozenset[str]:
-        """What it is subscribed to as things stand."""
-        choice = self._watch.choice
-        return frozenset() if choice is None or choice.topics is None else choice.topics
+        """The topics that the consumer is subscribed to now."""
+        subscription = self._watch.subscription
+        return frozenset() if subscription is None or subscription.topics is None else subscription.topics
 
     def _needed_topics(self) -> Iterable[str]:
-        """Where its partitions and its coordinator are, it must know at any time."""
-        return {OFFSETS_TOPIC, *self._watch.topics, *self._member.led_topics}
+        """Return the topics whose metadata must be current: subscribed topics, and the offsets topic."""
+        return {OFFSETS_TOPIC, *self._watch.topics, *self._member.group_topics}
 
     @property
     def metadata(self) -> ConsumerGroupMetadata:
-        """Who this consumer is in its group as things stand."""
+        """The identity of this consumer in its group."""
         return self._membership.identity
 
     @property
-    def settled(self) -> bool:
-        """Whether what is assigned here is what the group's generation assigns.
+    def assignment_is_current(self) -> bool:
+        """Whether the partitions assigned here are those that the group's generation assigns.
 
-        A cooperative member that waits for the next one has not given up what it keeps.
+        A cooperative member keeps its partitions, and so its assignment stays current while it waits to join.
         """
         membership = self._membership
         current = (
@@ -153,18 +154,18 @@ class GroupConsumer:
     # --- offsets -----------------------------------------------------------------------------------------
 
     async def commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata] | None, deadline_ms: int) -> None:
-        """Where the reader stands in what is assigned, or these."""
+        """Commit these offsets, or the positions of all assigned partitions if None."""
         read = self._consumed(self._fetcher.buffers) if offsets is None else offsets
         await self._offsets.commit(read, self._committer, deadline_ms)
 
     async def committed(
         self, partitions: Iterable[TopicPartition], deadline_ms: int
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
-        """By anybody of the group."""
+        """Return the group's committed offsets."""
         return await self._offsets.fetch(partitions, deadline_ms)
 
     def _consumed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, OffsetAndMetadata]:
-        """Where the reader stands: behind the last record that it was given, or where it has gone back to."""
+        """Return the positions: after the last record that the user got, or where the user has sought to."""
         buffers = self._fetcher.buffers
         read = {}
         for tp in partitions:
@@ -175,15 +176,18 @@ class GroupConsumer:
         return read
 
     def _is_of_another_topic(self, buffer: PartitionBuffer) -> bool:
-        """The topic of this name was made anew, and the fetcher has not begun in it yet, or must not."""
+        """Return whether the topic was deleted and created again, and the fetcher has not started in the new topic."""
         topic = self._client.view.topics.get(buffer.topic_partition.topic)
         return topic is not None and buffer.topic_id not in ("", topic.topic_id)
 
     def _committer(self) -> ConsumerGroupMetadata:
-        """CommitFailedError, FencedInstanceIdError, RebalanceInProgressError: this consumer may not commit now."""
+        """Return the identity for a commit.
+
+        Raises CommitFailedError, FencedInstanceIdError or RebalanceInProgressError if this consumer may not commit now.
+        """
         if not self.is_subscribed:
             return ConsumerGroupMetadata(self._membership.settings.group_id)
-        if self.settled:
+        if self.assignment_is_current:
             return self._membership.identity
         where = f"group {self._settings.group_id!r}"
         if self._membership.fenced is not None:
@@ -193,101 +197,103 @@ class GroupConsumer:
         raise RebalanceInProgressError(f"{where}: {COMMIT_LATER}")
 
     def _commit_refused(self, committer: ConsumerGroupMetadata, error: TidelogError) -> None:
-        with contextlib.suppress(FencedInstanceIdError):  # whoever commits is told, and so is the reader
+        with contextlib.suppress(FencedInstanceIdError):  # the committer gets the error, and so does the next poll
             self._membership.commit_refused(committer, error)
         self._woken.set()
 
     # --- a poll ------------------------------------------------------------------------------------------
 
     def begin_poll(self) -> None:
-        """The reader comes: what it was shown before is read, and committed beside it every now and then."""
+        """Enter `poll`: the records returned before count as consumed, and are committed in the background if due."""
         if self._in_listener:
             raise IllegalStateError(
-                "a rebalance listener must not poll: the poll that called it goes on when it returns"
+                "a rebalance listener must not poll: the poll that called it continues when the listener returns"
             )
-        self._reader.come()
+        self._poll_task.enter_poll()
         now_ms = self._client.clock.monotonic_ms()
         due = self._settings.enable_auto_commit and now_ms >= self._next_commit_ms
-        if due and not self._committing and (self.settled or not self.is_subscribed):
+        if due and not self._committing and (self.assignment_is_current or not self.is_subscribed):
             self._next_commit_ms = now_ms + self._settings.auto_commit_interval_ms
-            self._commit_beside(self._consumed(self._fetcher.buffers))
+            self._start_auto_commit(self._consumed(self._fetcher.buffers))
 
-    async def run_errands(self) -> None:
-        """In its own task: what only the reader can do. Errors, also the listener's, come out here."""
-        await self._reader.run_errands()
+    async def run_callbacks(self) -> None:
+        """Run the callbacks that only `poll` may run. Raises their errors, including those of the listener."""
+        await self._poll_task.run_callbacks()
 
     def end_poll(self) -> None:
-        """The reader has what it gets."""
-        self._reader.go()
+        """Leave `poll`."""
+        self._poll_task.leave_poll()
 
-    def _commit_beside(self, read: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
+    def _start_auto_commit(self, read: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
         task = self._client.background.run("an automatic commit", self._auto_commit(read))
         self._committing.add(task)
         task.add_done_callback(self._committing.discard)
 
     # --- rebalances --------------------------------------------------------------------------------------
 
-    async def _rebalances(self) -> None:
+    async def _run_rebalances(self) -> None:
         attempt = 0
         while True:
             try:
-                await self._until_needed()
+                await self._wait_until_needed()
                 await self._rebalance()
                 attempt = 0
             except TidelogError as error:
-                await self._tell(error)
+                await self._raise_in_poll(error)
                 await asyncio.sleep(self._client.lasting_backoff_ms(attempt) / 1000)
                 attempt += 1
 
-    async def _until_needed(self) -> None:
-        """A."""
+    async def _wait_until_needed(self) -> None:
+        """Step A."""
         while not self._is_needed():
             await self._woken.wait()
 
     def _is_needed(self) -> bool:
         membership = self._membership
-        choice = self._watch.choice
-        if choice is None or choice.topics is None:
+        subscription = self._watch.subscription
+        if subscription is None or subscription.topics is None:
             return False
         return (
             membership.lost
             or membership.fenced is not None
             or membership.rejoins
             or membership.state is not MemberState.STABLE
-            or choice.topics != self._joined_topics
-            or self._member.misses_partitions
+            or subscription.topics != self._joined_topics
+            or self._member.assignment_is_outdated
         )
 
     async def _rebalance(self) -> None:
         membership = self._membership
         if membership.lost:
-            await self._reader.have(self._lose)
+            await self._poll_task.run_in_poll(self._drop_lost)
         if membership.fenced is not None:
             raise membership.fenced
         self._joined_topics = None
         topics, owned = self.topics, set(self._fetcher.buffers)
         leaving = {tp for tp in owned if tp.topic not in topics} if membership.settings.cooperative else owned
-        await self._give_up(leaving)
+        await self._revoke_partitions(leaving)
         if membership.lost:
             return
-        had = MemberData(tuple(sorted(self._fetcher.buffers)), self._generation)
-        assigned = await self._member.join(topics, had if membership.settings.cooperative else self._had)
+        owned_now = MemberData(tuple(sorted(self._fetcher.buffers)), self._generation)
+        assigned = await self._member.join(
+            topics, owned_now if membership.settings.cooperative else self._last_assignment
+        )
         if assigned is None:
             return
-        self._watch.look_out_for(self._member.led_topics)
+        self._watch.watch_also(self._member.group_topics)
         generation = membership.generation
         if membership.settings.cooperative:
-            self._generation = generation  # what it kept is its own in this one too
+            self._generation = generation  # the kept partitions are assigned in this generation too
         taken = set(self._fetcher.buffers).difference(assigned)
         if taken:
-            await self._give_up(taken)
-        await self._reader.have(partial(self._take_on, generation, assigned))
+            await self._revoke_partitions(taken)
+        await self._poll_task.run_in_poll(partial(self._adopt, generation, assigned))
         self._joined_topics = topics
         if taken:
             membership.rejoins = True
 
-    async def _give_up(self, leaving: Collection[TopicPartition]) -> None:
-        """B and C. Also where nothing goes the reader must be there: who does not poll is in no group."""
+    async def _revoke_partitions(self, leaving: Collection[TopicPartition]) -> None:
+        """Steps B and C. Waits for a `poll` even if no partition leaves, because only a polling consumer may join."""
         read: dict[TopicPartition, OffsetAndMetadata] = {}
 
         async def withhold() -> None:
@@ -295,15 +301,15 @@ class GroupConsumer:
                 self._fetcher.buffers[tp].withheld = True
             read.update(self._consumed(leaving))
 
-        await self._reader.have(withhold)
+        await self._poll_task.run_in_poll(withhold)
         if leaving:
             await self._auto_commit(read)
-            await self._reader.have(partial(self._revoke, leaving))
+            await self._poll_task.run_in_poll(partial(self._revoke, leaving))
 
     async def _auto_commit(
         self, read: Mapping[TopicPartition, OffsetAndMetadata], deadline_ms: int | None = None
     ) -> None:
-        if not self._settings.enable_auto_commit or not (self.settled or not self.is_subscribed):
+        if not self._settings.enable_auto_commit or not (self.assignment_is_current or not self.is_subscribed):
             return
         patience_ms = min(self._settings.default_api_timeout_ms, self._settings.max_poll_interval_ms)
         limit_ms = self._client.clock.monotonic_ms() + patience_ms if deadline_ms is None else deadline_ms
@@ -314,62 +320,62 @@ class GroupConsumer:
 
     async def _revoke(self, leaving: Collection[TopicPartition]) -> None:
         if self._membership.lost:
-            return  # of all that it had, `_lose` tells
+            return  # `_drop_lost` calls the listener for all partitions
         try:
-            await self._tell_listener(self._listener.on_partitions_revoked, leaving)
+            await self._call_listener(self._listener.on_partitions_revoked, leaving)
         finally:
             self._drop(leaving)
 
-    async def _lose(self) -> None:
-        """The group has gone on without it."""
+    async def _drop_lost(self) -> None:
+        """Drop all partitions after the group has removed this consumer."""
         membership, lost = self._membership, set(self._fetcher.buffers)
         membership.lost = False
         try:
             if lost:
-                await self._tell_listener(self._listener.on_partitions_lost, lost)
+                await self._call_listener(self._listener.on_partitions_lost, lost)
         finally:
             self._drop(lost)
 
-    async def _take_on(self, generation: int, assigned: Collection[TopicPartition]) -> None:
-        """F."""
+    async def _adopt(self, generation: int, assigned: Collection[TopicPartition]) -> None:
+        """Step F."""
         membership = self._membership
         if membership.state is not MemberState.STABLE or membership.generation != generation:
             return
         added = set(assigned).difference(self._fetcher.buffers)
-        self._generation, self._had = generation, MemberData(tuple(sorted(assigned)), generation)
+        self._generation, self._last_assignment = generation, MemberData(tuple(sorted(assigned)), generation)
         self._fetcher.assign(sorted(assigned))
         for buffer in self._fetcher.buffers.values():
             buffer.withheld = False  # an interrupted rebalance may have withheld some
-        await self._tell_listener(self._listener.on_partitions_assigned, added)
+        await self._call_listener(self._listener.on_partitions_assigned, added)
 
     def _drop(self, gone: Collection[TopicPartition]) -> None:
         self._fetcher.assign([tp for tp in self._fetcher.buffers if tp not in gone])
 
-    async def _tell_listener(
+    async def _call_listener(
         self, method: Callable[[Collection[TopicPartition]], object], partitions: Collection[TopicPartition]
     ) -> None:
         self._in_listener = True
-        self._reader.go()
+        self._poll_task.leave_poll()
         try:
             await self._call(partial(method, set(partitions)))
         finally:
             self._in_listener = False
-            self._reader.come()
+            self._poll_task.enter_poll()
 
-    async def _tell(self, error: TidelogError) -> None:
+    async def _raise_in_poll(self, error: TidelogError) -> None:
         async def raise_it() -> None:
             raise error
 
-        await self._reader.have(raise_it)
+        await self._poll_task.run_in_poll(raise_it)
 
     # --- the end -----------------------------------------------------------------------------------------
 
     async def leave(self, deadline_ms: int, *, autocommit: bool = True) -> None:
-        """Commit, tell the listener, and go. What the listener raises comes out when all is done."""
+        """Auto-commit, call the listener, and leave the group. Raises the listener's error after all steps."""
         try:
-            await self._stand_still()
+            await self._stop_rebalancing()
             if self._membership.lost:
-                await self._lose()
+                await self._drop_lost()
             elif owned := set(self._fetcher.buffers):
                 if autocommit:
                     await self._auto_commit(self._consumed(owned), deadline_ms)
@@ -380,7 +386,7 @@ class GroupConsumer:
     async def abandon(self) -> None:
         """Leave the group of a consumer that its user dropped, without a commit and without calling the listener."""
         try:
-            await self._stand_still()
+            await self._stop_rebalancing()
         finally:
             await self._end(self._client.clock.monotonic_ms() + _ABANDON_MS)
 
@@ -390,8 +396,8 @@ class GroupConsumer:
         await self._member.stop()
         await self._member.leave(deadline_ms)
 
-    async def _stand_still(self) -> None:
-        """No rebalance goes on and none begins, also where this is cancelled before it is over."""
+    async def _stop_rebalancing(self) -> None:
+        """Stop the rebalance in progress, and start no other. The effect is the same if this call is cancelled."""
         rebalancing = self._rebalancing.cancel()
         if self._woken.set in self._client.listeners:
             self._client.listeners.remove(self._woken.set)

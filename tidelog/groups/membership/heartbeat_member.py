@@ -1,4 +1,4 @@
-"""A member of a group at work: it joins, leads if it must, and lives by heartbeats that do not depend on its reader."""
+"""The I/O of a group member: it joins, assigns as the leader, and sends heartbeats independently of polls."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ from tidelog.protocol.messages import Response
 
 _log = logging.getLogger(__name__)
 
-#: The coordinator answers a join when the round is over, and that may take it a moment longer.
+#: Added to the rebalance timeout, because the coordinator answers a join only shortly after that timeout.
 _ROUND_GRACE_MS = 5_000
 
 
 class HeartbeatMember:
     """The tasks of one membership.
 
-    overdue_ms   for how long its reader has not polled beyond what it may; ≤ 0: it is in time
-    on_change    called when the membership is lost, or is to join again
+    overdue_ms   how long the next poll is overdue (`max_poll_interval_ms`); at most 0 if it is not overdue
+    on_change    called when the membership is lost, or when the member must join again
     """
 
     def __init__(
@@ -53,23 +53,25 @@ class HeartbeatMember:
         self._group_id = membership.settings.group_id
         self._overdue_ms = overdue_ms
         self._on_change = on_change
-        self._beating = SupervisedTask(client.background, f"the heartbeats of group {self._group_id!r}", self._beat)
+        self._beating = SupervisedTask(
+            client.background, f"the heartbeats of group {self._group_id!r}", self._send_heartbeats
+        )
         self._leaving: set[asyncio.Task[None]] = set()
-        self._led: dict[str, int] = {}
+        self._assigned_counts: dict[str, int] = {}
 
     # --- joining -------------------------------------------------------------------------------------
 
     async def join(self, topics: Collection[str], had: MemberData) -> tuple[TopicPartition, ...] | None:
-        """What the next generation assigns; None: the membership is lost. What is final is raised.
+        """Join and return the assigned partitions; None if the membership is lost. Raise errors that are final.
 
-        TimeoutError where no coordinator is found; the wait for the others' joining is the coordinator's to end.
+        Raises TimeoutError if no coordinator is found. The coordinator itself limits the wait for other members.
         """
         membership = self.membership
         while True:
             joined = await self._ask(membership.join_request(topics, had))
             assert isinstance(joined, JoinGroupResponse)
             if membership.joined(joined):
-                assignments = await self._lead(joined) if membership.leads else ()
+                assignments = await self._assign(joined) if membership.leads else ()
                 synced = await self._ask(membership.sync_request(assignments))
                 assert isinstance(synced, SyncGroupResponse)
                 assigned = membership.synced(synced)
@@ -80,41 +82,41 @@ class HeartbeatMember:
                 return None
 
     async def _ask(self, request: JoinGroupRequest | SyncGroupRequest) -> Response:
-        """Who is not found in time is told of; who was found may take as long as the slowest member does."""
+        """Send a request. Finding the coordinator has the usual timeout; the answer may take a whole rebalance."""
         now_ms, patience_ms = self._client.clock.monotonic_ms(), self._settings.default_api_timeout_ms
         await find_coordinator(self._client, self._group_id, now_ms + patience_ms)
         round_ms = self.membership.settings.rebalance_timeout_ms + _ROUND_GRACE_MS
         deadline_ms = now_ms + patience_ms + round_ms
         return await ask_coordinator(self._client, self._group_id, request, deadline_ms, patience_ms=round_ms)
 
-    async def _lead(self, joined: JoinGroupResponse) -> tuple[SyncGroupAssignment, ...]:
+    async def _assign(self, joined: JoinGroupResponse) -> tuple[SyncGroupAssignment, ...]:
         found = candidates(joined.members)
         topics = topics_of(found)
         self._client.track(*topics)
         await self._client.try_refresh(self._client.clock.monotonic_ms() + self._settings.request_timeout_ms)
         if any(topic not in self._client.view.topics for topic in topics):
-            # The answer may have been under way since before the topics were asked for.
+            # The answer may belong to a request that was sent before these topics were tracked.
             await self._client.try_refresh(self._client.clock.monotonic_ms() + self._settings.request_timeout_ms)
-        self._led = self._counts(topics)
-        return () if joined.skip_assignment else assign(joined.protocol_name, found, self._led)
+        self._assigned_counts = self._counts(topics)
+        return () if joined.skip_assignment else assign(joined.protocol_name, found, self._assigned_counts)
 
     def _counts(self, topics: Collection[str]) -> dict[str, int]:
         client = self._client
         return {topic: 0 if client.refusal(topic) else client.view.partition_count(topic) for topic in topics}
 
     @property
-    def led_topics(self) -> Collection[str]:
-        """What the members of its generation are subscribed to, as far as this one is to know."""
-        return self._led.keys() if self.membership.leads else ()
+    def group_topics(self) -> Collection[str]:
+        """The topics that the group's members subscribe to, if this member is the leader; else empty."""
+        return self._assigned_counts.keys() if self.membership.leads else ()
 
     @property
-    def misses_partitions(self) -> bool:
-        """Whether this leader would assign others by now than it did: topics came, grew or went."""
-        return self.membership.leads and self._counts(self._led.keys()) != self._led
+    def assignment_is_outdated(self) -> bool:
+        """Whether this leader must assign again, because topics were created, extended or deleted."""
+        return self.membership.leads and self._counts(self._assigned_counts.keys()) != self._assigned_counts
 
-    # --- living --------------------------------------------------------------------------------------
+    # --- heartbeats ----------------------------------------------------------------------------------
 
-    async def _beat(self) -> None:
+    async def _send_heartbeats(self) -> None:
         while True:
             await asyncio.sleep(self._pause_ms() / 1000)
             if self.membership.state is not MemberState.STABLE:
@@ -127,24 +129,24 @@ class HeartbeatMember:
                         self._group_id,
                         self._settings.max_poll_interval_ms,
                     )
-                    self._leave_beside()
+                    self._leave_in_background()
                     self._on_change()
                 else:
                     await self._heartbeat()
             except TidelogError as error:
                 if self._overdue_ms() <= 0:
-                    _log.warning("a heartbeat was not answered: %s", error)
+                    _log.warning("a heartbeat failed: %s", error)
                 self._on_change()
 
     def _pause_ms(self) -> int:
-        """A reader that is overdue between two heartbeats need not be waited for until the next."""
+        """Return the time until the next heartbeat, or until the poll becomes overdue if that is earlier."""
         interval_ms = self._settings.heartbeat_interval_ms
         if self.membership.state is not MemberState.STABLE:
             return interval_ms
         return max(1, min(interval_ms, 1 - self._overdue_ms()))
 
     def _patience_ms(self) -> int:
-        """Nor is a coordinator that does not answer waited for beyond that."""
+        """Return how long to wait for an answer: at most until the poll becomes overdue."""
         return max(1, min(self._settings.session_timeout_ms, 1 - self._overdue_ms()))
 
     async def _heartbeat(self) -> None:
@@ -154,40 +156,41 @@ class HeartbeatMember:
         deadline_ms = self._client.clock.monotonic_ms() + self._patience_ms()
         answer = await ask_coordinator(self._client, self._group_id, request, deadline_ms, patience_ms=patience_ms)
         assert isinstance(answer, HeartbeatResponse)
-        membership.heard(request, answer)
+        membership.on_heartbeat(request, answer)
         if membership.rejoins or membership.lost:
             self._on_change()
 
     # --- leaving -------------------------------------------------------------------------------------
 
     async def leave(self, deadline_ms: int) -> None:
-        """Go, so that nobody has to wait until it is missed. A static member's place is kept."""
+        """Leave the group, so that the other members need not wait for the session timeout. Static members stay."""
         request = self.membership.leave_request()
         self.membership.left()
         if request is not None:
-            await self._tell(request, deadline_ms)
+            await self._send_leave(request, deadline_ms)
 
-    def _leave_beside(self) -> None:
-        """Gone at once, for whoever reads: what it had may be another's before its leaving is answered, if ever it is.
+    def _leave_in_background(self) -> None:
+        """End the membership at once, and send the LeaveGroup request in the background.
 
-        It may join again meanwhile, under another id, and lives by its heartbeats then.
+        The partitions may be assigned to another member before the request is answered. Meanwhile this consumer may
+        join again under another member id.
         """
         request = self.membership.leave_request()
         self.membership.left()
         if request is not None:
             deadline_ms = self._client.clock.monotonic_ms() + self._settings.session_timeout_ms
-            leaving = self._client.background.run("the leaving of a group", self._tell(request, deadline_ms))
+            leaving = self._client.background.run("the LeaveGroup request", self._send_leave(request, deadline_ms))
             self._leaving.add(leaving)
             leaving.add_done_callback(self._leaving.discard)
 
-    async def _tell(self, leaving: LeaveGroupRequest, deadline_ms: int) -> None:
+    async def _send_leave(self, leaving: LeaveGroupRequest, deadline_ms: int) -> None:
         try:
             await ask_coordinator(self._client, self._group_id, leaving, deadline_ms)
         except TidelogError as error:
-            _log.warning("this consumer's leaving was not heard: %s", error)
+            _log.warning("the LeaveGroup request failed: %s", error)
 
     async def stop(self) -> None:
-        """No more heartbeats."""
+        """Stop the heartbeats."""
         tasks = [*self._leaving, *self._beating.cancel()]
         for task in tasks:
             task.cancel()

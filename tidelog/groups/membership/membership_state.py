@@ -1,16 +1,15 @@
-"""A consumer's membership in its group, as far as it knows of it: what it asks of the coordinator, and what it makes of
-the answers. Pure.
+"""The state of a consumer's membership in its group: the requests that it sends, and the effects of the answers. Pure.
 
-    OUT        no member: it has not joined yet, or was lost
+    OUT        not a member: has not joined yet, or has lost its membership
       ↓ join_request
     JOINING    waits for a generation to begin
       ↓ joined
-    SYNCING    is in it, and waits for its assignment
+    SYNCING    belongs to the generation, and waits for its assignment
       ↓ synced
-    STABLE     has it; lives by heartbeats
+    STABLE     has its assignment, and sends heartbeats
 
-From every state a refusal leads back: "join again" to JOINING, "who are you?" to OUT. What was assigned to a member
-that is `lost` may be another's by now.
+An error leads back from every state: REBALANCE_IN_PROGRESS to JOINING, UNKNOWN_MEMBER_ID and ILLEGAL_GENERATION to OUT.
+The partitions of a member that is `lost` may belong to other members.
 """
 
 from __future__ import annotations
@@ -51,12 +50,12 @@ from tidelog.protocol.group_messages import (
     SyncGroupResponse,
 )
 
-#: The assignor that never takes a partition away before it was given up (KIP-429).
+#: The assignor that assigns a partition to a new owner only after the old owner has revoked it (KIP-429).
 COOPERATIVE = "cooperative-sticky"
 
 
 class MemberState(Enum):
-    """See the module's first lines."""
+    """The states in the module's docstring."""
 
     OUT = "out"
     JOINING = "joining"
@@ -66,7 +65,7 @@ class MemberState(Enum):
 
 @frozen
 class MemberSettings:
-    """What a member tells of itself; `assignors` in the order of preference."""
+    """The settings that a member sends to the coordinator; `assignors` are in the order of preference."""
 
     group_id: str
     instance_id: str | None
@@ -76,18 +75,18 @@ class MemberSettings:
 
     @property
     def cooperative(self) -> bool:
-        """Whether it keeps what it has while it joins again: only where every assignor allows for that."""
+        """Whether the member keeps its partitions while it joins again, which every assignor must support."""
         return set(self.assignors) == {COOPERATIVE}
 
 
 class MembershipState:
-    """See the module's first lines.
+    """The membership of one consumer; the module's docstring has its states.
 
-    generation   −1: none
-    leads        it is the one that assigns
-    rejoins      it is to join again
-    lost         the coordinator knows it no more, and it has not been told to its reader yet
-    fenced       another has taken its instance id: it must not come back by itself
+    generation   the current generation; −1 outside of any
+    leads        this member is the group's leader, and assigns the partitions
+    rejoins      this member must join again
+    lost         the coordinator has removed this member, and its partitions are not dropped yet
+    fenced       another consumer has taken the instance id, so that this one must not join again by itself
     """
 
     def __init__(self, settings: MemberSettings) -> None:
@@ -103,21 +102,21 @@ class MembershipState:
 
     @property
     def identity(self) -> ConsumerGroupMetadata:
-        """By what the coordinator knows it."""
+        """The identity by which the coordinator knows this member."""
         settings = self.settings
         return ConsumerGroupMetadata(settings.group_id, self.generation, self.member_id, settings.instance_id)
 
     # --- joining -------------------------------------------------------------------------------------
 
     def join_request(self, topics: Iterable[str], had: MemberData) -> JoinGroupRequest:
-        """`had`: what was assigned to it, and in which generation; a cooperative member still owns it."""
+        """Return the request to join. `had` is the last assignment, which a cooperative member still owns."""
         self.state, self.rejoins = MemberState.JOINING, False
-        settings, wanted = self.settings, tuple(sorted(topics))
+        settings, subscribed = self.settings, tuple(sorted(topics))
         owned = had.partitions if settings.cooperative else ()
 
         def subscription(assignor: str) -> bytes:
             data = encode_member_data(had) if assignor == "sticky" else None
-            return encode_subscription(Subscription(wanted, owned, had.generation, None, data))
+            return encode_subscription(Subscription(subscribed, owned, had.generation, None, data))
 
         return JoinGroupRequest(
             settings.group_id,
@@ -130,7 +129,10 @@ class MembershipState:
         )
 
     def joined(self, answer: JoinGroupResponse) -> bool:
-        """Whether it is in a generation now; else it may join again, unless it is `lost`. What is final is raised."""
+        """Return whether the member is in a generation now; else it may join again, unless it is `lost`.
+
+        Raises errors that are final.
+        """
         error = error_for(answer.error_code)
         if error is None:
             self.state = MemberState.SYNCING
@@ -140,11 +142,11 @@ class MembershipState:
         if isinstance(error, MemberIdRequiredError):
             self.member_id = answer.member_id
             return False
-        self._refused(error)
+        self._on_error(error)
         return False
 
     def sync_request(self, assignments: tuple[SyncGroupAssignment, ...] = ()) -> SyncGroupRequest:
-        """`assignments`: the leader's, for everybody."""
+        """Return the request for the assignment. The leader sends the `assignments` of all members with it."""
         return SyncGroupRequest(
             self.settings.group_id,
             self.generation,
@@ -156,60 +158,60 @@ class MembershipState:
         )
 
     def synced(self, answer: SyncGroupResponse) -> tuple[TopicPartition, ...] | None:
-        """What is assigned to it; None: as where `joined` is false."""
+        """Return the assigned partitions. None if the member must join again, or is `lost`."""
         if error := error_for(answer.error_code):
-            self._refused(error)
+            self._on_error(error)
             return None
         self.state = MemberState.STABLE
         return decode_assignment(answer.assignment)
 
-    # --- living --------------------------------------------------------------------------------------
+    # --- heartbeats ----------------------------------------------------------------------------------
 
     def heartbeat_request(self) -> HeartbeatRequest:
-        """Of this generation."""
+        """Return a heartbeat of the current generation."""
         return HeartbeatRequest(self.settings.group_id, self.generation, self.member_id, self.settings.instance_id)
 
-    def heard(self, request: HeartbeatRequest, answer: HeartbeatResponse) -> None:
-        """What the answer says of the generation of the request; it may be over already."""
+    def on_heartbeat(self, request: HeartbeatRequest, answer: HeartbeatResponse) -> None:
+        """Handle the answer to a heartbeat. An answer to a heartbeat of an older generation is ignored."""
         current = (self.generation, self.member_id) == (request.generation_id, request.member_id)
         if current and self.state is MemberState.STABLE and (error := error_for(answer.error_code)):
-            self._refused(error)
+            self._on_error(error)
 
     def commit_refused(self, committer: ConsumerGroupMetadata, error: TidelogError) -> None:
-        """A commit was answered like this; it says as much as a heartbeat does."""
+        """Handle the error of a commit, which says as much about the membership as a heartbeat's error."""
         if committer == self.identity and self.state is MemberState.STABLE and isinstance(error, _OF_MEMBERSHIP):
-            self._refused(error)
+            self._on_error(error)
 
     def leave_request(self) -> LeaveGroupRequest | None:
-        """None where there is nobody to leave, or a static member, whose place is kept while it is away."""
+        """Return the request to leave; None without a member id, and for a static member, which stays a member."""
         if not self.member_id or self.settings.instance_id is not None:
             return None
         return LeaveGroupRequest(self.settings.group_id, (LeavingMember(self.member_id),))
 
     def left(self) -> None:
-        """It is no member any more."""
-        self._lose(forget=True)
+        """End the membership."""
+        self._end(forget=True)
 
-    def _refused(self, error: TidelogError) -> None:
+    def _on_error(self, error: TidelogError) -> None:
         if isinstance(error, RebalanceInProgressError):
             self.rejoins = True
             if self.state is not MemberState.STABLE:
                 self.state = MemberState.JOINING
         elif isinstance(error, UnknownMemberIdError | IllegalGenerationError):
-            self._lose(forget=isinstance(error, UnknownMemberIdError))
+            self._end(forget=isinstance(error, UnknownMemberIdError))
         elif isinstance(error, FencedInstanceIdError):
             self.fenced = FencedInstanceIdError(
                 f"group {self.settings.group_id!r}: another consumer runs as {self.settings.instance_id!r}; "
                 "each needs a group_instance_id of its own"
             )
-            self._lose(forget=True)
+            self._end(forget=True)
             raise self.fenced
         else:
             self.state = MemberState.OUT
             raise type(error)(f"group {self.settings.group_id!r}: {error}{self._hint(error)}")
 
     def _hint(self, error: TidelogError) -> str:
-        """What of this consumer's settings was refused."""
+        """Return the setting of this consumer that the coordinator refused."""
         if isinstance(error, InvalidSessionTimeoutError):
             bounds = "its group_min_session_timeout_ms and group_max_session_timeout_ms"
             return f" session_timeout_ms is {self.settings.session_timeout_ms} here; see {bounds}"
@@ -217,7 +219,7 @@ class MembershipState:
             return f" partition_assignment_strategy is {', '.join(self.settings.assignors)} here"
         return ""
 
-    def _lose(self, *, forget: bool) -> None:
+    def _end(self, *, forget: bool) -> None:
         self.state, self.generation, self.leads, self.lost = MemberState.OUT, -1, False, True
         if forget:
             self.member_id = ""

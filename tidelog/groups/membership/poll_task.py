@@ -1,7 +1,7 @@
-"""The task that reads, as its group sees it: it comes to `poll`, does what only it can do there, and goes away again.
+"""The task that polls, as seen by the group: it enters `poll`, runs callbacks there, and leaves `poll`.
 
-What may change what a reader was shown (its assignment, its listener's calls, errors) happens while it is in `poll`, in
-its own task, and so never between two records that it is working on.
+The assignment changes, the listener is called and errors are raised only in `poll`, in the user's own task. So none of
+this happens between two records that the user is processing.
 """
 
 from __future__ import annotations
@@ -16,45 +16,45 @@ Callback = Callable[[], Awaitable[None]]
 
 
 class PollTask:
-    """`wake` makes a reader that waits in `poll` look for errands."""
+    """Knows whether the user is in `poll`, and hands callbacks to it. `wake` wakes a `poll` that waits for records."""
 
     def __init__(self, clock: Clock, max_poll_interval_ms: int, wake: Callable[[], object]) -> None:
         self._clock = clock
         self._max_poll_interval_ms = max_poll_interval_ms
         self._wake = wake
-        self._errands: deque[tuple[Callback, asyncio.Future[None]]] = deque()
-        self._present = False
-        self._seen_ms = clock.monotonic_ms()
+        self._callbacks: deque[tuple[Callback, asyncio.Future[None]]] = deque()
+        self._in_poll = False
+        self._left_ms = clock.monotonic_ms()
 
     @property
     def overdue_ms(self) -> int:
-        """How much longer it has been away than it may; ≤ 0: it is in time."""
-        away_ms = 0 if self._present else self._clock.monotonic_ms() - self._seen_ms
+        """How long the next poll is overdue; at most 0 if it is not."""
+        away_ms = 0 if self._in_poll else self._clock.monotonic_ms() - self._left_ms
         return away_ms - self._max_poll_interval_ms
 
-    def come(self) -> None:
-        """It is in `poll`."""
-        self._present = True
+    def enter_poll(self) -> None:
+        """Note that the user has entered `poll`."""
+        self._in_poll = True
 
-    def go(self) -> None:
-        """It is out of it, or in its user's code."""
-        self._present, self._seen_ms = False, self._clock.monotonic_ms()
+    def leave_poll(self) -> None:
+        """Note that the user has left `poll`, or that a listener of the user runs."""
+        self._in_poll, self._left_ms = False, self._clock.monotonic_ms()
 
-    async def have(self, errand: Callback) -> None:
-        """Returns when it has run the errand; what that raised is the reader's to see."""
+    async def run_in_poll(self, callback: Callback) -> None:
+        """Return when a `poll` has run the callback. The error of the callback is raised by that `poll`, not here."""
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._errands.append((errand, done))
+        self._callbacks.append((callback, done))
         self._wake()
         await done
 
-    async def run_errands(self) -> None:
-        """The reader's part: do all that there is."""
-        while self._errands:
-            errand, done = self._errands.popleft()
+    async def run_callbacks(self) -> None:
+        """Run the waiting callbacks, in the task that polls."""
+        while self._callbacks:
+            callback, done = self._callbacks.popleft()
             if done.cancelled():
                 continue
             try:
-                await errand()
+                await callback()
             finally:
                 if not done.done():
                     done.set_result(None)

@@ -1,4 +1,4 @@
-"""Who is told when partitions come and go."""
+"""The listeners that are called when partitions are assigned and revoked."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import Protocol
 from tidelog.errors import ArgumentTypeError
 from tidelog.model import TopicPartition
 
-#: Runs a listener's method where its consumer's user is, and waits for it.
+#: Runs a listener's method in the thread or task of the consumer's user, and waits for it.
 Caller = Callable[[Callable[[], object]], Awaitable[None]]
 
 
 class RebalanceListener(Protocol):
-    """What a listener must have; `on_partitions_lost` may be missing."""
+    """The methods that a listener must have; `on_partitions_lost` is optional."""
 
     def on_partitions_revoked(self, revoked: Collection[TopicPartition]) -> object: ...
 
@@ -22,20 +22,21 @@ class RebalanceListener(Protocol):
 
 
 class ConsumerRebalanceListener:
-    """Told of each rebalance from within `poll`, `unsubscribe` and `close`, in the caller's own thread or task.
+    """A listener whose methods do nothing; users override them.
 
-    It may call the consumer: commit, seek, look up; but not poll. With `tidelog.aio` its methods may be coroutine
-    functions. What it raises comes out of that `poll`, `unsubscribe` or `close`, after the rebalance has gone on.
+    The methods are called within `poll`, `unsubscribe` and `close`, in the caller's own thread or task. A method may
+    commit, seek and look up offsets, but not poll. With `tidelog.aio` the methods may be coroutine functions. An error
+    of a method is raised by that `poll`, `unsubscribe` or `close`, after the rebalance has continued.
     """
 
     def on_partitions_revoked(self, revoked: Collection[TopicPartition]) -> object:
-        """These go to others; until this returns they are still this consumer's, and may be committed."""
+        """Handle revoked partitions. Until this method returns, the consumer owns them, and may commit."""
 
     def on_partitions_assigned(self, assigned: Collection[TopicPartition]) -> object:
-        """These came, with their committed positions unless it seeks; called after each rebalance, also with none."""
+        """Handle added partitions, which start at committed offsets. Called after each rebalance, also with none."""
 
     def on_partitions_lost(self, lost: Collection[TopicPartition]) -> object:
-        """These are others' already: the group has gone on without this consumer, whose commits would be refused."""
+        """Handle partitions that may belong to other members already, so that commits for them would be refused."""
         return self.on_partitions_revoked(lost)
 
 
@@ -50,7 +51,7 @@ class HeldListener(ConsumerRebalanceListener):
         """Raise ArgumentTypeError, which names the argument, if it is neither None nor has a listener's methods."""
         for method in ("on_partitions_revoked", "on_partitions_assigned"):
             if listener is not None and not callable(getattr(listener, method, None)):
-                raise ArgumentTypeError(f"{name} must have a method {method}, which {listener!r} has not")
+                raise ArgumentTypeError(f"{name} must have a method {method}, which {listener!r} lacks")
         self._listener = ConsumerRebalanceListener() if listener is None else listener
 
     def on_partitions_revoked(self, revoked: Collection[TopicPartition]) -> object:
@@ -64,7 +65,7 @@ class HeldListener(ConsumerRebalanceListener):
 
 
 async def call_here(method: Callable[[], object]) -> None:
-    """In the task that polls."""
+    """Call a listener's method in the task that polls."""
     result = method()
     if inspect.isawaitable(result):
         await result

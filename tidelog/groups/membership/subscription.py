@@ -1,4 +1,4 @@
-"""What a consumer is subscribed to: topics by name, or all whose names match."""
+"""The topics that a consumer is subscribed to: by name, or all whose names match a pattern."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ ASSIGNED = "this consumer was assigned partitions by hand: unsubscribe before yo
 
 
 class Subscription:
-    """`topics` changes where a pattern finds others; None until it was held against the cluster once."""
+    """A subscription. The `topics` of a pattern change with the cluster's topics, and None before the first match."""
 
     def __init__(self, topics: Iterable[str] = (), pattern: str | re.Pattern[str] | None = None) -> None:
-        """ValueError, InvalidTopicError: what cannot be subscribed to."""
+        """Raise ValueError or InvalidTopicError if the consumer cannot subscribe to the topics."""
         if isinstance(topics, str):
             raise ArgumentValueError(f"topics must be a list of names, as [{topics!r}], and not one name")
         names = frozenset(arguments.topics("topics", topics))
@@ -26,13 +26,15 @@ class Subscription:
         self.pattern = None if pattern is None else _compiled(pattern)
         self.topics: frozenset[str] | None = names or None
 
-    def require_can_follow(self, before: Subscription | None) -> None:
+    def require_same_kind_as(self, before: Subscription | None) -> None:
         """Raise IllegalStateError if one of the two is by topics and the other by pattern."""
         if before is not None and (before.pattern is None) != (self.pattern is None):
-            raise IllegalStateError("topics and a pattern exclude each other: unsubscribe before you change over")
+            raise IllegalStateError(
+                "topics and a pattern exclude each other: unsubscribe before you change from one to the other"
+            )
 
-    def matches(self, names: Iterable[str]) -> bool:
-        """Held against these: whether the choice is another one now."""
+    def update_matches(self, names: Iterable[str]) -> bool:
+        """Match the pattern against the names of all topics. Return whether the subscribed topics have changed."""
         assert self.pattern is not None
         before, self.topics = self.topics, frozenset(name for name in names if self.pattern.match(name))
         return before != self.topics

@@ -1,4 +1,4 @@
-"""Looks out for topics: those that match a pattern, and those that do not exist yet."""
+"""Watches for topics that match a pattern, and for subscribed topics that do not exist yet."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from tidelog.groups.membership.subscription import Subscription
 
 _log = logging.getLogger(__name__)
 
-#: How often the brokers are asked for topics that somebody is subscribed to and that do not exist.
+#: The interval at which brokers are asked for topics that are subscribed to and do not exist.
 MISSING_TOPICS_MS = 3_000
 
 
 class TopicWatcher:
-    """On behalf of one subscription at a time.
+    """Watches the topics of one subscription at a time.
 
     on_change   called when a pattern matches other topics than before
     on_error    called with each error because of which the topics could not be listed
@@ -30,48 +30,48 @@ class TopicWatcher:
         on_change: Callable[[], object],
         on_error: Callable[[TidelogError], object] = lambda error: None,
     ) -> None:
-        self.choice: Subscription | None = None
+        self.subscription: Subscription | None = None
         self._client = client
         self._on_change = on_change
         self._on_error = on_error
-        self._chosen = Flag()
+        self._changed = Flag()
         self._watching = SupervisedTask(client.background, "the watch for subscribed topics", self._run)
-        self._others: frozenset[str] = frozenset()
+        self._group_topics: frozenset[str] = frozenset()
         self._warned: set[str] = set()
 
-    def begin(self, choice: Subscription) -> None:
-        """In place of what was chosen before."""
-        self.choice = choice
-        self._client.track(*choice.topics or ())
-        self._chosen.set()
+    def begin(self, subscription: Subscription) -> None:
+        """Watch this subscription instead of the previous one."""
+        self.subscription = subscription
+        self._client.track(*subscription.topics or ())
+        self._changed.set()
         self._watching.start()
 
     @property
     def topics(self) -> frozenset[str]:
-        """All that it looks out for."""
-        chosen = self.choice.topics if self.choice is not None else None
-        return self._others.union(chosen or ())
+        """All topics that are watched."""
+        subscribed = self.subscription.topics if self.subscription is not None else None
+        return self._group_topics.union(subscribed or ())
 
-    def look_out_for(self, topics: Iterable[str]) -> None:
-        """Also for these, which other members chose: their leader is to see when they are made."""
-        self._others = frozenset(topics)
-        if any(map(self._is_missing, self._others)):
-            self._chosen.set()
+    def watch_also(self, topics: Iterable[str]) -> None:
+        """Watch the topics of other members too, because the group's leader must notice when they are created."""
+        self._group_topics = frozenset(topics)
+        if any(map(self._is_missing, self._group_topics)):
+            self._changed.set()
 
     async def stop(self) -> None:
-        """Nobody is subscribed any more."""
+        """Stop watching, because the subscription has ended."""
         await self._watching.stop()
 
     async def _run(self) -> None:
         attempt = 0
         while True:
-            self._chosen.clear()
-            choice, pause_ms = self.choice, self._client.settings.metadata_max_age_ms
-            assert choice is not None
+            self._changed.clear()
+            subscription, pause_ms = self.subscription, self._client.settings.metadata_max_age_ms
+            assert subscription is not None
             try:
                 await self._client.wait_for_metadata(self._deadline_ms())
-                if choice.pattern is not None:
-                    await self._match(choice)
+                if subscription.pattern is not None:
+                    await self._match(subscription)
                 if await self._are_missing():
                     pause_ms = min(pause_ms, MISSING_TOPICS_MS)
                 attempt = 0
@@ -80,15 +80,15 @@ class TopicWatcher:
                 pause_ms = self._client.lasting_backoff_ms(attempt)
                 attempt += 1
                 self._on_error(error)
-            await self._chosen.wait(pause_ms / 1000)
+            await self._changed.wait(pause_ms / 1000)
 
-    async def _match(self, choice: Subscription) -> None:
+    async def _match(self, subscription: Subscription) -> None:
         answer = await self._client.fetch_all(self._deadline_ms())
         names = {each.name for each in answer.topics if not each.is_internal and not each.error_code}
-        # A broker that has just started may not have heard of all of them.
-        names |= {topic for topic in choice.topics or () if self._client.refusal(topic) is None}
-        if choice.matches(names):
-            self._client.track(*choice.topics or ())
+        # A broker that has just started may not know all topics, so that known topics stay unless they are denied.
+        names |= {topic for topic in subscription.topics or () if self._client.refusal(topic) is None}
+        if subscription.update_matches(names):
+            self._client.track(*subscription.topics or ())
             self._on_change()
 
     async def _are_missing(self) -> bool:
@@ -102,7 +102,7 @@ class TopicWatcher:
         return bool(missing)
 
     def _is_missing(self, topic: str) -> bool:
-        """Never seen, or denied since: then its partitions are remembered, and only another look makes it certain."""
+        """Return whether the topic is unknown, or was denied since: a deleted topic's partitions are remembered."""
         return topic in self._client.view.refused or not self._client.view.partition_count(topic)
 
     def _deadline_ms(self) -> int:

@@ -1,4 +1,4 @@
-"""Asks local brokers whether they serve."""
+"""Asks local brokers over the client protocol whether they serve."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _TIMEOUT_MS = 1_000
 
 
 async def known_brokers(endpoint: Endpoint) -> frozenset[int]:
-    """The ids of the live brokers as the broker there knows them; empty where nobody serves."""
+    """Return the ids of the live brokers that the broker at the endpoint knows; empty if no broker serves there."""
     try:
         connection = await Connection.open(endpoint, client_id=_CLIENT_ID, timeout_ms=_TIMEOUT_MS)
     except TidelogError:
@@ -30,7 +30,7 @@ async def known_brokers(endpoint: Endpoint) -> frozenset[int]:
 
 
 def probe(endpoints: dict[int, Endpoint]) -> dict[int, frozenset[int]]:
-    """For each broker id, whom the broker at its endpoint knows."""
+    """Return, for each broker id, the ids of the brokers that this broker knows."""
 
     async def ask_all() -> list[frozenset[int]]:
         return await asyncio.gather(*map(known_brokers, endpoints.values()))

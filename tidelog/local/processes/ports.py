@@ -1,4 +1,4 @@
-"""Ports of the local processes: chosen once, then kept across restarts."""
+"""Chooses the ports of the local processes, which keep them across restarts."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _LOWEST = 20_000
 
 
 def port_is_free(port: int) -> bool:
-    """Whether a process could listen there now."""
+    """Return whether a process could listen on the port now."""
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -30,9 +30,9 @@ def port_is_free(port: int) -> bool:
 
 
 def choose_port(taken: Collection[int] = (), held: ExitStack | None = None) -> int:
-    """A free port below the range that the kernel lends to outgoing connections, so that it can be kept for ever.
+    """Return a free port below the kernel's range for outgoing connections, so that a restart finds it free.
 
-    Nobody else is given it until `held` is closed, by when somebody should listen there.
+    No other process is given the port until `held` is closed. By then the new process should listen there.
     """
     candidates = range(_LOWEST, max(_first_ephemeral_port(), _LOWEST + 1_000))
     for _ in range(1_000):
@@ -43,14 +43,17 @@ def choose_port(taken: Collection[int] = (), held: ExitStack | None = None) -> i
             else:
                 held.enter_context(hold)
             return port
-    raise LocalError(f"no free port between {candidates.start} and {candidates.stop}: stop what listens there")
+    raise LocalError(
+        f"no free port between {candidates.start} and {candidates.stop}: stop some of the processes that listen there"
+    )
 
 
 def _hold(port: int) -> socket.socket | None:
-    """Bound there and not listening: who else chooses finds it taken, who is to listen may. None where it is not free.
+    """Return a socket that is bound to the port but does not listen; None if the port is not free.
 
-    Linux lets a socket listen where all that is bound there says SO_REUSEADDR and listens not. We say it after the
-    binding: said before, it would let two of us bind.
+    Another chooser finds the port taken, but the process that the port is for may listen. Linux lets a socket listen if
+    all sockets that are bound there have SO_REUSEADDR and do not listen. The option is set after the bind, because with
+    the option set before, two choosers could bind the same port.
     """
     hold = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     try:

@@ -1,4 +1,4 @@
-"""A process that we started, still recognised after the command that started it has gone."""
+"""A process that a command has started. Later commands recognise it after that command has ended."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
 
-_STATE, _THREADS, _START_TIME = 0, 17, 19  # fields of /proc/PID/stat, counted from behind the command's name
+_STATE, _THREADS, _START_TIME = 0, 17, 19  # fields of /proc/PID/stat, counted from the field after the command's name
 
 
 class Condition(StrEnum):
@@ -19,7 +19,7 @@ class Condition(StrEnum):
     RUNNING = "running"
     #: State T or t: a signal or a debugger stopped the process. It keeps its ports and answers no request.
     SUSPENDED = "suspended"
-    #: State D: a system call waits for a device, such as a disk, and no signal ends the wait.
+    #: State D: a system call is blocked on a device, such as a disk, and no signal ends the wait.
     BLOCKED = "blocked"
     #: Gone, or state Z: its parent has not collected it yet.
     ENDED = "ended"
@@ -31,7 +31,7 @@ _CONDITIONS = {"T": Condition.SUSPENDED, "t": Condition.SUSPENDED, "D": Conditio
 def read_stat(stat: str) -> tuple[str, Condition]:
     """Return the tick of the start and the condition from the text of /proc/PID/stat.
 
-    A killed process runs until its last thread has ended: until then its ports and its locks are taken.
+    A killed process keeps its ports and locks until its last thread has ended, so that it counts as running until then.
     """
     fields = stat[stat.rindex(")") + 2 :].split()
     state = fields[_STATE]
@@ -72,9 +72,9 @@ class Process:
         directory: Path | None = None,
         environment: Mapping[str, str] | None = None,
     ) -> Process:
-        """Starts `command` in a session of its own, so that the terminal's Ctrl-C is ours alone to pass on.
+        """Start `command` in a session of its own, so that the terminal's Ctrl-C reaches only this process.
 
-        What it prints replaces the file `output`. OSError where it cannot be started.
+        The output of the command replaces the file `output`. Raises OSError if the command cannot be started.
         """
         with output.open("wb") as sink:
             child = subprocess.Popen(
@@ -102,17 +102,17 @@ class Process:
 
     @property
     def exit_status(self) -> int | None:
-        """As subprocess gives it; None while it runs, and for a process that is not our child."""
+        """The exit status of subprocess.Popen; None while the process runs, and if it is not a child of ours."""
         return None if self._child is None else self._child.poll()
 
     def signal(self, number: signal.Signals) -> bool:
-        """Whether the process was there to be signalled."""
+        """Send the signal. Return False if the process does not run any more."""
         try:
             descriptor = os.pidfd_open(self.pid)
         except OSError:
             return False
         try:
-            # The descriptor pins the process, so that the check and the signal mean the same one.
+            # The descriptor pins the process, so that the check and the signal refer to the same process.
             if not self.running:
                 return False
             signal.pidfd_send_signal(descriptor, number)
@@ -123,7 +123,7 @@ class Process:
         return True
 
     def wait(self, timeout_ms: int) -> bool:
-        """Whether it has ended within the time."""
+        """Return whether the process has ended within the time."""
         if self._child is not None:
             try:
                 self._child.wait(timeout_ms / 1000)
@@ -144,7 +144,7 @@ class Process:
             os.close(descriptor)
 
     def stop(self, timeout_ms: int) -> bool:
-        """Asks politely, and kills what has not ended by then; False where it had to be killed."""
+        """Send SIGTERM, and kill the process if it has not ended in time. Return False if it was killed."""
         self.signal(signal.SIGTERM)
         if self.wait(timeout_ms):
             return True

@@ -1,4 +1,4 @@
-"""Where a process of a local cluster runs, when that is not simply this machine."""
+"""The placement of a process of a local cluster that does not simply run on this machine."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from tidelog.local.processes.ports import LOOPBACK
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """The default is where everything runs otherwise.
+    """How and where one process runs. The default is the usual placement on this machine.
 
-    address       the IPv4 address at which the process listens and others reach it
-    prefix        put before its command line, as `ip netns exec NAME`; it must replace itself by the command, so that
-                  the process that we start is the one that we signal
-    environment   added to ours, as LD_PRELOAD
-    data_dir      its data directory; None: where the cluster puts it
+    address       the IPv4 address at which the process listens and is reached
+    prefix        comes before the command line, as `ip netns exec NAME`; the prefix must replace itself by the command
+                  (exec), so that signals reach the command
+    environment   variables that are added to the environment, as LD_PRELOAD
+    data_dir      the data directory; None: the usual directory of the cluster
     """
 
     address: str = LOOPBACK
@@ -27,5 +27,5 @@ class Place:
 
 
 HERE = Place()
-#: The name of ZooKeeper's place among those of a cluster; a broker's is its id ("1").
+#: The name of ZooKeeper's placement in a cluster; the name of a broker's placement is its id ("1").
 ZOOKEEPER = "zookeeper"

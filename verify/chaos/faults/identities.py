@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from tidelog.local.broker import broker_command, broker_environment
-from tidelog.local.processes.log_tail import last_words
+from tidelog.local.processes.log_tail import last_error_line
 from tidelog.local.processes.ports import choose_port
 from tidelog.local.processes.process import Process
 from verify.chaos.fault import Availability, Evidence, Need, Target
@@ -84,7 +84,7 @@ class StartedTwice(Harm):
             self._wrong = "the second process ended with exit status 0"
         elif not first.running:
             self._wrong = f"the first process, broker {victim}, ended"
-        elif self.refusal in (said := await asyncio.to_thread(last_words, output)):
+        elif self.refusal in (said := await asyncio.to_thread(last_error_line, output)):
             self._complaint = f"the second process ended with status {second.exit_status}: {said}"
         return f"{self.name}: broker {victim}"
 
