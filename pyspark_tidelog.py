@@ -1,4 +1,4 @@
-"""Found by Spark through its name, `pyspark_*`: makes `format("tidelog")` known without any registration."""
+"""Registers the format `tidelog`: Spark imports packages named `pyspark_*` and finds their `DefaultSource`."""
 
 from __future__ import annotations
 

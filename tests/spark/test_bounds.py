@@ -97,7 +97,7 @@ def test_end_before_the_log_reads_the_other_partitions_if_loss_is_allowed(
 ) -> None:
     with caplog.at_level(logging.WARNING):
         assert ranges(cluster, endingOffsets=offsets(3, 7), failOnDataLoss="false") == {T1: (0, 7)}
-    assert "t-0: nothing is read: startingOffsets is at offset 4, after endingOffsets at 3" in caplog.text
+    assert "t-0: no record is read: startingOffsets is at offset 4, after endingOffsets at 3" in caplog.text
 
 
 def test_deleted_records_between_two_offsets_are_loss_and_no_mistake(cluster: FileCluster) -> None:
@@ -112,7 +112,7 @@ def test_deleted_records_between_two_offsets_are_loss_and_no_mistake(cluster: Fi
     [
         (
             {"startingOffsets": offsets(9, 2), "endingOffsets": offsets(8, 2)},
-            "startingOffsets comes after endingOffsets, so that nothing would be read: t-0 from 9 to 8$",
+            "startingOffsets comes after endingOffsets, so that no record would be read: t-0 from 9 to 8$",
         ),
         (
             {"startingTimestamp": "2000", "endingTimestamp": "1999"},
@@ -158,7 +158,7 @@ def test_a_time_after_an_ending_offset_reads_nothing_and_says_so(
     options = {"startingTimestamp": "2000", "startingOffsetsByTimestampStrategy": "latest"}
     with caplog.at_level(logging.WARNING):
         assert ranges(cluster, **options, endingOffsets=offsets(8, 7)) == {}
-    assert "t-0: nothing is read: startingTimestamp is at offset 10, after endingOffsets at 8" in caplog.text
+    assert "t-0: no record is read: startingTimestamp is at offset 10, after endingOffsets at 8" in caplog.text
     assert "t-1" not in caplog.text  # the start and the end are both the log's end: nothing contradicts
 
 

@@ -151,7 +151,7 @@ def test_a_task_gives_up_after_its_poll_timeout_and_says_why(consumer: FileConsu
             clock.pause(timeout_ms / 1000)
             raise DisconnectedError("nobody there")
 
-    with pytest.raises(TimeoutError, match=r"t-0 \[0, 9\): nothing at offset 0 within 5000 ms .*nobody there"):
+    with pytest.raises(TimeoutError, match=r"t-0 \[0, 9\): no record at offset 0 in 5000 ms .*nobody there"):
         offsets(Down(consumer.cluster), 0, 9, clock=clock)
 
 

@@ -9,9 +9,9 @@ from tidelog.errors import ConfigError
 from tidelog.model import TopicPartition
 from tidelog.spark.offsets import (
     OffsetRange,
-    admit,
     from_json,
     ranges_between,
+    rate_limit,
     split,
     to_json,
     total,
@@ -48,7 +48,7 @@ def test_a_limited_batch_takes_the_limit_starves_nobody_and_never_goes_too_far(
     pair: tuple[dict[TopicPartition, int], dict[TopicPartition, int]], limit: int
 ) -> None:
     start, available = pair
-    end = admit(start, available, limit)
+    end = rate_limit(start, available, limit)
     taken = {partition: end[partition] - start[partition] for partition in start}
     waiting = {partition: available[partition] - start[partition] for partition in start}
     hungry = [partition for partition, size in waiting.items() if size]
@@ -60,7 +60,7 @@ def test_a_limited_batch_takes_the_limit_starves_nobody_and_never_goes_too_far(
 @given(ranges, st.integers(1, 20_000))
 def test_shares_are_proportional(pair: tuple[dict[TopicPartition, int], dict[TopicPartition, int]], limit: int) -> None:
     start, available = pair
-    end = admit(start, available, limit)
+    end = rate_limit(start, available, limit)
     everything = total(ranges_between(start, available))
     if everything <= limit:
         assert end == available
@@ -73,7 +73,7 @@ def test_shares_are_proportional(pair: tuple[dict[TopicPartition, int], dict[Top
 def test_the_batches_of_a_limited_stream_cover_everything_once() -> None:
     at, available, batches = {P[0]: 0, P[1]: 0}, {P[0]: 1000, P[1]: 3}, 0
     while at != available:
-        at, batches = admit(at, available, 100), batches + 1
+        at, batches = rate_limit(at, available, 100), batches + 1
     assert batches == 11
 
 

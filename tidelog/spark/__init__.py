@@ -1,5 +1,5 @@
-"""Spark's side of Tidelog: the data source `tidelog`, for batches and streams, reading and writing.
+"""Spark's data source `tidelog`, for reads and writes of batches and streams. Start with `source.py`.
 
-Executors need this package, pyspark, pyarrow and numpy; nothing here opens a socket before a task or a
-driver-side call needs one.
+Executors need this package, pyspark, pyarrow and numpy. No module opens a socket before a task, or a call on the
+driver, needs one.
 """

@@ -1,4 +1,4 @@
-"""`spark.read.format("tidelog")`: the range is settled when the read is planned, and is read exactly."""
+"""`spark.read.format("tidelog")`: planning fixes the offsets of the read, and the tasks read exactly these."""
 
 from __future__ import annotations
 
@@ -22,7 +22,10 @@ _log = logging.getLogger(__name__)
 
 
 class TidelogBatchReader(DataSourceReader):
-    """Cheap to make and picklable: Spark makes one to plan and sends it to every task."""
+    """Plans a batch read and reads its ranges.
+
+    Cheap and picklable, because Spark plans with one and sends it to tasks.
+    """
 
     def __init__(self, options: ReadOptions, clients: Clients, schema: StructType) -> None:
         self._options = options
@@ -30,8 +33,10 @@ class TidelogBatchReader(DataSourceReader):
         self._ranges = RangeReader.of(options, clients, schema)
 
     def partitions(self) -> Sequence[InputPartition]:
-        """Return the tasks. ConfigError if the options contradict each other or the logs, DataLossError if records
-        between the bounds were deleted.
+        """Return the tasks.
+
+        Raises ConfigError if the options contradict each other or the logs, and DataLossError if records between the
+        bounds were deleted.
         """
         lookups = Lookups(self._options, self._clients)
         partitions = lookups.partitions()
@@ -45,12 +50,12 @@ class TidelogBatchReader(DataSourceReader):
             if start[partition] < min(earliest[partition], end[partition])
         ]
         if lost and self._options.fail_on_data_loss:
-            raise DataLossError(data_loss(lost, "the log now begins behind them"))
+            raise DataLossError(data_loss(lost, "the log now begins after them"))
         if self._options.fail_on_data_loss and (wrong := before_log(self._options.ending, earliest)):
             firsts = {partition: earliest[partition] for partition in wrong}
             raise outside_log_error(self._options.ending, "ending", firsts, lookups.latest(wrong))
         start = {partition: max(start[partition], earliest[partition]) for partition in partitions}
-        self._warn_of_nothing(start, end)
+        self._warn_of_empty_ranges(start, end)
         ranges = split(
             ranges_between(start, end),
             min_partitions=self._options.min_partitions,
@@ -58,13 +63,13 @@ class TidelogBatchReader(DataSourceReader):
         )
         return [RangePartition(span) for span in ranges]
 
-    def _warn_of_nothing(self, start: Offsets, end: Offsets) -> None:
-        """Log each partition of which nothing is read, because its start is after its end once both are looked up."""
+    def _warn_of_empty_ranges(self, start: Offsets, end: Offsets) -> None:
+        """Log each partition of which no record is read, because its start offset is after its end offset."""
         starting, ending = option_of(self._options.starting, "starting"), option_of(self._options.ending, "ending")
         for partition in sorted(start):
             if start[partition] > end[partition]:
                 _log.warning(
-                    "%s: nothing is read: %s is at offset %d, after %s at %d",
+                    "%s: no record is read: %s is at offset %d, after %s at %d",
                     partition,
                     starting,
                     start[partition],
@@ -73,6 +78,6 @@ class TidelogBatchReader(DataSourceReader):
                 )
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        if not isinstance(partition, RangePartition):  # Spark's stand-in where there is nothing to read
+        if not isinstance(partition, RangePartition):  # Spark passes another object if there is nothing to read
             return iter(())
         return self._ranges.read(partition.span)

@@ -1,12 +1,12 @@
-"""Checks the bounds of a read, so that planning reports a mistaken option and no task takes it for lost records. Pure.
+"""Checks the bounds of a read, so that planning reports wrong options, and no task takes them for lost records. Pure.
 
 Three cases are mistakes, because the options alone or the options and the log contradict each other:
 
-A   an offset that lies past the end of its log: no record has it, and none ever had;
-B   a starting offset after the ending offset, or a starting time after the ending time;
-C   an ending offset that lies before the log: every record that the read asks for was deleted.
+A   an offset lies past the end of its log, where no record is or ever was;
+B   the starting offset is after the ending offset, or the starting time after the ending time;
+C   an ending offset lies before the log, because all records of the read were deleted.
 
-A starting offset before the log is no mistake: the records in between are lost, and the reader reports that.
+A starting offset before the log is no mistake: the records in between are lost, and the reader reports the loss.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _MAX_NAMED = 5
 
 
 def check_order(starting: Position, ending: Position) -> None:
-    """Raise ConfigError if the two bounds are of one kind and the start comes after the end (B)."""
+    """Raise ConfigError if both bounds are of one kind, and the start comes after the end (B)."""
     wrong: list[str] = []
     match starting, ending:
         case AtOffsets(), AtOffsets():
@@ -39,22 +39,22 @@ def check_order(starting: Position, ending: Position) -> None:
     if wrong:
         raise ConfigError(
             f"{option_of(starting, 'starting')} comes after {option_of(ending, 'ending')}, "
-            f"so that nothing would be read: {_listed(wrong)}"
+            f"so that no record would be read: {_listed(wrong)}"
         )
 
 
 def past_end(position: Position, ends: Offsets) -> list[TopicPartition]:
-    """Return the partitions whose offset, as an option gives it, lies past the end of their log (A)."""
+    """Return the partitions whose offset in the option lies past the end of their log (A)."""
     return sorted(each for each, offset in _explicit(position).items() if offset > ends[each])
 
 
 def before_log(position: Position, firsts: Offsets) -> list[TopicPartition]:
-    """Return the partitions whose offset, as an option gives it, lies before their log (C)."""
+    """Return the partitions whose offset in the option lies before their log (C)."""
     return sorted(each for each, offset in _explicit(position).items() if offset < firsts[each])
 
 
 def outside_log_error(position: Position, bound: Bound, firsts: Offsets, ends: Offsets) -> ConfigError:
-    """Return the error that names, for each partition of `firsts`, the option's offset and the offsets in the log."""
+    """Return the error that names, for each partition of `firsts`, the option's offset and the log's offsets."""
     offsets = _explicit(position)
     wrong = [
         f"{each}: {offsets[each]} lies {'past the end of' if offsets[each] > ends[each] else 'before'} the log, "
@@ -65,7 +65,7 @@ def outside_log_error(position: Position, bound: Bound, firsts: Offsets, ends: O
 
 
 def _explicit(position: Position) -> dict[TopicPartition, int]:
-    """Return the offsets that an option gives, without the marks for latest (−1) and earliest (−2)."""
+    """Return the offsets that the option gives, without the codes for latest (−1) and earliest (−2)."""
     offsets = position.offsets if isinstance(position, AtOffsets) else {}
     return {partition: offset for partition, offset in offsets.items() if offset >= 0}
 

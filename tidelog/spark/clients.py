@@ -1,7 +1,7 @@
-"""The clients of one process: one consumer and one producer for each cluster and set of settings, kept between tasks.
+"""Keeps the clients of one process between tasks: a consumer and a producer for each cluster and its settings.
 
-Spark reuses a Python worker for many small tasks; a new client for each would pay for its connections and
-metadata again every time. A worker runs one task at a time, so nothing here is locked.
+Spark reuses a Python worker for many small tasks, and a new client for each would open its connections and fetch its
+metadata again. A worker runs one task at a time, so that no lock is needed.
 """
 
 from __future__ import annotations
@@ -22,13 +22,16 @@ _pool_process = 0
 
 @dataclass(frozen=True)
 class Clients:
-    """How to reach the cluster. Picklable: it travels to the executors inside a reader or writer."""
+    """The address and the settings of a cluster's clients.
+
+    Picklable, because readers and writers are sent to executors.
+    """
 
     bootstrap_servers: str
     settings: Mapping[str, Any] = field(default_factory=dict)
 
     def consumer(self, **defaults: Any) -> Consumer:
-        """This process's consumer; the user's settings win over `defaults`."""
+        """Return this process's consumer. The user's settings override `defaults`."""
         settings = {"client_id": "tidelog-spark", **defaults, **self.settings}
         return _pooled(
             ("consumer", self.bootstrap_servers, *sorted(settings.items())),
@@ -36,7 +39,7 @@ class Clients:
         )
 
     def producer(self) -> Producer:
-        """This process's producer; others may still be sending through it, so flush it, do not close it."""
+        """Return this process's producer. Other tasks may send through it, so flush it instead of closing it."""
         settings = {"client_id": "tidelog-spark", **self.settings}
         return _pooled(
             ("producer", self.bootstrap_servers, *sorted(settings.items())),
@@ -47,8 +50,8 @@ class Clients:
 def _pooled(key: Hashable, make: Callable[[], _T]) -> _T:
     global _pool_process
     if _pool_process != os.getpid():
-        # A forked worker must not use its parent's sockets. And what is alive by now (pyspark, pyarrow) stays: a
-        # collection before each small task would walk all of it.
+        # A forked worker must not use its parent's sockets. Existing objects (of pyspark, pyarrow) are frozen, because
+        # the garbage collection before each small task would visit them all.
         _pool.clear()
         _pool_process = os.getpid()
         gc.freeze()

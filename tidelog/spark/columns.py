@@ -1,4 +1,4 @@
-"""Record batches in, Arrow batches out: Kafka's schema, or the part of it that a user's schema asks for."""
+"""Converts record batches to Arrow batches, with Kafka's schema or the columns of a user's schema."""
 
 from __future__ import annotations
 
@@ -24,10 +24,11 @@ from tidelog.model import Buffer
 from tidelog.records import MAX_DECOMPRESSED_BYTES, iter_headers
 from tidelog.records.columns import ColumnCollector, RecordBuffers, Spans
 
-#: Each Arrow batch costs Spark's JVM the same again, whatever is in it; larger ones than this (≈ 2 MB of 100-byte
-#: values) save no more.
+#: An Arrow batch costs Spark's JVM the same whatever its size. Batches larger than this (≈ 2 MB of 100-byte values)
+#: save
+#: no more time.
 ROWS_PER_BATCH = 20_000
-#: Large values end a batch earlier.
+#: Large values end an Arrow batch before it has ROWS_PER_BATCH rows.
 BYTES_PER_BATCH = 4 << 20
 
 HEADERS_TYPE = ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())]))
@@ -45,13 +46,13 @@ _TYPES: dict[str, DataType] = {
 
 
 def kafka_schema(*, include_headers: bool) -> StructType:
-    """The columns of Spark's Kafka source, in its order."""
+    """Return the columns of Spark's Kafka source, in its order."""
     names = [name for name in _TYPES if name != "headers" or include_headers]
     return StructType([StructField(name, _TYPES[name]) for name in names])
 
 
 def check_schema(schema: StructType) -> None:
-    """ConfigError for a user's schema with a column that we do not have, or not of that type."""
+    """Raise ConfigError if a user's schema has an unknown column, or one of another type."""
     for column in schema.fields:
         if column.name not in _TYPES:
             raise ConfigError(f"no column {column.name!r}: format tidelog has {', '.join(_TYPES)}")
@@ -63,7 +64,7 @@ def check_schema(schema: StructType) -> None:
 class ArrowRows:
     """Collects one partition's records until they make an Arrow batch.
 
-    `position` is the offset of the next record that is wanted: it starts at `start`, and never passes `until`.
+    `position` is the offset of the next record to read. It starts at `start` and never passes `until`.
     """
 
     def __init__(
@@ -77,7 +78,7 @@ class ArrowRows:
     ) -> None:
         self.position = start
         self.until = until
-        # The one call that Spark itself compares the first batch's schema with.
+        # Spark compares the first batch's schema with the result of this call.
         self._schema = to_arrow_schema(schema, timezone="UTC")
         self._topic = topic
         self._partition = partition
@@ -85,15 +86,15 @@ class ArrowRows:
         self._from = start
 
     def add(self, batches: Buffer) -> Iterator[pa.RecordBatch]:
-        """Takes whole record batches, in the log's order; yields each Arrow batch that fills up.
+        """Add whole record batches, in the log's order. Yield each Arrow batch that is full.
 
-        Offsets that no record has are stepped over: compaction leaves such holes, and markers of transactions.
+        Offsets without a record are skipped. Compaction leaves such offsets, and so do transaction markers.
         """
         for at, header in iter_headers(batches):
             if header.next_offset <= self.position or self.position >= self.until:
                 continue
             if header.base_offset < self.position:
-                yield from self.rest()  # this batch's first records are not wanted, those of the collected ones are
+                yield from self.rest()  # the collected records are yielded now, because `_from` will skip the next ones
             if not header.is_control:
                 self._collector.add(batches, at, header)
             self.position = min(header.next_offset, self.until)
@@ -101,16 +102,18 @@ class ArrowRows:
                 yield from self.rest()
 
     def rest(self) -> Iterator[pa.RecordBatch]:
-        """What has been collected and not yet been yielded, if anything."""
+        """Yield the collected records that were not yielded yet, if any."""
         columns = self._collector.take()
         low, high = np.searchsorted(columns.offsets, (self._from, self.until)).tolist()
         self._from = self.position
         if low < high:
-            wanted = columns.between(low, high)
-            yield pa.RecordBatch.from_arrays([self._array(each, wanted) for each in self._schema], schema=self._schema)
+            selected = columns.between(low, high)
+            yield pa.RecordBatch.from_arrays(
+                [self._array(each, selected) for each in self._schema], schema=self._schema
+            )
 
     def skip_to(self, offset: int) -> range:
-        """Goes on at `offset`; the offsets that were still wanted before it."""
+        """Continue at `offset`. Return the range of offsets that is skipped."""
         skipped = range(self.position, min(offset, self.until))
         self.position = max(self.position, skipped.stop)
         return skipped
@@ -133,21 +136,21 @@ class ArrowRows:
             case "timestampType":
                 return pa.array(records.timestamp_types)
             case _:
-                # None, as in Spark's Kafka source, where a record has no headers.
+                # A record without headers has None, as in Spark's Kafka source.
                 return pa.array(map(records.headers.get, range(rows)), column.type, size=rows)
 
 
 def _binary(data: bytes, spans: Spans) -> pa.Array:
-    """The bytes of each span, copied together, as Arrow wants them."""
+    """Return the bytes of each span as an Arrow array."""
     rows = len(spans.starts)
     nulls = spans.lengths < 0
     if nulls.all():
         return pa.nulls(rows, pa.binary())
-    # Spans rise and do not overlap: together with what lies between them they are an array without a copy, of which
-    # every other element is wanted. Taking these is one pass of Arrow's own.
+        # Spans rise and do not overlap. Spans and the gaps between them form an array without a copy, and `take`
+        # selects every other element of it in one pass.
     edges = np.empty(2 * rows + 1, np.int32)
     edges[:-1:2], edges[1::2] = spans.starts, spans.ends
     edges[-1] = edges[-2]
     whole = pa.Array.from_buffers(pa.binary(), 2 * rows, [None, pa.py_buffer(edges), pa.py_buffer(data)])
-    wanted = np.arange(0, 2 * rows, 2, dtype=np.int32)
-    return whole.take(pa.array(wanted, mask=nulls if nulls.any() else None))
+    indices = np.arange(0, 2 * rows, 2, dtype=np.int32)
+    return whole.take(pa.array(indices, mask=nulls if nulls.any() else None))

@@ -1,7 +1,7 @@
-"""What the driver asks the cluster: which partitions there are, where they begin and end, what lies at a time.
+"""The questions of the driver to the cluster: which partitions exist, their offsets, and offsets by time.
 
-An exception in a driver-side call of a stream ends the query, so every retry for brokers that died and leaders that
-moved lives here, within `PATIENCE_MS`.
+An exception in a driver-side call of a stream ends the query. Therefore every retry, for brokers that died and leaders
+that moved, is here, and lasts up to `PATIENCE_MS`.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from tidelog.spark.values import Assign, AtOffsets, AtTime, AtTimes, Bound, Posi
 
 _T = TypeVar("_T")
 
-#: The driver outlasts a restart of the whole cluster, and not for ever a cluster that is gone.
+#: The driver waits through a restart of the whole cluster, but not longer.
 PATIENCE_MS = 120_000
-#: The client has waited by itself for a topic that brokers are just being told of; this is for one more look.
+#: The client itself waits for topics that brokers are about to learn of; this time allows one more attempt.
 UNKNOWN_TOPIC_PATIENCE_MS = 1_000
 _MAX_PAUSE_MS = 2_000
 #: Added partitions and topics are noticed within this time.
@@ -32,7 +32,7 @@ _METADATA_AGE_MS = 5_000
 
 
 class Lookups:
-    """Answers for one read's options. Connects at the first question."""
+    """Look-ups for the options of one read. The first look-up connects."""
 
     def __init__(
         self,
@@ -48,34 +48,37 @@ class Lookups:
         self._pause = pause
 
     def partitions(self, known: Collection[str] = ()) -> list[TopicPartition]:
-        """What the options name, as it exists now, sorted. UnknownTopicOrPartitionError for what does not exist.
+        """Return the existing partitions that the options name, sorted.
 
-        Topics that are `known` are asked for by name before a pattern that no longer finds them is believed: the broker
-        that lists all topics may be behind the others.
+        Raises UnknownTopicOrPartitionError if one does not exist. Topics that are `known` but not in the list of all
+        topics are asked for by name, because the broker that lists topics may be behind the others.
         """
-        return self._patiently("which partitions there are", lambda consumer: self._partitions(consumer, known))
+        return self._retry("list of partitions", lambda consumer: self._partitions(consumer, known))
 
     def earliest(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
-        return self._patiently("earliest offsets", lambda consumer: dict(consumer.beginning_offsets(list(partitions))))
+        return self._retry("earliest offsets", lambda consumer: dict(consumer.beginning_offsets(list(partitions))))
 
     def latest(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
-        """The ends as consumers may see them (the high watermarks)."""
-        return self._patiently("latest offsets", lambda consumer: dict(consumer.end_offsets(list(partitions))))
+        """Return the ends that consumers may read up to (the high watermarks)."""
+        return self._retry("latest offsets", lambda consumer: dict(consumer.end_offsets(list(partitions))))
 
     def at_times(self, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
-        """The first offset at or after each time (ms), None where there is none."""
-        found = self._patiently("offsets by time", lambda consumer: consumer.offsets_for_times(dict(times)))
+        """Return the first offset at or after each time (ms); None if there is none."""
+        found = self._retry("offsets by time", lambda consumer: consumer.offsets_for_times(dict(times)))
         return {partition: answer.offset if (answer := found[partition]) else None for partition in times}
 
     def starting(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
-        """Return the options' starting point. ConfigError if an offset lies past the end of its log, or if no record
-        is at or after a time and that is an error.
+        """Return the starting offsets of the options.
+
+        Raises ConfigError if an offset lies past the end of its log, or if no record is at or after a time and the
+        strategy is `error`.
         """
         return self._resolve(self._options.starting, partitions, "starting", self._options.no_match_is_latest)
 
     def ending(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
-        """Return the options' end; a time that no record reaches is the present end. ConfigError if an offset lies past
-        the end of its log.
+        """Return the ending offsets of the options. The end is the current one if no record is at or after a time.
+
+        Raises ConfigError if an offset lies past the end of its log.
         """
         return self._resolve(self._options.ending, partitions, "ending", True)
 
@@ -90,13 +93,13 @@ class Lookups:
             case AtOffsets(offsets):
                 _check_all_named(offsets, partitions, f"{which}Offsets")
                 self._check_not_past_end(position, which)
-                return self._resolve_marks(offsets)
+                return self._resolve_codes(offsets)
             case AtTime(timestamp):
                 times = dict.fromkeys(partitions, timestamp)
             case AtTimes(timestamps):
                 _check_all_named(timestamps, partitions, f"{which}OffsetsByTimestamp")
                 times = dict(timestamps)
-        # Asked before the times: a record that arrives in between must not fall between the two answers.
+        # The ends are looked up before the times, so that no record between the two answers is skipped.
         ends = self.latest(partitions) if no_match_is_latest else {}
         answers = self.at_times(times)
         missing = [partition for partition, offset in answers.items() if offset is None]
@@ -113,37 +116,37 @@ class Lookups:
         if wrong := past_end(position, ends):
             raise outside_log_error(position, which, self.earliest(wrong), ends)
 
-    def _resolve_marks(self, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+    def _resolve_codes(self, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         resolved = dict(offsets)
-        for mark, ask in ((EARLIEST_TIMESTAMP, self.earliest), (LATEST_TIMESTAMP, self.latest)):
-            marked = [partition for partition, offset in offsets.items() if offset == mark]
-            if marked:
-                resolved |= ask(marked)
+        for code, look_up in ((EARLIEST_TIMESTAMP, self.earliest), (LATEST_TIMESTAMP, self.latest)):
+            coded = [partition for partition, offset in offsets.items() if offset == code]
+            if coded:
+                resolved |= look_up(coded)
         return resolved
 
     def _partitions(self, consumer: Consumer, known: Collection[str]) -> list[TopicPartition]:
         match self._options.subscription:
             case Subscribe(topics):
-                wanted: tuple[str, ...] = topics
+                chosen: tuple[str, ...] = topics
             case SubscribePattern(pattern):
                 listed = consumer.topics()
                 listed |= {topic for topic in set(known) - listed if consumer.partitions_for_topic(topic)}
-                wanted = tuple(sorted(topic for topic in listed if re.fullmatch(pattern, topic)))
+                chosen = tuple(sorted(topic for topic in listed if re.fullmatch(pattern, topic)))
             case Assign(partitions):
                 existing = {each for topic in {each.topic for each in partitions} for each in _of(consumer, topic)}
                 unknown = [each for each in partitions if each not in existing]
                 if unknown:
                     raise UnknownTopicOrPartitionError(f"there is no {', '.join(map(str, unknown))}")
                 return list(partitions)
-        return sorted(each for topic in wanted for each in _of(consumer, topic))
+        return sorted(each for topic in chosen for each in _of(consumer, topic))
 
-    def _patiently(self, what: str, ask: Callable[[Consumer], _T]) -> _T:
+    def _retry(self, name: str, look_up: Callable[[Consumer], _T]) -> _T:
         began_ms = self._clock.monotonic_ms()
         pause_ms = self._options.retry_interval_ms
         attempts = 0
         while True:
             try:
-                return ask(self._clients.consumer(metadata_max_age_ms=_METADATA_AGE_MS))
+                return look_up(self._clients.consumer(metadata_max_age_ms=_METADATA_AGE_MS))
             except TidelogError as error:
                 attempts += 1
                 waited_ms = self._clock.monotonic_ms() - began_ms
@@ -154,7 +157,7 @@ class Lookups:
                 if unknown and waited_ms >= patience_ms:
                     raise
                 if waited_ms >= patience_ms and attempts > self._options.retries:
-                    raise TimeoutError(f"{what}: no answer within {waited_ms} ms: {error}") from error
+                    raise TimeoutError(f"{name}: no answer within {waited_ms} ms: {error}") from error
             self._pause(pause_ms / 1000)
             pause_ms = min(max(2 * pause_ms, 1), _MAX_PAUSE_MS)
 

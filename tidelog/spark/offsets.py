@@ -1,7 +1,7 @@
-"""Offsets as Spark's checkpoints keep them, and the arithmetic of ranges. Pure.
+"""Offsets in the form of Spark's checkpoints, and the arithmetic of ranges. Pure.
 
-`Offsets` maps a partition to an offset; as JSON they are Kafka's, `{"topic": {"0": 23}}`, so that a checkpoint reads
-the same whichever source wrote it. A range is [start, until).
+`Offsets` maps partitions to offsets. The JSON has Kafka's form `{"topic": {"0": 23}}`, so that the checkpoints of both
+sources have the same format. A range is [start, until).
 """
 
 from __future__ import annotations
@@ -38,22 +38,22 @@ class OffsetRange:
 
 
 def to_json(offsets: Offsets) -> dict[str, dict[str, int]]:
-    """Kafka's shape, in the order of topics and partition numbers: equal offsets give equal text."""
+    """Return the offsets in Kafka's form, sorted by topic and partition, so that equal offsets give equal text."""
     shaped: dict[str, dict[str, int]] = {}
     for partition in sorted(offsets):
         shaped.setdefault(partition.topic, {})[str(partition.partition)] = offsets[partition]
     return shaped
 
 
-def from_json(shaped: Any, what: str = "offsets") -> dict[TopicPartition, int]:
-    """The inverse of `to_json`, from the object or its text. ConfigError names `what` where the shape is wrong."""
+def from_json(shaped: Any, name: str = "offsets") -> dict[TopicPartition, int]:
+    """Return the offsets of a JSON object or its text, the inverse of `to_json`. ConfigError for another form."""
     if isinstance(shaped, str):
         try:
             shaped = json.loads(shaped, object_pairs_hook=unique_names)
         except ValueError as error:
-            raise ConfigError(f"{what}: {shaped!r} is not JSON ({error})") from None
+            raise ConfigError(f"{name}: {shaped!r} is not JSON ({error})") from None
     offsets: dict[TopicPartition, int] = {}
-    expected = f'{what}: expected {{"topic": {{"0": 23}}}}'
+    expected = f'{name}: expected {{"topic": {{"0": 23}}}}'
     if not isinstance(shaped, dict):
         raise ConfigError(f"{expected}, not {shaped!r}")
     for topic, partitions in shaped.items():
@@ -69,7 +69,10 @@ def from_json(shaped: Any, what: str = "offsets") -> dict[TopicPartition, int]:
 
 
 def unique_names(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Return a JSON object as a dict; ValueError if it has a name twice, because the last value would silently win."""
+    """Return a JSON object as a dict.
+
+    Raise ValueError for a repeated name, of which only the last value would count.
+    """
     names = [name for name, _ in pairs]
     if twice := next((name for name in names if names.count(name) > 1), None):
         raise ValueError(f"an object has the name {twice!r} twice")
@@ -77,13 +80,13 @@ def unique_names(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _is_partition(text: Any) -> bool:
-    """Return whether this is a partition number without leading zeros, because "07" would name partition 7 again."""
+    """Return whether the text is a partition number without leading zeros ("07" would name partition 7 again)."""
     is_number = isinstance(text, str) and text.isascii() and text.isdigit() and len(text) <= 10
     return is_number and int(text) <= MAX_INT32 and str(int(text)) == text
 
 
 def ranges_between(start: Offsets, end: Offsets) -> list[OffsetRange]:
-    """What lies between two offsets, by partition; a partition whose end is not past its start has no range.
+    """Return the range between two offsets of each partition. A partition without records in between has no range.
 
     `start` must name every partition of `end`.
     """
@@ -98,11 +101,11 @@ def total(ranges: Iterable[OffsetRange]) -> int:
     return sum(span.size for span in ranges)
 
 
-def admit(start: Offsets, available: Offsets, limit: int) -> dict[TopicPartition, int]:
-    """The end of a batch of at most `limit` records, shared out in proportion to what waits in each partition.
+def rate_limit(start: Offsets, available: Offsets, limit: int) -> dict[TopicPartition, int]:
+    """Return the end of a batch of at most `limit` records, divided in proportion to each partition's waiting records.
 
-    No partition starves: each that has something waiting gets at least one record, even where there are more of them
-    than `limit`. Otherwise the shares add up to min(limit, all that waits), by the largest remainder.
+    Every partition with waiting records gets at least one, even if these are more than `limit` together. Otherwise the
+    shares add up to min(limit, all waiting records), by the largest remainder.
     """
     waiting = ranges_between(start, available)
     everything = total(waiting)
@@ -119,7 +122,7 @@ def _proportional(sizes: Sequence[int], limit: int, everything: int) -> list[int
     spare = limit - len(sizes)
     if spare <= 0:
         return [1] * len(sizes)
-    # One record each first; the rest of the limit in proportion to the rest of the sizes.
+    # Each partition first gets one record. The rest of the limit is in proportion to the rest of the sizes.
     rest = everything - len(sizes)
     shares = [1 + spare * (size - 1) // rest for size in sizes]
     missing = limit - sum(shares)
@@ -132,8 +135,11 @@ def _proportional(sizes: Sequence[int], limit: int, everything: int) -> list[int
 def split(
     ranges: Sequence[OffsetRange], *, min_partitions: int | None = None, max_records: int | None = None
 ) -> list[OffsetRange]:
-    """The ranges cut into Spark's tasks: one a range, unless `min_partitions` tasks are wanted (larger ranges are then
-    cut into more) or a task may have no more than `max_records`. Pieces of a range differ by at most one record."""
+    """Return the ranges of Spark's tasks, one for each range unless an option asks for more.
+
+    With `min_partitions`, large ranges are cut so that there are at least so many tasks. With `max_records`, no task
+    has more records. The pieces of a range differ by at most one record.
+    """
     pieces: list[OffsetRange] = []
     everything = total(ranges)
     for span in ranges:

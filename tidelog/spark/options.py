@@ -1,8 +1,8 @@
-"""What a user may say in `.option(…)`: names, values and their precedence. Pure.
+"""Parses the options of a read or write: their names, values and precedence. Pure.
 
-Spark hands the names over in lower case and the values as text. Names are those of Spark's Kafka source; a
-setting of the client itself is `tidelog.` and its name with dots (`tidelog.request.timeout.ms`). A name that nobody
-knows is an error: a typing mistake must not silently read from the wrong place.
+Spark passes the names in lower case and the values as text. The names are those of Spark's Kafka source. A setting of
+the client itself is `tidelog.` and its name with dots (`tidelog.request.timeout.ms`). An unknown name is an error,
+because a typing mistake must not silently read from the wrong place.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _T = TypeVar("_T")
 
 
 class Use(Enum):
-    """What the options are for."""
+    """The operation that the options belong to."""
 
     BATCH_READ = "a batch read"
     STREAM_READ = "a stream read"
@@ -64,8 +64,8 @@ _USES: dict[str, frozenset[Use]] = {
     "topic": _WRITES,
 }
 
-#: Spark's own words, which reach a source although they are not for it.
-_SPARKS = frozenset({"checkpointlocation", "queryname", "path"})
+#: Options of Spark itself, which Spark passes to the source too.
+_SPARK_OPTIONS = frozenset({"checkpointlocation", "queryname", "path"})
 
 
 _CLIENT_SETTINGS: dict[str, tuple[frozenset[Use], Callable[[str], Any]]] = {
@@ -91,13 +91,13 @@ _CLIENT_SETTINGS: dict[str, tuple[frozenset[Use], Callable[[str], Any]]] = {
 
 @dataclass(frozen=True, slots=True)
 class ReadOptions:
-    """A batch or stream read. Times are in ms; `client` holds keyword arguments of `tidelog.Consumer`."""
+    """The options of a batch or stream read. Times are in ms; `client` has keyword arguments of `tidelog.Consumer`."""
 
     bootstrap_servers: str
     subscription: Subscription
     starting: Position
     ending: Position = "latest"
-    #: What a starting time that no record reaches means; for an ending time it is always the end.
+    #: Whether a starting time without a later record means the end of the log. For an ending time it always does.
     no_match_is_latest: bool = False
     max_offsets_per_trigger: int | None = None
     min_offsets_per_trigger: int | None = None
@@ -108,14 +108,14 @@ class ReadOptions:
     include_headers: bool = False
     retries: int = 3
     retry_interval_ms: int = 200
-    #: How long a task waits for its next record before it gives up.
+    #: How long a task waits for its next record before it fails.
     poll_timeout_ms: int = 120_000
     client: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class WriteOptions:
-    """A write; `topic` overrides the column. `client` holds keyword arguments of `tidelog.Producer`."""
+    """The options of a write; `topic` overrides the column. `client` has keyword arguments of `tidelog.Producer`."""
 
     bootstrap_servers: str
     topic: str | None = None
@@ -123,7 +123,7 @@ class WriteOptions:
 
 
 def parse_read(raw: Mapping[str, str], use: Use) -> ReadOptions:
-    """Options of a read; ConfigError names the option and what it may be."""
+    """Return the options of a read. Raise ConfigError, which names the option and its allowed values."""
     given = _Given(raw, use)
     minimum = given.get("minOffsetsPerTrigger", values.at_least(1))
     maximum = given.get("maxOffsetsPerTrigger", values.at_least(1))
@@ -156,13 +156,13 @@ def parse_read(raw: Mapping[str, str], use: Use) -> ReadOptions:
 
 
 def parse_write(raw: Mapping[str, str]) -> WriteOptions:
-    """Options of a write; ConfigError names the option and what it may be."""
+    """Return the options of a write. Raise ConfigError, which names the option and its allowed values."""
     given = _Given(raw, Use.WRITE)
     return WriteOptions(given.bootstrap_servers(), given.get("topic", validate_topic), given.client_settings())
 
 
 def wants_headers(raw: Mapping[str, str]) -> bool:
-    """Whether the schema has the column `headers`: needed before it is known what the options are for."""
+    """Return whether the schema has the column `headers`. Spark asks for the schema before the use is known."""
     text = {name.lower(): value for name, value in raw.items()}.get("includeheaders", "false")
     try:
         return values.boolean(text)
@@ -171,7 +171,7 @@ def wants_headers(raw: Mapping[str, str]) -> bool:
 
 
 class _Given:
-    """The options as they were given, each name checked."""
+    """The given options, with checked names."""
 
     def __init__(self, raw: Mapping[str, str], use: Use) -> None:
         self._raw = {name.lower(): value for name, value in raw.items()}
@@ -179,7 +179,7 @@ class _Given:
         uses = {name: allowed for name, (allowed, _) in _CLIENT_SETTINGS.items()} | _USES
         spelling = {name.lower(): name for name in uses}
         for name in self._raw:
-            if name in _SPARKS:
+            if name in _SPARK_OPTIONS:
                 continue
             if name not in spelling:
                 raise ConfigError(f"unknown option {name!r} for format tidelog; {nearest_names(name, uses)}")
@@ -211,10 +211,12 @@ class _Given:
         return settings
 
     def bootstrap_servers(self) -> str:
-        ours, kafkas = self._raw.get("tidelog.bootstrap.servers"), self._raw.get("kafka.bootstrap.servers")
-        if ours is not None and kafkas is not None and ours != kafkas:
-            raise ConfigError(f"tidelog.bootstrap.servers {ours!r} and kafka.bootstrap.servers {kafkas!r} differ")
-        option, servers = "option tidelog.bootstrap.servers", ours if ours is not None else kafkas
+        own, kafka_servers = self._raw.get("tidelog.bootstrap.servers"), self._raw.get("kafka.bootstrap.servers")
+        if own is not None and kafka_servers is not None and own != kafka_servers:
+            raise ConfigError(
+                f"tidelog.bootstrap.servers {own!r} and kafka.bootstrap.servers {kafka_servers!r} differ: set only one"
+            )
+        option, servers = "option tidelog.bootstrap.servers", own if own is not None else kafka_servers
         if servers is None:
             servers, option = find_brokers("the option tidelog.bootstrap.servers=HOST:PORT")
         try:
@@ -222,14 +224,14 @@ class _Given:
         except ValueError as error:
             raise ConfigError(f"{option}: {error}") from None
         if not endpoints:
-            raise ConfigError(f"{option} is empty: host:port, several separated by commas")
+            raise ConfigError(f"{option} is empty: must be HOST:PORT, or several separated by commas")
         return ",".join(map(str, endpoints))
 
     def subscription(self) -> Subscription:
         names = [name for name in ("subscribe", "subscribePattern", "assign") if name.lower() in self._raw]
         if len(names) != 1:
-            said = " and ".join(names) if names else "none of them"
-            raise ConfigError(f"exactly one of subscribe, subscribePattern and assign is needed, not {said}")
+            given = " and ".join(names) if names else "none of them"
+            raise ConfigError(f"exactly one of subscribe, subscribePattern and assign is needed, not {given}")
         subscription: Subscription = self.get(
             names[0],
             {"subscribe": values.subscribe, "subscribePattern": values.pattern, "assign": values.assign}[names[0]],
@@ -240,13 +242,13 @@ class _Given:
         streaming = self._use is Use.STREAM_READ
         position: Position = self._position("starting", "latest" if streaming else "earliest")
         if not streaming and (position == "latest" or _names(position, LATEST_TIMESTAMP)):
-            raise ConfigError("startingOffsets: a batch read cannot start at latest (−1): nothing would be read")
+            raise ConfigError("startingOffsets: a batch read cannot start at latest (−1): no record would be read")
         return position
 
     def ending(self) -> Position:
         position: Position = self._position("ending", "latest")
         if position == "earliest" or _names(position, EARLIEST_TIMESTAMP):
-            raise ConfigError("endingOffsets: a batch read cannot end at earliest (−2): nothing would be read")
+            raise ConfigError("endingOffsets: a batch read cannot end at earliest (−2): no record would be read")
         return position
 
     def _position(self, which: Bound, default: Position) -> Position:
@@ -264,5 +266,5 @@ def _reason(error: Exception) -> str:
     return "must be a whole number" if str(error).startswith("invalid literal") else str(error)
 
 
-def _names(position: Position, mark: int) -> bool:
-    return isinstance(position, AtOffsets) and mark in position.offsets.values()
+def _names(position: Position, code: int) -> bool:
+    return isinstance(position, AtOffsets) and code in position.offsets.values()

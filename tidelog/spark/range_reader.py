@@ -1,4 +1,4 @@
-"""A task's work: one range of one partition, exactly, as Arrow batches, wherever its leader moves meanwhile."""
+"""Reads one range of one partition for a task, exactly, as Arrow batches, also while its leader moves."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ from tidelog.spark.options import ReadOptions
 
 _log = logging.getLogger(__name__)
 
-#: One wait for data; a task that is killed is noticed in between.
+#: The longest wait for data in one poll. Between polls, a killed task notices that it is killed.
 _POLL_MS = 1_000
-#: What a broker holds for each task that reads from it: larger saves no time, and costs it memory on long logs.
+#: The size of a fetch. A larger one saves no time, and costs the broker memory for each task on long logs.
 _FETCH_BYTES = 1 << 20
 
 
 class RangePartition(InputPartition):
-    """What one task reads. Travels from the driver to an executor."""
+    """The range of one task. Picklable, because the driver sends it to an executor."""
 
     def __init__(self, span: OffsetRange) -> None:
         super().__init__((*span.topic_partition, span.start, span.until))
@@ -50,7 +50,7 @@ class RangePartition(InputPartition):
 
 @dataclass(frozen=True)
 class RangeReader:
-    """Reads ranges on an executor. Picklable, and no connection is made before `read`."""
+    """Reads ranges on an executor. Picklable; connects only in `read`."""
 
     clients: Clients
     schema: StructType
@@ -64,17 +64,17 @@ class RangeReader:
         return cls(clients, schema, options.fail_on_data_loss, options.poll_timeout_ms, limit)
 
     def read(self, span: OffsetRange) -> Iterator[pa.RecordBatch]:
-        """Every record of the range, once, in order.
+        """Yield every record of the range once, in order.
 
-        DataLossError names offsets that are gone (with `fail_on_data_loss` false they are logged and skipped);
-        TimeoutError when no record came for `poll_timeout_ms`; MessageTooLargeError for a batch that is larger when
-        decompressed than `max_decompressed_batch_bytes`.
+        Raises DataLossError with the missing offsets (without `fail_on_data_loss` they are logged and skipped),
+        TimeoutError if no record arrives for `poll_timeout_ms`, and MessageTooLargeError for a batch that is larger
+        than `max_decompressed_batch_bytes` when decompressed.
         """
         consumer = self.clients.consumer(max_partition_fetch_bytes=_FETCH_BYTES, fetch_max_bytes=_FETCH_BYTES)
         return self.read_with(consumer, span, SystemClock())
 
     def read_with(self, consumer: Consumer, span: OffsetRange, clock: Clock) -> Iterator[pa.RecordBatch]:
-        """As `read`, through a given consumer."""
+        """Read as `read` does, through the given consumer."""
         partition = span.topic_partition
         rows = ArrowRows(
             self.schema,
@@ -117,7 +117,7 @@ class RangeReader:
         except MessageTooLargeError as error:
             raise MessageTooLargeError(f"{span}: {error} (option tidelog.max.decompressed.batch.bytes)") from None
         finally:
-            # A task may end early (LIMIT, a kill): the next one of this worker must not receive its records.
+            # A task may end early (LIMIT, a kill), and the next task of this worker must not receive its records.
             consumer.assign([])
 
     def _skip_lost(self, consumer: Consumer, partition: TopicPartition, rows: ArrowRows) -> None:
@@ -134,9 +134,9 @@ class RangeReader:
         if failure is None and consumer.end_offsets([partition])[partition] < span.until:
             self._report(partition, rows.skip_to(span.until))
             return
-        why = f": {failure}" if failure else ""
+        cause = f": {failure}" if failure else ""
         raise TimeoutError(
-            f"{span}: nothing at offset {rows.position} within {self.poll_timeout_ms} ms (option pollTimeoutMs){why}"
+            f"{span}: no record at offset {rows.position} in {self.poll_timeout_ms} ms (option pollTimeoutMs){cause}"
         ) from failure
 
     def _report(self, partition: TopicPartition, lost: range) -> None:
@@ -149,15 +149,16 @@ class RangeReader:
 
 
 def _is_gone(consumer: Consumer, partition: TopicPartition) -> bool:
-    """Whether it was deleted. Brokers that were all restarted may not know a topic yet, but then they list none.
+    """Return whether the partition was deleted. After a restart of all brokers, a broker may not know a topic yet.
 
-    What is listed is no verdict: the cluster's own topics never are, and one broker may be behind the others.
+    Such a broker lists no topics, so that the list is fetched first. The list itself does not decide, because internal
+    topics are never listed, and one broker may be behind the others.
     """
     consumer.topics()
     return partition.partition not in (consumer.partitions_for_topic(partition.topic) or ())
 
 
-def data_loss(lost: Iterable[OffsetRange], why: str) -> str:
-    """What is gone, range by range, and what to do about it."""
+def data_loss(lost: Iterable[OffsetRange], reason: str) -> str:
+    """Return the message that names the lost ranges, and what to do."""
     ranges = ", ".join(map(str, lost))
-    return f"records were lost: {ranges}: {why}. To go on without them set failOnDataLoss to false"
+    return f"records were lost: {ranges}: {reason}. To continue without them set failOnDataLoss to false"

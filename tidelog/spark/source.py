@@ -1,4 +1,4 @@
-"""The data source `tidelog`: options and a schema in, readers and writers out."""
+"""The data source `tidelog`: it makes readers and writers from options and a schema."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from tidelog.spark.writer import TidelogBatchWriter, TidelogStreamWriter
 
 
 class TidelogSource(DataSource):
-    """`format("tidelog")`. Spark makes and pickles these freely: nothing here connects."""
+    """`format("tidelog")`. Spark creates and pickles such objects freely, so that none of them connects."""
 
     @classmethod
     def name(cls) -> str:
         return "tidelog"
 
     def clients(self, bootstrap_servers: str, settings: Mapping[str, Any]) -> Clients:
-        """How the readers and writers reach the cluster."""
+        """Return the access to the cluster for readers and writers."""
         return Clients(bootstrap_servers, settings)
 
     def schema(self) -> StructType:

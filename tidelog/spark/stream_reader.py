@@ -1,17 +1,17 @@
-"""`spark.readStream.format("tidelog")`: Spark's calls, answered so that no record is lost between them.
+"""`spark.readStream.format("tidelog")`: answers Spark's calls so that no record is lost between them.
 
 Spark calls `initialOffset`, then `latestOffset` and `partitions` for each micro-batch in one process of the driver,
-and `read` in the executors. What the API leaves open, and what is done about it here:
+and `read` in the executors. The API leaves some cases open; this module handles them so:
 
-A   `initialOffset` is asked more than once for batch 0: the first answer stands.
-B   A restart that finds batch 0 planned but not committed asks `initialOffset` anew, and `latest` is later by then.
-    So batch 0 is an anchor: it reads nothing and only pins the starting point in Spark's log. Only a Trigger.Once,
-    which has no second batch, reads in its first.
-C   Trigger.AvailableNow must end: its target is frozen at the first `latestOffset`.
-D   Spark asks again at once when there is nothing new: `latestOffset` waits a while for data.
-E   A log that was cut, or made anew, may have grown past the old end by the next look. So the first end that lies
-    before one that was told is loss. It is never taken for a leader that only knows less than the one before it:
-    such a leader tells no end at all (KIP-207), and is asked again.
+A   `initialOffset` is called more than once for batch 0. The first answer is kept.
+B   After a restart with batch 0 planned but not committed, Spark calls `initialOffset` again, and `latest` is later.
+    Therefore batch 0 reads no records, and only stores the starting offsets in Spark's log. With Trigger.Once, which
+    has no second batch, the first batch reads records.
+C   Trigger.AvailableNow must end. Its target is fixed by the first `latestOffset`.
+D   Spark calls again at once if there is no new data. Therefore `latestOffset` waits a while for data.
+E   A log that was truncated or created again may have grown past the old end before the next call. Therefore the first
+    end that lies before a returned one is reported as loss. It cannot come from a new leader that does not know the
+    high watermark yet, because such a leader returns no end (KIP-207), and is asked again.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ from tidelog.spark.lookups import Lookups
 from tidelog.spark.offsets import (
     OffsetRange,
     Offsets,
-    admit,
     from_json,
     ranges_between,
+    rate_limit,
     split,
     to_json,
     total,
@@ -45,22 +45,25 @@ from tidelog.spark.range_reader import RangePartition, RangeReader, data_loss
 
 _log = logging.getLogger(__name__)
 
-#: As long as this an idle `latestOffset` waits for data; a batch without data (to close windows) waits as long at most.
+#: An idle `latestOffset` waits this long for data, which also delays a batch without data (to close windows) at most.
 IDLE_WAIT_MS = 500
 _FIRST_PAUSE_MS = 5
 _MAX_PAUSE_MS = 40
-#: How often the list of partitions is asked for while waiting.
+#: How often the list of partitions is fetched while waiting.
 _PARTITIONS_AGE_MS = 1_000
-#: Spark hands our default limit back for every trigger but Once, which asks for everything. So the default is never
-#: "everything", and the two can be told apart.
+#: Spark returns our default limit with every trigger but Once, for which it returns "all available". The default is
+#: never "all available", so that the two differ.
 _NO_LIMIT = (1 << 63) - 1
-_GONE = "the partitions are gone"
+_GONE = "the partitions were deleted"
 
 _Json = dict[str, dict[str, int]]
 
 
 class TidelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Cheap to make and picklable before its first call: a second instance is sent to the executors for `read`."""
+    """Plans and reads micro-batches.
+
+    Cheap and picklable before the first call, because Spark sends one to executors.
+    """
 
     def __init__(
         self,
@@ -80,7 +83,7 @@ class TidelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._anchored = False
         self._available_now = False
         self._target: dict[TopicPartition, int] | None = None
-        #: The ends that were told last; an end that is told later lies before none of them, unless records were lost.
+        #: The ends that were returned last. A later end lies before one of them only if records were lost.
         self._seen: dict[TopicPartition, int] = {}
         self._partitions: list[TopicPartition] = []
         self._partitions_at_ms = 0
@@ -100,10 +103,10 @@ class TidelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._available_now = True
 
     def latestOffset(self, start: _Json, limit: ReadLimit) -> _Json:  # noqa: N802
-        """The end of the next batch; `start` itself where there is nothing to read.
+        """Return the end of the next batch, or `start` itself if there are no records to read.
 
-        Behind `start` lies no record of a log that was cut: there the batch ends before it starts, and reads nothing.
-        The next one goes on from where the log ended.
+        After a truncation, the log has no record after `start`. The batch then ends before it starts, and reads no
+        records; the next batch continues at the log's end.
         """
         begun = from_json(start, "the checkpoint's offsets")
         everything = isinstance(limit, ReadAllAvailable)
@@ -117,7 +120,7 @@ class TidelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return start
         self._last_batch_ms = self._clock.monotonic_ms()
         rows = limit.max_rows if isinstance(limit, ReadMaxRows) else _NO_LIMIT
-        return to_json(admit(batch_start, available, rows))
+        return to_json(rate_limit(batch_start, available, rows))
 
     def reportLatestOffset(self) -> _Json | None:  # noqa: N802
         return to_json(self._seen) if self._seen else None
@@ -138,7 +141,7 @@ class TidelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._ranges.read(partition.span)
 
     def _wait_for_data(self, begun: Offsets, *, patient: bool) -> tuple[Offsets, Offsets]:
-        """Where the batch starts, added partitions included, and what there is, as soon as that is enough (D)."""
+        """Return the batch's start, including added partitions, and the available ends, when these suffice (D)."""
         deadline_ms = self._clock.monotonic_ms() + IDLE_WAIT_MS
         pause_ms = _FIRST_PAUSE_MS
         while True:
@@ -151,9 +154,9 @@ class TidelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             pause_ms = min(2 * pause_ms, _MAX_PAUSE_MS)
 
     def _due(self, start: Offsets, available: Offsets, at_once: bool) -> bool:
-        """Whether there is to be a batch: for any record at all, or with minOffsetsPerTrigger for so many or so late.
+        """Return whether a batch is due: for any record, or with minOffsetsPerTrigger for enough records or a delay.
 
-        Where a log ends before the start there is one at once, to pin where it is gone on with (E).
+        If a log ends before the start, a batch is due at once, so that it stores where reading continues (E).
         """
         if any(end < start[partition] for partition, end in available.items()):
             return True
@@ -182,19 +185,19 @@ class TidelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _current_partitions(self, begun: set[str]) -> list[TopicPartition]:
         now_ms = self._clock.monotonic_ms()
         if not self._partitions or now_ms - self._partitions_at_ms >= _PARTITIONS_AGE_MS:
-            # To make sure of a topic that is gone takes seconds: once.
+            # Confirming that a topic is deleted takes seconds, so that it is done once for each topic.
             self._partitions = self._lookups.partitions(begun - self._gone)
             self._partitions_at_ms = now_ms
             self._gone = begun - {partition.topic for partition in self._partitions}
         return self._partitions
 
     def _complete(self, begun: Offsets, until: Offsets) -> dict[TopicPartition, int]:
-        """`begun` with the partitions that were added since: they start at their earliest record."""
+        """Return `begun` and the partitions that were added since, which start at their earliest record."""
         added = {partition: end for partition, end in until.items() if partition not in begun}
         return {**begun, **(self._earliest(added) if added else {})}
 
     def _earliest(self, added: Offsets) -> dict[TopicPartition, int]:
-        """Where these partitions begin; those that were deleted since have nothing before their end."""
+        """Return the earliest offsets. A partition that was deleted since has its end, so that no record is read."""
         try:
             return self._lookups.earliest(added)
         except UnknownTopicOrPartitionError:
@@ -210,13 +213,13 @@ class TidelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._lost([OffsetRange(each, begun[each], begun[each]) for each in deleted], _GONE)
 
     def _check_shorter(self, begun: Offsets, served: Offsets) -> None:  # E
-        told = {each: max(begun.get(each, 0), self._seen.get(each, 0)) for each in served}
-        shorter = [OffsetRange(each, end, told[each]) for each, end in sorted(served.items()) if end < told[each]]
+        known = {each: max(begun.get(each, 0), self._seen.get(each, 0)) for each in served}
+        shorter = [OffsetRange(each, end, known[each]) for each, end in sorted(served.items()) if end < known[each]]
         if shorter:
-            self._lost(shorter, "they were there once, and the log now ends before them")
+            self._lost(shorter, "the log had these offsets, and now ends before them")
 
-    def _lost(self, ranges: Sequence[OffsetRange], why: str) -> None:
-        message = data_loss(ranges, why)
+    def _lost(self, ranges: Sequence[OffsetRange], reason: str) -> None:
+        message = data_loss(ranges, reason)
         if self._options.fail_on_data_loss:
             raise DataLossError(message)
         if message not in self._warned:

@@ -1,7 +1,7 @@
-"""The values of options: text in, a typed value out. Pure.
+"""Parses the values of options into typed values. Pure.
 
-A parser raises ValueError saying what its value must be (its caller names the option), or ConfigError where
-it names the option itself.
+A parser raises ValueError that says what the value must be (the caller names the option), or ConfigError if the parser
+names the option itself.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class Subscribe:
 
 @dataclass(frozen=True, slots=True)
 class SubscribePattern:
-    """Every topic whose whole name the regular expression matches, now and later."""
+    """All topics whose whole name matches the regular expression, now and later."""
 
     pattern: str
 
@@ -36,14 +36,14 @@ class Assign:
 
 @dataclass(frozen=True, slots=True)
 class AtOffsets:
-    """One offset a partition; −1 stands for latest, −2 for earliest."""
+    """An offset for each partition; −1 means latest, −2 earliest."""
 
     offsets: Mapping[TopicPartition, int]
 
 
 @dataclass(frozen=True, slots=True)
 class AtTime:
-    """The first record at or after `timestamp` (ms), in every partition."""
+    """The first record at or after `timestamp` (ms) in every partition."""
 
     timestamp: int
 
@@ -57,7 +57,7 @@ class AtTimes:
 
 Subscription = Subscribe | SubscribePattern | Assign
 Position = Literal["earliest", "latest"] | AtOffsets | AtTime | AtTimes
-#: The bound of a read that a position stands for.
+#: The bound of a read that a position is for.
 Bound = Literal["starting", "ending"]
 
 
@@ -168,7 +168,7 @@ _UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d"
 
 
 def duration_ms(text: str) -> int:
-    """`15m`, `30 seconds`."""
+    """Return the milliseconds of a duration such as `15m` or `30 seconds`."""
     match = re.match(r"(\d+)\s*([a-z]+)\Z", text.lower())
     if match is None or match[2] not in _UNITS_MS:
         raise ValueError("must be a number and a unit, such as 15m or 30s")

@@ -1,7 +1,7 @@
-"""`df.write` and `df.writeStream` to Tidelog, at least once: a task that fails is run again as a whole.
+"""`df.write` and `df.writeStream` to Tidelog. Records are written at least once, because Spark repeats failed tasks.
 
-A row is a record: `value` is required; `key`, `headers`, `topic` and `partition` are taken where there are such
-columns. The option `topic` overrides the column. A task is done when the cluster has acknowledged each of its records.
+Each row is a record. The column `value` is required; the columns `key`, `headers`, `topic` and `partition` are
+optional. The option `topic` overrides the column. A task succeeds when the cluster has acknowledged all of its records.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ _ALLOWED: dict[str, tuple[DataType, ...]] = {
 
 @dataclass(frozen=True)
 class Written(WriterCommitMessage):
-    """How many records a task wrote, all acknowledged."""
+    """The number of records that a task wrote; all of them are acknowledged."""
 
     records: int
 
 
 class _Rows:
-    """Sends the rows of Arrow batches. Picklable; connects at the first `write`."""
+    """Sends the rows of Arrow batches. Picklable; the first `write` connects."""
 
     def __init__(self, options: WriteOptions, clients: Clients, schema: StructType) -> None:
         _check_columns(schema, options.topic)
@@ -45,7 +45,7 @@ class _Rows:
         self._clients = clients
 
     def write(self, batches: Iterator[pa.RecordBatch]) -> Written:
-        """Raises the first error that a record met; the records of the task may then partly be written."""
+        """Write the rows. Raise the first error of a record; other records of the task may be written then."""
         producer = self._clients.producer()
         failures: list[BaseException] = []
         records = 0
@@ -102,17 +102,17 @@ class TidelogStreamWriter(DataSourceStreamArrowWriter):
 def _check_columns(schema: StructType, topic: str | None) -> None:
     names = schema.fieldNames()
     if "value" not in names:
-        raise ConfigError(f"a column 'value' (binary or string) is required; there are {', '.join(names)}")
+        raise ConfigError(f"a column 'value' (binary or string) is required; the columns are {', '.join(names)}")
     if "topic" not in names and topic is None:
-        raise ConfigError("where to? set the option topic, or give a column 'topic'")
+        raise ConfigError("no topic: set the option topic, or add a column 'topic'")
     for column in schema.fields:
         if column.name not in _ALLOWED:
-            raise ConfigError(f"no column {column.name!r} can be written; known are {', '.join(_ALLOWED)}")
+            raise ConfigError(f"no column {column.name!r} can be written; the columns are {', '.join(_ALLOWED)}")
         if not any(_same_type(column.dataType, allowed) for allowed in _ALLOWED[column.name]):
             expected = " or ".join(allowed.simpleString() for allowed in _ALLOWED[column.name])
             raise ConfigError(f"column {column.name!r} must be {expected}, not {column.dataType.simpleString()}")
 
 
 def _same_type(given: DataType, allowed: DataType) -> bool:
-    # By their text: whether an element may be null makes no difference to what can be written.
+    # Types are compared by their text, because it does not matter whether an element may be null.
     return given.simpleString() == allowed.simpleString()
