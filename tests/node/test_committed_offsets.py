@@ -57,7 +57,7 @@ def tombstones(cluster: GroupCluster) -> list[object]:
 
 
 @on_virtual_time
-async def test_one_partition_that_is_refused_takes_no_other_with_it() -> None:
+async def test_refused_partition_does_not_fail_the_other_partitions() -> None:
     async with GroupCluster() as cluster:
         await cluster.coordinate(1)
         parts = (
@@ -85,7 +85,7 @@ async def test_one_partition_that_is_refused_takes_no_other_with_it() -> None:
 
 
 @on_virtual_time
-async def test_a_coordinator_that_has_not_been_told_of_all_topics_calls_none_unknown() -> None:
+async def test_coordinator_without_full_metadata_calls_no_topic_unknown() -> None:
     async with GroupCluster() as cluster:
         await cluster.coordinate(1)
         assert await cluster.commit(5) == 0
@@ -99,7 +99,7 @@ async def test_a_coordinator_that_has_not_been_told_of_all_topics_calls_none_unk
 
 
 @on_virtual_time
-async def test_a_note_may_be_as_long_as_the_broker_says_in_bytes() -> None:
+async def test_commit_metadata_is_bounded_in_bytes() -> None:
     async with GroupCluster(offset_metadata_max_bytes=4) as cluster:
         await cluster.coordinate(1)
         for note, code in (("éé", 0), ("ééé", OffsetMetadataTooLargeError.code), ("four", 0), ("fives", 12)):
@@ -109,7 +109,7 @@ async def test_a_note_may_be_as_long_as_the_broker_says_in_bytes() -> None:
 
 
 @on_virtual_time
-async def test_of_a_partition_that_stands_twice_in_a_commit_the_last_counts() -> None:
+async def test_last_entry_counts_if_a_commit_names_a_partition_twice() -> None:
     async with GroupCluster() as cluster:
         await cluster.coordinate(1)
         parts = tuple(OffsetCommitPartition("t", 0, offset) for offset in (5, 6))
@@ -138,7 +138,7 @@ async def test_only_members_of_this_generation_commit_while_there_are_any() -> N
 
 
 @on_virtual_time
-async def test_who_was_a_static_member_is_fenced_by_who_is_now_also_under_a_new_coordinator() -> None:
+async def test_replaced_static_member_stays_fenced_under_a_new_coordinator() -> None:
     async with GroupCluster() as cluster:
         await cluster.coordinate(1)
         before, now = cluster.client(instance="i"), cluster.client(instance="i")
@@ -153,7 +153,7 @@ async def test_who_was_a_static_member_is_fenced_by_who_is_now_also_under_a_new_
 
 
 @on_virtual_time
-async def test_nobody_commits_before_it_knows_what_it_was_given() -> None:
+async def test_member_without_its_assignment_cannot_commit() -> None:
     async with GroupCluster() as cluster:
         await cluster.coordinate(1)
         member = cluster.client()
@@ -162,7 +162,7 @@ async def test_nobody_commits_before_it_knows_what_it_was_given() -> None:
 
 
 @on_virtual_time
-async def test_negative_offsets_are_kept_as_kafka_keeps_them_and_groups_need_a_name() -> None:
+async def test_negative_offsets_are_kept_and_groups_need_a_name_as_in_kafka() -> None:
     async with GroupCluster() as cluster:
         await cluster.coordinate(1)
         assert await cluster.commit(-5) == 0
@@ -175,7 +175,7 @@ async def test_negative_offsets_are_kept_as_kafka_keeps_them_and_groups_need_a_n
 
 
 @on_virtual_time
-async def test_a_session_is_as_long_as_the_broker_allows() -> None:
+async def test_session_timeout_is_bounded_by_the_broker() -> None:
     async with GroupCluster() as cluster:
         await cluster.coordinate(1)
         client = cluster.client()
@@ -190,7 +190,7 @@ async def test_a_session_is_as_long_as_the_broker_allows() -> None:
 
 
 @on_virtual_time
-async def test_who_is_refused_keeps_the_id_that_it_has() -> None:
+async def test_refused_member_keeps_its_id() -> None:
     async with GroupCluster() as cluster:
         await cluster.coordinate(1)
         client = cluster.client()
@@ -200,7 +200,7 @@ async def test_who_is_refused_keeps_the_id_that_it_has() -> None:
 
 
 @on_virtual_time
-async def test_numbers_and_names_that_no_record_has_room_for_are_refused() -> None:
+async def test_values_that_do_not_fit_into_a_record_are_refused() -> None:
     async with GroupCluster() as cluster:
         await cluster.coordinate(1)
         for offset, epoch in ((2**63, 0), (-(2**63) - 1, 0), (0, 2**31), (0, -(2**31) - 1)):
@@ -218,7 +218,7 @@ async def test_numbers_and_names_that_no_record_has_room_for_are_refused() -> No
 
 
 @on_virtual_time
-async def test_a_commit_that_too_few_replicas_have_is_none_and_is_to_be_tried_again() -> None:
+async def test_commit_on_too_few_replicas_fails_with_a_retriable_error() -> None:
     async with GroupCluster(offsets_commit_timeout_ms=300) as cluster:
         await cluster.coordinate(1)
         assert await cluster.commit(1) == 0
@@ -243,7 +243,7 @@ async def test_a_commit_that_too_few_replicas_have_is_none_and_is_to_be_tried_ag
 
 
 @on_virtual_time
-async def test_a_generation_that_cannot_be_written_begins_anew() -> None:
+async def test_generation_that_cannot_be_written_starts_a_new_rebalance() -> None:
     async with GroupCluster(offsets_commit_timeout_ms=300) as cluster:
         await cluster.coordinate(1)
         member = cluster.client()
@@ -259,7 +259,7 @@ async def test_a_generation_that_cannot_be_written_begins_anew() -> None:
 
 
 @on_virtual_time
-async def test_a_commit_that_is_larger_than_any_batch_says_so() -> None:
+async def test_commit_larger_than_a_batch_is_refused() -> None:
     async with GroupCluster() as cluster:
         cluster.configs = {"min.insync.replicas": "2", "max.message.bytes": "1000"}
         await cluster.coordinate(1)
@@ -279,7 +279,7 @@ async def test_a_commit_that_is_larger_than_any_batch_says_so() -> None:
 
 
 @on_virtual_time
-async def test_offsets_outlive_a_group_s_last_member_by_the_retention_and_the_group_goes_with_them() -> None:
+async def test_offsets_and_group_expire_after_the_last_member_by_retention() -> None:
     async with GroupCluster(offsets_retention_minutes=2, offsets_retention_check_interval_ms=2000) as cluster:
         await cluster.coordinate(1)
         member = cluster.client()
@@ -303,7 +303,7 @@ async def test_offsets_outlive_a_group_s_last_member_by_the_retention_and_the_gr
 
 
 @on_virtual_time
-async def test_offsets_of_who_never_was_a_group_are_kept_from_their_commit_on_each_by_itself() -> None:
+async def test_offsets_without_a_group_expire_each_after_its_own_commit() -> None:
     async with GroupCluster(offsets_retention_minutes=2, offsets_retention_check_interval_ms=2000) as cluster:
         await cluster.coordinate(1)
         assert await cluster.commit(1) == 0
@@ -320,7 +320,7 @@ async def test_offsets_of_who_never_was_a_group_are_kept_from_their_commit_on_ea
 
 
 @on_virtual_time
-async def test_the_retention_goes_on_where_the_old_coordinator_left_it() -> None:
+async def test_new_coordinator_continues_the_offset_retention() -> None:
     async with GroupCluster(offsets_retention_minutes=2, offsets_retention_check_interval_ms=2000) as cluster:
         await cluster.coordinate(1)
         member = cluster.client()
@@ -337,7 +337,7 @@ async def test_the_retention_goes_on_where_the_old_coordinator_left_it() -> None
 
 
 @on_virtual_time
-async def test_what_expires_while_nobody_confirms_is_written_once_and_counts_when_it_is_gone() -> None:
+async def test_expiry_during_an_unconfirmed_write_is_written_once() -> None:
     async with GroupCluster(
         offsets_retention_minutes=2, offsets_retention_check_interval_ms=100, offsets_commit_timeout_ms=60_000
     ) as cluster:
@@ -355,7 +355,7 @@ async def test_what_expires_while_nobody_confirms_is_written_once_and_counts_whe
 
 
 @on_virtual_time
-async def test_what_is_committed_for_another_topic_of_that_name_stays() -> None:
+async def test_offsets_of_another_topic_of_the_name_are_kept() -> None:
     async with GroupCluster() as cluster:
         await cluster.coordinate(1)
         assert await cluster.commit(5) == 0
@@ -370,7 +370,7 @@ async def test_what_is_committed_for_another_topic_of_that_name_stays() -> None:
 
 
 @pytest.mark.parametrize("protocol_type", ["consumer", "connect"])
-def test_while_nobody_knows_what_members_read_nothing_expires_or_is_forgotten(protocol_type: str) -> None:
+def test_nothing_expires_while_members_subscriptions_are_unknown(protocol_type: str) -> None:
     @on_virtual_time
     async def story() -> None:
         settings = {"offsets_retention_minutes": 2, "offsets_retention_check_interval_ms": 1000}
@@ -404,7 +404,7 @@ def test_while_nobody_knows_what_members_read_nothing_expires_or_is_forgotten(pr
 
 
 @on_virtual_time
-async def test_a_commit_behind_a_tombstone_stays_though_it_is_decided_in_the_same_moment() -> None:
+async def test_commit_after_a_tombstone_is_kept() -> None:
     async with GroupCluster(offsets_commit_timeout_ms=60_000) as cluster:
         await cluster.coordinate(1)
         assert await cluster.commit(5) == 0
@@ -423,7 +423,7 @@ async def test_a_commit_behind_a_tombstone_stays_though_it_is_decided_in_the_sam
 
 
 @on_virtual_time
-async def test_a_group_that_somebody_joins_while_it_is_deleted_goes_on_under_the_next_coordinator() -> None:
+async def test_group_joined_during_its_deletion_survives_a_coordinator_change() -> None:
     async with GroupCluster(offsets_commit_timeout_ms=60_000) as cluster:
         await cluster.coordinate(1)
         member = cluster.client()
@@ -448,7 +448,7 @@ async def test_a_group_that_somebody_joins_while_it_is_deleted_goes_on_under_the
 
 
 @on_virtual_time
-async def test_what_was_committed_of_a_topic_goes_with_it() -> None:
+async def test_offsets_of_a_topic_are_deleted_with_it() -> None:
     async with GroupCluster() as cluster:
         await cluster.coordinate(1)
         for tp in (TP, TP1):
@@ -464,7 +464,7 @@ async def test_what_was_committed_of_a_topic_goes_with_it() -> None:
 
 
 @on_virtual_time
-async def test_what_was_committed_goes_with_its_topic_whatever_the_wall_clock_says(
+async def test_deletion_of_a_topics_offsets_ignores_the_wall_clock(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async with GroupCluster() as cluster:
@@ -478,7 +478,7 @@ async def test_what_was_committed_goes_with_its_topic_whatever_the_wall_clock_sa
 
 
 @on_virtual_time
-async def test_what_is_being_committed_of_a_topic_goes_with_it_too() -> None:
+async def test_commit_in_flight_is_deleted_with_its_topic() -> None:
     async with GroupCluster(offsets_commit_timeout_ms=60_000) as cluster:
         await cluster.coordinate(1)
         assert await cluster.commit(1, tp=TP1) == 0
@@ -497,7 +497,7 @@ async def test_what_is_being_committed_of_a_topic_goes_with_it_too() -> None:
 
 
 @on_virtual_time
-async def test_what_was_committed_of_a_topic_that_is_deleted_while_it_is_loaded_goes_too() -> None:
+async def test_offsets_of_a_topic_deleted_during_loading_are_deleted() -> None:
     async with GroupCluster() as cluster:
         await cluster.coordinate(1)
         assert await cluster.commit(5) == 0
@@ -518,7 +518,7 @@ async def test_what_was_committed_of_a_topic_that_is_deleted_while_it_is_loaded_
 
 
 @on_virtual_time
-async def test_what_was_committed_of_a_topic_goes_though_its_tombstone_failed_at_first() -> None:
+async def test_offsets_of_a_deleted_topic_go_after_a_failed_tombstone() -> None:
     async with GroupCluster(offsets_commit_timeout_ms=1000, offsets_retention_check_interval_ms=10_000) as cluster:
         await cluster.coordinate(1)
         assert await cluster.commit(5) == 0
@@ -540,7 +540,7 @@ async def test_what_was_committed_of_a_topic_goes_though_its_tombstone_failed_at
 
 
 @on_virtual_time
-async def test_what_was_committed_of_a_topic_that_was_deleted_while_nobody_coordinated_goes_with_the_next_load(
+async def test_offsets_of_a_topic_deleted_without_a_coordinator_go_on_load(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     standing = {"t"}
@@ -562,7 +562,7 @@ async def test_what_was_committed_of_a_topic_that_was_deleted_while_nobody_coord
 
 
 @on_virtual_time
-async def test_what_was_committed_of_a_topic_that_the_next_coordinator_has_not_heard_of_yet_stays(
+async def test_offsets_of_a_topic_unknown_to_the_new_coordinator_are_kept(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     standing, silent = {"t"}, True
@@ -590,7 +590,7 @@ async def test_what_was_committed_of_a_topic_that_the_next_coordinator_has_not_h
 
 
 @on_virtual_time
-async def test_what_is_committed_of_a_topic_that_is_made_while_it_is_asked_which_there_are_stays(
+async def test_offsets_of_a_topic_created_during_the_listing_are_kept(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     asked, answer = asyncio.Event(), asyncio.Event()
@@ -620,7 +620,7 @@ async def test_what_is_committed_of_a_topic_that_is_made_while_it_is_asked_which
 
 
 @on_virtual_time
-async def test_a_group_without_members_is_deleted_with_all_that_it_committed() -> None:
+async def test_group_without_members_is_deleted_with_its_offsets() -> None:
     async with GroupCluster() as cluster:
         await cluster.coordinate(1)
         member = cluster.client()
@@ -648,7 +648,7 @@ async def test_a_group_without_members_is_deleted_with_all_that_it_committed() -
 
 
 @on_virtual_time
-async def test_offsets_of_topics_that_nobody_is_subscribed_to_are_forgotten_on_request() -> None:
+async def test_offset_delete_drops_offsets_of_unsubscribed_topics() -> None:
     async with GroupCluster() as cluster:
         other = TopicPartition("other", 0)
         await cluster.elect(1, tp=other)

@@ -72,7 +72,7 @@ def loaded(tmp_path: Path, text: str) -> BrokerSettings:
 # --- describing --------------------------------------------------------------------------------------------
 
 
-async def test_a_topics_settings_come_with_their_sources(tmp_path: Path) -> None:
+async def test_settings_of_a_topic_come_with_their_sources(tmp_path: Path) -> None:
     settings = loaded(tmp_path, "log_retention_hours = 2\n")
     configs = Configs(settings, TopicSettings({"t": {"segment.bytes": "5000"}}), MetadataCache("c"), SystemClock())
     entries = by_name(await describe(configs, TOPIC, "t", include_synonyms=True))
@@ -86,7 +86,7 @@ async def test_a_topics_settings_come_with_their_sources(tmp_path: Path) -> None
     assert (entries["flush.ms"].source, entries["flush.ms"].is_read_only) == (ConfigSource.DEFAULT_CONFIG, False)
 
 
-async def test_what_was_not_asked_for_is_not_told() -> None:
+async def test_description_contains_only_the_requested_fields() -> None:
     configs = Configs(a_brokers_settings(), TopicSettings({"t": {}}), MetadataCache("c"), SystemClock())
     (entry,) = (await describe(configs, TOPIC, "t", "flush.ms", "no.such")).entries
     assert (entry.name, entry.synonyms, entry.documentation) == ("flush.ms", (), None)
@@ -94,7 +94,7 @@ async def test_what_was_not_asked_for_is_not_told() -> None:
     assert "synced" in (entry.documentation or "")
 
 
-async def test_a_brokers_settings_are_what_its_file_says_and_the_defaults(tmp_path: Path) -> None:
+async def test_settings_of_a_broker_come_from_its_file_and_the_defaults(tmp_path: Path) -> None:
     text = 'log_retention_hours = 2\nnum_partitions = 7\nlog_cleanup_policy = ["compact", "delete"]\n'
     configs = Configs(loaded(tmp_path, text), TopicSettings(), MetadataCache("c"), SystemClock())
     entries = by_name(await describe(configs, BROKER, "1", include_synonyms=True, include_documentation=True))
@@ -121,14 +121,14 @@ async def test_a_brokers_settings_are_what_its_file_says_and_the_defaults(tmp_pa
         (8, "t", InvalidRequestError),
     ],
 )
-async def test_what_has_no_settings_here_is_refused(kind: int, name: str, error: Any) -> None:
+async def test_resource_types_without_settings_are_refused(kind: int, name: str, error: Any) -> None:
     configs = Configs(a_brokers_settings(1), TopicSettings({"t": {}}), MetadataCache("c"), SystemClock())
     described = await describe(configs, kind, name)
     assert (described.error_code, described.entries) == (error.code, ())
     assert described.error_message
 
 
-async def test_a_request_for_more_than_one_answer_can_hold_is_refused_whole() -> None:
+async def test_request_with_too_many_resources_is_refused_as_a_whole() -> None:
     configs = Configs(a_brokers_settings(), TopicSettings({"t": {}}), MetadataCache("c"), SystemClock())
     many = 1001
     with pytest.raises(InvalidRequestError, match="1001 resources"):
@@ -152,7 +152,7 @@ async def test_changes_are_written_together_or_not_at_all() -> None:
 
 
 @on_virtual_time
-async def test_the_answer_comes_when_this_broker_obeys_or_nobody_tells_it_to() -> None:
+async def test_answer_waits_until_this_broker_has_the_settings_or_a_bound() -> None:
     topics, metadata = TopicSettings({"t": {}}), MetadataCache("c")
 
     def controller_tells(flush_ms: str) -> None:
@@ -173,7 +173,7 @@ async def test_the_answer_comes_when_this_broker_obeys_or_nobody_tells_it_to() -
     assert 0.4 < loop.time() - begun < 1, "there is no controller"
 
 
-async def test_a_rehearsal_refuses_what_is_wrong_and_writes_nothing() -> None:
+async def test_validate_only_refuses_invalid_settings_and_writes_nothing() -> None:
     topics = TopicSettings({"t": {}})
     configs = Configs(a_brokers_settings(), topics, MetadataCache("c"), SystemClock())
     assert (await alter(configs, TOPIC, "t", ConfigChange("flush.ms", "9"), dry=True)).error_code == 0
@@ -208,14 +208,14 @@ async def test_each_resource_of_a_request_has_its_own_outcome() -> None:
         ("2", "num.partitions", InvalidRequestError, "broker '2': broker 1 knows only its own settings"),
     ],
 )
-async def test_a_brokers_settings_are_read_only(broker: str, setting: str, error: Any, says: str) -> None:
+async def test_settings_of_a_broker_are_read_only(broker: str, setting: str, error: Any, says: str) -> None:
     configs = Configs(a_brokers_settings(1), TopicSettings(), MetadataCache("c"), SystemClock())
     refused = await alter(configs, BROKER, broker, ConfigChange(setting, "1"))
     assert refused.error_code == error.code
     assert says in (refused.error_message or "")
 
 
-async def test_without_zookeeper_nothing_is_told_and_nothing_promised() -> None:
+async def test_settings_requests_fail_without_zookeeper() -> None:
     class Silent(TopicSettings):
         async def read(self, topic: str) -> Mapping[str, str] | None:
             raise OutcomeUnknownError("no answer")
@@ -230,7 +230,7 @@ async def test_without_zookeeper_nothing_is_told_and_nothing_promised() -> None:
 
 
 @on_virtual_time
-async def test_what_is_not_begun_by_the_deadline_is_not_done() -> None:
+async def test_changes_that_have_not_begun_by_the_deadline_are_not_made() -> None:
     begun: list[str] = []
 
     class Away(TopicSettings):
@@ -272,7 +272,7 @@ def config_of(node: Node) -> Any:
 
 
 @on_virtual_time
-async def test_new_settings_hold_for_the_logs_that_are_open() -> None:
+async def test_new_settings_apply_to_open_logs() -> None:
     async with MemoryCluster() as cluster:
         await cluster.elect(1)
         await tell(cluster, retention_ms="5", segment_bytes="100", cleanup_policy="compact")
@@ -283,7 +283,7 @@ async def test_new_settings_hold_for_the_logs_that_are_open() -> None:
 
 
 @on_virtual_time
-async def test_what_a_batch_may_be_changes_with_the_next_one() -> None:
+async def test_new_batch_limits_apply_to_the_next_batch() -> None:
     async with MemoryCluster() as cluster:
         await cluster.elect(1)
         assert (await cluster.produce(b"x" * 200))[0] == 0
@@ -294,7 +294,7 @@ async def test_what_a_batch_may_be_changes_with_the_next_one() -> None:
 
 
 @on_virtual_time
-async def test_with_fewer_copies_asked_for_the_high_watermark_moves_at_once() -> None:
+async def test_smaller_min_insync_replicas_raises_the_high_watermark_at_once() -> None:
     async with MemoryCluster() as cluster:
         await cluster.elect(1, isr=(1,), tell=(1,))
         assert (await cluster.produce(b"x"))[0] == NotEnoughReplicasError.code
@@ -311,7 +311,7 @@ async def test_with_fewer_copies_asked_for_the_high_watermark_moves_at_once() ->
 
 
 @on_virtual_time
-async def test_settings_that_are_wrong_change_nothing() -> None:
+async def test_invalid_settings_change_nothing() -> None:
     async with MemoryCluster() as cluster:
         await cluster.elect(1)
         await tell(cluster, retention_ms="soon")
@@ -320,7 +320,7 @@ async def test_settings_that_are_wrong_change_nothing() -> None:
 
 
 @on_virtual_time
-async def test_an_earlier_topic_of_the_name_does_not_get_the_settings_of_the_new_one() -> None:
+async def test_earlier_topic_of_the_name_does_not_get_the_new_settings() -> None:
     async with MemoryCluster() as cluster:
         await cluster.elect(1)
         await tell(cluster, topic_id="another", retention_ms="5")
@@ -328,7 +328,7 @@ async def test_an_earlier_topic_of_the_name_does_not_get_the_settings_of_the_new
 
 
 @on_virtual_time
-async def test_a_setting_that_nobody_understands_makes_no_partition_unavailable() -> None:
+async def test_unknown_setting_makes_no_partition_unavailable() -> None:
     async with MemoryCluster() as cluster:
         cluster.configs = {"min.insync.replicas": "2", "of.tomorrow": "1", "retention.ms": "soon"}
         await cluster.elect(1)

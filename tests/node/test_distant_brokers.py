@@ -47,7 +47,7 @@ class SlowLink:
             writer.close()
 
 
-async def test_brokers_of_two_continents_find_each_other() -> None:
+async def test_brokers_behind_a_slow_link_find_each_other() -> None:
     server = Server(
         Endpoint("127.0.0.1", 0), Identity("c", 7, 42), lambda *_: None, SystemClock(), between_brokers=True
     )

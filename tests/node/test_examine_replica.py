@@ -19,7 +19,7 @@ async def examined(cluster: MemoryCluster, broker_id: int) -> ReplicaReport:
 
 
 @on_virtual_time
-async def test_a_leader_tells_what_it_knows_of_each_follower() -> None:
+async def test_leader_reports_the_state_of_each_follower() -> None:
     async with MemoryCluster() as cluster:
         await cluster.elect(1)
         await cluster.produce(b"a")
@@ -43,7 +43,7 @@ async def test_a_leader_tells_what_it_knows_of_each_follower() -> None:
 
 
 @on_virtual_time
-async def test_a_follower_tells_whom_it_follows_and_a_broken_disk_is_no_obstacle() -> None:
+async def test_follower_reports_its_leader_even_with_a_failed_disk() -> None:
     async with MemoryCluster() as cluster:
         await cluster.elect(1)
         told = await examined(cluster, 2)
@@ -54,7 +54,7 @@ async def test_a_follower_tells_whom_it_follows_and_a_broken_disk_is_no_obstacle
 
 
 @on_virtual_time
-async def test_who_has_no_replica_says_so() -> None:
+async def test_broker_without_a_replica_answers_an_error() -> None:
     async with MemoryCluster() as cluster:
         with pytest.raises(UnknownTopicOrPartitionError):
             await examined(cluster, 1)

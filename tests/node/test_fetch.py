@@ -31,7 +31,7 @@ from tidelog.protocol.messages import FetchPartition, FetchRequest, FetchRespons
 
 
 @on_virtual_time
-async def test_a_consumers_fetch_waits_for_what_is_committed_and_wakes_at_once() -> None:
+async def test_consumers_fetch_completes_as_soon_as_records_are_committed() -> None:
     async with MemoryCluster() as cluster:
         await cluster.elect(1)
         waiting = asyncio.ensure_future(cluster.leader.fetch(fetch_request(0, max_wait_ms=30_000)))
@@ -44,7 +44,7 @@ async def test_a_consumers_fetch_waits_for_what_is_committed_and_wakes_at_once()
 
 
 @on_virtual_time
-async def test_a_fetch_with_nothing_to_read_answers_when_its_wait_is_over() -> None:
+async def test_fetch_without_records_is_answered_after_its_wait() -> None:
     async with MemoryCluster() as cluster:
         await cluster.elect(1)
         started = asyncio.get_running_loop().time()
@@ -53,7 +53,7 @@ async def test_a_fetch_with_nothing_to_read_answers_when_its_wait_is_over() -> N
 
 
 @on_virtual_time
-async def test_nothing_waits_longer_than_whoever_asked() -> None:
+async def test_fetch_waits_no_longer_than_its_request_deadline() -> None:
     async with MemoryCluster() as cluster:
         await cluster.elect(1)
         cluster.cut(1, 2, 3)
@@ -68,7 +68,7 @@ async def test_nothing_waits_longer_than_whoever_asked() -> None:
 
 
 @on_virtual_time
-async def test_only_the_first_partition_of_an_answer_may_exceed_what_was_asked_for() -> None:
+async def test_only_the_first_partition_of_an_answer_may_exceed_its_limit() -> None:
     async with MemoryCluster() as cluster:
         tps = [TP, TP._replace(partition=1), TP._replace(partition=2)]
         for tp in tps:
@@ -87,7 +87,7 @@ async def test_only_the_first_partition_of_an_answer_may_exceed_what_was_asked_f
 
 
 @on_virtual_time
-async def test_one_who_means_another_topic_of_that_name_gets_none_of_this_ones_records() -> None:
+async def test_fetch_with_another_topic_id_gets_no_records() -> None:
     async with MemoryCluster() as cluster:
         await cluster.elect(1)
         await cluster.produce(b"a")
@@ -99,7 +99,7 @@ async def test_one_who_means_another_topic_of_that_name_gets_none_of_this_ones_r
 
 
 @on_virtual_time
-async def test_a_follower_whose_leader_slept_through_a_deletion_copies_nothing_of_the_deleted_topic() -> None:
+async def test_follower_copies_nothing_from_a_leader_of_the_deleted_topic() -> None:
     async with MemoryCluster() as cluster:
         await cluster.elect(1)
         await cluster.produce(b"old")
@@ -114,7 +114,7 @@ async def test_a_follower_whose_leader_slept_through_a_deletion_copies_nothing_o
 
 
 @on_virtual_time
-async def test_min_bytes_are_awaited() -> None:
+async def test_fetch_waits_for_min_bytes() -> None:
     async with MemoryCluster() as cluster:
         await cluster.elect(1)
         request = fetch_request(0, max_wait_ms=30_000, min_bytes=150)
@@ -127,7 +127,7 @@ async def test_min_bytes_are_awaited() -> None:
 
 
 @on_virtual_time
-async def test_what_a_fetch_waits_for_is_read_once_when_it_is_all_there(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_waiting_fetch_reads_the_log_once(monkeypatch: pytest.MonkeyPatch) -> None:
     async with MemoryCluster(1) as cluster:
         await cluster.elect(1)
         log, reads = cluster.leader.replica().log, 0
@@ -149,7 +149,7 @@ async def test_what_a_fetch_waits_for_is_read_once_when_it_is_all_there(monkeypa
 
 
 @on_virtual_time
-async def test_a_fetch_that_can_get_no_more_from_its_segment_waits_no_longer(tmp_path: Path) -> None:
+async def test_fetch_at_the_end_of_a_segment_stops_waiting(tmp_path: Path) -> None:
     manager = LogManager.open([tmp_path], RealFiles(), 1, "c", "boot")
     async with MemoryCluster(1, directory=lambda: manager) as cluster:
         await cluster.elect(1)
@@ -174,7 +174,7 @@ async def test_a_fetch_that_can_get_no_more_from_its_segment_waits_no_longer(tmp
     ],
 )
 @on_virtual_time
-async def test_a_fetch_waits_for_no_more_than_it_may_be_answered_with(limits: dict[str, int]) -> None:
+async def test_fetch_waits_for_no_more_bytes_than_its_answer_may_have(limits: dict[str, int]) -> None:
     async with MemoryCluster(1) as cluster:
         await cluster.elect(1)
         partition = FetchPartition(TP.topic, 0, -1, 0, limits["partition_max_bytes"])
@@ -189,7 +189,7 @@ async def test_a_fetch_waits_for_no_more_than_it_may_be_answered_with(limits: di
 
 
 @on_virtual_time
-async def test_what_cannot_be_read_is_told_at_once_however_much_is_waited_for() -> None:
+async def test_waiting_fetch_reports_an_unreadable_partition_at_once() -> None:
     async with MemoryCluster(1) as cluster:
         await cluster.elect(1)
         for value in (b"a", b"b"):
@@ -204,7 +204,7 @@ async def test_what_cannot_be_read_is_told_at_once_however_much_is_waited_for() 
 
 
 @on_virtual_time
-async def test_a_fetch_is_fenced_by_its_leader_epoch_and_bounded_by_the_log() -> None:
+async def test_fetch_is_fenced_by_its_leader_epoch_and_bounded_by_the_log() -> None:
     async with MemoryCluster() as cluster:
         await cluster.elect(1)
         await cluster.elect(1)
@@ -220,7 +220,7 @@ async def test_a_fetch_is_fenced_by_its_leader_epoch_and_bounded_by_the_log() ->
 
 
 @on_virtual_time
-async def test_an_epoch_change_ends_a_waiting_fetch_at_once() -> None:
+async def test_leader_epoch_change_completes_a_waiting_fetch() -> None:
     async with MemoryCluster() as cluster:
         await cluster.elect(1)
         old = cluster.leader
@@ -236,7 +236,7 @@ async def test_an_epoch_change_ends_a_waiting_fetch_at_once() -> None:
 
 
 @on_virtual_time
-async def test_a_followers_new_fetch_replaces_its_parked_one_on_the_same_connection_only() -> None:
+async def test_new_fetch_replaces_a_parked_one_of_the_same_connection() -> None:
     async with MemoryCluster() as cluster:
         await cluster.elect(1)
         for follower in (2, 3):
@@ -255,7 +255,7 @@ async def test_a_followers_new_fetch_replaces_its_parked_one_on_the_same_connect
 
 
 @on_virtual_time
-async def test_a_fetch_from_beyond_the_log_acknowledges_nothing() -> None:
+async def test_fetch_from_beyond_the_log_end_acknowledges_nothing() -> None:
     async with MemoryCluster(2) as cluster:
         await cluster.elect(1)
         await cluster.kill(2)
@@ -268,7 +268,7 @@ async def test_a_fetch_from_beyond_the_log_acknowledges_nothing() -> None:
 
 
 @on_virtual_time
-async def test_the_clients_door_is_closed_to_brokers_requests() -> None:
+async def test_client_listener_refuses_requests_of_brokers() -> None:
     async with MemoryCluster() as cluster:
         await cluster.elect(1)
         for request in (fetch_request(0, replica_id=2, epoch=0), cluster.leader_and_isr()):
@@ -277,7 +277,7 @@ async def test_the_clients_door_is_closed_to_brokers_requests() -> None:
 
 
 @on_virtual_time
-async def test_what_a_follower_was_answered_is_given_back_without_the_cycle_collector() -> None:
+async def test_answers_to_followers_are_freed_without_the_cycle_collector() -> None:
     def held() -> int:
         return sum(isinstance(each, FetchResponse) for each in gc.get_objects())
 

@@ -72,7 +72,7 @@ def told(answer: FetchResponse) -> list[tuple[int, list[bytes], int]]:
 
 
 @on_virtual_time
-async def test_a_session_tells_of_each_partition_once_and_then_only_news() -> None:
+async def test_session_answers_each_partition_once_and_then_only_news() -> None:
     async with MemoryCluster() as cluster:
         await alone(cluster, *TPS)
         line = Line(cluster)
@@ -86,7 +86,7 @@ async def test_a_session_tells_of_each_partition_once_and_then_only_news() -> No
 
 
 @on_virtual_time
-async def test_a_high_watermark_that_rises_is_news() -> None:
+async def test_raised_high_watermark_is_news() -> None:
     async with MemoryCluster() as cluster:
         await alone(cluster, TP)
         line, other = Line(cluster), Line(cluster, 3, b"other")
@@ -101,7 +101,7 @@ async def test_a_high_watermark_that_rises_is_news() -> None:
 
 
 @on_virtual_time
-async def test_a_parked_fetch_is_answered_at_once_with_what_comes_for_any_member() -> None:
+async def test_parked_fetch_is_answered_at_once_with_records_of_any_member() -> None:
     async with MemoryCluster() as cluster:
         await alone(cluster, *TPS)
         line = Line(cluster, max_wait_ms=30_000)
@@ -116,7 +116,7 @@ async def test_a_parked_fetch_is_answered_at_once_with_what_comes_for_any_member
 
 
 @on_virtual_time
-async def test_the_end_of_an_epoch_ends_a_membership_and_a_parked_fetch() -> None:
+async def test_epoch_end_removes_the_member_and_completes_a_parked_fetch() -> None:
     async with MemoryCluster() as cluster:
         await alone(cluster, *TPS)
         line = Line(cluster, max_wait_ms=30_000)
@@ -133,7 +133,7 @@ async def test_the_end_of_an_epoch_ends_a_membership_and_a_parked_fetch() -> Non
 
 
 @on_virtual_time
-async def test_what_is_forgotten_is_neither_told_nor_acknowledged() -> None:
+async def test_forgotten_partition_is_neither_answered_nor_acknowledged() -> None:
     async with MemoryCluster() as cluster:
         await alone(cluster, *TPS)
         line = Line(cluster)
@@ -144,7 +144,7 @@ async def test_what_is_forgotten_is_neither_told_nor_acknowledged() -> None:
 
 
 @on_virtual_time
-async def test_a_session_is_known_by_its_number_on_its_own_connection_and_fetch_by_fetch() -> None:
+async def test_session_needs_its_id_its_connection_and_the_next_epoch() -> None:
     async with MemoryCluster() as cluster:
         await alone(cluster, TP)
         line = Line(cluster)
@@ -165,7 +165,7 @@ async def test_a_session_is_known_by_its_number_on_its_own_connection_and_fetch_
 
 
 @on_virtual_time
-async def test_a_fetch_without_a_session_tells_everything_each_time() -> None:
+async def test_fetch_without_a_session_answers_everything_each_time() -> None:
     async with MemoryCluster() as cluster:
         await alone(cluster, *TPS)
         for _ in range(3):
@@ -175,7 +175,7 @@ async def test_a_fetch_without_a_session_tells_everything_each_time() -> None:
         assert len(cluster.leader.purgatories.sessions) == 1
 
 
-def test_sessions_are_bounded_and_the_silent_ones_go_first() -> None:
+def test_sessions_are_bounded_and_the_oldest_fetch_goes_first() -> None:
     sessions = FetchSessions()
     first, _ = sessions.begin(2, b"first", 1, now_ms=0)
     for number in range(1, MAX_SESSIONS):
@@ -186,7 +186,7 @@ def test_sessions_are_bounded_and_the_silent_ones_go_first() -> None:
     assert len(sessions) == 2
 
 
-def test_a_later_life_of_the_follower_ends_its_earlier_sessions() -> None:
+def test_newer_registration_of_a_follower_ends_its_older_sessions() -> None:
     sessions = FetchSessions()
     earlier, _ = sessions.begin(2, b"a", 1, now_ms=0)
     sessions.begin(3, b"b", 1, now_ms=0)
@@ -197,7 +197,7 @@ def test_a_later_life_of_the_follower_ends_its_earlier_sessions() -> None:
 
 
 @on_virtual_time
-async def test_an_idle_follower_stays_in_sync_and_counts_as_caught_up_until_its_last_fetch() -> None:
+async def test_idle_follower_stays_in_sync_until_its_last_fetch() -> None:
     async with MemoryCluster(max_lag_ms=1000) as cluster:
         await alone(cluster, TP)
         line, other = Line(cluster), Line(cluster, 3, b"other")
@@ -217,7 +217,7 @@ async def test_an_idle_follower_stays_in_sync_and_counts_as_caught_up_until_its_
 
 
 @on_virtual_time
-async def test_an_idle_follower_costs_no_look_at_its_partitions() -> None:
+async def test_fetch_of_an_idle_follower_checks_no_partition() -> None:
     async with MemoryCluster() as cluster:
         await alone(cluster, *TPS)
         line = Line(cluster)
@@ -230,7 +230,7 @@ async def test_an_idle_follower_costs_no_look_at_its_partitions() -> None:
 
 
 @on_virtual_time
-async def test_a_follower_at_rest_that_was_taken_out_of_the_isr_comes_back_by_itself() -> None:
+async def test_idle_follower_that_left_the_isr_rejoins_it() -> None:
     async with MemoryCluster() as cluster:
         await cluster.elect(1)
         await cluster.produce(b"a")
@@ -241,7 +241,7 @@ async def test_a_follower_at_rest_that_was_taken_out_of_the_isr_comes_back_by_it
 
 
 @on_virtual_time
-async def test_real_followers_begin_anew_when_their_leader_has_lost_the_session() -> None:
+async def test_followers_begin_a_new_session_if_the_leader_lost_theirs() -> None:
     async with MemoryCluster() as cluster:
         await cluster.elect(1)
         await cluster.produce(b"a")
@@ -394,7 +394,7 @@ async def perform(
 @pytest.mark.timeout(400)  # it computes all the while, and others may have the processors
 @settings(max_examples=100, deadline=None)
 @given(st.lists(STEPS, min_size=5, max_size=30))
-def test_a_session_and_full_fetches_tell_the_same_and_mean_the_same(steps: list[tuple[str, int]]) -> None:
+def test_session_and_full_fetches_have_the_same_effect(steps: list[tuple[str, int]]) -> None:
     seen: list[list[object]] = []
 
     @on_virtual_time

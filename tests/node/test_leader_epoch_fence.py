@@ -52,7 +52,7 @@ def all_say(code: int) -> dict[int, int]:
 
 
 @on_virtual_time
-async def test_an_epoch_that_is_given_out_a_second_time_is_led_by_nobody_else(caplog: pytest.LogCaptureFixture) -> None:
+async def test_epoch_given_out_again_gets_no_other_leader(caplog: pytest.LogCaptureFixture) -> None:
     """Broker 3 led in epoch 1 and appended in it, which nobody has yet; an earlier ZooKeeper elects 2 in epoch 1."""
     async with MemoryCluster() as cluster:
         await cluster.elect(1)
@@ -81,7 +81,7 @@ async def test_an_epoch_that_is_given_out_a_second_time_is_led_by_nobody_else(ca
 
 
 @on_virtual_time
-async def test_nobody_follows_another_leader_of_an_epoch_that_it_knows() -> None:
+async def test_broker_refuses_another_leader_of_a_known_epoch() -> None:
     async with MemoryCluster() as cluster:
         await cluster.elect(1)
         zookeeper_says(cluster, 2, 0)
@@ -91,7 +91,7 @@ async def test_nobody_follows_another_leader_of_an_epoch_that_it_knows() -> None
 
 
 @on_virtual_time
-async def test_an_epoch_in_which_nothing_was_appended_is_remembered_too() -> None:
+async def test_fence_covers_an_epoch_without_records() -> None:
     async with MemoryCluster() as cluster:
         await cluster.elect(1)
         await cluster.elect(2)
@@ -102,7 +102,7 @@ async def test_an_epoch_in_which_nothing_was_appended_is_remembered_too() -> Non
 
 
 @on_virtual_time
-async def test_who_led_in_an_epoch_does_not_lead_in_it_again_after_a_restart() -> None:
+async def test_restarted_leader_does_not_lead_in_its_old_epoch_again() -> None:
     """The controller is told, and begins a new one."""
     async with MemoryCluster() as cluster:
         await cluster.elect(2)
@@ -115,7 +115,7 @@ async def test_who_led_in_an_epoch_does_not_lead_in_it_again_after_a_restart() -
 
 
 @on_virtual_time
-async def test_a_later_epoch_in_an_earlier_version_is_refused_after_a_restart() -> None:
+async def test_later_epoch_in_an_earlier_version_is_refused_after_a_restart() -> None:
     """An earlier ZooKeeper, in which elections have brought the epochs beyond where they were."""
     async with MemoryCluster() as cluster:
         await cluster.elect(1)
@@ -136,7 +136,7 @@ async def test_a_later_epoch_in_an_earlier_version_is_refused_after_a_restart() 
 
 
 @on_virtual_time
-async def test_a_leader_remembers_the_isrs_that_it_wrote_itself() -> None:
+async def test_fence_covers_isrs_that_the_leader_wrote_itself() -> None:
     async with MemoryCluster() as cluster:
         await cluster.elect(1)
         cluster.cut(1, 3)
@@ -151,7 +151,7 @@ async def test_a_leader_remembers_the_isrs_that_it_wrote_itself() -> None:
 
 
 @on_virtual_time
-async def test_the_late_answer_to_a_change_of_the_isr_takes_no_version_back() -> None:
+async def test_late_answer_to_an_isr_write_lowers_no_version() -> None:
     async with MemoryCluster() as cluster:
         await cluster.elect(1)
         node = cluster.nodes[1]
@@ -163,7 +163,7 @@ async def test_the_late_answer_to_a_change_of_the_isr_takes_no_version_back() ->
 
 
 @on_virtual_time
-async def test_a_follower_that_restarts_goes_on_following_its_leader() -> None:
+async def test_restarted_follower_still_follows_its_leader() -> None:
     async with MemoryCluster() as cluster:
         await cluster.elect(1)
         await cluster.kill(2)
@@ -174,7 +174,7 @@ async def test_a_follower_that_restarts_goes_on_following_its_leader() -> None:
 
 
 @on_virtual_time
-async def test_an_epoch_without_a_leader_gets_none() -> None:
+async def test_epoch_without_a_leader_gets_no_leader() -> None:
     async with MemoryCluster() as cluster:
         await cluster.elect(1)
         await cluster.elect(NO_LEADER)
@@ -188,7 +188,7 @@ async def test_an_epoch_without_a_leader_gets_none() -> None:
 
 
 @on_virtual_time
-async def test_a_topic_that_was_made_anew_begins_with_its_own_epochs() -> None:
+async def test_recreated_topic_begins_with_its_own_epochs() -> None:
     async with MemoryCluster() as cluster:
         await cluster.elect(1)
         await cluster.elect(2)
@@ -199,7 +199,7 @@ async def test_a_topic_that_was_made_anew_begins_with_its_own_epochs() -> None:
 
 
 @on_virtual_time
-async def test_with_its_replica_a_broker_forgets_who_led_it() -> None:
+async def test_fence_drops_a_partition_with_its_replica() -> None:
     async with MemoryCluster() as cluster:
         await cluster.elect(1)
         await cluster.elect(2)
@@ -213,7 +213,7 @@ async def test_with_its_replica_a_broker_forgets_who_led_it() -> None:
 
 
 @on_virtual_time
-async def test_all_that_change_together_are_written_down_once_before_any_of_them_changes() -> None:
+async def test_fence_is_written_once_before_any_role_changes() -> None:
     async with MemoryCluster() as cluster:
         others = [TP._replace(partition=partition) for partition in range(5)]
         for tp in others:
@@ -236,7 +236,7 @@ async def test_all_that_change_together_are_written_down_once_before_any_of_them
 
 
 @on_virtual_time
-async def test_where_it_cannot_be_written_down_the_partition_is_not_served(tmp_path: Path) -> None:
+async def test_partition_is_not_served_if_the_fence_cannot_be_written(tmp_path: Path) -> None:
     def open_logs() -> LogManager:
         logs = LogManager.open([tmp_path / "disk"], UnsyncedFiles(), 1, "c", "boot")
         logs.open_logs()
@@ -252,7 +252,7 @@ async def test_where_it_cannot_be_written_down_the_partition_is_not_served(tmp_p
 
 
 @on_virtual_time
-async def test_without_a_file_descriptor_to_write_it_down_nobody_acts_upon_a_state_until_there_is_one() -> None:
+async def test_roles_wait_until_a_file_descriptor_is_free_for_the_fence() -> None:
     async with MemoryCluster() as cluster:
         node = cluster.nodes[1]
         checkpoint, missing = node.directory.checkpoint_leaderships, True
@@ -274,7 +274,7 @@ async def test_without_a_file_descriptor_to_write_it_down_nobody_acts_upon_a_sta
 
 
 @on_virtual_time
-async def test_an_isr_that_got_no_file_descriptor_is_written_down_when_there_is_one() -> None:
+async def test_isr_is_recorded_once_a_file_descriptor_is_free() -> None:
     async with MemoryCluster() as cluster:
         await cluster.elect(1)
         node = cluster.nodes[1]

@@ -34,7 +34,7 @@ async def before(
 
 
 @on_virtual_time
-async def test_consumers_are_told_the_high_watermark_in_place_of_what_is_above_it() -> None:
+async def test_consumers_get_the_high_watermark_instead_of_higher_offsets() -> None:
     async with MemoryCluster() as cluster:
         await cluster.elect(1)
         leader = cluster.leader
@@ -55,7 +55,7 @@ async def test_consumers_are_told_the_high_watermark_in_place_of_what_is_above_i
 
 
 @on_virtual_time
-async def test_only_the_leader_answers_unless_somebody_debugs_and_only_in_the_epoch_that_is_meant() -> None:
+async def test_only_the_leader_of_the_named_epoch_answers_except_for_debugging() -> None:
     async with MemoryCluster() as cluster:
         await cluster.elect(1)
         await cluster.produce(b"a")
@@ -70,7 +70,7 @@ async def test_only_the_leader_answers_unless_somebody_debugs_and_only_in_the_ep
 
 
 @on_virtual_time
-async def test_a_new_leader_does_not_put_a_high_watermark_in_front_that_it_only_remembers() -> None:
+async def test_new_leader_does_not_answer_with_an_old_high_watermark() -> None:
     async with MemoryCluster() as cluster:
         await cluster.elect(1)
         await cluster.produce(b"a")
@@ -88,7 +88,7 @@ async def test_a_new_leader_does_not_put_a_high_watermark_in_front_that_it_only_
 
 
 @on_virtual_time
-async def test_what_is_wrong_with_one_partition_is_told_of_it_alone() -> None:
+async def test_error_of_one_partition_is_answered_for_it_alone() -> None:
     async with MemoryCluster() as cluster:
         for number in (0, 1, 2):
             await cluster.elect(1, tp=TP._replace(partition=number))
@@ -107,7 +107,7 @@ async def test_what_is_wrong_with_one_partition_is_told_of_it_alone() -> None:
 
 @pytest.mark.parametrize(("timestamp", "most"), [(-3, 1), (-4, 1), (0, -1)])
 @on_virtual_time
-async def test_what_no_segment_can_answer_is_refused(timestamp: int, most: int) -> None:
+async def test_invalid_timestamps_and_counts_are_refused(timestamp: int, most: int) -> None:
     async with MemoryCluster() as cluster:
         await cluster.elect(1)
         assert await before(cluster.leader, timestamp, most=most) == (InvalidRequestError.code, ())

@@ -47,7 +47,7 @@ def led(replicas: ReplicaManager) -> list[TopicPartition]:
 
 
 @on_virtual_time
-async def test_a_leader_whose_disk_fails_goes_on_leading_what_lies_elsewhere(tmp_path: Path) -> None:
+async def test_leader_with_a_failed_disk_still_leads_on_its_other_disks(tmp_path: Path) -> None:
     disks = Disks(tmp_path)
     async with MemoryCluster(directory=disks) as cluster:
         await cluster.elect(1)
@@ -72,7 +72,7 @@ async def test_a_leader_whose_disk_fails_goes_on_leading_what_lies_elsewhere(tmp
 
 
 @on_virtual_time
-async def test_a_follower_whose_disk_fails_goes_on_following_what_lies_elsewhere(tmp_path: Path) -> None:
+async def test_follower_with_a_failed_disk_still_follows_on_its_other_disks(tmp_path: Path) -> None:
     disks = Disks(tmp_path)
     async with MemoryCluster(directory=disks) as cluster:
         await cluster.elect(1)
@@ -87,7 +87,7 @@ async def test_a_follower_whose_disk_fails_goes_on_following_what_lies_elsewhere
 
 
 @on_virtual_time
-async def test_a_checkpoint_that_fails_is_noticed_and_takes_its_directory_alone(tmp_path: Path) -> None:
+async def test_failed_checkpoint_takes_only_its_directory_offline(tmp_path: Path) -> None:
     disks = Disks(tmp_path)
     async with MemoryCluster(directory=disks) as cluster:
         await cluster.elect(1)
@@ -98,7 +98,7 @@ async def test_a_checkpoint_that_fails_is_noticed_and_takes_its_directory_alone(
 
 
 @on_virtual_time
-async def test_an_in_sync_replica_whose_log_is_gone_begins_anew_only_outside_the_isr(tmp_path: Path) -> None:
+async def test_in_sync_replica_with_a_lost_log_restarts_only_outside_the_isr(tmp_path: Path) -> None:
     disks = Disks(tmp_path)
     async with MemoryCluster(directory=disks) as cluster:
         await cluster.elect(1)

@@ -14,7 +14,7 @@ from tidelog.protocol.messages import DescribePartition
 
 
 @on_virtual_time
-async def test_each_directory_tells_its_logs_and_an_offline_one_why() -> None:
+async def test_each_directory_lists_its_logs_or_its_error() -> None:
     async with MemoryCluster() as cluster:
         await cluster.elect(1)
         await cluster.produce(b"x")
@@ -32,7 +32,7 @@ async def test_each_directory_tells_its_logs_and_an_offline_one_why() -> None:
 
 
 @on_virtual_time
-async def test_a_disk_that_hangs_keeps_one_look_at_its_space_and_no_answer_back() -> None:
+async def test_hanging_disk_blocks_one_space_query_and_no_answer() -> None:
     async with MemoryCluster() as cluster:
         hanging: list[asyncio.Future[dict[Path, tuple[int, int]]]] = []
 

@@ -98,7 +98,7 @@ def acknowledged(cluster: MemoryCluster, follower: int) -> int:
     return cluster.leader.replica().partition.followers[follower].log_end_offset
 
 
-async def test_acks_all_waits_for_the_leaders_disk_and_nobody_reads_on_before() -> None:
+async def test_acks_all_waits_for_the_leaders_flush_and_so_do_consumers() -> None:
     disks = Disks()
     async with cluster_on(disks) as cluster:
         disks.hold(1)
@@ -111,7 +111,7 @@ async def test_acks_all_waits_for_the_leaders_disk_and_nobody_reads_on_before() 
         assert await cluster.consume(0) == (0, [b"x"])
 
 
-async def test_acks_all_waits_for_each_followers_disk() -> None:
+async def test_acks_all_waits_for_each_followers_flush() -> None:
     disks = Disks()
     async with cluster_on(disks) as cluster:
         disks.hold(2)
@@ -125,7 +125,7 @@ async def test_acks_all_waits_for_each_followers_disk() -> None:
         assert await waiting == (0, 0)
 
 
-async def test_acks_1_waits_for_the_leaders_disk_and_for_no_other() -> None:
+async def test_acks_1_waits_only_for_the_leaders_flush() -> None:
     disks = Disks()
     async with cluster_on(disks) as cluster:
         disks.hold(1, 2, 3)
@@ -138,7 +138,7 @@ async def test_acks_1_waits_for_the_leaders_disk_and_for_no_other() -> None:
         assert cluster.leader.replica().partition.high_watermark == 0
 
 
-async def test_one_sync_acknowledges_all_that_came_during_the_one_before() -> None:
+async def test_one_flush_covers_all_appends_during_the_flush_before() -> None:
     disks, before = Disks(), flushing_threads()
     async with cluster_on(disks) as cluster:
         disks.hold(1, 2, 3)
@@ -152,7 +152,7 @@ async def test_one_sync_acknowledges_all_that_came_during_the_one_before() -> No
         assert disks.syncs == {1: 2, 2: 2, 3: 2}
 
 
-async def test_a_sync_that_gets_no_file_descriptor_is_tried_again_and_the_disk_is_kept() -> None:
+async def test_flush_without_a_file_descriptor_is_retried() -> None:
     disks, refused = Disks(), 0
 
     def watch(call: str, path: Path) -> None:
@@ -168,7 +168,7 @@ async def test_a_sync_that_gets_no_file_descriptor_is_tried_again_and_the_disk_i
         assert all(manager.works for manager in disks.managers.values())
 
 
-async def test_without_flush_messages_nothing_is_synced() -> None:
+async def test_topic_without_flush_messages_is_not_flushed() -> None:
     disks = Disks()
     async with cluster_on(disks, configs=PAGE_CACHE) as cluster:
         disks.hold(1, 2, 3)
@@ -177,7 +177,7 @@ async def test_without_flush_messages_nothing_is_synced() -> None:
         assert not disks.syncs
 
 
-async def test_every_third_record_starts_a_sync_for_which_nobody_waits() -> None:
+async def test_flush_messages_3_flushes_without_delaying_acknowledgements() -> None:
     disks = Disks()
     async with cluster_on(disks, configs={**PAGE_CACHE, "flush.messages": "3"}) as cluster:
         disks.hold(1, 2, 3)
@@ -188,7 +188,7 @@ async def test_every_third_record_starts_a_sync_for_which_nobody_waits() -> None
         await until(lambda: disks.syncs == {1: 1, 2: 1, 3: 1})
 
 
-async def test_a_repeated_batch_waits_like_the_first_one() -> None:
+async def test_repeated_batch_waits_for_the_flush_like_the_first() -> None:
     disks = Disks()
     async with cluster_on(disks) as cluster:
         disks.hold(1)
@@ -203,7 +203,7 @@ async def test_a_repeated_batch_waits_like_the_first_one() -> None:
         assert [(await task).partitions[0].base_offset for task in twice] == [0, 0]
 
 
-async def test_a_disk_that_takes_too_long_is_told() -> None:
+async def test_flush_beyond_the_timeout_answers_request_timed_out() -> None:
     disks = Disks()
     async with cluster_on(disks) as cluster:
         disks.hold(1)
@@ -211,7 +211,7 @@ async def test_a_disk_that_takes_too_long_is_told() -> None:
             assert (await produce(cluster, acks=acks, timeout_ms=50))[0] == RequestTimedOutError.code
 
 
-async def test_a_leader_whose_sync_fails_acknowledges_nothing_and_is_offline() -> None:
+async def test_leader_whose_flush_fails_goes_offline_unacknowledged() -> None:
     disks = Disks()
     async with cluster_on(disks) as cluster:
         disks.files.fail(Fault.SYNC_ERROR, disks.path(1))
@@ -223,7 +223,7 @@ async def test_a_leader_whose_sync_fails_acknowledges_nothing_and_is_offline() -
         assert (await produce(cluster))[0] == 0
 
 
-async def test_a_follower_whose_sync_fails_is_offline_and_has_acknowledged_nothing() -> None:
+async def test_follower_whose_flush_fails_goes_offline_unacknowledged() -> None:
     disks = Disks()
     async with cluster_on(disks) as cluster:
         disks.files.fail(Fault.SYNC_ERROR, disks.path(3))
@@ -234,7 +234,7 @@ async def test_a_follower_whose_sync_fails_is_offline_and_has_acknowledged_nothi
         assert not waiting.done()
 
 
-async def test_from_when_the_topic_asks_for_it_acknowledgements_wait() -> None:
+async def test_acknowledgements_wait_for_flushes_once_the_topic_says_so() -> None:
     disks = Disks()
     async with cluster_on(disks, configs=PAGE_CACHE) as cluster:
         disks.hold(1, 2, 3)
@@ -249,7 +249,7 @@ async def test_from_when_the_topic_asks_for_it_acknowledgements_wait() -> None:
         assert [code for code, _ in await asyncio.gather(*waiting)] == [0, 0]
 
 
-async def test_from_when_the_topic_asks_for_it_no_more_nobody_waits() -> None:
+async def test_acknowledgements_stop_waiting_once_the_topic_says_so() -> None:
     disks = Disks()
     async with cluster_on(disks) as cluster:
         disks.hold(1, 2, 3)
@@ -261,7 +261,7 @@ async def test_from_when_the_topic_asks_for_it_no_more_nobody_waits() -> None:
         assert [code for code, _ in await asyncio.gather(*waiting)] == [0, 0]
 
 
-async def test_what_was_appended_before_the_topic_asked_for_it_is_synced_too() -> None:
+async def test_records_from_before_the_settings_change_are_flushed_too() -> None:
     disks = Disks()
     async with cluster_on(disks, configs=PAGE_CACHE) as cluster:
         cluster.cut(1, 2, 3)
@@ -277,7 +277,7 @@ async def test_what_was_appended_before_the_topic_asked_for_it_is_synced_too() -
         assert await waiting == (0, 0)
 
 
-async def test_what_a_new_leader_has_not_synced_is_not_committed_before_it_is() -> None:
+async def test_new_leader_commits_only_flushed_records() -> None:
     disks = Disks()
     async with cluster_on(disks) as cluster:
         disks.hold(1, 2)
@@ -293,7 +293,7 @@ async def test_what_a_new_leader_has_not_synced_is_not_committed_before_it_is() 
         assert await produce(cluster) == (0, 1)
 
 
-async def test_a_leader_counts_what_it_finds_after_a_restart_only_when_it_is_synced() -> None:
+async def test_restarted_leader_counts_recovered_records_only_once_flushed() -> None:
     before = Disks()
     async with cluster_on(before, configs=PAGE_CACHE) as earlier:
         assert await produce(earlier) == (0, 0)
@@ -307,7 +307,7 @@ async def test_a_leader_counts_what_it_finds_after_a_restart_only_when_it_is_syn
         await until(lambda: cluster.leader.replica().partition.high_watermark == 1)
 
 
-async def test_a_topic_may_be_deleted_and_made_again_while_its_log_is_synced() -> None:
+async def test_topic_can_be_recreated_while_its_old_log_is_flushed() -> None:
     disks = Disks()
     async with cluster_on(disks, 1) as cluster:
         disks.hold(1)
@@ -326,7 +326,7 @@ async def test_a_topic_may_be_deleted_and_made_again_while_its_log_is_synced() -
         assert cluster.leader.storage_errors == []
 
 
-async def test_a_broker_that_stops_answers_at_once_and_ends_when_the_sync_has() -> None:
+async def test_stopping_broker_answers_at_once_and_waits_for_the_flush() -> None:
     disks = Disks()
     async with cluster_on(disks, 1) as cluster:
         disks.hold(1)
@@ -355,10 +355,10 @@ async def records_after_a_power_cut(configs: dict[str, str], choice: Random | Fa
 
 
 @pytest.mark.parametrize("seed", [None, *range(5)])
-async def test_what_was_acknowledged_outlasts_a_power_cut_of_all_machines(seed: int | None) -> None:
+async def test_acknowledged_records_survive_a_power_cut_of_all_machines(seed: int | None) -> None:
     sent, read = await records_after_a_power_cut(DURABLE, FORGOTTEN if seed is None else Random(seed))
     assert read == sent
 
 
-async def test_without_flush_messages_a_power_cut_of_all_machines_takes_what_was_not_synced() -> None:
+async def test_power_cut_of_all_machines_loses_unflushed_records() -> None:
     assert (await records_after_a_power_cut(PAGE_CACHE, FORGOTTEN))[1] == []

@@ -35,7 +35,7 @@ def lines(caplog: pytest.LogCaptureFixture, level: int = logging.INFO) -> list[s
 
 
 @on_virtual_time
-async def test_a_new_topic_that_is_written_and_read_logs_nothing(caplog: pytest.LogCaptureFixture) -> None:
+async def test_use_of_a_new_topic_logs_nothing(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     async with MemoryCluster() as cluster:
         await cluster.elect(1)
@@ -45,7 +45,7 @@ async def test_a_new_topic_that_is_written_and_read_logs_nothing(caplog: pytest.
 
 
 @on_virtual_time
-async def test_a_change_of_leaders_is_one_line_for_each_role(caplog: pytest.LogCaptureFixture) -> None:
+async def test_leader_change_logs_one_line_for_each_role(caplog: pytest.LogCaptureFixture) -> None:
     async with MemoryCluster() as cluster:
         await cluster.elect(1)
         caplog.set_level(logging.INFO)
@@ -61,7 +61,7 @@ async def test_a_change_of_leaders_is_one_line_for_each_role(caplog: pytest.LogC
 
 
 @on_virtual_time
-async def test_a_broker_without_groups_logs_nothing_as_it_begins_to_coordinate(
+async def test_coordinator_without_groups_logs_nothing_at_its_start(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.INFO)

@@ -72,7 +72,7 @@ async def home(path: Path, **configs: str) -> AsyncIterator[Home]:
         yield Home(cluster, manager, files)
 
 
-async def test_old_segments_go_below_the_high_watermark_and_their_files_later(tmp_path: Path) -> None:
+async def test_retention_stops_at_the_high_watermark_and_removes_files_later(tmp_path: Path) -> None:
     async with home(tmp_path, segment_bytes="200", retention_bytes="400", file_delete_delay_ms="0") as here:
         for _ in range(20):
             await here.cluster.produce(b"x" * 50)
@@ -106,7 +106,7 @@ class SetBack(HandClock):
         return self._wall_ms
 
 
-async def test_files_go_when_their_delay_has_passed_though_the_machines_clock_is_set_back(tmp_path: Path) -> None:
+async def test_files_are_removed_on_time_if_the_wall_clock_is_set_back(tmp_path: Path) -> None:
     async with home(tmp_path, segment_bytes="200", retention_bytes="400", file_delete_delay_ms="60000") as here:
         for _ in range(20):
             await here.cluster.produce(b"x" * 50)
@@ -122,7 +122,7 @@ async def test_files_go_when_their_delay_has_passed_though_the_machines_clock_is
         await keeping.stop()
 
 
-async def test_old_segments_on_a_slow_disk_go_log_by_log_in_turns_of_their_own(tmp_path: Path) -> None:
+async def test_retention_on_a_slow_disk_handles_one_log_per_loop_turn(tmp_path: Path) -> None:
     async with home(tmp_path, segment_bytes="200", retention_bytes="0") as here:
         tps = [TP, *(TopicPartition("t", number) for number in range(1, 4))]
         for tp in tps[1:]:
@@ -139,7 +139,7 @@ async def test_old_segments_on_a_slow_disk_go_log_by_log_in_turns_of_their_own(t
         assert len(turns.appends) == 4 and turns.are_their_own
 
 
-async def test_retention_touches_no_replica_that_went_while_others_had_their_turn(tmp_path: Path) -> None:
+async def test_retention_skips_a_replica_that_was_dropped_meanwhile(tmp_path: Path) -> None:
     async with home(tmp_path) as here:
         other = TopicPartition("t", 1)
         await here.cluster.elect(1, tp=other)
@@ -174,7 +174,7 @@ async def test_logs_are_compacted_and_checkpoints_written(tmp_path: Path) -> Non
         await keeping.stop()
 
 
-async def test_the_epoch_that_has_begun_is_in_its_file_a_moment_later(tmp_path: Path) -> None:
+async def test_new_leader_epoch_is_written_to_its_file_soon(tmp_path: Path) -> None:
     async with home(tmp_path) as here:
         file = tmp_path / str(TP) / "leader-epoch-checkpoint"
         keeping = here.keeping()
@@ -188,7 +188,7 @@ async def test_the_epoch_that_has_begun_is_in_its_file_a_moment_later(tmp_path: 
         await keeping.stop()
 
 
-async def test_idle_producers_are_forgotten(tmp_path: Path) -> None:
+async def test_state_of_idle_producers_is_dropped(tmp_path: Path) -> None:
     async with home(tmp_path) as here:
         now_ms = SystemClock().now_ms()
         batch = keyed((b"a", b"1"), timestamp=now_ms, producer_id=7, producer_epoch=0, base_sequence=0)
@@ -199,7 +199,7 @@ async def test_idle_producers_are_forgotten(tmp_path: Path) -> None:
         await keeping.stop()
 
 
-async def test_without_the_cleaner_nothing_is_compacted(tmp_path: Path) -> None:
+async def test_disabled_cleaner_compacts_nothing(tmp_path: Path) -> None:
     async with home(tmp_path) as here:
         rounds: Counter[str] = Counter()
 
@@ -223,7 +223,7 @@ async def test_without_the_cleaner_nothing_is_compacted(tmp_path: Path) -> None:
         assert not rounds["compaction"]
 
 
-async def test_after_a_round_that_went_wrong_the_cleaner_waits_as_if_there_were_nothing_to_do(tmp_path: Path) -> None:
+async def test_cleaner_backs_off_after_a_failed_round(tmp_path: Path) -> None:
     settings = {"cleanup_policy": "compact", "min_cleanable_dirty_ratio": "0"}
     async with home(tmp_path, **settings) as here:
         now_ms = SystemClock().now_ms()
@@ -245,7 +245,7 @@ async def test_after_a_round_that_went_wrong_the_cleaner_waits_as_if_there_were_
         await keeping.stop()
 
 
-async def test_a_disk_that_fails_in_the_background_is_noticed(tmp_path: Path) -> None:
+async def test_disk_failure_in_periodic_work_is_noticed(tmp_path: Path) -> None:
     async with home(tmp_path) as here:
         keeping = here.keeping()
         keeping.start()
@@ -255,7 +255,7 @@ async def test_a_disk_that_fails_in_the_background_is_noticed(tmp_path: Path) ->
         await keeping.stop()
 
 
-async def test_after_the_stop_nothing_runs_any_more_and_a_long_round_is_cut_short(tmp_path: Path) -> None:
+async def test_stop_ends_all_work_also_within_a_long_round(tmp_path: Path) -> None:
     async with home(tmp_path) as here:
         released = threading.Event()
         began, ended = threading.Event(), list[bool]()

@@ -43,7 +43,7 @@ OF_A_CLIENT = RequestContext(b"client", "test", -1, -1, False)
 
 
 @on_virtual_time
-async def test_look_ups_by_time_see_only_what_is_committed() -> None:
+async def test_look_ups_by_time_find_only_committed_records() -> None:
     async with MemoryCluster() as cluster:
         await cluster.elect(1)
         leader = cluster.leader
@@ -61,7 +61,7 @@ async def test_look_ups_by_time_see_only_what_is_committed() -> None:
 
 
 @on_virtual_time
-async def test_only_the_leader_answers_look_ups_unless_somebody_debugs() -> None:
+async def test_only_the_leader_answers_look_ups_except_for_debugging() -> None:
     async with MemoryCluster() as cluster:
         await cluster.elect(1)
         await cluster.produce(b"a")
@@ -73,7 +73,7 @@ async def test_only_the_leader_answers_look_ups_unless_somebody_debugs() -> None
 
 
 @on_virtual_time
-async def test_a_partition_that_is_asked_for_twice_is_refused_and_the_others_answered() -> None:
+async def test_partition_named_twice_is_refused_alone() -> None:
     async with MemoryCluster() as cluster:
         await cluster.elect(1)
         other = TP._replace(partition=1)
@@ -85,7 +85,7 @@ async def test_a_partition_that_is_asked_for_twice_is_refused_and_the_others_ans
 
 
 @on_virtual_time
-async def test_a_new_leader_does_not_say_where_the_end_is_before_it_knows() -> None:
+async def test_new_leader_does_not_report_an_unknown_committed_end() -> None:
     async with MemoryCluster() as cluster:
         await cluster.elect(1)
         await cluster.produce(b"a")
@@ -125,7 +125,7 @@ async def epoch_told(node: Node, timestamp: int) -> int:
 
 @pytest.mark.parametrize("timestamp", [T0, EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, MAX_TIMESTAMP])
 @on_virtual_time
-async def test_an_epoch_that_is_not_the_leaders_is_refused_whatever_is_looked_up(timestamp: int) -> None:
+async def test_every_look_up_is_fenced_by_the_leader_epoch(timestamp: int) -> None:
     async with MemoryCluster() as cluster:
         await cluster.elect(1)
         await cluster.elect(1)
@@ -139,7 +139,7 @@ async def test_an_epoch_that_is_not_the_leaders_is_refused_whatever_is_looked_up
 
 
 @on_virtual_time
-async def test_without_transactions_all_that_is_committed_is_stable() -> None:
+async def test_last_stable_offset_is_the_high_watermark() -> None:
     async with MemoryCluster() as cluster:
         await cluster.elect(1)
         leader = cluster.leader
@@ -155,7 +155,7 @@ async def test_without_transactions_all_that_is_committed_is_stable() -> None:
 
 
 @on_virtual_time
-async def test_one_partition_that_cannot_be_looked_up_does_not_lose_the_answers_of_the_others() -> None:
+async def test_failed_look_up_of_one_partition_leaves_the_others_answered() -> None:
     async with MemoryCluster() as cluster:
         offline, followed, led, other = TP, TP._replace(partition=1), TP._replace(partition=2), TP._replace(partition=3)
         for tp, broker in ((offline, 1), (followed, 2), (led, 1), (other, 1)):
@@ -200,7 +200,7 @@ async def test_epochs_end_where_the_next_one_begins() -> None:
 
 
 @on_virtual_time
-async def test_a_leader_cut_off_from_zookeeper_denies_no_epoch_that_may_have_begun_since() -> None:
+async def test_cut_off_leader_does_not_deny_a_later_epoch() -> None:
     async with MemoryCluster() as cluster:
         await cluster.elect(1)
         await cluster.produce(b"a")
@@ -234,7 +234,7 @@ def unreadable() -> bytes:
 
 
 @on_virtual_time
-async def test_records_that_cannot_be_read_are_refused_for_good_and_their_offset_is_named(
+async def test_look_up_names_the_offset_of_unreadable_records(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async with MemoryCluster() as cluster:
@@ -255,7 +255,7 @@ def large(timestamp: int) -> bytes:
 
 
 @on_virtual_time
-async def test_a_look_up_that_takes_long_is_answered_later_and_others_are_answered_meanwhile() -> None:
+async def test_long_look_up_does_not_delay_other_requests() -> None:
     async with MemoryCluster() as cluster:
         await cluster.elect(1)
         leader = cluster.leader
@@ -272,7 +272,7 @@ async def test_a_look_up_that_takes_long_is_answered_later_and_others_are_answer
 
 
 @on_virtual_time
-async def test_others_have_their_turns_while_very_many_partitions_are_looked_up() -> None:
+async def test_look_up_of_very_many_partitions_lets_others_run() -> None:
     async with MemoryCluster() as cluster:
         await cluster.elect(1)
         await cluster.produce(b"a")
@@ -293,7 +293,7 @@ async def test_others_have_their_turns_while_very_many_partitions_are_looked_up(
 
 
 @on_virtual_time
-async def test_only_so_many_long_look_ups_wait_and_none_beyond_its_deadline() -> None:
+async def test_waiting_look_ups_are_bounded_in_number_and_time() -> None:
     async with MemoryCluster() as cluster:
         await cluster.elect(1)
         leader = cluster.leader
@@ -311,7 +311,7 @@ async def test_only_so_many_long_look_ups_wait_and_none_beyond_its_deadline() ->
 
 
 @on_virtual_time
-async def test_a_leader_that_is_deposed_during_a_long_look_up_does_not_answer_as_leader() -> None:
+async def test_leader_deposed_during_a_long_look_up_does_not_answer_it() -> None:
     async with MemoryCluster() as cluster:
         await cluster.elect(1)
         leader = cluster.leader

@@ -47,7 +47,7 @@ class Turns:
         return len(set(self.appends)) == len(self.appends)
 
 
-async def test_who_waits_for_a_slow_disk_has_a_turn_each() -> None:
+async def test_each_waiter_for_a_slow_disk_gets_its_own_loop_turn() -> None:
     loop_budget = LoopBudget()
 
     async def append() -> None:
@@ -60,14 +60,14 @@ async def test_who_waits_for_a_slow_disk_has_a_turn_each() -> None:
     assert len(found.appends) == 5 and found.are_their_own
 
 
-async def test_nobody_waits_for_a_quick_disk() -> None:
+async def test_quick_disk_delays_no_request() -> None:
     loop_budget = LoopBudget()
     loop_budget.charge(1)
     assert not loop_budget.exhausted
 
 
 @on_virtual_time
-async def test_a_leader_with_a_slow_disk_appends_once_in_a_turn_and_in_order() -> None:
+async def test_leader_with_a_slow_disk_appends_once_per_turn_in_order() -> None:
     async with MemoryCluster() as cluster:
         found = Turns()
         await cluster.elect(1)
@@ -79,7 +79,7 @@ async def test_a_leader_with_a_slow_disk_appends_once_in_a_turn_and_in_order() -
 
 
 @on_virtual_time
-async def test_a_follower_with_a_slow_disk_appends_once_in_a_turn() -> None:
+async def test_follower_with_a_slow_disk_appends_once_per_turn() -> None:
     async with Following() as following:
         found = Turns()
         first, second = replica_of(TP), replica_of(OTHER)
@@ -100,7 +100,7 @@ async def test_a_follower_with_a_slow_disk_appends_once_in_a_turn() -> None:
 
 
 @on_virtual_time
-async def test_a_follower_whose_disk_is_slow_to_cut_cuts_once_in_a_turn() -> None:
+async def test_follower_with_a_slow_disk_truncates_once_per_turn() -> None:
     async with Following() as following:
         found = Turns()
         first, second = replica_of(TP, b"a", b"z"), replica_of(OTHER, b"a", b"z")
@@ -121,7 +121,7 @@ GROUPS = ("g", "h", "i")
 
 
 @on_virtual_time
-async def test_a_coordinator_with_a_slow_disk_forgets_one_group_s_offsets_in_a_turn() -> None:
+async def test_coordinator_with_a_slow_disk_drops_one_groups_offsets_per_turn() -> None:
     async with GroupCluster() as cluster:
         await cluster.coordinate(1)
         for group in GROUPS:
@@ -134,7 +134,7 @@ async def test_a_coordinator_with_a_slow_disk_forgets_one_group_s_offsets_in_a_t
 
 
 @on_virtual_time
-async def test_a_coordinator_with_a_slow_disk_lets_one_group_s_offsets_expire_in_a_turn() -> None:
+async def test_coordinator_with_a_slow_disk_expires_one_group_per_turn() -> None:
     async with GroupCluster(offsets_retention_minutes=1, offsets_retention_check_interval_ms=100_000) as cluster:
         await cluster.coordinate(1)
         for group in GROUPS:
@@ -147,7 +147,7 @@ async def test_a_coordinator_with_a_slow_disk_lets_one_group_s_offsets_expire_in
 
 
 @on_virtual_time
-async def test_a_coordinator_with_a_slow_disk_deletes_one_group_in_a_turn() -> None:
+async def test_coordinator_with_a_slow_disk_deletes_one_group_per_turn() -> None:
     async with GroupCluster() as cluster:
         await cluster.coordinate(1)
         for group in GROUPS:
@@ -160,7 +160,7 @@ async def test_a_coordinator_with_a_slow_disk_deletes_one_group_in_a_turn() -> N
 
 
 @on_virtual_time
-async def test_a_coordinator_with_a_slow_disk_misses_the_members_of_one_group_in_a_turn() -> None:
+async def test_coordinator_with_a_slow_disk_expires_one_groups_members_per_turn() -> None:
     async with GroupCluster() as cluster:
         await cluster.coordinate(1)
         for group in GROUPS:
@@ -176,7 +176,7 @@ async def test_a_coordinator_with_a_slow_disk_misses_the_members_of_one_group_in
 
 
 @on_virtual_time
-async def test_members_are_missed_though_others_wait_for_the_disk_in_every_turn() -> None:
+async def test_members_expire_while_requests_wait_for_the_disk_in_every_turn() -> None:
     async with GroupCluster() as cluster:
         await cluster.coordinate(1)
         for group in GROUPS:

@@ -76,7 +76,7 @@ async def once_there_are_descriptors(node: Node, lacking: TopicPartition, reques
 
 
 @on_virtual_time
-async def test_a_log_that_cannot_be_made_is_made_later_and_keeps_no_other_waiting() -> None:
+async def test_log_that_cannot_be_opened_is_retried_and_delays_no_other() -> None:
     async with elected(tell=()) as (_, node, both):
         node.directory.lacking = {OTHER}
         with pytest.raises(RequestTimedOutError):
@@ -88,7 +88,7 @@ async def test_a_log_that_cannot_be_made_is_made_later_and_keeps_no_other_waitin
 
 
 @on_virtual_time
-async def test_a_log_that_cannot_be_deleted_is_deleted_later() -> None:
+async def test_log_that_cannot_be_deleted_is_retried() -> None:
     async with elected(tell=(1,)) as (_, node, _):
         stops = tuple(StopReplicaPartition(tp.topic, tp.partition, 0, True) for tp in (TP, OTHER))
         answer = await once_there_are_descriptors(node, OTHER, StopReplicaRequest(1, 1, stops))
@@ -97,7 +97,7 @@ async def test_a_log_that_cannot_be_deleted_is_deleted_later() -> None:
 
 
 @on_virtual_time
-async def test_a_log_that_cannot_be_set_aside_is_set_aside_later() -> None:
+async def test_log_that_cannot_be_set_aside_is_retried() -> None:
     async with elected(tell=(1,)) as (cluster, node, both):
         elsewhere = tuple(replace(each, leader_epoch=9, replicas=(2, 3)) for each in both.partitions)
         update = UpdateMetadataRequest(1, cluster.controller_epoch, cluster.live(), elsewhere, ())

@@ -238,7 +238,7 @@ async def test_restarted_broker_begins_at_the_noted_high_watermark(tmp_path: Pat
 
 
 @pytest.mark.parametrize(("noted", "code"), [(LOG_END, 0), (LOG_END + 1, IneligibleReplicaError.code)])
-async def test_log_that_ends_below_its_noted_high_watermark_is_told_as_lacking(
+async def test_log_that_ends_below_its_noted_high_watermark_is_ineligible(
     tmp_path: Path, noted: int, code: int
 ) -> None:
     await leave_a_log(tmp_path, synced=False)

@@ -78,7 +78,7 @@ def test_an_assignment_that_cannot_be_read_any_more_holds_nobody_up() -> None:
     run(story)
 
 
-def test_what_is_not_begun_by_the_deadline_is_not_done(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_changes_that_have_not_begun_by_the_deadline_are_not_made(monkeypatch: pytest.MonkeyPatch) -> None:
     async def story(cluster: Cluster) -> None:
         for name in ("t", "u"):
             await cluster.create(name, assignment={0: (1, 2)})

@@ -50,7 +50,7 @@ async def test_the_next_fetch_acknowledges_what_the_answer_brought() -> None:
 
 
 @on_virtual_time
-async def test_a_log_is_aligned_before_the_first_fetch_and_the_question_is_fenced() -> None:
+async def test_log_is_aligned_with_a_fenced_request_before_the_first_fetch() -> None:
     async with Following() as following:
         replica = replica_of(TP, b"a", b"b")
         leader = await following.begin(replica)
@@ -65,7 +65,7 @@ async def test_a_log_is_aligned_before_the_first_fetch_and_the_question_is_fence
 
 
 @on_virtual_time
-async def test_a_log_that_ends_where_the_leaders_begins_begins_anew_there() -> None:
+async def test_log_that_ends_at_the_leaders_log_start_restarts_there() -> None:
     """Nothing tells whether the leader ever had the same: it may have led uncleanly, and dropped what it had there."""
     async with Following() as following:
         replica = replica_of(TP, b"lost", b"lost", b"lost")
@@ -80,7 +80,7 @@ async def test_a_log_that_ends_where_the_leaders_begins_begins_anew_there() -> N
 
 
 @on_virtual_time
-async def test_a_log_start_that_comes_to_its_end_later_leaves_what_was_aligned() -> None:
+async def test_leader_trimming_to_the_log_end_later_keeps_an_aligned_log() -> None:
     """Its files are housekeeping's."""
     async with Following() as following:
         replica = replica_of(TP, b"a", b"b")
@@ -93,7 +93,7 @@ async def test_a_log_start_that_comes_to_its_end_later_leaves_what_was_aligned()
 
 
 @on_virtual_time
-async def test_an_epoch_that_it_led_without_a_record_is_forgotten_and_not_asked_for_again() -> None:
+async def test_epoch_without_records_is_dropped_and_not_asked_for_again() -> None:
     async with Following() as following:
         replica = replica_of(TP, b"a", epoch=9)
         replica.log.assign_leader_epoch(8)
@@ -110,7 +110,7 @@ async def test_an_epoch_that_it_led_without_a_record_is_forgotten_and_not_asked_
 
 
 @on_virtual_time
-async def test_an_alignment_that_is_refused_is_asked_again_and_cuts_nothing() -> None:
+async def test_refused_alignment_is_retried_and_truncates_nothing() -> None:
     async with Following() as following:
         replica = replica_of(TP, b"a")
         leader = await following.begin(replica)
@@ -124,7 +124,7 @@ async def test_an_alignment_that_is_refused_is_asked_again_and_cuts_nothing() ->
 
 
 @on_virtual_time
-async def test_an_answer_for_an_earlier_epoch_is_not_applied() -> None:
+async def test_answer_for_an_earlier_leader_epoch_is_not_applied() -> None:
     async with Following() as following:
         replica = replica_of()
         leader = await following.begin(replica)
@@ -138,7 +138,7 @@ async def test_an_answer_for_an_earlier_epoch_is_not_applied() -> None:
 
 
 @on_virtual_time
-async def test_an_answer_for_another_end_of_the_log_is_not_applied() -> None:
+async def test_answer_for_another_log_end_is_not_applied() -> None:
     async with Following() as following:
         replica = replica_of()
         leader = await following.begin(replica)
@@ -151,7 +151,7 @@ async def test_an_answer_for_another_end_of_the_log_is_not_applied() -> None:
 
 
 @on_virtual_time
-async def test_an_alignment_for_an_earlier_epoch_cuts_nothing() -> None:
+async def test_alignment_for_an_earlier_leader_epoch_truncates_nothing() -> None:
     async with Following() as following:
         replica = replica_of(TP, b"a", b"b")
         leader = await following.begin(replica)
@@ -166,7 +166,7 @@ async def test_an_alignment_for_an_earlier_epoch_cuts_nothing() -> None:
 
 
 @on_virtual_time
-async def test_a_dropped_partition_gets_nothing_more() -> None:
+async def test_dropped_partition_gets_no_more_records() -> None:
     async with Following() as following:
         replica, other = replica_of(), replica_of(OTHER)
         leader = await following.begin(replica, other)
@@ -180,7 +180,7 @@ async def test_a_dropped_partition_gets_nothing_more() -> None:
 
 
 @on_virtual_time
-async def test_spoilt_records_are_asked_for_again() -> None:
+async def test_corrupt_records_are_fetched_again() -> None:
     async with Following() as following:
         replica = replica_of()
         leader = await following.begin(replica)
@@ -191,7 +191,7 @@ async def test_spoilt_records_are_asked_for_again() -> None:
 
 
 @on_virtual_time
-async def test_a_failing_disk_is_told() -> None:
+async def test_failed_disk_is_reported() -> None:
     async with Following() as following:
         replica = replica_of()
         assert isinstance(replica.log, MemoryLog)
@@ -203,7 +203,7 @@ async def test_a_failing_disk_is_told() -> None:
 
 
 @on_virtual_time
-async def test_a_high_watermark_that_rises_is_taken_over_and_nothing_is_named_again() -> None:
+async def test_raised_high_watermark_names_no_partition_again() -> None:
     async with Following() as following:
         replica = replica_of()
         leader = await following.begin(replica)
@@ -215,7 +215,7 @@ async def test_a_high_watermark_that_rises_is_taken_over_and_nothing_is_named_ag
 
 
 @on_virtual_time
-async def test_a_log_start_that_is_taken_over_is_told_to_the_leader() -> None:
+async def test_adopted_log_start_is_reported_to_the_leader() -> None:
     async with Following() as following:
         replica = replica_of()
         leader = await following.begin(replica)

@@ -33,7 +33,7 @@ TOO_FEW = f"{TP}: in-sync replicas: 1 of 3; acks=all needs 2 (min.insync.replica
 
 
 @on_virtual_time
-async def test_produce_refuses_acks_that_do_not_exist_and_partitions_that_are_not_here() -> None:
+async def test_produce_refuses_unknown_acks_and_unknown_partitions() -> None:
     async with MemoryCluster() as cluster:
         await cluster.elect(1)
         assert (await cluster.produce(b"a", acks=2))[0] == InvalidRequiredAcksError.code
@@ -44,7 +44,7 @@ async def test_produce_refuses_acks_that_do_not_exist_and_partitions_that_are_no
 
 
 @on_virtual_time
-async def test_one_bad_partition_fails_alone_and_the_answers_keep_their_order() -> None:
+async def test_bad_partition_fails_alone_and_answers_keep_their_order() -> None:
     async with MemoryCluster() as cluster:
         await cluster.elect(1)
         good = produce_request(b"a").partitions[0]
@@ -64,7 +64,7 @@ async def test_acks_0_has_no_answer_and_acks_1_does_not_wait() -> None:
 
 
 @on_virtual_time
-async def test_a_repeated_batch_has_the_first_ones_offset_and_waits_like_it() -> None:
+async def test_repeated_batch_gets_the_first_offset_and_waits_like_it() -> None:
     async with MemoryCluster() as cluster:
         await cluster.elect(1)
         batch = batch_of(b"a", b"b", producer_id=5, sequence=0)
@@ -85,7 +85,7 @@ async def test_a_repeated_batch_has_the_first_ones_offset_and_waits_like_it() ->
 
 @pytest.mark.parametrize("size_bytes", [1, MAX_QUICK_BYTES + 1], ids=["at once", "after a thread"])
 @on_virtual_time
-async def test_a_repeated_batch_is_not_refused_by_settings_that_came_after_it(size_bytes: int) -> None:
+async def test_repeated_batch_is_not_refused_by_newer_settings(size_bytes: int) -> None:
     """Its producer did not hear that it is there: to an outcome of "refused" it would send it anew, in parts."""
     async with MemoryCluster() as cluster:
         await cluster.elect(1)
@@ -115,7 +115,7 @@ async def test_answer_to_a_produce_names_the_bad_record_and_nothing_is_appended(
 
 
 @on_virtual_time
-async def test_the_end_of_the_epoch_answers_at_once() -> None:
+async def test_end_of_the_leader_epoch_completes_a_produce_at_once() -> None:
     async with MemoryCluster() as cluster:
         await cluster.elect(1)
         cluster.cut(1, 2, 3)
@@ -130,7 +130,7 @@ async def test_the_end_of_the_epoch_answers_at_once() -> None:
 
 
 @on_virtual_time
-async def test_the_same_leader_in_a_new_epoch_does_not_acknowledge_what_the_old_epoch_appended() -> None:
+async def test_leader_in_a_new_epoch_acknowledges_no_append_of_the_old_one() -> None:
     async with MemoryCluster() as cluster:
         await cluster.elect(1)
         cluster.cut(1, 2)
@@ -141,7 +141,7 @@ async def test_the_same_leader_in_a_new_epoch_does_not_acknowledge_what_the_old_
 
 
 @on_virtual_time
-async def test_what_too_few_replicas_have_is_neither_acknowledged_nor_committed() -> None:
+async def test_record_on_too_few_replicas_is_not_acknowledged_or_committed() -> None:
     async with MemoryCluster() as cluster:
         await cluster.elect(1)
         await cluster.produce(b"a")
@@ -155,7 +155,7 @@ async def test_what_too_few_replicas_have_is_neither_acknowledged_nor_committed(
 
 
 @on_virtual_time
-async def test_an_isr_that_becomes_too_small_between_commit_and_answer_is_told() -> None:
+async def test_isr_too_small_at_the_answer_is_reported_to_the_producer() -> None:
     async with MemoryCluster() as cluster:
         await cluster.elect(1)
         await cluster.produce(b"a")
@@ -172,7 +172,7 @@ async def test_an_isr_that_becomes_too_small_between_commit_and_answer_is_told()
 
 
 @on_virtual_time
-async def test_a_leader_cut_off_from_zookeeper_serves_only_what_cannot_be_wrong() -> None:
+async def test_leader_cut_off_from_zookeeper_gives_only_safe_answers() -> None:
     async with MemoryCluster() as cluster:
         await cluster.elect(1)
         await cluster.produce(b"a")
@@ -187,7 +187,7 @@ async def test_a_leader_cut_off_from_zookeeper_serves_only_what_cannot_be_wrong(
 
 
 @on_virtual_time
-async def test_a_leader_cut_off_from_zookeeper_does_not_call_out_of_range_what_its_successor_may_have() -> None:
+async def test_cut_off_leader_does_not_call_an_offset_out_of_range() -> None:
     """Found by chaos: a fetch without a leader epoch at a deposed leader, of an offset that was acknowledged since."""
     async with MemoryCluster() as cluster:
         await cluster.elect(1)
@@ -202,7 +202,7 @@ async def test_a_leader_cut_off_from_zookeeper_does_not_call_out_of_range_what_i
 
 
 @on_virtual_time
-async def test_a_produce_that_nobody_confirms_times_out_when_it_said() -> None:
+async def test_unconfirmed_produce_times_out_at_its_deadline() -> None:
     async with MemoryCluster() as cluster:
         await cluster.elect(1)
         cluster.cut(1, 2)

@@ -29,14 +29,14 @@ class Blocks:
 
 
 @on_virtual_time
-async def test_many_who_come_at_once_get_an_id_each() -> None:
+async def test_concurrent_requests_get_an_id_each() -> None:
     ids = ProducerIds(1, Blocks())
     answers = await asyncio.gather(*(ids.handle(InitProducerIdRequest()) for _ in range(20)))
     assert sorted(answer.producer_id for answer in answers) == list(range(3, 23))
 
 
 @on_virtual_time
-async def test_during_an_outage_nobody_waits_for_the_failures_of_others() -> None:
+async def test_waiting_requests_share_one_failed_attempt() -> None:
     blocks = Blocks()
     blocks.silent = True
     ids = ProducerIds(1, blocks)
@@ -50,7 +50,7 @@ async def test_during_an_outage_nobody_waits_for_the_failures_of_others() -> Non
 
 
 @on_virtual_time
-async def test_who_gives_up_takes_the_attempt_from_nobody() -> None:
+async def test_cancelled_request_does_not_cancel_the_shared_attempt() -> None:
     ids = ProducerIds(1, Blocks())
     impatient = asyncio.ensure_future(ids.handle(InitProducerIdRequest()))
     patient = asyncio.ensure_future(ids.handle(InitProducerIdRequest()))

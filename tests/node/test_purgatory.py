@@ -30,7 +30,7 @@ class Waiting(DelayedOperation):
         self.answers.append("expired")
 
 
-def test_what_is_true_already_never_waits() -> None:
+def test_satisfied_operation_completes_without_waiting() -> None:
     purgatory: Purgatory[str, Waiting] = Purgatory()
     operation = Waiting(100, lambda: True)
     assert purgatory.try_complete_else_watch(operation, ["a"])
@@ -39,7 +39,7 @@ def test_what_is_true_already_never_waits() -> None:
     assert purgatory.next_deadline_ms() is None
 
 
-def test_a_key_wakes_only_those_whose_condition_came_true() -> None:
+def test_check_of_a_key_completes_only_satisfied_operations() -> None:
     true = set[str]()
     purgatory: Purgatory[str, Waiting] = Purgatory()
     first = Waiting(100, lambda: "first" in true)
@@ -53,7 +53,7 @@ def test_a_key_wakes_only_those_whose_condition_came_true() -> None:
     assert len(purgatory) == 1
 
 
-def test_a_key_that_is_named_twice_is_watched_once() -> None:
+def test_key_named_twice_is_watched_once() -> None:
     purgatory: Purgatory[str, Waiting] = Purgatory()
     forced, late = Waiting(100), Waiting(100)
     for operation in (forced, late):
@@ -64,7 +64,7 @@ def test_a_key_that_is_named_twice_is_watched_once() -> None:
     assert purgatory.check_and_complete("a") == len(purgatory) == 0
 
 
-def test_whoever_sleeps_until_the_next_deadline_is_told_of_an_earlier_one_only() -> None:
+def test_only_an_earlier_deadline_calls_on_earlier() -> None:
     told = list[str]()
     purgatory: Purgatory[str, Waiting] = Purgatory(on_earlier=lambda: told.append("earlier"))
     for deadline_ms, times in ((200, 1), (300, 1), (100, 2), (100, 2)):
@@ -72,7 +72,7 @@ def test_whoever_sleeps_until_the_next_deadline_is_told_of_an_earlier_one_only()
         assert len(told) == times
 
 
-def test_time_runs_out_for_what_is_due_and_for_nothing_else() -> None:
+def test_expire_completes_only_operations_that_are_due() -> None:
     purgatory: Purgatory[str, Waiting] = Purgatory()
     early, late = Waiting(100), Waiting(200)
     purgatory.try_complete_else_watch(late, ["a"])
@@ -84,7 +84,7 @@ def test_time_runs_out_for_what_is_due_and_for_nothing_else() -> None:
     assert purgatory.next_deadline_ms() == 200
 
 
-def test_forcing_answers_once_and_forgets() -> None:
+def test_forced_operation_answers_once_and_is_removed() -> None:
     purgatory: Purgatory[str, Waiting] = Purgatory()
     operation = Waiting(100)
     purgatory.try_complete_else_watch(operation, ["a", "b"])
@@ -95,7 +95,7 @@ def test_forcing_answers_once_and_forgets() -> None:
     assert operation.answers == ["complete"]
 
 
-def test_where_it_is_full_a_newcomer_expires_at_once() -> None:
+def test_new_operation_expires_at_once_if_the_purgatory_is_full() -> None:
     purgatory: Purgatory[str, Waiting] = Purgatory(capacity=1)
     first, second = Waiting(100), Waiting(100)
     purgatory.try_complete_else_watch(first, ["a"])
@@ -103,7 +103,7 @@ def test_where_it_is_full_a_newcomer_expires_at_once() -> None:
     assert (first.answers, second.answers) == ([], ["expired"])
 
 
-def test_an_answer_may_complete_a_neighbour() -> None:
+def test_answer_of_one_operation_may_complete_another() -> None:
     purgatory: Purgatory[str, Waiting] = Purgatory()
     neighbour = Waiting(100)
 
@@ -121,7 +121,7 @@ def test_an_answer_may_complete_a_neighbour() -> None:
     assert (waking.answers, neighbour.answers) == (["complete"], ["complete"])
 
 
-def test_the_heap_does_not_remember_the_dead() -> None:
+def test_heap_of_deadlines_drops_completed_operations() -> None:
     purgatory: Purgatory[str, Waiting] = Purgatory()
     for _ in range(10_000):
         purgatory.try_complete_else_watch(Waiting(30_000), ["a"])
@@ -132,7 +132,7 @@ def test_the_heap_does_not_remember_the_dead() -> None:
 
 
 @given(st.lists(st.tuples(st.sampled_from(["watch", "true", "force", "expire"]), st.integers(0, 3)), max_size=60))
-def test_against_a_list_of_everybody(steps: list[tuple[str, int]]) -> None:
+def test_purgatory_agrees_with_a_plain_list(steps: list[tuple[str, int]]) -> None:
     """The twin keeps a flat list and looks at each operation on each step."""
     purgatory: Purgatory[int, Waiting] = Purgatory()
     true: set[int] = set()

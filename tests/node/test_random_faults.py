@@ -176,7 +176,7 @@ async def perform(cluster: MemoryCluster, history: History, step: tuple[str, int
 @example(LOOKED_UP_AT_ONCE)
 @given(st.lists(STEPS, min_size=5, max_size=40))
 @on_virtual_time
-async def test_nothing_that_anybody_was_promised_or_shown_is_ever_lost(steps: list[tuple[str, int, int]]) -> None:
+async def test_random_faults_lose_no_acknowledged_or_consumed_record(steps: list[tuple[str, int, int]]) -> None:
     await endure(steps, machines_die=False)
 
 
@@ -186,7 +186,7 @@ async def test_nothing_that_anybody_was_promised_or_shown_is_ever_lost(steps: li
 @example([("elect", 2, 7), *PRODUCED, *BACK_WITH_LESS])
 @given(st.lists(STEPS, min_size=5, max_size=40))
 @on_virtual_time
-async def test_where_acknowledgements_wait_for_the_disk_machines_may_die_too(steps: list[tuple[str, int, int]]) -> None:
+async def test_random_power_cuts_lose_no_flushed_record(steps: list[tuple[str, int, int]]) -> None:
     await endure(steps, machines_die=True)
 
 

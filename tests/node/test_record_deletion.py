@@ -49,7 +49,7 @@ def starts(cluster: MemoryCluster) -> dict[int, int]:
 
 
 @on_virtual_time
-async def test_records_below_the_offset_are_gone_everywhere_when_the_answer_comes() -> None:
+async def test_answer_comes_when_all_replicas_have_dropped_the_records() -> None:
     async with MemoryCluster() as cluster:
         await filled(cluster)
         begun_ms = cluster.leader.replicas.clock.monotonic_ms()
@@ -61,7 +61,7 @@ async def test_records_below_the_offset_are_gone_everywhere_when_the_answer_come
 
 
 @on_virtual_time
-async def test_minus_one_is_all_that_is_committed() -> None:
+async def test_offset_minus_one_deletes_all_committed_records() -> None:
     async with MemoryCluster() as cluster:
         await filled(cluster)
         assert (await delete(cluster, -1)).low_watermark == 5
@@ -70,7 +70,7 @@ async def test_minus_one_is_all_that_is_committed() -> None:
 
 
 @on_virtual_time
-async def test_a_leader_knows_of_its_followers_own_retention() -> None:
+async def test_leader_learns_of_its_followers_own_retention() -> None:
     async with MemoryCluster() as cluster:
         await filled(cluster)
         await asyncio.sleep(5)
@@ -83,7 +83,7 @@ async def test_a_leader_knows_of_its_followers_own_retention() -> None:
 
 
 @on_virtual_time
-async def test_what_is_gone_already_needs_nothing() -> None:
+async def test_deletion_below_the_log_start_succeeds_at_once() -> None:
     async with MemoryCluster() as cluster:
         await filled(cluster)
         await delete(cluster, 3)
@@ -92,7 +92,7 @@ async def test_what_is_gone_already_needs_nothing() -> None:
 
 
 @on_virtual_time
-async def test_a_leader_with_a_slow_disk_deletes_once_in_a_turn() -> None:
+async def test_leader_with_a_slow_disk_deletes_once_per_loop_turn() -> None:
     async with MemoryCluster() as cluster:
         await filled(cluster)
         turns = Turns()
@@ -105,7 +105,7 @@ async def test_a_leader_with_a_slow_disk_deletes_once_in_a_turn() -> None:
 
 
 @on_virtual_time
-async def test_what_is_not_committed_yet_stays() -> None:
+async def test_uncommitted_records_are_not_deleted() -> None:
     async with MemoryCluster() as cluster:
         await filled(cluster)
         cluster.cut(1, 2, 3)
@@ -126,7 +126,7 @@ async def test_only_the_leader_deletes() -> None:
 
 
 @on_virtual_time
-async def test_of_a_compacted_topic_nothing_is_deleted_by_offset() -> None:
+async def test_records_of_a_compacted_topic_are_not_deleted_by_offset() -> None:
     async with MemoryCluster() as cluster:
         cluster.configs = {"min.insync.replicas": "2", "cleanup.policy": "compact"}
         await cluster.elect(1)
@@ -137,7 +137,7 @@ async def test_of_a_compacted_topic_nothing_is_deleted_by_offset() -> None:
 
 
 @on_virtual_time
-async def test_a_live_replica_that_is_cut_off_is_waited_for_as_long_as_was_asked() -> None:
+async def test_deletion_waits_for_a_cut_off_live_replica_until_its_timeout() -> None:
     async with MemoryCluster() as cluster:
         await filled(cluster)
         cluster.cut(1, 3)
@@ -153,7 +153,7 @@ async def test_a_live_replica_that_is_cut_off_is_waited_for_as_long_as_was_asked
 
 
 @on_virtual_time
-async def test_a_dead_replica_is_not_waited_for_and_learns_of_it_when_it_is_back() -> None:
+async def test_deletion_does_not_wait_for_a_dead_replica() -> None:
     async with MemoryCluster() as cluster:
         await filled(cluster)
         await cluster.kill(3)
@@ -169,7 +169,7 @@ async def test_a_dead_replica_is_not_waited_for_and_learns_of_it_when_it_is_back
 
 
 @on_virtual_time
-async def test_who_waits_hears_of_the_end_of_the_epoch_and_of_the_broker() -> None:
+async def test_epoch_end_and_shutdown_complete_a_waiting_deletion() -> None:
     async with MemoryCluster() as cluster:
         await filled(cluster)
         cluster.cut(1, 3)
@@ -185,7 +185,7 @@ async def test_who_waits_hears_of_the_end_of_the_epoch_and_of_the_broker() -> No
 
 
 @on_virtual_time
-async def test_a_failed_disk_and_a_negative_timeout_are_refused() -> None:
+async def test_failed_disk_and_negative_timeout_are_refused() -> None:
     async with MemoryCluster() as cluster:
         await filled(cluster)
         with pytest.raises(InvalidRequestError):

@@ -24,7 +24,7 @@ from tidelog.protocol.messages import (
 
 
 @on_virtual_time
-async def test_an_answer_to_a_later_fetch_shows_that_the_earlier_was_lost() -> None:
+async def test_answer_to_a_later_fetch_proves_that_the_earlier_was_lost() -> None:
     async with Following() as following:
         replica, other = replica_of(TP), replica_of(OTHER)
         leader = await following.begin(replica)
@@ -41,7 +41,7 @@ async def test_an_answer_to_a_later_fetch_shows_that_the_earlier_was_lost() -> N
 
 
 @on_virtual_time
-async def test_fetches_that_bring_nothing_wait_longer_and_longer_until_one_brings_something() -> None:
+async def test_fetches_without_news_wait_longer_until_one_brings_news() -> None:
     async with Following() as following:
         leader = await following.begin(replica_of())
         waits = []
@@ -58,7 +58,7 @@ async def test_fetches_that_bring_nothing_wait_longer_and_longer_until_one_bring
 
 
 @on_virtual_time
-async def test_a_large_answer_through_a_narrow_link_is_waited_for() -> None:
+async def test_fetcher_waits_for_a_large_answer_over_a_narrow_link() -> None:
     async with Following() as following:
         replica = replica_of()
         leader = await following.begin(replica)
@@ -71,7 +71,7 @@ async def test_a_large_answer_through_a_narrow_link_is_waited_for() -> None:
 
 
 @on_virtual_time
-async def test_a_look_up_without_an_answer_holds_up_no_other_partition() -> None:
+async def test_unanswered_epoch_request_delays_no_other_partition() -> None:
     async with Following() as following:
         leader = await following.begin(replica_of(TP))
         request, answer = await leader.next_fetch()
@@ -84,7 +84,7 @@ async def test_a_look_up_without_an_answer_holds_up_no_other_partition() -> None
 
 
 @on_virtual_time
-async def test_one_look_up_at_a_time_and_the_next_is_for_all_who_came_meanwhile() -> None:
+async def test_next_epoch_request_covers_all_partitions_added_meanwhile() -> None:
     async with Following() as following:
         leader = await following.begin(replica_of(TP, b"a"))
         await until(lambda: bool(leader.asked))
@@ -101,7 +101,7 @@ async def test_one_look_up_at_a_time_and_the_next_is_for_all_who_came_meanwhile(
 
 
 @on_virtual_time
-async def test_one_refused_partition_pauses_alone() -> None:
+async def test_refused_partition_is_delayed_alone() -> None:
     async with Following() as following:
         leader = await following.begin(replica_of(TP), replica_of(OTHER))
         request, answer = await leader.next_fetch()
@@ -115,7 +115,7 @@ async def test_one_refused_partition_pauses_alone() -> None:
 
 
 @on_virtual_time
-async def test_a_leader_that_changes_its_partitions_often_has_two_fetches_at_most() -> None:
+async def test_fetcher_has_at_most_two_fetches_in_flight() -> None:
     async with Following() as following:
         leader = await following.begin(replica_of())
         first, answer = await leader.next_fetch()
@@ -132,7 +132,7 @@ async def test_a_leader_that_changes_its_partitions_often_has_two_fetches_at_mos
 
 
 @on_virtual_time
-async def test_what_has_not_changed_is_named_once() -> None:
+async def test_unchanged_partition_is_named_once() -> None:
     async with Following() as following:
         leader = await following.begin(replica_of(TP), replica_of(OTHER))
         request, answer = await leader.next_fetch()
@@ -147,7 +147,7 @@ async def test_what_has_not_changed_is_named_once() -> None:
 
 
 @on_virtual_time
-async def test_only_one_fetch_is_in_flight_until_the_session_has_its_number() -> None:
+async def test_only_one_fetch_is_in_flight_until_the_session_has_an_id() -> None:
     async with Following() as following:
         leader = await following.begin(replica_of())
         request, answer = await leader.next_fetch()
@@ -160,7 +160,7 @@ async def test_only_one_fetch_is_in_flight_until_the_session_has_its_number() ->
 
 
 @on_virtual_time
-async def test_a_session_that_the_leader_has_lost_begins_anew_over_the_same_connection() -> None:
+async def test_lost_session_begins_again_over_the_same_connection() -> None:
     for lost in (FetchSessionIdNotFoundError("gone"), InvalidFetchSessionEpochError("not the next")):
         async with Following() as following:
             leader = await following.begin(replica_of(TP), replica_of(OTHER))
@@ -174,7 +174,7 @@ async def test_a_session_that_the_leader_has_lost_begins_anew_over_the_same_conn
 
 
 @on_virtual_time
-async def test_a_new_connection_begins_a_new_session() -> None:
+async def test_new_connection_begins_a_new_session() -> None:
     async with Following() as following:
         leader = await following.begin(replica_of())
         await leader.answer_fetch()
@@ -185,7 +185,7 @@ async def test_a_new_connection_begins_a_new_session() -> None:
 
 
 @on_virtual_time
-async def test_an_error_about_what_was_named_again_since_changes_nothing() -> None:
+async def test_error_for_an_older_entry_of_a_partition_is_ignored() -> None:
     async with Following() as following:
         replica = replica_of()
         leader = await following.begin(replica)

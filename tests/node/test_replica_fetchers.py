@@ -15,7 +15,7 @@ from tidelog.errors import (
 
 
 @on_virtual_time
-async def test_a_leader_that_lives_and_never_answers_is_dialled_anew() -> None:
+async def test_fetcher_reconnects_to_a_live_leader_that_never_answers() -> None:
     async with Following() as following:
         leader = await following.begin(replica_of())
         await leader.next_fetch()
@@ -24,7 +24,7 @@ async def test_a_leader_that_lives_and_never_answers_is_dialled_anew() -> None:
 
 
 @on_virtual_time
-async def test_a_connection_that_worked_is_replaced_soon() -> None:
+async def test_fetcher_soon_replaces_a_connection_that_has_worked() -> None:
     async with Following() as following:
         following.refuse = 8
         leader = await following.begin(replica_of())
@@ -37,7 +37,7 @@ async def test_a_connection_that_worked_is_replaced_soon() -> None:
 
 
 @on_virtual_time
-async def test_a_leader_that_refuses_is_dialled_again_ever_more_rarely() -> None:
+async def test_fetcher_backs_off_from_a_leader_that_refuses_connections() -> None:
     async with Following() as following:
         following.refuse = 8
         following.fetchers.follow(replica_of())
@@ -49,7 +49,7 @@ async def test_a_leader_that_refuses_is_dialled_again_ever_more_rarely() -> None
 
 
 @on_virtual_time
-async def test_somebody_elses_port_is_left_alone() -> None:
+async def test_fetcher_leaves_a_port_of_another_broker() -> None:
     async with Following() as following:
         following.answers_as = 3
         stranger = await following.begin(replica_of())
@@ -58,7 +58,7 @@ async def test_somebody_elses_port_is_left_alone() -> None:
 
 
 @on_virtual_time
-async def test_nobody_dials_a_leader_that_is_not_live() -> None:
+async def test_fetcher_does_not_connect_to_a_leader_that_is_not_live() -> None:
     async with Following() as following:
         following.fetchers.brokers_changed({})
         following.fetchers.follow(replica_of())
@@ -69,7 +69,7 @@ async def test_nobody_dials_a_leader_that_is_not_live() -> None:
 
 
 @on_virtual_time
-async def test_a_new_registration_is_introduced_on_a_new_connection() -> None:
+async def test_new_registration_uses_a_new_connection() -> None:
     async with Following() as following:
         first = await following.begin(replica_of())
         await first.next_fetch()
@@ -80,7 +80,7 @@ async def test_a_new_registration_is_introduced_on_a_new_connection() -> None:
 
 
 @on_virtual_time
-async def test_a_new_registration_is_introduced_at_once_while_a_look_up_waits_too() -> None:
+async def test_new_registration_reconnects_while_an_epoch_request_waits() -> None:
     async with Following() as following:
         first = await following.begin(replica_of(TP, b"a"))
         await until(lambda: bool(first.asked))
@@ -90,7 +90,7 @@ async def test_a_new_registration_is_introduced_at_once_while_a_look_up_waits_to
 
 
 @on_virtual_time
-async def test_a_leader_that_has_registered_anew_is_dialled_at_once() -> None:
+async def test_fetcher_connects_at_once_to_a_leader_that_registered_again() -> None:
     async with Following() as following:
         following.refuse = 8
         following.fetchers.follow(replica_of())
@@ -100,7 +100,7 @@ async def test_a_leader_that_has_registered_anew_is_dialled_at_once() -> None:
 
 
 @on_virtual_time
-async def test_partitions_that_come_while_the_leader_refuses_are_no_reason_to_dial() -> None:
+async def test_added_partitions_do_not_shorten_the_connection_backoff() -> None:
     async with Following() as following:
         following.refuse = 8
         following.fetchers.follow(replica_of())

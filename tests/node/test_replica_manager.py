@@ -37,7 +37,7 @@ from tidelog.protocol.messages import DescribePartition
 
 
 @on_virtual_time
-async def test_a_dead_controllers_requests_are_refused() -> None:
+async def test_broker_refuses_requests_of_an_older_controller_epoch() -> None:
     async with MemoryCluster() as cluster:
         cluster.controller_epoch = 5
         await cluster.elect(1)
@@ -52,7 +52,7 @@ async def test_a_dead_controllers_requests_are_refused() -> None:
 
 
 @on_virtual_time
-async def test_behind_a_disk_that_hangs_no_queue_of_the_controllers_repetitions_grows() -> None:
+async def test_repeated_requests_do_not_queue_up_behind_a_hanging_disk() -> None:
     async with MemoryCluster() as cluster:
         await cluster.elect(1)
         node, other, hangs = cluster.leader, TP._replace(partition=1), asyncio.Event()
@@ -77,7 +77,7 @@ async def test_behind_a_disk_that_hangs_no_queue_of_the_controllers_repetitions_
 
 
 @on_virtual_time
-async def test_an_old_state_is_refused_for_its_partition_alone() -> None:
+async def test_stale_state_is_refused_for_its_partition_only() -> None:
     async with MemoryCluster() as cluster:
         await cluster.elect(1)
         old = cluster.leader_and_isr()
@@ -88,7 +88,7 @@ async def test_an_old_state_is_refused_for_its_partition_alone() -> None:
 
 
 @on_virtual_time
-async def test_a_repetition_that_crossed_with_the_leaders_own_isr_change_is_answered_and_changes_nothing() -> None:
+async def test_stale_state_of_the_same_epoch_succeeds_and_changes_nothing() -> None:
     async with MemoryCluster() as cluster:
         await cluster.elect(1)
         await cluster.produce(b"a")
@@ -102,7 +102,7 @@ async def test_a_repetition_that_crossed_with_the_leaders_own_isr_change_is_answ
 
 
 @on_virtual_time
-async def test_a_state_from_before_the_logs_own_epoch_is_refused_after_a_restart_too() -> None:
+async def test_state_older_than_the_logs_epoch_is_refused_after_a_restart() -> None:
     """ZooKeeper was put back to an old copy: nothing is truncated for that."""
     async with MemoryCluster() as cluster:
         await cluster.elect(1)
@@ -117,7 +117,7 @@ async def test_a_state_from_before_the_logs_own_epoch_is_refused_after_a_restart
 
 
 @on_virtual_time
-async def test_the_log_of_a_topic_that_was_created_anew_is_set_aside() -> None:
+async def test_log_of_a_recreated_topic_is_set_aside() -> None:
     async with MemoryCluster() as cluster:
         await cluster.elect(1)
         await cluster.produce(b"a")
@@ -133,7 +133,7 @@ async def test_the_log_of_a_topic_that_was_created_anew_is_set_aside() -> None:
 
 
 @on_virtual_time
-async def test_stopping_a_replica_answers_who_waits_and_deletes_where_asked() -> None:
+async def test_stop_replica_completes_waiting_requests_and_deletes_if_asked() -> None:
     async with MemoryCluster() as cluster:
         await cluster.elect(1)
         await cluster.elect(1)
@@ -153,7 +153,7 @@ async def test_stopping_a_replica_answers_who_waits_and_deletes_where_asked() ->
 
 
 @on_virtual_time
-async def test_who_has_stopped_without_deleting_tells_how_far_its_log_reaches_and_may_lead_again() -> None:
+async def test_stopped_replica_still_reports_its_log_end_and_can_lead_again() -> None:
     async with MemoryCluster() as cluster:
         await cluster.elect(1)
         await cluster.produce(b"a")
@@ -170,7 +170,7 @@ async def test_who_has_stopped_without_deleting_tells_how_far_its_log_reaches_an
 
 
 @on_virtual_time
-async def test_a_topic_is_deleted_by_who_knows_a_later_epoch_than_the_controller() -> None:
+async def test_replica_of_a_later_epoch_is_deleted_with_its_topic() -> None:
     async with MemoryCluster() as cluster:
         await cluster.elect(1)
         await cluster.elect(1)
@@ -181,7 +181,7 @@ async def test_a_topic_is_deleted_by_who_knows_a_later_epoch_than_the_controller
 
 
 @on_virtual_time
-async def test_a_replica_is_deleted_only_when_it_is_known_what_became_of_the_isr_that_it_proposed() -> None:
+async def test_deletion_waits_for_the_outcome_of_a_proposed_isr() -> None:
     async with MemoryCluster() as cluster:
         await cluster.elect(1)
         node = cluster.leader
@@ -205,7 +205,7 @@ async def test_a_replica_is_deleted_only_when_it_is_known_what_became_of_the_isr
 
 
 @on_virtual_time
-async def test_who_slept_while_its_replica_went_elsewhere_hears_it_from_any_controller_and_sets_it_aside() -> None:
+async def test_broker_sets_aside_a_replica_that_moved_while_it_was_down() -> None:
     async with MemoryCluster() as cluster:
         await cluster.elect(1)
         await cluster.elect(1)
@@ -229,7 +229,7 @@ async def test_who_slept_while_its_replica_went_elsewhere_hears_it_from_any_cont
 
 
 @on_virtual_time
-async def test_who_knows_more_than_those_who_told_it_to_stop_sets_its_replica_aside_once_it_is_told_as_much() -> None:
+async def test_broker_of_a_later_epoch_sets_its_moved_replica_aside() -> None:
     """Cut off from all but ZooKeeper, where it reads of the next epochs, while its partition goes elsewhere."""
     async with MemoryCluster() as cluster:
         await cluster.elect(1)
@@ -252,7 +252,7 @@ async def test_who_knows_more_than_those_who_told_it_to_stop_sets_its_replica_as
 
 @pytest.mark.parametrize("now", [{}, {TP.topic: "made anew"}], ids=["gone", "made-anew"])
 @on_virtual_time
-async def test_who_slept_while_a_topic_was_deleted_hears_which_topics_there_are_and_sets_its_log_aside(
+async def test_broker_sets_aside_logs_of_topics_deleted_while_it_was_down(
     now: dict[str, str],
 ) -> None:
     async with MemoryCluster() as cluster:
@@ -281,7 +281,7 @@ async def test_who_slept_while_a_topic_was_deleted_hears_which_topics_there_are_
 
 @pytest.mark.parametrize("deleted", [True, False], ids=["deleted", "moved-elsewhere"])
 @on_virtual_time
-async def test_a_log_that_was_opened_while_its_partition_left_is_set_aside(deleted: bool) -> None:
+async def test_log_opened_while_its_partition_moved_is_set_aside(deleted: bool) -> None:
     async with MemoryCluster() as cluster:
         await cluster.elect(1)
         await cluster.produce(b"a")
@@ -306,7 +306,7 @@ async def test_a_log_that_was_opened_while_its_partition_left_is_set_aside(delet
 
 
 @on_virtual_time
-async def test_which_topics_there_are_logs_of_is_told_while_a_thread_opens_one(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_topic_ids_can_be_read_while_a_thread_opens_a_log(monkeypatch: pytest.MonkeyPatch) -> None:
     async with MemoryCluster() as cluster:
         await cluster.elect(1)
         logs, opened = cluster.nodes[1].directory.logs(), MemoryLog("other", LogConfig())
@@ -320,7 +320,7 @@ async def test_which_topics_there_are_logs_of_is_told_while_a_thread_opens_one(m
 
 
 @on_virtual_time
-async def test_high_watermarks_survive_a_restart_even_of_partitions_not_heard_of_since() -> None:
+async def test_high_watermarks_survive_a_restart_without_hosting_the_partition() -> None:
     async with MemoryCluster() as cluster:
         other = TP._replace(partition=1)
         for tp in (TP, other):
@@ -347,7 +347,7 @@ async def lose_the_end(cluster: MemoryCluster) -> None:
 
 
 @on_virtual_time
-async def test_a_log_that_ends_before_its_high_watermark_is_followed_only_out_of_sync() -> None:
+async def test_log_that_ends_below_its_high_watermark_follows_only_out_of_sync() -> None:
     async with MemoryCluster() as cluster:
         await lose_the_end(cluster)
         refused = await cluster.nodes[2].ask(cluster.leader_and_isr(), sender_epoch=1)
@@ -357,7 +357,7 @@ async def test_a_log_that_ends_before_its_high_watermark_is_followed_only_out_of
 
 
 @on_virtual_time
-async def test_a_log_that_an_unclean_leader_had_cut_lacks_nothing_that_was_committed_before_the_start() -> None:
+async def test_log_truncated_by_an_unclean_leader_counts_as_complete() -> None:
     async with MemoryCluster() as cluster:
         await cluster.elect(1)
         await cluster.produce(b"a")
@@ -380,7 +380,7 @@ async def test_a_log_that_an_unclean_leader_had_cut_lacks_nothing_that_was_commi
 
 
 @on_virtual_time
-async def test_a_log_that_ends_before_its_high_watermark_leads_where_somebody_knows_it_and_wants_it() -> None:
+async def test_log_that_ends_below_its_high_watermark_leads_if_unclean() -> None:
     async with MemoryCluster() as cluster:
         await lose_the_end(cluster)
         cluster.states.states[TP] = VersionedState(PartitionState(2, 1, (2,), 1), 1)
@@ -395,7 +395,7 @@ async def test_a_log_that_ends_before_its_high_watermark_leads_where_somebody_kn
 
 @pytest.mark.parametrize("leads", [True, False], ids=["leads", "follows"])
 @on_virtual_time
-async def test_a_log_that_lost_its_end_is_not_said_to_have_been_committed_beyond_it_once_it_may_grow(
+async def test_high_watermark_is_lowered_on_disk_before_a_short_log_grows(
     leads: bool,
 ) -> None:
     """Else what it gets there would count as committed, were its broker killed before it notes high watermarks."""
@@ -418,7 +418,7 @@ async def test_a_log_that_lost_its_end_is_not_said_to_have_been_committed_beyond
 
 
 @on_virtual_time
-async def test_what_is_noted_while_a_lost_end_is_given_up_does_not_bring_it_back() -> None:
+async def test_checkpoint_does_not_restore_a_lowered_high_watermark() -> None:
     """Giving it up waits for the disk, on a thread."""
     async with MemoryCluster() as cluster:
         await lose_the_end(cluster)
@@ -436,7 +436,7 @@ async def test_what_is_noted_while_a_lost_end_is_given_up_does_not_bring_it_back
 
 
 @on_virtual_time
-async def test_a_log_that_lost_its_end_is_not_followed_where_that_cannot_be_noted() -> None:
+async def test_short_log_is_not_followed_if_its_loss_cannot_be_recorded() -> None:
     async with MemoryCluster() as cluster:
         await lose_the_end(cluster)
         cluster.states.states[TP] = VersionedState(PartitionState(1, 1, (1, 3), 1), 1)
@@ -447,7 +447,7 @@ async def test_a_log_that_lost_its_end_is_not_followed_where_that_cannot_be_note
 
 
 @on_virtual_time
-async def test_a_follower_that_has_all_keeps_its_files_where_its_leader_drops_everything_much_later() -> None:
+async def test_aligned_follower_keeps_its_files_if_its_leader_trims_all() -> None:
     """Nothing is fetched meanwhile, in an epoch in which nothing was written."""
     async with MemoryCluster() as cluster:
         await cluster.elect(1)
@@ -464,7 +464,7 @@ async def test_a_follower_that_has_all_keeps_its_files_where_its_leader_drops_ev
 
 
 @on_virtual_time
-async def test_a_disk_that_fails_under_one_partition_takes_all_of_them_offline() -> None:
+async def test_failed_disk_takes_all_its_partitions_offline() -> None:
     async with MemoryCluster() as cluster:
         other = TP._replace(partition=1)
         await cluster.elect(1, tp=other)
@@ -486,7 +486,7 @@ async def test_a_disk_that_fails_under_one_partition_takes_all_of_them_offline()
 
 
 @on_virtual_time
-async def test_shutting_down_answers_everybody() -> None:
+async def test_shutdown_completes_all_waiting_requests() -> None:
     async with MemoryCluster() as cluster:
         await cluster.elect(1)
         cluster.cut(1, 2)

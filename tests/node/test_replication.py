@@ -17,7 +17,7 @@ from tidelog.protocol.messages import FetchRequest
 
 
 @on_virtual_time
-async def test_an_acknowledged_record_is_on_every_replica() -> None:
+async def test_acknowledged_record_is_on_every_replica() -> None:
     async with MemoryCluster() as cluster:
         await cluster.elect(1)
         assert await cluster.produce(b"a") == (0, 0)
@@ -27,7 +27,7 @@ async def test_an_acknowledged_record_is_on_every_replica() -> None:
 
 
 @on_virtual_time
-async def test_an_acknowledgement_takes_two_round_trips_and_no_timer() -> None:
+async def test_acknowledgement_takes_two_round_trips_and_no_timer() -> None:
     async with MemoryCluster() as cluster:
         await cluster.elect(1)
         await cluster.produce(b"warm")
@@ -37,7 +37,7 @@ async def test_an_acknowledgement_takes_two_round_trips_and_no_timer() -> None:
 
 
 @on_virtual_time
-async def test_a_new_leader_has_what_was_acknowledged_and_the_old_one_cuts_the_rest() -> None:
+async def test_new_leader_keeps_acknowledged_records_and_the_old_truncates() -> None:
     async with MemoryCluster() as cluster:
         await cluster.elect(1)
         await cluster.produce(b"a")
@@ -58,7 +58,7 @@ async def test_a_new_leader_has_what_was_acknowledged_and_the_old_one_cuts_the_r
 
 
 @on_virtual_time
-async def test_who_follows_anew_keeps_what_is_acknowledged_though_it_has_not_heard_that_it_is_committed() -> None:
+async def test_new_follower_keeps_records_above_its_own_high_watermark() -> None:
     """KIP-101, scenario 1."""
     async with MemoryCluster() as cluster:
         await cluster.elect(1)
@@ -72,7 +72,7 @@ async def test_who_follows_anew_keeps_what_is_acknowledged_though_it_has_not_hea
 
 
 @on_virtual_time
-async def test_a_follower_that_cannot_fetch_leaves_the_isr_by_the_leaders_own_write() -> None:
+async def test_leader_removes_an_unreachable_follower_from_the_isr() -> None:
     async with MemoryCluster() as cluster:
         await cluster.elect(1)
         await cluster.produce(b"a")
@@ -87,7 +87,7 @@ async def test_a_follower_that_cannot_fetch_leaves_the_isr_by_the_leaders_own_wr
 
 
 @on_virtual_time
-async def test_who_finds_that_it_was_deposed_before_it_is_told_follows_when_it_is() -> None:
+async def test_leader_that_finds_a_newer_state_stops_and_then_follows() -> None:
     async with MemoryCluster() as cluster:
         await cluster.elect(1)
         await cluster.produce(b"a")
@@ -104,7 +104,7 @@ async def test_who_finds_that_it_was_deposed_before_it_is_told_follows_when_it_i
 
 
 @on_virtual_time
-async def test_without_followers_nothing_is_acknowledged_then_refused_and_nothing_shown() -> None:
+async def test_leader_without_followers_neither_acknowledges_nor_serves_records() -> None:
     async with MemoryCluster() as cluster:
         await cluster.elect(1)
         await cluster.produce(b"a")
@@ -118,7 +118,7 @@ async def test_without_followers_nothing_is_acknowledged_then_refused_and_nothin
 
 @pytest.mark.parametrize("cut_s", [0.01, 0.7, 3, 4.9, 5.1, 6, 8, 20, 60])
 @on_virtual_time
-async def test_a_cut_costs_little_more_than_its_own_time(cut_s: float) -> None:
+async def test_network_cut_delays_little_more_than_its_own_time(cut_s: float) -> None:
     async with MemoryCluster(max_lag_ms=120_000) as cluster:
         await cluster.elect(1)
         await cluster.produce(b"a")
@@ -132,7 +132,7 @@ async def test_a_cut_costs_little_more_than_its_own_time(cut_s: float) -> None:
 
 
 @on_virtual_time
-async def test_a_zombie_leader_acknowledges_nothing_after_its_followers_have_moved_on() -> None:
+async def test_zombie_leader_acknowledges_nothing_once_followers_moved_on() -> None:
     async with MemoryCluster() as cluster:
         await cluster.elect(1)
         await cluster.produce(b"a")
@@ -145,7 +145,7 @@ async def test_a_zombie_leader_acknowledges_nothing_after_its_followers_have_mov
 
 
 @on_virtual_time
-async def test_a_change_of_the_partition_set_does_not_wait_for_the_parked_fetch() -> None:
+async def test_added_partition_does_not_wait_for_the_parked_fetch() -> None:
     async with MemoryCluster() as cluster:
         await cluster.elect(1)
         other = TP._replace(partition=1)
@@ -166,7 +166,7 @@ async def test_a_change_of_the_partition_set_does_not_wait_for_the_parked_fetch(
 
 
 @on_virtual_time
-async def test_idle_followers_ask_every_other_second_and_hear_of_what_is_committed_within_half_a_second() -> None:
+async def test_idle_followers_fetch_every_two_seconds_and_learn_of_commits_soon() -> None:
     async with MemoryCluster() as cluster:
         await cluster.elect(1)
         await asyncio.sleep(4)
@@ -180,7 +180,7 @@ async def test_idle_followers_ask_every_other_second_and_hear_of_what_is_committ
 
 
 @on_virtual_time
-async def test_followers_drop_what_their_leader_has_dropped() -> None:
+async def test_followers_drop_records_that_their_leader_has_dropped() -> None:
     async with MemoryCluster() as cluster:
         await cluster.elect(1)
         for value in (b"a", b"b", b"c"):
@@ -195,7 +195,7 @@ async def test_followers_drop_what_their_leader_has_dropped() -> None:
 
 
 @on_virtual_time
-async def test_a_follower_behind_the_leaders_log_start_begins_anew_there() -> None:
+async def test_follower_below_the_leaders_log_start_restarts_its_log_there() -> None:
     async with MemoryCluster() as cluster:
         await cluster.elect(1)
         await cluster.produce(b"a")
@@ -211,7 +211,7 @@ async def test_a_follower_behind_the_leaders_log_start_begins_anew_there() -> No
 
 
 @on_virtual_time
-async def test_a_full_disk_takes_the_broker_out_and_loses_nothing_acknowledged() -> None:
+async def test_full_disk_stops_the_broker_and_loses_no_acknowledged_record() -> None:
     async with MemoryCluster() as cluster:
         await cluster.elect(1)
         await cluster.produce(b"a")
@@ -227,7 +227,7 @@ async def test_a_full_disk_takes_the_broker_out_and_loses_nothing_acknowledged()
 
 
 @on_virtual_time
-async def test_when_a_follower_dies_what_waits_for_it_is_acknowledged_and_no_producer_notices() -> None:
+async def test_produces_waiting_for_a_dead_follower_are_acknowledged() -> None:
     async with MemoryCluster() as cluster:
         await cluster.elect(1)
         await cluster.produce(b"a")
@@ -246,7 +246,7 @@ async def test_when_a_follower_dies_what_waits_for_it_is_acknowledged_and_no_pro
 
 
 @on_virtual_time
-async def test_a_follower_that_is_shutting_down_is_not_let_back_into_the_isr() -> None:
+async def test_follower_that_is_shutting_down_does_not_rejoin_the_isr() -> None:
     async with MemoryCluster() as cluster:
         cluster.nodes[3].shutting_down = True
         await cluster.elect(1, isr=[1, 2])

@@ -23,7 +23,7 @@ def another_disk(root: Path, disks: list[LogManager]) -> LogManager:
 
 
 @on_virtual_time
-async def test_replicas_hold_the_same_bytes_and_a_diverging_tail_is_cut(tmp_path: Path) -> None:
+async def test_replicas_hold_equal_bytes_and_truncate_a_diverging_tail(tmp_path: Path) -> None:
     directories: list[LogManager] = []
     async with MemoryCluster(directory=partial(another_disk, tmp_path, directories)) as cluster:
         await cluster.elect(1)
@@ -49,7 +49,7 @@ async def test_replicas_hold_the_same_bytes_and_a_diverging_tail_is_cut(tmp_path
 
 
 @on_virtual_time
-async def test_a_replica_catches_up_though_the_leaders_log_begins_within_a_batch(tmp_path: Path) -> None:
+async def test_replica_catches_up_if_the_leaders_log_begins_within_a_batch(tmp_path: Path) -> None:
     managers: list[LogManager] = []
     async with MemoryCluster(directory=partial(another_disk, tmp_path, managers)) as cluster:
         await cluster.elect(1)
@@ -71,9 +71,7 @@ async def test_a_replica_catches_up_though_the_leaders_log_begins_within_a_batch
 
 @pytest.mark.parametrize("attributes", [0x20, 0x30, 0x40, 0x60], ids=["control", "marker", "delete horizon", "both"])
 @on_virtual_time
-async def test_what_only_a_coordinator_or_compaction_writes_is_refused_from_a_client(
-    tmp_path: Path, attributes: int
-) -> None:
+async def test_clients_cannot_produce_control_or_compacted_batches(tmp_path: Path, attributes: int) -> None:
     manager = LogManager.open([tmp_path], RealFiles(), 1, "c", "boot")
     sent = batch_of(b"x")
     forged = bytearray(HEADER.pack(*read_header(sent)._replace(attributes=attributes)) + sent[HEADER_BYTES:])

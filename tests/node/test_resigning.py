@@ -23,7 +23,7 @@ from tidelog.protocol.control_messages import StopReplicaPartition, StopReplicaR
 
 
 @on_virtual_time
-async def test_a_broker_whose_registration_is_gone_leads_nothing() -> None:
+async def test_broker_without_registration_leads_nothing() -> None:
     async with MemoryCluster() as cluster:
         await cluster.elect(1)
         assert cluster.leader.replicas.led() == [TP]
@@ -46,7 +46,7 @@ def notes_when_told(node: Node) -> asyncio.Event:
 
 @pytest.mark.parametrize("waits_for", ["the disk", "its turn"])
 @on_virtual_time
-async def test_who_is_told_to_lead_and_loses_its_registration_before_it_does_leads_nothing(waits_for: str) -> None:
+async def test_broker_that_loses_its_registration_before_leading_leads_nothing(waits_for: str) -> None:
     async with MemoryCluster() as cluster:
         await cluster.elect(1)
         await cluster.elect(2, tell=())
@@ -68,7 +68,7 @@ async def test_who_is_told_to_lead_and_loses_its_registration_before_it_does_lea
 
 
 @on_virtual_time
-async def test_what_was_said_to_a_registration_that_goes_before_it_is_looked_at_is_not_acted_upon() -> None:
+async def test_request_to_a_lost_registration_is_not_handled() -> None:
     """The server finds it to be of this registration; the loss stands in the loop's queue before the handling."""
     async with MemoryCluster() as cluster:
         await cluster.elect(1)
@@ -84,7 +84,7 @@ async def test_what_was_said_to_a_registration_that_goes_before_it_is_looked_at_
 
 
 @on_virtual_time
-async def test_who_is_told_to_lead_and_stops_before_it_does_leads_nothing() -> None:
+async def test_broker_that_stops_before_leading_leads_nothing() -> None:
     async with MemoryCluster() as cluster:
         await cluster.elect(1)
         await cluster.elect(2, tell=())
@@ -104,7 +104,7 @@ async def test_who_is_told_to_lead_and_stops_before_it_does_leads_nothing() -> N
 
 
 @on_virtual_time
-async def test_who_is_told_that_another_leads_leads_no_more_however_long_its_disk_takes_to_note_that_down() -> None:
+async def test_deposed_leader_stops_before_its_slow_disk_has_the_new_state() -> None:
     """The other may have been told before, and need nobody here: it acknowledges what this one would not tell of."""
     async with MemoryCluster() as cluster:
         await cluster.elect(1)
@@ -121,7 +121,7 @@ async def test_who_is_told_that_another_leads_leads_no_more_however_long_its_dis
 
 
 @on_virtual_time
-async def test_who_is_told_to_stop_for_a_later_leader_leads_no_more_however_long_its_turn_takes_to_come() -> None:
+async def test_leader_told_to_stop_stops_before_earlier_requests_are_done() -> None:
     async with MemoryCluster() as cluster:
         await cluster.elect(1)
         other = TP._replace(partition=1)
@@ -145,7 +145,7 @@ async def test_who_is_told_to_stop_for_a_later_leader_leads_no_more_however_long
 
 @pytest.mark.parametrize("told_by", ["a dead controller", "a ZooKeeper that has gone back"])
 @on_virtual_time
-async def test_nobody_stops_leading_for_what_it_will_refuse(told_by: str) -> None:
+async def test_leader_does_not_stop_for_a_state_that_it_refuses(told_by: str) -> None:
     async with MemoryCluster() as cluster:
         cluster.controller_epoch = 5
         await cluster.elect(1)

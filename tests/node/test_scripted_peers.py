@@ -74,7 +74,7 @@ async def scripted_broker(*apis: ApiRange) -> AsyncIterator[Broker]:
 METADATA = ApiRange(ApiKey.METADATA, 0, 0)
 
 
-async def test_a_late_answer_is_not_taken_for_that_of_the_repetition() -> None:
+async def test_late_answer_does_not_count_for_the_repeated_request() -> None:
     async with scripted_broker(METADATA) as broker:
         script = asyncio.create_task(broker.next_request())
         connection = await Connection.open(broker.endpoint, client_id="t", timeout_ms=5000)
@@ -90,7 +90,7 @@ async def test_a_late_answer_is_not_taken_for_that_of_the_repetition() -> None:
         connection.close()
 
 
-async def test_a_broker_of_other_versions_is_refused_with_both_named_and_nothing_is_sent() -> None:
+async def test_client_refuses_a_broker_of_other_versions_and_sends_nothing() -> None:
     async with scripted_broker(ApiRange(ApiKey.METADATA, 4, 9)) as broker:
         script = asyncio.create_task(broker.next_request())
         connection = await Connection.open(broker.endpoint, client_id="t", timeout_ms=5000)
@@ -106,7 +106,7 @@ async def test_a_broker_of_other_versions_is_refused_with_both_named_and_nothing
         connection.close()
 
 
-async def test_every_request_bears_a_deadline_and_who_it_is_for() -> None:
+async def test_every_request_carries_a_deadline_and_its_addressee() -> None:
     async with scripted_broker(METADATA) as broker:
         script = asyncio.create_task(broker.next_request())
         connection = await Connection.open(
@@ -154,7 +154,7 @@ def _quick_heartbeats(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("_quick_heartbeats")
-async def test_a_broker_that_answers_no_ping_is_given_up_long_before_the_requests_time_is_over() -> None:
+async def test_connection_ends_if_the_broker_answers_no_ping() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
 
         def broker() -> bytes:
@@ -171,7 +171,7 @@ async def test_a_broker_that_answers_no_ping_is_given_up_long_before_the_request
 
 
 @pytest.mark.usefixtures("_quick_heartbeats")
-async def test_a_client_whose_pings_stop_is_hung_up_on() -> None:
+async def test_broker_disconnects_a_client_whose_pings_stop() -> None:
     async with serving(lambda request, context: ANSWER, most_queued=1000) as server:
 
         def client() -> None:
@@ -238,7 +238,7 @@ async def answers(raw: zmq.Socket[bytes], expected: Callable[[], int]) -> list[i
     return found
 
 
-async def test_answers_to_a_peer_that_does_not_read_wait_for_it_whole_and_in_order_and_hold_up_nobody(
+async def test_answers_to_a_stalled_peer_wait_in_order_and_delay_no_other(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     served: list[int] = []
@@ -273,7 +273,7 @@ async def test_answers_to_a_peer_that_does_not_read_wait_for_it_whole_and_in_ord
 
 
 @pytest.mark.parametrize("most_queued", [1, 1000], ids=["most wait in the broker", "all wait in the socket"])
-async def test_a_few_large_answers_are_as_much_as_many_small_ones_for_a_peer_that_does_not_read(
+async def test_answers_to_a_stalled_peer_are_bounded_in_bytes(
     caplog: pytest.LogCaptureFixture, most_queued: int
 ) -> None:
     served: list[int] = []
@@ -301,7 +301,7 @@ async def test_a_few_large_answers_are_as_much_as_many_small_ones_for_a_peer_tha
         other.close()
 
 
-async def test_a_peer_that_goes_away_without_reading_leaves_nothing_behind() -> None:
+async def test_peer_that_leaves_without_reading_leaks_nothing() -> None:
     def handle(request: Request, context: RequestContext) -> Response:
         return FetchResponse((FetchPartitionResponse("t", 0, 0, 5, 5, 0, bytes(ANSWER_BYTES)),))
 
@@ -317,7 +317,7 @@ async def test_a_peer_that_goes_away_without_reading_leaves_nothing_behind() -> 
                 await asyncio.sleep(0.01)
 
 
-async def test_what_comes_after_its_deadline_is_not_acted_upon() -> None:
+async def test_request_past_its_deadline_is_not_handled() -> None:
     seen: list[Request] = []
 
     def handle(request: Request, context: RequestContext) -> Response:
@@ -332,7 +332,7 @@ async def test_what_comes_after_its_deadline_is_not_acted_upon() -> None:
     assert len(seen) == 1
 
 
-async def test_a_version_that_the_broker_does_not_speak_is_refused_with_both_named() -> None:
+async def test_broker_refuses_an_unknown_version_and_names_both() -> None:
     async with serving(lambda request, context: ANSWER, most_queued=1000) as server:
         with raw_peer(server) as raw:
             header = RequestHeader(ApiKey.METADATA, 9, 1, "raw", "", -1, -1, -1)

@@ -73,7 +73,7 @@ def first_values(node: Node, tp: TopicPartition = TP) -> list[bytes]:
 
 
 @on_virtual_time
-async def test_it_is_answered_later_and_another_partition_at_once() -> None:
+async def test_slow_validation_delays_no_other_partition() -> None:
     async with await of_compacted_topics() as cluster:
         later = begin(cluster.leader, (TP, long()))
         at_once = begin(cluster.leader, (OTHER, quick()))
@@ -84,7 +84,7 @@ async def test_it_is_answered_later_and_another_partition_at_once() -> None:
 
 
 @on_virtual_time
-async def test_what_comes_later_for_the_same_partition_is_appended_later() -> None:
+async def test_later_batches_of_a_partition_keep_their_order() -> None:
     async with await of_compacted_topics() as cluster:
         leader = cluster.leader
         sent = [begin(leader, (TP, batch)) for batch in (long(b"a"), quick(b"b"), long(b"c"), quick(b"d"))]
@@ -96,7 +96,7 @@ async def test_what_comes_later_for_the_same_partition_is_appended_later() -> No
 
 
 @on_virtual_time
-async def test_each_partition_of_a_request_goes_its_own_way() -> None:
+async def test_partitions_of_one_request_do_not_wait_for_each_other() -> None:
     async with await of_compacted_topics() as cluster:
         leader = cluster.leader
         first = begin(leader, (TP, long(b"a")), (OTHER, quick(b"a")))
@@ -108,7 +108,7 @@ async def test_each_partition_of_a_request_goes_its_own_way() -> None:
 
 
 @on_virtual_time
-async def test_acks_of_all_wait_for_the_isr_as_ever_and_acks_0_has_no_answer() -> None:
+async def test_acks_all_waits_for_the_isr_and_acks_0_has_no_answer() -> None:
     async with await of_compacted_topics() as cluster:
         assert begin(cluster.leader, (TP, long(b"a")), acks=0) is None
         everywhere = begin(cluster.leader, (TP, long(b"b")), acks=-1)
@@ -121,7 +121,7 @@ async def test_acks_of_all_wait_for_the_isr_as_ever_and_acks_0_has_no_answer() -
 
 
 @on_virtual_time
-async def test_what_is_refused_on_the_thread_leaves_no_trace_and_holds_up_nobody() -> None:
+async def test_batch_refused_on_the_thread_blocks_no_later_batch() -> None:
     async with await of_compacted_topics() as cluster:
         bad, good = begin(cluster.leader, (TP, long(key=None))), begin(cluster.leader, (TP, quick()))
         assert bad is not None and good is not None
@@ -131,7 +131,7 @@ async def test_what_is_refused_on_the_thread_leaves_no_trace_and_holds_up_nobody
 
 
 @on_virtual_time
-async def test_one_that_is_deposed_meanwhile_appends_nothing() -> None:
+async def test_leader_deposed_during_validation_appends_nothing() -> None:
     async with await of_compacted_topics() as cluster:
         leader = cluster.leader
         leader.replicas.leader_epoch_fence.offload = at_once  # before the batch has been looked at
@@ -144,7 +144,7 @@ async def test_one_that_is_deposed_meanwhile_appends_nothing() -> None:
 
 
 @on_virtual_time
-async def test_a_topic_that_was_made_anew_meanwhile_gets_nothing_of_the_old_one() -> None:
+async def test_topic_recreated_during_validation_gets_no_old_batch() -> None:
     async with await of_compacted_topics() as cluster:
         leader = cluster.leader
         sent = begin(leader, (TP, long()))
@@ -156,7 +156,7 @@ async def test_a_topic_that_was_made_anew_meanwhile_gets_nothing_of_the_old_one(
 
 
 @on_virtual_time
-async def test_none_is_appended_once_its_sender_has_stopped_waiting() -> None:
+async def test_batch_is_not_appended_after_its_deadline() -> None:
     async with await of_compacted_topics() as cluster:
         leader = cluster.leader
         soon = replace(OF_A_CLIENT, deadline_ms=leader.replicas.clock.monotonic_ms())
@@ -169,7 +169,7 @@ async def test_none_is_appended_once_its_sender_has_stopped_waiting() -> None:
 
 
 @on_virtual_time
-async def test_only_so_much_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_bytes_of_waiting_batches_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(produce, "MAX_WAITING_BYTES", 3 * produce.WAITING_OVERHEAD_BYTES)
     async with await of_compacted_topics() as cluster:
         leader = cluster.leader
@@ -183,7 +183,7 @@ async def test_only_so_much_waits(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @on_virtual_time
-async def test_a_broker_that_closes_answers_who_waits() -> None:
+async def test_closing_broker_answers_waiting_produces() -> None:
     async with await of_compacted_topics() as cluster:
         sent = begin(cluster.leader, (TP, long()))
         await cluster.leader.replicas.close()
@@ -191,7 +191,7 @@ async def test_a_broker_that_closes_answers_who_waits() -> None:
 
 
 @on_virtual_time
-async def test_a_line_goes_on_after_work_that_failed_and_forgets_who_is_done() -> None:
+async def test_keyed_queue_continues_after_failed_work() -> None:
     async def fail() -> None:
         raise ZeroDivisionError
 

@@ -133,7 +133,7 @@ def test_a_deletion_waits_for_a_silent_broker_no_longer_than_it_may() -> None:
     run(story)
 
 
-def test_what_is_not_begun_by_the_deadline_is_not_done(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_changes_that_have_not_begun_by_the_deadline_are_not_made(monkeypatch: pytest.MonkeyPatch) -> None:
     async def story(cluster: Cluster) -> None:
         for name in ("c", "d"):
             await cluster.create(name)

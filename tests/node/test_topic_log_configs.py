@@ -8,7 +8,7 @@ from storage.configs.log_config import LogConfig
 WRONG = {"retention.ms": "soon", "segment.bytes": "5000", "no.such": "1"}
 
 
-def test_settings_are_read_once_for_all_partitions_until_they_change() -> None:
+def test_settings_are_parsed_once_until_they_change() -> None:
     settings = TopicLogConfigs(LogConfig())
     first = settings.of("t", {"retention.ms": "5"})
     assert settings.of("t", {"retention.ms": "5"}) is first
@@ -19,12 +19,12 @@ def test_settings_are_read_once_for_all_partitions_until_they_change() -> None:
     assert settings.of("t", {"retention.ms": "5"}) == first
 
 
-def test_a_log_that_is_open_keeps_its_settings_where_the_new_ones_are_wrong() -> None:
+def test_open_log_keeps_its_settings_if_the_new_ones_are_invalid() -> None:
     current = LogConfig.from_topic_configs({"retention.ms": "-1"})
     assert TopicLogConfigs(LogConfig()).of("t", WRONG, current) is current
 
 
-def test_a_log_that_is_opened_obeys_what_is_right() -> None:
+def test_log_opened_with_invalid_settings_uses_the_valid_part() -> None:
     defaults = LogConfig.from_topic_configs({"retention.ms": "7"})
     config = TopicLogConfigs(defaults).of("t", WRONG)
     assert (config.retention_ms, config.segment_bytes) == (7, 5000)

@@ -72,7 +72,7 @@ async def staged() -> Stage:
 
 
 @on_virtual_time
-async def test_what_was_committed_lies_in_zookeeper_and_is_fetched_without_its_metadata() -> None:
+async def test_offsets_are_in_zookeeper_and_are_fetched_without_metadata() -> None:
     stage = await staged()
     assert await stage.commit(at(7, metadata="note"), at(8, 1)) == [0, 0]
     assert (await stage.other.get("/consumers/g/offsets/t/1")).data == b"8"
@@ -82,7 +82,7 @@ async def test_what_was_committed_lies_in_zookeeper_and_is_fetched_without_its_m
 
 
 @on_virtual_time
-async def test_where_nothing_is_committed_there_is_no_offset_and_no_error() -> None:
+async def test_partition_without_a_commit_has_no_offset_and_no_error() -> None:
     stage = await staged()
     assert await stage.fetch(("t", 0)) == [("t", 0, 0, -1)]
     assert await stage.fetch() == []
@@ -90,7 +90,7 @@ async def test_where_nothing_is_committed_there_is_no_offset_and_no_error() -> N
 
 
 @on_virtual_time
-async def test_partitions_that_the_cluster_does_not_have_are_refused_and_the_others_committed() -> None:
+async def test_unknown_partitions_are_refused_and_the_others_committed() -> None:
     stage = await staged()
     assert await stage.commit(at(1), at(1, 9), at(1, 0, "u"), at(1, 0, "../../brokers")) == [
         0,
@@ -106,7 +106,7 @@ async def test_partitions_that_the_cluster_does_not_have_are_refused_and_the_oth
 
 
 @on_virtual_time
-async def test_offsets_of_a_topic_that_is_gone_are_told_with_that_error_where_all_are_asked_for() -> None:
+async def test_fetch_of_all_returns_deleted_topics_with_offset_and_error() -> None:
     stage = await staged()
     stage.tell("gone", 3)
     await stage.commit(at(5), at(6, 3, "gone"))
@@ -115,7 +115,7 @@ async def test_offsets_of_a_topic_that_is_gone_are_told_with_that_error_where_al
 
 
 @on_virtual_time
-async def test_a_commit_is_refused_for_the_partition_that_it_is_wrong_for() -> None:
+async def test_invalid_commit_is_refused_for_its_partition_only() -> None:
     stage = await staged()
     assert await stage.commit(at(1, metadata="x" * 10), at(1, 1, metadata="x" * 11)) == [
         0,
@@ -126,14 +126,14 @@ async def test_a_commit_is_refused_for_the_partition_that_it_is_wrong_for() -> N
 
 
 @on_virtual_time
-async def test_of_two_commits_of_one_partition_in_one_request_the_later_counts() -> None:
+async def test_later_of_two_commits_of_one_partition_counts() -> None:
     stage = await staged()
     assert await stage.commit(at(9), at(4)) == [0, 0]
     assert await stage.fetch() == [("t", 0, 0, 4)]
 
 
 @on_virtual_time
-async def test_a_broker_that_has_just_started_does_not_say_that_there_is_no_offset() -> None:
+async def test_broker_without_metadata_does_not_answer_no_offset() -> None:
     stage = await staged()
     await stage.commit(at(1))
     stage.metadata.informed = False
@@ -145,7 +145,7 @@ async def test_a_broker_that_has_just_started_does_not_say_that_there_is_no_offs
 
 @pytest.mark.parametrize("group_id", ["", "..", "a/../../brokers", "g\0"])
 @on_virtual_time
-async def test_a_group_that_would_lead_to_another_path_is_refused(group_id: str) -> None:
+async def test_group_id_that_escapes_its_path_is_refused(group_id: str) -> None:
     stage = await staged()
     assert await stage.commit(at(1), group_id=group_id) == [InvalidGroupIdError.code]
     assert await stage.fetch(("t", 0), group_id=group_id) == [("t", 0, InvalidGroupIdError.code, -1)]
@@ -154,7 +154,7 @@ async def test_a_group_that_would_lead_to_another_path_is_refused(group_id: str)
 
 
 @on_virtual_time
-async def test_what_somebody_else_wrote_there_is_refused_for_its_partition(caplog: pytest.LogCaptureFixture) -> None:
+async def test_malformed_znode_is_refused_for_its_partition(caplog: pytest.LogCaptureFixture) -> None:
     stage = await staged()
     await stage.commit(at(1), at(2, 1))
     await stage.other.set("/consumers/g/offsets/t/0", b"one")
@@ -164,7 +164,7 @@ async def test_what_somebody_else_wrote_there_is_refused_for_its_partition(caplo
 
 
 @on_virtual_time
-async def test_without_zookeeper_the_answer_is_a_retriable_error_before_the_deadline() -> None:
+async def test_outage_of_zookeeper_is_answered_retriable_before_the_deadline() -> None:
     stage = await staged()
     await stage.commit(at(1))
     stage.store.network.refuse()
@@ -197,7 +197,7 @@ async def test_groups_that_have_offsets_there_are_listed() -> None:
 
 
 @on_virtual_time
-async def test_a_request_of_more_partitions_than_anybody_has_is_refused() -> None:
+async def test_request_with_too_many_partitions_is_refused() -> None:
     stage = await staged()
     with pytest.raises(InvalidRequestError, match="must be at most"):
         await stage.commit(*[at(1)] * (MAX_PARTITIONS + 1))

@@ -28,7 +28,7 @@ from tidelog.records import encode_batch
 
 
 @on_virtual_time
-async def test_one_partition_that_is_refused_takes_no_other_with_it() -> None:
+async def test_refused_partition_does_not_fail_the_other_partitions() -> None:
     cluster = FakeCluster(brokers=1)
     refused, *good = cluster.create("t", 3)
     refused.max_batch_bytes, refused.too_large = 0, InvalidRecordError

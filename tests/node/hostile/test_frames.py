@@ -147,13 +147,13 @@ def check_growth(live: LiveDoors, door: str, examples: int, rounds: int) -> None
 
 @DOORS
 @pytest.mark.parametrize("name", _corpus())
-def test_what_was_found_or_thought_of_before_does_no_harm(live: LiveDoors, door: str, name: str) -> None:
+def test_known_hostile_frames_do_no_harm(live: LiveDoors, door: str, name: str) -> None:
     throw(live, door, [_corpus()[name]] * 3)
     Canary(live).sings()
 
 
 @pytest.mark.parametrize("filler", [b"\x80", b"\x90", b"\xc0", b"\xc4\x00"], ids=["maps", "arrays", "nils", "bytes"])
-def test_an_envelope_full_of_small_things_holds_up_nobody(live: LiveDoors, filler: bytes) -> None:
+def test_envelope_of_many_small_values_delays_no_other_client(live: LiveDoors, filler: bytes) -> None:
     """Of each 60 MB that come a multiple would be made, and others would wait for it."""
     canary = Canary(live)
     canary.sings()
@@ -169,12 +169,12 @@ def test_an_envelope_full_of_small_things_holds_up_nobody(live: LiveDoors, fille
 
 @pytest.mark.timeout(400)  # it computes all the while, and others may have the processors
 @DOORS
-def test_whatever_comes_nothing_fails_nor_grows(live: LiveDoors, door: str) -> None:
+def test_random_frames_cause_no_failure_and_no_leak(live: LiveDoors, door: str) -> None:
     check_growth(live, door, 75, rounds=1)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
 @DOORS
-def test_whatever_comes_for_long_nothing_fails_nor_grows(live: LiveDoors, door: str) -> None:
+def test_random_frames_for_long_cause_no_failure_and_no_leak(live: LiveDoors, door: str) -> None:
     check_growth(live, door, 300, rounds=60)

@@ -40,9 +40,7 @@ def hung_up(connection: socket.socket) -> bool:
 
 @DOORS
 @pytest.mark.parametrize("size", [MAX_FRAME_BYTES + 1, 1 << 40, (1 << 63) - 1, (1 << 64) - 1])
-def test_a_frame_that_claims_too_many_bytes_ends_its_connection_before_any_memory_is_taken(
-    live: LiveDoors, door: str, size: int
-) -> None:
+def test_oversized_frame_ends_its_connection_before_memory_is_taken(live: LiveDoors, door: str, size: int) -> None:
     canary, before = Canary(live), resident_bytes()
     with tcp(live, door) as connection:
         connection.sendall(HANDSHAKE + b"\x02" + struct.pack(">Q", size) + b"x" * 1000)
@@ -52,7 +50,7 @@ def test_a_frame_that_claims_too_many_bytes_ends_its_connection_before_any_memor
 
 
 @DOORS
-def test_frames_that_are_announced_and_never_come_take_nothing_from_others(live: LiveDoors, door: str) -> None:
+def test_announced_frames_that_never_come_delay_no_other_client(live: LiveDoors, door: str) -> None:
     canary, before = Canary(live), resident_bytes()
     connections = [tcp(live, door) for _ in range(20)]
     opened = [each.__enter__() for each in connections]
@@ -82,7 +80,7 @@ def test_frames_that_are_announced_and_never_come_take_nothing_from_others(live:
         HANDSHAKE + b"\x04\xff" + b"\x04PING" + b"x" * 250,
     ],
 )
-def test_what_is_not_zeromq_disturbs_nobody(live: LiveDoors, door: str, said: bytes) -> None:
+def test_foreign_protocols_disturb_no_client(live: LiveDoors, door: str, said: bytes) -> None:
     canary = Canary(live)
     with tcp(live, door) as connection:
         connection.sendall(said)

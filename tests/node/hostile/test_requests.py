@@ -62,7 +62,7 @@ def end_offset(live: LiveDoors) -> int:
         ({"cluster_id": "another"}, InconsistentClusterIdError.code),
     ],
 )
-def test_a_produce_that_is_stale_or_meant_for_others_appends_nothing(
+def test_stale_or_misaddressed_produce_appends_nothing(
     live: LiveDoors, door: str, header: dict[str, int], code: int
 ) -> None:
     before = end_offset(live)
@@ -71,7 +71,7 @@ def test_a_produce_that_is_stale_or_meant_for_others_appends_nothing(
     assert end_offset(live) == before
 
 
-def test_a_replayed_produce_appends_nothing_and_is_answered_as_before(live: LiveDoors) -> None:
+def test_replayed_produce_appends_nothing_and_gets_its_first_answer(live: LiveDoors) -> None:
     batch = batch_of(b"once", producer_id=77, sequence=0)
     with live.knock(CLIENTS) as caller, live.knock(CLIENTS) as other:
         first = caller.call(produce_request(batch=batch))
@@ -81,7 +81,7 @@ def test_a_replayed_produce_appends_nothing_and_is_answered_as_before(live: Live
     assert end_offset(live) == end
 
 
-def test_a_leader_epoch_of_another_time_is_fenced(live: LiveDoors) -> None:
+def test_wrong_leader_epoch_is_fenced(live: LiveDoors) -> None:
     with live.knock(CLIENTS) as caller:
         for epoch, code in ((5, UnknownLeaderEpochError.code), (2**31 - 1, UnknownLeaderEpochError.code)):
             answers = [
@@ -92,7 +92,7 @@ def test_a_leader_epoch_of_another_time_is_fenced(live: LiveDoors) -> None:
             assert [each.partitions[0].error_code for each in answers] == [code] * 3  # type: ignore[union-attr]
 
 
-def test_a_follower_of_an_epoch_that_has_ended_moves_no_high_watermark(live: LiveDoors) -> None:
+def test_follower_of_an_ended_epoch_moves_no_high_watermark(live: LiveDoors) -> None:
     partition = live.cluster.nodes[1].replica().partition
     before = partition.high_watermark
     with live.knock(BROKERS) as caller:
@@ -105,7 +105,7 @@ def test_a_follower_of_an_epoch_that_has_ended_moves_no_high_watermark(live: Liv
     assert partition.high_watermark == before
 
 
-def test_a_controller_that_is_none_any_more_changes_nothing(live: LiveDoors) -> None:
+def test_deposed_controller_changes_nothing(live: LiveDoors) -> None:
     cluster = live.cluster
     current = cluster.leader_and_isr()
     with live.knock(BROKERS) as caller:
@@ -119,7 +119,7 @@ def test_a_controller_that_is_none_any_more_changes_nothing(live: LiveDoors) -> 
         assert isinstance(caller.call(produce_request(b"still led")), ProduceResponse)
 
 
-def test_the_clients_door_obeys_no_controller_and_no_follower(live: LiveDoors) -> None:
+def test_client_listener_serves_no_controller_and_no_follower(live: LiveDoors) -> None:
     with live.knock(CLIENTS) as caller:
         for request in (
             live.cluster.leader_and_isr(),
@@ -133,7 +133,7 @@ def test_the_clients_door_obeys_no_controller_and_no_follower(live: LiveDoors) -
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_name_that_is_none_reaches_no_file(live: LiveDoors, name: str) -> None:
+def test_invalid_topic_name_reaches_no_file(live: LiveDoors, name: str) -> None:
     def everything() -> set[Path]:
         return {path for path in live.directory.rglob("*") if path.is_dir()}
 
@@ -163,7 +163,7 @@ def test_a_name_that_is_none_reaches_no_file(live: LiveDoors, name: str) -> None
     Canary(live).sings()
 
 
-def test_a_deadline_without_end_is_no_reason_to_wait(live: LiveDoors) -> None:
+def test_request_with_an_endless_deadline_does_not_wait(live: LiveDoors) -> None:
     with live.knock(CLIENTS) as caller:
         fetch = FetchRequest(-1, 50, 1 << 30, 100, (FetchPartition(*TP, -1, end_offset(live), 100),))
         assert isinstance(caller.call(fetch, deadline_ms=2**63 - 1), FetchResponse)
