@@ -91,7 +91,7 @@ async def test_description_contains_only_the_requested_fields() -> None:
     (entry,) = (await describe(configs, TOPIC, "t", "flush.ms", "no.such")).entries
     assert (entry.name, entry.synonyms, entry.documentation) == ("flush.ms", (), None)
     (entry,) = (await describe(configs, TOPIC, "t", "flush.ms", include_documentation=True)).entries
-    assert "synced" in (entry.documentation or "")
+    assert "flushed" in (entry.documentation or "")
 
 
 async def test_settings_of_a_broker_come_from_its_file_and_the_defaults(tmp_path: Path) -> None:
