@@ -13,7 +13,7 @@ from tools.bench import __main__, interpreter, kafka_dump_check, machine
 from tools.bench.__main__ import status
 from tools.bench.catalog import BENCHMARKS, TABLES, chosen
 from tools.bench.clusters.probe_producer import longest_silence
-from tools.bench.environment import Lab
+from tools.bench.environment import BenchEnvironment
 from tools.bench.results import Benchmark, Figure, NotMeasured, Results
 from tools.bench.runner import run
 from tools.bench.table import as_json, markdown, number
@@ -25,15 +25,15 @@ BOUND = Figure("made-up.bound", "its bound", "MB/s")
 
 
 @pytest.fixture
-def lab(tmp_path: Path) -> Lab:
-    return Lab(tmp_path, 1.0, lambda line: None)
+def env(tmp_path: Path) -> BenchEnvironment:
+    return BenchEnvironment(tmp_path, 1.0, lambda line: None)
 
 
 def benchmark_of(*values: Mapping[str, float] | Exception) -> Benchmark:
     """Yields these, one in each run."""
     following = iter(values)
 
-    def measure(lab: Lab) -> Mapping[str, float]:
+    def measure(env: BenchEnvironment) -> Mapping[str, float]:
         value = next(following)
         if isinstance(value, Exception):
             raise value
@@ -42,14 +42,14 @@ def benchmark_of(*values: Mapping[str, float] | Exception) -> Benchmark:
     return Benchmark("made-up", "none", (RATE, BOUND), measure)
 
 
-def test_each_figure_is_the_median_of_its_runs(lab: Lab) -> None:
+def test_each_figure_is_the_median_of_its_runs(env: BenchEnvironment) -> None:
     values = [{RATE.key: rate, BOUND.key: 100.0} for rate in (30.0, 90.0, 50.0)]
-    results = run([benchmark_of(*values)], [RATE], lab, 3, None, lambda line: None)
+    results = run([benchmark_of(*values)], [RATE], env, 3, None, lambda line: None)
     assert results.median(RATE.key) == 50.0
     assert not results.failures
 
 
-def test_a_row_shows_spread_aim_bound_and_ratio(lab: Lab) -> None:
+def test_a_row_shows_spread_aim_bound_and_ratio(env: BenchEnvironment) -> None:
     results = Results()
     for rate in (30.0, 90.0, 50.0):
         results.add({RATE.key: rate, BOUND.key: 100.0})
@@ -59,7 +59,7 @@ def test_a_row_shows_spread_aim_bound_and_ratio(lab: Lab) -> None:
     assert row == "| a made-up rate | 50 MB/s | 30–90 | ≥ 40 MB/s | 100 | 0.5 × |"
 
 
-def test_a_row_that_compares_different_clients_says_so(lab: Lab) -> None:
+def test_a_row_that_compares_different_clients_says_so(env: BenchEnvironment) -> None:
     results = Results()
     results.add({RATE.key: 50.0, BOUND.key: 100.0})
     assert "confluent-kafka" not in markdown([RATE], results)
@@ -69,18 +69,18 @@ def test_a_row_that_compares_different_clients_says_so(lab: Lab) -> None:
     assert row.endswith("| 25 | 2 × |")
 
 
-def test_what_cannot_be_measured_is_told_and_the_others_go_on(lab: Lab) -> None:
+def test_what_cannot_be_measured_is_told_and_the_others_go_on(env: BenchEnvironment) -> None:
     fine = {RATE.key: 1.0, BOUND.key: 2.0}
     failing = benchmark_of(NotMeasured("no broker"), fine)
     told: list[str] = []
-    results = run([failing], [RATE], lab, 2, None, told.append)
+    results = run([failing], [RATE], env, 2, None, told.append)
     assert results.failures == ["made-up, run 1 of 2: no broker"]
     assert results.median(RATE.key) == 1.0
     assert any("no broker" in line for line in told)
 
 
-def test_a_missing_value_is_a_failure(lab: Lab) -> None:
-    results = run([benchmark_of({RATE.key: 1.0})], [RATE], lab, 1, None, lambda line: None)
+def test_a_missing_value_is_a_failure(env: BenchEnvironment) -> None:
+    results = run([benchmark_of({RATE.key: 1.0})], [RATE], env, 1, None, lambda line: None)
     assert results.failures == ["made-up, run 1 of 1: no value for made-up.bound"]
     assert markdown([RATE], results).splitlines()[2].startswith("| a made-up rate | – |")
     assert as_json([RATE], results)[0]["median"] is None
@@ -182,34 +182,38 @@ def written(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_what_a_benchmark_wrote_is_read_once_and_told(lab: Lab, written: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_a_benchmark_wrote_is_read_once_and_told(
+    env: BenchEnvironment, written: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(kafka_dump_check, "kafka_command", lambda main_class: ["dump"])
     monkeypatch.setattr(kafka_dump_check, "dump", reading())
-    assert lab.judge.in_words() == ""
+    assert env.dump_check.in_words() == ""
     for _ in range(3):  # as in three runs
-        lab.judge.read("small log", written)
-    assert lab.judge.in_words() == "Kafka's dump: 3 files read, no mismatch"
+        env.dump_check.read("small log", written)
+    assert env.dump_check.in_words() == "Kafka's dump: 3 files read, no mismatch"
 
 
 def test_figures_of_a_log_that_kafka_finds_fault_with_are_not_told(
-    lab: Lab, written: Path, monkeypatch: pytest.MonkeyPatch
+    env: BenchEnvironment, written: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(kafka_dump_check, "kafka_command", lambda main_class: ["dump"])
     monkeypatch.setattr(kafka_dump_check, "dump", reading("Index timestamp: 5, log timestamp: 4"))
     with pytest.raises(NotMeasured, match=r"small log: .*log timestamp: 4"):
-        lab.judge.read("small log", written)
+        env.dump_check.read("small log", written)
 
 
-def test_without_a_judge_nothing_passes_for_judged(lab: Lab, written: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_judge_nothing_passes_for_judged(
+    env: BenchEnvironment, written: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def missing(main_class: str) -> list[str]:
         raise NotRun("no Java")
 
     monkeypatch.setattr(kafka_dump_check, "kafka_command", missing)
-    lab.judge.read("small log", written)
-    assert lab.judge.in_words() == "Kafka's dump: NOT RUN: no Java"
-    assert status(Results(), lab.judge, judge_asked_for=False) == 0
-    assert status(Results(), lab.judge, judge_asked_for=True) == 1
-    assert status(Results(failures=["made-up"]), lab.judge, judge_asked_for=False) == 1
+    env.dump_check.read("small log", written)
+    assert env.dump_check.in_words() == "Kafka's dump: NOT RUN: no Java"
+    assert status(Results(), env.dump_check, dump_check_required=False) == 0
+    assert status(Results(), env.dump_check, dump_check_required=True) == 1
+    assert status(Results(failures=["made-up"]), env.dump_check, dump_check_required=False) == 1
 
 
 class HalfAKafka:
@@ -220,9 +224,9 @@ class HalfAKafka:
         raise NotMeasured("failover.py took longer than 900 s")
 
 
-def test_what_kafka_has_shown_stays_when_a_later_part_of_it_fails(lab: Lab) -> None:
+def test_what_kafka_has_shown_stays_when_a_later_part_of_it_fails(env: BenchEnvironment) -> None:
     kafka: Any = HalfAKafka()
-    results = run([benchmark_of({RATE.key: 50.0, BOUND.key: 100.0})], [RATE], lab, 1, kafka, lambda line: None)
+    results = run([benchmark_of({RATE.key: 50.0, BOUND.key: 100.0})], [RATE], env, 1, kafka, lambda line: None)
     assert results.kafka_median(RATE.kafka) == 25.0
     assert results.failures == ["Kafka, run 1: failover.py took longer than 900 s"]
 

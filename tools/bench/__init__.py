@@ -1,6 +1,7 @@
-"""What Tidelog costs on this machine, measured through its public API. `scripts/bench` runs it.
+"""Measures what Tidelog costs on this machine, through its public API. `scripts/bench` runs it.
 
-A benchmark is a small file: its settings, the figures that it yields, and a function that measures them once. The
-frame (`frame.py`) repeats it, takes medians, and sets each figure beside its aim, beside the bound that the machine
-puts to it (raw system calls, measured in the same run) and, on request, beside a real Kafka.
+A benchmark is a small file: its settings, the figures that it yields, and a function that measures them once.
+`runner.py` repeats it and takes medians. The table shows each figure beside its aim and beside its bound. A bound is
+what the machine allows at best, measured by raw system calls in the same run. On request the table also shows a real
+Kafka. Start with `catalog.py`.
 """

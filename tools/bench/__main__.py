@@ -1,4 +1,4 @@
-"""The command line of `scripts/bench`."""
+"""Runs the command line of `scripts/bench`."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from types import FrameType
 
 from tools.bench import machine, table
 from tools.bench.catalog import BENCHMARKS, TABLES, chosen
-from tools.bench.environment import MIN_IN_SYNC, REPLICAS, Lab
+from tools.bench.environment import MIN_IN_SYNC, REPLICAS, BenchEnvironment
 from tools.bench.kafka.cluster import Kafka
-from tools.bench.kafka_dump_check import Judge
+from tools.bench.kafka_dump_check import KafkaDumpCheck
 from tools.bench.results import Results
 from tools.bench.runner import run
 
@@ -36,20 +36,20 @@ def main() -> int:
     for benchmark in benchmarks:
         print(f"  {benchmark.name}: {benchmark.settings}", flush=True)
     directory = Path(tempfile.mkdtemp(prefix="tidelog-bench-", dir=options.directory))
-    lab = Lab(directory, options.seconds, _say, profile=options.profile)
-    kafka = Kafka(options.kafka, lab) if options.kafka else None
+    env = BenchEnvironment(directory, options.seconds, _say, profile=options.profile)
+    kafka = Kafka(options.kafka, env) if options.kafka else None
     started = time.monotonic()
     signal.signal(signal.SIGTERM, _interrupt)
     try:
-        results = run(benchmarks, rows, lab, options.runs, kafka, _say)
+        results = run(benchmarks, rows, env, options.runs, kafka, _say)
     except KeyboardInterrupt:
         _say("interrupted")
         return 130
     finally:
         shutil.rmtree(directory, ignore_errors=True)
     print(f"\n{table.markdown(rows, results)}\n\n{time.monotonic() - started:.0f} s in all")
-    if judged := lab.judge.in_words():
-        print(judged)
+    if outcome := env.dump_check.in_words():
+        print(outcome)
     if options.json:
         written = {
             "machine": described,
@@ -57,7 +57,7 @@ def main() -> int:
             "benchmarks": {benchmark.name: benchmark.settings for benchmark in benchmarks},
             "runs": options.runs,
             "figures": table.as_json([figure for each in benchmarks for figure in each.figures], results),
-            "kafka_dump": judged,
+            "kafka_dump": outcome,
             "failures": results.failures,
         }
         options.json.write_text(json.dumps(written, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
@@ -66,32 +66,38 @@ def main() -> int:
     missed = [row for row in rows if row.misses(results.median(row.key))] if options.aims else []
     for row in missed:
         _say(f"bench: not reached: {row.key} {row.aim} {row.unit}")
-    return 1 if missed else status(results, lab.judge, judge_asked_for=options.judge)
+    return 1 if missed else status(results, env.dump_check, dump_check_required=options.judge)
 
 
-def status(results: Results, judge: Judge, *, judge_asked_for: bool) -> int:
-    """What could not be measured, and a judge that was asked for and is missing, is no success."""
-    return 1 if results.failures or (judge_asked_for and judge.missing) else 0
+def status(results: Results, dump_check: KafkaDumpCheck, *, dump_check_required: bool) -> int:
+    """Return 1 if a figure could not be measured, or if a required check by Kafka's tool did not run; else 0."""
+    return 1 if results.failures or (dump_check_required and dump_check.missing) else 0
 
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="scripts/bench", description="Measures Tidelog on this machine.")
-    parser.add_argument("names", metavar="NAME", nargs="*", help="a table, or what benchmarks begin with; see --list")
-    parser.add_argument("--list", action="store_true", help="the benchmarks by name, and no more")
-    parser.add_argument("--runs", type=int, default=3, metavar="N", help="how often each is measured [default: 3]")
-    parser.add_argument("--seconds", type=float, default=5.0, metavar="S", help="of producing, for rates [default: 5]")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write every value there")
     parser.add_argument(
-        "--judge", action="store_true", help="fail where Kafka's tool is not here to read what was written"
+        "names", metavar="NAME", nargs="*", help="a table, or the beginning of a benchmark's name; see --list"
     )
-    parser.add_argument("--aims", action="store_true", help="fail where an aim that is a number is not reached")
-    parser.add_argument("--profile", action="store_true", help="show where the CPU goes (with py-spy, which functions)")
-    parser.add_argument("--directory", type=Path, metavar="DIR", help="where clusters are made [default: the system's]")
+    parser.add_argument("--list", action="store_true", help="show the names of the benchmarks, and exit")
+    parser.add_argument("--runs", type=int, default=3, metavar="N", help="how often each benchmark runs [default: 3]")
+    parser.add_argument(
+        "--seconds", type=float, default=5.0, metavar="S", help="how long a benchmark of a rate produces [default: 5]"
+    )
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write every value to this file")
+    parser.add_argument(
+        "--judge", action="store_true", help="fail if Kafka's dump tool cannot be run over the written logs"
+    )
+    parser.add_argument("--aims", action="store_true", help="fail if an aim that is a number is not reached")
+    parser.add_argument("--profile", action="store_true", help="show where the CPU goes (with py-spy, by function)")
+    parser.add_argument(
+        "--directory", type=Path, metavar="DIR", help="where clusters are made [default: the temporary directory]"
+    )
     parser.add_argument(
         "--kafka",
         type=Path,
         metavar="DIR",
-        help="measure a real Kafka too, by the scripts that lie there",
+        help="also measure a real Kafka, by the scripts in this directory",
     )
     options = parser.parse_args()
     if options.list:

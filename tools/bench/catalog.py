@@ -1,4 +1,4 @@
-"""All benchmarks in the order in which they run, and the tables that have an order of their own."""
+"""Lists all benchmarks in the order in which they run, and the tables that have an order of their own."""
 
 from __future__ import annotations
 
@@ -47,15 +47,15 @@ BENCHMARKS: list[Benchmark] = [
     cluster_slow.BENCHMARK,
 ]
 
-#: A name that stands for a whole table, and the keys of its rows.
+#: Names that stand for a whole table, with the keys of its rows.
 TABLES: Mapping[str, Sequence[str]] = {"cluster": cluster_table.KEYS}
 
 
 def chosen(names: Sequence[str]) -> tuple[list[Benchmark], list[Figure]]:
-    """What `names` ask for (everything without): the benchmarks to run, in that order, and the rows to show.
+    """Return the benchmarks that `names` select, in the order in which they run, and the rows to show.
 
-    A name is a table's, or what names of benchmarks begin with; ValueError names those that are neither. A table's
-    benchmarks are those that measure its rows and the bounds of them.
+    A name is that of a table, or the beginning of a benchmark's name. No names select everything. The benchmarks of a
+    table are those that measure its rows and the bounds of its rows. Raises ValueError with the names that are unknown.
     """
     unknown = [name for name in names if name not in TABLES and not _beginning_with(name)]
     if unknown:

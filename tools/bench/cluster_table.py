@@ -1,4 +1,4 @@
-"""The rows of a cluster's table (`scripts/bench cluster`) in their order, by the keys of their figures."""
+"""Lists the rows of the table `scripts/bench cluster` in their order, by the keys of their figures."""
 
 from __future__ import annotations
 

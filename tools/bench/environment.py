@@ -1,4 +1,4 @@
-"""Where the benchmarks run: a directory, clusters in it, and how long each may take."""
+"""Gives benchmarks what they run in: a directory, clusters, and the time that each may take."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from typing import TypeVar
 from tidelog import Admin, NewTopic, TopicPartition
 from tidelog.errors import TidelogError
 from tidelog.local.cluster import LocalCluster
-from tools.bench.kafka_dump_check import Judge
+from tools.bench.kafka_dump_check import KafkaDumpCheck
 from tools.bench.results import NotMeasured
 
 T = TypeVar("T")
@@ -27,7 +27,7 @@ _END_MS = 10_000
 
 
 class ClusterUnderTest:
-    """A local cluster of three brokers with the settings that are shipped; `local` reaches its processes."""
+    """A local cluster of three brokers with the shipped settings. `local` reaches its processes."""
 
     def __init__(self, local: LocalCluster) -> None:
         self.local = local
@@ -42,7 +42,7 @@ class ClusterUnderTest:
         return [broker.pid for broker in self.local.known_state().brokers]
 
     def create_topic(self, partitions: int) -> list[TopicPartition]:
-        """A new topic with every replica in sync."""
+        """Create a topic, wait until every replica is in sync, and return its partitions."""
         topic = f"bench-{uuid.uuid4().hex[:8]}"
         configs = {"min.insync.replicas": str(MIN_IN_SYNC)}
         self.admin.create_topics([NewTopic(topic, partitions, REPLICAS, configs=configs)])
@@ -60,25 +60,27 @@ class ClusterUnderTest:
         return bool(partitions) and all(len(p.isr) == REPLICAS and p.leader >= 0 for p in partitions)
 
     def leaders(self, topic: str) -> dict[int, int]:
-        """The leader of each partition."""
+        """Return the leader of each partition."""
         return {p.partition: p.leader for p in self.admin.describe_topics([topic])[0].partitions}
 
     def controller(self) -> int:
         return wait_for("a controller", lambda: max(self.admin.describe_cluster().controller, 0))
 
     def leader_of_some(self, tps: Sequence[TopicPartition], *, controller: bool) -> tuple[int, list[TopicPartition]]:
-        """A broker that leads some of a topic's partitions and is, or is not, the controller; and those that it leads.
+        """Return a broker that leads some of a topic's partitions, and the partitions that it leads.
 
-        NotMeasured where there is none.
+        With `controller` the broker is the controller, else it is not. Raises NotMeasured if there is no such broker.
         """
         leaders, controls = self.leaders(tps[0].topic), self.controller()
         chosen = min((each for each in leaders.values() if (each == controls) == controller), default=None)
         if chosen is None:
-            raise NotMeasured(f"broker {controls} is the controller, {sorted(set(leaders.values()))} lead: nobody fits")
+            raise NotMeasured(
+                f"broker {controls} is the controller, {sorted(set(leaders.values()))} lead: no broker fits"
+            )
         return chosen, [tp for tp in tps if leaders[tp.partition] == chosen]
 
     def kill(self, broker_id: int) -> None:
-        """SIGKILL; returns when it is dead."""
+        """Send SIGKILL to a broker, and return when it is dead."""
         process = self.local.broker_process(broker_id)
         assert process is not None
         process.signal(signal.SIGKILL)
@@ -100,33 +102,41 @@ class ClusterUnderTest:
         self.local.stop()
 
 
-class Lab:
-    """`seconds`: how long a benchmark of a rate produces. `say` shows progress, `judge` reads what was written."""
+class BenchEnvironment:
+    """What all benchmarks of a run share.
+
+    seconds      how long a benchmark of a rate produces
+    say          shows progress
+    dump_check   has Kafka's dump tool read the logs that a benchmark wrote
+    """
 
     def __init__(self, directory: Path, seconds: float, say: Callable[[str], None], *, profile: bool = False) -> None:
         self.directory = directory
         self.seconds = seconds
         self.say = say
         self.profile = profile
-        self.judge = Judge(say)
+        self.dump_check = KafkaDumpCheck(say)
         self._shared: ClusterUnderTest | None = None
         self._open = ExitStack()
 
     @property
     def cluster(self) -> ClusterUnderTest:
-        """The one for all benchmarks of a run that leave it as they found it; started when first needed."""
+        """Return the cluster that benchmarks share if they leave it unchanged. The first call starts it."""
         if self._shared is None:
             self._shared = self._open.enter_context(self.fresh_cluster())
         return self._shared
 
     @property
     def has_cluster(self) -> bool:
-        """Whether a benchmark of this run has used the shared one."""
+        """Return whether a benchmark of this run has used the shared cluster."""
         return self._shared is not None
 
     @contextmanager
     def fresh_cluster(self, **settings: int) -> Iterator[ClusterUnderTest]:
-        """A cluster in an empty directory, with the shipped settings but for these; stopped and removed at the end."""
+        """Yield a cluster in an empty directory, then stop and remove it.
+
+        The cluster has the shipped settings, except for those given.
+        """
         with self.fresh_directory() as directory:
             local = LocalCluster(directory / "data", home=directory / "home")
             try:
@@ -149,13 +159,13 @@ class Lab:
             shutil.rmtree(directory, ignore_errors=True)
 
     def close(self) -> None:
-        """Stop the shared cluster; the next run gets another."""
+        """Stop the shared cluster, so that the next run gets another."""
         self._shared = None
         self._open.close()
 
 
 def wait_for(what: str, look: Callable[[], T | None], timeout_s: float = 60) -> T:
-    """The first truthy thing that `look` returns; NotMeasured names what did not come."""
+    """Return the first true value of `look`. Raises NotMeasured with the name of what did not come in time."""
     deadline = time.monotonic() + timeout_s
     while True:
         if found := look():
@@ -166,5 +176,5 @@ def wait_for(what: str, look: Callable[[], T | None], timeout_s: float = 60) -> 
 
 
 def command(name: str) -> str:
-    """An installed command of the environment that runs us."""
+    """Return the path of an installed command of the running Python environment."""
     return str(Path(sys.executable).with_name(name))

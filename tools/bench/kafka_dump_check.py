@@ -1,4 +1,7 @@
-"""Kafka's dump tool reads what the benchmarks wrote, beside their clocks: a log that only we can read is not fast."""
+"""Has Kafka's dump tool read the logs that benchmarks wrote, outside their measured time.
+
+A fast write counts only if Kafka can read it.
+"""
 
 from __future__ import annotations
 
@@ -12,8 +15,11 @@ from tools.check.judge import Verdict, judge, log_files
 from tools.check.toolbox import DUMP_TOOL, NotRun, kafka_command
 
 
-class Judge:
-    """`missing`: why the tool could not be run; empty while nobody asked for it, and where it runs."""
+class KafkaDumpCheck:
+    """Reads logs with Kafka's dump tool.
+
+    `missing` says why the tool could not be run. It is empty before the first read, and if the tool runs.
+    """
 
     def __init__(self, say: Callable[[str], None]) -> None:
         self.missing = ""
@@ -22,9 +28,9 @@ class Judge:
         self._read: set[str] = set()
 
     def read(self, what: str, directory: Path) -> None:
-        """Every file of a log below `directory`. The same again, by name, in another run is not read again.
+        """Read every file of the logs below `directory`. A log with the same name is read only once in all runs.
 
-        NotMeasured where the tool finds fault with one, or there is none.
+        Raises NotMeasured if the tool finds a fault, or if there is no file.
         """
         if what in self._read or self.missing:
             return
@@ -47,7 +53,7 @@ class Judge:
         self._read.add(what)
 
     def in_words(self) -> str:
-        """Empty where no benchmark had something to read."""
+        """Return the outcome as a line, which is empty if no benchmark had a log to read."""
         if self.missing:
             return f"Kafka's dump: NOT RUN: {self.missing}"
         return f"Kafka's dump: {self._files:,} files read, no mismatch" if self._read else ""

@@ -1,4 +1,4 @@
-"""The machine that is measured, and what its kernel tells of a process."""
+"""Describes the measured machine, and reads what its kernel knows of a process."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ _UTIME, _STIME = 11, 12  # fields of /proc/PID/stat, counted from behind the com
 
 
 def cores() -> int:
-    """Those that this process may use."""
+    """Return the number of cores that this process may use."""
     return len(os.sched_getaffinity(0))
 
 
 def describe() -> dict[str, str | int | float]:
-    """Cores, memory, kernel, interpreter: without them no figure means anything."""
+    """Return cores, memory, kernel and interpreter, without which no figure means anything."""
     memory_gb = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9
     return {
         "processor": _processor(),
@@ -63,7 +63,7 @@ class CpuTime(NamedTuple):
 
 
 def cpu_time(pids: Iterable[int]) -> CpuTime:
-    """Of all of them together."""
+    """Return the CPU time of all these processes together."""
     user = system = 0
     for pid in pids:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
@@ -73,13 +73,13 @@ def cpu_time(pids: Iterable[int]) -> CpuTime:
 
 
 def own_cpu_time() -> CpuTime:
-    """Of this process, its threads included."""
+    """Return the CPU time of this process, its threads included."""
     used = resource.getrusage(resource.RUSAGE_SELF)
     return CpuTime(used.ru_utime, used.ru_stime)
 
 
 def resident_mb(pid: int) -> float:
-    """What of the process is in memory now."""
+    """Return the resident memory of a process in MB."""
     for line in Path(f"/proc/{pid}/status").read_text().splitlines():
         if line.startswith("VmRSS:"):
             return int(line.split()[1]) * 1024 / 1e6

@@ -1,4 +1,4 @@
-"""The nouns of a benchmark: figures, what measures them, and what became of it."""
+"""Defines a figure, the benchmark that measures it, and the results of a run."""
 
 from __future__ import annotations
 
@@ -9,26 +9,27 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from tools.bench.environment import Lab
+    from tools.bench.environment import BenchEnvironment
 
 
 _AIM = re.compile(r"([≤≥]) ([\d,.]+)")
 
 
 class NotMeasured(Exception):
-    """A figure could not be measured; the message says why in a line."""
+    """A figure could not be measured. The message says why in one line."""
 
 
 @dataclass(frozen=True, slots=True)
 class Figure:
     """One row of the table.
 
-    key     unique, BENCHMARK.WHAT
-    unit    of all its values, the aim's and the bound's too
-    aim     "≤ 5" or "≥ 100,000", as the project has set it for itself; others are in words, and only shown
-    bound   the key of what the machine allows at best, measured in the same run
-    kafka   NAME:FIELD of what the reference's scripts print for the same thing
-    same_client   False where Kafka's side is measured through another client than ours; its row says so then
+    key     unique, BENCHMARK.NAME
+    what    what the figure measures, as the table shows it
+    unit    the unit of all its values, of the aim and of the bound
+    aim     "≤ 5" or "≥ 100,000", which the project has set for itself. Other texts are only shown
+    bound   the key of the figure that the machine allows at best, measured in the same run
+    kafka   NAME:FIELD in the output of the scripts that measure Kafka
+    same_client   False if Kafka is measured through another client than ours, which the row then says
     """
 
     key: str
@@ -40,7 +41,7 @@ class Figure:
     same_client: bool = False
 
     def misses(self, value: float | None) -> bool:
-        """Whether its aim is a number that `value` does not reach. What was not measured misses nothing."""
+        """Return whether the aim is a number that `value` does not reach. A value of None misses no aim."""
         aim = _AIM.fullmatch(self.aim)
         if aim is None or value is None:
             return False
@@ -50,17 +51,20 @@ class Figure:
 
 @dataclass(frozen=True, slots=True)
 class Benchmark:
-    """`measure` does it once and returns a value for each figure, by key; it raises NotMeasured, or what went wrong."""
+    """A measurement and its figures.
+
+    `measure` runs once and returns a value for each figure, by key. It raises NotMeasured, or the error that occurred.
+    """
 
     name: str
     settings: str
     figures: tuple[Figure, ...]
-    measure: Callable[[Lab], Mapping[str, float]]
+    measure: Callable[[BenchEnvironment], Mapping[str, float]]
 
 
 @dataclass(slots=True)
 class Results:
-    """The values of all runs by figure key, Kafka's by Kafka's name, and what could not be measured."""
+    """The values of all runs by figure key, Kafka's values by Kafka's name, and the failures in words."""
 
     values: dict[str, list[float]] = field(default_factory=dict)
     kafka: dict[str, list[float]] = field(default_factory=dict)

@@ -1,11 +1,11 @@
-"""Repeats benchmarks and gathers what they yield. Nothing here or below ever asserts a time."""
+"""Repeats benchmarks and collects their values. No benchmark asserts a time."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
 
-from tools.bench.environment import Lab
+from tools.bench.environment import BenchEnvironment
 from tools.bench.kafka.cluster import Kafka
 from tools.bench.results import Benchmark, Figure, NotMeasured, Results
 from tools.bench.table import number
@@ -14,23 +14,23 @@ from tools.bench.table import number
 def run(
     benchmarks: Sequence[Benchmark],
     rows: Sequence[Figure],
-    lab: Lab,
+    env: BenchEnvironment,
     runs: int,
     kafka: Kafka | None,
     say: Callable[[str], None],
 ) -> Results:
-    """All benchmarks once, then all again, so that what drifts on the machine touches each alike.
+    """Run all benchmarks once, then all again, so that slow changes of the machine affect each benchmark alike.
 
-    Kafka, of which only what stands in `rows` is asked, comes last in each run, when our cluster has been stopped:
-    never are both under load.
+    Kafka comes last in each run, after our cluster has been stopped, so that both are never under load together. Only
+    the figures in `rows` are asked of Kafka.
     """
     results = Results()
     for count in range(1, runs + 1):
         try:
             for benchmark in benchmarks:
-                _measure(benchmark, lab, f"run {count} of {runs}", results, say)
+                _measure(benchmark, env, f"run {count} of {runs}", results, say)
         finally:
-            lab.close()
+            env.close()
         if kafka is not None:
             say(f"run {count} of {runs}  Kafka …")
             try:
@@ -41,19 +41,21 @@ def run(
     return results
 
 
-def _measure(benchmark: Benchmark, lab: Lab, where: str, results: Results, say: Callable[[str], None]) -> None:
+def _measure(
+    benchmark: Benchmark, env: BenchEnvironment, where: str, results: Results, say: Callable[[str], None]
+) -> None:
     say(f"{where}  {benchmark.name} …")
     started = time.monotonic()
     try:
-        values = benchmark.measure(lab)
+        values = benchmark.measure(env)
         missing = [figure.key for figure in benchmark.figures if figure.key not in values]
         if missing:
             raise NotMeasured(f"no value for {', '.join(missing)}")
-    except Exception as error:  # whatever it was, the others go on, and the exit status tells
+    except Exception as error:  # the other benchmarks go on after any error, and the exit status reports it
         why = str(error) or type(error).__name__
         results.failures.append(f"{benchmark.name}, {where}: {why}")
         say(f"    not measured: {why}")
         return
     results.add(values)
-    told = ", ".join(f"{figure.what} {number(values[figure.key])} {figure.unit}" for figure in benchmark.figures)
-    say(f"    {told}  ({time.monotonic() - started:.0f} s)")
+    reported = ", ".join(f"{figure.what} {number(values[figure.key])} {figure.unit}" for figure in benchmark.figures)
+    say(f"    {reported}  ({time.monotonic() - started:.0f} s)")

@@ -1,4 +1,4 @@
-"""The outcome as a Markdown table, to be read here and pasted into a README, and as JSON."""
+"""Writes the results as a Markdown table, for the terminal and for a document, and as JSON."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _OTHER_CLIENT = "our Python client; Kafka's side: confluent-kafka, in C"
 
 
 def markdown(figures: Sequence[Figure], results: Results) -> str:
-    """A row for each figure. Columns that nobody fills are left out."""
+    """Return a table with one row for each figure. Empty columns are left out."""
     heading = ["figure", "Tidelog", "lowest–highest", "aim", "bound", "of the bound", KAFKA, f"of {KAFKA}"]
     rows = [_row(figure, results) for figure in figures]
     used = [column for column in range(len(heading)) if any(row[column] for row in rows) or column < 2]
@@ -48,7 +48,7 @@ def _ratio(value: float | None, reference: float | None) -> str:
 
 
 def number(value: float) -> str:
-    """Three digits that count; the others are noise."""
+    """Return a number with three significant digits."""
     if value == 0:
         return "0"
     if abs(value) >= 100:
@@ -58,7 +58,7 @@ def number(value: float) -> str:
 
 
 def as_json(figures: Sequence[Figure], results: Results) -> list[dict[str, Any]]:
-    """Every figure with all its values."""
+    """Return every figure with all its values."""
     return [
         {
             "key": figure.key,

@@ -1,6 +1,6 @@
-"""A thousand partitions, and the broker that leads a third of them is SIGKILLed: until the last one acknowledges again.
+"""Measures failover with a thousand partitions: SIGKILL of a broker that leads a third, to the last acknowledgement.
 
-Every partition of the dead leader gets one record, sent after the death with the patience of a producer that waits.
+Every partition that the dead broker led gets one record, sent after the broker's death.
 """
 
 from __future__ import annotations
@@ -9,11 +9,11 @@ import os
 import time
 
 from tidelog import Producer, TopicPartition
-from tools.bench.environment import ClusterUnderTest, Lab
+from tools.bench.environment import BenchEnvironment, ClusterUnderTest
 from tools.bench.results import Benchmark, Figure
 
 PARTITIONS = 1_000
-_PATIENCE_S = 60.0
+_TIMEOUT_S = 60.0
 
 _LAST = Figure(
     "cluster-failover.last", f"SIGKILL of a leader, {PARTITIONS:,} partitions: to the last acknowledgement", "s", "≤ 2",
@@ -25,8 +25,8 @@ _LAST_CONTROLLER = Figure(
 )
 
 
-def measure(lab: Lab) -> dict[str, float]:
-    with lab.fresh_cluster() as cluster:
+def measure(env: BenchEnvironment) -> dict[str, float]:
+    with env.fresh_cluster() as cluster:
         tps = cluster.create_topic(PARTITIONS)
         first, last = _gap(cluster, tps, of_controller=False)
         _, last_of_controller = _gap(cluster, tps, of_controller=True)
@@ -39,16 +39,16 @@ def _gap(cluster: ClusterUnderTest, tps: list[TopicPartition], *, of_controller:
     value = os.urandom(100)
     acknowledged: list[float] = []
     with Producer(cluster.bootstrap_servers, client_id="bench") as producer:
-        # The producer knows every leader, as one that has been at work does.
+        # Like a producer that has worked for a while, this one knows every leader.
         for future in [producer.send(topic, value, partition=tp.partition) for tp in tps]:
-            future.get(_PATIENCE_S)
+            future.get(_TIMEOUT_S)
         killed = time.monotonic()
         cluster.kill(victim)
         futures = [producer.send(topic, value, partition=tp.partition) for tp in led]
         for future in futures:
             future.add_callback(lambda _: acknowledged.append(time.monotonic()))
         for future in futures:
-            future.get(_PATIENCE_S)
+            future.get(_TIMEOUT_S)
     cluster.restart(victim)
     cluster.wait_in_sync(topic)
     return acknowledged[0] - killed, acknowledged[-1] - killed

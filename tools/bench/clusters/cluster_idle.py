@@ -1,11 +1,11 @@
-"""What a thousand partitions cost three brokers while nothing happens in any of them."""
+"""Measures what a thousand idle partitions cost three brokers."""
 
 from __future__ import annotations
 
 import time
 
 from tools.bench import machine
-from tools.bench.environment import Lab
+from tools.bench.environment import BenchEnvironment
 from tools.bench.results import Benchmark, Figure
 
 PARTITIONS = 1_000
@@ -16,8 +16,8 @@ _CPU = Figure("cluster-idle.cpu", f"{PARTITIONS:,} idle partitions: CPU of all b
 _MEMORY = Figure("cluster-idle.memory", "… resident memory of the largest broker", "MB")
 
 
-def measure(lab: Lab) -> dict[str, float]:
-    with lab.fresh_cluster() as cluster:
+def measure(env: BenchEnvironment) -> dict[str, float]:
+    with env.fresh_cluster() as cluster:
         cluster.create_topic(PARTITIONS)
         pids = cluster.broker_pids
         time.sleep(_SETTLE_S)
@@ -30,7 +30,7 @@ def measure(lab: Lab) -> dict[str, float]:
 
 BENCHMARK = Benchmark(
     "cluster-idle",
-    f"three brokers with {PARTITIONS:,} partitions that nobody asks anything; {_WATCH_S:.0f} s",
+    f"three brokers with {PARTITIONS:,} idle partitions; {_WATCH_S:.0f} s",
     (_CPU, _MEMORY),
     measure,
 )

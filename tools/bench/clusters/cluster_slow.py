@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from tidelog import NewTopic, Producer, TopicPartition
-from tools.bench.environment import ClusterUnderTest, Lab, wait_for
+from tools.bench.environment import BenchEnvironment, ClusterUnderTest, wait_for
 from tools.bench.results import Benchmark, Figure, NotMeasured
 
 _WARM_UP = 300
@@ -31,7 +31,7 @@ _LOAD_BYTES = 10_000
 _LOAD_PER_S = 500
 _AWAKE_S, _ASLEEP_S = 0.005, 1.5
 _OUT_OF_ISR_S = 90.0
-#: Instead of half a minute, which would only be waited for.
+#: The default of 30 s would only make the benchmark longer.
 _LAG_MS = 5_000
 
 _CLIENT = Figure("cluster-slow.client", "p99 of a producer beside a stopped consumer", "× of without", "≤ 1.5")
@@ -50,10 +50,10 @@ while True:
 """
 
 
-def measure(lab: Lab) -> dict[str, float]:
-    with lab.fresh_cluster() as cluster:
+def measure(env: BenchEnvironment) -> dict[str, float]:
+    with env.fresh_cluster() as cluster:
         client = _beside_a_stopped_consumer(cluster)
-    with lab.fresh_cluster(replica_lag_time_max_ms=_LAG_MS) as cluster:
+    with env.fresh_cluster(replica_lag_time_max_ms=_LAG_MS) as cluster:
         follower = _beside_a_throttled_follower(cluster)
     return {
         _CLIENT.key: client[1] / client[0],
@@ -76,7 +76,7 @@ def _beside_a_stopped_consumer(cluster: ClusterUnderTest) -> tuple[float, float]
             try:
                 assert reader.stdout is not None
                 if not reader.stdout.readline():
-                    raise NotMeasured("the consumer that was to be stopped has ended by itself")
+                    raise NotMeasured("the consumer ended before it was stopped")
                 reader.send_signal(signal.SIGSTOP)
                 beside = probe.p99()
             finally:
@@ -104,7 +104,7 @@ def _topic(cluster: ClusterUnderTest, name: str, replicas: tuple[int, ...]) -> l
 
 
 class _Probe:
-    """One record, one wait, again and again."""
+    """Sends one record at a time and waits for its acknowledgement."""
 
     def __init__(self, cluster: ClusterUnderTest, tp: TopicPartition) -> None:
         self._tp = tp
@@ -118,7 +118,7 @@ class _Probe:
         self._producer.close()
 
     def p99(self) -> float:
-        """In milliseconds."""
+        """Return the 99th percentile in milliseconds."""
         return sorted(self._take(_RECORDS))[_RECORDS * 99 // 100]
 
     def _take(self, count: int) -> list[float]:
@@ -133,11 +133,11 @@ class _Probe:
 
 @contextmanager
 def _load(cluster: ClusterUnderTest, tp: TopicPartition) -> Iterator[None]:
-    """Records at a pace, acknowledged by the leader alone."""
+    """Send records at a steady rate while the block runs, acknowledged by the leader alone."""
     value = os.urandom(_LOAD_BYTES)
     with (
         Producer(cluster.bootstrap_servers, client_id="bench-load", acks=1) as producer,
-        _again_and_again(lambda: _send_some(producer, tp, value)),
+        _repeat_in_background(lambda: _send_some(producer, tp, value)),
     ):
         yield
 
@@ -150,7 +150,7 @@ def _send_some(producer: Producer, tp: TopicPartition, value: bytes) -> None:
 
 @contextmanager
 def _throttled(pid: int) -> Iterator[None]:
-    """The process hardly ever runs, but often enough to keep its session."""
+    """Stop a process most of the time, but let it run often enough to keep its session."""
 
     def sleep_and_wake() -> None:
         os.kill(pid, signal.SIGSTOP)
@@ -158,12 +158,12 @@ def _throttled(pid: int) -> Iterator[None]:
         os.kill(pid, signal.SIGCONT)
         time.sleep(_AWAKE_S)
 
-    with _again_and_again(sleep_and_wake):
+    with _repeat_in_background(sleep_and_wake):
         yield
 
 
 @contextmanager
-def _again_and_again(work: Callable[[], None]) -> Iterator[None]:
+def _repeat_in_background(work: Callable[[], None]) -> Iterator[None]:
     stop = threading.Event()
     failures: list[BaseException] = []
 
@@ -182,7 +182,7 @@ def _again_and_again(work: Callable[[], None]) -> Iterator[None]:
         stop.set()
         thread.join(30)
     if failures:
-        raise NotMeasured(f"what was to go on has ended: {failures[0]!r}")
+        raise NotMeasured(f"the background work has ended: {failures[0]!r}")
 
 
 BENCHMARK = Benchmark(

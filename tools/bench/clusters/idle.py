@@ -1,11 +1,11 @@
-"""What three brokers take while nobody asks anything of them."""
+"""Measures memory and CPU of three idle brokers."""
 
 from __future__ import annotations
 
 import time
 
 from tools.bench import machine
-from tools.bench.environment import Lab
+from tools.bench.environment import BenchEnvironment
 from tools.bench.results import Benchmark, Figure
 
 _SETTLE_S = 2.0
@@ -17,8 +17,8 @@ _MEMORY = Figure(
 _CPU = Figure("idle.cpu", "CPU of an idle broker", "% of a core")
 
 
-def measure(lab: Lab) -> dict[str, float]:
-    with lab.fresh_cluster() as cluster:
+def measure(env: BenchEnvironment) -> dict[str, float]:
+    with env.fresh_cluster() as cluster:
         pids = cluster.broker_pids
         time.sleep(_SETTLE_S)
         before, started = machine.cpu_time(pids), time.monotonic()

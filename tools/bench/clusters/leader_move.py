@@ -1,12 +1,12 @@
-"""A leader leaves politely (SIGTERM) with every broker alive: what a producer and a consumer notice."""
+"""Measures what a producer and a consumer notice when a leader leaves by SIGTERM while every broker is alive."""
 
 from __future__ import annotations
 
 import signal
 import time
 
-from tools.bench.clusters.probe_producer import Pulse, Reader
-from tools.bench.environment import Lab
+from tools.bench.clusters.probe_producer import ProbeProducer, Reader
+from tools.bench.environment import BenchEnvironment
 from tools.bench.results import Benchmark, Figure, NotMeasured
 
 _PARTITIONS = 3
@@ -18,8 +18,8 @@ _PRODUCER = Figure("leader-move.producer", "leader leaves by SIGTERM: longest si
 _CONSUMER = Figure("leader-move.consumer", "… for a consumer", "ms", "≤ 200")
 
 
-def measure(lab: Lab) -> dict[str, float]:
-    cluster = lab.cluster
+def measure(env: BenchEnvironment) -> dict[str, float]:
+    cluster = env.cluster
     tps = cluster.create_topic(_PARTITIONS)
     topic = tps[0].topic
     leaders = cluster.leaders(topic)
@@ -27,14 +27,17 @@ def measure(lab: Lab) -> dict[str, float]:
     led = [tp for tp in tps if leaders[tp.partition] == leader]
     process = cluster.local.broker_process(leader)
     assert process is not None
-    with Pulse(cluster.bootstrap_servers, tps, _PACE_S) as pulse, Reader(cluster.bootstrap_servers, tps) as reader:
+    with (
+        ProbeProducer(cluster.bootstrap_servers, tps, _PACE_S) as probe,
+        Reader(cluster.bootstrap_servers, tps) as reader,
+    ):
         started = time.monotonic()
         process.signal(signal.SIGTERM)
         if not process.wait(_END_MS):
             raise NotMeasured(f"broker {leader} did not end within {_END_MS} ms")
         time.sleep(_AFTER_S)
         ended = time.monotonic()
-        producer = max(pulse.longest_silence(tp, started, ended) for tp in led)
+        producer = max(probe.longest_silence(tp, started, ended) for tp in led)
         consumer = max(reader.longest_silence(tp, started, ended) for tp in led)
     cluster.restart(leader)
     cluster.wait_in_sync(topic)

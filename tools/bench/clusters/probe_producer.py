@@ -1,4 +1,4 @@
-"""A producer that never rests, and when its records were acknowledged: what gaps are read from."""
+"""Runs a producer and a consumer without pause and records their times, from which gaps are computed."""
 
 from __future__ import annotations
 
@@ -17,28 +17,28 @@ from tools.bench.results import NotMeasured
 _VALUE_BYTES = 100
 
 
-class Beat(NamedTuple):
-    """One acknowledged record, on the monotonic clock in seconds."""
+class AcknowledgedRecord(NamedTuple):
+    """The times of one acknowledged record, in seconds of the monotonic clock."""
 
     sent: float
     acknowledged: float
 
 
-class Pulse:
+class ProbeProducer:
     """Sends a record to each partition every `pace_s`, on a thread of its own."""
 
     def __init__(self, bootstrap_servers: str, tps: Sequence[TopicPartition], pace_s: float) -> None:
-        self.beats: dict[TopicPartition, list[Beat]] = {tp: [] for tp in tps}
+        self.records: dict[TopicPartition, list[AcknowledgedRecord]] = {tp: [] for tp in tps}
         self._pace_s = pace_s
         self._producer = Producer(bootstrap_servers, client_id="bench")
         self._last: list[RecordFuture] = []
         self._failure: BaseException | None = None
         self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="pulse", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="probe", daemon=True)
 
     def __enter__(self) -> Self:
         self._thread.start()
-        wait_for("acknowledgements on every partition", lambda: all(len(each) > 100 for each in self.beats.values()))
+        wait_for("acknowledgements on every partition", lambda: all(len(each) > 100 for each in self.records.values()))
         return self
 
     def __exit__(
@@ -54,24 +54,26 @@ class Pulse:
         value = os.urandom(_VALUE_BYTES)
         try:
             while not self._stop.wait(self._pace_s):
-                for tp, beats in self.beats.items():
+                for tp, records in self.records.items():
                     now = time.monotonic()
                     future = self._producer.send(tp.topic, value, partition=tp.partition)
-                    future.add_callback(lambda _, beats=beats, now=now: beats.append(Beat(now, time.monotonic())))
+                    future.add_callback(
+                        lambda _, records=records, now=now: records.append(AcknowledgedRecord(now, time.monotonic()))
+                    )
         except BaseException as error:
             self._failure = error
 
     def first_acknowledgement(self, tp: TopicPartition, sent_after: float) -> float | None:
-        """When the first record that was sent after that moment was acknowledged; None: not yet."""
-        return next((beat.acknowledged for beat in self.beats[tp] if beat.sent > sent_after), None)
+        """Return the acknowledgement's time of the first record sent after `sent_after`, or None."""
+        return next((record.acknowledged for record in self.records[tp] if record.sent > sent_after), None)
 
     def longest_silence(self, tp: TopicPartition, start: float, end: float) -> float:
-        """Seconds without an acknowledgement between two moments."""
-        return longest_silence([beat.acknowledged for beat in self.beats[tp]], start, end)
+        """Return the longest time in seconds without an acknowledgement between two moments."""
+        return longest_silence([record.acknowledged for record in self.records[tp]], start, end)
 
 
 class Reader:
-    """A consumer that reads along, and when records reached it."""
+    """Consumes the records as they come, and records when they arrived."""
 
     def __init__(self, bootstrap_servers: str, tps: Sequence[TopicPartition]) -> None:
         self.arrivals: dict[TopicPartition, list[float]] = {tp: [] for tp in tps}
@@ -98,15 +100,18 @@ class Reader:
                 self.arrivals[tp].append(now)
 
     def longest_silence(self, tp: TopicPartition, start: float, end: float) -> float:
-        """Seconds without a record between two moments."""
+        """Return the longest time in seconds without a record between two moments."""
         return longest_silence(self.arrivals[tp], start, end)
 
 
 def longest_silence(times: Sequence[float], start: float, end: float) -> float:
-    """From `start` to the first event, between events, and from the last one to `end`, whichever is the longest."""
+    """Return the longest gap: from the last event before `start`, between events, and from the last one to `end`.
+
+    Raises NotMeasured if there is no event before `start` or none within.
+    """
     before = [moment for moment in times if moment < start]
     within = [moment for moment in times if start <= moment <= end]
     if not before or not within:
-        raise NotMeasured("nothing was acknowledged or read before, or after")
+        raise NotMeasured("no record was acknowledged or read before the measured time, or within it")
     marks = [before[-1], *within, end]
     return max(after - earlier for earlier, after in itertools.pairwise(marks))

@@ -1,4 +1,4 @@
-"""From nothing to the first acknowledged produce, as a user has it: the command, then the client."""
+"""Measures the time from an empty directory to the first acknowledged produce: the command, then the client."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import time
 
 from tidelog import Admin, NewTopic, Producer
 from tidelog.local.state import load_state
-from tools.bench.environment import MIN_IN_SYNC, REPLICAS, Lab, command
+from tools.bench.environment import MIN_IN_SYNC, REPLICAS, BenchEnvironment, command
 from tools.bench.results import Benchmark, Figure, NotMeasured
 
 _READY = Figure("start-up.ready", "`tidelog up --detach` in a fresh directory returns after", "s")
@@ -21,8 +21,8 @@ _FIRST = Figure(
 )
 
 
-def measure(lab: Lab) -> dict[str, float]:
-    with lab.fresh_directory() as directory:
+def measure(env: BenchEnvironment) -> dict[str, float]:
+    with env.fresh_directory() as directory:
         data = directory / "data"
         environment = {**os.environ, "TIDELOG_HOME": str(directory / "home")}
         cluster = [command("tidelog"), "up", "--detach", "--data-dir", str(data)]

@@ -1,4 +1,4 @@
-"""Commits of consumer groups: each group has one under way, as one consumer has."""
+"""Measures offset commits of consumer groups. Each group has one commit in flight, as one consumer has."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from contextlib import AsyncExitStack
 import uvloop
 
 from tidelog import TopicPartition
-from tools.bench.environment import ClusterUnderTest, Lab
+from tools.bench.environment import BenchEnvironment, ClusterUnderTest
 from tools.bench.groups import group_calls
 from tools.bench.profile import profiled
 from tools.bench.results import Benchmark, Figure
 
 _WARM_UP_S = 1.0
-#: How many groups commit at once.
+#: The numbers of groups that commit at once.
 GROUPS = (1, 10, 100)
 
 _KAFKA = "group commits"
@@ -33,30 +33,30 @@ _P50 = Figure("offsets-commits.p50", "… of one group, p50", "ms", kafka=f"{_KA
 _P99 = Figure("offsets-commits.p99", "… p99", "ms", kafka=f"{_KAFKA} x1:p99_ms")
 
 
-def measure(lab: Lab) -> dict[str, float]:
-    cluster = lab.cluster
+def measure(env: BenchEnvironment) -> dict[str, float]:
+    cluster = env.cluster
     [tp] = cluster.create_topic(1)
     values: dict[str, float] = {}
     for count, figure in _RATES.items():
         groups = [f"{tp.topic}-{count}-{number}" for number in range(count)]
-        took = uvloop.run(_commit(cluster, groups, tp, lab.seconds))
-        values[figure.key] = len(took) / lab.seconds
+        took = uvloop.run(_commit(cluster, groups, tp, env.seconds))
+        values[figure.key] = len(took) / env.seconds
         if count == 1:
             took.sort()
             values |= {_P50.key: took[len(took) // 2] * 1e3, _P99.key: took[len(took) * 99 // 100] * 1e3}
-        if lab.profile:
-            with profiled(f"commits of {count} groups", cluster, lab):
-                uvloop.run(_commit(cluster, groups, tp, lab.seconds))
+        if env.profile:
+            with profiled(f"commits of {count} groups", cluster, env):
+                uvloop.run(_commit(cluster, groups, tp, env.seconds))
     return values
 
 
 async def _commit(cluster: ClusterUnderTest, groups: Sequence[str], tp: TopicPartition, seconds: float) -> list[float]:
-    """The seconds that each took; all groups of a coordinator share a connection."""
+    """Return the seconds of each commit. All groups of a coordinator share a connection."""
     found = await group_calls.ready(cluster.bootstrap_servers, groups)
     took: list[float] = []
-    async with AsyncExitStack() as open_ones:
+    async with AsyncExitStack() as stack:
         connections = {
-            address: await open_ones.enter_async_context(group_calls.connection_to(address))
+            address: await stack.enter_async_context(group_calls.connection_to(address))
             for address in set(found.values())
         }
         begin = time.perf_counter() + _WARM_UP_S

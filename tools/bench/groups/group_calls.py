@@ -1,4 +1,4 @@
-"""Requests to the coordinators of consumer groups, and nothing of what a client does besides."""
+"""Sends requests to the coordinators of consumer groups, without the other work of a client."""
 
 from __future__ import annotations
 
@@ -36,7 +36,10 @@ async def connection_to(address: str) -> AsyncIterator[Connection]:
 
 
 async def find(bootstrap_servers: str, groups: Iterable[str]) -> dict[str, str]:
-    """The coordinators' addresses, when there is one of each. The first one that asks has the offsets topic made."""
+    """Return the address of each group's coordinator, and wait until every group has one.
+
+    The first request creates the offsets topic.
+    """
     asked = tuple(groups)
     deadline = time.monotonic() + TIMEOUT_MS / 1e3
     async with connection_to(bootstrap_servers.partition(",")[0]) as connection:
@@ -51,7 +54,7 @@ async def find(bootstrap_servers: str, groups: Iterable[str]) -> dict[str, str]:
 
 
 async def commit(connection: Connection, group: str, offsets: Mapping[TopicPartition, int]) -> None:
-    """By nobody in particular: the group has no members. BrokerError."""
+    """Commit for a group that has no members. Raises BrokerError."""
     partitions = tuple(OffsetCommitPartition(*tp, offset) for tp, offset in offsets.items())
     answer = await connection.call(OffsetCommitRequest(group, partitions), timeout_ms=TIMEOUT_MS)
     assert isinstance(answer, OffsetCommitResponse)
@@ -59,7 +62,7 @@ async def commit(connection: Connection, group: str, offsets: Mapping[TopicParti
 
 
 async def committed(connection: Connection, group: str, tps: Iterable[TopicPartition]) -> list[int]:
-    """The offsets, −1 where there is none. BrokerError."""
+    """Return the committed offsets, −1 where there is none. Raises BrokerError."""
     asked = OffsetFetchRequest(group, tuple(DescribePartition(*tp) for tp in tps))
     answer = await connection.call(asked, timeout_ms=TIMEOUT_MS)
     assert isinstance(answer, OffsetFetchResponse)
@@ -70,7 +73,7 @@ async def committed(connection: Connection, group: str, tps: Iterable[TopicParti
 
 
 async def ready(bootstrap_servers: str, groups: Iterable[str]) -> dict[str, str]:
-    """As `find`, when each coordinator has loaded what there was."""
+    """Return the coordinators as `find` does, after each has loaded its committed offsets."""
     found = await find(bootstrap_servers, groups)
     deadline = time.monotonic() + TIMEOUT_MS / 1e3
     for group, address in found.items():
@@ -86,10 +89,10 @@ async def ready(bootstrap_servers: str, groups: Iterable[str]) -> dict[str, str]
     return found
 
 
-async def patiently_committed(
+async def committed_with_retries(
     bootstrap_servers: str, group: str, tps: Iterable[TopicPartition], timeout_s: float
 ) -> list[int]:
-    """As `committed`, of whoever coordinates the group by now."""
+    """Return the committed offsets from the current coordinator, and try again until `timeout_s` has passed."""
     deadline, asked = time.monotonic() + timeout_s, list(tps)
     while True:
         for server in bootstrap_servers.split(","):

@@ -1,7 +1,7 @@
-"""Look-ups by time through the cluster, at random targets, each answer held against what was written.
+"""Measures look-ups by time through the cluster, at random targets. Every answer is checked.
 
-The n-th record of a partition is of the n-th millisecond, so that every answer is known beforehand. Batches are of
-16 KiB, which is Kafka's default: within the one batch that is decoded the interpreter steps from record to record.
+The n-th record of a partition has the timestamp of the n-th millisecond, so that every answer is known beforehand.
+Batches have 16 KiB, which is Kafka's default. Within the one decoded batch the interpreter steps from record to record.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tidelog.aio import Consumer as AsyncConsumer
 from tidelog.model import OffsetAndTimestamp
 from tidelog.records import BatchBuilder
 from tools.bench import machine
-from tools.bench.environment import ClusterUnderTest, Lab
+from tools.bench.environment import BenchEnvironment, ClusterUnderTest
 from tools.bench.groups.ping_pong import ping_pong
 from tools.bench.profile import profiled
 from tools.bench.records.load import FLUSH_S
@@ -28,34 +28,34 @@ from tools.bench.results import Benchmark, Figure, NotMeasured
 
 _VALUE = bytes(100)
 _BATCH_BYTES = 16 << 10
-#: What our producer makes of records that wait for it.
+#: The size of the batches that our producer makes of records that wait for it.
 _LARGE_BATCH_BYTES = 256 << 10
 _CHUNK_BYTES = 1 << 20
 _FEW, _MANY = 10_000, 10_000_000
-#: Of the first record, ms: all are younger than what retention takes.
+#: The timestamp of the first record. All records are younger than the retention time.
 T0 = time.time_ns() // 1_000_000 - _MANY
 _WARM_UP = 500
 _LOOK_UPS = 5_000
-#: How often the larger requests are made.
+#: How many requests are made with so many partitions each.
 _REQUESTS = {6: 2_000, 100: 200}
 
-#: A time for each of some partitions; their answers.
+#: Target times by partition, and their answers.
 _Targets = Mapping[TopicPartition, int]
 _Found = Mapping[TopicPartition, OffsetAndTimestamp | None]
 
 
-class Log(NamedTuple):
-    """Partitions that hold so many records each."""
+class FilledTopic(NamedTuple):
+    """Partitions that hold `records` records each."""
 
     tps: Sequence[TopicPartition]
     records: int
 
-    def targets(self, dice: random.Random) -> dict[TopicPartition, int]:
-        return {tp: T0 + dice.randrange(self.records) for tp in self.tps}
+    def targets(self, rng: random.Random) -> dict[TopicPartition, int]:
+        return {tp: T0 + rng.randrange(self.records) for tp in self.tps}
 
 
-class Took(NamedTuple):
-    """Of requests one after the other: the milliseconds of each, and the CPU seconds of both sides."""
+class LookUpTimings(NamedTuple):
+    """The milliseconds of each of several sequential requests, and the CPU seconds of both sides."""
 
     each_ms: list[float]
     client_cpu_s: float
@@ -73,8 +73,8 @@ def _percentile(each_ms: list[float], percent: int) -> float:
     return sorted(each_ms)[len(each_ms) * percent // 100]
 
 
-def fill(cluster: ClusterUnderTest, partitions: int, records: int, batch_bytes: int = _BATCH_BYTES) -> Log:
-    """A new topic with so many records in each partition, by ready-made batches."""
+def fill(cluster: ClusterUnderTest, partitions: int, records: int, batch_bytes: int = _BATCH_BYTES) -> FilledTopic:
+    """Create a topic with `records` records in each partition, by ready-made batches."""
     tps = cluster.create_topic(partitions)
     with Producer(cluster.bootstrap_servers, client_id="bench") as producer:
         futures = []
@@ -88,12 +88,12 @@ def fill(cluster: ClusterUnderTest, partitions: int, records: int, batch_bytes: 
         producer.flush(FLUSH_S)
     if not all(future.succeeded() for future in futures):
         raise NotMeasured("not all batches were acknowledged")
-    os.sync()  # else the kernel writes gigabytes back while somebody is timed who writes nothing
-    return Log(tps, records)
+    os.sync()  # otherwise the kernel would write gigabytes back during the look-ups, which write nothing
+    return FilledTopic(tps, records)
 
 
-def warm(cluster: ClusterUnderTest, log: Log) -> None:
-    """Read the leaders' files: some kernels page out within the minute what nobody touches, and no disk is timed."""
+def warm(cluster: ClusterUnderTest, log: FilledTopic) -> None:
+    """Read the leaders' files, because some kernels page out idle files and no disk is to be measured."""
     leaders = cluster.leaders(log.tps[0].topic)
     for tp in log.tps:
         for path in (cluster.local.broker_dir(leaders[tp.partition]) / str(tp)).glob("*.log"):
@@ -102,19 +102,19 @@ def warm(cluster: ClusterUnderTest, log: Log) -> None:
                     pass
 
 
-def ask(cluster: ClusterUnderTest, log: Log, requests: int) -> Took:
-    """One request in flight, by the asyncio client on uvloop."""
+def look_up_async(cluster: ClusterUnderTest, log: FilledTopic, requests: int) -> LookUpTimings:
+    """Look up by the asyncio client on uvloop, with one request in flight."""
     warm(cluster, log)
 
-    async def asked() -> Took:
+    async def asked() -> LookUpTimings:
         async with AsyncConsumer(cluster.bootstrap_servers, client_id="bench") as consumer:
             return await _one_after_the_other(cluster, log, requests, consumer.offsets_for_times)
 
     return uvloop.run(asked())
 
 
-def ask_and_wait(cluster: ClusterUnderTest, log: Log, requests: int) -> Took:
-    """The same by the consumer for ordinary programs."""
+def look_up_sync(cluster: ClusterUnderTest, log: FilledTopic, requests: int) -> LookUpTimings:
+    """Look up by the synchronous consumer."""
     warm(cluster, log)
     with Consumer(cluster.bootstrap_servers, client_id="bench") as consumer:
 
@@ -124,11 +124,14 @@ def ask_and_wait(cluster: ClusterUnderTest, log: Log, requests: int) -> Took:
         return asyncio.run(_one_after_the_other(cluster, log, requests, look_up))
 
 
-def ask_for_the_beginning(cluster: ClusterUnderTest, log: Log, requests: int) -> Took:
-    """The same question and the same answer, but that nothing is searched for: what is left of a look-up then."""
+def fetch_beginning(cluster: ClusterUnderTest, log: FilledTopic, requests: int) -> LookUpTimings:
+    """Send requests of the same size for the beginning offset, which need no search.
+
+    The difference to a look-up is the cost of the search.
+    """
     [tp] = log.tps
 
-    async def asked() -> Took:
+    async def asked() -> LookUpTimings:
         async with AsyncConsumer(cluster.bootstrap_servers, client_id="bench") as consumer:
 
             async def look_up(targets: _Targets) -> _Found:
@@ -141,21 +144,21 @@ def ask_for_the_beginning(cluster: ClusterUnderTest, log: Log, requests: int) ->
 
 
 async def _one_after_the_other(
-    cluster: ClusterUnderTest, log: Log, requests: int, look_up: Callable[[_Targets], Awaitable[_Found]]
-) -> Took:
-    dice = random.Random(log.records)
-    questions = [log.targets(dice) for _ in range(_WARM_UP + requests)]
-    for targets in questions[:_WARM_UP]:
+    cluster: ClusterUnderTest, log: FilledTopic, requests: int, look_up: Callable[[_Targets], Awaitable[_Found]]
+) -> LookUpTimings:
+    rng = random.Random(log.records)
+    requests_targets = [log.targets(rng) for _ in range(_WARM_UP + requests)]
+    for targets in requests_targets[:_WARM_UP]:
         await look_up(targets)
     each_ms = []
     client, brokers = machine.own_cpu_time(), machine.cpu_time(cluster.broker_pids)
-    for targets in questions[_WARM_UP:]:
+    for targets in requests_targets[_WARM_UP:]:
         started = time.perf_counter()
         found = await look_up(targets)
         each_ms.append((time.perf_counter() - started) * 1e3)
         _check(targets, found)
     client, brokers = machine.own_cpu_time().since(client), machine.cpu_time(cluster.broker_pids).since(brokers)
-    return Took(each_ms, client.total, brokers.total)
+    return LookUpTimings(each_ms, client.total, brokers.total)
 
 
 def _check(targets: _Targets, found: _Found) -> None:
@@ -175,7 +178,7 @@ _UNSEARCHED = Figure("offsets-times.unsearched-p50", "bound: the same messages w
 
 
 def _of_one(key: str, what: str, kafka: str = "") -> tuple[Figure, Figure, Figure]:
-    """Rate, median and tail of look-ups of one partition."""
+    """Return the figures of look-ups in one partition: rate, median and 99th percentile."""
     return (
         Figure(f"offsets-times.{key}-rate", what, "/s", "≥ 5,000", kafka=kafka and f"{kafka}:lookups_per_s"),
         Figure(f"offsets-times.{key}-p50", "… p50", "ms", "≤ 0.2", _PING_P50.key, kafka and f"{kafka}:p50_ms"),
@@ -197,28 +200,28 @@ _WIDE = {
 }
 
 
-def measure(lab: Lab) -> dict[str, float]:
+def measure(env: BenchEnvironment) -> dict[str, float]:
     bound = ping_pong(_LOOK_UPS)
     values = {_PING_P50.key: _percentile(bound, 50), _PING_P99.key: _percentile(bound, 99)}
-    with lab.fresh_cluster() as cluster:
-        values |= _values(_IN_FEW, ask(cluster, fill(cluster, 1, _FEW), _LOOK_UPS))
+    with env.fresh_cluster() as cluster:
+        values |= _values(_IN_FEW, look_up_async(cluster, fill(cluster, 1, _FEW), _LOOK_UPS))
         many = fill(cluster, 1, _MANY)
-        values[_UNSEARCHED.key] = ask_for_the_beginning(cluster, many, _LOOK_UPS).percentile(50)
-        took = ask(cluster, many, _LOOK_UPS)
+        values[_UNSEARCHED.key] = fetch_beginning(cluster, many, _LOOK_UPS).percentile(50)
+        took = look_up_async(cluster, many, _LOOK_UPS)
         values |= _values(_IN_MANY, took)
         values |= {_CLIENT.key: took.client_cpu_s / _LOOK_UPS * 1e6, _BROKER.key: took.brokers_cpu_s / _LOOK_UPS * 1e6}
-        values |= _values(_SYNC, ask_and_wait(cluster, many, _LOOK_UPS))
-        if lab.profile:
-            with profiled("look-ups by time", cluster, lab):
-                ask(cluster, many, 4 * _LOOK_UPS)
-        values |= _values(_IN_LARGE, ask(cluster, fill(cluster, 1, 1_000_000, _LARGE_BATCH_BYTES), _LOOK_UPS))
+        values |= _values(_SYNC, look_up_sync(cluster, many, _LOOK_UPS))
+        if env.profile:
+            with profiled("look-ups by time", cluster, env):
+                look_up_async(cluster, many, 4 * _LOOK_UPS)
+        values |= _values(_IN_LARGE, look_up_async(cluster, fill(cluster, 1, 1_000_000, _LARGE_BATCH_BYTES), _LOOK_UPS))
         for partitions, figure in _WIDE.items():
             log = fill(cluster, partitions, _FEW)
-            values[figure.key] = partitions * ask(cluster, log, _REQUESTS[partitions]).per_s
+            values[figure.key] = partitions * look_up_async(cluster, log, _REQUESTS[partitions]).per_s
         return values
 
 
-def _values(figures: tuple[Figure, Figure, Figure], took: Took) -> dict[str, float]:
+def _values(figures: tuple[Figure, Figure, Figure], took: LookUpTimings) -> dict[str, float]:
     rate, p50, p99 = figures
     return {rate.key: took.per_s, p50.key: took.percentile(50), p99.key: took.percentile(99)}
 

@@ -1,4 +1,4 @@
-"""What a new coordinator needs until it knows a million committed offsets."""
+"""Measures how long a new coordinator takes to load a million committed offsets."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ import uvloop
 
 from tidelog import TopicPartition
 from tidelog.groups.offsets_topic import OFFSETS_TOPIC, partition_for
-from tools.bench.environment import ClusterUnderTest, Lab, wait_for
+from tools.bench.environment import BenchEnvironment, ClusterUnderTest, wait_for
 from tools.bench.groups import group_calls
 from tools.bench.results import Benchmark, Figure, NotMeasured
 
 OFFSETS, PARTITIONS = 1_000_000, 100
-#: Groups that are all kept in one partition of as many as are shipped.
-GROUPS, KEPT_IN, KEEPERS = OFFSETS // PARTITIONS, 7, 50
+#: All groups belong to one partition of the offsets topic, which has the shipped number of partitions.
+GROUPS, OFFSETS_PARTITION, OFFSETS_PARTITIONS = OFFSETS // PARTITIONS, 7, 50
 _IN_FLIGHT = 20
 _END_MS = 30_000
 _LOADED_S = 120
@@ -31,20 +31,22 @@ _FILL = Figure("offsets-load.commits", f"… offsets committed before, {PARTITIO
 
 
 def groups() -> Iterator[str]:
-    """Names that fall into one partition of the offsets topic."""
+    """Yield names of groups that belong to one partition of the offsets topic."""
     names = (f"load-{number}" for number in itertools.count())
-    return itertools.islice((name for name in names if partition_for(name, KEEPERS) == KEPT_IN), GROUPS)
+    return itertools.islice(
+        (name for name in names if partition_for(name, OFFSETS_PARTITIONS) == OFFSETS_PARTITION), GROUPS
+    )
 
 
-def measure(lab: Lab) -> dict[str, float]:
-    with lab.fresh_cluster() as cluster:
+def measure(env: BenchEnvironment) -> dict[str, float]:
+    with env.fresh_cluster() as cluster:
         tps = cluster.create_topic(PARTITIONS)
         names = list(groups())
         started = time.perf_counter()
         uvloop.run(_fill(cluster, names, tps))
         rate = OFFSETS / (time.perf_counter() - started)
         cluster.wait_in_sync(OFFSETS_TOPIC)
-        leader = cluster.leaders(OFFSETS_TOPIC)[KEPT_IN]
+        leader = cluster.leaders(OFFSETS_TOPIC)[OFFSETS_PARTITION]
         process = cluster.local.broker_process(leader)
         assert process is not None
         process.signal(signal.SIGTERM)
@@ -68,24 +70,24 @@ async def _fill(cluster: ClusterUnderTest, names: Sequence[str], tps: Sequence[T
 
 
 def _loaded_in(cluster: ClusterUnderTest, gone: set[int]) -> float | None:
-    """The seconds, as the new coordinator says itself: before that it answers nobody."""
-    said = re.compile(rf"{OFFSETS_TOPIC}-{KEPT_IN}: coordinates {GROUPS:,} groups, loaded in (\d+) ms")
+    """Return the seconds that the new coordinator logs, or None before that. It answers no request before."""
+    pattern = re.compile(rf"{OFFSETS_TOPIC}-{OFFSETS_PARTITION}: coordinates {GROUPS:,} groups, loaded in (\d+) ms")
     left = [broker.broker_id for broker in cluster.local.known_state().brokers if broker.broker_id not in gone]
-    found = next(filter(None, (said.search(cluster.local.log_file(each).read_text()) for each in left)), None)
+    found = next(filter(None, (pattern.search(cluster.local.log_file(each).read_text()) for each in left)), None)
     return None if found is None else int(found[1]) / 1e3
 
 
 async def _check(cluster: ClusterUnderTest, names: Sequence[str], tps: Sequence[TopicPartition]) -> None:
     for number in range(0, len(names), len(names) // 10):
-        found = await group_calls.patiently_committed(cluster.bootstrap_servers, names[number], tps, _LOADED_S)
+        found = await group_calls.committed_with_retries(cluster.bootstrap_servers, names[number], tps, _LOADED_S)
         if found != [number + tp.partition for tp in tps]:
-            raise NotMeasured(f"group {names[number]} has not what it committed")
+            raise NotMeasured(f"group {names[number]} does not have the offsets that it committed")
 
 
 BENCHMARK = Benchmark(
     "offsets-load",
-    f"{GROUPS:,} groups with {PARTITIONS} offsets each, all in one partition; its leader leaves politely, and the next "
-    "one says how long it took; so does Kafka's, whose leader is killed and whose brokers have 1.5 GB of heap",
+    f"{GROUPS:,} groups with {PARTITIONS} offsets each, all in one partition; its leader leaves by SIGTERM, and the "
+    "next one logs how long it took; so does Kafka's, whose leader is killed and whose brokers have 1.5 GB of heap",
     (_LOAD, _FILL),
     measure,
 )

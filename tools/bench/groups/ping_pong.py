@@ -1,6 +1,6 @@
-"""A small message there and back between two processes: what our sockets and loop cost before anybody reads a word.
+"""Measures a small message to another process and back: the cost of our sockets and loop without decoding.
 
-Run as a module it is the other process: it prints its port, and sends back whatever comes until its input ends.
+Run as a module, this file is the other process. It prints its port, and sends back each message until its input ends.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from tools.bench.results import NotMeasured
 
 _MESSAGE = bytes(60)
 _WARM_UP = 500
-_PATIENCE_S = 30
+_TIMEOUT_S = 30
 
 
 def ping_pong(count: int) -> list[float]:
-    """The milliseconds that each of `count` took, one after the other."""
+    """Return the milliseconds of each of `count` sequential round trips."""
     with subprocess.Popen(
         [sys.executable, "-P", "-m", __name__], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as other:
@@ -33,35 +33,35 @@ def ping_pong(count: int) -> list[float]:
             port = other.stdout.readline().strip()
             if not port:
                 raise NotMeasured("the other process did not come up")
-            return uvloop.run(asyncio.wait_for(_ask(f"tcp://127.0.0.1:{port}", count), _PATIENCE_S))
+            return uvloop.run(asyncio.wait_for(_ask(f"tcp://127.0.0.1:{port}", count), _TIMEOUT_S))
         finally:
             other.stdin.close()
-            other.wait(_PATIENCE_S)
+            other.wait(_TIMEOUT_S)
 
 
 async def _ask(address: str, count: int) -> list[float]:
     loop = asyncio.get_running_loop()
     answered: asyncio.Future[None] = loop.create_future()
-    line = _Line(open_socket(zmq.DEALER), lambda _: answered.set_result(None))
+    echo = _EchoSocket(open_socket(zmq.DEALER), lambda _: answered.set_result(None))
     try:
-        line.socket.connect(address)
+        echo.socket.connect(address)
         each_ms = []
         for _ in range(_WARM_UP + count):
             started = time.perf_counter()
             answered = loop.create_future()
-            line.send([_MESSAGE])
+            echo.send([_MESSAGE])
             await answered
             each_ms.append((time.perf_counter() - started) * 1e3)
         return each_ms[_WARM_UP:]
     finally:
-        line.close()
+        echo.close()
 
 
 async def _answer() -> None:
     loop = asyncio.get_running_loop()
     ended: asyncio.Future[None] = loop.create_future()
-    line = _Line(open_socket(zmq.ROUTER), lambda message: line.send(message))
-    print(line.socket.bind_to_random_port("tcp://127.0.0.1"), flush=True)
+    echo = _EchoSocket(open_socket(zmq.ROUTER), lambda message: echo.send(message))
+    print(echo.socket.bind_to_random_port("tcp://127.0.0.1"), flush=True)
 
     def end() -> None:
         if not ended.done():
@@ -70,11 +70,11 @@ async def _answer() -> None:
     loop.add_reader(sys.stdin.fileno(), end)
     await ended
     loop.remove_reader(sys.stdin.fileno())
-    line.close()
+    echo.close()
 
 
-class _Line:
-    """A socket, and what is done with each message that comes."""
+class _EchoSocket:
+    """A socket, and the function that is called with each message that arrives."""
 
     def __init__(self, socket: zmq.Socket[bytes], act: Callable[[list[memoryview]], object]) -> None:
         self.socket = socket

@@ -1,4 +1,4 @@
-"""A rebalance of a large group: from the last member's joining until each knows what it is to consume."""
+"""Measures a rebalance of a large group: from the last member's join until each member has its assignment."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from tidelog.protocol.group_messages import (
     SyncGroupResponse,
 )
 from tidelog.protocol.native.connection import Connection
-from tools.bench.environment import Lab
+from tools.bench.environment import BenchEnvironment
 from tools.bench.groups import group_calls
 from tools.bench.results import Benchmark, Figure, NotMeasured
 
@@ -51,7 +51,7 @@ _STICKY = Figure("offsets-rebalance.cooperative", "… by cooperative-sticky", "
 
 @dataclass
 class _Member:
-    """One that does nothing but rebalance. `owned` is what it knows that it is to consume."""
+    """A member that does nothing but rebalance. `owned` is its assignment."""
 
     connection: Connection
     group: str
@@ -91,34 +91,32 @@ class _Member:
 
     def _assign(self, joined: JoinGroupResponse) -> tuple[SyncGroupAssignment, ...]:
         members = [
-            Candidate(told.member_id, told.group_instance_id, decode_subscription(told.metadata))
-            for told in joined.members
+            Candidate(member.member_id, member.group_instance_id, decode_subscription(member.metadata))
+            for member in joined.members
         ]
-        given = ASSIGNORS[self.assignor](members, {self.topic: PARTITIONS})
-        return tuple(SyncGroupAssignment(member_id, encode_assignment(tps)) for member_id, tps in given.items())
+        assignment = ASSIGNORS[self.assignor](members, {self.topic: PARTITIONS})
+        return tuple(SyncGroupAssignment(member_id, encode_assignment(tps)) for member_id, tps in assignment.items())
 
 
-def measure(lab: Lab) -> dict[str, float]:
-    tps = lab.cluster.create_topic(PARTITIONS)
+def measure(env: BenchEnvironment) -> dict[str, float]:
+    tps = env.cluster.create_topic(PARTITIONS)
     return {
-        figure.key: uvloop.run(_rebalance(lab.cluster.bootstrap_servers, tps, assignor)) * 1e3
+        figure.key: uvloop.run(_rebalance(env.cluster.bootstrap_servers, tps, assignor)) * 1e3
         for figure, assignor in ((_TOOK, "range"), (_STICKY, "cooperative-sticky"))
     }
 
 
 async def _rebalance(bootstrap_servers: str, tps: Sequence[TopicPartition], assignor: str) -> float:
-    """The seconds that the slowest of some took. All join again: that is what a rebalance is."""
+    """Return the seconds of the slowest of several rebalances, in each of which all members join again."""
     topic = tps[0].topic
     group = f"{topic}-{assignor}"
     found = await group_calls.ready(bootstrap_servers, [group])
-    async with AsyncExitStack() as open_ones:
+    async with AsyncExitStack() as stack:
         members = [
-            _Member(
-                await open_ones.enter_async_context(group_calls.connection_to(found[group])), group, topic, assignor
-            )
+            _Member(await stack.enter_async_context(group_calls.connection_to(found[group])), group, topic, assignor)
             for _ in range(MEMBERS)
         ]
-        # The first time an empty group waits for more to come.
+        # An empty group first waits for more members.
         await asyncio.gather(*(member.rebalance() for member in members))
         slowest = 0.0
         for _ in range(_ROUNDS):
@@ -131,7 +129,7 @@ async def _rebalance(bootstrap_servers: str, tps: Sequence[TopicPartition], assi
 
 async def _again(members: Sequence[_Member]) -> float:
     *others, last = members
-    # The leader came first when the group was empty; its joining alone makes a stable group rebalance.
+    # The leader joined first when the group was empty. Its join alone makes a stable group rebalance.
     tasks = [asyncio.create_task(member.rebalance()) for member in others]
     await asyncio.sleep(_TOGETHER_S)
     started = time.perf_counter()
@@ -142,7 +140,7 @@ async def _again(members: Sequence[_Member]) -> float:
 BENCHMARK = Benchmark(
     "offsets-rebalance",
     f"{MEMBERS} members, each on a connection of its own, all in one process; the slowest of {_ROUNDS}; Kafka's side: "
-    "as many consumers in threads, from what its coordinator logs to the last assignment that a consumer is told",
+    "as many consumers in threads, from the coordinator's log line to the last assignment that a consumer receives",
     (_TOOK, _STICKY),
     measure,
 )

@@ -1,7 +1,7 @@
-"""A real Kafka cluster on the same machine, through the reference's own scripts.
+"""Runs a real Kafka cluster on the same machine, through scripts that are not part of this project.
 
-The directory holds `kafka-cluster` (start and stop three brokers; fetches the jars with Maven, once), `measure.py` and
-`failover.py` (one unmodified client, confluent-kafka). Needs Java 17, Maven and `pip install confluent-kafka`.
+Their directory holds `kafka-cluster` (start and stop three brokers; fetches the jars with Maven, once), `measure.py`
+and `failover.py` (one unmodified client, confluent-kafka). They need Java 17, Maven and `pip install confluent-kafka`.
 """
 
 from __future__ import annotations
@@ -18,32 +18,32 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tools.bench.environment import Lab, wait_for
+from tools.bench.environment import BenchEnvironment, wait_for
 from tools.bench.kafka.groups import LOAD, LOAD_HEAP, KafkaGroups
 from tools.bench.results import Figure, NotMeasured
 from tools.bench.table import number
 
 _START_S = 300
 _MEASURE_S = 900
-#: The kills of a leader, by how many partitions the topic has.
+#: The benchmarks that kill a leader, with the number of partitions of their topic.
 _FAILOVERS = {"failover": 6, "failover-1000": 1000}
-#: Which parts of `measure.py` print which figures.
+#: The part of `measure.py` that prints the figures with each prefix.
 _PARTS = {
     "produce": "produce",
     "consume": "produce",
     "sync produce": "latency",
     "end to end": "latency",
-    "offsets_for_times": "produce,lookup",  # among what was just produced
+    "offsets_for_times": "produce,lookup",  # these look-ups run among the records just produced
 }
 
 
 class Kafka:
-    """`measure` does one run: start, idle, load, kill, stop. Values go by NAME:FIELD, as figures name them."""
+    """Measures a Kafka cluster: start, idle, load, kill, stop. Values have the keys of `Figure.kafka`, NAME:FIELD."""
 
-    def __init__(self, scripts: Path, lab: Lab) -> None:
+    def __init__(self, scripts: Path, env: BenchEnvironment) -> None:
         self._scripts = scripts.absolute()
-        self._seconds = lab.seconds
-        self._say = lab.say
+        self._seconds = env.seconds
+        self._say = env.say
         for name in ("kafka-cluster", "measure.py"):
             if not (self._scripts / name).is_file():
                 sys.exit(f"bench: --kafka {scripts}: no {name} there")
@@ -51,12 +51,15 @@ class Kafka:
             import confluent_kafka  # noqa: F401
         except ImportError:
             sys.exit(f"bench: --kafka needs its client: {sys.executable} -m pip install confluent-kafka")
-        # Beside the cluster's directory the jars are kept from one time to the next.
+        # The jars lie beside the cluster's directory, so that later runs find them.
         cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tidelog-bench"
         self._directory = cache / "kafka"
 
     def measure(self, figures: Sequence[Figure], add: Callable[[Mapping[str, float]], None]) -> None:
-        """What is known goes to `add` at once: a part that fails costs those after it, not those before."""
+        """Measure once, and pass values to `add` as soon as they are known.
+
+        A part that fails therefore costs only the parts after it.
+        """
         wanted = {figure.kafka for figure in figures if figure.kafka}
         if not wanted:
             return
@@ -69,7 +72,7 @@ class Kafka:
                 if found:
                     self._say(f"    {', '.join(f'{name} {number(value)}' for name, value in found.items())}")
         finally:
-            gc.collect()  # its clients have threads, which would go on looking for the brokers
+            gc.collect()  # the threads of its clients would go on looking for the brokers
             self._cluster("stop")
             shutil.rmtree(self._directory, ignore_errors=True)
 
@@ -108,11 +111,11 @@ class Kafka:
         for each, broker in self._brokers().items():
             if not broker["alive"]:
                 self._cluster("restart", each)
-                _first_acknowledgement(addresses)  # it is back
+                _first_acknowledgement(addresses)  # wait until the broker is back
         return values
 
     def _fetch_jars(self) -> None:
-        """Outside the clock: `start` fetches them where they are missing, and a start is measured."""
+        """Fetch missing jars before a start is measured, because `start` would fetch them."""
         if not (self._directory.parent / "kafka-lib").is_dir():
             self._cluster("start")
             self._cluster("stop")
@@ -126,12 +129,15 @@ class Kafka:
         return _output([sys.executable, self._scripts / "kafka-cluster", command, self._directory, *rest], _START_S)
 
     def _script(self, script: str, *arguments: str, name: str = "") -> dict[str, float]:
-        """What it prints, a JSON object in each line, as NAME:FIELD; of a figure printed twice the later counts."""
+        """Return the numbers that a script prints, one JSON object a line, as NAME:FIELD.
+
+        If a figure is printed twice, the later value counts.
+        """
         values: dict[str, float] = {}
         for line in _output([sys.executable, self._scripts / script, *arguments], _MEASURE_S).splitlines():
-            told = json.loads(line)
-            what = name or told["name"]
-            values |= {f"{what}:{field}": float(value) for field, value in told.items() if _is_number(value)}
+            reported = json.loads(line)
+            what = name or reported["name"]
+            values |= {f"{what}:{field}": float(value) for field, value in reported.items() if _is_number(value)}
         return values
 
 
@@ -154,7 +160,7 @@ def _first_acknowledgement(addresses: str) -> None:
     refusals: list[KafkaException] = []
 
     def created() -> bool:
-        """Until every broker is registered, three replicas are refused."""
+        """Try to create the topic. Kafka refuses three replicas until every broker is registered."""
         try:
             admin.create_topics([new])[topic].result(_START_S)
         except KafkaException as refusal:

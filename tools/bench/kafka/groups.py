@@ -1,7 +1,7 @@
-"""Consumer groups of a real Kafka cluster, through confluent-kafka; what no client sees its coordinators log.
+"""Measures consumer groups of a real Kafka cluster, through confluent-kafka and the logs of its coordinators.
 
-Values go by NAME:FIELD, as figures name them. A rebalance is counted from "Stabilized group", which is when the last
-member has joined, and a load is what the new coordinator says that it took.
+Values have the keys NAME:FIELD, as in `Figure.kafka`. A rebalance begins with the log line "Stabilized group", which
+the coordinator writes when the last member has joined. The time of a load is what the new coordinator logs.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 COMMITS, REBALANCE, LOAD = "group commits", "rebalance", "offsets load"
 
-#: A million offsets are more than a broker holds in the heap of 512 MB with which all else is measured.
+#: The heap of 512 MB, with which everything else is measured, does not hold a million offsets.
 LOAD_HEAP = "1536m"
 _WARM_UP_S = 1.0
 _POLL_S = 0.1
@@ -40,7 +40,11 @@ _REQUESTS_IN_FLIGHT = 100
 
 
 class KafkaGroups:
-    """`directory` is the cluster's, with what its brokers say; `kill` takes a broker's name."""
+    """Measures the groups of one cluster.
+
+    directory   the cluster's directory, with the logs of its brokers
+    kill        takes a broker's name
+    """
 
     def __init__(self, addresses: str, directory: Path, kill: Callable[[str], object]) -> None:
         from confluent_kafka.admin import AdminClient
@@ -52,7 +56,7 @@ class KafkaGroups:
         self._admin = AdminClient(self._client)
 
     def measure(self, wanted: set[str], seconds: float) -> Iterator[dict[str, float]]:
-        """Those that are asked for."""
+        """Yield the values of the figures that are wanted."""
         asked = {name.partition(":")[0] for name in wanted}
         if any(name.startswith(COMMITS) for name in asked):
             topic = self._create_topic(1)
@@ -87,7 +91,7 @@ class KafkaGroups:
                 offset, started = offset + 1, ended
 
         try:
-            for consumer in consumers:  # each finds its coordinator
+            for consumer in consumers:  # the first commit finds the coordinator
                 consumer.commit(offsets=[TopicPartition(topic, 0, 0)], asynchronous=False)
             begin = time.perf_counter() + _WARM_UP_S
             threads = [threading.Thread(target=commit_all_the_time, args=(each, begin)) for each in consumers]
@@ -119,35 +123,35 @@ class KafkaGroups:
             return slowest
 
     def _settled(self, topic: str, group: Sequence[_Member]) -> float:
-        """The seconds from the last join to the last assignment of the generation in which everybody is."""
-        said = re.compile(rf"^(\S+ \S+) INFO .*Stabilized group {topic} generation \d+ .*with {len(group)} members")
+        """Return the seconds from the last join to the last assignment of the generation with all members."""
+        pattern = re.compile(rf"^(\S+ \S+) INFO .*Stabilized group {topic} generation \d+ .*with {len(group)} members")
 
         def took() -> float | None:
             if sum(len(member.owned) for member in group) != rebalance.PARTITIONS:
                 return None
-            begun = max(map(_timestamp, self._said(said)), default=0.0)
-            told = [member.told for member in group]
-            return max(told) - begun if begun and min(told) >= begun else None
+            begun = max(map(_timestamp, self._logged(pattern)), default=0.0)
+            assigned_at = [member.assigned_at for member in group]
+            return max(assigned_at) - begun if begun and min(assigned_at) >= begun else None
 
         return wait_for("a rebalance of Kafka's", took, _REBALANCED_S)
 
     # --- loading -------------------------------------------------------------------------------------
 
     def load(self) -> dict[str, float]:
-        """Of a cluster that has `LOAD_HEAP`; it lacks a broker then."""
+        """Measure the load of a million offsets. The cluster must have `LOAD_HEAP`, and lacks a broker afterwards."""
         self._log_what_coordinators_do()
         topic = self._create_topic(offsets_load.PARTITIONS)
         self._fill(topic)
-        partition = offsets_load.KEPT_IN
+        partition = offsets_load.OFFSETS_PARTITION
         described = self._admin.list_topics(OFFSETS_TOPIC, timeout=60)
         leader = f"broker-{described.topics[OFFSETS_TOPIC].partitions[partition].leader}"
-        said = re.compile(
+        pattern = re.compile(
             rf"Finished loading offsets and group metadata from {OFFSETS_TOPIC}-{partition} in (\d+) milli"
         )
-        before = len(list(self._said(said)))
+        before = len(list(self._logged(pattern)))
         self._kill(leader)
-        wait_for("a load of Kafka's", lambda: len(list(self._said(said))) > before, _LOADED_S)
-        return {f"{LOAD}:million_s": int(list(self._said(said))[-1]) / 1e3}
+        wait_for("a load of Kafka's", lambda: len(list(self._logged(pattern))) > before, _LOADED_S)
+        return {f"{LOAD}:million_s": int(list(self._logged(pattern))[-1]) / 1e3}
 
     def _fill(self, topic: str) -> None:
         from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
@@ -163,10 +167,13 @@ class KafkaGroups:
             for future in futures:
                 future.result(60)
 
-    # --- what brokers say ----------------------------------------------------------------------------
+    # --- the logs of brokers -------------------------------------------------------------------------
 
     def _log_what_coordinators_do(self) -> None:
-        """Kafka's own tool changes what is logged while they run (KIP-412): all, for not all have a logger yet."""
+        """Make running brokers log what coordinators do, by Kafka's own tool (KIP-412).
+
+        The level of the root logger changes, because not all coordinators have a logger of their own yet.
+        """
         command = ["java", "-cp", f"{self._directory.parent / 'kafka-lib'}/*", "kafka.admin.ConfigCommand"]
         command += ["--bootstrap-server", self._addresses, "--alter", "--add-config", "root=INFO"]
         for number in range(1, len(self._addresses.split(",")) + 1):
@@ -174,11 +181,11 @@ class KafkaGroups:
             done = subprocess.run(asked, capture_output=True, text=True, timeout=60, check=False)
             if done.returncode:
                 raise NotMeasured(
-                    f"what Kafka's coordinators do is not logged: {(done.stderr or done.stdout).strip()[-200:]}"
+                    f"Kafka's logging could not be changed: {(done.stderr or done.stdout).strip()[-200:]}"
                 )
 
-    def _said(self, words: re.Pattern[str]) -> Iterator[str]:
-        """What stands in the parentheses of `words`, of all lines that have them."""
+    def _logged(self, words: re.Pattern[str]) -> Iterator[str]:
+        """Yield the group of `words` in each line of the brokers' logs that matches."""
         for path in sorted(self._directory.glob("broker-*.out")):
             for line in path.read_text(errors="replace").splitlines():
                 if found := words.search(line):
@@ -186,13 +193,13 @@ class KafkaGroups:
 
 
 class _Member:
-    """A consumer in a thread of its own. `told`: when it heard last what it is to consume, by the wall clock."""
+    """A consumer in a thread of its own. `assigned_at` is the wall-clock time of its last assignment."""
 
     def __init__(self, client: dict[str, Any], topic: str) -> None:
         from confluent_kafka import Consumer
 
         self.owned: list[TopicPartition] = []
-        self.told = 0.0
+        self.assigned_at = 0.0
         self._consumer = Consumer({**client, "group.id": topic})
         self._consumer.subscribe([topic], on_assign=self._assigned, on_revoke=self._revoked)
         self._stopping = threading.Event()
@@ -212,7 +219,7 @@ class _Member:
             self._consumer.poll(_POLL_S)
 
     def _assigned(self, _: Consumer, partitions: list[TopicPartition]) -> None:
-        self.told, self.owned = time.time(), partitions
+        self.assigned_at, self.owned = time.time(), partitions
 
     def _revoked(self, _: Consumer, __: list[TopicPartition]) -> None:
         self.owned = []

@@ -1,4 +1,4 @@
-"""Measures `tidelog produce` and `tidelog consume`, from start to exit, beside the API on the same lines."""
+"""Measures `tidelog produce` and `tidelog consume`, from start to exit, and the API on the same lines."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tidelog import Producer, TopicPartition
-from tools.bench.environment import ClusterUnderTest, Lab
+from tools.bench.environment import BenchEnvironment, ClusterUnderTest
 from tools.bench.records.load import FLUSH_S
 from tools.bench.records.reading import read_records
 from tools.bench.results import Benchmark, Figure, NotMeasured
@@ -34,17 +34,17 @@ CONSUME = Figure(
 CONSUME_RATIO = Figure("commands.consume-ratio", "… of the API's rate", "×", _RATIO_AIM)
 
 
-def _measure(lab: Lab) -> dict[str, float]:
-    written, read_back = lab.directory / "lines", lab.directory / "read-back"
-    lines = [b"line %d of a file of short ones" % number for number in range(round(_LINES_PER_S * lab.seconds))]
+def _measure(env: BenchEnvironment) -> dict[str, float]:
+    written, read_back = env.directory / "lines", env.directory / "read-back"
+    lines = [b"line %d of a file of short ones" % number for number in range(round(_LINES_PER_S * env.seconds))]
     written.write_bytes(b"\n".join(lines) + b"\n")
-    by_api, by_command = lab.cluster.create_topic(_PARTITIONS), lab.cluster.create_topic(_PARTITIONS)
+    by_api, by_command = env.cluster.create_topic(_PARTITIONS), env.cluster.create_topic(_PARTITIONS)
     try:
         found = {
-            API_PRODUCE.key: len(lines) / _produce(lab.cluster, by_api, lines),
-            PRODUCE.key: len(lines) / _run(lab.cluster, "produce", by_command, str(written), "--quiet"),
-            API_CONSUME.key: len(lines) / _consume(lab.cluster, by_api, lines),
-            CONSUME.key: len(lines) / _run(lab.cluster, "consume", by_command, output=read_back),
+            API_PRODUCE.key: len(lines) / _produce(env.cluster, by_api, lines),
+            PRODUCE.key: len(lines) / _run(env.cluster, "produce", by_command, str(written), "--quiet"),
+            API_CONSUME.key: len(lines) / _consume(env.cluster, by_api, lines),
+            CONSUME.key: len(lines) / _run(env.cluster, "consume", by_command, output=read_back),
         }
         if read_back.stat().st_size != written.stat().st_size:
             raise NotMeasured(f"{written.stat().st_size} B were produced, {read_back.stat().st_size} B consumed")

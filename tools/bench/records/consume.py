@@ -1,4 +1,4 @@
-"""The rate of one consumer: a stored topic from its start, and one that another process writes at full speed."""
+"""Measures one consumer on a stored topic from its start, and on a topic that another process writes at full speed."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 
 from tidelog import Consumer
-from tools.bench.environment import ClusterUnderTest, Lab
+from tools.bench.environment import BenchEnvironment, ClusterUnderTest
 from tools.bench.records.load import in_words
 from tools.bench.records.reading import Read, read_columns, read_records
 from tools.bench.records.ready_made import BatchLoad
@@ -20,7 +20,7 @@ _SILENCE_S = 30.0
 
 
 def benchmark(size: int, aim: str) -> Benchmark:
-    """Values of `size` bytes in six partitions."""
+    """Return the benchmark of values of `size` bytes in six partitions."""
     name = f"consume-{size}B"
     values = in_words(size)
     records = Figure(
@@ -33,16 +33,16 @@ def benchmark(size: int, aim: str) -> Benchmark:
     columns = Figure(f"{name}.columns", "… as whole batches, decoded to columns", "MB/s", aim)
     along = Figure(f"{name}.along", "… record by record, while a process produces all it can on the same cores", "MB/s")
 
-    def measure(lab: Lab) -> dict[str, float]:
-        load = BatchLoad(lab.cluster, size, _PARTITIONS)
-        load.produce(lab.seconds / 2)
+    def measure(env: BenchEnvironment) -> dict[str, float]:
+        load = BatchLoad(env.cluster, size, _PARTITIONS)
+        load.produce(env.seconds / 2)
         found = {}
         ways: dict[Figure, Callable[..., Read]] = {records: read_records, columns: read_columns}
         for figure, way in ways.items():
             read = way(load.cluster.bootstrap_servers, load.tps, load.sent)
-            _complete(read, load.sent, size)
+            _check_complete(read, load.sent, size)
             found[figure.key] = read.megabytes_per_s
-        return {**found, along.key: _while_producing(lab.cluster, size, lab.seconds)}
+        return {**found, along.key: _while_producing(env.cluster, size, env.seconds)}
 
     settings = f"{_PARTITIONS} partitions written as 64 KB batches, one consumer with its defaults, values looked at"
     return Benchmark(name, settings, (records, columns, along), measure)
@@ -59,17 +59,17 @@ def _while_producing(cluster: ClusterUnderTest, size: int, seconds: float) -> fl
         with subprocess.Popen(writer, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
             try:
                 read = _follow(consumer, process)
-                told, complaint = process.communicate(timeout=_WRITER_END_S)
+                output, complaint = process.communicate(timeout=_WRITER_END_S)
             finally:
                 process.kill()
     if process.returncode:
         raise NotMeasured(f"the writer: {(complaint.strip().splitlines() or ['no message'])[-1]}")
-    _complete(read, int(told), size)
+    _check_complete(read, int(output), size)
     return read.megabytes_per_s
 
 
 def _follow(consumer: Consumer, writer: subprocess.Popen[str]) -> Read:
-    """Until the writer has ended and nothing comes any more."""
+    """Read until the writer has ended and no record comes any more."""
     records = size_bytes = 0
     first = last = time.perf_counter()
     while time.perf_counter() - last < _SILENCE_S:
@@ -86,7 +86,7 @@ def _follow(consumer: Consumer, writer: subprocess.Popen[str]) -> Read:
     return Read(records, size_bytes, last - first)
 
 
-def _complete(read: Read, count: int, size: int) -> None:
+def _check_complete(read: Read, count: int, size: int) -> None:
     if (read.records, read.size_bytes) != (count, count * size):
         raise NotMeasured(f"{count} records of {size} B were acknowledged, {read.records} read")
 

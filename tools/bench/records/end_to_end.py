@@ -1,4 +1,4 @@
-"""From `send` until a consumer in another process has the record from its poll, one record at a time."""
+"""Measures the time from `send` until a consumer in another process returns the record, one record at a time."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ import sys
 import time
 
 from tidelog import Consumer, Producer, TopicPartition
-from tools.bench.environment import Lab
+from tools.bench.environment import BenchEnvironment
 from tools.bench.results import Benchmark, Figure, NotMeasured
 
 _WARM_UP = 400
 _RECORDS = 2_000
-_PATIENCE_MS = 60_000
-_SENT = struct.Struct(">d")  # when, on the monotonic clock, which processes of one machine share
+_TIMEOUT_MS = 60_000
+_SENT = struct.Struct(">d")  # the time of the send by the monotonic clock, which all processes of a machine share
 
 _KAFKA = "end to end 100B"
 _P50 = Figure("end-to-end.p50", "produce to consume 100 B, p50", "ms", "≤ 0.8", kafka=f"{_KAFKA}:p50_ms")
 _P99 = Figure("end-to-end.p99", "… p99", "ms", "≤ 3", kafka=f"{_KAFKA}:p99_ms")
 
 
-def measure(lab: Lab) -> dict[str, float]:
-    cluster = lab.cluster
+def measure(env: BenchEnvironment) -> dict[str, float]:
+    cluster = env.cluster
     [tp] = cluster.create_topic(1)
     took: list[float] = []
     reader = [sys.executable, "-P", "-m", "tools.bench.records.end_to_end", cluster.bootstrap_servers, tp.topic]
@@ -49,12 +49,12 @@ def measure(lab: Lab) -> dict[str, float]:
 
 
 def main(bootstrap_servers: str, topic: str) -> None:
-    """A word once it reads, then for each record how long it was on its way, in milliseconds."""
+    """Print a line when the consumer is ready, then for each record its time from send to poll in milliseconds."""
     with Consumer(bootstrap_servers, client_id="bench", auto_offset_reset="earliest") as consumer:
         consumer.assign([TopicPartition(topic, 0)])
         consumer.poll()
         print("reading", flush=True)
-        while polled := consumer.poll(timeout_ms=_PATIENCE_MS):
+        while polled := consumer.poll(timeout_ms=_TIMEOUT_MS):
             now = time.perf_counter()
             for record in next(iter(polled.values())):
                 print((now - _SENT.unpack_from(record.value or b"")[0]) * 1e3, flush=True)

@@ -1,4 +1,4 @@
-"""One record, one wait: how long an acknowledgement by the whole ISR takes when nobody else is there."""
+"""Measures synchronous produces: the time of an acknowledgement by the whole ISR without other load."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 import time
 
 from tidelog import Producer
-from tools.bench.environment import Lab
+from tools.bench.environment import BenchEnvironment
 from tools.bench.results import Benchmark, Figure
 
 _WARM_UP = 400
@@ -17,8 +17,8 @@ _P50 = Figure("latency.p50", "synchronous produce 100 B, p50", "ms", "≤ 0.6", 
 _P99 = Figure("latency.p99", "… p99", "ms", "≤ 1.5", kafka=f"{_KAFKA}:p99_ms")
 
 
-def measure(lab: Lab) -> dict[str, float]:
-    cluster = lab.cluster
+def measure(env: BenchEnvironment) -> dict[str, float]:
+    cluster = env.cluster
     [tp] = cluster.create_topic(1)
     took: list[float] = []
     with Producer(cluster.bootstrap_servers, client_id="bench") as producer:

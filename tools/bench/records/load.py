@@ -1,4 +1,4 @@
-"""Producers at full speed, and what that cost. The clock ends with the last acknowledgement."""
+"""Produces at full speed and measures its cost. The measured time ends with the last acknowledgement."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from tools.bench.environment import ClusterUnderTest
 from tools.bench.records import reading
 from tools.bench.results import NotMeasured
 
-#: Different values, made before the clock starts.
+#: The number of different values, which are made before the measured time.
 VALUES = 1 << 12
-#: Records between two looks at the clock.
+#: Records between two readings of the clock.
 _STRIDE = 1 << 10
 FLUSH_S = 120.0
 
@@ -29,10 +29,10 @@ def in_words(size: int) -> str:
 
 
 class Load(ABC):
-    """Values of `size` bytes to the partitions of a new topic, in turn.
+    """Sends values of `size` bytes to the partitions of a new topic in turn.
 
-    sent         records, all of them acknowledged once `check` has said so
-    elapsed_s    from the first to the last acknowledgement
+    sent         records, all of which are acknowledged if `check` raises no error
+    elapsed_s    from the first send to the last acknowledgement
     """
 
     SETTINGS: ClassVar[str]
@@ -49,13 +49,13 @@ class Load(ABC):
         self._futures: list[RecordFuture] = []
 
     def produce(self, seconds: float) -> None:
-        """Send for so long, then wait for what is in flight."""
+        """Send for `seconds`, then wait for what is in flight."""
         self._prepare()
         value = os.urandom(self._size)
         with ExitStack() as stack:
             servers = self.cluster.bootstrap_servers
             producers = [stack.enter_context(Producer(servers, **self.OPTIONS)) for _ in range(self.PRODUCERS)]
-            for producer in producers:  # connections, leaders and the producer's id; these records are counted too
+            for producer in producers:  # connections, leaders and the producer's id come first; these records count too
                 self._futures += [producer.send(tp.topic, value, partition=tp.partition) for tp in self.tps]
                 producer.flush(FLUSH_S)
             self.sent = len(self._futures)
@@ -70,14 +70,14 @@ class Load(ABC):
 
     @abstractmethod
     def _prepare(self) -> None:
-        """What is to be sent."""
+        """Make the values that are to be sent."""
 
     @abstractmethod
     def _send(self, producers: Sequence[Producer], until: float) -> int:
-        """Keep the futures; the number of records."""
+        """Send until the time `until`, keep the futures, and return the number of records."""
 
     def check(self) -> None:
-        """Every single record was acknowledged, and can be read."""
+        """Check that every record was acknowledged and can be read. Raises NotMeasured."""
         failed = sum(not future.succeeded() for future in self._futures)
         if failed:
             raise NotMeasured(f"{failed} of {len(self._futures)} futures were not acknowledged")
@@ -86,7 +86,7 @@ class Load(ABC):
 
 
 class RecordLoad(Load):
-    """One `Producer.send` for each record."""
+    """Calls `Producer.send` once for each record."""
 
     SETTINGS = "one producer with its defaults"
 
@@ -106,7 +106,7 @@ class RecordLoad(Load):
 
 
 def topic_of(cluster: ClusterUnderTest, rows: int, size: int, partitions: int) -> Sequence[TopicPartition]:
-    """A topic filled with so many rows, for who reads."""
+    """Create a topic with `rows` records for a benchmark that reads, and return its partitions."""
     tps = cluster.create_topic(partitions)
     values = [os.urandom(size) for _ in range(VALUES)]
     with Producer(cluster.bootstrap_servers, client_id="bench") as producer:

@@ -1,9 +1,9 @@
-"""The brokers' memory after everything that went through them."""
+"""Measures the brokers' memory after the load of the other benchmarks."""
 
 from __future__ import annotations
 
 from tools.bench import machine
-from tools.bench.environment import Lab
+from tools.bench.environment import BenchEnvironment
 from tools.bench.results import Benchmark, Figure, NotMeasured
 
 _LOADED = Figure(
@@ -11,15 +11,15 @@ _LOADED = Figure(
 )
 
 
-def measure(lab: Lab) -> dict[str, float]:
-    if not lab.has_cluster:
-        raise NotMeasured("no load ran before it: name one too, as in `scripts/bench produce memory`")
-    return {_LOADED.key: max(map(machine.resident_mb, lab.cluster.broker_pids))}
+def measure(env: BenchEnvironment) -> dict[str, float]:
+    if not env.has_cluster:
+        raise NotMeasured("no load ran before: name one too, as in `scripts/bench produce memory`")
+    return {_LOADED.key: max(map(machine.resident_mb, env.cluster.broker_pids))}
 
 
 BENCHMARK = Benchmark(
     "memory",
-    "the brokers that produce, consume and latency ran on, as far as those were asked for",
+    "the brokers after those of produce, consume and latency that were selected",
     (_LOADED,),
     measure,
 )

@@ -1,25 +1,25 @@
-"""The rate of the producer: record by record through the public API, random bytes, acks=all; read back and counted."""
+"""Measures produce rates with random bytes and acks=all. All records are read back and counted."""
 
 from __future__ import annotations
 
 from contextlib import nullcontext
 
-from tools.bench.environment import Lab
+from tools.bench.environment import BenchEnvironment
 from tools.bench.profile import profiled
 from tools.bench.records.load import Load, RecordLoad, in_words
 from tools.bench.records.ready_made import BATCH_BYTES, PRODUCERS, BatchLoad
 from tools.bench.results import Benchmark, Figure
 from tools.bench.without_cluster import hardware_floor
 
-#: Broker CPU in seconds for each GB of 1 KB records.
+#: Seconds of broker CPU for each GB of 1 KB records.
 _CPU_AIM = "≤ 14"
 
 
 def benchmark(load_of: type[Load], name: str, how: str, size: int, partitions: int, aim: str) -> Benchmark:
-    """Values of `size` bytes to `partitions` partitions in turn."""
+    """Return the benchmark of values of `size` bytes to `partitions` partitions in turn."""
     name = f"{name}-{size}B-{partitions}p"
     values = f"{in_words(size)}, {partitions} partition{'s' if partitions > 1 else ''}"
-    # Kafka's client knows no ready-made batches.
+    # Kafka's client cannot send ready-made batches.
     kafka = f"produce {size}B x{partitions}:" if load_of is RecordLoad else ""
     in_bytes = size >= 1000
     rate = Figure(
@@ -40,10 +40,10 @@ def benchmark(load_of: type[Load], name: str, how: str, size: int, partitions: i
     )
     client_cpu = Figure(f"{name}.client-cpu", "… CPU of the client", "s/GB")
 
-    def measure(lab: Lab) -> dict[str, float]:
-        load = load_of(lab.cluster, size, partitions)
-        with profiled(name, load.cluster, lab) if lab.profile else nullcontext():
-            load.produce(lab.seconds)
+    def measure(env: BenchEnvironment) -> dict[str, float]:
+        load = load_of(env.cluster, size, partitions)
+        with profiled(name, load.cluster, env) if env.profile else nullcontext():
+            load.produce(env.seconds)
         load.check()
         gigabytes = load.sent * size / 1e9
         return {

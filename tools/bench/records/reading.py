@@ -1,4 +1,4 @@
-"""One consumer reads what was written, record by record or as columns: rates of consuming, and every load's check."""
+"""Reads what was written with one consumer, record by record or as columns, for rates and to check each load."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from tidelog.records.columns import decode_buffers
 from tools.bench.results import NotMeasured
 
 _POLL_MS = 1_000
-_PATIENCE_S = 300.0
+_TIMEOUT_S = 300.0
 
-#: Of each partition in one poll: records, and the bytes of their values.
+#: Yields for each partition of one poll the number of records and the bytes of their values.
 _Polled = Callable[[Consumer], Iterator[tuple[int, int]]]
 
 
@@ -30,7 +30,7 @@ class Read(NamedTuple):
 
 
 def read_records(bootstrap_servers: str, tps: Sequence[TopicPartition], count: int) -> Read:
-    """By `Consumer.poll` with its defaults, each record's value looked at."""
+    """Read by `Consumer.poll` with its defaults, and look at the value of each record."""
 
     def polled(consumer: Consumer) -> Iterator[tuple[int, int]]:
         for records in consumer.poll(timeout_ms=_POLL_MS).values():
@@ -40,7 +40,7 @@ def read_records(bootstrap_servers: str, tps: Sequence[TopicPartition], count: i
 
 
 def read_columns(bootstrap_servers: str, tps: Sequence[TopicPartition], count: int) -> Read:
-    """By `Consumer.poll_batches`, decoded to columns."""
+    """Read by `Consumer.poll_batches`, and decode to columns."""
 
     def polled(consumer: Consumer) -> Iterator[tuple[int, int]]:
         for batches in consumer.poll_batches(timeout_ms=_POLL_MS).values():
@@ -51,7 +51,7 @@ def read_columns(bootstrap_servers: str, tps: Sequence[TopicPartition], count: i
 
 
 def check(bootstrap_servers: str, tps: Sequence[TopicPartition], count: int, size: int) -> None:
-    """NotMeasured unless the partitions hold so many records with values of that size, and can be read."""
+    """Raise NotMeasured unless the partitions hold exactly `count` readable records with values of `size` bytes."""
     read = read_columns(bootstrap_servers, tps, count)
     with Consumer(bootstrap_servers, client_id="bench") as consumer:
         ends = sum(consumer.end_offsets(tps).values())
@@ -64,7 +64,7 @@ def _read(bootstrap_servers: str, tps: Sequence[TopicPartition], count: int, pol
     with Consumer(bootstrap_servers, client_id="bench", auto_offset_reset="earliest") as consumer:
         consumer.assign(tps)
         started = time.perf_counter()
-        while found < count and time.perf_counter() - started < _PATIENCE_S:
+        while found < count and time.perf_counter() - started < _TIMEOUT_S:
             for records, taken_bytes in polled(consumer):
                 found += records
                 size_bytes += taken_bytes

@@ -1,6 +1,6 @@
-"""Batches that were made before the clock started, through `Producer.send_batch`: what the cluster carries by itself.
+"""Sends batches that were made before the measured time through `Producer.send_batch`, to measure the cluster alone.
 
-As a program of its own it writes while others read.
+Run as a program it writes while another process reads.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from tidelog.records import BatchBuilder
 from tools.bench.records.load import FLUSH_S, Load
 
 BATCH_BYTES = 64 << 10
-#: A producer has one batch of a partition in flight at a time; several share the work as tools beside each other do.
+#: A producer has one batch of a partition in flight. Several producers share the work, as several programs would.
 PRODUCERS = 8
-#: Of each: the clock runs until all that they hold is acknowledged.
+#: The buffer of each producer. The measured time ends when everything in the buffers is acknowledged.
 BUFFER_BYTES = 8 << 20
 _BATCHES = 64
 
 
 class BatchLoad(Load):
-    """One `Producer.send_batch` for each batch."""
+    """Calls `Producer.send_batch` once for each batch."""
 
     SETTINGS = (
         f"{PRODUCERS} producers with {BUFFER_BYTES >> 20} MiB each in one process, batches of {BATCH_BYTES >> 10} KiB "
@@ -44,7 +44,7 @@ class BatchLoad(Load):
 
 
 def batches_of(size: int) -> tuple[list[bytes], int]:
-    """Different batches, and the records of each."""
+    """Return different batches, and the number of records in each."""
     batches = []
     for _ in range(_BATCHES):
         builder = BatchBuilder(BATCH_BYTES)
@@ -63,7 +63,7 @@ def send_until(
     until: float,
     futures: list[RecordFuture],
 ) -> int:
-    """To the partitions in turn, by each producer in turn; the number of batches."""
+    """Send to the partitions in turn, by each producer in turn, and return the number of batches."""
     sends = [producer.send_batch for producer in producers]
     for number in count():
         if time.perf_counter() >= until:
@@ -74,7 +74,7 @@ def send_until(
 
 
 def main(bootstrap_servers: str, topic: str, partitions: int, size: int, seconds: float) -> int:
-    """Send for so long; the number of acknowledged records."""
+    """Send for `seconds`, and return the number of acknowledged records."""
     batches, records = batches_of(size)
     futures: list[RecordFuture] = []
     with Producer(bootstrap_servers, **BatchLoad.OPTIONS) as producer:

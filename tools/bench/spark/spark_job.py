@@ -1,5 +1,6 @@
-"""The job of `spark_read`: `python -m tools.bench.spark.spark_job BOOTSTRAP TOPIC DIRECTORY` prints one line of
-JSON.
+"""Reads a topic with Spark for `spark_read`, and prints one line of JSON.
+
+Run by `python -m tools.bench.spark.spark_job BOOTSTRAP TOPIC DIRECTORY`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A Spark job that reads a whole topic into nothing (`noop`), with two tasks at a time."""
+"""Measures a Spark job that reads a whole topic into the `noop` sink, with two tasks at a time."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 import subprocess
 import sys
 
-from tools.bench.environment import Lab
+from tools.bench.environment import BenchEnvironment
 from tools.bench.records.load import topic_of
 from tools.bench.results import Benchmark, Figure, NotMeasured
 
@@ -19,10 +19,10 @@ _READ = Figure("spark-read.rate", "Spark batch read of 100 B rows, local[2], war
 _COLD = Figure("spark-read.cold", "… the first read of the session", "rows/s")
 
 
-def measure(lab: Lab) -> dict[str, float]:
-    cluster = lab.cluster
+def measure(env: BenchEnvironment) -> dict[str, float]:
+    cluster = env.cluster
     topic = topic_of(cluster, _ROWS, _SIZE, _PARTITIONS)[0].topic
-    with lab.fresh_directory() as directory:
+    with env.fresh_directory() as directory:
         job = [
             sys.executable,
             "-P",
@@ -35,10 +35,10 @@ def measure(lab: Lab) -> dict[str, float]:
         ended = subprocess.run(job, capture_output=True, text=True, check=False, timeout=_TIMEOUT_S)
     if ended.returncode:
         raise NotMeasured(f"Spark: {(ended.stderr.strip().splitlines() or ['no message'])[-1]}")
-    told = json.loads(ended.stdout.splitlines()[-1])
-    if told["rows"] != _ROWS:
-        raise NotMeasured(f"Spark read {told['rows']} of {_ROWS} rows")
-    cold, *_, warm = told["seconds"]
+    output = json.loads(ended.stdout.splitlines()[-1])
+    if output["rows"] != _ROWS:
+        raise NotMeasured(f"Spark read {output['rows']} of {_ROWS} rows")
+    cold, *_, warm = output["seconds"]
     return {_READ.key: _ROWS / warm, _COLD.key: _ROWS / cold}
 
 

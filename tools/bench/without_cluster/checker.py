@@ -1,4 +1,4 @@
-"""The checker over a run's directory: a million writes, each read by three readers, on three replicas."""
+"""Measures the checker on a run's directory: a million writes, each read by three readers, on three replicas."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import sys
 import time
 from pathlib import Path
 
-from tools.bench.environment import Lab
+from tools.bench.environment import BenchEnvironment
 from tools.bench.results import Benchmark, Figure, NotMeasured
 from tools.bench.without_cluster.checker_run import write_run
 from verify.checker.run_directory import RunDirectory
@@ -27,11 +27,11 @@ _CHECK = Figure(
 _MEMORY = Figure("checker.memory", "… and the most memory that it holds", "MB")
 
 
-def measure(lab: Lab) -> dict[str, float]:
-    with lab.fresh_directory() as directory:
-        # In processes of their own: what one leaves behind is neither the other's time nor its memory.
-        _alone("write", directory)
-        took, megabytes = map(float, _alone("check", directory).split())
+def measure(env: BenchEnvironment) -> dict[str, float]:
+    with env.fresh_directory() as directory:
+        # Writing and checking run in processes of their own, so that neither counts in the other's time and memory.
+        _in_own_process("write", directory)
+        took, megabytes = map(float, _in_own_process("check", directory).split())
         return {_READ.key: _read(directory), _CHECK.key: took, _MEMORY.key: megabytes}
 
 
@@ -44,7 +44,7 @@ def _read(directory: Path) -> float:
     return time.process_time() - began
 
 
-def _alone(what: str, directory: Path) -> str:
+def _in_own_process(what: str, directory: Path) -> str:
     command = [sys.executable, "-P", "-m", "tools.bench.without_cluster.checker", what, str(directory)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=600)
     if done.returncode:
@@ -57,7 +57,7 @@ def _check(directory: Path) -> None:
     verdict = RunDirectory(directory).check()
     took = time.process_time() - began
     if verdict.violated:
-        raise SystemExit(f"a right history was found wrong: {verdict.findings[0]}")
+        raise SystemExit(f"the checker found a fault in a correct history: {verdict.findings[0]}")
     print(took, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
 
 

@@ -1,4 +1,4 @@
-"""A run's directory as chaos leaves it, of any size, and right: what the checker is timed with."""
+"""Writes a correct run's directory of any size, as chaos leaves it, for the benchmark of the checker."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _REPLICAS: Final = (1, 2, 3)
 
 @dataclass(slots=True)
 class _Log:
-    """A partition's records, one batch a line of each history."""
+    """The records of a partition. Each line of a history holds one batch."""
 
     tp: TopicPartition
     ids: array[int] = field(default_factory=lambda: array("q"))
@@ -35,10 +35,10 @@ class _Log:
 def write_run(
     directory: Path, writes: int, readers: int, *, partitions: int = 4, producers: int = 4, batch: int = 50
 ) -> None:
-    """So many records, each read by each reader; every partition has three replicas, and one leader throughout."""
-    dice = random.Random(7)
+    """Write `writes` records, each read by each reader. Every partition has three replicas and keeps its leader."""
+    rng = random.Random(7)
     logs = [_Log(TopicPartition("t", number)) for number in range(partitions)]
-    _write_produces(directory, logs, writes // batch, producers, batch, dice)
+    _write_produces(directory, logs, writes // batch, producers, batch, rng)
     for reader in range(readers):
         _write_reads(directory, f"reader-{reader}", logs, batch * 4, reader)
     for log in logs:
@@ -46,7 +46,7 @@ def write_run(
 
 
 def _write_produces(
-    directory: Path, logs: Sequence[_Log], batches: int, producers: int, batch: int, dice: random.Random
+    directory: Path, logs: Sequence[_Log], batches: int, producers: int, batch: int, rng: random.Random
 ) -> None:
     clients = [_open(directory, Client(f"producer-{number}")) for number in range(producers)]
     leader = _open(directory, Broker("1"))
@@ -55,18 +55,18 @@ def _write_produces(
     sequences, t = [0] * producers, 0
     for number in range(batches):
         t += _STEP_NS
-        producer, log = dice.randrange(producers), dice.choice(logs)
+        producer, log = rng.randrange(producers), rng.choice(logs)
         base, first = len(log.ids), producer << SEQUENCE_BITS | sequences[producer]
         sequences[producer] += batch
         ids = range(first, first + batch)
-        stamps = [_T0_MS + t // 1_000_000 + dice.randrange(20) for _ in ids]
+        stamps = [_T0_MS + t // 1_000_000 + rng.randrange(20) for _ in ids]
         invoked, ended = [t - 5_000_000] * batch, [t] * batch
         clients[producer].write(ProduceInvoked(log.tp, ids, stamps, invoked))
         clients[producer].write(ProduceOk(log.tp, ids, range(base, base + batch), ended, [1] * batch))
         log.ids.extend(ids)
         log.ts.extend(stamps)
         end = base + batch
-        log.batches.append(StoredBatch(base, end - 1, dice.getrandbits(32)))
+        log.batches.append(StoredBatch(base, end - 1, rng.getrandbits(32)))
         leader.write(Append(t - 3, log.tp, base, end - 1, 1, "leader"))
         leader.write(HighWatermark(t - 2, log.tp, 1, end))
         leader.write(Ack(t - 1, log.tp, end - 1, 1, _REPLICAS, (), dict.fromkeys(_REPLICAS, end), _REPLICAS, 2))
@@ -77,7 +77,7 @@ def _write_produces(
 
 
 def _write_reads(directory: Path, name: str, logs: Sequence[_Log], records: int, reader: int) -> None:
-    """Behind the produces, as one who was away reads."""
+    """Write the reads after the produces, as a consumer that starts late reads."""
     t = sum(len(log.ids) for log in logs) * _STEP_NS
     with _open(directory, Client(name)) as history:
         for log in logs:
@@ -92,7 +92,7 @@ def _write_reads(directory: Path, name: str, logs: Sequence[_Log], records: int,
 
 
 def _answers(log: _Log, count: int) -> Iterator[tuple[int, int]]:
-    """Times, each with the first record that is not before it; none is behind the greatest timestamp."""
+    """Yield target times, each with the first record at or after it. No target exceeds the greatest timestamp."""
     offset, greatest = 0, log.ts[0]
     for target in range(log.ts[0], max(log.ts), max(1, (max(log.ts) - log.ts[0]) // count)):
         while greatest < target:

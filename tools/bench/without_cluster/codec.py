@@ -1,4 +1,4 @@
-"""Records to batches and back, beside the cheapest thing that could be done to the same values."""
+"""Measures encoding and decoding of record batches, beside the cheapest operation on the same values."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 from tidelog.records import BatchBuilder, decode_columns
 from tidelog.records.columns import decode_buffers
 from tidelog.spark.columns import ArrowRows, kafka_schema
-from tools.bench.environment import Lab
+from tools.bench.environment import BenchEnvironment
 from tools.bench.results import Benchmark, Figure, NotMeasured
 
 _RECORDS = 10_000
@@ -33,7 +33,7 @@ _COLUMNS = Figure("codec.columns", "decode them to columns", "records/s", "≥ 3
 _ARROW = Figure("codec.arrow", "… and to Arrow batches with all of Kafka's columns", "records/s")
 
 
-def measure(lab: Lab) -> dict[str, float]:
+def measure(env: BenchEnvironment) -> dict[str, float]:
     values = [os.urandom(_SIZE) for _ in range(_RECORDS)]
     stamped = [(_T0 + number, value) for number, value in enumerate(values)]
     batches = _encode(stamped)
@@ -54,7 +54,7 @@ def measure(lab: Lab) -> dict[str, float]:
 
 
 def _rate(work: Callable[[], object]) -> float:
-    """Records in a second of a core's time, by the best of several: what others do on the machine is in the rest."""
+    """Return records per second of CPU time, by the fastest of several runs, which other processes disturbed least."""
     took = []
     for _ in range(_REPEAT):
         started = time.process_time()
@@ -71,7 +71,7 @@ def _join(values: list[bytes]) -> bytes:
 
 
 def _encode(stamped: list[tuple[int, bytes]]) -> list[bytes]:
-    """Batch after batch, each as full as its limit allows."""
+    """Encode batch after batch, each as full as its limit allows."""
     batches = []
     builder, base_offset = BatchBuilder(_BATCH_BYTES), 0
     for timestamp_ms, value in stamped:

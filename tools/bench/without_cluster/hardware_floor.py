@@ -1,4 +1,4 @@
-"""What the machine allows at best: the copies that three replicas cost, as bare system calls and nothing around them.
+"""Measures what the machine allows at best: the copies that three replicas cost, as bare system calls.
 
 Each record crosses a loopback socket three times (client to leader, leader to two followers) and is written into the
 page cache three times.
@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 
 from tools.bench import machine
-from tools.bench.environment import REPLICAS, Lab
+from tools.bench.environment import REPLICAS, BenchEnvironment
 from tools.bench.results import Benchmark, Figure
 
 _CHUNK = 256 << 10
@@ -25,10 +25,10 @@ CPU = Figure("floor.cpu", "bound: CPU of both", "s/GB")
 RATE = Figure("floor.rate", "bound: what that CPU allows on all cores", "MB/s")
 
 
-def measure(lab: Lab) -> dict[str, float]:
+def measure(env: BenchEnvironment) -> dict[str, float]:
     chunk = os.urandom(_CHUNK)
     before = machine.own_cpu_time()
-    with lab.fresh_directory() as directory:
+    with env.fresh_directory() as directory:
         writing = _write(directory, chunk)
     copying = _copy(chunk)
     cpu = machine.own_cpu_time().since(before).total / (_PAYLOAD / 1e9)

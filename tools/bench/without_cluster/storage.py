@@ -1,4 +1,4 @@
-"""One replica's log in this process, beside the bare system calls that write and read the same bytes."""
+"""Measures one replica's log in this process, beside the bare system calls that write and read the same bytes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from storage.log.log import Log
 from tidelog.model import Buffer
 from tidelog.records import encode_batch, read_header
 from tidelog.records.header import HEADER, seal
-from tools.bench.environment import Lab
+from tools.bench.environment import BenchEnvironment
 from tools.bench.results import Benchmark, Figure
 
 _SMALL, _LARGE = 16 << 10, 1 << 20
@@ -35,7 +35,7 @@ _CONFIG = LogConfig(max_message_bytes=2 * _LARGE)
 
 
 def _batch(size_bytes: int) -> tuple[bytes, int]:
-    """A batch of about that size and its records, 100 random bytes and a millisecond each."""
+    """Return a batch of about that size and its number of records, of 100 random bytes and a millisecond each."""
     count = size_bytes // (_RECORD + 9)
     return encode_batch([(_T0 + number, None, os.urandom(_RECORD), ()) for number in range(count)]), count
 
@@ -50,7 +50,7 @@ def _fresh_log(directory: Path, config: LogConfig = _CONFIG) -> Iterator[Log]:
 
 
 def _moved(batch: bytes, first_ms: int) -> bytearray:
-    """The batch at another time: where times go on, both indexes grow and a look-up has something to tell apart."""
+    """Return the batch with later timestamps, so that both indexes grow and look-ups have different answers."""
     draft = bytearray(batch)
     header = read_header(batch)
     last_ms = first_ms + header.last_offset_delta
@@ -79,15 +79,15 @@ _APPEND = {
 }
 
 
-def measure_append(lab: Lab) -> dict[str, float]:
-    """In turns, each first in every other one: what drifts on the machine touches both alike."""
+def measure_append(env: BenchEnvironment) -> dict[str, float]:
+    """Measure both in turns, so that slow changes of the machine affect both alike."""
     figures: dict[str, float] = {}
     for size in (_LARGE, _SMALL):
         batch, records = _batch(size)
         each = _TURN // len(batch)
         turns = _PAYLOAD // _TURN
         bare_s = ours_s = 0.0
-        with lab.fresh_directory() as directory, _fresh_log(directory) as log:
+        with env.fresh_directory() as directory, _fresh_log(directory) as log:
             bare = os.open(directory / "bare", os.O_WRONLY | os.O_CREAT)
             for turn in range(turns):
                 first_ms = _T0 + turn * each * records
@@ -99,7 +99,7 @@ def measure_append(lab: Lab) -> dict[str, float]:
                     bare_s += _write_bare(bare, batches)
             os.close(bare)
             log.close()
-            lab.judge.read(f"log of {size >> 10} KiB batches", directory)
+            env.dump_check.read(f"log of {size >> 10} KiB batches", directory)
         figures[_WRITEV[size].key] = _megabytes(batch, turns * each) / bare_s
         figures[_APPEND[size].key] = _megabytes(batch, turns * each) / ours_s
     return figures
@@ -123,13 +123,13 @@ _PREAD = Figure("storage-read.pread", "bound: os.pread of the same file", "MB/s"
 _READ = Figure("storage-read.read", "read by offset, one after the other", "MB/s", "≥ 0.8 × bound,", bound=_PREAD.key)
 
 
-def measure_read(lab: Lab) -> dict[str, float]:
-    """In turns too, over as many bytes each."""
+def measure_read(env: BenchEnvironment) -> dict[str, float]:
+    """Measure both in turns, over the same number of bytes."""
     batch, records = _batch(_SMALL)
     each = _TURN // len(batch)
     turns = _PAYLOAD // _TURN
     bare_s = ours_s = 0.0
-    with lab.fresh_directory() as directory, _fresh_log(directory) as log:
+    with env.fresh_directory() as directory, _fresh_log(directory) as log:
         for _ in range(turns * each):
             log.append_as_leader(batch, 0, _T0)
         bare = os.open(log.segments[0].log.path, os.O_RDONLY)
@@ -180,37 +180,38 @@ _RECOVER = Figure("storage-look-up.recovery", "recovery of an unflushed log, 16 
 _SCAN = Figure("storage-look-up.scan", "bound: os.pread and CRC-32C of the same bytes", "s/GB")
 
 
-def measure_look_ups(lab: Lab) -> dict[str, float]:
-    """And, as the log is there already, its recovery."""
+def measure_look_ups(env: BenchEnvironment) -> dict[str, float]:
+    """Measure look-ups, then the recovery of the larger log."""
     batch, _ = _batch(_SMALL)
     figures: dict[str, float] = {}
     for many in (_FEW, _MANY):
-        with lab.fresh_directory() as directory:
+        with env.fresh_directory() as directory:
             with _fresh_log(directory) as log:
                 _append_until(log, batch, many)
                 end = log.log_end_offset
-                dice = random.Random(many)
-                offsets = [dice.randrange(end) for _ in range(_PLACES)]
+                rng = random.Random(many)
+                offsets = [rng.randrange(end) for _ in range(_PLACES)]
                 figures[_BY_OFFSET[many].key] = _look_up_us(offsets, lambda offset: log.read(offset, 1))
                 figures[_BY_TIME[many].key] = _look_up_us(offsets, partial(_by_time, log))
                 size_bytes = log.size_bytes
             if many == _MANY:
                 figures |= _recovery(directory / "bench-0", size_bytes, end)
-            lab.judge.read(f"log of {many:,} records", directory)
+            env.dump_check.read(f"log of {many:,} records", directory)
     return figures
 
 
 def _by_time(log: Log, offset: int) -> None:
-    """The n-th record is of the n-th millisecond."""
+    """Look up the n-th millisecond, which is the timestamp of the n-th record."""
     found = log.offset_for_timestamp(_T0 + offset, log.log_end_offset)
     assert found is not None and found.offset == offset
 
 
 def _look_up_us(offsets: list[int], look_up: Callable[[int], object]) -> float:
-    """The median of single look-ups that were done before, at as many places in a short log as in a long one.
+    """Return the median of single look-ups at places that were looked up before.
 
-    So the same number of bytes is warm for both: without that, the longer one would be charged for the processor's
-    caches too, which hold all of the shorter.
+    A short and a long log are measured at the same number of places, so that the same number of bytes is warm for both.
+    Otherwise the longer log would also be charged for misses of the processor's caches, which hold the whole shorter
+    log.
     """
     for offset in offsets:
         look_up(offset)
@@ -246,9 +247,9 @@ def _bare_scan(directory: Path) -> float:
 _OPEN = Figure("storage-open.clean", f"opening a clean log of {_SEGMENTS:,} segments", "s", "≤ 1")
 
 
-def measure_open(lab: Lab) -> dict[str, float]:
+def measure_open(env: BenchEnvironment) -> dict[str, float]:
     batch, records = _batch(_SMALL)
-    with lab.fresh_directory() as directory:
+    with env.fresh_directory() as directory:
         with _fresh_log(directory, LogConfig(max_message_bytes=2 * _LARGE, segment_bytes=4 * len(batch))) as log:
             _append_until(log, batch, 4 * _SEGMENTS * records)
             assert len(log.segments) == _SEGMENTS
@@ -259,14 +260,14 @@ def measure_open(lab: Lab) -> dict[str, float]:
         took = time.perf_counter() - started
         assert (log.log_end_offset, len(log.segments)) == (end, _SEGMENTS)
         log.abandon()
-        lab.judge.read(f"log of {_SEGMENTS:,} segments", directory)
+        env.dump_check.read(f"log of {_SEGMENTS:,} segments", directory)
     return {_OPEN.key: took}
 
 
 BENCHMARKS = [
     Benchmark(
         "storage-append",
-        f"{_PAYLOAD >> 20} MiB into the page cache, in turns; ours with CRC checked and both indexes growing",
+        f"{_PAYLOAD >> 20} MiB into the page cache, in turns; Tidelog checks CRCs and both indexes grow",
         tuple(figure for size in (_LARGE, _SMALL) for figure in (_WRITEV[size], _APPEND[size])),
         measure_append,
     ),
@@ -275,7 +276,7 @@ BENCHMARKS = [
     ),
     Benchmark(
         "storage-look-up",
-        f"16 KiB batches of 100 B records, {_PLACES} random places of each, again and again, median of {_LOOK_UPS:,}; "
+        f"16 KiB batches of 100 B records, {_PLACES} random places of each, repeatedly, median of {_LOOK_UPS:,}; "
         "then recovery of the larger log",
         (*_BY_OFFSET.values(), *_BY_TIME.values(), _SCAN, _RECOVER),
         measure_look_ups,
