@@ -11,8 +11,8 @@ a directory that holds such files), one row for each record that the producer se
 `digest` is the first 32 hexadecimal digits of the value's SHA-256, `hashlib.sha256(value or b"").hexdigest()[:32]`.
 A row without an acknowledgement has `acked` false and `offset` −1 (and `partition` −1 where it is not known).
 
-**The figures.** A value is known by its digest; equal values are told apart by counting. Rows of the journal
-are joined with the topic's records on partition, offset and digest; what matches is whole. Of the rest:
+**The figures.** A value is identified by its digest, and equal values are counted. Rows of the journal
+are joined with the topic's records on partition, offset and digest. The figures:
 
 | figure    | is a count of                                                                                      |
 |-----------|----------------------------------------------------------------------------------------------------|
@@ -20,17 +20,17 @@ are joined with the topic's records on partition, offset and digest; what matche
 | read      | records of the topic in the audited range                                                            |
 | matched   | acknowledged rows whose record stands at their partition and offset with their digest               |
 | misplaced | acknowledged rows whose value stands at another offset or partition instead: two swapped records are 2 |
-| altered   | acknowledged rows at whose offset stands a value that the journal never heard of, their own being gone |
+| altered   | acknowledged rows whose value is gone and at whose offset stands a value that is not in the journal  |
 | lost      | acknowledged rows whose value is gone and whose offset is empty, or holds a value of another row       |
 | doubled   | records beyond the number of times that their value was sent                                         |
 | unacked   | records whose row was sent and never acknowledged: allowed, at least once is what was promised         |
-| foreign   | records of a value that nobody journaled, at an offset that is not an altered row's                   |
+| foreign   | records whose value is not in the journal, at an offset that is not an altered row's                 |
 
 so that `acked = matched + misplaced + altered + lost` and
 `read = matched + misplaced + altered + doubled + unacked + foreign`. Dropping one record, altering one,
 repeating one and swapping two, each in its place (no other record's offset changes), gives exactly
-lost 1, altered 1, doubled 1, misplaced 2. A copy whose offsets shift behind a dropped record calls every
-record behind it misplaced, as it should: an acknowledged offset is part of the promise.
+lost 1, altered 1, doubled 1, misplaced 2. In a copy whose offsets shift behind a dropped record, every
+record behind it is misplaced, because an acknowledged offset is part of the promise.
 
 **Output.** One JSON object with the figures, `topic`, `ok` (lost, doubled, altered, misplaced and foreign are all
 0) and `examples`, up to `--examples` of each kind as `{"kind", "partition", "offset", "digest"}`. Exit status 0 if ok,
@@ -56,7 +56,7 @@ from stage_progress import StageProgress
 
 
 def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespace:
-    """The command line; see the module's docstring."""
+    """Parse the command line, see the module's docstring."""
     parser = argparse.ArgumentParser(prog="audit.py", description="Audit a topic against its producer's journal.")
     parser.add_argument("--bootstrap-servers", required=True, metavar="HOST:PORT,…")
     parser.add_argument("--topic", required=True)
@@ -64,11 +64,11 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespac
     parser.add_argument("--journal-topic", metavar="NAME", help="the topic's name in the journal, if it is another")
     parser.add_argument("--starting-offsets", default="earliest", metavar="JSON", help='earliest, or {"t": {"0": 5}}')
     parser.add_argument("--ending-offsets", default="latest", metavar="JSON", help='latest, or {"t": {"0": 9}}')
-    parser.add_argument("--json", metavar="FILE", help="also write the result there")
+    parser.add_argument("--json", metavar="FILE", help="also write the result to this file")
     parser.add_argument(
-        "--progress", metavar="FILE", help="also write the progress of Spark's stages there, as JSON lines"
+        "--progress", metavar="FILE", help="also write the progress of Spark's stages to this file, as JSON lines"
     )
-    parser.add_argument("--examples", type=int, default=5, metavar="N", help="of each kind (default 5)")
+    parser.add_argument("--examples", type=int, default=5, metavar="N", help="examples of each kind (default 5)")
     parser.add_argument("--master", default="local[2,4]", help="Spark's master (default local[2,4])")
     parser.add_argument("--driver-memory", default="1g", help="the JVM's heap (default 1g)")
     return parser.parse_args(arguments)
@@ -100,7 +100,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def audit(spark: SparkSession, given: argparse.Namespace) -> Figures:
-    """The figures for the command line."""
+    """Return the figures for the command line."""
     name = given.journal_topic or given.topic
     journal = read_journal(spark, Path(given.journal)).where(fn.col("topic") == name)
     options = {
@@ -117,7 +117,7 @@ def audit(spark: SparkSession, given: argparse.Namespace) -> Figures:
 
 
 def read_journal(spark: SparkSession, path: Path) -> DataFrame:
-    """The journal's rows. Reading them fails at a line that is no row of a journal."""
+    """Read the journal's rows. A line that is not a row of a journal makes reading fail."""
     if path.suffix == ".parquet" or (path.is_dir() and any(path.glob("*.parquet"))):
         return spark.read.parquet(str(path)).selectExpr("topic", "partition", "offset", "digest", "acked")
     return spark.read.schema(JOURNAL_SCHEMA).option("mode", "FAILFAST").json(str(path))

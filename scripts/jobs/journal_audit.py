@@ -1,6 +1,6 @@
-"""The audit's arithmetic on two tables: what a producer was promised, and what a topic holds. See `audit.py`.
+"""Compares two tables: what was acknowledged to a producer, and what a topic holds. See `audit.py`.
 
-Work grows with what does not agree: the two tables meet in one shuffle, which drops every record that is whole.
+The cost grows with the disagreements, because one shuffle of both tables drops every record that matches.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _NAMED_KINDS = ("lost", "doubled", "altered", "misplaced", "foreign")
 
 @dataclass
 class Figures:
-    """What `audit.py` reports; each example is {kind, partition, offset, digest}."""
+    """The figures that `audit.py` reports. Each example is {kind, partition, offset, digest}."""
 
     acked: int = 0
     read: int = 0
@@ -44,13 +44,13 @@ class Figures:
 
 
 def digest(value: Column) -> Column:
-    """The digest of a binary column, as the journal has it; null counts as empty."""
+    """Return the digest of a binary column, as the journal has it. Null counts as empty."""
     whole = fn.sha2(fn.coalesce(value, fn.lit(b"")), 256)
     return fn.substring(whole, 1, DIGEST_DIGITS)
 
 
 def compare(journal: DataFrame, records: DataFrame, examples: int) -> Figures:
-    """`journal` has JOURNAL_SCHEMA (of one topic), `records` partition, offset and digest."""
+    """Compare `journal`, which has JOURNAL_SCHEMA and one topic, with `records` (partition, offset and digest)."""
     acked = journal.where("acked")
     sent = acked.select(*_PLACE, "digest", fn.lit(1).alias("sent"), fn.lit(0).alias("stored"))
     stored = records.select(*_PLACE, "digest", fn.lit(0).alias("sent"), fn.lit(1).alias("stored"))
@@ -91,7 +91,7 @@ def _sum(column: Column | str) -> Column:
 def _explain(figures: Figures, journal: DataFrame, residue: DataFrame, examples: int) -> None:
     values = _by_value(journal, residue).persist(StorageLevel.DISK_ONLY)
     placed = residue.join(values.select("digest", "journaled", "gone"), "digest")
-    # One row of the journal for each place that holds an unheard-of value, where that row's own value is gone.
+    # One journal row for each place that holds a value unknown to the journal, if that row's own value is gone.
     unheard = placed.where("surplus > 0 and journaled = 0").select(*_PLACE)
     altered = (
         placed.where("missing > 0 and gone > 0").join(unheard, list(_PLACE), "left_semi").dropDuplicates(list(_PLACE))
@@ -117,11 +117,11 @@ def _explain(figures: Figures, journal: DataFrame, residue: DataFrame, examples:
 
 
 def _by_value(journal: DataFrame, residue: DataFrame) -> DataFrame:
-    """What became of each disagreeing value, by counting.
+    """Classify each disagreeing value by counting.
 
-    misplaced   stands elsewhere than it was promised
-    gone        promised, and nowhere to be found
-    beyond      stands more often than promised: unacked (sent without a promise), doubled, or never journaled
+    misplaced   stands at another place than acknowledged
+    gone        acknowledged, but nowhere in the topic
+    beyond      stands more often than acknowledged: unacked (sent without acknowledgement), doubled, or not journaled
     """
     values = residue.groupBy("digest").agg(fn.sum("missing").alias("missing"), fn.sum("surplus").alias("surplus"))
     known = (

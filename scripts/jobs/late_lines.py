@@ -1,7 +1,8 @@
-"""The lines that a stream's watermark dropped, counted record by record.
+"""Counts the lines that a stream's watermark dropped, record by record.
 
-Spark's own figure counts groups (a window and a source), since rows are summed up before the late ones are found.
-So the batches in which it is not 0 are read again, the late rows counted, and their groups held against that figure.
+Spark's own figure counts groups (a window and a source), because rows are summed before late groups are dropped.
+Therefore the batches with late groups are read again, their late rows are counted, and the number of groups is compared
+with Spark's figure.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ Offsets = Mapping[str, Mapping[str, int]]
 
 @dataclass(frozen=True)
 class BatchWithLateLines:
-    """What a micro-batch read, the watermark (ms) that it held its rows against, and the groups that Spark dropped."""
+    """What a micro-batch read, the watermark (ms) that it applied, and the groups that Spark dropped."""
 
     batch: int
     start: Offsets
@@ -33,10 +34,10 @@ def late_lines(
     batches: Sequence[BatchWithLateLines],
     window_end: Column,
 ) -> dict[int, int]:
-    """Late lines by batch. ArithmeticError where Spark counted other groups.
+    """Return late lines by batch. Raises ArithmeticError if Spark counted a different number of groups.
 
-    `read` gives the lines between two offsets with the columns topic, partition, offset, timestamp and source;
-    `window_end` is made of `timestamp`.
+    `read` returns the lines between two offsets with the columns topic, partition, offset, timestamp and source.
+    `window_end` is computed from `timestamp`.
     """
     if not batches:
         return {}

@@ -1,4 +1,4 @@
-"""One way to start Spark for the jobs beside this file: quiet, on this machine only, within a given heap."""
+"""Starts Spark for the jobs in this folder: quiet, on this machine only, within a given heap."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-#: Times are UTC everywhere; state stores and shuffles get as many parts as a small machine has cores.
+#: All times are UTC. State stores and shuffles have as many partitions as a small machine has cores.
 _SETTINGS = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.shuffle.partitions": "2",
-    # On few cores a short job gains more from cores that do not compile than from better compiled code.
+    # On few cores a short job gains more if the JVM compiles less.
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
-    # The same holds for planning again after each shuffle: what is shuffled here is small, or known to be even.
+    # For the same reason Spark does not plan again after each shuffle. Shuffled data are small or evenly distributed.
     "spark.sql.adaptive.enabled": "false",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
@@ -29,9 +29,9 @@ _SETTINGS = {
 def start(
     name: str, *, master: str, driver_memory: str, warehouse: Path, settings: dict[str, str] | None = None
 ) -> SparkSession:
-    """A session of its own JVM; `settings` win over the defaults. The caller stops it."""
+    """Return a session of its own JVM, which the caller stops. `settings` replace the defaults."""
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    # Spark looks for its Python by an unquoted shell line: a path with a space in it would not be found, a name is.
+    # Spark starts its Python by an unquoted shell line, in which a path with a space would break. A name works.
     python = Path(sys.executable)
     os.environ["PATH"] = os.pathsep.join((str(python.parent), os.environ.get("PATH", os.defpath)))
     os.environ.setdefault("PYSPARK_PYTHON", python.name)
@@ -44,7 +44,7 @@ def start(
 
 
 def one_line(error: BaseException) -> str:
-    """What went wrong, without the traces of two languages around it."""
+    """Return the error's message in one line, without the stack traces of two languages."""
     text = str(error).strip() or type(error).__name__
     ours = re.findall(r"tidelog\.errors\.\w+: (.+)", text)
     return str(ours[-1] if ours else text.splitlines()[0]).strip()

@@ -1,4 +1,4 @@
-"""Writes the progress of a Spark job's stages to a file of JSON lines, so that a process that waits can show it."""
+"""Writes the progress of a Spark job's stages to a file of JSON lines, so that a waiting process can show it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class StageProgress:
     """Samples Spark's status on a thread of its own while the `with` block runs, and writes a line for each change:
 
     {"started": true}                       Spark runs, and no stage has been seen yet
-    {"stage": 4, "tasks": 12, "done": 5}    the stage that runs, how many tasks it has, and how many have ended
+    {"stage": 4, "tasks": 12, "done": 5}    the running stage, its tasks, and its ended tasks
     """
 
     def __init__(self, spark: SparkSession, file: Path) -> None:
@@ -42,7 +42,7 @@ class StageProgress:
     def _sample(self) -> None:
         while not self._ended.wait(_PERIOD_S):
             for stage in sorted(self._tracker.getActiveStageIds())[:1]:
-                # A stage that ends between the two calls has no info any more.
+                # A stage that ends between the two calls has no info.
                 if (info := self._tracker.getStageInfo(stage)) is not None:
                     self._write({"stage": stage + 1, "tasks": info.numTasks, "done": info.numCompletedTasks})
 

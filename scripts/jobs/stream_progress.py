@@ -1,4 +1,4 @@
-"""What a stream has done, batch by batch: taken from Spark's progress, kept, and told to a file of JSON lines."""
+"""Records what a stream has done, batch by batch, from Spark's progress, and writes it to a file of JSON lines."""
 
 from __future__ import annotations
 
@@ -15,8 +15,13 @@ from pyspark.sql import SparkSession
 
 @dataclass(frozen=True)
 class Batch:
-    """One micro-batch that ran. `rows` = records read, `before` = those older than the starting time, `watermark` in ms
-    (0: none yet), `late_groups` = windows × sources that Spark dropped."""
+    """One micro-batch that ran.
+
+    rows          records read
+    before        records older than the starting time
+    watermark     in ms; 0: none yet
+    late_groups   windows × sources that Spark dropped
+    """
 
     batch: int
     rows: int
@@ -29,7 +34,7 @@ class Batch:
 
 
 class Progress:
-    """The batches of a query in order. Those that an earlier run told to the same file come first."""
+    """The batches of a query in order. Batches that an earlier run wrote to the same file come first."""
 
     def __init__(self, file: Path, spark: SparkSession) -> None:
         self.batches: dict[int, Batch] = {}
@@ -47,16 +52,16 @@ class Progress:
         self._file.flush()
 
     def take(self, recent: Iterable[Any]) -> None:
-        """Keeps and tells what is new among Spark's most recent progress."""
+        """Store and write the new batches among Spark's most recent progress."""
         for progress in recent:
-            # Without `addBatch` nothing ran: Spark only says that it is idle.
+            # Without `addBatch` no batch ran, and Spark only reports that it is idle.
             if "addBatch" in progress["durationMs"] and progress["batchId"] not in self.batches:
                 batch = _batch(progress)
                 self._keep(batch)
                 self.tell("batch", **asdict(batch), failed_tasks=self.failed_tasks())
 
     def failed_tasks(self) -> int:
-        """Of all executors since this was made."""
+        """Return the failed tasks of all executors since this object was created."""
         return self._failures() - self._failed_before
 
     def _failures(self) -> int:
@@ -72,7 +77,7 @@ class Progress:
 
 
 def reached(end: Mapping[str, Mapping[str, int]], wanted: Mapping[str, Any]) -> bool:
-    """Whether offsets have come to others, {"topic": {"0": 23}} or, for the only topic, {"0": 23}."""
+    """Return whether the offsets `end` have reached `wanted`, {"topic": {"0": 23}} or, for one topic, {"0": 23}."""
     if not all(isinstance(each, Mapping) for each in wanted.values()):
         wanted = {topic: wanted for topic in end}
     return all(

@@ -4,9 +4,9 @@
         --output DIR --checkpoint DIR --progress FILE --stop-file FILE
 
 A record is a line: value = the line's bytes, key = the name of its source, timestamp = its time. Counted is
-every record whose timestamp is ≥ `--starting-timestamp` (ms since 1970) and that the watermark lets in. The stream
+every record whose timestamp is ≥ `--starting-timestamp` (ms since 1970) and that the watermark does not drop. The stream
 starts at the offsets that a look-up of that time gives for each partition (a partition without such a record yet
-starts at its end), so nothing at or after that time is missed and what stands before the look-up's answer is never
+starts at its end). So no record at or after that time is missed, and no record before the look-up's answer is
 read.
 
 **Output** (Parquet below `--output`): `updates/batch=NNNNNN/`, written by each micro-batch: the new totals of
@@ -27,8 +27,8 @@ While the stream runs, max(lines) by minute and source over `updates/` is the pr
 start of the run. `reason` is `end offsets`, `signal` or `timeout`. In `ended`: `read` = records in [start, end),
 `before` = those of them older than the starting timestamp, `late` = those that the watermark dropped (their window
 had ended by the watermark of the batch that read them), counted record by record in a second read of just those batches
-and checked against Spark's own number of dropped groups, `counted` = the sum over `counts/`. The job holds itself to
-read = before + late + counted and fails if that is not so.
+and checked against Spark's own number of dropped groups, `counted` = the sum over `counts/`. The job checks that
+read = before + late + counted, and fails otherwise.
 
 **Stopping.** The stop file holds end offsets, {"topic": {"0": 23}} or {"0": 23}: once it is there (write it aside and
 rename it) and a batch that reaches them has been committed, the query stops. SIGTERM and SIGINT stop it as it stands.
@@ -55,16 +55,16 @@ from pyspark.sql.streaming.query import StreamingQuery
 from stream_progress import Progress, reached
 
 _POLL_S = 0.2
-#: What the job needs beside what every job has.
+#: Settings beside those of every job.
 SETTINGS = {
-    # Late rows are then held against the watermark that the batch itself reports, not against the one before it.
+    # Late rows are then compared with the watermark that the batch itself reports, not with the one before it.
     "spark.sql.streaming.statefulOperator.allowMultiple": "false",
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
 }
 
 
 def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespace:
-    """The command line; see the module's docstring."""
+    """Parse the command line, see the module's docstring."""
     parser = argparse.ArgumentParser(prog="windowed_counts.py", description="Count lines per minute and source.")
     parser.add_argument("--bootstrap-servers", required=True, metavar="HOST:PORT,…")
     parser.add_argument("--topic", required=True)
@@ -109,7 +109,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def count_until_stopped(spark: SparkSession, given: argparse.Namespace, progress: Progress) -> int:
-    """Runs the stream, then the sums; the exit status."""
+    """Run the stream, then check the sums, and return the exit status."""
     signalled = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: signalled.set())
@@ -154,7 +154,7 @@ def where(given: argparse.Namespace) -> dict[str, str]:
 
 
 def named(lines: DataFrame) -> DataFrame:
-    """Only what is counted: the lines themselves stay where they are."""
+    """Return only the columns that are counted, so that the lines themselves are not read."""
     return lines.select("topic", "partition", "offset", "timestamp", fn.col("key").cast("string").alias("source"))
 
 
@@ -167,7 +167,7 @@ def updates_writer(output: Path) -> Callable[[DataFrame, int], None]:
 
 
 def follow(query: StreamingQuery, progress: Progress, given: argparse.Namespace, signalled: threading.Event) -> str:
-    """Until there is a reason to stop, which is returned. Raises what ended the query."""
+    """Wait until there is a reason to stop, and return it. Raises the error that ended the query."""
     deadline = time.monotonic() + given.timeout if given.timeout else None
     while True:
         progress.take(query.recentProgress)
@@ -183,7 +183,7 @@ def follow(query: StreamingQuery, progress: Progress, given: argparse.Namespace,
 
 
 def finish(spark: SparkSession, given: argparse.Namespace, progress: Progress, reason: str) -> int:
-    """Writes `counts/`, counts the late lines, and holds the sums against each other; the exit status."""
+    """Write `counts/`, count the late lines, compare the sums, and return the exit status."""
     batches = [progress.batches[number] for number in sorted(progress.batches)]
     counted = write_counts(spark, given.output, batches[-1].batch if batches else -1)
     begin = fn.timestamp_millis(fn.lit(given.starting_timestamp))
@@ -223,11 +223,11 @@ def finish(spark: SparkSession, given: argparse.Namespace, progress: Progress, r
 
 
 def write_counts(spark: SparkSession, output: Path, last_batch: int) -> int:
-    """The last total of each window and source; the sum of them. A batch that was not committed does not count."""
+    """Write the last total of each window and source, and return their sum. Uncommitted batches do not count."""
     updates = spark.read.schema("minute timestamp, source string, lines bigint, batch int").parquet(
         str(output / "updates")
     )
-    # A total only grows until its window is closed, and no line comes into a closed window.
+    # A total only grows until its window is closed, and a closed window accepts no line.
     totals = (
         updates.where(fn.col("batch") <= last_batch).groupBy("minute", "source").agg(fn.max("lines").alias("lines"))
     )

@@ -1,11 +1,11 @@
-# What the scripts here have in common: a Python environment with the project in it, and a Java. Sourced, not run.
+# Functions that the scripts share: they prepare a Python environment with the project in it, and Java. Sourced, not run.
 #
 #   prefer_optimised_python      for measurements: lets the next function use .venv-optimised, with a Python that was built
 #                                with optimisation, if the Python of .venv was not and the machine has such a Python.
-#   prepare_environment EXTRAS   makes .venv where there is none, installs the project into it, finds or installs Java.
+#   prepare_environment EXTRAS   makes .venv if there is none, installs the project into it, finds or installs Java.
 #                                Sets $python; exports JAVA_HOME and PATH, so that `tidelog` and Spark are found.
 #
-# TIDELOG_VENV names another place than .venv. Nothing is installed again until pyproject.toml changes.
+# TIDELOG_VENV names another directory than .venv. The project is installed again only when pyproject.toml changes.
 
 project=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")/../.." && pwd)
 venv=${TIDELOG_VENV:-$project/.venv}
@@ -51,12 +51,12 @@ _is_optimised() {
   "$1" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && "$1" "$project/tools/bench/interpreter.py"
 }
 
-# What an installation depends on: the project's requirements and the place that it was installed from.
+# Prints a digest of what an installation depends on: the project's requirements and the directory of the project.
 _stamp() {
   { cat -- "$project/pyproject.toml"; printf '%s\n' "$project" "$venv"; } | sha256sum | cut -d ' ' -f 1
 }
 
-# Whether the extras in $1 include each of those in $2.
+# Succeeds if the extras in $1 include each of those in $2.
 _covers() {
   local extra
   for extra in ${2//,/ }; do
@@ -102,7 +102,7 @@ _prepare_java() {
     "$python" -c 'from tidelog.local.java import find_java; find_java()' 2>&1 | tail -n 1 | cut -d : -f 2- >&2
     exit 1
   fi
-  # Spark asks JAVA_HOME before PATH, and must not be led to an older Java there.
+  # Spark prefers JAVA_HOME to PATH, and JAVA_HOME may point to an older Java.
   JAVA_HOME=$(dirname -- "$(dirname -- "$(readlink -f -- "$java")")")
   export JAVA_HOME
 }

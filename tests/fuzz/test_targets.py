@@ -11,7 +11,7 @@ from itertools import islice
 import pytest
 
 from tools.fuzz.catalogue import TARGETS
-from tools.fuzz.corpus import beginnings
+from tools.fuzz.corpus import starting_inputs
 from tools.fuzz.mutations import mutations
 from tools.fuzz.targets.target import Target
 
@@ -25,14 +25,14 @@ ALL = pytest.mark.parametrize("target", TARGETS.values(), ids=list(TARGETS))
 
 @ALL
 def test_what_was_found_before_and_what_is_as_it_should_be_is_read_or_refused(target: Target) -> None:
-    for data in beginnings(target):
+    for data in starting_inputs(target):
         target.run(data)
 
 
 @ALL
 def test_whatever_comes_is_read_or_refused_in_time(target: Target) -> None:
     begun = time.monotonic()
-    for data in islice(mutations(1, beginnings(target), target.dictionary), CASES):
+    for data in islice(mutations(1, starting_inputs(target), target.dictionary), CASES):
         before = time.monotonic()
         target.run(data)
         assert time.monotonic() - before < SLOWEST_S, data

@@ -12,7 +12,7 @@ from tools.fuzz import corpus, watch
 from tools.fuzz.__main__ import told
 from tools.fuzz.mutations import mutations
 from tools.fuzz.targets.target import Target
-from tools.fuzz.watch import Ending, Limits, Outcome, Silence, fuzz
+from tools.fuzz.watch import Ending, InputTimer, Limits, Outcome, fuzz
 from tools.fuzz.worker import MUTATIONS, engines
 
 #: A worker that knows one target of ours: argv[1] says what becomes of its inputs.
@@ -97,7 +97,7 @@ def test_an_input_that_raises_is_kept_with_what_was_said() -> None:
     outcome = outcome_of("wrong")
     assert (outcome.ending, outcome.cases) == (Ending.WRONG, 2)
     assert outcome.kept is not None and outcome.kept.read_bytes() == SEEDS[1]
-    assert "nobody thought of this" in outcome.said
+    assert "nobody thought of this" in outcome.traceback
 
 
 def test_an_interpreter_that_dies_leaves_the_input_that_killed_it() -> None:
@@ -111,18 +111,18 @@ def test_an_input_that_takes_too_long_is_told_from_slow_ones(trouble: str) -> No
     outcome = outcome_of(trouble, limits=Limits(case_s=1.0))
     assert (outcome.ending, outcome.cases) == (Ending.HANG, 2)
     assert outcome.kept is not None and outcome.kept.read_bytes() == SEEDS[1]
-    assert f"_{trouble}" in outcome.said
+    assert f"_{trouble}" in outcome.traceback
 
 
 @pytest.mark.parametrize("engine", engines())
 def test_how_long_an_input_may_take_is_for_who_watches_to_say_and_not_for_the_engine(engine: str) -> None:
     outcome = outcome_of("slow", cases=10, engine=engine)
-    assert outcome.ending is Ending.DONE, outcome.said
+    assert outcome.ending is Ending.DONE, outcome.traceback
     assert outcome.cases >= 10
 
 
 def test_who_waits_for_a_processor_does_not_hang() -> None:
-    silence = Silence(0.0)
+    silence = InputTimer(0.0)
     assert silence.seconds(60.0, 7, runnable=True, busy_s=0.1) == 0
     assert silence.seconds(120.0, 7, runnable=True, busy_s=0.2) == pytest.approx(0.1), "a minute of others"
     assert silence.seconds(121.0, 7, runnable=True, busy_s=1.2) == pytest.approx(1.1), "it has the processor"

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tools.mutants.mutant import all_mutants
-from tools.mutants.worktree import Trial, copy_tree
+from tools.mutants.worktree import Worktree, copy_tree
 from verify.simulation.scenario import Story
 from verify.simulation.seeds import tell
 
@@ -35,10 +35,10 @@ def test_a_story_that_is_kept_is_short_and_says_what_went_wrong(path: Path) -> N
 
 
 @pytest.fixture(scope="module")
-def trial(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Trial]:
+def trial(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Worktree]:
     tree = tmp_path_factory.mktemp("tree")
     copy_tree(tree)
-    yield Trial(tree)
+    yield Worktree(tree)
 
 
 #: A change anywhere moves all delays: the same faults then need other dice.
@@ -60,7 +60,7 @@ for seed in range(story.seed, story.seed + int(sys.argv[2])):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("path", [path for path in STORIES if path.stem in MUTANTS], ids=lambda path: path.stem)
-def test_a_story_that_is_named_like_a_planted_bug_still_names_what_that_breaks(path: Path, trial: Trial) -> None:
+def test_a_story_that_is_named_like_a_planted_bug_still_names_what_that_breaks(path: Path, trial: Worktree) -> None:
     environment = {**os.environ, "PYTHONPATH": str(trial.tree)}
     command = [sys.executable, "-P", "-c", _TELLING, str(path), str(_SEEDS)]
     with trial.planted(MUTANTS[path.stem]):

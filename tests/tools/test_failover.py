@@ -10,9 +10,9 @@ from typing import cast
 
 from tidelog import PartitionDescription
 from tidelog.local.processes.process import Process
-from tools.demo.failover import Kill, Seats, choose_victim
+from tools.demo.failover import Kill, TopicState, choose_victim
 from tools.demo.feed.acknowledgements import Acknowledgements
-from tools.demo.feed.line_producer import Feed
+from tools.demo.feed.line_producer import LineProducer
 
 SECOND = 1_000_000_000
 
@@ -25,8 +25,8 @@ class Time:
         return self.now_ns
 
 
-def seats(*partitions: tuple[int, int, tuple[int, ...]]) -> Seats:
-    return Seats.of(
+def topic_state(*partitions: tuple[int, int, tuple[int, ...]]) -> TopicState:
+    return TopicState.of(
         PartitionDescription(number, leader, epoch, (1, 2, 3), isr)
         for number, (leader, epoch, isr) in enumerate(partitions)
     )
@@ -39,12 +39,12 @@ def test_the_victim_leads_most_and_is_not_the_controller() -> None:
 
 
 def test_an_election_is_told_partition_by_partition() -> None:
-    before = seats((1, 0, (1, 2, 3)), (2, 0, (1, 2, 3)))
-    after = seats((2, 1, (2, 3)), (2, 0, (2, 3)))
+    before = topic_state((1, 0, (1, 2, 3)), (2, 0, (1, 2, 3)))
+    after = topic_state((2, 1, (2, 3)), (2, 0, (2, 3)))
     assert before.changes(after) == ["partition 0: leader 1 → 2 (epoch 0 → 1), ISR {1, 2, 3} → {2, 3}"]
     assert before.all_in_sync
     assert not after.all_in_sync
-    assert not seats((-1, 1, (1, 2, 3))).all_in_sync
+    assert not topic_state((-1, 1, (1, 2, 3))).all_in_sync
 
 
 def test_acknowledgements_of_the_second_before_a_moment_are_counted() -> None:
@@ -81,7 +81,7 @@ def test_what_was_acknowledged_is_known_by_number_and_by_place() -> None:
     acks = Acknowledgements(2, Time())
     for offset in (0, 1, 2):
         acks.succeeded(1, offset, 0)
-    acks.gave_up(TimeoutError("no outcome"))
+    acks.failed_with(TimeoutError("no outcome"))
     assert (acks.acked, acks.failed, acks.by_partition, acks.ends) == (3, 1, [0, 3], [0, 3])
     assert str(acks.first_error) == "no outcome"
 
@@ -96,7 +96,7 @@ class Books:
     def unacknowledged(self, partition: int) -> int:
         return self.sent_by_partition[partition] - self.acks.by_partition[partition]
 
-    def go_first_to(self, partitions: Iterable[int]) -> None:
+    def send_next_to(self, partitions: Iterable[int]) -> None:
         pass
 
 
@@ -104,9 +104,11 @@ def test_partitions_that_got_no_record_since_the_kill_are_told_from_those_that_d
     books = Books(Time())
     with subprocess.Popen(["sleep", "60"]) as victim:
         process = cast(Process, SimpleNamespace(pid=victim.pid, running=True))
-        kill = Kill(1, seats((1, 0, (1, 2, 3)), (2, 0, (1, 2, 3)), (1, 0, (1, 2, 3))), process, cast(Feed, books))
+        kill = Kill(
+            1, topic_state((1, 0, (1, 2, 3)), (2, 0, (1, 2, 3)), (1, 0, (1, 2, 3))), process, cast(LineProducer, books)
+        )
         books.sent_by_partition = [6, 6, 6]
-        kill.blow()
+        kill.execute()
         assert victim.wait(10) == -signal.SIGKILL
     assert kill.unacknowledged == 12
     assert kill.unreached() == [0, 2]

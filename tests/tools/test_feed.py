@@ -13,7 +13,7 @@ import pytest
 from tidelog import Producer, RecordMetadata
 from tools.demo.counts.plain_count import PlainCount
 from tools.demo.feed.journal import Journal, digest_of
-from tools.demo.feed.line_producer import Feed
+from tools.demo.feed.line_producer import LineProducer
 from tools.demo.feed.pace import Pace, Stage
 from tools.demo.lines.line_splitter import Line
 from tools.demo.lines.read_ahead import ReadAhead
@@ -80,7 +80,7 @@ class Work:
         self.journal = Journal(directory / "journal.jsonl", "lines")
         self.count = PlainCount()
         self.count.start_from(0)
-        self.feed = Feed(cast(Producer, client), "lines", 3, self.ahead, self.journal, self.count, Pace(stage))
+        self.feed = LineProducer(cast(Producer, client), "lines", 3, self.ahead, self.journal, self.count, Pace(stage))
 
     def to_the_end(self) -> None:
         self.feed.start()
@@ -101,7 +101,7 @@ def test_every_line_is_sent_journaled_and_counted_once(tmp_path: Path) -> None:
     work.to_the_end()
     assert [sent["value"] for sent in work.client.sent] == [b"%d" % number for number in range(1000)]
     assert {sent["key"] for sent in work.client.sent} == {b"a"}
-    assert (work.feed.sent, work.feed.acks.acked, work.feed.unsettled) == (1000, 1000, 0)
+    assert (work.feed.sent, work.feed.acks.acked, work.feed.in_flight) == (1000, 1000, 0)
     assert work.count.counts == {"a": {1: 1000}}
     rows = work.rows()
     assert sorted(row["digest"] for row in rows) == sorted(digest_of(b"%d" % number) for number in range(1000))
@@ -159,7 +159,7 @@ def test_an_errand_behind_a_burst_finds_records_on_their_way(tmp_path: Path) -> 
 
 def test_partitions_that_go_first_get_the_next_records_and_then_it_goes_round(tmp_path: Path) -> None:
     work = Work(tmp_path, Client(), numbered(6))
-    work.feed.go_first_to([2, 1])
+    work.feed.send_next_to([2, 1])
     work.to_the_end()
     assert [sent["partition"] for sent in work.client.sent] == [2, 1, 0, 1, 2, 0]
 

@@ -15,12 +15,12 @@ from tests.processes.harness.waiting import is_gone, wait_for
 from tools.mutants import __main__, detectors
 from tools.mutants import worktree as trial
 from tools.mutants.__main__ import main, run
-from tools.mutants.detectors import FINDERS, MOST_RUNS, Bounds, Finder, Finding, Seeds, Simulator
+from tools.mutants.detectors import DETECTORS, MOST_RUNS, Bounds, Detector, Finding, Seeds, Simulator
 from tools.mutants.mutant import PROJECT, SIMULATOR, SUITE, Mutant, Recorded, all_mutants
 from tools.mutants.output import Progress
 from tools.mutants.subprocess_runner import Ended, run_python
 from tools.mutants.table import PAGE, table
-from tools.mutants.worktree import Trial, copy_tree
+from tools.mutants.worktree import Worktree, copy_tree
 
 #: M1 to M12 of the list of faults, and those that earlier stories asked for.
 ROWS = {f"M{number}" for number in range(1, 13)}
@@ -36,7 +36,7 @@ ASKED_FOR = {
 
 @pytest.mark.parametrize("mutant", all_mutants(), ids=lambda mutant: mutant.name)
 def test_every_patch_fits_the_tree_and_names_tests_that_exist(mutant: Mutant) -> None:
-    assert Trial(PROJECT).complaint(mutant) == ""
+    assert Worktree(PROJECT).complaint(mutant) == ""
     assert all((PROJECT / test.partition("::")[0]).is_file() for test in mutant.tests)
 
 
@@ -63,11 +63,11 @@ def test_there_are_at_least_ten_bugs_of_our_own_on_it() -> None:
 
 
 @pytest.fixture
-def small_project(tmp_path: Path) -> Trial:
+def small_project(tmp_path: Path) -> Worktree:
     (tmp_path / "sum.py").write_text("def total(a: int, b: int) -> int:\n    return a + b\n")
     (tmp_path / "test_sum.py").write_text("import sum\n\n\ndef test_sum() -> None:\n    assert sum.total(2, 2) == 4\n")
     (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers = slow\npythonpath = .\n")
-    return Trial(tmp_path)
+    return Worktree(tmp_path)
 
 
 def planted(tree: Path, old: str, new: str, more: str = "") -> Mutant:
@@ -88,7 +88,7 @@ def planted(tree: Path, old: str, new: str, more: str = "") -> Mutant:
     ids=["a bug that is noticed", "one that is not", "a patch that does not fit", "tests that cannot be run"],
 )
 def test_a_bug_passes_only_where_a_test_turns_red(
-    small_project: Trial, capsys: pytest.CaptureFixture[str], old: str, new: str, status: int, said: str
+    small_project: Worktree, capsys: pytest.CaptureFixture[str], old: str, new: str, status: int, said: str
 ) -> None:
     before = (small_project.tree / "sum.py").read_text()
     assert run(small_project, [planted(small_project.tree, old, new)]) == status
@@ -96,15 +96,17 @@ def test_a_bug_passes_only_where_a_test_turns_red(
     assert (small_project.tree / "sum.py").read_text() == before
 
 
-def test_who_is_not_named_may_look_and_need_not_find(small_project: Trial, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(FINDERS, SIMULATOR, Simulator("program"))
+def test_who_is_not_named_may_look_and_need_not_find(small_project: Worktree, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(DETECTORS, SIMULATOR, Simulator("program"))
     (small_project.tree / "program.py").write_text(PROGRAM.format(found="False"))
     mutant = planted(small_project.tree, "    return a + b", "    return a - b")
     assert run(small_project, [mutant], [SUITE, SIMULATOR], Bounds(2), try_all=True) == 0
     assert run(small_project, [mutant], [SIMULATOR]) == 1, "nobody was asked who is named"
 
 
-def test_tests_that_fail_without_a_bug_prove_nothing(small_project: Trial, capsys: pytest.CaptureFixture[str]) -> None:
+def test_tests_that_fail_without_a_bug_prove_nothing(
+    small_project: Worktree, capsys: pytest.CaptureFixture[str]
+) -> None:
     (small_project.tree / "sum.py").write_text("def total(a: int, b: int) -> int:\n    return a - b\n")
     mutant = planted(small_project.tree, "    return a - b", "    return a * b + 1")
     assert run(small_project, [mutant]) == 1
@@ -139,15 +141,15 @@ for done, seed in enumerate(range(arguments.seed, arguments.seed + arguments.see
     ids=["a seed that finds it", "a seed that is red in any case", "no seed"],
 )
 def test_a_bug_is_found_within_so_many_seeds_of_which_the_one_is_quiet_without_it(
-    small_project: Trial,
+    small_project: Worktree,
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
-    finder: Finder,
+    finder: Detector,
     found: str,
     status: int,
     said: str,
 ) -> None:
-    monkeypatch.setitem(FINDERS, SIMULATOR, finder)
+    monkeypatch.setitem(DETECTORS, SIMULATOR, finder)
     (small_project.tree / "program.py").write_text(PROGRAM.format(found=found))
     mutant = planted(small_project.tree, "    return a + b", "    return a - b", more="Simulator: --numbers 2\n")
     assert run(small_project, [mutant], [SIMULATOR], Bounds(4)) == status
@@ -155,7 +157,7 @@ def test_a_bug_is_found_within_so_many_seeds_of_which_the_one_is_quiet_without_i
 
 
 def test_seeds_that_take_too_long_have_found_nothing(
-    small_project: Trial, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    small_project: Worktree, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def too_slow(*_: object, **__: object) -> Ended:
         return Ended(None, "2 of 100 seeds, 0 failed\r3 of 100 seeds, 0 failed", "", 600.0, 600.0)
@@ -209,7 +211,7 @@ class Scripted:
 
     runs: int
 
-    def look(self, tree: Path, arguments: Sequence[str], bounds: Bounds, watch: object) -> Finding:
+    def search(self, tree: Path, arguments: Sequence[str], bounds: Bounds, watch: object) -> Finding:
         if self.runs > bounds.runs:
             return Finding("", bounds.runs, 0.5)
         return Finding("I1 2 and 2 are lost", self.runs, 0.5)
@@ -219,10 +221,10 @@ class Scripted:
 
 
 def test_what_came_of_a_search_is_written_into_the_patch(
-    small_project: Trial, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    small_project: Worktree, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setitem(FINDERS, SUITE, Scripted(1))
-    monkeypatch.setitem(FINDERS, SIMULATOR, Scripted(3))
+    monkeypatch.setitem(DETECTORS, SUITE, Scripted(1))
+    monkeypatch.setitem(DETECTORS, SIMULATOR, Scripted(3))
     monkeypatch.setattr(__main__, "PAGE", tmp_path / "page.md")
     monkeypatch.setattr(__main__, "all_mutants", lambda: [Mutant.read(mutant.path)])
     mutant = planted(small_project.tree, "    return a + b", "    return a - b")
@@ -313,7 +315,7 @@ def test_without_names_a_finder_looks_for_those_that_it_is_said_to_find(
 ) -> None:
     chosen: list[list[str]] = []
 
-    def note(trial: Trial, mutants: Sequence[Mutant], *_: object, **how: object) -> int:
+    def note(trial: Worktree, mutants: Sequence[Mutant], *_: object, **how: object) -> int:
         chosen.append([mutant.name for mutant in mutants])
         return 0
 
@@ -347,7 +349,7 @@ def test_programs_are_told_what_the_table_says(command: Callable[..., tuple[int,
     assert command("--table")[1] == PAGE.read_text()
 
 
-def test_the_outcome_is_one_object_for_programs(small_project: Trial, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_outcome_is_one_object_for_programs(small_project: Worktree, capsys: pytest.CaptureFixture[str]) -> None:
     mutant = planted(small_project.tree, "    return a + b", "    return a - b")
     assert run(small_project, [mutant], json=True) == 0
     told = json.loads(capsys.readouterr().out)
@@ -357,7 +359,7 @@ def test_the_outcome_is_one_object_for_programs(small_project: Trial, capsys: py
     ]
 
 
-def test_who_looks_sees_how_far_it_is(small_project: Trial) -> None:
+def test_who_looks_sees_how_far_it_is(small_project: Worktree) -> None:
     class Terminal(io.StringIO):
         def isatty(self) -> bool:
             return True
@@ -377,4 +379,4 @@ def test_who_looks_sees_how_far_it_is(small_project: Trial) -> None:
 def test_the_tests_find_a_bug_that_is_planted_in_a_copy_of_this_tree(name: str, tmp_path: Path) -> None:
     copy_tree(tmp_path)
     (mutant,) = (mutant for mutant in all_mutants() if mutant.name == name)
-    assert run(Trial(tmp_path), [mutant]) == 0
+    assert run(Worktree(tmp_path), [mutant]) == 0

@@ -43,7 +43,12 @@ def test_a_pause_of_the_asker_is_not_made_up_for_in_one_burst() -> None:
 @pytest.mark.parametrize("known", [1, 2, 10, 100, 1000, 8_500, 20_000])
 def test_every_stage_leaves_something_for_those_after_it(known: int) -> None:
     held = known
-    for stage_of, seconds in ((pace.head, 5.0), (pace.waiting, 60.0), (pace.under_fire, 60.0), (pace.leaderless, 60.0)):
+    for stage_of, seconds in (
+        (pace.head, 5.0),
+        (pace.waiting, 60.0),
+        (pace.before_kill, 60.0),
+        (pace.during_gap, 60.0),
+    ):
         held -= sent_in(stage_of(held), held, seconds)
         assert held > 0 or known < 5
     if known >= 1000:
@@ -52,4 +57,4 @@ def test_every_stage_leaves_something_for_those_after_it(known: int) -> None:
 
 @pytest.mark.parametrize("known", [1000, 8_500, 20_000])
 def test_under_fire_there_are_acknowledgements_enough_to_see_a_gap(known: int) -> None:
-    assert sent_in(pace.under_fire(known), known, 1.0) >= 200
+    assert sent_in(pace.before_kill(known), known, 1.0) >= 200

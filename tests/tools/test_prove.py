@@ -19,7 +19,7 @@ import tools.mutants.__main__
 import tools.prove.__main__
 import verify.simulation.__main__
 from tests.processes.harness.waiting import is_gone, wait_for
-from tools.mutants.detectors import FINDERS
+from tools.mutants.detectors import DETECTORS
 from tools.prove.__main__ import PROJECT, main, prove
 from tools.prove.output import Progress, listing, status, table
 from tools.prove.running import Ending, Result, run
@@ -84,11 +84,11 @@ def ending(name: str, status: int, *, as_root: bool = False) -> Step:
     return Step(name, "ends", ("end", str(status)), 1, unproved=(3,), as_root=as_root)
 
 
-def look_away(seconds: float, said: str) -> None: ...
+def look_away(seconds: float, last_line: str) -> None: ...
 
 
-def press_when_ready(seconds: float, said: str) -> None:
-    if said == "ready":
+def press_when_ready(seconds: float, last_line: str) -> None:
+    if last_line == "ready":
         raise KeyboardInterrupt
 
 
@@ -126,7 +126,7 @@ def test_all_that_was_asked_for_is_there() -> None:
         (one,) = [each for each in chaos if f"--scenario {scenario} " in each]
         assert "--meanwhile elections --meanwhile reassignments" in one
     (mutants,) = [command for command in commands if command[0] == "mutants"]
-    assert set(FINDERS) <= set(mutants)
+    assert set(DETECTORS) <= set(mutants)
     assert len({each.rpartition("--report ")[2] for each in chaos}) == len(chaos), "each has a directory of its own"
 
 
@@ -149,7 +149,7 @@ def test_guide_says_how_long_prove_takes_in_all() -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "expected"),
     [
         (("cahos",), "no step's name begins with cahos: there are slow-tests"),
         (("--seed", "-1"), "--seed must not be negative"),
@@ -158,7 +158,7 @@ def test_guide_says_how_long_prove_takes_in_all() -> None:
 )
 def test_what_cannot_be_done_is_refused_in_a_line(
     arguments: tuple[str, ...],
-    said: str,
+    expected: str,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
     tmp_path: Path,
@@ -167,7 +167,7 @@ def test_what_cannot_be_done_is_refused_in_a_line(
     with pytest.raises(SystemExit) as ended:
         main()
     assert ended.value.code == 2
-    assert said in capsys.readouterr().err
+    assert expected in capsys.readouterr().err
 
 
 # --- what comes of it ----------------------------------------------------------------------------------------
@@ -180,22 +180,22 @@ def test_how_a_command_ends_decides_and_all_that_it_said_is_kept(
     status_: int, expected: Ending, scripts: Path, reports: Path
 ) -> None:
     result = run(ending("one", status_), scripts, reports, look_away, root=False)
-    assert (result.ending, result.said) == (expected, f"ended with {status_}")
+    assert (result.ending, result.last_line) == (expected, f"ended with {status_}")
     assert result.kept is not None and result.kept.read_text() == f"begun\nended with {status_}\n"
 
 
 def test_what_cannot_begin_is_not_proved_and_says_why(scripts: Path, reports: Path) -> None:
     gone = run(Step("gone", "", ("gone",), 1), scripts, reports, look_away, root=True)
-    assert gone.ending is Ending.UNPROVED and "No such file" in gone.said
+    assert gone.ending is Ending.UNPROVED and "No such file" in gone.last_line
     refused = run(ending("one", 0, as_root=True), scripts, reports, look_away, root=False)
-    assert refused.ending is Ending.UNPROVED and "need root" in refused.said
+    assert refused.ending is Ending.UNPROVED and "need root" in refused.last_line
     assert run(ending("one", 0, as_root=True), scripts, reports, look_away, root=True).ending is Ending.PASSED
 
 
 def test_ctrl_c_ends_the_command_and_all_that_it_started(scripts: Path, reports: Path, tmp_path: Path) -> None:
     step = Step("one", "", ("hang", str(tmp_path / "children")), 1)
     result = run(step, scripts, reports, press_when_ready, root=False)
-    assert (result.ending, result.said) == (Ending.STOPPED, "tidied up")
+    assert (result.ending, result.last_line) == (Ending.STOPPED, "tidied up")
     children = (tmp_path / "children").read_text().split()
     assert len(children) == 2
     wait_for("the end of what was started", lambda: all(is_gone(int(child)) for child in children))
@@ -223,8 +223,8 @@ def test_all_steps_are_taken_and_the_table_tells_of_each(
 class Pressing(Progress):
     """Somebody presses Ctrl-C as soon as the command is ready."""
 
-    def __call__(self, seconds: float, said: str) -> None:
-        press_when_ready(seconds, said)
+    def __call__(self, seconds: float, last_line: str) -> None:
+        press_when_ready(seconds, last_line)
 
 
 def test_ctrl_c_ends_the_row_and_says_what_is_missing(

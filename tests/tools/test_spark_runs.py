@@ -66,13 +66,13 @@ def test_the_terminal_s_ctrl_c_does_not_reach_a_job(jobs: Path, tmp_path: Path) 
 
 def test_progress_counts_the_batches_that_brought_rows() -> None:
     progress = StreamProgress()
-    progress.tell({"event": "started", "at": 1})
+    progress.add({"event": "started", "at": 1})
     assert not progress.triggered
-    progress.tell({"event": "batch", "at": 10, "rows": 0, "failed_tasks": 0})
+    progress.add({"event": "batch", "at": 10, "rows": 0, "failed_tasks": 0})
     assert progress.triggered
-    progress.tell({"event": "batch", "at": 20, "rows": 5, "failed_tasks": 1})
-    progress.tell({"event": "batch", "at": 30, "rows": 7, "failed_tasks": 1})
-    progress.tell({"event": "ended", "at": 40, "late": 3, "failed_tasks": 1})
+    progress.add({"event": "batch", "at": 20, "rows": 5, "failed_tasks": 1})
+    progress.add({"event": "batch", "at": 30, "rows": 7, "failed_tasks": 1})
+    progress.add({"event": "ended", "at": 40, "late": 3, "failed_tasks": 1})
     assert progress.rows == 12
     assert [progress.between(0, 20), progress.between(20, 30), progress.between(30, 99)] == [0, 1, 1]
     assert progress.failed_tasks == 1

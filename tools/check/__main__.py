@@ -1,4 +1,4 @@
-"""`scripts/check`: judges the directories that it is given and says so, a line for each kind of file."""
+"""Checks the given directories with Kafka's dump tool, and prints a line for each kind of file."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def main() -> int:
     directories: list[Path] = arguments.parse_args().directories
     for directory in directories:
         if not directory.is_dir():
-            arguments.error(f"{directory} is no directory")
+            arguments.error(f"{directory} is not a directory")
     try:
         command = kafka_command(DUMP_TOOL)
     except NotRun as reason:
@@ -31,7 +31,7 @@ def main() -> int:
     for directory in directories:
         found = log_files(directory)
         if not found:
-            print(f"{directory}: there are no files of a log here")
+            print(f"{directory}: contains no files of a log")
             return _FAULTY
         for start, files in found.items():
             judge(start, files, functools.partial(dump, command), verdict)

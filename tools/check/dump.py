@@ -1,4 +1,4 @@
-"""One run of the tool over many files, and what its output says about them."""
+"""Runs the dump tool over many files and reads its output."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-# The tool silently leaves half an entry unread, and all that follows an entry of zeros.
+# The tool silently skips an incomplete entry, and all entries after an entry of zeros.
 ENTRY_BYTES = {".index": 8, ".timeindex": 12}
 
 _HEADING = re.compile(r"(?:Non-consecutive offsets in |Found timestamp mismatch in :)(.*)")
@@ -21,14 +21,14 @@ _TIMEOUT_S = 3600
 
 
 class Reading(NamedTuple):
-    """What was read, counted by file kind (and "records"); `complaints` is empty where everything is right."""
+    """What the tool read, counted by kind of file (and "records"). `complaints` is empty if everything is right."""
 
     counts: Counter[str]
     complaints: list[str]
 
 
 def dump(command: Sequence[str], directory: Path, files: Sequence[str]) -> Reading:
-    """Has the tool read `files`, relative to `directory`. The complaints name no file reliably unless there is one."""
+    """Run the tool over `files`, relative to `directory`. Only with a single file do complaints name it reliably."""
     sizes = {name: (directory / name).stat().st_size for name in files}
     arguments = ["--deep-iteration", "--max-message-size", str(2**31 - 1), "--files", ",".join(files)]
     with tempfile.TemporaryFile() as errors:
@@ -47,9 +47,10 @@ def dump(command: Sequence[str], directory: Path, files: Sequence[str]) -> Readi
 
 
 def without_traces_of_compaction(complaints: Iterable[str]) -> Iterator[str]:
-    """All but what the tool finds in every compacted log, Kafka's own too: that is no fault there, and one elsewhere.
+    """Yield all complaints except those that the tool makes about every compacted log, Kafka's own included.
 
-    Offsets are missing, and a batch that lost all its records has a timestamp in its header alone.
+    In a compacted log offsets are missing, and a batch that lost all its records has a timestamp only in its header. In
+    other logs these are faults.
     """
     heading, compacted = "", False
     for line in complaints:
@@ -68,7 +69,7 @@ def without_traces_of_compaction(complaints: Iterable[str]) -> Iterator[str]:
 
 
 def _is_compacted(log: Path) -> bool:
-    """Whether the directory's checkpoint says that the cleaner has been there."""
+    """Return whether the directory's checkpoint says that the cleaner has cleaned this log."""
     topic, _, partition = log.name.rpartition("-")
     try:
         lines = (log.parent / "cleaner-offset-checkpoint").read_text().splitlines()
@@ -78,7 +79,7 @@ def _is_compacted(log: Path) -> bool:
 
 
 def _read_output(lines: Iterable[bytes]) -> tuple[Counter[str], Counter[str], list[str]]:
-    """Entries by file, counts by kind, and every line that is not one of those that stand for something right."""
+    """Return entries by file, counts by kind, and every line that does not stand for something correct."""
     entries: Counter[str] = Counter()
     counts: Counter[str] = Counter()
     complaints: list[str] = []
@@ -112,7 +113,7 @@ def _unread(sizes: dict[str, int], entries: Counter[str]) -> Iterable[str]:
 
 
 def _is_noise(line: str) -> bool:
-    """The JVM's own remarks, and where in Kafka's code an exception was."""
+    """Return whether a line is a remark of the JVM, or a line of a stack trace of Kafka."""
     return line.startswith(("Picked up ", "at ", "...")) or " VM warning: " in line
 
 

@@ -1,4 +1,4 @@
-"""Which files there are to read, and which of them the tool finds fault with."""
+"""Finds the files of logs, and determines in which of them the tool finds faults."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ _LIST_BYTES = 100_000
 _MOST_FAULTS = 10
 _LOOKS = 3
 
-_OURS = re.compile(r"\d{20}(\.log|\.index|\.timeindex|\.snapshot)")
+_LOG_FILE = re.compile(r"\d{20}(\.log|\.index|\.timeindex|\.snapshot)")
 _PARTNERS = {".index": (".log",), ".timeindex": (".log", ".index")}
 
-# Has the tool read files of one directory.
+# Runs the tool over files of one directory.
 Dump = Callable[[Path, Sequence[str]], Reading]
 
 
@@ -31,7 +31,7 @@ class Fault(NamedTuple):
 
 
 class Verdict:
-    """What was found below all directories so far."""
+    """The counts and faults in all directories so far."""
 
     def __init__(self) -> None:
         self.files: Counter[str] = Counter()
@@ -44,21 +44,21 @@ class Verdict:
 
 
 def log_files(directory: Path) -> dict[Path, list[str]]:
-    """The files of logs below `directory`; all are relative to it but for those whose path has a comma in between.
+    """Return the files of logs below `directory`, by the directory to which their paths are relative.
 
-    A log that is being deleted is nobody's any more. The tool takes a list of paths with commas between them, so it is
-    started in a place from which no path has one.
+    The tool takes a comma-separated list of paths. A file whose path contains a comma is therefore read from its own
+    directory. Directories of logs that are being deleted are skipped.
     """
     found: dict[Path, list[str]] = {}
     for path in sorted(directory.rglob("*")):
-        if _OURS.fullmatch(path.name) and not path.parent.name.endswith("-delete"):
+        if _LOG_FILE.fullmatch(path.name) and not path.parent.name.endswith("-delete"):
             start = path.parent if "," in str(path.relative_to(directory)) else directory
             found.setdefault(start, []).append(str(path.relative_to(start)))
     return found
 
 
 def judge(directory: Path, files: Sequence[str], dump: Dump, verdict: Verdict) -> None:
-    """Adds to `verdict` what `dump` says of `files`."""
+    """Run `dump` over `files` and add the result to `verdict`."""
     for name in files:
         verdict.files[Path(name).suffix] += 1
     readable = []
@@ -72,7 +72,10 @@ def judge(directory: Path, files: Sequence[str], dump: Dump, verdict: Verdict) -
 
 
 def _narrow_down(directory: Path, files: Sequence[str], dump: Dump, verdict: Verdict) -> None:
-    """The tool ends at a file that it cannot read and does not name each that is wrong: halve until it is one."""
+    """Halve the list of files until each fault belongs to one file.
+
+    The tool stops at a file that it cannot read, and does not name every file that is wrong.
+    """
     if verdict.given_up:
         return
     reading = _look(directory, files, dump)
@@ -89,7 +92,7 @@ def _narrow_down(directory: Path, files: Sequence[str], dump: Dump, verdict: Ver
 
 
 def _look(directory: Path, files: Sequence[str], dump: Dump) -> Reading | None:
-    """None if the files went away. A single file that its broker writes to meanwhile gets further looks."""
+    """Return what the tool reads, or None if the files were deleted. A file that its broker writes is read again."""
     reading = None
     for _ in range(_LOOKS if len(files) == 1 else 1):
         present = [name for name in files if (directory / name).exists()]
@@ -102,24 +105,24 @@ def _look(directory: Path, files: Sequence[str], dump: Dump) -> Reading | None:
             continue
         if not reading.complaints or before == _states(directory, present):
             break
-    return reading or Reading(Counter(), ["it comes and goes"])
+    return reading or Reading(Counter(), ["the file disappears and reappears"])
 
 
 def _states(directory: Path, files: Sequence[str]) -> list[tuple[int, int]]:
-    """What changes when a broker writes to the files or to what lies beside them."""
+    """Return sizes and times that change when a broker writes to these files or to other files of their segments."""
     segments = {directory / name for name in files}
     segments |= {path.with_suffix(kind) for path in tuple(segments) for kind in KINDS}
     return [(path.stat().st_size, path.stat().st_mtime_ns) for path in sorted(segments) if path.exists()]
 
 
 def _missing_partner(path: Path) -> str | None:
-    """The tool would make an index that it misses, and nobody wants that of a judge."""
+    """Return the name of a missing file without which the tool would create an index of its own."""
     partners = (path.with_suffix(kind) for kind in _PARTNERS.get(path.suffix, ()))
     return next((partner.name for partner in partners if path.exists() and not partner.exists()), None)
 
 
 def _parts(files: Sequence[str]) -> Iterator[list[str]]:
-    """Lists that fit on one command line."""
+    """Yield lists of names that fit on one command line."""
     lengths = itertools.accumulate(len(name.encode()) + 1 for name in files)
     numbered = zip(files, lengths, strict=True)
     for _, part in itertools.groupby(numbered, lambda pair: pair[1] // _LIST_BYTES):

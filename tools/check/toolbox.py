@@ -1,4 +1,4 @@
-"""Where Java and the jars of Kafka's dump tool are; fetches the jars once."""
+"""Finds Java and the jars of Kafka's dump tool, and fetches the jars once."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ _FETCH_TIMEOUT_S = 900
 
 
 class NotRun(Exception):
-    """The judge is not here, so nothing was judged; says what is missing."""
+    """The tool cannot be run. The message says what is missing."""
 
 
 def kafka_command(main_class: str, environment: Mapping[str, str] = os.environ) -> list[str]:
-    """The command that starts one of Kafka's programs, without its arguments. Raises NotRun."""
+    """Return the command that starts one of Kafka's programs, without its arguments. Raises NotRun."""
     java = _find_java(environment)
     jars = _jars(environment)
     return [
@@ -63,8 +63,8 @@ def _fetch(jars: Path, environment: Mapping[str, str]) -> None:
             )  # fmt: skip
             if fetched.returncode or not any(draft.glob("kafka_*.jar")):
                 errors = [line for line in fetched.stdout.splitlines() if "ERROR" in line]
-                raise NotRun(f"Maven could not fetch Kafka's tool: {(errors or ['it does not say why'])[0]}")
-            # Whoever else fetched meanwhile has the same jars.
+                raise NotRun(f"Maven could not fetch Kafka's tool: {(errors or ['no reason given'])[0]}")
+            # Another process that fetched meanwhile has fetched the same jars.
             if not jars.is_dir():
                 draft.rename(jars)
     except (OSError, subprocess.TimeoutExpired) as error:

@@ -1,1 +1,1 @@
-"""`scripts/compose-check`: the compose file, run for real."""
+"""Checks what docker-compose.yml promises on real containers: `scripts/compose-check`. Start with `scenario.py`."""

@@ -1,4 +1,4 @@
-"""`scripts/compose-check`: see there."""
+"""Runs the command line of `scripts/compose-check`."""
 
 from __future__ import annotations
 
@@ -8,20 +8,22 @@ import time
 
 from tidelog.errors import TidelogError
 from tools.compose_check.engine import Containers, Failed, NotRun
-from tools.compose_check.scenario import Story
+from tools.compose_check.scenario import Scenario
 
 FAILED, NOT_RUN = 1, 3
 
 
 def main() -> int:
-    """0 all held, 1 something did not, 3 not run."""
-    parser = argparse.ArgumentParser(prog="compose-check", description="docker-compose.yml, run for real")
-    parser.add_argument("--build-args", default="", help="what podman build needs besides, in one argument")
+    """Return 0 if all promises held, 1 if one did not, 3 if the check could not run."""
+    parser = argparse.ArgumentParser(
+        prog="compose-check", description="Checks what docker-compose.yml promises, on real containers."
+    )
+    parser.add_argument("--build-args", default="", help="further arguments for podman build, in one argument")
     parser.add_argument("--keep", action="store_true", help="leave the cluster running")
     arguments = parser.parse_args()
     started = time.monotonic()
 
-    def tell(line: str) -> None:
+    def report(line: str) -> None:
         print(f"{time.monotonic() - started:6.1f} s  {line}", flush=True)
 
     try:
@@ -30,14 +32,14 @@ def main() -> int:
         print(f"compose-check: not run: {reason}", file=sys.stderr)
         return NOT_RUN
     try:
-        Story(containers, tell).run()
+        Scenario(containers, report).run()
     except (Failed, TidelogError) as error:
         print(f"compose-check: {error}", file=sys.stderr)
         return FAILED
     finally:
         if not arguments.keep:
             containers.down("--volumes")
-    tell("all held")
+    report("all promises held")
     return 0
 
 

@@ -1,4 +1,4 @@
-"""The containers of docker-compose.yml, by way of podman and podman-compose: the only module that runs those."""
+"""Runs the containers of docker-compose.yml by podman and podman-compose. No other module runs those."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from signal import SIGKILL
 from tools.compose_check.reading import ROOT
 
 BASE_IMAGES = ("docker.io/library/python:3.11-slim-bookworm", "docker.io/library/zookeeper:3.9")
-#: Not the name of a cluster that somebody may already run from the same file.
+#: A name of its own, because a cluster from the same file may already be running.
 PROJECT = "tidelog-check"
 SERVICES = tuple(f"{kind}-{number}" for kind in ("zookeeper", "broker") for number in (1, 2, 3))
 IMAGE = "tidelog"
@@ -28,15 +28,15 @@ _END_S = 10.0
 
 
 class NotRun(Exception):
-    """What is missing here to run it at all."""
+    """The check cannot be run. The message says what is missing."""
 
 
 class Failed(Exception):
-    """Something that was promised did not hold."""
+    """A promise did not hold."""
 
 
 def wait_for(what: str, condition: Callable[[], bool], timeout_s: float) -> float:
-    """Seconds until it held; Failed where it did not in time."""
+    """Return the seconds until `condition` held. Raises Failed after the timeout."""
     started = time.monotonic()
     while not condition():
         if time.monotonic() - started > timeout_s:
@@ -46,7 +46,7 @@ def wait_for(what: str, condition: Callable[[], bool], timeout_s: float) -> floa
 
 
 class Containers:
-    """One project of compose; `build_args` go to podman build."""
+    """The containers of one compose project. `build_args` are passed to podman build."""
 
     def __init__(self, build_args: str) -> None:
         for command in ("podman", "podman-compose"):
@@ -64,42 +64,42 @@ class Containers:
         self._compose("up", "--detach")
 
     def stop_all(self) -> None:
-        """As the beginning of `docker compose down`: what is left can still be looked at."""
+        """Stop all containers as `docker compose down` does at first. They can still be inspected."""
         self._compose("stop")
 
     def exit_status(self, service: str) -> int:
-        """0 where it left politely, 137 where it had to be killed."""
+        """Return 0 if the service ended after SIGTERM, 137 if it had to be killed."""
         return int(self._inspect(service, "{{.State.ExitCode}}"))
 
     def down(self, *options: str) -> None:
         self._compose("down", *options)
 
     def healthy(self) -> bool:
-        """Whether every service is, by its own health check."""
+        """Return whether every service is healthy by its own health check."""
         return all(self.health(service) == "healthy" for service in SERVICES)
 
     def health(self, service: str) -> str:
         return self._inspect(service, "{{.State.Health.Status}}")
 
     def kill_process(self, service: str) -> None:
-        """SIGKILL to what runs in the container, as by a kernel short of memory: the restart policy acts."""
+        """Send SIGKILL to the container's process, as the kernel does without memory. The restart policy applies."""
         pid = int(self._inspect(service, "{{.State.Pid}}"))
         os.kill(pid, SIGKILL)
         wait_for(f"the end of {service}", lambda: not _lives(pid), _END_S)
 
     def kill(self, service: str) -> None:
-        """The container is killed and stays so until `start`."""
+        """Kill the container, which stays down until `start`."""
         _podman("kill", "--signal", "KILL", _container(service))
 
     def stop(self, service: str) -> None:
-        """As `docker compose stop`: SIGTERM, and time to hand over."""
+        """Stop as `docker compose stop` does: SIGTERM, and time for a controlled shutdown."""
         _podman("stop", "--time", str(GRACE_S), _container(service))
 
     def start(self, service: str) -> None:
         _podman("start", _container(service))
 
     def pause(self, service: str) -> None:
-        """Everything in the container is frozen, and its network goes on to accept."""
+        """Freeze all processes of the container. Its network still accepts connections."""
         _podman("pause", _container(service))
 
     def unpause(self, service: str) -> None:
@@ -112,7 +112,7 @@ class Containers:
         return self._inspect(service, "{{.HostConfig.RestartPolicy.Name}}")
 
     def user(self, service: str) -> str:
-        """Who the container's process is."""
+        """Return the user ID of the container's process."""
         return _podman("exec", _container(service), "id", "--user").stdout.strip()
 
     def log(self, service: str) -> str:
@@ -120,18 +120,21 @@ class Containers:
         return done.stdout + done.stderr
 
     def run(self, *command: str, given: str = "") -> str:
-        """`tidelog COMMAND…` in one more container of the same network."""
+        """Run `tidelog COMMAND…` in another container of the same network, and return its output."""
         network = ("--network", f"{PROJECT}_tidelog")
         return _podman("run", "--rm", "--interactive", *network, IMAGE, *command, given=given).stdout
 
     def addresses(self) -> dict[str, str]:
-        """The services' addresses in their network."""
+        """Return the services' addresses in their network."""
         template = "{{range .NetworkSettings.Networks}}{{.IPAddress}}{{end}}"
         return {service: self._inspect(service, template) for service in SERVICES}
 
     @contextmanager
     def health_checks(self) -> Iterator[None]:
-        """Runs the health checks meanwhile: podman leaves that to timers of systemd, which may not be there."""
+        """Run the health checks while the block runs.
+
+        podman leaves this to timers of systemd, which may not be there.
+        """
         over = threading.Event()
 
         def run() -> None:
@@ -168,7 +171,7 @@ def _podman(*command: str, given: str = "", check: bool = True) -> subprocess.Co
 
 
 def _run(*command: str, given: str = "", check: bool = True) -> subprocess.CompletedProcess[str]:
-    # The other image format has no health checks.
+    # The OCI image format has no health checks.
     environment = os.environ | {"BUILDAH_FORMAT": "docker"}
     done = subprocess.run(
         command, input=given, capture_output=True, text=True, cwd=ROOT, env=environment, timeout=900, check=False

@@ -1,4 +1,4 @@
-"""A producer that never rests while containers come and go, and what it was promised."""
+"""Produces without pause while containers come and go, and keeps what was acknowledged."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _END_S = 60
 
 
 class Promise(NamedTuple):
-    """A record that was acknowledged; times are monotonic seconds."""
+    """An acknowledged record. Times are seconds of the monotonic clock."""
 
     number: int
     offset: int
@@ -25,7 +25,7 @@ class Promise(NamedTuple):
 
 
 class Load:
-    """A numbered record to each partition every 10 ms, acknowledged by all in-sync replicas."""
+    """Sends a numbered record to each partition every 10 ms, acknowledged by all in-sync replicas."""
 
     def __init__(self, bootstrap_servers: str, tps: list[TopicPartition]) -> None:
         self.promises: dict[TopicPartition, list[Promise]] = {tp: [] for tp in tps}
@@ -69,11 +69,11 @@ class Load:
         future.add_errback(self.failures.append)
 
     def resumed(self, tps: list[TopicPartition], since: float) -> bool:
-        """Whether on each of these a record was acknowledged that was sent after that moment."""
+        """Return whether each of these partitions has acknowledged a record that was sent after `since`."""
         return all(any(promise.sent > since for promise in reversed(self.promises[tp])) for tp in tps)
 
     def silence(self, tps: list[TopicPartition], since: float) -> float:
-        """The longest time without an acknowledgement from that moment on, of any of these partitions."""
+        """Return the longest time without an acknowledgement since `since`, over these partitions."""
         longest = 0.0
         for tp in tps:
             times = [since, *(p.acknowledged for p in self.promises[tp] if p.acknowledged >= since), time.monotonic()]
@@ -82,7 +82,7 @@ class Load:
 
 
 def read_back(bootstrap_servers: str, promises: dict[TopicPartition, list[Promise]]) -> int:
-    """How many acknowledged records were found where they were promised; Failed names the first that was not."""
+    """Return how many acknowledged records stand at their offsets. Raises Failed for the first that does not."""
     found = 0
     with Consumer(bootstrap_servers, client_id="compose-check", auto_offset_reset="earliest") as consumer:
         consumer.assign(list(promises))

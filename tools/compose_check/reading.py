@@ -1,4 +1,4 @@
-"""docker-compose.yml as the tools read it that are there: no engine is needed for that."""
+"""Reads docker-compose.yml with the installed compose tools. No container engine is needed."""
 
 from __future__ import annotations
 
@@ -13,21 +13,22 @@ _LONGEST_S = 60
 
 
 def tools() -> list[tuple[str, ...]]:
-    """The commands that read compose files on this machine, and say what they make of them: podman-compose 1.0.3, which
-    is Debian 12's, runs a file and does not say.
+    """Return the installed commands that read compose files and report what they read.
+
+    podman-compose 1.0.3 of Debian 12 is not among them, because it runs a file without reporting it.
     """
     return [tool for tool in _TOOLS if shutil.which(tool[0]) and _can_read(tool)]
 
 
 def read(tool: tuple[str, ...]) -> tuple[str, str]:
-    """(what it makes of the file, what it complains about: "" where it is clean)"""
+    """Return what the tool makes of the file, and its complaint, which is "" if it has none."""
     done = _run(*tool, "config")
     complaint = done.stderr.strip()
     return done.stdout, complaint or ("" if done.returncode == 0 else f"it ended with status {done.returncode}")
 
 
 def _can_read(tool: tuple[str, ...]) -> bool:
-    # The version, too: where there is no `docker compose`, its help is docker's own.
+    # The version is asked too, because without `docker compose` its help is that of docker.
     return not any(_run(*tool, *asked).returncode for asked in (("version",), ("config", "--help")))
 
 

@@ -1,4 +1,4 @@
-"""What docker-compose.yml promises, tried one after the other on one cluster."""
+"""Checks the promises of docker-compose.yml one after the other on one cluster."""
 
 from __future__ import annotations
 
@@ -26,28 +26,28 @@ _HEALTHY_S = 120
 _IN_SYNC_S = 60
 _GAP_S = 60
 _CHAOS_S = 300
-#: The load goes on for so long after each fault.
+#: The time for which the load continues after each fault.
 _AFTERWARDS_S = 2.0
 
-Tell = Callable[[str], None]
+Report = Callable[[str], None]
 
 
-class Story:
-    """`run` raises Failed at the first promise that does not hold."""
+class Scenario:
+    """All checks. `run` raises Failed at the first promise that does not hold."""
 
-    def __init__(self, containers: Containers, tell: Tell) -> None:
+    def __init__(self, containers: Containers, report: Report) -> None:
         self._containers = containers
-        self._tell = tell
+        self._report = report
         self._hosts = ",".join(map(str, HOST.values()))
         self._tps = [TopicPartition(_TOPIC, number) for number in range(_PARTITIONS)]
         self._promises: dict[TopicPartition, list[Promise]] = {tp: [] for tp in self._tps}
 
     def run(self) -> None:
-        """From nothing to a cluster that was hurt, taken down and brought up again."""
+        """Start the cluster, inject faults, take it down, and start it again."""
         self._configs()
         self._containers.down("--volumes")
         self._containers.build()
-        self._tell("build: the image is there")
+        self._report("build: the image is built")
         with self._containers.health_checks():
             self._come_up("up")
             self._look_at_containers()
@@ -62,13 +62,13 @@ class Story:
             config, complaint = read(tool)
             if complaint:
                 raise Failed(f"{' '.join(tool)} config: {complaint}")
-            self._tell(f"config: {' '.join(tool)} finds it clean, {len(config.splitlines())} lines")
+            self._report(f"config: {' '.join(tool)} has no complaint, {len(config.splitlines())} lines")
 
     def _come_up(self, what: str) -> None:
         started = time.monotonic()
         self._containers.up()
         wait_for("all six to be healthy", self._containers.healthy, _HEALTHY_S)
-        self._tell(f"{what}: {len(SERVICES)} services healthy after {time.monotonic() - started:.1f} s")
+        self._report(f"{what}: {len(SERVICES)} services healthy after {time.monotonic() - started:.1f} s")
 
     def _look_at_containers(self) -> None:
         for service in SERVICES:
@@ -82,25 +82,21 @@ class Story:
             log = self._containers.log(f"broker-{broker_id}")
             if log.count("there is no authentication yet") != 1:
                 raise Failed(f"broker-{broker_id} does not warn once that there is no authentication")
-        self._tell(
-            "containers: memory limits, restart policies, no broker is root, one warning of the missing authentication"
-        )
+        self._report("containers: memory limits, restart policies, no broker is root, one warning about authentication")
 
     def _addresses(self) -> None:
         with Admin(self._hosts) as admin:
             wait_for("three brokers", lambda: len(admin.describe_cluster().brokers) == 3, _IN_SYNC_S)
             seen = dict(admin.describe_cluster().brokers)
             if seen != HOST:
-                raise Failed(f"the host is told {seen}")
+                raise Failed(f"the host gets the addresses {seen}")
             admin.create_topics([NewTopic(_TOPIC, _PARTITIONS)])
             replicas = {len(partition.replicas) for partition in self._partitions(admin)}
         if replicas != {3}:
             raise Failed(f"the topic has {replicas} replicas of each partition")
         for endpoint in NETWORK.values():
             self._containers.run("topic", "describe", _TOPIC, "--json", "--bootstrap-servers", str(endpoint))
-        self._tell(
-            f"addresses: the host is told {_listed(HOST)}, and each of {_listed(NETWORK)} answers in the network"
-        )
+        self._report(f"addresses: the host gets {_listed(HOST)}, and each of {_listed(NETWORK)} answers in the network")
 
     def _records_across(self) -> None:
         bootstrap = ("--bootstrap-servers", ",".join(map(str, NETWORK.values())))
@@ -112,67 +108,67 @@ class Story:
             raise Failed(f"{len(read.split())} of {_RECORDS} records came back in the network")
         described = json.loads(self._containers.run("topic", "describe", "across", "--json", *bootstrap))
         found = sum(partition["high_watermark"] for partition in described["partitions"])
-        self._tell(f"across: {found} records produced in one container, consumed in another")
+        self._report(f"across: {found} records produced in one container, consumed in another")
 
     def _faults(self) -> None:
         containers = self._containers
-        self._hurt("SIGKILL of a leader's process, which the restart policy brings back", containers.kill_process)
-        self._hurt("SIGKILL of a leader that is the controller", containers.kill_process, of_controller=True)
-        self._hurt("a leader's container killed", containers.kill, containers.start)
-        self._hurt("a leader's container stopped", containers.stop, containers.start)
-        self._hurt("a leader's container paused, until its session ends", containers.pause, containers.unpause)
+        self._inject("SIGKILL of a leader's process, which the restart policy brings back", containers.kill_process)
+        self._inject("SIGKILL of a leader that is the controller", containers.kill_process, of_controller=True)
+        self._inject("a leader's container killed", containers.kill, containers.start)
+        self._inject("a leader's container stopped", containers.stop, containers.start)
+        self._inject("a leader's container paused, until its session ends", containers.pause, containers.unpause)
 
-    def _hurt(
+    def _inject(
         self,
         what: str,
-        hurt: Callable[[str], None],
-        heal: Callable[[str], None] = lambda service: None,
+        inject: Callable[[str], None],
+        undo: Callable[[str], None] = lambda service: None,
         *,
         of_controller: bool = False,
     ) -> None:
-        """One fault under load, and how long partitions of the leader that it hit went without an acknowledgement."""
+        """Inject one fault under load, and measure the longest time without an acknowledgement."""
         with Admin(self._hosts) as admin:
             controller = admin.describe_cluster().controller
             candidates = {p.leader for p in self._partitions(admin) if (p.leader == controller) == of_controller}
             if not candidates:
-                self._tell(f"{what}: nobody to hurt, broker {controller} is the controller; left out")
+                self._report(f"{what}: skipped, because no leader fits: broker {controller} is the controller")
                 return
             victim = min(candidates)
             led = [TopicPartition(_TOPIC, p.partition) for p in self._partitions(admin) if p.leader == victim]
             with Load(self._hosts, self._tps) as load:
                 began = time.monotonic()
-                hurt(f"broker-{victim}")
+                inject(f"broker-{victim}")
                 hit = time.monotonic()
                 wait_for("an acknowledgement on every partition", lambda: load.resumed(led, hit), _GAP_S)
                 silence = load.silence(led, began)
-                heal(f"broker-{victim}")
+                undo(f"broker-{victim}")
                 back = time.monotonic()
                 wait_for("every replica to be in sync", lambda: self._in_sync(admin), _IN_SYNC_S)
-                healed = time.monotonic() - back
+                in_sync_s = time.monotonic() - back
                 time.sleep(_AFTERWARDS_S)
             for tp, promises in load.promises.items():
                 self._promises[tp] += promises
             found = read_back(self._hosts, self._promises)
-            self._tell(
+            self._report(
                 f"{what}: broker {victim}, leader of {len(led)} partitions; {silence:.2f} s without acknowledgement,"
-                f" in sync {healed:.1f} s after; all {found} acknowledged records are there"
+                f" in sync {in_sync_s:.1f} s after; all {found} acknowledged records are there"
             )
 
     def _chaos(self) -> None:
-        """What these brokers saw is not judged, since they keep no histories; what clients saw is."""
+        """Run chaos. Only what clients recorded is judged, because these brokers record no histories."""
         command = ("chaos", "--bootstrap-servers", self._hosts, "--yes", "--scenario", "leader-kill", "--seconds", "10")
         ran = subprocess.run(["tidelog", *command, "--json"], capture_output=True, text=True, timeout=_CHAOS_S)
-        told = json.loads(ran.stdout) if ran.stdout else {}
-        if told.get("verdict") is None:
+        result = json.loads(ran.stdout) if ran.stdout else {}
+        if result.get("verdict") is None:
             raise Failed(f"tidelog chaos ended with {ran.returncode}: {ran.stderr.strip()[-500:]}")
-        rows, judged = told["rows"], told["verdict"]["invariants"]
+        rows, judged = result["rows"], result["verdict"]["invariants"]
         if any(row["void"] or not row["bit"] for row in rows) or any(each["violations"] for each in judged):
             raise Failed(f"tidelog chaos: {ran.stdout}")
         with Admin(self._hosts) as admin:
             if left := [topic for topic in admin.list_topics() if topic.startswith("chaos-")]:
                 raise Failed(f"tidelog chaos left the topics {left}")
         seen = sum(bool(each["observations"]) for each in judged)
-        self._tell(f"chaos: {_bites(rows)}, nothing was broken of {seen} invariants, and its topics are gone")
+        self._report(f"chaos: {_bites(rows)}, no violation of {seen} invariants, and its topics are deleted")
 
     def _records_stay(self) -> None:
         started = time.monotonic()
@@ -180,12 +176,12 @@ class Story:
         took = time.monotonic() - started
         for broker_id in HOST:
             if status := self._containers.exit_status(f"broker-{broker_id}"):
-                raise Failed(f"broker-{broker_id} did not leave politely: exit status {status} after {took:.0f} s")
+                raise Failed(f"broker-{broker_id} did not end after SIGTERM: exit status {status} after {took:.0f} s")
         self._containers.down()
-        self._tell(f"down: the brokers left politely, all were gone within {took:.1f} s; the volumes stay")
+        self._report(f"down: the brokers ended after SIGTERM, all within {took:.1f} s; the volumes stay")
         self._come_up("up again")
         found = read_back(self._hosts, self._promises)
-        self._tell(f"data: all {found} acknowledged records are there")
+        self._report(f"data: all {found} acknowledged records are there")
 
     def _partitions(self, admin: Admin) -> tuple[PartitionDescription, ...]:
         return admin.describe_topics([_TOPIC])[0].partitions

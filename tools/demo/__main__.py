@@ -1,4 +1,4 @@
-"""The command line of `scripts/demo`: inputs, the cluster around the story, and the verdict behind it."""
+"""Runs the command line of `scripts/demo`: the inputs, the cluster, the scenario and the verdict."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from tidelog import TidelogError
 from tools.demo import interruption
 from tools.demo.cluster import TOPIC, DemoCluster
 from tools.demo.lines.sources import InputError, LineSource, machine_logs, open_files, standard_input, stdin_is_meant
-from tools.demo.report import Teller, busiest_sources, plot, table, write_json
-from tools.demo.scenario import Story, StoryError
+from tools.demo.report import ProgressReporter, busiest_sources, plot, table, write_json
+from tools.demo.scenario import Scenario, ScenarioError
 from tools.demo.spark_runs import JobError
 from tools.demo.verdict import Figures
 
@@ -28,7 +28,7 @@ _FAILED, _BAD_INPUT, _INTERRUPTED = 1, 2, 130
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """0; 1: a condition does not hold, or nothing could be done; 2: a wrong command line or input; 130: Ctrl-C."""
+    """Return 0 on success, 1 if a condition fails, 2 for a wrong command line or input, 130 after Ctrl-C."""
     options = _parse(arguments)
     interruption.install()
     try:
@@ -40,36 +40,37 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except TidelogError as error:
         return _refuse(str(error), _FAILED)
     except OSError as error:
-        # Standard output or the disk is full, or nobody reads any more: nothing else may be said there.
+        # Standard output or the disk is full, or the reader of standard output has gone. Nothing more can be printed
+        # there.
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         return _refuse(f"cannot write: {error.strerror or error}; make room and start again", _FAILED)
 
 
 def _run(options: argparse.Namespace, console: Console) -> int:
-    teller, figures = Teller(console), Figures()
+    reporter, figures = ProgressReporter(console), Figures()
     json_file: Path | None = options.json
     if json_file is not None:
         _check_writable(json_file)
-    sources, live = _sources(options.input, teller)
+    sources, live = _sources(options.input, reporter)
     directory = _temporary_directory()
     cluster = DemoCluster(directory)
-    story = Story(sources, live, cluster, teller, figures)
+    scenario = Scenario(sources, live, cluster, reporter, figures)
     keep_running = keep_files = False
     try:
-        if not live and story.ahead.wait_filled(1.0) and not len(story.ahead):
+        if not live and scenario.ahead.wait_filled(1.0) and not len(scenario.ahead):
             figures.error = "the input holds no line"
         else:
-            _perform(story, cluster, teller, figures)
+            _perform(scenario, cluster, reporter, figures)
             keep_running = options.keep and not figures.interrupted
             keep_files = keep_running or figures.went_wrong
     finally:
-        teller.quiet()
+        reporter.quiet()
         if not keep_running:
             cluster.stop()
         if not keep_files:
             shutil.rmtree(directory, ignore_errors=True)
-    figures.seconds = round(teller.seconds, 3)
-    _report(console, story, figures)
+    figures.seconds = round(reporter.seconds, 3)
+    _report(console, scenario, figures)
     if keep_running:
         _say_how_to_go_on(console, cluster)
     elif keep_files:
@@ -81,40 +82,40 @@ def _run(options: argparse.Namespace, console: Console) -> int:
 
 
 def _console() -> Console:
-    """As wide as the terminal; wide enough for the table where there is none."""
+    """Return a console as wide as the terminal, or wide enough for the table if there is no terminal."""
     console = Console(highlight=False)
     return console if console.is_terminal else Console(highlight=False, width=_PLAIN_WIDTH)
 
 
-def _perform(story: Story, cluster: DemoCluster, teller: Teller, figures: Figures) -> None:
-    """The story, to its end or to where it is broken off; nothing but the cluster runs afterwards."""
+def _perform(scenario: Scenario, cluster: DemoCluster, reporter: ProgressReporter, figures: Figures) -> None:
+    """Run the scenario to its end or to its failure. Only the cluster runs afterwards."""
     try:
         with interruption.uninterrupted():
-            cluster.start(lambda what, where: teller.step(f"{what} is ready at {where}"))
-        with story:
+            cluster.start(lambda what, where: reporter.step(f"{what} is ready at {where}"))
+        with scenario:
             try:
-                story.tell()
+                scenario.run()
             except KeyboardInterrupt:
                 figures.interrupted = True
-                interruption.no_more()
-                story.wind_down()
-            except (StoryError, JobError, TidelogError) as error:
+                interruption.ignore_signals()
+                scenario.stop_early()
+            except (ScenarioError, JobError, TidelogError) as error:
                 figures.error = str(error)
-                story.wind_down()
+                scenario.stop_early()
     except KeyboardInterrupt:
         figures.interrupted = True
     finally:
-        interruption.no_more()
+        interruption.ignore_signals()
 
 
-def _report(console: Console, story: Story, figures: Figures) -> None:
+def _report(console: Console, scenario: Scenario, figures: Figures) -> None:
     console.print()
     console.print(table(figures))
-    if story.counts:
+    if scenario.counts:
         console.print()
-        console.print(busiest_sources(story.counts))
+        console.print(busiest_sources(scenario.counts))
         console.print()
-        console.print(plot(story.counts), soft_wrap=True, markup=False)
+        console.print(plot(scenario.counts), soft_wrap=True, markup=False)
     console.print()
     for failure in figures.failures():
         console.print(f"failed: {failure}", soft_wrap=True, markup=False)
@@ -131,17 +132,17 @@ def _say_how_to_go_on(console: Console, cluster: DemoCluster) -> None:
     )
 
 
-def _sources(inputs: list[str] | None, teller: Teller) -> tuple[list[LineSource], bool]:
-    """What to read, and whether the cluster's own logs come after it."""
+def _sources(inputs: list[str] | None, reporter: ProgressReporter) -> tuple[list[LineSource], bool]:
+    """Return the inputs, and whether the cluster's own logs come after them."""
     if inputs:
         return open_files(inputs), False
     if stdin_is_meant():
-        teller.step("reading standard input")
+        reporter.step("reading standard input")
         return [standard_input()], False
     sources, left_out = machine_logs()
-    teller.step(f"reading {len(sources)} of this machine's logs, then those of ZooKeeper and the brokers")
+    reporter.step(f"reading {len(sources)} of this machine's logs, then those of ZooKeeper and the brokers")
     for name in left_out:
-        teller.step(f"  too large for a demo: {name}")
+        reporter.step(f"  too large for a demo: {name}")
     return sources, True
 
 
@@ -152,14 +153,14 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         "kills a leader meanwhile, and audits that nothing was lost. Without input it takes this machine's own logs.",
     )
     parser.add_argument("--input", nargs="+", metavar="FILE", help="log files; - is standard input")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there as well")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="also write the figures to this file")
     parser.add_argument("--keep", action="store_true", help="leave the cluster running")
     return parser.parse_args(arguments)
 
 
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
-        """One line, where argparse would print the usage as well."""
+        """Print one line, without the usage that argparse would add."""
         self.exit(_BAD_INPUT, f"{self.prog}: {message}; see {self.prog} --help\n")
 
 

@@ -1,4 +1,4 @@
-"""The demo's own cluster: three brokers and a ZooKeeper in a directory of their own."""
+"""Starts the demo's own cluster: three brokers and a ZooKeeper in a directory of their own."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from tidelog.local.processes.process import Process
 TOPIC = "lines"
 PARTITIONS = 6
 REPLICAS = 3
-_TOPIC_CONFIGS = {"min.insync.replicas": "2", "retention.ms": "-1"}  # old logs are welcome
+_TOPIC_CONFIGS = {"min.insync.replicas": "2", "retention.ms": "-1"}  # old logs must stay
 
 
 class DemoCluster:
-    """Nothing runs before `start`; LocalError says what keeps it from running."""
+    """The cluster of the demo, which `start` starts. LocalError says why it cannot run."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         self.bootstrap_servers = ""
-        # A home of its own: this user's other commands go on finding the cluster that they know.
+        # Its own home directory, so that other commands of this user still find the cluster that they know.
         self._cluster = LocalCluster(directory, home=directory)
 
     def start(self, on_ready: Callable[[str, str], None]) -> None:
         self.bootstrap_servers = self._cluster.start(REPLICAS, on_ready=on_ready).bootstrap_servers
 
     def log_files(self) -> dict[str, Path]:
-        """What each process writes, by its name."""
+        """Return the log file of each process by its name."""
         brokers = {f"broker-{number}": self._cluster.log_file(number) for number in range(1, REPLICAS + 1)}
         return {"zookeeper": self._cluster.log_file(), **brokers}
 
@@ -36,14 +36,14 @@ class DemoCluster:
         admin.create_topics([NewTopic(TOPIC, PARTITIONS, REPLICAS, configs=_TOPIC_CONFIGS)], timeout_ms=30_000)
 
     def process(self, broker: int) -> Process:
-        """ProcessLookupError where it was never started."""
+        """Return a broker's process. Raises ProcessLookupError if it was never started."""
         process = self._cluster.broker_process(broker)
         if process is None:
             raise ProcessLookupError(f"broker {broker} was never started")
         return process
 
     def restart(self, broker: int) -> None:
-        """Returns when it is registered."""
+        """Start a broker again, and return when it is registered."""
         self._cluster.start_broker(broker)
 
     def stop(self) -> None:

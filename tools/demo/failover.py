@@ -1,7 +1,7 @@
-"""The kill: whom, how, and what the cluster makes of it.
+"""Chooses the victim, kills it, and measures the gap.
 
-The gap is the longest, over the partitions that the victim led, from the SIGKILL to the first acknowledgement on that
-partition of a record that was sent after it.
+The gap is the longest, over the partitions that the victim led, from the SIGKILL to the first acknowledgement of a
+record that was sent to that partition after the SIGKILL.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from dataclasses import dataclass
 from tidelog import Admin, PartitionDescription
 from tidelog.local.processes.process import Process
 from tidelog.model import NO_LEADER
-from tools.demo.feed.line_producer import Feed
+from tools.demo.feed.line_producer import LineProducer
 
 
 @dataclass(frozen=True, slots=True)
-class Seats:
-    """Who leads what and who is in sync, by partition."""
+class TopicState:
+    """The leaders, leader epochs, ISRs and replicas of a topic, by partition."""
 
     leaders: Mapping[int, int]
     epochs: Mapping[int, int]
@@ -29,7 +29,7 @@ class Seats:
     replicas: Mapping[int, tuple[int, ...]]
 
     @classmethod
-    def of(cls, partitions: Iterable[PartitionDescription]) -> Seats:
+    def of(cls, partitions: Iterable[PartitionDescription]) -> TopicState:
         known = list(partitions)
         return cls(
             {p.partition: p.leader for p in known},
@@ -43,13 +43,13 @@ class Seats:
 
     @property
     def all_in_sync(self) -> bool:
-        """Whether every replica of every partition is in sync, under a leader."""
+        """Return whether every partition has a leader and every replica is in sync."""
         return NO_LEADER not in self.leaders.values() and all(
             set(self.in_sync[partition]) == set(replicas) for partition, replicas in self.replicas.items()
         )
 
-    def changes(self, later: Seats) -> list[str]:
-        """An election in words, a line for each partition whose leader changed."""
+    def changes(self, later: TopicState) -> list[str]:
+        """Return one line of text for each partition whose leader changed."""
         return [
             f"partition {partition}: leader {leader} → {later.leaders[partition]} "
             f"(epoch {self.epochs[partition]} → {later.epochs[partition]}), "
@@ -59,65 +59,65 @@ class Seats:
         ]
 
 
-def seats(admin: Admin, topic: str) -> Seats:
-    """As the brokers tell it now."""
-    return Seats.of(admin.describe_topics([topic], timeout_ms=10_000)[0].partitions)
+def read_topic_state(admin: Admin, topic: str) -> TopicState:
+    """Return the topic's present state as the brokers describe it."""
+    return TopicState.of(admin.describe_topics([topic], timeout_ms=10_000)[0].partitions)
 
 
 def choose_victim(leaders: Mapping[int, int], controller: int) -> int | None:
-    """The broker that leads the most partitions and is not the controller; None where the controller leads all."""
+    """Return the broker that leads the most partitions and is not the controller, or None if there is none."""
     led = Counter(leader for leader in leaders.values() if leader not in (controller, NO_LEADER))
     return max(led, key=lambda broker: (led[broker], -broker)) if led else None
 
 
 class Kill:
-    """One SIGKILL of one broker's process, and the wait for its partitions.
+    """One SIGKILL of a broker's process, and the wait for the partitions that it led.
 
-    partitions                 those that it led
-    killed_ns, killed_at_ms    when, on the monotonic clock and on the wall's
-    unacknowledged             records of its partitions that were on their way
-    acks_in_second_before
+    partitions                 the partitions that the victim led
+    killed_ns, killed_at_ms    the time of the SIGKILL by the monotonic and by the wall clock
+    unacknowledged             records of these partitions that were in flight
+    acks_in_second_before      acknowledgements in the last second before the SIGKILL
     """
 
-    def __init__(self, victim: int, seats_before: Seats, process: Process, feed: Feed) -> None:
+    def __init__(self, victim: int, state_before: TopicState, process: Process, feed: LineProducer) -> None:
         self.victim = victim
-        self.seats_before = seats_before
-        self.partitions = seats_before.led_by(victim)
+        self.state_before = state_before
+        self.partitions = state_before.led_by(victim)
         self.killed_ns = 0
         self.killed_at_ms = 0
         self.unacknowledged = 0
         self.acks_in_second_before = 0
         self._feed = feed
         self._sent_before = list(feed.sent_by_partition)
-        # The descriptor pins the process before the blow, so that the blow itself is a single call.
+        # The descriptor identifies the process beforehand, so that the kill itself is a single call.
         self._descriptor = os.pidfd_open(process.pid)
         if not process.running:
             raise ProcessLookupError(f"the broker's process {process.pid} has ended by itself")
 
-    def blow(self) -> None:
+    def execute(self) -> None:
         self.killed_ns = time.monotonic_ns()
         signal.pidfd_send_signal(self._descriptor, signal.SIGKILL)
         self.unacknowledged = sum(map(self._feed.unacknowledged, self.partitions))
         self._sent_before = list(self._feed.sent_by_partition)
         self._feed.acks.watch(self.killed_ns)
-        self._feed.go_first_to(self.partitions)
+        self._feed.send_next_to(self.partitions)
         self.killed_at_ms = time.time_ns() // 1_000_000
         self.acks_in_second_before = self._feed.acks.in_second_before(self.killed_ns)
         os.close(self._descriptor)
 
     def unreached(self) -> list[int]:
-        """The partitions to which no record was sent since."""
+        """Return the partitions to which no record was sent since the kill."""
         sent = self._feed.sent_by_partition
         return [partition for partition in self.partitions if sent[partition] == self._sent_before[partition]]
 
     def gaps_s(self) -> dict[int, float]:
-        """The gap of each partition that has answered since."""
+        """Return the gap of each partition that has acknowledged a record since the kill."""
         answered = {partition: self._feed.acks.first_after_ns(partition) for partition in self.partitions}
         return {p: (first_ns - self.killed_ns) / 1e9 for p, first_ns in answered.items() if first_ns is not None}
 
     @property
     def over(self) -> bool:
-        """Whether all of its partitions have answered."""
+        """Return whether every partition of the victim has acknowledged a record since."""
         return len(self.gaps_s()) == len(self.partitions)
 
 

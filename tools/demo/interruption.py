@@ -1,7 +1,7 @@
-"""Ctrl-C, and what must not be cut short by it.
+"""Handles Ctrl-C, and defers it where an exception would leave a process behind.
 
-An exception between the birth of a process and the note of its pid would leave the process behind, so whoever starts
-one does it `uninterrupted`; the signal is acted upon right afterwards.
+An exception between the start of a process and the moment when its pid is stored would leave the process behind.
+Therefore processes are started inside `uninterrupted`, and the signal takes effect right afterwards.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ _state = _Interruption()
 
 
 def install() -> None:
-    """Ctrl-C, SIGTERM and a terminal that goes away raise KeyboardInterrupt in the main thread."""
+    """Make Ctrl-C, SIGTERM and the end of the terminal raise KeyboardInterrupt in the main thread."""
     for number in _SIGNALS:
         signal.signal(number, _state.handle)
 
 
 @contextmanager
 def uninterrupted() -> Iterator[None]:
-    """The block runs to its end; an interruption that came meanwhile is raised then.
+    """Run the block to its end, then raise KeyboardInterrupt if a signal came meanwhile.
 
-    It takes the place of an error: a terminal's Ctrl-C may also hit a process that is just being born, and that
-    one's death is what the block then complains of.
+    KeyboardInterrupt replaces an error of the block. A terminal's Ctrl-C may also kill the process that is being
+    started, and the block's error is then only a consequence.
     """
     _state.deferred += 1
     try:
@@ -52,6 +52,6 @@ def uninterrupted() -> Iterator[None]:
             raise KeyboardInterrupt
 
 
-def no_more() -> None:
-    """What is left to do is bounded, and is what leaves no process behind: nothing interrupts it."""
+def ignore_signals() -> None:
+    """Ignore signals from now on, because the rest is bounded in time and ends all processes."""
     _state.deferred += 1

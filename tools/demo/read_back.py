@@ -1,4 +1,4 @@
-"""How many records a topic holds, read through the consumer: what can be said when there is no time for the audit."""
+"""Counts the records of a topic through the consumer, for when there is no time for the audit."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from tidelog import Consumer, TopicPartition
 
 
 def count_records(consumer: Consumer, topic: str, partitions: int, timeout_s: float) -> tuple[int, dict[int, int]]:
-    """Records that were read from the beginning within the time, and each partition's end offset."""
+    """Return the number of records read from the beginning within the time, and each partition's end offset."""
     deadline = time.monotonic() + timeout_s
     assigned = [TopicPartition(topic, number) for number in range(partitions)]
     ends = consumer.end_offsets(assigned, timeout_ms=int(timeout_s * 1000))
@@ -18,6 +18,7 @@ def count_records(consumer: Consumer, topic: str, partitions: int, timeout_s: fl
     read = 0
     while positions != ends and time.monotonic() < deadline:
         for partition, fetched in consumer.poll_batches(timeout_ms=200).items():
-            read += fetched.next_offset - fetched.fetch_offset  # offsets have no holes: nothing is compacted here
+            # offsets have no holes, because the topic is not compacted
+            read += fetched.next_offset - fetched.fetch_offset
             positions[partition] = fetched.next_offset
     return read, {partition.partition: end for partition, end in ends.items()}

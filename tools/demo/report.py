@@ -1,4 +1,4 @@
-"""What the demo says: its progress, and at the end a table, a plot and the verdict."""
+"""Prints the demo's progress, and at the end a table, a plot and the verdict."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ _UNCHANGED_S = 30.0
 _SOURCES_SHOWN = 6
 
 
-class Teller:
-    """Progress, with the seconds since the beginning in front of each line.
+class ProgressReporter:
+    """Prints progress. Each line begins with the seconds since the start.
 
-    On a terminal the state of things stands in a line that changes; elsewhere it is printed now and then.
+    A terminal shows the present state in a line that changes. Otherwise the state is printed from time to time.
     """
 
     def __init__(self, console: Console) -> None:
@@ -45,11 +45,11 @@ class Teller:
         return time.monotonic() - self._began
 
     def step(self, text: str) -> None:
-        """One more thing that has happened."""
+        """Print an event."""
         self._line(text)
 
     def state(self, text: str) -> None:
-        """How far it is."""
+        """Show the present state."""
         if self._status is not None:
             self._status.update(f"[dim]{self.seconds:5.1f} s[/dim]  {text}")
             self._status.start()
@@ -58,7 +58,7 @@ class Teller:
             self._line(f"… {text}")
 
     def quiet(self) -> None:
-        """Takes the changing line away."""
+        """Remove the changing line."""
         if self._status is not None:
             self._status.stop()
 
@@ -68,7 +68,7 @@ class Teller:
 
 
 def table(figures: Figures) -> Table:
-    """The figures, as pairs."""
+    """Return the figures as pairs of name and value."""
     rows = Table(show_header=False, box=None, padding=(0, 2))
     for name, value in _rows(figures):
         rows.add_row(Text(name, style="dim"), Text(value))
@@ -76,16 +76,20 @@ def table(figures: Figures) -> Table:
 
 
 def _rows(figures: Figures) -> list[tuple[str, str]]:
-    given, failover, audit, stream = figures.input, figures.failover, figures.audit, figures.stream
+    input_figures, failover, audit, stream = figures.input, figures.failover, figures.audit, figures.stream
     rows = [
-        ("lines sent", f"{given.lines:,} from {given.sources} sources"),
+        ("lines sent", f"{input_figures.lines:,} from {input_figures.sources} sources"),
         ("acknowledged / read back", f"{audit.acknowledged:,} / {audit.read:,}"),
         ("lost / doubled", f"{audit.lost} / {audit.doubled}"),
         ("altered / misplaced / foreign", f"{audit.altered} / {audit.misplaced} / {audit.foreign}"),
     ]
-    if given.too_long:
+    if input_figures.too_long:
         rows.insert(
-            1, ("too long for a record, left out", f"{given.too_long:,} ({'; '.join(given.too_long_places[:3])})")
+            1,
+            (
+                "too long for a record, left out",
+                f"{input_figures.too_long:,} ({'; '.join(input_figures.too_long_places[:3])})",
+            ),
         )
     if failover.victim is not None:
         gap = "not measured" if failover.gap_s is None else f"{failover.gap_s:.3f} s"
@@ -116,7 +120,7 @@ def _rows(figures: Figures) -> list[tuple[str, str]]:
 
 
 def busiest_sources(counts: Counts) -> Table:
-    """The sources with the most lines."""
+    """Return a table of the sources with the most lines."""
     by_source = Counter({source: sum(by_minute.values()) for source, by_minute in counts.items()})
     rows = Table("source", "lines", box=None, padding=(0, 2), header_style="dim")
     rows.columns[1].justify = "right"
@@ -128,7 +132,7 @@ def busiest_sources(counts: Counts) -> Table:
 
 
 def plot(counts: Counts) -> str:
-    """Lines per minute over time, in block characters; several minutes share a column where they have to."""
+    """Return a plot of lines per minute in block characters. If necessary, several minutes share a column."""
     by_minute = MinuteCounts()
     for of_one_source in counts.values():
         for minute, lines in of_one_source.items():
@@ -160,7 +164,7 @@ def _block(lines: int, top: int, row: int) -> str:
 
 
 def write_json(path: Path, figures: Figures) -> None:
-    """The same figures for a program; the file is whole or not there."""
+    """Write the figures as JSON. The file is complete or absent, because a new file replaces it."""
     content: Mapping[str, object] = {
         "verdict": figures.verdict(),
         "ok": not figures.failures(),
@@ -173,5 +177,5 @@ def write_json(path: Path, figures: Figures) -> None:
 
 
 def utc(timestamp_ms: int) -> str:
-    """A time as the demo writes it."""
+    """Return a time in the demo's format."""
     return f"{datetime.fromtimestamp(timestamp_ms / 1000, UTC):%Y-%m-%d %H:%M:%S} UTC"

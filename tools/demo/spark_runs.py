@@ -1,4 +1,4 @@
-"""The two Spark jobs as processes of their own: started, watched, and gone at the end whatever happens."""
+"""Runs the two Spark jobs as processes of their own, and ends them in every case."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ _POLITE_S = 10.0
 
 
 class JobError(Exception):
-    """A Spark job failed; the message is one line."""
+    """A Spark job failed. The message is one line."""
 
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """One micro-batch that brought rows. `at_ms` is the wall time of its end."""
+    """One micro-batch with rows. `at_ms` is the wall-clock time of its end."""
 
     at_ms: int
     rows: int
@@ -32,10 +32,10 @@ class Batch:
 
 @dataclass
 class StreamProgress:
-    """What the stream job has told so far, see `windowed_counts.py`.
+    """The events that the stream job has written so far, see `windowed_counts.py`.
 
     triggered   whether there was a batch at all; `batches` are those with rows
-    ended       its last event's figures
+    ended       the figures of its last event
     """
 
     triggered: bool = False
@@ -48,7 +48,7 @@ class StreamProgress:
     def rows(self) -> int:
         return sum(batch.rows for batch in self.batches)
 
-    def tell(self, event: Mapping[str, Any]) -> None:
+    def add(self, event: Mapping[str, Any]) -> None:
         self.failed_tasks = max(self.failed_tasks, int(event.get("failed_tasks", 0)))
         match event["event"]:
             case "batch":
@@ -61,12 +61,12 @@ class StreamProgress:
                 self.error = str(event["error"])
 
     def between(self, from_ms: int, to_ms: int) -> int:
-        """Batches that ended in a span of time."""
+        """Return the number of batches that ended in a span of time."""
         return sum(from_ms <= batch.at_ms < to_ms for batch in self.batches)
 
 
 class EventFile:
-    """A file of JSON lines that a job appends to, read as it grows."""
+    """Reads a file of JSON lines while a job appends to it."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -86,7 +86,7 @@ class EventFile:
 
 
 class SparkJob:
-    """A job in a session of its own: the terminal's Ctrl-C does not reach it, and all its processes can be found."""
+    """A job in a session of its own, which the terminal's Ctrl-C does not reach."""
 
     def __init__(self, name: str, arguments: Sequence[str], log: Path) -> None:
         self.name = name
@@ -101,25 +101,25 @@ class SparkJob:
         return self._process.poll()
 
     def wait(self, timeout_s: float) -> int | None:
-        """The exit status, or None if it has not ended within the time."""
+        """Return the exit status, or None if the job has not ended within the time."""
         try:
             return self._process.wait(timeout_s)
         except subprocess.TimeoutExpired:
             return None
 
     def stop(self) -> None:
-        """Asks the job to end, then kills what is left of its session: the JVM and Spark's Python workers."""
+        """Ask the job to end, then kill what is left of its session: the JVM and Spark's Python workers."""
         end(self._process, Stop(signal.SIGTERM, _POLITE_S))
 
     def last_error_line(self) -> str:
-        """The line of its log that best says why it failed."""
+        """Return the line of its log that best explains a failure."""
         lines = [line.strip() for line in self.log.read_text(errors="replace").splitlines() if line.strip()]
         telling = [line for line in lines if "rror" in line]
-        return (telling or lines or ["it said nothing"])[-1]
+        return (telling or lines or ["its log is empty"])[-1]
 
 
 class StreamJob(SparkJob):
-    """`windowed_counts.py`, followed through its progress file."""
+    """Runs `windowed_counts.py` and reads its progress file."""
 
     def __init__(self, directory: Path, bootstrap_servers: str, topic: str, start_ms: int, watermark: str) -> None:
         directory.mkdir()
@@ -144,23 +144,23 @@ class StreamJob(SparkJob):
         )
 
     def poll(self) -> StreamProgress:
-        """The progress until now; JobError once the job has failed."""
+        """Return the present progress. Raises JobError if the job has failed."""
         for event in self._events.new_events():
-            self.progress.tell(event)
+            self.progress.add(event)
         status = self.exit_status
         if self.progress.error or (status and not self.progress.ended):
             raise JobError(f"{self.name} failed: {self.progress.error or self.last_error_line()} (see {self.log})")
         return self.progress
 
     def stop_at(self, end_offsets: Mapping[int, int]) -> None:
-        """Lets it end once it has read up to these offsets."""
+        """Make the job end when it has read up to these offsets."""
         new = self._stop_file.with_suffix(".new")
         new.write_text(json.dumps({str(partition): offset for partition, offset in end_offsets.items()}))
         new.rename(self._stop_file)
 
 
 class AuditJob(SparkJob):
-    """`audit.py`: the journal against the topic."""
+    """Runs `audit.py`, which compares the journal with the topic."""
 
     def __init__(self, directory: Path, bootstrap_servers: str, topic: str, journal: Path) -> None:
         directory.mkdir()
@@ -189,7 +189,7 @@ class AuditJob(SparkJob):
         return "Spark is planning the join" if self._latest else "Spark is starting"
 
     def figures(self) -> Mapping[str, Any]:
-        """The audit's result; JobError where it could not be done."""
+        """Return the audit's result. Raises JobError if there is none."""
         if self.exit_status not in (0, 1) or not self._result.exists():
             raise JobError(f"{self.name} failed: {self.last_error_line()} (see {self.log})")
         figures: dict[str, Any] = json.loads(self._result.read_text())

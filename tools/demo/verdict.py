@@ -1,4 +1,4 @@
-"""What the main job measured, and what has to be true of it."""
+"""Holds the figures that the demo measures, and the conditions that they must meet."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ MIN_ACKS_BEFORE_KILL = 200
 
 @dataclass
 class Input:
-    """lines: handed to the producer; too_long: left out, since no record can hold them."""
+    """The lines handed to the producer. `too_long` lines were left out, because no record can hold them."""
 
     lines: int = 0
     too_long: int = 0
@@ -20,10 +20,10 @@ class Input:
 
 @dataclass
 class Failover:
-    """The kill.
+    """The kill and its consequences.
 
-    unreached   partitions of the victim to which no record was sent after it: the input had none left for them
-    gap_s       None until each of its partitions has acknowledged a record that was sent after it
+    unreached   partitions of the victim to which no record was sent after the kill, because the input had ended
+    gap_s       None until each of the victim's partitions has acknowledged a record that was sent after the kill
     """
 
     victim: int | None = None
@@ -39,7 +39,7 @@ class Failover:
 
 @dataclass
 class Audit:
-    """Figures of `scripts/jobs/audit.py`; `read` alone is known where an interruption left only time to count."""
+    """The figures of `scripts/jobs/audit.py`. An interruption leaves only `acknowledged`, `read`, `lost`."""
 
     acknowledged: int = 0
     read: int = 0
@@ -53,7 +53,7 @@ class Audit:
 
 @dataclass
 class Stream:
-    """The windowed counts: what was read from the chosen time on, and the same counted without Spark."""
+    """The counts per minute: what Spark read from the chosen time on, and the same counted without Spark."""
 
     starting_timestamp_ms: int | None = None
     excluded: int = 0
@@ -71,7 +71,7 @@ class Stream:
 
 @dataclass
 class Figures:
-    """Everything that the demo reports and `--json` writes."""
+    """Everything that the demo prints and `--json` writes."""
 
     input: Input = field(default_factory=Input)
     failover: Failover = field(default_factory=Failover)
@@ -82,14 +82,14 @@ class Figures:
     seconds: float = 0.0
 
     def verdict(self) -> str:
-        """The last line of the demo."""
+        """Return the last line of the demo."""
         gap = "n/a" if self.failover.gap_s is None else f"{self.failover.gap_s:.3f}"
         audit = self.audit
         records = f"{audit.acknowledged} acknowledged, {audit.read} read, {audit.lost} lost, {audit.doubled} doubled"
         return f"verdict: {records}; failover gap {gap} s"
 
     def bite(self) -> list[str]:
-        """Why the kill proved nothing; empty where it hit a producer at work."""
+        """Return the reasons why the kill proved nothing, or none if it hit a producer at work."""
         failover = self.failover
         reasons = []
         if failover.victim is None:
@@ -105,17 +105,17 @@ class Figures:
         return reasons
 
     def failures(self) -> list[str]:
-        """Every condition that does not hold, one line each."""
+        """Return a line for each condition that does not hold."""
         bite = "; ".join(self.bite())
-        toothless = [f"the kill could not bite: {bite} (the input had {self.input.lines} lines)"] if bite else []
-        return [*self._wrongs(), *toothless]
+        void = [f"the kill could not bite: {bite} (the input had {self.input.lines} lines)"] if bite else []
+        return [*self._violations(), *void]
 
     @property
     def went_wrong(self) -> bool:
-        """Whether there is something to look into: more than an input that was too short, or Ctrl-C."""
-        return not self.interrupted and any(self._wrongs())
+        """Return whether the files are worth keeping: not after Ctrl-C, nor if only the input was too short."""
+        return not self.interrupted and any(self._violations())
 
-    def _wrongs(self) -> Iterator[str]:
+    def _violations(self) -> Iterator[str]:
         if self.interrupted:
             yield "it was interrupted"
         if self.error:
@@ -150,7 +150,7 @@ class Figures:
         if failover.victim is not None and failover.in_sync_again_s is None:
             yield "the killed broker did not come back in sync"
         if self.bite():
-            return  # too few lines to tell of a time before, during and after it: that has been said
+            return  # there were too few lines before, during and after the kill, which is already reported
         for when, batches in (
             ("before", stream.batches_before),
             ("during", stream.batches_during),

@@ -1,1 +1,4 @@
-"""Whatever bytes come: everything that reads what others wrote answers them or refuses them, quickly and in words."""
+"""Gives every reader of bytes arbitrary inputs, which must cause no crash, no hang and no memory growth.
+
+`scripts/fuzz` runs it. Start with `targets/target.py`, then `watch.py` and `worker.py`, the two processes.
+"""

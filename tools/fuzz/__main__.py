@@ -1,4 +1,4 @@
-"""The command line of `scripts/fuzz`."""
+"""Runs the command line of `scripts/fuzz`."""
 
 from __future__ import annotations
 
@@ -11,21 +11,23 @@ from tools.fuzz.catalogue import TARGETS
 from tools.fuzz.watch import Ending, Limits, Outcome, fuzz
 from tools.fuzz.worker import engines
 
-_TOLD_EVERY_S = 5.0
+_PRINT_EVERY_S = 5.0
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        prog="scripts/fuzz", description="Gives readers of bytes whatever bytes there are."
-    )
-    parser.add_argument("targets", nargs="*", metavar="TARGET", help="which; all by default")
-    parser.add_argument("--list", action="store_true", help="says what targets there are")
-    parser.add_argument("--cases", type=int, default=100_000, metavar="N", help="inputs for each (100,000)")
-    parser.add_argument("--seed", type=int, default=1, metavar="N", help="of the inputs (1)")
+    parser = argparse.ArgumentParser(prog="scripts/fuzz", description="Gives readers of bytes arbitrary inputs.")
+    parser.add_argument("targets", nargs="*", metavar="TARGET", help="targets to fuzz [default: all]")
+    parser.add_argument("--list", action="store_true", help="list the targets, and exit")
     parser.add_argument(
-        "--engine", choices=engines(), default=engines()[0], help=f"who thinks them up ({engines()[0]})"
+        "--cases", type=int, default=100_000, metavar="N", help="inputs for each target [default: 100,000]"
     )
-    parser.add_argument("--case-seconds", type=float, default=5.0, metavar="S", help="what one input may take (5)")
+    parser.add_argument("--seed", type=int, default=1, metavar="N", help="seed of the inputs [default: 1]")
+    parser.add_argument(
+        "--engine", choices=engines(), default=engines()[0], help=f"what generates inputs [default: {engines()[0]}]"
+    )
+    parser.add_argument(
+        "--case-seconds", type=float, default=5.0, metavar="S", help="time limit of one input [default: 5]"
+    )
     arguments = parser.parse_args()
     if unknown := [name for name in arguments.targets if name not in TARGETS]:
         parser.error(f"no target is called {', '.join(unknown)}; --list shows them")
@@ -37,7 +39,7 @@ def main() -> int:
         for target in chosen:
             print(f"{target.name:<{width}}  {target.reads}")
         return 0
-    # As Ctrl-C: who tries the inputs is ended, too, and what was done is told.
+    # SIGTERM acts like Ctrl-C: the worker is ended, and the outcome so far is printed.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     found = 0
     print(f"inputs by {arguments.engine}", flush=True)
@@ -50,17 +52,17 @@ def main() -> int:
             Limits(case_s=arguments.case_seconds),
             _Progress(target.name),
         )
-        print(f"{target.name:<{width}}  {told(outcome)}", flush=True)
+        print(f"{target.name:<{width}}  {summary(outcome)}", flush=True)
         if outcome.ending is Ending.STOPPED:
             return 130
         if outcome.ending is not Ending.DONE:
             found += 1
-            print(outcome.said, flush=True)
+            print(outcome.traceback, flush=True)
     return 1 if found else 0
 
 
-def told(outcome: Outcome) -> str:
-    """One line."""
+def summary(outcome: Outcome) -> str:
+    """Return the outcome in one line."""
     rate = outcome.cases / max(outcome.seconds, 1e-9)
     line = f"{outcome.cases:>9,} cases  {rate:>8,.0f}/s  +{outcome.growth_bytes / (1 << 20):.0f} MiB  {outcome.ending}"
     return f"{line}: {outcome.kept}" if outcome.kept else line
@@ -69,11 +71,11 @@ def told(outcome: Outcome) -> str:
 class _Progress:
     def __init__(self, name: str) -> None:
         self._name = name
-        self._next_s = time.monotonic() + _TOLD_EVERY_S
+        self._next_s = time.monotonic() + _PRINT_EVERY_S
 
     def __call__(self, cases: int, seconds: float, growth_bytes: int) -> None:
         if time.monotonic() >= self._next_s:
-            self._next_s += _TOLD_EVERY_S
+            self._next_s += _PRINT_EVERY_S
             rate = cases / max(seconds, 1e-9)
             print(
                 f"  {self._name}: {cases:,} cases, {rate:,.0f}/s, +{growth_bytes >> 20} MiB",

@@ -1,4 +1,4 @@
-"""All targets, by name."""
+"""Lists all targets by name."""
 
 from __future__ import annotations
 
@@ -9,5 +9,5 @@ from tools.fuzz.targets import files, frames, groups, records, settings
 from tools.fuzz.targets.target import Target
 
 TARGETS: Final[Mapping[str, Target]] = {
-    target.name: target for room in (frames, records, files, groups, settings) for target in room.TARGETS
+    target.name: target for module in (frames, records, files, groups, settings) for target in module.TARGETS
 }

@@ -1,4 +1,4 @@
-"""Inputs that are kept, the bytes as they are: a directory for each target in `tests/fuzz/corpus`."""
+"""Stores inputs as raw bytes in `tests/fuzz/corpus`, in a directory for each target."""
 
 from __future__ import annotations
 
@@ -10,28 +10,28 @@ from typing import Final
 from tools.fuzz.targets.target import Target
 
 CORPUS: Final = Path(__file__).parents[2] / "tests" / "fuzz" / "corpus"
-#: No longer ones are kept, nor tried: what is long is slow, and seldom something else.
+#: Longer inputs are neither kept nor tried, because they are slow and seldom find more.
 MOST_BYTES: Final = 4096
 
 
 def directory_of(target: Target) -> Path:
-    """Where its inputs lie."""
+    """Return the directory of a target's inputs."""
     return CORPUS / target.name
 
 
 def kept(target: Target) -> list[bytes]:
-    """What is kept for it, in the order of the names."""
+    """Return the stored inputs of a target, in the order of their names."""
     directory = directory_of(target)
     return [path.read_bytes() for path in sorted(directory.iterdir())] if directory.exists() else []
 
 
-def beginnings(target: Target) -> Sequence[bytes]:
-    """What a fuzzer begins with: the seeds, then what is kept."""
+def starting_inputs(target: Target) -> Sequence[bytes]:
+    """Return the inputs that a fuzzer starts from: the seeds, then the stored inputs."""
     return [*target.seeds(), *kept(target)]
 
 
 def keep(target: Target, data: bytes, kind: str) -> Path:
-    """`kind` begins the name, which says no more than which bytes these are."""
+    """Store an input. Its name is `kind` and a digest of its bytes."""
     path = directory_of(target) / f"{kind}-{hashlib.sha256(data).hexdigest()[:12]}"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(data)

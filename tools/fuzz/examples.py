@@ -1,4 +1,4 @@
-"""Some messages of any class, as its annotations allow it."""
+"""Makes messages of any class from its annotations."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 from tidelog.model import Buffer
 from tidelog.protocol.messages import Message
 
-#: What the fields of the first example hold, and of the second.
+#: The values of the fields in the first example, and in the second.
 _FILLINGS: Sequence[dict[Any, Any]] = (
     {int: 1, bool: True, str: "t", bytes: b"b", Buffer: b"records"},
     {int: -(2**63), bool: False, str: "", bytes: b"", Buffer: b""},
@@ -18,7 +18,7 @@ _FILLINGS: Sequence[dict[Any, Any]] = (
 
 
 def examples(cls: type[Any]) -> list[Any]:
-    """One with something in every field, and one with as little as possible."""
+    """Return one message with all fields set, and one with as little as possible."""
     return [_example(cls, filling, full=number == 0) for number, filling in enumerate(_FILLINGS)]
 
 

@@ -1,4 +1,4 @@
-"""Watches the process that tries inputs: whether it ends, hangs or grows."""
+"""Watches the process that tries inputs for crashes, hangs and memory growth."""
 
 from __future__ import annotations
 
@@ -15,27 +15,27 @@ from pathlib import Path
 from typing import IO
 
 from tools.fuzz.corpus import keep
-from tools.fuzz.slate import Slate
+from tools.fuzz.current_input import CurrentInput
 from tools.fuzz.targets.target import Target
 from tools.fuzz.worker import COVERAGE, FOUND, MUTATIONS
 from tools.supervised_process import Stop, supervised
 
-#: How the process that tries inputs is started, without the interpreter.
+#: The arguments that start the process that tries inputs, after the interpreter.
 WORKER = ["-P", "-m", "tools.fuzz.worker"]
 _EVERY_S = 0.2
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
-#: Imports, and the first look at what is known.
+#: The time limit for imports and for the first inputs.
 _STARTING_S = 120.0
-#: What is made once is made within so many inputs.
+#: Objects that are created once are created within this many inputs.
 _WARM_UP = 10_000
-#: What Atheris may add, which keeps some hundred bytes of each input that it traces.
+#: The memory that Atheris may add. It keeps some hundred bytes of each input that it traces.
 _TRACES_BYTES = 4 << 30
 _LAST_LINES = 40
 
 
 class Ending(StrEnum):
-    """How a run came to its end."""
+    """How a run ended."""
 
     DONE = "nothing found"
     STOPPED = "stopped, nothing found so far"
@@ -47,21 +47,27 @@ class Ending(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """`growth_bytes` is counted from the end of the warm-up. `kept`: the input that ended it, `said`: the traceback."""
+    """The result of a run.
+
+    growth_bytes   memory growth since the end of the warm-up
+    kept           the stored input that ended the run
+    traceback      the worker's traceback
+    """
 
     ending: Ending
     cases: int
     seconds: float
     growth_bytes: int
     kept: Path | None = None
-    said: str = ""
+    traceback: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """
-    case_s         what one input may take, while it has a processor or wants none
-    growth_bytes   what may be added to what the process has after its warm-up
+    """The limits of a run.
+
+    case_s         the time that one input may take, while it runs on a processor or waits for none
+    growth_bytes   the memory that the process may add after its warm-up
     """
 
     case_s: float = 5.0
@@ -76,10 +82,10 @@ def fuzz(
     limits: Limits = Limits(),
     progress: Callable[[int, float, int], None] = lambda cases, seconds, growth: None,
 ) -> Outcome:
-    """Tries so many inputs. `progress` is told from time to time: how many, for how long, how much memory came.
+    """Try `cases` inputs, and call `progress` from time to time with their number, the seconds and the memory growth.
 
-    Whether a reader keeps memory cannot be seen behind what Atheris keeps. So a process without it tries afterwards
-    what was found, and a tenth as many inputs made of that.
+    Atheris itself keeps memory, which hides a reader that does. Therefore a second process without Atheris tries what
+    was found, and a tenth as many inputs made of it.
     """
     stages = [(engine, cases, limits)]
     if engine == COVERAGE:
@@ -87,46 +93,48 @@ def fuzz(
             (COVERAGE, cases, replace(limits, growth_bytes=_TRACES_BYTES)),
             (MUTATIONS, _WARM_UP + cases // 10, limits),
         ]
-    with tempfile.TemporaryDirectory(prefix="tidelog-fuzz-") as name, (Path(name) / "said").open("w+") as said:
+    with tempfile.TemporaryDirectory(prefix="tidelog-fuzz-") as name, (Path(name) / "errors").open("w+") as errors:
         directory = Path(name)
-        slate = Slate(directory / "slate")
+        current_input = CurrentInput(directory / "current_input")
         begun = time.monotonic()
         for stage, count, bounds in stages:
             command = [sys.executable, *WORKER, target.name, stage, str(count), str(seed), name]
-            with supervised(command, Stop(grace_s=0), stdout=subprocess.DEVNULL, stderr=said) as process:
-                ending, growth = _watch(process, slate, bounds, lambda n, g: progress(n, time.monotonic() - begun, g))
+            with supervised(command, Stop(grace_s=0), stdout=subprocess.DEVNULL, stderr=errors) as process:
+                ending, growth = _watch(
+                    process, current_input, bounds, lambda n, g: progress(n, time.monotonic() - begun, g)
+                )
             if ending is not Ending.DONE:
                 break
         seconds = time.monotonic() - begun
         if ending in (Ending.DONE, Ending.STOPPED):
-            return Outcome(ending, slate.cases, seconds, growth)
-        kept = keep(target, slate.data, ending.name.lower()) if slate.cases else None
-        return Outcome(ending, slate.cases, seconds, growth, kept, _tail(said))
+            return Outcome(ending, current_input.cases, seconds, growth)
+        kept = keep(target, current_input.data, ending.name.lower()) if current_input.cases else None
+        return Outcome(ending, current_input.cases, seconds, growth, kept, _tail(errors))
 
 
-class Silence:
-    """How long one input has been tried. Whoever could run, and has to leave the processor to others, tries nothing."""
+class InputTimer:
+    """Measures how long one input has been tried, without the time in which the process waited for a processor."""
 
     def __init__(self, now_s: float) -> None:
         self._now_s = now_s
         self._busy_s = 0.0
         self._cases = 0
-        self._silent_s = 0.0
+        self._input_s = 0.0
 
     def seconds(self, now_s: float, cases: int, runnable: bool, busy_s: float) -> float:
-        """`busy_s`: what the process has had of processors since it began."""
+        """Return the seconds since the input changed. `busy_s` is the CPU time of the process since its start."""
         passed_s = busy_s - self._busy_s if runnable else now_s - self._now_s
-        self._silent_s = self._silent_s + passed_s if cases == self._cases else 0.0
+        self._input_s = self._input_s + passed_s if cases == self._cases else 0.0
         self._now_s, self._busy_s, self._cases = now_s, busy_s, cases
-        return self._silent_s
+        return self._input_s
 
 
 def _watch(
-    process: subprocess.Popen[bytes], slate: Slate, limits: Limits, progress: Callable[[int, int], None]
+    process: subprocess.Popen[bytes], current_input: CurrentInput, limits: Limits, progress: Callable[[int, int], None]
 ) -> tuple[Ending, int]:
     at_first = growth = 0
-    before = slate.cases
-    silence = Silence(time.monotonic())
+    before = current_input.cases
+    timer = InputTimer(time.monotonic())
     while True:
         try:
             status = process.wait(_EVERY_S)
@@ -136,16 +144,16 @@ def _watch(
             return Ending.STOPPED, growth
         else:
             return (Ending.DONE if status == 0 else Ending.WRONG if status == FOUND else Ending.CRASH), growth
-        cases = slate.cases
+        cases = current_input.cases
         if cases - before >= _WARM_UP:
             resident = _resident_bytes(process.pid)
             at_first = at_first or resident
             growth = max(growth, resident - at_first)
             if growth > limits.growth_bytes:
                 return Ending.GROWTH, growth
-        silent_s = silence.seconds(time.monotonic(), cases, *_activity(process.pid))
-        if silent_s > (limits.case_s if cases > before else _STARTING_S):
-            # Where it hangs, it says itself: faulthandler answers this signal.
+        input_s = timer.seconds(time.monotonic(), cases, *_activity(process.pid))
+        if input_s > (limits.case_s if cases > before else _STARTING_S):
+            # faulthandler answers this signal with a stack trace of the place where the process hangs.
             process.send_signal(signal.SIGABRT)
             process.wait()
             return Ending.HANG, growth
@@ -153,9 +161,9 @@ def _watch(
 
 
 def _activity(pid: int) -> tuple[bool, float]:
-    """Whether it runs or could, and what it has had of processors, in seconds."""
+    """Return whether the process runs or could run, and its CPU time in seconds."""
     try:
-        # The name of the program stands before these, in brackets, and may hold anything.
+        # The name of the program stands in parentheses before these fields and may hold any character.
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:
         return False, 0.0
@@ -169,6 +177,6 @@ def _resident_bytes(pid: int) -> int:
         return 0
 
 
-def _tail(said: IO[str]) -> str:
-    said.seek(0)
-    return "".join(said.readlines()[-_LAST_LINES:])
+def _tail(file: IO[str]) -> str:
+    file.seek(0)
+    return "".join(file.readlines()[-_LAST_LINES:])

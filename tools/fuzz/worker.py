@@ -1,7 +1,7 @@
-"""The process that tries inputs, one after the other, until one of them is wrong: `python -m tools.fuzz.worker`.
+"""Tries inputs one after the other until one of them is wrong. Run as `python -m tools.fuzz.worker`.
 
-It ends with 0 when all were tried, with `FOUND` when one raised (the traceback stands in its standard error), and as it
-likes when it crashes. Who started it watches for silence, and for memory.
+The process ends with 0 after all inputs, and with `FOUND` when one raised an exception, whose traceback is on standard
+error. After a crash the exit status is arbitrary. The process that started it watches for hangs and memory growth.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from pathlib import Path
 FOUND = 70
 _LOOKS_UP_EVERY = 1000
 COVERAGE, MUTATIONS = "coverage", "mutations"
-#: In the directory of a run: what took a way of its own, for who comes after.
+#: A subdirectory of a run's directory, with the inputs that took new branches, for the next stage.
 _FOUND_INPUTS = "found"
 
 
 def engines() -> list[str]:
-    """What can be chosen here, the better first. Atheris (extra `fuzz`) has wheels for some versions of Python."""
+    """Return the available engines, the better first. Atheris (extra `fuzz`) supports only some Python versions."""
     return [COVERAGE, MUTATIONS] if importlib.util.find_spec("atheris") else [MUTATIONS]
 
 
@@ -38,7 +38,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("directory", type=Path)
     chosen = parser.parse_args(arguments)
     faulthandler.enable()
-    logging.disable(logging.CRITICAL)  # each complaint about a peer's bytes would cost more than all the rest
+    logging.disable(logging.CRITICAL)  # a log line for each bad input would cost more than everything else
     if chosen.engine == COVERAGE:
         _guided(chosen.target, chosen.cases, chosen.seed, chosen.directory)
     else:
@@ -49,15 +49,15 @@ def main(arguments: list[str] | None = None) -> int:
 def _trying(target: str, directory: Path) -> Callable[[bytes], None]:
     from tools.fuzz.catalogue import TARGETS
     from tools.fuzz.corpus import MOST_BYTES
-    from tools.fuzz.slate import Slate
+    from tools.fuzz.current_input import CurrentInput
 
-    run, slate, watcher = TARGETS[target].run, Slate(directory / "slate"), os.getppid()
+    run, current_input, watcher = TARGETS[target].run, CurrentInput(directory / "current_input"), os.getppid()
 
     def try_one(data: bytes) -> None:
         data = data[:MOST_BYTES]
-        slate.begin(data)
-        if not slate.begun % _LOOKS_UP_EVERY and os.getppid() != watcher:
-            os._exit(0)  # nobody watches any more
+        current_input.begin(data)
+        if not current_input.begun % _LOOKS_UP_EVERY and os.getppid() != watcher:
+            os._exit(0)  # the watching process has gone
         try:
             run(data)
         except BaseException:
@@ -70,11 +70,11 @@ def _trying(target: str, directory: Path) -> Callable[[bytes], None]:
 
 def _mutated(name: str, cases: int, seed: int, directory: Path) -> None:
     from tools.fuzz.catalogue import TARGETS
-    from tools.fuzz.corpus import beginnings
+    from tools.fuzz.corpus import starting_inputs
     from tools.fuzz.mutations import mutations
 
     target, try_one = TARGETS[name], _trying(name, directory)
-    begins = [*beginnings(target), *(path.read_bytes() for path in sorted((directory / _FOUND_INPUTS).glob("*")))]
+    begins = [*starting_inputs(target), *(path.read_bytes() for path in sorted((directory / _FOUND_INPUTS).glob("*")))]
     for data in begins:
         try_one(data)
     for _, data in zip(range(cases - len(begins)), mutations(seed, begins, target.dictionary), strict=False):
@@ -83,15 +83,15 @@ def _mutated(name: str, cases: int, seed: int, directory: Path) -> None:
 
 def _guided(name: str, cases: int, seed: int, directory: Path) -> None:
     atheris = importlib.import_module("atheris")
-    # What is imported before the instrumentation has no branches to be led by.
+    # Modules that were imported before the instrumentation have no branches that could guide Atheris.
     with atheris.instrument_imports(include=["tidelog", "storage", "node", "tomllib"], enable_loader_override=False):
         from tools.fuzz.catalogue import TARGETS
-        from tools.fuzz.corpus import MOST_BYTES, beginnings
+        from tools.fuzz.corpus import MOST_BYTES, starting_inputs
     target = TARGETS[name]
     found, begun, words = directory / _FOUND_INPUTS, directory / "begun", directory / "words"
     found.mkdir(exist_ok=True)
     begun.mkdir(exist_ok=True)
-    for number, data in enumerate(beginnings(target)):
+    for number, data in enumerate(starting_inputs(target)):
         (begun / f"{number:04}").write_bytes(data)
     words.write_text("".join(f'"{_escaped(word)}"\n' for word in target.dictionary))
     options: dict[str, object] = {
@@ -99,9 +99,9 @@ def _guided(name: str, cases: int, seed: int, directory: Path) -> None:
         "seed": seed or 1,
         "max_len": MOST_BYTES,
         "rss_limit_mb": 0,
-        # Who watches says which input hangs. Atheris takes 0 for a second.
+        # The watching process detects hangs. Atheris takes 0 for one second.
         "timeout": 1 << 30,
-        # Where an input that is wrong is kept is not libFuzzer's matter.
+        # libFuzzer must not store wrong inputs in the current directory.
         "artifact_prefix": f"{directory}/",
     }
     if target.dictionary:

@@ -1,1 +1,4 @@
-"""Known bugs that are kept as patches, so that it can be seen whether the tests would find them."""
+"""Plants known bugs, which are kept as patches, and shows that tests, simulator and chaos find them.
+
+`scripts/mutants` runs it. Start with `mutant.py`, the format of a patch, then `runner.py`.
+"""

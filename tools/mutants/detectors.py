@@ -1,4 +1,4 @@
-"""Who may find a bug: the suite, the simulator and chaos; each looks at a tree as it stands."""
+"""Searches a tree for bugs in three ways: the test suite, the simulator and chaos."""
 
 from __future__ import annotations
 
@@ -11,30 +11,30 @@ from typing import Protocol
 from tools.mutants.mutant import CHAOS, SIMULATOR, SUITE
 from tools.mutants.subprocess_runner import Ended, Watch, run_python
 
-#: A bug that takes more is not found.
+#: The most runs of a search.
 MOST_RUNS = 100
 _LONGEST_S = 600.0
 _LONGEST_CHAOS_S = 3600.0
-#: To tidy up in: chaos mends what it broke.
+#: The time for cleaning up. Chaos undoes its faults.
 _GRACE_S = 10.0
 _CHAOS_GRACE_S = 120.0
-_LAST_WORDS = 2000
-#: How pytest says that some tests failed.
+_LAST_OUTPUT_CHARS = 2000
+#: The exit status of pytest if some tests failed.
 _TESTS_FAILED = 1
-#: What the simulator says of a seed that fails, and of how many are done that did not; and how it ends where an
-#: invariant had nothing to look at.
+#: The simulator's lines for a failing seed and for the number of finished seeds, and its exit status if an invariant
+#: had no data.
 _FAILED = re.compile(r"seed (\d+) fails: (.*)")
 _DONE = re.compile(r"(\d+) of \d+ seeds")
 _WITHOUT_DATA = 3
 
 
-class CannotTell(Exception):
-    """A finder ended in a way that says nothing of the tree."""
+class DetectorFailed(Exception):
+    """A detector ended in a way that says nothing about the tree."""
 
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """What a search may take: so many runs, and so many seconds, each finder's own by default."""
+    """The most runs and the most seconds of a search. None stands for the detector's own limit."""
 
     runs: int = MOST_RUNS
     longest_s: float | None = None
@@ -42,10 +42,11 @@ class Bounds:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """
-    said      what told of the bug, a test or a verdict; "" where nothing did
-    seconds   of processors, where the finder computes; of the clock, where it mostly waits
-    again     arguments for the run that found it alone; what it finds without the bug is not the bug's doing
+    """What a search found.
+
+    said      the test or the verdict that shows the bug; "" if the search found nothing
+    seconds   CPU time for tests and the simulator, wall-clock time for chaos
+    again     the arguments of the single run that found it. Its findings without the bug do not count
     """
 
     said: str
@@ -54,20 +55,20 @@ class Finding:
     again: tuple[str, ...] = ()
 
 
-class Finder(Protocol):
-    """Runs until it has found something, as often as is worth it. CannotTell."""
+class Detector(Protocol):
+    """A way to search a tree. Methods raise DetectorFailed."""
 
-    def look(self, tree: Path, arguments: Sequence[str], bounds: Bounds, watch: Watch) -> Finding: ...
+    def search(self, tree: Path, arguments: Sequence[str], bounds: Bounds, watch: Watch) -> Finding: ...
 
     def repeat(self, tree: Path, finding: Finding, bounds: Bounds, watch: Watch) -> Finding:
-        """The run that found it, once more."""
+        """Run once more the run that found the bug."""
         ...
 
 
 class Suite:
-    """The tests: one run, to the first that fails."""
+    """Runs the tests once, until the first failure."""
 
-    def look(self, tree: Path, arguments: Sequence[str], bounds: Bounds, watch: Watch) -> Finding:
+    def search(self, tree: Path, arguments: Sequence[str], bounds: Bounds, watch: Watch) -> Finding:
         options = ("-x", "-q", "--tb=no", "--no-header", "-m", "not slow", "-p", "no:cacheprovider")
         longest_s = bounds.longest_s or _LONGEST_S
         ended = run_python(
@@ -78,37 +79,37 @@ class Suite:
             watch=watch,
             more={"TIDELOG_TESTS": "no shrinking"},
         )
-        if ended.status is None:  # a test that waits for ever has noticed something, too
+        if ended.status is None:  # a test that never ends has found the bug too
             return Finding(f"not done after {longest_s:g} s", 1, ended.busy_s, tuple(arguments))
         if ended.status == 0:
             return Finding("", 1, ended.busy_s)
         lines = (line.partition(" - ")[0] for line in ended.stdout.splitlines())
         red = [line.partition(" ")[2] for line in lines if line.startswith(("FAILED ", "ERROR "))]
         if not red or ended.status != _TESTS_FAILED:
-            raise CannotTell(f"pytest ended with {ended.status}: {_last_words(ended)}")
+            raise DetectorFailed(f"pytest ended with {ended.status}: {_last_output(ended)}")
         return Finding(red[0], 1, ended.busy_s, (red[0],))
 
     def repeat(self, tree: Path, finding: Finding, bounds: Bounds, watch: Watch) -> Finding:
-        return self.look(tree, finding.again, bounds, watch)
+        return self.search(tree, finding.again, bounds, watch)
 
 
 @dataclass(frozen=True, slots=True)
 class Simulator:
-    """All its seeds in one go, to the first that fails; the program ends with 1 then, and says which."""
+    """Runs all seeds in one process until the first failure. The simulator then ends with 1 and names the seed."""
 
     module: str = "verify.simulation"
 
-    def look(self, tree: Path, arguments: Sequence[str], bounds: Bounds, watch: Watch) -> Finding:
+    def search(self, tree: Path, arguments: Sequence[str], bounds: Bounds, watch: Watch) -> Finding:
         ended = self._run(tree, ("--seeds", str(bounds.runs), *arguments), bounds, watch)
         failed = _FAILED.search(ended.stdout)
         counts = _DONE.findall(ended.stdout, 0, failed.start() if failed else len(ended.stdout))
         runs = int(counts[-1]) if counts else 0
-        # Too slow for so many seeds, which proves nothing: its own clock ends a wait for ever.
+        # A search that was too slow for all seeds proves nothing. The simulator itself limits waits.
         if ended.status != 1:
             return Finding("", runs, ended.busy_s)
         if failed is None:
-            raise CannotTell(f"the simulator ended with 1 and names no seed: {_last_words(ended)}")
-        # Not every count is told, but the one with the seed that failed is.
+            raise DetectorFailed(f"the simulator ended with 1 and names no seed: {_last_output(ended)}")
+        # Not every count is printed, but the count with the failing seed is.
         all_told = _DONE.search(ended.stdout, failed.end())
         runs = int(all_told[1]) if all_told else runs + 1
         return Finding(failed[2].strip(), runs, ended.busy_s, ("--seeds", "1", "--seed", failed[1], *arguments))
@@ -129,22 +130,22 @@ class Simulator:
             watch=watch,
         )
         if ended.status not in (None, 0, 1, _WITHOUT_DATA):
-            raise CannotTell(f"the simulator ended with {ended.status}: {_last_words(ended)}")
+            raise DetectorFailed(f"the simulator ended with {ended.status}: {_last_output(ended)}")
         return ended
 
 
 @dataclass(frozen=True, slots=True)
 class Seeds:
-    """A program that is run with one seed after the other, and ends with 1 where a promise was broken.
+    """Runs a program with one seed after the other. The program ends with 1 if a promise was broken.
 
-    quiet   other ends that say that none was
+    quiet   exit statuses that mean that no promise was broken
     """
 
     module: str
     quiet: Sequence[int] = (0,)
     longest_s: float = _LONGEST_CHAOS_S
 
-    def look(self, tree: Path, arguments: Sequence[str], bounds: Bounds, watch: Watch) -> Finding:
+    def search(self, tree: Path, arguments: Sequence[str], bounds: Bounds, watch: Watch) -> Finding:
         took_s, runs = 0.0, 0
         left_s = longest_s = bounds.longest_s or self.longest_s
         while runs < bounds.runs and left_s > 0:
@@ -171,20 +172,20 @@ class Seeds:
             watch=watch,
         )
         if ended.status not in (None, 1, *self.quiet):
-            raise CannotTell(f"{self.module} ended with {ended.status}: {_last_words(ended)}")
+            raise DetectorFailed(f"{self.module} ended with {ended.status}: {_last_output(ended)}")
         return ended
 
 
-FINDERS: dict[str, Finder] = {
+DETECTORS: dict[str, Detector] = {
     SUITE: Suite(),
     SIMULATOR: Simulator(),
-    # Ends with 3 where something was not proved: that is no finding.
+    # Status 3 means that something was not proved, which is not a finding.
     CHAOS: Seeds("tidelog chaos", quiet=(0, 3)),
 }
 
 
 def _violation(ended: Ended) -> str:
-    """The first line that names an invariant, else the last one."""
+    """Return the first line that names an invariant, else the last line."""
     for output in (ended.stdout, ended.stderr):
         lines = [line.strip() for line in output.splitlines() if line.strip()]
         if lines:
@@ -192,5 +193,5 @@ def _violation(ended: Ended) -> str:
     return f"exit status {ended.status}"
 
 
-def _last_words(ended: Ended) -> str:
-    return f"{ended.stdout[-_LAST_WORDS:]}{ended.stderr[-_LAST_WORDS:]}".strip()
+def _last_output(ended: Ended) -> str:
+    return f"{ended.stdout[-_LAST_OUTPUT_CHARS:]}{ended.stderr[-_LAST_OUTPUT_CHARS:]}".strip()

@@ -1,6 +1,6 @@
-"""A bug that is kept as a patch.
+"""Reads and writes a planted bug, which is kept as a patch.
 
-    Bug: how the program is wrong then
+    Bug: what the program does wrong with the bug
     Row: M3
     Red: tests/storage/test_timestamp_lookup.py tests/storage/test_indexes.py
     Simulator: --seconds 60
@@ -11,10 +11,10 @@
 
     diff --git a/storage/... b/storage/...
 
-The tests under `Red:` are those of which at least one must fail. They are few, so that a bug is found in seconds.
-`Simulator:` and `Chaos:` stand where these find it too, with what they are to be started with, be it nothing; the seed
-is added. `Row:` is what the list of faults calls it, where it is on that list. What came of it the last time that
-somebody wrote it down (`scripts/mutants --record`) are `Found:` and `Missed:`.
+At least one of the few tests under `Red:` must fail, so that a bug is found in seconds. `Simulator:` and `Chaos:` are
+present if these find the bug too, with their arguments, which may be empty. The seed is added. `Row:` is the bug's name
+in the list of faults, if the list has it. `Found:` and `Missed:` are the outcomes that `scripts/mutants --record` wrote
+last.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ DIRECTORY = PROJECT / "tests" / "mutants"
 SUITE = "suite"
 SIMULATOR = "simulator"
 CHAOS = "chaos"
-_FINDERS = {"Red": SUITE, "Simulator": SIMULATOR, "Chaos": CHAOS}
-_FIELD_OF = {finder: field for field, finder in _FINDERS.items()}
+_DETECTORS = {"Red": SUITE, "Simulator": SIMULATOR, "Chaos": CHAOS}
+_FIELD_OF = {finder: field for field, finder in _DETECTORS.items()}
 _FOUND, _MISSED = "Found", "Missed"
 _OUTCOME = re.compile(r"(\w+), (\d+) runs?, (\d+\.\d) s(?:, (.+))?")
-_MOST_SAID = 160
+_MOST_SAID_CHARS = 160
 
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """What one finder made of the bug; `said` is empty where he missed it."""
+    """The outcome of one detector for a bug. `said` is empty if the detector missed the bug."""
 
     finder: str
     runs: int
@@ -53,20 +53,21 @@ class Recorded:
 
     @classmethod
     def read(cls, field: str, text: str) -> Recorded:
-        """ValueError."""
+        """Parse the text after the field's name. Raises ValueError."""
         parts = _OUTCOME.fullmatch(text)
         if parts is None or parts[1] not in _FIELD_OF or bool(parts[4]) != (field == _FOUND):
-            raise ValueError(f"'{field}: {text}' is not 'finder, N runs, N.N s' and what it said")
+            raise ValueError(f"'{field}: {text}' is not 'detector, N runs, N.N s, finding'")
         return cls(parts[1], int(parts[2]), float(parts[3]), parts[4] or "")
 
 
 @dataclass(frozen=True, slots=True)
 class Mutant:
-    """
-    name       the patch's, without its ending
-    found_by   the arguments of each finder that names it
-    recorded   by finder
-    files      that it changes
+    """A planted bug.
+
+    name       the patch's name without its suffix
+    found_by   the arguments of each detector that the patch names
+    recorded   the outcome of each detector
+    files      the files that the patch changes
     """
 
     name: str
@@ -79,12 +80,12 @@ class Mutant:
 
     @property
     def tests(self) -> tuple[str, ...]:
-        """What pytest takes."""
+        """Return the arguments for pytest."""
         return self.found_by[SUITE]
 
     @classmethod
     def read(cls, path: Path) -> Mutant:
-        """ValueError where the patch does not say what it breaks and who notices, or says what nobody reads."""
+        """Read a patch. Raises ValueError if a required field is missing or a line is unknown."""
         head, _, diff = path.read_text().partition("\ndiff ")
         fields: dict[str, str] = {}
         recorded: dict[str, Recorded] = {}
@@ -96,37 +97,42 @@ class Mutant:
                 except ValueError as error:
                     raise ValueError(f"{path}: {error}") from None
                 recorded[outcome.finder] = outcome
-            elif colon and name in {"Bug", "Row", *_FINDERS} and name not in fields:
+            elif colon and name in {"Bug", "Row", *_DETECTORS} and name not in fields:
                 fields[name] = value.strip()
             else:
-                raise ValueError(f"{path}: nobody reads '{line}'")
+                raise ValueError(f"{path}: unknown line '{line}'")
         if not fields.get("Bug") or not fields.get("Red"):
-            raise ValueError(f"{path}: begins with 'Bug: …' and 'Red: tests…'")
-        found_by = {finder: tuple(fields[name].split()) for name, finder in _FINDERS.items() if name in fields}
+            raise ValueError(f"{path}: must begin with 'Bug: …' and 'Red: tests…'")
+        found_by = {finder: tuple(fields[name].split()) for name, finder in _DETECTORS.items() if name in fields}
         if contradictory := [each.finder for each in recorded.values() if bool(each.said) != (each.finder in found_by)]:
-            raise ValueError(f"{path}: who is to find it is not who has: {', '.join(contradictory)}")
+            raise ValueError(
+                f"{path}: the recorded outcome contradicts the named detectors: {', '.join(contradictory)}"
+            )
         files = tuple(re.findall(r"^\+\+\+ b/(.+)$", diff, re.MULTILINE))
         return cls(path.stem, fields["Bug"], fields.get("Row", ""), found_by, recorded, files, path)
 
     def record(self, outcome: Recorded, arguments: tuple[str, ...]) -> Mutant:
-        """Into the patch; who found it is to find it from now on, with `arguments`. Returns what stands there now."""
+        """Write an outcome into the patch, and return the new content.
+
+        A detector that found the bug is named from now on, with `arguments`.
+        """
         found_by = dict(self.found_by)
         if outcome.said:
             found_by.setdefault(outcome.finder, arguments)
         recorded = {**self.recorded, outcome.finder: outcome}
         lines = [f"Bug: {self.bug}", *([f"Row: {self.row}"] if self.row else [])]
-        lines += [f"{field}: {' '.join(found_by[by])}".rstrip() for field, by in _FINDERS.items() if by in found_by]
-        lines += [str(recorded[finder]) for finder in _FINDERS.values() if finder in recorded]
+        lines += [f"{field}: {' '.join(found_by[by])}".rstrip() for field, by in _DETECTORS.items() if by in found_by]
+        lines += [str(recorded[finder]) for finder in _DETECTORS.values() if finder in recorded]
         diff = self.path.read_text().partition("\ndiff ")[2]
         self.path.write_text("\n".join([*lines, "", f"diff {diff}"]))
         return self.read(self.path)
 
 
 def all_mutants() -> list[Mutant]:
-    """By name. ValueError."""
+    """Return all planted bugs by name. Raises ValueError."""
     return [Mutant.read(path) for path in sorted(DIRECTORY.glob("*.patch"))]
 
 
 def _one_line(text: str) -> str:
     text = " ".join(text.split())
-    return text if len(text) <= _MOST_SAID else f"{text[:_MOST_SAID]}…"
+    return text if len(text) <= _MOST_SAID_CHARS else f"{text[:_MOST_SAID_CHARS]}…"

@@ -1,4 +1,4 @@
-"""How what is done and what came of it are told: to people line by line, to programs as one object."""
+"""Prints progress and outcomes, line by line for people and as one object for programs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _LINE_CHARS = 110
 
 
 class Progress:
-    """One line that is written over and over, where somebody looks: `12 of 95, a-bug, suite: 34 s  its last words`."""
+    """Shows one changing line on a terminal: `12 of 95, a-bug, suite: 34 s  last line`."""
 
     def __init__(self, total: int, stream: IO[str] = sys.stderr) -> None:
         self._total = total
@@ -26,18 +26,18 @@ class Progress:
         self._searches: dict[tuple[str, str], float] = {}
 
     def follow(self, mutant: Mutant, by: str, line: str) -> None:
-        """Called while it lasts."""
+        """Show the last line of a running search."""
         began = self._searches.setdefault((mutant.name, by), time.monotonic())
         place = f"{len(self._searches)} of {self._total}"
-        self._line.tell(f"{place}, {mutant.name}, {by}: {time.monotonic() - began:.0f} s  {line}")
+        self._line.show(f"{place}, {mutant.name}, {by}: {time.monotonic() - began:.0f} s  {line}")
 
     def clear(self) -> None:
-        """Before something else is said."""
+        """Remove the changing line before other output."""
         self._line.clear()
 
 
 def line(outcome: Outcome, width: int) -> str:
-    """One, for people."""
+    """Return an outcome in one line."""
     mutant, finding = outcome.mutant, outcome.finding
     runs = f"{finding.runs:>3} run{'s' if finding.runs != 1 else ' '}"
     said = " ".join(finding.said.split())
@@ -48,7 +48,7 @@ def line(outcome: Outcome, width: int) -> str:
 
 
 def summary(outcomes: Sequence[Outcome], total: int) -> str:
-    """Some lines, for people: who found how many."""
+    """Return a line for each detector with the number of bugs that it found."""
     by_finder: dict[str, list[Outcome]] = defaultdict(list)
     for outcome in outcomes:
         by_finder[outcome.by].append(outcome)
@@ -62,13 +62,15 @@ def summary(outcomes: Sequence[Outcome], total: int) -> str:
 
 
 def as_json(chosen: Sequence[Mutant], outcomes: Sequence[Outcome]) -> str:
-    """One object, for programs."""
-    told = [_told(each.mutant) | {"by": each.by, "verdict": each.verdict} | asdict(each.finding) for each in outcomes]
-    return json.dumps({"passed": passed(chosen, outcomes), "mutants": told})
+    """Return all outcomes as one JSON object."""
+    outcomes_as_json = [
+        _described(each.mutant) | {"by": each.by, "verdict": each.verdict} | asdict(each.finding) for each in outcomes
+    ]
+    return json.dumps({"passed": passed(chosen, outcomes), "mutants": outcomes_as_json})
 
 
 def listing(chosen: Sequence[Mutant]) -> str:
-    """What there is, for people."""
+    """Return the list of bugs for people."""
     width = max(len(mutant.name) for mutant in chosen)
     return "\n".join(
         f"{mutant.name:<{width}}  {mutant.row:<3}  {', '.join(mutant.found_by)}: {mutant.bug}" for mutant in chosen
@@ -76,10 +78,10 @@ def listing(chosen: Sequence[Mutant]) -> str:
 
 
 def listing_as_json(chosen: Sequence[Mutant]) -> str:
-    """What there is, for programs."""
+    """Return the list of bugs for programs."""
     return json.dumps(
         [
-            _told(mutant)
+            _described(mutant)
             | {
                 "files": mutant.files,
                 "found_by": dict(mutant.found_by),
@@ -90,5 +92,5 @@ def listing_as_json(chosen: Sequence[Mutant]) -> str:
     )
 
 
-def _told(mutant: Mutant) -> dict[str, object]:
+def _described(mutant: Mutant) -> dict[str, object]:
     return {"name": mutant.name, "row": mutant.row, "bug": mutant.bug}

@@ -1,4 +1,4 @@
-"""Bugs and those who are to find them, one after the other."""
+"""Searches for each planted bug with each detector."""
 
 from __future__ import annotations
 
@@ -6,22 +6,22 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from tools.mutants.detectors import FINDERS, Bounds, CannotTell, Finding
+from tools.mutants.detectors import DETECTORS, Bounds, DetectorFailed, Finding
 from tools.mutants.mutant import CHAOS, SIMULATOR, Mutant, Recorded
-from tools.mutants.worktree import NotApplicable, Trial
+from tools.mutants.worktree import NotApplicable, Worktree
 
-#: How those are started whom a patch does not name.
+#: The arguments of detectors that a patch does not name.
 DEFAULT_ARGUMENTS: Mapping[str, tuple[str, ...]] = {
     SIMULATOR: ("--seconds", "60"),
     CHAOS: ("--scenario", "leader-kill"),
 }
 
-#: Told which bug and who looks for it, and what he said last.
+#: Called with the bug, the detector's name, and the last line of its output.
 Follow = Callable[[Mutant, str, str], object]
 
 
 class Verdict(StrEnum):
-    """What came of one bug and one finder."""
+    """The result of one search."""
 
     FOUND = "found"
     NOT_FOUND = "NOT FOUND"
@@ -32,7 +32,7 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What one finder said to one bug, started with these arguments."""
+    """The result of one detector for one bug, with the detector's arguments."""
 
     mutant: Mutant
     by: str
@@ -42,12 +42,15 @@ class Outcome:
 
     @property
     def expected(self) -> bool:
-        """Whether the patch names him, so that he has to find it."""
+        """Return whether the patch names the detector, which must then find the bug."""
         return self.by in self.mutant.found_by
 
     @property
     def recorded(self) -> Recorded | None:
-        """What the patch may say of it; None: nothing was learned, or it contradicts what the patch asks for."""
+        """Return what may be recorded in the patch.
+
+        None means that the search proved nothing, or that its result contradicts the patch.
+        """
         finding = self.finding
         if self.verdict is Verdict.FOUND:
             return Recorded(self.by, finding.runs, finding.seconds, finding.said)
@@ -56,8 +59,8 @@ class Outcome:
         return None
 
 
-def hunt(
-    trial: Trial,
+def run_searches(
+    worktree: Worktree,
     chosen: Sequence[Mutant],
     by: Sequence[str],
     bounds: Bounds,
@@ -65,26 +68,26 @@ def hunt(
     try_all: bool = False,
     follow: Follow = lambda mutant, by, line: None,
 ) -> Iterator[Outcome]:
-    """Patches that do not fit come first, before anybody waits for the others.
+    """Yield the outcome of each search. Patches that do not apply come first, before the slow searches.
 
-    With `try_all` each of `by` looks for each bug, also where its patch does not name him.
+    With `try_all` each detector in `by` searches for each bug, even if the patch does not name it.
     """
-    complaints = {mutant.name: trial.complaint(mutant) for mutant in chosen}
+    complaints = {mutant.name: worktree.complaint(mutant) for mutant in chosen}
     for mutant in chosen:
         if said := complaints[mutant.name]:
             yield Outcome(mutant, by[0], Verdict.DOES_NOT_FIT, Finding(said, 0, 0.0))
     for mutant, name in searches(chosen, by, try_all=try_all):
         if not complaints[mutant.name]:
-            yield _tried(trial, mutant, name, bounds, follow)
+            yield _search(worktree, mutant, name, bounds, follow)
 
 
 def searches(chosen: Sequence[Mutant], by: Sequence[str], *, try_all: bool = False) -> list[tuple[Mutant, str]]:
-    """Which bug is looked for by whom, in this order."""
+    """Return the pairs of bug and detector in the order of the searches."""
     return [(mutant, name) for mutant in chosen for name in by if try_all or name in mutant.found_by]
 
 
 def passed(chosen: Sequence[Mutant], outcomes: Sequence[Outcome]) -> bool:
-    """Each bug was found by one at least, and by all who had to."""
+    """Return whether each bug was found by at least one detector, and by all detectors that its patch names."""
     found = {each.mutant.name for each in outcomes if each.verdict is Verdict.FOUND}
     failed = [
         each
@@ -94,22 +97,22 @@ def passed(chosen: Sequence[Mutant], outcomes: Sequence[Outcome]) -> bool:
     return not failed and all(mutant.name in found for mutant in chosen)
 
 
-def _tried(trial: Trial, mutant: Mutant, by: str, bounds: Bounds, follow: Follow) -> Outcome:
-    finder, arguments = FINDERS[by], mutant.found_by.get(by, DEFAULT_ARGUMENTS.get(by, ()))
+def _search(worktree: Worktree, mutant: Mutant, by: str, bounds: Bounds, follow: Follow) -> Outcome:
+    finder, arguments = DETECTORS[by], mutant.found_by.get(by, DEFAULT_ARGUMENTS.get(by, ()))
 
     def watch(line: str) -> None:
         follow(mutant, by, line)
 
     try:
-        with trial.planted(mutant):
-            finding = finder.look(trial.tree, arguments, bounds, watch)
+        with worktree.planted(mutant):
+            finding = finder.search(worktree.tree, arguments, bounds, watch)
         if not finding.said:
             return Outcome(mutant, by, Verdict.NOT_FOUND, finding, arguments)
-        # What it finds must be the bug's doing.
-        without = finder.repeat(trial.tree, finding, bounds, watch)
+        # The finding counts only if the same run finds nothing without the bug.
+        without = finder.repeat(worktree.tree, finding, bounds, watch)
     except NotApplicable as complaint:
         return Outcome(mutant, by, Verdict.DOES_NOT_FIT, Finding(str(complaint), 0, 0.0))
-    except CannotTell as complaint:
+    except DetectorFailed as complaint:
         return Outcome(mutant, by, Verdict.CANNOT_TELL, Finding(str(complaint), 0, 0.0), arguments)
     if without.said:
         red = replace(without, said=f"{' '.join(finding.again)}: {without.said}")

@@ -1,4 +1,4 @@
-"""Commands that end: in time, or when somebody presses Ctrl-C, and with them all that they started."""
+"""Runs Python commands in a tree within a time limit."""
 
 from __future__ import annotations
 
@@ -17,18 +17,19 @@ from typing import IO
 from tools.supervised_process import Stop, supervised
 from tools.terminal_status.last_line import last_line
 
-#: How often it is asked what a command has said meanwhile.
+#: The time between two looks at the command's output.
 _LOOK_S = 0.5
 
-#: Told the last line of what a command has said so far.
+#: Called with the last line of the command's output so far.
 Watch = Callable[[str], object]
 
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """
-    status   None: it took too long
-    busy_s   of processors, of the command and of what it waited for; where it took too long, of the clock
+    """The result of a command.
+
+    status   None: the command took too long
+    busy_s   CPU time of the command and its children; wall-clock time if the command took too long
     """
 
     status: int | None
@@ -48,8 +49,8 @@ def run_python(
     more: dict[str, str] | None = None,
     now: Callable[[], float] = time.monotonic,
 ) -> Ended:
-    """With the modules of `tree`. Whoever is ended gets a Ctrl-C, and `grace_s` to tidy up."""
-    # No compiled files: a patch may change a file within the second, and not its size.
+    """Run Python with the modules of `tree`. After `longest_s` or Ctrl-C the command gets SIGINT and `grace_s`."""
+    # No compiled files are written, because a patch may change a file within one second and keep its size.
     environment = os.environ | {"PYTHONDONTWRITEBYTECODE": "1", "PYTHONPATH": str(tree)} | (more or {})
     began, busy_s = now(), _busy_s()
     with tempfile.TemporaryFile() as stdout, tempfile.TemporaryFile() as stderr:
@@ -62,7 +63,7 @@ def run_python(
                     status = process.wait(min(_LOOK_S, longest_s))
                 watch(last_line(stdout))
         seconds = now() - began
-        # Of whoever was ended nobody has asked what its own processes took.
+        # The CPU time of a command that was ended lacks its children's.
         busy_s = seconds if status is None else _busy_s() - busy_s
         return Ended(status, _all_of(stdout), _all_of(stderr), seconds, busy_s)
 

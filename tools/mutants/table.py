@@ -1,4 +1,4 @@
-"""Who found which bug, and how fast: a page that is made from what the patches say, and from nothing else."""
+"""Makes the page of planted bugs, with what found each and how fast, from the patches alone."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from tools.mutants.mutant import CHAOS, PROJECT, SIMULATOR, SUITE, Mutant
 PAGE = PROJECT / "docs" / "decisions" / "planted-bugs.md"
 
 _HEAD = """\
-# Planted bugs: who found which, and how fast
+# Planted bugs: what finds each, and how fast
 
-Made by `scripts/mutants --table` from the patches in `tests/mutants`, into which `scripts/mutants --record` writes what
-came of a search. Each bug is planted alone. What names it is quiet in the same run without it: the test, or the seed.
-Runs: seeds until it was found, from 1 on; of the suite those few tests are run that stand under `Red:` in the patch, up
-to the first that fails. Seconds: of processors for tests and the simulator, of the clock for chaos. A dash: not tried;
-"not in N": so many seeds are quiet.
+`scripts/mutants --table` makes this page from the patches in `tests/mutants`, into which `scripts/mutants --record`
+writes the outcome of each search. Each bug is planted alone. A finding counts only if the same test or seed finds
+nothing without the bug. Runs: the seeds from 1 on until the bug was found. The suite runs only the few tests under
+`Red:` in the patch, up to the first that fails. Seconds: CPU time for tests and the simulator, wall-clock time for
+chaos. A dash: not tried; "not in N": N seeds found nothing.
 """
 
 
 def table(mutants: Sequence[Mutant]) -> str:
-    """The whole page."""
+    """Return the whole page."""
     rows = [
         "| bug | | in | the suite: which test | s | the simulator: what | runs | s | chaos |",
         "|-|-|-|-|-:|-|-:|-:|-|",
@@ -32,7 +32,7 @@ def table(mutants: Sequence[Mutant]) -> str:
 
 def _counts(mutants: Sequence[Mutant]) -> list[str]:
     listed = sum(bool(mutant.row) for mutant in mutants)
-    lines = [f"{len(mutants)} bugs: M1 to M{listed} of the list of faults, and {len(mutants) - listed} of our own.", ""]
+    lines = [f"{len(mutants)} bugs: M1 to M{listed} of the list of faults, and {len(mutants) - listed} others.", ""]
     for finder in (SUITE, SIMULATOR, CHAOS):
         tried = [mutant.recorded[finder] for mutant in mutants if finder in mutant.recorded]
         found = [each for each in tried if each.said]
@@ -69,6 +69,6 @@ def _row(mutant: Mutant) -> str:
 
 
 def _shortened(test: str) -> str:
-    """Without its parameters and its file's directories, which the patch has."""
+    """Return a test's name without its parameters and directories, which the patch has."""
     file, colons, name = test.partition("::")
     return f"{Path(file).name}{colons}{name.partition('[')[0]}"

@@ -1,4 +1,4 @@
-"""A copy of the tree in which bugs are planted, one at a time."""
+"""Copies the tree and plants bugs in the copy, one at a time."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from tools.mutants.mutant import DIRECTORY, PROJECT, Mutant
 
 
 class NotApplicable(Exception):
-    """The patch does not fit the tree."""
+    """The patch does not apply to the tree."""
 
 
 class NoCheckout(Exception):
-    """Without git nobody can say what belongs to the tree."""
+    """There is no git checkout, without which the files of the tree are unknown."""
 
 
 def copy_tree(target: Path) -> None:
-    """What git knows or would add, as it stands now. NoCheckout."""
+    """Copy all files that git tracks or would add, with uncommitted changes. Raises NoCheckout."""
     for name in _git("ls-files", "-z", "--cached", "--others", "--exclude-standard"):
         if (PROJECT / name).is_file():
             (target / name).parent.mkdir(parents=True, exist_ok=True)
@@ -29,8 +29,8 @@ def copy_tree(target: Path) -> None:
 
 
 def uncommitted() -> list[str]:
-    """What was changed or added since the last commit, but for the patches themselves. NoCheckout."""
-    # Two letters and a space stand before each name; a renamed file is told as one that went and one that came.
+    """Return files that were changed or added since the last commit, except the patches. Raises NoCheckout."""
+    # Two letters and a space stand before each name. A renamed file is listed as one deleted and one added.
     names = [entry[3:] for entry in _git("status", "--porcelain", "-z", "--no-renames", "--untracked-files=all")]
     patches = DIRECTORY.relative_to(PROJECT)
     return [name for name in names if not Path(name).is_relative_to(patches)]
@@ -43,19 +43,19 @@ def _git(*arguments: str) -> list[str]:
     return [name for name in done.stdout.decode().split("\0") if name]
 
 
-class Trial:
-    """Bugs are planted in `tree`."""
+class Worktree:
+    """A tree in which bugs are planted."""
 
     def __init__(self, tree: Path) -> None:
         self.tree = tree
 
     def complaint(self, mutant: Mutant) -> str:
-        """Why the patch does not fit; empty where it does."""
+        """Return why the patch does not apply, or an empty text."""
         return self._apply(mutant, "--check")
 
     @contextmanager
     def planted(self, mutant: Mutant) -> Iterator[None]:
-        """The bug is there meanwhile. NotApplicable."""
+        """Plant the bug while the block runs. Raises NotApplicable."""
         if complaint := self._apply(mutant):
             raise NotApplicable(complaint)
         try:
@@ -64,9 +64,9 @@ class Trial:
             self._apply(mutant, "--reverse")
 
     def _apply(self, mutant: Mutant, *how: str) -> str:
-        """Git's complaint, if it has one."""
+        """Apply the patch and return git's error, or an empty text."""
         command = ["git", "apply", *how, str(mutant.path)]
-        # A patch is for this copy, not for a repository that it may happen to lie in.
+        # The patch is for this copy, and not for a repository that contains the copy's directory.
         environment = os.environ | {"GIT_CEILING_DIRECTORIES": str(self.tree.parent)}
         done = subprocess.run(command, cwd=self.tree, env=environment, capture_output=True, text=True)
         return (done.stderr.strip() or f"git apply ended with {done.returncode}") if done.returncode else ""

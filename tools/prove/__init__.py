@@ -1,1 +1,1 @@
-"""What CI has no time for, one command after the other, and what came of each."""
+"""Runs the proofs that take too long for CI, one command after the other: `scripts/prove`. Start with `steps.py`."""

@@ -1,4 +1,4 @@
-"""The command line of `scripts/prove`."""
+"""Runs the command line of `scripts/prove`."""
 
 from __future__ import annotations
 
@@ -19,17 +19,15 @@ PROJECT = Path(__file__).resolve().parents[2]
 
 def main() -> int:
     parser = argparse.ArgumentParser(
-        prog="scripts/prove", description="Runs what CI has no time for, one command after the other."
+        prog="scripts/prove", description="Runs the proofs that take too long for CI, one command after the other."
+    )
+    parser.add_argument("names", nargs="*", metavar="STEP", help="beginnings of the names of steps [default: all]")
+    parser.add_argument("--list", action="store_true", help="list the steps with the minutes that each takes, and exit")
+    parser.add_argument(
+        "--seed", type=int, metavar="N", help="seed of the chaos steps without a fixed seed [default: from the clock]"
     )
     parser.add_argument(
-        "names", nargs="*", metavar="STEP", help="which, by what their names begin with; all by default"
-    )
-    parser.add_argument("--list", action="store_true", help="says what steps there are, and how long each takes")
-    parser.add_argument(
-        "--seed", type=int, metavar="N", help="of the chaos that is not always the same [default: from the clock]"
-    )
-    parser.add_argument(
-        "--report", type=Path, metavar="DIR", help="where all is kept, a new directory [default: proof/ and the time]"
+        "--report", type=Path, metavar="DIR", help="new directory for all output [default: proof/ and the time]"
     )
     arguments = parser.parse_args()
     if arguments.seed is not None and arguments.seed < 0:
@@ -48,30 +46,30 @@ def main() -> int:
         reports.mkdir(parents=True)
     except OSError as error:
         parser.error(f"--report: {error}")
-    # Also where a shell has had it ignored for us, and so for all that we start.
+    # A shell may have made this program ignore these signals, and its children would inherit that.
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.default_int_handler)
-    print(f"seed {seed}; all is kept in {reports}", flush=True)
+    print(f"seed {seed}; all output goes to {reports}", flush=True)
     return prove(steps, PROJECT / "scripts", reports, seed, root=os.geteuid() == 0)
 
 
 def prove(steps: Sequence[Step], scripts: Path, reports: Path, seed: int, *, root: bool) -> int:
-    """One after the other, until one is stopped; tells what came of them, there and on the screen."""
+    """Run the steps until one is stopped, print the outcome of each, and write a summary."""
     results: list[Result] = []
     for number, step in enumerate(steps, 1):
         progress = Progress(f"{number} of {len(steps)}", step)
         result = run(step, scripts, reports, progress, root=root)
         progress.clear()
-        print(f"{step.name}: {result.ending}  {result.said}", flush=True)
+        print(f"{step.name}: {result.ending}  {result.last_line}", flush=True)
         results.append(result)
         if result.ending is Ending.STOPPED:
             break
     results += [Result(step, Ending.MISSING) for step in steps[len(results) :]]
-    told = table(results)
-    (reports / "summary.txt").write_text(f"seed {seed}\n{told}\n")
-    print(f"\n{told}")
-    if open_ := [result.step.name for result in results if result.ending is not Ending.PASSED]:
-        print(f"\nwhat is missing: scripts/prove --seed {seed} {' '.join(open_)}")
+    outcomes = table(results)
+    (reports / "summary.txt").write_text(f"seed {seed}\n{outcomes}\n")
+    print(f"\n{outcomes}")
+    if unproved := [result.step.name for result in results if result.ending is not Ending.PASSED]:
+        print(f"\nmissing: scripts/prove --seed {seed} {' '.join(unproved)}")
     return status(results)
 
 

@@ -1,4 +1,4 @@
-"""How far a step is, and in the end what came of all of them."""
+"""Prints the progress of a step, and a table of all outcomes at the end."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from tools.prove.steps import Step
 from tools.terminal_status.status_line import StatusLine
 
 _LINE_CHARS = 118
-_SAID_CHARS = 70
-#: Where nobody looks at a terminal, so often.
-_TOLD_EVERY_S = 60.0
+_LAST_LINE_CHARS = 70
+#: The time between lines of progress without a terminal.
+_PRINT_EVERY_S = 60.0
 
 
 class Progress:
-    """One line that is written over and over, or one a minute: `2 of 11, checker: 1 of about 2 min  its last words`."""
+    """Shows one changing line, or a line a minute: `2 of 11, checker: 1 of about 2 min  last line`."""
 
     def __init__(self, place: str, step: Step, stream: IO[str] = sys.stderr) -> None:
         self._head = f"{place}, {step.name}"
@@ -26,21 +26,21 @@ class Progress:
         self._line = StatusLine(stream, _LINE_CHARS)
         self._next_s = 0.0
 
-    def __call__(self, seconds: float, said: str) -> None:
-        told = f"{self._head}: {seconds / 60:.0f} of about {self._minutes} min  {said}"
-        self._line.tell(told)
+    def __call__(self, seconds: float, last_line: str) -> None:
+        text = f"{self._head}: {seconds / 60:.0f} of about {self._minutes} min  {last_line}"
+        self._line.show(text)
         if not self._line.shown and seconds >= self._next_s:
-            self._next_s = seconds + _TOLD_EVERY_S
-            self._stream.write(f"{told[:_LINE_CHARS]}\n")
+            self._next_s = seconds + _PRINT_EVERY_S
+            self._stream.write(f"{text[:_LINE_CHARS]}\n")
             self._stream.flush()
 
     def clear(self) -> None:
-        """Before something else is said."""
+        """Remove the changing line before other output."""
         self._line.clear()
 
 
 def listing(steps: Sequence[Step]) -> str:
-    """What there is, for people."""
+    """Return the list of steps."""
     width = max(len(step.name) for step in steps)
     lines = [f"{step.name:<{width}}  {step.minutes:>3} min  {step.about}" for step in steps]
     total = sum(step.minutes for step in steps)
@@ -48,7 +48,7 @@ def listing(steps: Sequence[Step]) -> str:
 
 
 def table(results: Sequence[Result]) -> str:
-    """A line for each step."""
+    """Return a table with a line for each step."""
     rows = [("step", "outcome", "min", "last words", "kept in"), *map(_row, results)]
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     return "\n".join(
@@ -60,11 +60,11 @@ def table(results: Sequence[Result]) -> str:
 
 def _row(result: Result) -> tuple[str, ...]:
     minutes = f"{result.seconds / 60:.1f}" if result.kept else ""
-    return result.step.name, result.ending, minutes, result.said[:_SAID_CHARS], str(result.kept or "")
+    return result.step.name, result.ending, minutes, result.last_line[:_LAST_LINE_CHARS], str(result.kept or "")
 
 
 def status(results: Sequence[Result]) -> int:
-    """The worst that came of any step says how the program ends."""
+    """Return the exit status, which is that of the worst outcome."""
     endings = {result.ending for result in results}
     if Ending.FAILED in endings:
         return 1

@@ -1,4 +1,4 @@
-"""One step: its command, what that says meanwhile, and how it ends."""
+"""Runs one step: its command, its output, and its outcome."""
 
 from __future__ import annotations
 
@@ -15,56 +15,56 @@ from tools.supervised_process import Stop, end, start
 from tools.terminal_status.last_line import last_line
 
 _LOOK_S = 0.5
-#: After Ctrl-C: chaos mends what it broke, and judges what it has seen.
+#: After Ctrl-C chaos undoes its faults and judges what it has recorded.
 _STOP = Stop(grace_s=300.0, group=True)
 
-#: Told the seconds so far, and the last line of what a command has said.
+#: Called with the seconds so far and the last line of the command's output.
 Watch = Callable[[float, str], object]
 
 
 class Ending(StrEnum):
-    """How a step came out."""
+    """The outcome of a step."""
 
     PASSED = "passed"
     FAILED = "FAILED"
     UNPROVED = "NOT PROVED"
     STOPPED = "stopped"
-    MISSING = "not begun"
+    MISSING = "not started"
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """`said`: its last words. `kept`: where all of them are; None where there are none."""
+    """The result of a step. `last_line` is the last line of its output, `kept` the file with all of it, or None."""
 
     step: Step
     ending: Ending
     seconds: float = 0.0
-    said: str = ""
+    last_line: str = ""
     kept: Path | None = None
 
 
 def run(step: Step, scripts: Path, reports: Path, watch: Watch, *, root: bool) -> Result:
-    """All that its command says goes to a file. After Ctrl-C it is ended like that, too, and has stopped."""
+    """Run a step and write its output to a file. Ctrl-C ends the command in the same way, and the step is stopped."""
     if step.as_root and not root:
-        return Result(step, Ending.UNPROVED, said="not begun: faults of networks and disks need root")
+        return Result(step, Ending.UNPROVED, last_line="not started: faults of networks and disks need root")
     kept, began = reports / f"{step.name}.txt", time.monotonic()
-    with kept.open("w+b") as said:
+    with kept.open("w+b") as output:
         try:
-            process = start([scripts / step.command[0], *step.command[1:]], stdout=said)
+            process = start([scripts / step.command[0], *step.command[1:]], stdout=output)
         except OSError as error:
-            return Result(step, Ending.UNPROVED, said=f"not begun: {error}")
+            return Result(step, Ending.UNPROVED, last_line=f"not started: {error}")
         try:
             while process.poll() is None:
                 with suppress(subprocess.TimeoutExpired):
                     process.wait(_LOOK_S)
-                watch(time.monotonic() - began, last_line(said))
+                watch(time.monotonic() - began, last_line(output))
             ending = _ending(step, process.returncode)
         except KeyboardInterrupt:
-            watch(time.monotonic() - began, "Ctrl-C: it ends what it started; once more kills it")
+            watch(time.monotonic() - began, "Ctrl-C: the command is cleaning up; a second Ctrl-C kills it")
             with suppress(KeyboardInterrupt):
                 end(process, _STOP)
             ending = Ending.STOPPED
-        return Result(step, ending, time.monotonic() - began, last_line(said), kept)
+        return Result(step, ending, time.monotonic() - began, last_line(output), kept)
 
 
 def _ending(step: Step, status: int) -> Ending:

@@ -1,4 +1,4 @@
-"""What `.ci/run` has no time for: each step is one command of scripts/, as a person would type it."""
+"""Lists the steps that `.ci/run` has no time for. Each step is one command of scripts/, as a user would type it."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ from pathlib import Path
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """
-    about      what it does, for people
-    command    of scripts/, with its arguments
-    minutes    on two cores
-    unproved   exit statuses of a command that has seen nothing broken, and not seen all that it was asked for
-    as_root    without root it would prove too little to be worth beginning
+    """One command and how its end is judged.
+
+    about      what the step does, for people
+    command    the script in scripts/, with its arguments
+    minutes    the time on two cores
+    unproved   exit statuses that mean that no fault was found, but not everything was checked
+    as_root    whether the step proves too little without root to be started
     """
 
     name: str
@@ -26,7 +27,7 @@ class Step:
 
 
 def all_steps(reports: Path, seed: int, jobs: int) -> list[Step]:
-    """In the order in which they are taken. Chaos has `seed` where no other is asked for."""
+    """Return the steps in their order. Chaos uses `seed` unless a step names another."""
     return [
         Step("slow-tests", "the tests that take minutes", ("test", "--slow"), 45),
         Step(
@@ -38,10 +39,10 @@ def all_steps(reports: Path, seed: int, jobs: int) -> list[Step]:
         *(_everything(name, number, reports) for name, number in (("1", 1), ("2", 2), ("3", 3), ("clock", seed))),
         _regressions("leader-kill", 1, seed, reports),
         _regressions("partition", 6, seed, reports),
-        # Before what may keep an input or write a story: bugs are planted into what is committed.
+        # This step comes before those that may write files, because bugs are planted into a clean checkout.
         Step(
             "mutants",
-            "bugs planted one at a time, to be named by tests, and by the simulator where it was tried",
+            "bugs planted one at a time, found by tests, and by simulator and chaos where the patch names them",
             ("mutants", "--by", "suite", "--by", "simulator", "--by", "chaos"),
             14,
             unproved=(2,),
@@ -73,5 +74,5 @@ def _regressions(scenario: str, minutes: int, seed: int, reports: Path) -> Step:
 
 def _chaos(name: str, about: str, minutes: int, reports: Path, *arguments: str) -> Step:
     command = ("chaos", *arguments, "--report", str(reports / name))
-    # Kills alone need no rights over networks and disks.
+    # Kills need no rights over networks and disks.
     return Step(name, about, command, minutes, unproved=(3,), as_root="leader-kill" not in command)

@@ -1,1 +1,1 @@
-"""What the programs here share that run commands for minutes: what was said last, and the line that tells of it."""
+"""Shows the last output of a running command in one changing line of the terminal."""

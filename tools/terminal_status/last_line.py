@@ -1,17 +1,17 @@
-"""What a command that still runs has said last."""
+"""Reads the last line that a running command has written."""
 
 from __future__ import annotations
 
 import os
 from typing import IO
 
-#: In bytes; of a longer one the end is told.
+#: The bytes that are read. Of a longer line the end is returned.
 _LONGEST = 500
 
 
 def last_line(file: IO[bytes]) -> str:
-    """The last one that says something, of what a command has written so far."""
-    # The file's position is the command's, too: it is left alone.
+    """Return the last line that is not empty, of a command's output so far."""
+    # The command shares the file's position, which must not change.
     size = os.fstat(file.fileno()).st_size
     tail = os.pread(file.fileno(), _LONGEST, max(0, size - _LONGEST)).decode(errors="replace")
     lines = [line.strip() for line in tail.replace("\r", "\n").split("\n")]

@@ -1,4 +1,4 @@
-"""A terminal's line that tells how things are."""
+"""Writes a line of the terminal that changes."""
 
 from __future__ import annotations
 
@@ -6,21 +6,21 @@ from typing import IO
 
 
 class StatusLine:
-    """Is written over and over. `shown`: whether there is a terminal; nothing is written where there is none."""
+    """A line that is written again and again. `shown`: the stream is a terminal; other streams get nothing."""
 
     def __init__(self, stream: IO[str], chars: int) -> None:
         self._stream = stream
         self._chars = chars
         self.shown = stream.isatty()
 
-    def tell(self, text: str) -> None:
-        """This, as far as there is room, instead of what stands there."""
+    def show(self, text: str) -> None:
+        """Replace the line by `text`, as far as it fits."""
         if self.shown:
             self._stream.write(f"\r{text[: self._chars]:<{self._chars}}")
             self._stream.flush()
 
     def clear(self) -> None:
-        """Before something else is said."""
+        """Remove the line before other output."""
         if self.shown:
             self._stream.write(f"\r{'':{self._chars}}\r")
             self._stream.flush()

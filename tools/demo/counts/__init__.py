@@ -1,1 +1,1 @@
-"""The counts per minute: computed plainly, and read from the files that Spark wrote."""
+"""The counts per minute: counted in plain Python, and read from the files that Spark wrote."""

@@ -1,4 +1,4 @@
-"""Lines by minute, small enough for logs of any length."""
+"""Counts lines by minute in little memory, for logs of any length."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ _EMPTY_HOUR = array("q", [0] * _MINUTES)
 
 
 class MinuteCounts(Mapping[int, int]):
-    """Minute since 1970 → lines, of the minutes that have any; each ≥ 1.
+    """Maps minutes since 1970 to numbers of lines, without minutes that have none.
 
-    A minute takes 8 bytes in the array of its hour, where an entry of a dict takes ten times that. Memory grows with
-    the hours that occur, half a kilobyte each: a year of one source is 6 MB at most, however many lines it has.
+    A minute takes 8 bytes in the array of its hour, a tenth of a dict's entry. Memory grows with the hours that occur,
+    half a kilobyte each. A year of one source therefore takes at most 6 MB for any number of lines.
     """
 
     def __init__(self) -> None:

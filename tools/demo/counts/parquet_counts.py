@@ -1,4 +1,4 @@
-"""The stream job's result, read back."""
+"""Reads the stream job's result."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ import pyarrow.parquet as pq
 from tools.demo.counts.minute_counts import MinuteCounts
 from tools.demo.counts.plain_count import MINUTE_MS, Counts
 
-#: At a time: as Python objects they cost far more than in the file.
+#: Rows that are read at a time, because Python objects take much more memory than the file.
 _ROWS = 2048
 
 
 def read_counts(directory: Path) -> Counts:
-    """The `counts/` of `windowed_counts.py`: columns minute, source, lines; a file at a time."""
+    """Read the `counts/` of `windowed_counts.py` (columns minute, source, lines), one file at a time."""
     pa.set_memory_pool(pa.system_memory_pool())
     counts: dict[str, MinuteCounts] = {}
     for file in sorted(directory.glob("*.parquet")):

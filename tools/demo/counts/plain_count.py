@@ -1,4 +1,4 @@
-"""Lines per minute and source, counted without Tidelog and Spark: what the job's Parquet is held against."""
+"""Counts lines per minute and source without Tidelog and Spark, to check the job's Parquet files."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ Counts = Mapping[str, Mapping[int, int]]
 
 
 class PlainCount:
-    """Counts lines from a point in time on that is chosen after the first of them were seen.
+    """Counts lines from a starting time, which is chosen after the first lines were seen.
 
-    excluded   lines older than that point
-    total      lines that are counted; any thread may ask, while one adds
+    excluded   lines older than the starting time
+    total      counted lines; one thread adds and any thread may read
     counts     the same by source and minute
     """
 
@@ -39,11 +39,11 @@ class PlainCount:
             self.excluded += 1
 
     def undecided_ms(self) -> list[int]:
-        """The times of the lines so far, while no starting point is chosen."""
+        """Return the times of the lines so far, before the starting time is chosen."""
         return [timestamp_ms for timestamp_ms, _ in self._undecided]
 
     def start_from(self, starting_timestamp_ms: int) -> None:
-        """Decides for the lines so far and for all that come."""
+        """Choose the starting time, for the lines so far and for all later ones."""
         self.starting_timestamp_ms = starting_timestamp_ms
         undecided, self._undecided = self._undecided, []
         for timestamp_ms, source in undecided:
@@ -52,10 +52,10 @@ class PlainCount:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """Two counts of the same lines, of which the second left out those that came too late.
+    """Compares two counts of the same lines, of which the second leaves out lines that came too late.
 
-    missing   lines that the second lacks: it may lack as many as it reports late
-    surplus   lines that it has and the first has not: never right
+    missing   lines that the second count lacks, which may be as many as it reports late
+    surplus   lines that only the second count has, which is always an error
     """
 
     missing: int
@@ -72,5 +72,5 @@ def compare(plain: Counts, parquet: Counts) -> Comparison:
 
 
 def total(counts: Counts) -> int:
-    """All lines of all sources."""
+    """Return the number of all lines of all sources."""
     return sum(sum(by_minute.values()) for by_minute in counts.values())

@@ -1,1 +1,1 @@
-"""The producer of the demo: sends lines at a pace and writes down what was acknowledged."""
+"""The producer of the demo, which sends lines at a given pace and writes a journal of the acknowledgements."""

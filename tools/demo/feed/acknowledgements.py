@@ -1,4 +1,4 @@
-"""What has come back, and when: the clock of the failover."""
+"""Records the acknowledgements and their times, from which the failover gap is computed."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ _SECOND_BUCKETS = 1_000_000_000 // _BUCKET_NS
 
 
 class Acknowledgements:
-    """Written by one thread at a time, read by any: every field only grows.
+    """Counts outcomes. One thread writes at a time and any thread reads, because every field only grows.
 
     acked, failed   records with an outcome
     by_partition    acknowledged records of each partition
-    ends            behind the last acknowledged offset of each partition
+    ends            the offset after the last acknowledged one of each partition
     """
 
     def __init__(self, partitions: int, now_ns: Callable[[], int]) -> None:
@@ -44,23 +44,23 @@ class Acknowledgements:
         if since_ns is not None and sent_ns >= since_ns and partition not in self._first_after:
             self._first_after[partition] = now_ns
 
-    def gave_up(self, error: Exception) -> None:
+    def failed_with(self, error: Exception) -> None:
         self.failed += 1
         self.first_error = self.first_error or error
 
     def in_second_before(self, moment_ns: int) -> int:
-        """Acknowledgements in the last whole second before `moment_ns`, which is at most a second ago."""
+        """Return the acknowledgements in the last whole second before `moment_ns`, which is at most a second ago."""
         last = moment_ns // _BUCKET_NS
         return sum(count for bucket, count in list(self._recent) if last - _SECOND_BUCKETS <= bucket < last)
 
     def watch(self, since_ns: int) -> None:
-        """From now on remember each partition's first acknowledgement of a record that was sent after `since_ns`.
+        """Remember each partition's first acknowledgement of a record that was sent after `since_ns`.
 
-        An answer that a dead broker had already written can still arrive; one to a later record cannot.
+        An answer that a dead broker had already written can still arrive. It cannot answer a later record.
         """
         self._first_after = {}
         self._watched_since_ns = since_ns
 
     def first_after_ns(self, partition: int) -> int | None:
-        """When the watched partition answered again; None: not yet."""
+        """Return when a watched partition first acknowledged again, or None if it has not yet."""
         return self._first_after.get(partition)

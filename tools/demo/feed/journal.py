@@ -1,6 +1,6 @@
-"""What the producer was promised, on disk: the file that `scripts/jobs/audit.py` joins with the topic.
+"""Writes what was acknowledged to the producer, in the file that `scripts/jobs/audit.py` joins with the topic.
 
-One JSON line for each record, in the order of the acknowledgements; the format is described in the audit.
+The file has one JSON line for each record, in the order of the acknowledgements. The audit describes the format.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ _BUFFER_BYTES = 1 << 18
 
 
 def digest_of(value: bytes) -> str:
-    """How journal and audit know a value again."""
+    """Return the digest by which journal and audit recognise a value."""
     return hashlib.sha256(value).hexdigest()[:32]
 
 
 class Journal:
-    """Appends to a new file; one thread at a time."""
+    """Appends to a new file, from one thread at a time."""
 
     def __init__(self, path: Path, topic: str) -> None:
         self.path = path
@@ -29,7 +29,7 @@ class Journal:
         self._file.write(f'{self._prefix}{partition}, "offset": {offset}, "digest": "{digest}", "acked": true}}\n')
 
     def unacknowledged(self, partition: int, digest: str) -> None:
-        """Sent and given up: it may stand in the topic or not."""
+        """Write a record that was sent and failed. The topic may contain it or not."""
         self._file.write(f'{self._prefix}{partition}, "offset": -1, "digest": "{digest}", "acked": false}}\n')
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""The producer at work: takes lines at the pace of the story, sends them, and keeps the books."""
+"""Takes lines at the pace of the scenario, sends them, and records their outcomes."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from tools.demo.feed.pace import Pace, Stage
 from tools.demo.lines.line_splitter import Line
 from tools.demo.lines.read_ahead import ReadAhead
 
-#: Bounds memory, whatever the length of the input, and stays above what the brokers need to be busy.
+#: Bounds memory for inputs of any length, and is enough to keep the brokers busy.
 MAX_IN_FLIGHT = 8_000
 _BURST = 48
 _IDLE_S = 0.005
 _STOP_S = 3.0
 
 
-class Feed:
-    """Sends on a thread of its own until the input has ended and `finish` was called, or `stop`.
+class LineProducer:
+    """Sends on a thread of its own until the input has ended after `finish`, or until `stop`.
 
-    sent                 records handed to the producer; each ends as acknowledged or given up
-    stamped_by_arrival   those among them that have no time of their own
-    finished             set once nothing more will be sent
-    error                what ended it early
+    sent                 records handed to the producer, each of which ends as acknowledged or failed
+    stamped_by_arrival   sent records whose lines have no time of their own
+    finished             is set when no more record will be sent
+    error                the error that ended the thread early
     """
 
     def __init__(
@@ -56,8 +56,8 @@ class Feed:
         self._count = count
         self._pace = pace
         self._keys: dict[str, bytes] = {}
-        self._books = threading.Lock()
-        self._errand: _Errand | None = None
+        self._lock = threading.Lock()
+        self._callback: _Callback | None = None
         self._finishing = False
         self._stopped = False
         self._thread = threading.Thread(target=self._run, name="feed", daemon=True)
@@ -66,12 +66,12 @@ class Feed:
         self._thread.start()
 
     def finish(self) -> None:
-        """Ends with the input: nothing is kept back any more."""
+        """Send the rest of the input without limits, and end with it."""
         self._pace.enter(Stage("the rest", None, 0))
         self._finishing = True
 
     def stop(self) -> None:
-        """Sends no more; what was sent still gets its outcome."""
+        """Send no more. Records in flight still get their outcome."""
         self._stopped = True
         if self._thread.ident is not None:
             self._thread.join(_STOP_S)
@@ -80,59 +80,59 @@ class Feed:
         self._pace.enter(stage)
 
     def between_records(self, action: Callable[[], None], *, behind_burst: bool = False) -> None:
-        """Has the sending thread do something, so that no record is sent meanwhile, and waits until it is done.
+        """Run `action` on the sending thread, so that no record is sent meanwhile, and wait for its end.
 
-        `behind_burst`: at once after some records, so that these are on their way.
+        With `behind_burst` the action follows immediately after some records, so that these are in flight.
         """
-        errand = _Errand(action, behind_burst)
-        self._errand = errand
-        while not errand.done.wait(_IDLE_S):
+        callback = _Callback(action, behind_burst)
+        self._callback = callback
+        while not callback.done.wait(_IDLE_S):
             if self.finished.is_set():
                 raise self.error or RuntimeError("the producer has ended")
-        if errand.error is not None:
-            raise errand.error
+        if callback.error is not None:
+            raise callback.error
 
-    def go_first_to(self, partitions: Iterable[int]) -> None:
-        """Sends the next records to these; for the sending thread."""
+    def send_next_to(self, partitions: Iterable[int]) -> None:
+        """Send the next records to these partitions. Only the sending thread may call this."""
         self._next_partition = itertools.chain(partitions, self._next_partition)
 
     @property
-    def unsettled(self) -> int:
+    def in_flight(self) -> int:
         return self.sent - self.acks.acked - self.acks.failed
 
     @property
     def sources(self) -> int:
-        """How many inputs the lines came from."""
+        """Return the number of inputs that the lines came from."""
         return len(self._keys)
 
     def unacknowledged(self, partition: int) -> int:
-        """Records of the partition that were sent and not acknowledged."""
+        """Return the partition's records that were sent and are not acknowledged."""
         return self.sent_by_partition[partition] - self.acks.by_partition[partition]
 
     def _run(self) -> None:
         try:
             while not self._stopped:
-                errand, self._errand = self._errand, None
-                lines = self._ahead.take(self._allowance(errand))
+                callback, self._callback = self._callback, None
+                lines = self._ahead.take(self._allowance(callback))
                 for line in lines:
                     self._send(line)
-                if errand is not None:
-                    errand.run()
+                if callback is not None:
+                    callback.run()
                 elif not lines:
                     if self._finishing and self._ahead.ended and not len(self._ahead):
                         break
                     time.sleep(_IDLE_S)
-                while self.unsettled > MAX_IN_FLIGHT and not self._stopped:
+                while self.in_flight > MAX_IN_FLIGHT and not self._stopped:
                     time.sleep(_IDLE_S)
         except Exception as error:
             self.error = error
         finally:
             self.finished.set()
 
-    def _allowance(self, errand: _Errand | None) -> int:
+    def _allowance(self, callback: _Callback | None) -> int:
         now_ms, held = time.monotonic_ns() // 1_000_000, len(self._ahead)
         allowed = self._pace.allowance(now_ms, held, self._ahead.full)
-        if errand is not None and errand.behind_burst:
+        if callback is not None and callback.behind_burst:
             return max(allowed, min(_BURST, held - self._pace.stage.keep))
         return allowed
 
@@ -152,22 +152,22 @@ class Feed:
         self.sent_by_partition[partition] += 1
         self._count.add(timestamp_ms, line.source)
         future.add_callback(self._acknowledged, digest, sent_ns)
-        future.add_errback(self._gave_up, partition, digest)
+        future.add_errback(self._failed, partition, digest)
 
-    # An outcome is told on the client's thread, and on ours where it was known before we could ask for it.
+    # The client's thread reports an outcome, or this thread if the outcome was known before the callback was added.
 
     def _acknowledged(self, digest: str, sent_ns: int, where: RecordMetadata) -> None:
-        with self._books:
+        with self._lock:
             self._journal.acknowledged(where.partition, where.offset, digest)
             self.acks.succeeded(where.partition, where.offset, sent_ns)
 
-    def _gave_up(self, partition: int, digest: str, error: Exception) -> None:
-        with self._books:
+    def _failed(self, partition: int, digest: str, error: Exception) -> None:
+        with self._lock:
             self._journal.unacknowledged(partition, digest)
-            self.acks.gave_up(error)
+            self.acks.failed_with(error)
 
 
-class _Errand:
+class _Callback:
     def __init__(self, action: Callable[[], None], behind_burst: bool) -> None:
         self.behind_burst = behind_burst
         self.done = threading.Event()

@@ -1,4 +1,4 @@
-"""How fast lines may leave, so that there are some before, during and after the kill, however few there are."""
+"""Limits how fast lines are sent, so that even a short input has lines before, during and after the kill."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ _LONGEST_TICK_MS = 100
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """What holds at one point of the story.
+    """The limits in one step of the scenario.
 
-    per_second   how many lines may leave; None: as fast as they can
-    keep         how many of the lines read ahead stay for later stages
-    flood        what holds instead while the store is full: there is more input behind it, and nothing has to be saved
+    per_second   how many lines may be sent; None: no limit
+    keep         how many of the lines read ahead are kept for later steps
+    flood        replaces `per_second` while the store is full, because more input follows and nothing must be kept
     """
 
     name: str
@@ -24,7 +24,7 @@ class Stage:
 
 
 class Pace:
-    """Turns a stage into a number of lines for this moment."""
+    """Turns the limits of a stage into the number of lines that may be sent now."""
 
     def __init__(self, stage: Stage) -> None:
         self._stage = stage
@@ -40,7 +40,7 @@ class Pace:
         self._credit = 0.0
 
     def allowance(self, now_ms: int, held: int, full: bool) -> int:
-        """How many of the `held` lines may leave now."""
+        """Return how many of the `held` lines may be sent now."""
         elapsed_ms = min(_LONGEST_TICK_MS, 0 if self._last_ms is None else now_ms - self._last_ms)
         self._last_ms = now_ms
         stage = self._stage
@@ -54,28 +54,28 @@ class Pace:
 
 
 def head(known: int) -> Stage:
-    """Something to look a time up in, of the `known` lines that are at hand when it begins."""
+    """Return the limits at the start: enough of the `known` lines for a look-up by time."""
     return Stage("head", None, known - min(known, max(2, min(2000, known // 10))))
 
 
 def waiting(held: int) -> Stage:
-    """A trickle while Spark starts: a twentieth of what is left, over the time that this takes.
+    """Return the limits while Spark starts: a twentieth of the rest, spread over that time.
 
-    Of a long input most should still be to come when the stream runs, and Spark needs the machine too.
+    Most of a long input should still follow when the stream runs, and Spark needs the machine too.
     """
     return Stage("waiting for Spark", max(1.0, held / 20 / 15), held - held // 20, flood=12_000.0)
 
 
-def under_fire(held: int) -> Stage:
-    """Enough acknowledgements in each second to see a gap, and a good part left for the time after it."""
+def before_kill(held: int) -> Stage:
+    """Return the limits before the kill: enough acknowledgements a second to see a gap, and a rest for later."""
     return Stage("under fire", max(300.0, held / 10), held * 2 // 5, flood=5_000.0)
 
 
-def leaderless(held: int) -> Stage:
-    """The same, as long as the gap may last."""
-    return Stage("leaderless", max(300.0, held / 10), held // 2, flood=5_000.0)
+def during_gap(held: int) -> Stage:
+    """Return the limits during the gap, which are the same."""
+    return Stage("during_gap", max(300.0, held / 10), held // 2, flood=5_000.0)
 
 
 def one_broker_less(held: int) -> Stage:
-    """Lines for some batches of the stream while the broker is away."""
+    """Return the limits while the broker is down: lines for some batches of the stream."""
     return Stage("one broker less", max(10.0, held / 20), held // 2, flood=12_000.0)

@@ -1,1 +1,1 @@
-"""The log lines that the demo feeds: their sources, formats and times."""
+"""The log lines that the demo sends: their sources, formats and times."""

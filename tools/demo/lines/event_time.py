@@ -1,4 +1,4 @@
-"""What the stream job is told about time, chosen from the lines that are known before it starts."""
+"""Chooses the stream job's starting time and watermark from the lines that are known before it starts."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _DAY_MS = 86_400_000
 
 
 def choose_start(timestamps_ms: Iterable[int]) -> int:
-    """A time a twentieth into what is known, and later than at least one of it; ValueError for no times at all."""
+    """Return a time later than a twentieth of the known times, and at least one. Raises ValueError for no times."""
     ordered = sorted(timestamps_ms)
     if not ordered:
         raise ValueError("no line, no time")
@@ -20,10 +20,11 @@ def choose_start(timestamps_ms: Iterable[int]) -> int:
 
 
 def watermark(stamps_ms: list[int], mixed: bool, now_ms: int) -> str:
-    """How late a line may come, from the times of those that are known before the stream starts.
+    """Return how late a line may come, from the times of the lines that are known before the stream starts.
 
-    Old logs are told in seconds where they took days, and one partition may be ahead of another by what was read
-    ahead. Where lines without a time stand among them (`mixed`), which bear that of their arrival, it is all the years.
+    Old logs are sent in seconds although they took days, and one partition may be ahead of another by what was read
+    ahead. Lines without a time bear the time of their arrival. If such lines are among them (`mixed`), the watermark
+    covers the whole span up to now.
     """
     if not stamps_ms:
         delay_ms = 0

@@ -1,7 +1,7 @@
-"""The ways in which logs write a time: a table of patterns, and how the fields of a match become milliseconds.
+"""Lists the ways in which logs write a time, as patterns, and turns the fields of a match into milliseconds.
 
-Group 1 of a pattern is the stamp down to the second. Named groups hold its fields; a form without `year` leaves the
-year to the reader, and one without `month` counts units since 1970.
+Group 1 of a pattern is the stamp down to the second. Named groups hold its fields. If a form has no `year`, the caller
+supplies it. A form without `month` counts units since 1970.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _EPOCH_LEAD = rb"(?:\A(?:[\[(<\"']|- )?|audit\(|(?<!\w)(?:ts|time|timestamp|epoc
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """One way to write a time; where the stamp is a count since 1970, ms_numerator / ms_denominator is its unit."""
+    """One way to write a time. For a count since 1970, ms_numerator / ms_denominator is its unit."""
 
     name: str
     pattern: re.Pattern[bytes]
@@ -39,7 +39,7 @@ def _form(name: str, *pattern: bytes, ms: tuple[int, int] = (0, 1)) -> Form:
     return Form(name, compiled, "year" in groups, "zone" in groups, "fraction" in groups, *ms)
 
 
-#: More than one may match a line: the leftmost match is the line's own, and of two at one place the earlier form.
+#: Several forms may match a line. The leftmost match is the line's own time. At the same place the earlier form wins.
 FORMS = (
     # 2024-01-02T03:04:05.678+01:00, RFC 5424, `03:04:05,678` (log4j), 2024/01/02 (nginx), PostgreSQL, short-iso
     _form(
@@ -111,9 +111,9 @@ FORMS = (
 
 
 def seconds_ms(match: re.Match[bytes], local_zone: tzinfo | None, year: int | None = None) -> int | None:
-    """The match's whole second in milliseconds since 1970; None where its fields are no date.
+    """Return the match's whole second in milliseconds since 1970, or None if its fields are no date.
 
-    `local_zone` holds for a stamp without a zone (None: this machine's), `year` for a form without one.
+    `local_zone` is used for a stamp without a zone (None: this machine's), `year` for a form without one.
     """
     fields = match.groupdict(b"")
     year = int(fields["year"]) if year is None else year
@@ -139,7 +139,7 @@ def seconds_ms(match: re.Match[bytes], local_zone: tzinfo | None, year: int | No
 
 
 def fraction_ms(fraction: bytes | None) -> int:
-    """The milliseconds of a fraction's digits, cut and not rounded."""
+    """Return the milliseconds of a fraction's digits, truncated."""
     return int((fraction + b"00")[:3]) if fraction else 0
 
 

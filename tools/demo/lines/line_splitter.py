@@ -1,24 +1,24 @@
-"""Lines of bytes, cut out of whatever chunks arrive, in bounded memory."""
+"""Cuts lines of bytes out of chunks of any size, in bounded memory."""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
-#: What fits into a batch under the topic's `max.message.bytes`, with the headers and the source's name.
+#: A line of this size fits into a batch under the topic's `max.message.bytes`, with headers and the source's name.
 MAX_LINE_BYTES = 1_000_000
 _PLACES_KEPT = 20
 
 
 class Line(NamedTuple):
-    """One line without its newline. Whatever else it holds is kept: a carriage return, NUL, broken UTF-8."""
+    """One line without its newline. All other bytes are kept: carriage returns, NUL, broken UTF-8."""
 
     source: str
     value: bytes
-    stamp_ms: int | None  # the line's own time; None where the time of arrival has to stand
+    stamp_ms: int | None  # the line's own time; None if the time of arrival must replace it
 
 
 class TooLong(NamedTuple):
-    """Where a line stood that no record can hold."""
+    """The place of a line that no record can hold."""
 
     source: str
     line_number: int
@@ -29,10 +29,10 @@ class TooLong(NamedTuple):
 
 
 class LineSplitter:
-    """Chunks in, whole lines out. A line over the limit is dropped as it arrives, and its place noted.
+    """Turns chunks into whole lines. A line over the limit is dropped while it arrives, and its place is noted.
 
-    too_long_count   how many there were
-    too_long         the first of them
+    too_long_count   the number of dropped lines
+    too_long         the places of the first of them
     """
 
     def __init__(self, source: str, max_line_bytes: int = MAX_LINE_BYTES) -> None:
@@ -45,7 +45,7 @@ class LineSplitter:
         self._line_number = 0
 
     def split(self, chunk: bytes) -> list[bytes]:
-        """The lines that `chunk` completes, in order."""
+        """Return the lines that `chunk` completes, in order."""
         first, *more = chunk.split(b"\n")
         self._add(first)
         if not more:
@@ -63,7 +63,7 @@ class LineSplitter:
         return lines
 
     def end(self) -> list[bytes]:
-        """The last line, if it has no newline."""
+        """Return the last line if it has no newline."""
         return self._complete() if self._begun or self._dropped_bytes else []
 
     def _add(self, piece: bytes) -> None:

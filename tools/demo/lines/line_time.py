@@ -1,11 +1,11 @@
-"""The time that a log line says of itself.
+"""Finds the time that a log line contains.
 
-The first `_WINDOW` bytes are searched for the forms of `line_forms`; the one that starts first wins, since a log's own
-stamp stands before whatever its message quotes. A stamp without a zone is local. A stamp without a year takes the
-latest year that is not in the future. A stamp before 1990, or more than an hour after `now_ms`, is no time at all,
-and neither is a kernel's `[12.345]`, which counts from a boot that nobody knows.
+The first `_WINDOW` bytes are searched for the forms of `line_forms`. The first match wins, because a log's own stamp
+stands before the times that its message quotes. A stamp without a zone is local. A stamp without a year takes the
+latest year that is not in the future. A stamp before 1990, or more than an hour after `now_ms`, is ignored. A kernel's
+`[12.345]` is ignored too, because it counts from an unknown boot.
 
-Nothing here asks a clock: the present time and the local zone are arguments.
+This module reads no clock: the present time and the local zone are arguments.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from functools import lru_cache
 
 from tools.demo.lines.line_forms import FORMS, Form, fraction_ms, seconds_ms
 
-#: 1990-01-01T00:00:00Z: a clock that lost its battery says 1970 or 1980, and no log that is still read is older.
+#: 1990-01-01T00:00:00Z. A clock without battery shows 1970 or 1980, and logs in use are younger.
 EARLIEST_PLAUSIBLE_MS = 631_152_000_000
-#: Clocks differ a little; a topic refuses what lies further ahead (`message.timestamp.after.max.ms`).
+#: Clocks differ a little. A topic refuses later timestamps (`message.timestamp.after.max.ms`).
 LATEST_AHEAD_MS = 3_600_000
 
 _WINDOW = 320
@@ -26,12 +26,12 @@ _REMEMBERED_SECONDS = 4096
 _YEARS_BACK = 8  # from one 29th of February to the one before it, across a year like 2100
 _DAY_MS = 86_400_000
 
-#: What each form contains: a line without it (a stack trace, a banner) is not worth a second look.
+#: What each form contains. A line without it (a stack trace, a banner) is not searched further.
 _TIME_LIKE = re.compile(rb"\d:\d\d|\d{6}|\d\.\d\d\.\d\d")
 
 
 class LineTimes:
-    """Reads the times of one source, whose lines mostly look like the line before."""
+    """Finds the times of one source, whose lines mostly have the form of the line before."""
 
     def __init__(self, local_zone: tzinfo | None = None) -> None:
         """`local_zone` holds for stamps without one; None is this machine's."""
@@ -40,7 +40,7 @@ class LineTimes:
         self._known: dict[tuple[bytes, bytes | None, int | None], int | None] = {}
 
     def timestamp_ms(self, line: bytes, now_ms: int) -> int | None:
-        """The line's own time in milliseconds since 1970; None where it has no plausible one."""
+        """Return the line's own time in milliseconds since 1970, or None if it has no plausible one."""
         stamp = self._remembered_form(line, now_ms)
         if stamp is None:
             stamp = self._any_form(line, now_ms)
@@ -68,7 +68,7 @@ class LineTimes:
         return None
 
     def _read(self, form: Form, match: re.Match[bytes], now_ms: int) -> int | None:
-        """The match in milliseconds; None where its fields are no date."""
+        """Return the match in milliseconds, or None if its fields are no date."""
         whole: int | None
         if form.ms_numerator:
             whole = int(match[1]) * form.ms_numerator // form.ms_denominator
@@ -89,7 +89,7 @@ class LineTimes:
         return None
 
     def _second(self, form: Form, match: re.Match[bytes], year: int | None) -> int | None:
-        """A conversion costs more than the search, and neighbouring lines share their second."""
+        """Convert a match. Results are kept, because conversion costs more than the search and lines share seconds."""
         key = (match[1], match["zone"] if form.has_zone else None, year)
         try:
             return self._known[key]
@@ -102,5 +102,5 @@ class LineTimes:
 
 @lru_cache(maxsize=8)
 def _year_tomorrow(day: int) -> int:
-    """The newest year that any zone can have on a day since 1970."""
+    """Return the newest year that any time zone can have on a day since 1970."""
     return datetime.fromtimestamp((day + 1) * _DAY_MS // 1000, UTC).year

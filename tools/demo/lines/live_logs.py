@@ -1,4 +1,4 @@
-"""Follows log files that other processes are writing, across their rotation."""
+"""Follows log files that other processes write, across their rotation."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ _CHUNK_BYTES = 1 << 16
 
 
 class LiveLogs:
-    """The lines of several growing files, each from its beginning, until `stop`.
+    """Yields the lines of several growing files, each from its beginning, until `stop`.
 
-    What was written before `stop` is still read; half a line at the end of a file is left to its writer.
+    Lines that were written before `stop` are still read. An incomplete line at the end of a file is ignored.
     """
 
     def __init__(self, files: Mapping[str, Path]) -> None:
-        """`files`: what the lines are counted under → where they are written. A file may come to be later."""
+        """`files` maps the name under which lines are counted to their file, which may be created later."""
         self._followers = [_Follower(name, path) for name, path in files.items()]
         self._stopped = threading.Event()
 
@@ -39,7 +39,7 @@ class LiveLogs:
         self._stopped.set()
 
     def lines(self) -> Iterator[Line]:
-        """Blocks between lines; ends after `stop`."""
+        """Yield lines and wait for more, until `stop`."""
         last = False
         while True:
             for follower in self._followers:
@@ -62,7 +62,8 @@ class _Follower:
             self._stream = self._stream or _opened(self._path)
             if self._stream is None:
                 return
-            rotated = not _is_file_at(self._stream, self._path)  # asked first: what came before is in the old file
+            # this check comes first, because everything written before a rotation is in the old file
+            rotated = not _is_file_at(self._stream, self._path)
             while chunk := self._stream.read(_CHUNK_BYTES):
                 now_ms = time.time_ns() // 1_000_000
                 for value in self.splitter.split(chunk):

@@ -1,7 +1,7 @@
-"""Lines that have been read and not been sent: a bounded store between a reading thread and the producer.
+"""Holds lines that were read and not yet sent, in a bounded store between a reading thread and the producer.
 
-It is what keeps the kill honest for short inputs. While it is full there is more input than it holds, and lines may
-leave as fast as they like; once the input has ended, what it holds is all that is left to send around the kill.
+The store makes the kill meaningful for short inputs. While it is full, more input follows, and lines may be sent at
+full speed. Once the input has ended, its content is all that is left to send around the kill.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ MAX_BYTES = 8 << 20
 class ReadAhead:
     """Fills itself from `lines` on a thread of its own.
 
-    An error of `lines` is raised by `take` once everything before it was taken.
+    `take` raises an error of `lines` after all earlier lines were taken.
     """
 
     def __init__(self, lines: Iterator[Line], *, max_lines: int = MAX_LINES, max_bytes: int = MAX_BYTES) -> None:
@@ -40,16 +40,16 @@ class ReadAhead:
 
     @property
     def full(self) -> bool:
-        """Whether the reader waits for room: there may be any amount of input behind it."""
+        """Return whether the reader waits for space. Any amount of input may then follow."""
         return len(self._held) >= self._max_lines or self._held_bytes >= self._max_bytes
 
     @property
     def ended(self) -> bool:
-        """Whether nothing will be added any more."""
+        """Return whether no more line will be added."""
         return self._ended
 
     def take(self, count: int) -> list[Line]:
-        """Up to `count` lines, at once."""
+        """Return up to `count` lines without waiting."""
         with self._changed:
             if not self._held and self._error is not None:
                 raise self._error
@@ -59,17 +59,17 @@ class ReadAhead:
         return taken
 
     def wait_filled(self, timeout_s: float) -> bool:
-        """Whether it is full or has ended within the time."""
+        """Return whether the store became full, or the input ended, within the time."""
         with self._changed:
             return self._changed.wait_for(lambda: self.full or self._ended, timeout_s)
 
     def stamps_ms(self) -> list[int | None]:
-        """The times of the lines that are held."""
+        """Return the times of the lines in the store."""
         with self._changed:
             return [line.stamp_ms for line in self._held]
 
     def close(self) -> None:
-        """Nothing more is read; a thread that waits inside its input is left to end with the process."""
+        """Read no more. A thread that waits inside its input ends with the process."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()

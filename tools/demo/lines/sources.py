@@ -1,4 +1,4 @@
-"""Where lines come from: files, a stream such as standard input, or the logs that this machine has written."""
+"""Opens the inputs: files, a stream such as standard input, or the logs of this machine."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import BinaryIO
 from tools.demo.lines.line_splitter import Line, LineSplitter, TooLong
 from tools.demo.lines.line_time import LineTimes
 
-#: A log file of the machine beyond this, or all of them together beyond that, would make the demo a long one.
+#: A larger log file of the machine, or more log files together, would make the demo too long.
 MAX_MACHINE_FILE_BYTES = 16 << 20
 MAX_MACHINE_BYTES = 32 << 20
 
@@ -25,11 +25,11 @@ _UNSTAMPED_LEAD = 64
 
 
 class InputError(Exception):
-    """An input that cannot be read; the message is one line and names the next step."""
+    """An input cannot be read. The message is one line and names the next step."""
 
 
 class LineSource:
-    """One input's lines, stamped with their own times. `name` is what the lines are counted under."""
+    """The lines of one input, with their own times. `name` is the name under which lines are counted."""
 
     def __init__(self, name: str, stream: BinaryIO) -> None:
         self.name = name
@@ -46,10 +46,10 @@ class LineSource:
         return self._splitter.too_long_count
 
     def lines(self) -> Iterator[Line]:
-        """All of them, once; InputError where reading fails on the way."""
+        """Yield all lines once. Raises InputError if reading fails."""
         try:
             with self._stream:
-                # One read gives what a pipe holds at the moment, and does not wait until a buffer is full.
+                # One read returns what a pipe holds now, and does not wait until a buffer is full.
                 while chunk := os.read(self._stream.fileno(), _CHUNK_BYTES):
                     yield from self._stamped(self._splitter.split(chunk))
                 yield from self._stamped(self._splitter.end())
@@ -64,7 +64,7 @@ class LineSource:
 
 
 def open_files(paths: Sequence[str]) -> list[LineSource]:
-    """Every file of a command line, `-` being standard input; InputError names the first that cannot be read."""
+    """Return every file of a command line, where `-` is standard input. InputError names the first unreadable one."""
     names = _distinct_names(paths)
     return [standard_input() if path == "-" else LineSource(names[path], _open_text(Path(path))) for path in names]
 
@@ -77,9 +77,9 @@ def standard_input() -> LineSource:
 
 
 def stdin_is_meant(wait_s: float = 1.0) -> bool:
-    """Whether somebody feeds standard input: a file, or a pipe that has something to say soon.
+    """Return whether standard input is meant as input: a file, or a pipe that has data soon.
 
-    A pipe that a scheduler left open and silent, a terminal and /dev/null are nobody's input.
+    A silent pipe that a scheduler left open, a terminal and /dev/null are no input.
     """
     import select
 
@@ -96,7 +96,7 @@ def stdin_is_meant(wait_s: float = 1.0) -> bool:
 
 
 def machine_logs(directory: Path = Path("/var/log")) -> tuple[list[LineSource], list[str]]:
-    """The readable text files below `directory`, and a line for each that was left out although it is a log."""
+    """Return the readable text files below `directory`, and a line of text for each log that is too large."""
     sources: list[LineSource] = []
     left_out: list[str] = []
     total_bytes = 0
@@ -119,7 +119,7 @@ def machine_logs(directory: Path = Path("/var/log")) -> tuple[list[LineSource], 
 
 
 def in_order_of_time(sources: Sequence[LineSource]) -> Iterator[Line]:
-    """The lines of all sources, each source's in its own order, merged by the times that stand in them."""
+    """Yield the lines of all sources merged by their times. Each source keeps its own order."""
     if len(sources) == 1:
         return sources[0].lines()
     merged = heapq.merge(*(_keyed(number, source.lines()) for number, source in enumerate(sources)))
@@ -127,7 +127,10 @@ def in_order_of_time(sources: Sequence[LineSource]) -> Iterator[Line]:
 
 
 def _keyed(number: int, lines: Iterator[Line]) -> Iterator[tuple[int, int, int, Line]]:
-    """A line without a time goes with the one before it, and leading ones with the first that has one."""
+    """Yield lines with their sort keys. A line without a time follows the line before it.
+
+    Leading lines without a time go with the first line that has one.
+    """
     key, count = None, 0
     lead: list[Line] = []
     for line in lines:
@@ -146,7 +149,7 @@ def _keyed(number: int, lines: Iterator[Line]) -> Iterator[tuple[int, int, int, 
 
 
 def _open_text(path: Path) -> BinaryIO:
-    """InputError where the file is missing, no file, unreadable or binary. An empty one is text."""
+    """Open a file. Raises InputError if it is missing, no file, unreadable or binary. An empty file is text."""
     try:
         if path.is_dir():
             raise InputError(f"{path} is a directory: name the files in it")
@@ -161,20 +164,20 @@ def _open_text(path: Path) -> BinaryIO:
 
 
 def looks_binary(sample: bytes) -> bool:
-    """A stray NUL or broken UTF-8 is still text; machine code, archives and UTF-16 are not."""
+    """Return whether bytes are binary. A stray NUL or broken UTF-8 is still text, UTF-16 and archives are not."""
     controls = sum(1 for byte in sample if byte < 32 and byte not in _TEXT_CONTROLS)
     return controls > _MAX_CONTROL_SHARE * len(sample)
 
 
 def _distinct_names(paths: Sequence[str]) -> dict[str, str]:
-    """Path → the name to count under: the file's own, or the path where two are called the same."""
+    """Return for each path the name under which it is counted: the file's name, or the path if names clash."""
     unique = dict.fromkeys(paths)
     names = [os.path.basename(path) for path in unique]
     return {p: _printable(name if names.count(name) == 1 else p) for p, name in zip(unique, names, strict=True)}
 
 
 def _printable(name: str) -> str:
-    """A file's name may be no UTF-8; what lines are counted under has to be."""
+    """Return a name as valid UTF-8, which a file's name need not be."""
     return os.fsencode(name).decode(errors="replace")
 
 

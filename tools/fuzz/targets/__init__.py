@@ -1,1 +1,1 @@
-"""The code that is fuzzed: frames, files, records, groups and settings."""
+"""The readers that are fuzzed: frames, files, records, groups and settings."""

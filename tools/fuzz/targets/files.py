@@ -1,4 +1,4 @@
-"""Small files of a data directory, and the indexes of a segment: a crash, a disk or a person may have damaged them."""
+"""Fuzzes small files of a data directory and the indexes of a segment, as a crash, a disk or a user may damage them."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _CONFIG = LogConfig.from_topic_configs({"segment.bytes": "1500", "index.interval
 
 
 class _OneFile(CrashableFiles):
-    """A directory in which there is one file."""
+    """A directory that contains one file."""
 
     def __init__(self, name: str, data: bytes) -> None:
         super().__init__()
@@ -40,7 +40,7 @@ class _OneFile(CrashableFiles):
 
 
 def run_checkpoint(data: bytes) -> None:
-    """Offsets of partitions: numbers that a log can have, and the same when they are written and read again."""
+    """Check that offsets of partitions are valid, and unchanged after they are written and read again."""
     files = _OneFile("c", data)
     read_lines(files, _DIRECTORY / "c")
     offsets = read_offsets(files, _DIRECTORY / "c")
@@ -50,8 +50,8 @@ def run_checkpoint(data: bytes) -> None:
     check(read_offsets(files, _DIRECTORY / "c") == offsets, offsets)
 
 
-def run_leaderships(data: bytes) -> None:
-    """Epochs and versions that a state can have, and the same when they are written and read again."""
+def run_leadership_checkpoint(data: bytes) -> None:
+    """Check that epochs and versions are valid, and unchanged after they are written and read again."""
     files = _OneFile(leadership_checkpoint.FILE_NAME, data)
     known = leadership_checkpoint.read(files, _DIRECTORY)
     for tp, (_, *numbers) in known.items():
@@ -61,7 +61,7 @@ def run_leaderships(data: bytes) -> None:
 
 
 def run_leader_epochs(data: bytes) -> None:
-    """Epochs that a batch can have, rising with their starts; every question about them is answered."""
+    """Check that epochs are valid, that they rise with their start offsets, and that each look-up has an answer."""
     epochs = LeaderEpochs.load(_DIRECTORY, _OneFile(EPOCHS_FILE, data))
     if epochs is None:
         return
@@ -81,7 +81,7 @@ def run_leader_epochs(data: bytes) -> None:
 
 
 def run_producer_snapshot(data: bytes) -> None:
-    """A whole snapshot or none; as it is, and with the CRC that belongs to it."""
+    """Check that a snapshot is read whole or not at all, as it is and with a matching CRC."""
     sealed = data[:2] + crc32c(data[CRC_COVERS_FROM:]).to_bytes(4) + data[CRC_COVERS_FROM:]
     for snapshot in (data, sealed):
         state = decode_snapshot(snapshot)
@@ -90,23 +90,23 @@ def run_producer_snapshot(data: bytes) -> None:
 
 
 def run_partition_metadata(data: bytes) -> None:
-    """An id, or nothing."""
+    """Check that a topic ID is valid or absent."""
     found = partition_metadata.parse(data)
     if found is not None:
         check(0 < len(found.topic_id) <= len(data), found)
 
 
 def run_offset_index(data: bytes) -> None:
-    """Any bytes as the `.index` of each segment: every offset is found all the same."""
-    _look_around(data, ".index")
+    """Check that every offset is found if the `.index` of each segment holds arbitrary bytes."""
+    _check_look_ups(data, ".index")
 
 
 def run_time_index(data: bytes) -> None:
-    """Any bytes as the `.timeindex` of each segment: every time is found all the same."""
-    _look_around(data, ".timeindex")
+    """Check that every time is found if the `.timeindex` of each segment holds arbitrary bytes."""
+    _check_look_ups(data, ".timeindex")
 
 
-def _look_around(data: bytes, suffix: str) -> None:
+def _check_look_ups(data: bytes, suffix: str) -> None:
     clean, files = bool(data and data[0] & 1), CrashableFiles()
     files.make_directory(_DIRECTORY)
     files.make_directory(_LOG)
@@ -132,13 +132,13 @@ def _look_around(data: bytes, suffix: str) -> None:
 
 
 def _times() -> list[int]:
-    dice = random.Random(5)
-    return [1_000 + 10 * number + dice.randrange(40) for number in range(_BATCHES)]
+    rng = random.Random(5)
+    return [1_000 + 10 * number + rng.randrange(40) for number in range(_BATCHES)]
 
 
 @cache
 def _written() -> Mapping[Path, bytes]:
-    """The files of a log of several segments, closed as they should be."""
+    """Return the files of a cleanly closed log of several segments."""
     files = CrashableFiles()
     files.make_directory(_DIRECTORY)
     files.make_directory(_LOG)
@@ -177,7 +177,7 @@ TARGETS = (
     Target(
         "leaderships",
         "leadership-checkpoint",
-        run_leaderships,
+        run_leadership_checkpoint,
         lambda: [b"0\n2\norders 0 AAAAAAAAAAAAAAAAAAAAAQ 17 3 40 2\na-b 1  4 -1 7 2\n", b"0\n0\n"],
         ("storage",),
     ),

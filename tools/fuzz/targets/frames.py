@@ -1,4 +1,4 @@
-"""Frames of the native port: what the codec makes of them, and what a broker's door does."""
+"""Fuzzes the frames of the native protocol: the codec, and a broker's listeners."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _LENGTH = 2
 
 
 def join(frames: Sequence[Buffer]) -> bytes:
-    """Frames as one input: each behind its length, but for the first, which is the longest, at the end."""
+    """Return frames as one input: each after its length. The first and longest frame comes last, without a length."""
     first, *others = frames
     parts = [len(others).to_bytes(1)]
     for frame in others:
@@ -47,7 +47,7 @@ def join(frames: Sequence[Buffer]) -> bytes:
 
 
 def split(data: bytes) -> list[bytes]:
-    """The frames of any input at all."""
+    """Return the frames of any input."""
     frames = []
     at = 1
     for _ in range(data[0] % 4 if data else 0):
@@ -58,7 +58,7 @@ def split(data: bytes) -> list[bytes]:
 
 
 def run_request(data: bytes) -> None:
-    """A request is whole and of the right types, so that it can be sent again as it came; or a ProtocolError."""
+    """Check that a decoded request can be encoded and decoded again, or that decoding raises ProtocolError."""
     try:
         header, body = decode_request(split(data))
         cls = _BY_API.get(header.api_key)  # type: ignore[call-overload]
@@ -71,7 +71,7 @@ def run_request(data: bytes) -> None:
 
 
 def run_response(data: bytes) -> None:
-    """As a request; which response it is, a client knows from what it asked."""
+    """Check a response like a request. The first byte chooses its class, which a client knows from its request."""
     cls = RESPONSES[data[0] % len(RESPONSES)] if data else RESPONSES[0]
     try:
         header, body = decode_response(split(data[1:]))
@@ -82,8 +82,8 @@ def run_response(data: bytes) -> None:
     check((again_header, again.read(cls)) == (header, message), f"{message} changes when it is sent on")
 
 
-class _Line:
-    """Where a server listens: it takes what it is given, and keeps what it answers."""
+class _FakeSocket:
+    """A listening socket that keeps what the server sends."""
 
     endpoint = Endpoint("127.0.0.1", 1)
 
@@ -98,18 +98,18 @@ class _Line:
         return NOTHING_UNREAD
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Close nothing, because nothing is open."""
 
 
-class _Door:
-    """A broker's door, behind which every request is refused at once: what comes so far is a whole message."""
+class _Listener:
+    """A broker's listener with a handler that refuses every request, so that each complete message is answered."""
 
     def __init__(self, *, between_brokers: bool) -> None:
-        lines: list[_Line] = []
+        sockets: list[_FakeSocket] = []
 
-        def listen(endpoint: Endpoint, take: OnMessage, settle: Callable[[], None]) -> _Line:
-            lines.append(_Line(endpoint, take, settle))
-            return lines[-1]
+        def listen(endpoint: Endpoint, take: OnMessage, settle: Callable[[], None]) -> _FakeSocket:
+            sockets.append(_FakeSocket(endpoint, take, settle))
+            return sockets[-1]
 
         identity = Identity("c", 1, 101)
         self._server = Server(
@@ -121,29 +121,29 @@ class _Door:
             listen=listen,
         )
         self._server.start()
-        self._line = lines[0]
+        self._socket = sockets[0]
 
     @staticmethod
     def _handle(request: Request, context: RequestContext) -> Response | DeferredResponse | None:
         raise InvalidRequestError(str(request)[:100])
 
-    def knock(self, frames: Sequence[bytes]) -> None:
-        self._line.sent.clear()
-        self._line.take(b"peer", [memoryview(frame) for frame in frames])
-        for answer in self._line.sent:
+    def deliver(self, frames: Sequence[bytes]) -> None:
+        self._socket.sent.clear()
+        self._socket.take(b"peer", [memoryview(frame) for frame in frames])
+        for answer in self._socket.sent:
             header, _ = decode_response(answer)
             check(header.error_code != UnknownServerError.code, header.error_message)
 
 
 @cache
-def _doors() -> tuple[_Door, _Door]:
-    return _Door(between_brokers=False), _Door(between_brokers=True)
+def _listeners() -> tuple[_Listener, _Listener]:
+    return _Listener(between_brokers=False), _Listener(between_brokers=True)
 
 
 def run_server(data: bytes) -> None:
-    """Both doors answer, or say nothing; never UNKNOWN_SERVER_ERROR."""
-    for door in _doors():
-        door.knock(split(data))
+    """Check that both listeners answer or stay silent, and never answer UNKNOWN_SERVER_ERROR."""
+    for listener in _listeners():
+        listener.deliver(split(data))
 
 
 def _request_seeds() -> list[bytes]:
@@ -162,7 +162,7 @@ def _response_seeds() -> list[bytes]:
     ] + [b"\0" + join(encode(ResponseHeader(7, 3, "there is no such topic")))]
 
 
-_ROOMS = ("tidelog", "node")
+_PACKAGES = ("tidelog", "node")
 _WORDS = (
     b"\xc0",
     b"\xc2",
@@ -174,7 +174,7 @@ _WORDS = (
 )
 
 TARGETS = (
-    Target("request", "frames that a broker takes for a request", run_request, _request_seeds, _ROOMS, _WORDS),
-    Target("response", "frames that a client takes for an answer", run_response, _response_seeds, _ROOMS, _WORDS),
-    Target("server", "frames at both doors of a broker", run_server, _request_seeds, _ROOMS, _WORDS),
+    Target("request", "frames that a broker decodes as a request", run_request, _request_seeds, _PACKAGES, _WORDS),
+    Target("response", "frames that a client decodes as a response", run_response, _response_seeds, _PACKAGES, _WORDS),
+    Target("server", "frames at both listeners of a broker", run_server, _request_seeds, _PACKAGES, _WORDS),
 )

@@ -1,4 +1,4 @@
-"""What groups leave in the offsets topic, and what their members tell one another."""
+"""Fuzzes the records of the offsets topic, and what members of a group send each other."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 def run_offsets_record(data: bytes) -> None:
-    """A key, a commit and a generation; what is read is the same when it is written and read again."""
+    """Check that a key, a commit and a generation are unchanged after they are encoded and decoded again."""
     key = _read(topic.decode_key, data)
     if key is not None and not isinstance(key, topic.UnknownKey):
         check(topic.decode_key(topic.encode_key(key)) == key, f"{key} changes")
@@ -32,7 +32,7 @@ def run_offsets_record(data: bytes) -> None:
 
 
 def run_consumer_protocol(data: bytes) -> None:
-    """A subscription and an assignment."""
+    """Check that a subscription and an assignment are unchanged after they are encoded and decoded again."""
     subscription = _read(protocol.decode_subscription, data)
     if subscription is not None:
         again = protocol.decode_subscription(protocol.encode_subscription(subscription))
@@ -45,7 +45,7 @@ def run_consumer_protocol(data: bytes) -> None:
 
 
 def _read(decode: Callable[[bytes], T], data: bytes) -> T | None:
-    """None where it was refused in words."""
+    """Return the decoded value, or None if decoding raises CorruptMessageError."""
     try:
         return decode(data)
     except CorruptMessageError:
@@ -76,9 +76,9 @@ def _protocol_seeds() -> list[bytes]:
     ]
 
 
-_ROOMS = ("tidelog.groups",)
+_PACKAGES = ("tidelog.groups",)
 
 TARGETS = (
-    Target("offsets-record", "keys and values of __consumer_offsets", run_offsets_record, _offsets_seeds, _ROOMS),
-    Target("consumer-protocol", "what members of a group send", run_consumer_protocol, _protocol_seeds, _ROOMS),
+    Target("offsets-record", "keys and values of __consumer_offsets", run_offsets_record, _offsets_seeds, _PACKAGES),
+    Target("consumer-protocol", "what members of a group send", run_consumer_protocol, _protocol_seeds, _PACKAGES),
 )

@@ -1,7 +1,7 @@
-"""The record decoder: all that read a batch, beside one another.
+"""Fuzzes the record decoders, and compares all of them.
 
-Whoever seals a batch can put any bytes into it under a right CRC, and brokers do not look inside. So most of this is
-tried below the CRC: the input is what stands in the batch, and the header around it fits.
+A client can put any bytes into a batch with a valid CRC, and brokers do not decode records. Therefore most inputs are
+tried below the CRC: the input is the content of a batch whose header matches.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from tools.fuzz.targets.target import Target, check
 
 T = TypeVar("T")
 
-#: Of one batch, decompressed: what is made of an input stays small, so that what grows is seen.
+#: The limit of one decompressed batch. Small results make memory growth visible.
 LIMIT = 1 << 20
 _REFUSED = (
     CorruptMessageError,
@@ -47,12 +47,12 @@ _REFUSED = (
     UnsupportedCompressionTypeError,
     UnsupportedForMessageFormatError,
 )
-#: Before the records: how many, how far the last offset is from the first, attributes, times.
+#: Bytes before the records: their number, the distance of the last offset, attributes and times.
 _PREFIX = 8
 
 
 def run_batch(data: bytes) -> None:
-    """Any bytes as one batch after the other, as they are and with their header's CRC and length put right."""
+    """Try any bytes as batches, as they are and with the CRC and length of the header corrected."""
     for batch in (data, _sealed_again(data)):
         for position, header in _tried(lambda batch=batch: list(iter_headers(batch))) or ():  # type: ignore[misc]
             _tried(lambda batch=batch, p=position, h=header: validate_batch(batch, p, h))  # type: ignore[misc]
@@ -62,12 +62,12 @@ def run_batch(data: bytes) -> None:
 
 
 def run_records(data: bytes) -> None:
-    """Any bytes as the records of a batch without a codec."""
+    """Try any bytes as the records of a batch without compression."""
     _agree(_batch_of(data[:_PREFIX], data[_PREFIX:], Codec.NONE))
 
 
 def run_block(data: bytes) -> None:
-    """Any bytes as what a codec made: undone within the limit, or refused."""
+    """Try any bytes as compressed data: they are decompressed within the limit, or refused."""
     codec = Codec(1 + data[0] % 4) if data else Codec.GZIP
     block = _tried(lambda: decompress(codec, data[1:], LIMIT))
     if block is not None:
@@ -79,7 +79,7 @@ def run_block(data: bytes) -> None:
 
 
 def _agree(batch: bytes) -> None:
-    """Every decoder gives the same records, or refuses."""
+    """Check that every decoder returns the same records, or that all refuse."""
     records = _tried(lambda: decode_records(batch, limit=LIMIT))
     buffers = _tried(lambda: decode_buffers(batch[: _first_length(batch)])) if records is not None else None
     if records is None:
@@ -110,7 +110,7 @@ def _agree(batch: bytes) -> None:
 
 
 def _agree_on_times(batch: bytes, records: Sequence[Record]) -> None:
-    """The search against the walk. Records later than the header's largest time are nobody's to find."""
+    """Compare the search by time with a linear scan. Records later than the header's largest time are not found."""
     header = read_header(batch)
     times = {each.timestamp for each in records[:: max(1, len(records) // 4)]}
     for target in {*times, *(time + 1 for time in times), header.max_timestamp}:
@@ -125,7 +125,7 @@ def _agree_on_times(batch: bytes, records: Sequence[Record]) -> None:
 
 
 def _tried(read: Callable[[], T]) -> T | None:
-    """None where it was refused in words."""
+    """Return the result, or None if the reader refused the bytes with an expected error."""
     try:
         return read()
     except _REFUSED:
@@ -138,7 +138,7 @@ def _first_length(batch: bytes) -> int:
 
 
 def _sealed_again(data: bytes) -> bytes:
-    """With the magic, the length and the CRC that belong to it."""
+    """Return the batch with the correct magic, length and CRC."""
     if len(data) < HEADER_BYTES:
         return data
     batch = bytearray(data)
@@ -149,7 +149,7 @@ def _sealed_again(data: bytes) -> bytes:
 
 
 def _batch_of(prefix: bytes, block: bytes, codec: Codec) -> bytes:
-    """A sealed batch around a block: the prefix says of its header what may be anything."""
+    """Return a sealed batch around a block. The prefix determines the variable fields of its header."""
     count, apart, kinds, *times = prefix.ljust(_PREFIX, b"\0")[:_PREFIX]
     base, largest = int.from_bytes(bytes(times[:2])) - 1, int.from_bytes(bytes(times[2:5]))
     attributes = codec | (8 if kinds & 1 else 0) | (32 if kinds & 2 else 0)
@@ -185,10 +185,17 @@ def _compressed() -> list[bytes]:
     return [bytes([codec - 1]) + compress(codec, block) for codec in codecs for block in blocks]
 
 
-_ROOMS = ("tidelog.records",)
+_PACKAGES = ("tidelog.records",)
 
 TARGETS = (
-    Target("batch", "batches as anybody may send or damage them", run_batch, _batches, _ROOMS),
-    Target("records", "the records within a batch that is sealed", run_records, _blocks, _ROOMS),
-    Target("block", "what a codec is to undo", run_block, _compressed, _ROOMS, (b"\x82SNAPPY\0", b"\x28\xb5\x2f\xfd")),
+    Target("batch", "batches as a client may send or a disk may damage them", run_batch, _batches, _PACKAGES),
+    Target("records", "the records within a sealed batch", run_records, _blocks, _PACKAGES),
+    Target(
+        "block",
+        "compressed blocks of records",
+        run_block,
+        _compressed,
+        _PACKAGES,
+        (b"\x82SNAPPY\0", b"\x28\xb5\x2f\xfd"),
+    ),
 )

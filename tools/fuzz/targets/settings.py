@@ -1,4 +1,4 @@
-"""A broker's settings file: whatever stands in it, the answer is settings or one sentence."""
+"""Fuzzes a broker's settings file: any content yields settings, or an error of one sentence."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from node.settings import BrokerSettings
 from tidelog.errors import ConfigError
 from tools.fuzz.targets.target import Target, check
 
-#: A sentence that a person reads. It quotes what stands in the file, which may be long.
+#: The error is one sentence for a person. It quotes the file's content, which may be long.
 _LONGEST_BEYOND_THE_FILE = 2_000
 
 
@@ -29,9 +29,9 @@ def run_settings(data: bytes) -> None:
     try:
         settings = BrokerSettings.load(path)
     except ConfigError as error:
-        said = str(error)
-        check(str(path) in said, f"the file is not named: {said}")
-        check(len(said) < 20 * len(data) + _LONGEST_BEYOND_THE_FILE, f"a complaint of {len(said)} characters")
+        message = str(error)
+        check(str(path) in message, f"the file is not named: {message}")
+        check(len(message) < 20 * len(data) + _LONGEST_BEYOND_THE_FILE, f"a complaint of {len(message)} characters")
         return
     check(bool(settings.listener_endpoints) and bool(settings.log_dirs), settings)
     check(all(isinstance(text, str) for text in settings.given.values()), settings.given)

@@ -1,4 +1,4 @@
-"""What is fuzzed: something that reads bytes, and what must be true of it."""
+"""Defines a target: a reader of bytes and the conditions that it must meet."""
 
 from __future__ import annotations
 
@@ -7,28 +7,28 @@ from dataclasses import dataclass
 
 
 class Wrong(Exception):
-    """A reader took the bytes for what they are not, or two that should agree do not."""
+    """A reader accepted bytes that it must not accept, or two readers that should agree do not."""
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """`run` is given any bytes at all. Whatever it raises is a bug that was found.
+    """A reader that is fuzzed. `run` takes any bytes, and every exception that it raises is a bug.
 
-    reads    what it is, for people
-    seeds    bytes that are what they should be, to begin with
-    rooms    packages whose branches lead a coverage-guided fuzzer
-    dictionary  bytes that mean something here
+    reads    what the reader reads, for people
+    seeds    valid bytes to start from
+    packages    packages whose branches guide a coverage-guided fuzzer
+    dictionary  bytes that have a meaning for this reader
     """
 
     name: str
     reads: str
     run: Callable[[bytes], None]
     seeds: Callable[[], Sequence[bytes]]
-    rooms: Sequence[str] = ("tidelog", "storage", "node", "cluster")
+    packages: Sequence[str] = ("tidelog", "storage", "node", "cluster")
     dictionary: Sequence[bytes] = ()
 
 
-def check(kept: bool, what: object) -> None:
-    """Wrong, unless `kept`; not an assertion, since those can be switched off."""
-    if not kept:
+def check(holds: bool, what: object) -> None:
+    """Raise Wrong unless `holds`. An assertion would not do, because assertions can be switched off."""
+    if not holds:
         raise Wrong(str(what))

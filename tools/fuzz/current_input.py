@@ -1,4 +1,4 @@
-"""What the process that tries inputs leaves where another can read it, also after it was killed."""
+"""Shares the current input between the worker and the process that watches it, even after the worker was killed."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import Final
 
 from tools.fuzz.corpus import MOST_BYTES
 
-#: How many inputs were begun, and the length of the last of them, whose bytes follow.
+#: The number of inputs begun, and the length of the last one, whose bytes follow.
 _HEAD: Final = Struct("<QI")
 
 
-class Slate:
-    """A file in the memory of both. `begun`: how many inputs this side has begun."""
+class CurrentInput:
+    """A file that both processes map into memory. `begun` is how many inputs this process has begun."""
 
     def __init__(self, path: Path) -> None:
         if not path.exists():
@@ -24,10 +24,10 @@ class Slate:
         self.begun = self.cases
 
     def begin(self, data: bytes) -> None:
-        """An input is tried now. Its bytes first: a number that has risen says that they are there."""
+        """Store the input that is tried now. Its bytes come first, so that a higher number proves their presence."""
         self._memory[_HEAD.size : _HEAD.size + len(data)] = data
         self.begun += 1
-        # Not `pack_into`, which clears what a reader may look at just then.
+        # `pack_into` would first clear the bytes, which the other process may read at that moment.
         self._memory[: _HEAD.size] = _HEAD.pack(self.begun, len(data))
 
     @property
@@ -37,6 +37,6 @@ class Slate:
 
     @property
     def data(self) -> bytes:
-        """The last input."""
+        """Return the last input."""
         length = _HEAD.unpack_from(self._memory)[1]
         return self._memory[_HEAD.size : _HEAD.size + length]
