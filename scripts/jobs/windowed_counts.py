@@ -4,8 +4,8 @@
         --output DIR --checkpoint DIR --progress FILE --stop-file FILE
 
 A record is a line: value = the line's bytes, key = the name of its source, timestamp = its time. Counted is
-every record whose timestamp is ≥ `--starting-timestamp` (ms since 1970) and that the watermark does not drop. The stream
-starts at the offsets that a look-up of that time gives for each partition (a partition without such a record yet
+every record whose timestamp is ≥ `--starting-timestamp` (ms since 1970) and that the watermark does not drop. The
+stream starts at the offsets that a look-up of that time gives for each partition (a partition without such a record yet
 starts at its end). So no record at or after that time is missed, and no record before the look-up's answer is
 read.
 

@@ -1,4 +1,4 @@
-"""Who fuzzes says what was found: an input that is wrong, a crash, a hang, growth; and keeps the input."""
+"""The fuzzer reports a wrong input, a crash, a hang and memory growth, and stores the input."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 
 from tools.fuzz import corpus, watch
-from tools.fuzz.__main__ import told
+from tools.fuzz.__main__ import summary
 from tools.fuzz.mutations import mutations
 from tools.fuzz.targets.target import Target
 from tools.fuzz.watch import Ending, InputTimer, Limits, Outcome, fuzz
 from tools.fuzz.worker import MUTATIONS, engines
 
-#: A worker that knows one target of ours: argv[1] says what becomes of its inputs.
+#: A worker that knows one target of this test. argv[1] says what happens to its inputs.
 WORKER = """
 import sys, time
 from tools.fuzz import catalogue
@@ -87,27 +87,27 @@ def outcome_of(
     return fuzz(Target(trouble, "", TROUBLES[trouble], lambda: SEEDS), engine, cases, 1, limits)
 
 
-def test_a_run_that_finds_nothing_says_how_much_it_tried() -> None:
+def test_run_without_a_finding_reports_the_number_of_inputs() -> None:
     outcome = outcome_of("none", 3000)
     assert (outcome.ending, outcome.cases, outcome.kept) == (Ending.DONE, 3000, None)
-    assert "nothing found" in told(outcome)
+    assert "nothing found" in summary(outcome)
 
 
-def test_an_input_that_raises_is_kept_with_what_was_said() -> None:
+def test_input_that_raises_is_kept_with_its_traceback() -> None:
     outcome = outcome_of("wrong")
     assert (outcome.ending, outcome.cases) == (Ending.WRONG, 2)
     assert outcome.kept is not None and outcome.kept.read_bytes() == SEEDS[1]
     assert "nobody thought of this" in outcome.traceback
 
 
-def test_an_interpreter_that_dies_leaves_the_input_that_killed_it() -> None:
+def test_input_that_kills_the_interpreter_is_kept() -> None:
     outcome = outcome_of("crash")
     assert (outcome.ending, outcome.cases) == (Ending.CRASH, 2)
     assert outcome.kept is not None and outcome.kept.read_bytes() == SEEDS[1]
 
 
 @pytest.mark.parametrize("trouble", ["hang", "spin"])
-def test_an_input_that_takes_too_long_is_told_from_slow_ones(trouble: str) -> None:
+def test_hang_is_distinguished_from_slow_inputs(trouble: str) -> None:
     outcome = outcome_of(trouble, limits=Limits(case_s=1.0))
     assert (outcome.ending, outcome.cases) == (Ending.HANG, 2)
     assert outcome.kept is not None and outcome.kept.read_bytes() == SEEDS[1]
@@ -115,13 +115,13 @@ def test_an_input_that_takes_too_long_is_told_from_slow_ones(trouble: str) -> No
 
 
 @pytest.mark.parametrize("engine", engines())
-def test_how_long_an_input_may_take_is_for_who_watches_to_say_and_not_for_the_engine(engine: str) -> None:
+def test_time_limit_of_an_input_is_the_watcher_s_for_each_engine(engine: str) -> None:
     outcome = outcome_of("slow", cases=10, engine=engine)
     assert outcome.ending is Ending.DONE, outcome.traceback
     assert outcome.cases >= 10
 
 
-def test_who_waits_for_a_processor_does_not_hang() -> None:
+def test_input_that_waits_for_a_processor_does_not_hang() -> None:
     silence = InputTimer(0.0)
     assert silence.seconds(60.0, 7, runnable=True, busy_s=0.1) == 0
     assert silence.seconds(120.0, 7, runnable=True, busy_s=0.2) == pytest.approx(0.1), "a minute of others"
@@ -131,16 +131,16 @@ def test_who_waits_for_a_processor_does_not_hang() -> None:
 
 
 @pytest.mark.parametrize("engine", engines())
-def test_memory_that_comes_and_stays_is_growth(engine: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_memory_that_is_kept_counts_as_growth(engine: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(watch, "_WARM_UP", 10)
     monkeypatch.setattr(watch, "_EVERY_S", 0.005)
     outcome = outcome_of("growth", 20_000, Limits(growth_bytes=2 << 20), engine)
     assert outcome.ending is Ending.GROWTH
     assert outcome.growth_bytes > 2 << 20
-    assert engine == MUTATIONS or outcome.cases > 20_000, "where the engine traces, what grows cannot be told from it"
+    assert engine == MUTATIONS or outcome.cases > 20_000, "the traces of the engine hide the growth"
 
 
-def test_the_same_seed_gives_the_same_inputs() -> None:
+def test_same_seed_gives_the_same_inputs() -> None:
     first, again, other = (mutations(seed, SEEDS) for seed in (7, 7, 8))
     taken = [[next(each) for _ in range(200)] for each in (first, again, other)]
     assert taken[0] == taken[1] != taken[2]

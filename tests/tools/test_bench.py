@@ -1,4 +1,4 @@
-"""The frame of the benchmarks: medians, ratios, silences, and what becomes of a figure that cannot be measured."""
+"""The benchmarks' runner and table: medians, ratios, silences, and figures that cannot be measured."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def env(tmp_path: Path) -> BenchEnvironment:
 
 
 def benchmark_of(*values: Mapping[str, float] | Exception) -> Benchmark:
-    """Yields these, one in each run."""
+    """Return a benchmark that yields these values, one in each run."""
     following = iter(values)
 
     def measure(env: BenchEnvironment) -> Mapping[str, float]:
@@ -59,7 +59,7 @@ def test_a_row_shows_spread_aim_bound_and_ratio(env: BenchEnvironment) -> None:
     assert row == "| a made-up rate | 50 MB/s | 30–90 | ≥ 40 MB/s | 100 | 0.5 × |"
 
 
-def test_a_row_that_compares_different_clients_says_so(env: BenchEnvironment) -> None:
+def test_row_names_the_other_client_if_clients_differ(env: BenchEnvironment) -> None:
     results = Results()
     results.add({RATE.key: 50.0, BOUND.key: 100.0})
     assert "confluent-kafka" not in markdown([RATE], results)
@@ -69,14 +69,14 @@ def test_a_row_that_compares_different_clients_says_so(env: BenchEnvironment) ->
     assert row.endswith("| 25 | 2 × |")
 
 
-def test_what_cannot_be_measured_is_told_and_the_others_go_on(env: BenchEnvironment) -> None:
+def test_failed_measurement_is_reported_and_the_others_go_on(env: BenchEnvironment) -> None:
     fine = {RATE.key: 1.0, BOUND.key: 2.0}
     failing = benchmark_of(NotMeasured("no broker"), fine)
-    told: list[str] = []
-    results = run([failing], [RATE], env, 2, None, told.append)
+    printed: list[str] = []
+    results = run([failing], [RATE], env, 2, None, printed.append)
     assert results.failures == ["made-up, run 1 of 2: no broker"]
     assert results.median(RATE.key) == 1.0
-    assert any("no broker" in line for line in told)
+    assert any("no broker" in line for line in printed)
 
 
 def test_a_missing_value_is_a_failure(env: BenchEnvironment) -> None:
@@ -90,7 +90,7 @@ def test_a_missing_value_is_a_failure(env: BenchEnvironment) -> None:
     ("value", "shown"),
     [(0, "0"), (0.0638, "0.0638"), (1.2345, "1.23"), (99.96, "100"), (147.4, "147"), (128_765, "129,000")],
 )
-def test_three_digits_count(value: float, shown: str) -> None:
+def test_numbers_have_three_significant_digits(value: float, shown: str) -> None:
     assert number(value) == shown
 
 
@@ -107,16 +107,16 @@ def test_an_aim_that_is_a_number_can_be_missed(aim: str, reached: tuple[float, .
 @pytest.mark.parametrize(
     ("aim", "value"), [("", 7.0), ("≥ 0.8 × bound,", 0.1), ("≤ 100, ≤ 1.3 × that", 700.0), ("≤ 1", None)]
 )
-def test_what_has_no_such_aim_or_no_value_misses_nothing(aim: str, value: float | None) -> None:
+def test_figure_without_numeric_aim_or_value_misses_no_aim(aim: str, value: float | None) -> None:
     assert not Figure("made-up.rate", "a made-up rate", "s", aim).misses(value)
 
 
 @pytest.mark.parametrize(("arguments", "status_"), [((), 0), (("--aims",), 1)])
-def test_who_asks_for_aims_has_not_succeeded_where_one_is_missed(
+def test_aims_option_fails_the_run_if_an_aim_is_missed(
     arguments: tuple[str, ...], status_: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("sys.argv", ["scripts/bench", "made-up", "--runs", "1", *arguments])
-    # These tests go on when it has ended.
+    # The tests go on after `main` has returned.
     monkeypatch.setattr("signal.signal", lambda number, handler: None)
     benchmark = benchmark_of({RATE.key: 39.0, BOUND.key: 100.0})
     monkeypatch.setattr(__main__, "chosen", lambda names: ([benchmark], [RATE]))
@@ -124,14 +124,14 @@ def test_who_asks_for_aims_has_not_succeeded_where_one_is_missed(
     assert ("bench: not reached: made-up.rate ≥ 40 MB/s" in capsys.readouterr().err) == bool(arguments)
 
 
-def test_the_longest_silence_reaches_over_both_ends() -> None:
+def test_longest_silence_includes_the_gaps_at_both_ends() -> None:
     events = [1.0, 2.0, 2.1, 5.0]
     assert longest_silence(events, 1.5, 5.5) == pytest.approx(2.9)
     assert longest_silence(events, 1.5, 2.5) == pytest.approx(1.0)
     assert longest_silence(events, 1.5, 9.5) == pytest.approx(4.5)
 
 
-def test_silence_without_an_event_before_and_after_is_not_measured() -> None:
+def test_silence_needs_an_event_before_the_span_and_within_it() -> None:
     with pytest.raises(NotMeasured):
         longest_silence([], 1.0, 2.0)
     with pytest.raises(NotMeasured):
@@ -148,16 +148,17 @@ def test_names_and_keys_are_unique_and_bounds_exist() -> None:
     assert {figure.bound for figure in figures} - {""} <= set(keys)
 
 
-def test_a_table_runs_what_its_rows_need_and_shows_them_in_its_own_order() -> None:
+def test_table_selects_the_benchmarks_of_its_rows_and_keeps_their_order() -> None:
     benchmarks, rows = chosen(["cluster"])
     assert [row.key for row in rows] == list(TABLES["cluster"])
     names = [benchmark.name for benchmark in benchmarks]
     assert names == [benchmark.name for benchmark in BENCHMARKS if benchmark.name in names]
     assert "floor" in names and "storage-append" not in names
-    assert names.index("consume-1000B") < names.index("memory") < names.index("failover")  # a restart gives memory back
+    # the restart of a broker frees its memory
+    assert names.index("consume-1000B") < names.index("memory") < names.index("failover")
 
 
-def test_a_name_asks_for_what_begins_with_it_and_each_row_stands_once() -> None:
+def test_name_selects_benchmarks_by_prefix_and_each_row_once() -> None:
     benchmarks, rows = chosen(["latency", "cluster-idle"])
     assert [benchmark.name for benchmark in benchmarks] == ["latency", "cluster-idle"]
     assert [row.key.partition(".")[0] for row in rows] == ["latency", "latency", "cluster-idle", "cluster-idle"]
@@ -169,7 +170,7 @@ def test_a_name_asks_for_what_begins_with_it_and_each_row_stands_once() -> None:
 
 
 def reading(*complaints: str) -> Callable[[Sequence[str], Path, Sequence[str]], Reading]:
-    """A dump tool that finds a record, and these faults."""
+    """Return a dump tool that finds a record and these faults."""
     return lambda command, directory, files: Reading(Counter(records=1), list(complaints))
 
 
@@ -182,18 +183,18 @@ def written(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_what_a_benchmark_wrote_is_read_once_and_told(
+def test_dump_check_reads_each_log_once_and_reports_it(
     env: BenchEnvironment, written: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(kafka_dump_check, "kafka_command", lambda main_class: ["dump"])
     monkeypatch.setattr(kafka_dump_check, "dump", reading())
     assert env.dump_check.in_words() == ""
-    for _ in range(3):  # as in three runs
+    for _ in range(3):  # three runs
         env.dump_check.read("small log", written)
     assert env.dump_check.in_words() == "Kafka's dump: 3 files read, no mismatch"
 
 
-def test_figures_of_a_log_that_kafka_finds_fault_with_are_not_told(
+def test_figures_are_dropped_if_kafka_finds_a_fault_in_the_log(
     env: BenchEnvironment, written: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(kafka_dump_check, "kafka_command", lambda main_class: ["dump"])
@@ -202,7 +203,7 @@ def test_figures_of_a_log_that_kafka_finds_fault_with_are_not_told(
         env.dump_check.read("small log", written)
 
 
-def test_without_a_judge_nothing_passes_for_judged(
+def test_dump_check_reports_that_the_tool_is_missing(
     env: BenchEnvironment, written: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def missing(main_class: str) -> list[str]:
@@ -216,16 +217,16 @@ def test_without_a_judge_nothing_passes_for_judged(
     assert status(Results(failures=["made-up"]), env.dump_check, dump_check_required=False) == 1
 
 
-class HalfAKafka:
-    """Its second part fails."""
+class PartlyFailingKafka:
+    """A Kafka whose second part fails."""
 
     def measure(self, rows: Sequence[Figure], add: Callable[[Mapping[str, float]], None]) -> None:
         add({rows[0].kafka: 25.0})
         raise NotMeasured("failover.py took longer than 900 s")
 
 
-def test_what_kafka_has_shown_stays_when_a_later_part_of_it_fails(env: BenchEnvironment) -> None:
-    kafka: Any = HalfAKafka()
+def test_kafka_figures_survive_the_failure_of_a_later_part(env: BenchEnvironment) -> None:
+    kafka: Any = PartlyFailingKafka()
     results = run([benchmark_of({RATE.key: 50.0, BOUND.key: 100.0})], [RATE], env, 1, kafka, lambda line: None)
     assert results.kafka_median(RATE.kafka) == 25.0
     assert results.failures == ["Kafka, run 1: failover.py took longer than 900 s"]
@@ -240,7 +241,7 @@ def test_what_kafka_has_shown_stays_when_a_later_part_of_it_fails(env: BenchEnvi
         ("", False),
     ],
 )
-def test_an_interpreter_is_optimised_if_its_configuration_says_so(arguments: str, optimised: bool) -> None:
+def test_interpreter_is_optimised_if_its_configuration_says_so(arguments: str, optimised: bool) -> None:
     assert interpreter.is_optimised(arguments) == optimised
 
 

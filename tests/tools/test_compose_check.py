@@ -1,4 +1,4 @@
-"""What `scripts/compose-check` says where it cannot run, and how it measures."""
+"""`scripts/compose-check` without podman, and how it measures."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ONE, OTHER = TopicPartition("t", 0), TopicPartition("t", 1)
 
 
 def promised(*times: float) -> list[Promise]:
-    """Records that were acknowledged a tenth of a second after they were sent."""
+    """Return records that were acknowledged a tenth of a second after they were sent."""
     return [Promise(number, number, sent, sent + 0.1) for number, sent in enumerate(times)]
 
 
@@ -29,20 +29,20 @@ def load(monkeypatch: pytest.MonkeyPatch) -> Load:
     return Load("127.0.0.1:1", [ONE, OTHER])
 
 
-def test_the_longest_silence_of_any_partition_counts(load: Load) -> None:
+def test_silence_is_the_longest_of_all_partitions(load: Load) -> None:
     load.promises = {ONE: promised(9.0, 10.0, 13.0, 19.5), OTHER: promised(9.0, 11.0, 12.0, 19.9)}
     assert load.silence([ONE], 10.0) == pytest.approx(6.5)
     assert load.silence([ONE, OTHER], 10.0) == pytest.approx(7.9)
 
 
-def test_an_acknowledgement_of_what_was_sent_before_the_fault_says_nothing(load: Load) -> None:
+def test_acknowledgements_of_earlier_records_do_not_count_as_resumed(load: Load) -> None:
     load.promises = {ONE: promised(9.0, 10.0), OTHER: promised(9.0, 10.2)}
     assert not load.resumed([ONE, OTHER], 10.05)
     load.promises[ONE] += promised(10.1)
     assert load.resumed([ONE, OTHER], 10.05)
 
 
-def test_without_podman_it_says_so_and_is_not_run(tmp_path: Path) -> None:
+def test_command_reports_missing_podman_and_exits_with_3(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-P", "-m", "tools.compose_check"],
         env={**os.environ, "PATH": str(tmp_path), "PYTHONPATH": str(PROJECT)},
@@ -54,7 +54,7 @@ def test_without_podman_it_says_so_and_is_not_run(tmp_path: Path) -> None:
     assert (done.returncode, done.stderr) == (3, "compose-check: not run: podman is not installed\n")
 
 
-def test_only_who_can_say_what_it_reads_is_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_tools_that_can_print_the_config_are_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     knows = {"docker": "[ $3 = --help ]", "docker-compose": "true", "podman-compose": "[ $1 = version ]"}
     for name, condition in knows.items():
         program = tmp_path / name

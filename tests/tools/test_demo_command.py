@@ -1,4 +1,4 @@
-"""What `scripts/demo` refuses, before it starts anything: one line that names the next step, and no traceback."""
+"""Arguments and inputs that `scripts/demo` refuses before it starts anything: one line, and no traceback."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def files(tmp_path: Path) -> Path:
         (["--unknown"], "unrecognized arguments: --unknown; see scripts/demo --help"),
     ],
 )
-def test_what_cannot_be_done_is_refused_in_one_line(files: Path, arguments: list[str], said: str) -> None:
+def test_wrong_arguments_and_inputs_are_refused_in_one_line(files: Path, arguments: list[str], said: str) -> None:
     ended = demo(*(argument.format(files=files) for argument in arguments))
     assert ended.returncode == 2
     assert said in ended.stderr
@@ -51,7 +51,7 @@ def test_what_cannot_be_done_is_refused_in_one_line(files: Path, arguments: list
     assert ended.stdout == ""
 
 
-def test_an_empty_file_has_a_verdict_and_the_kill_could_not_bite(tmp_path: Path) -> None:
+def test_empty_file_gets_a_verdict_and_a_void_kill(tmp_path: Path) -> None:
     (tmp_path / "empty.log").touch()
     ended = demo("--input", str(tmp_path / "empty.log"), "--json", str(tmp_path / "out.json"))
     assert ended.returncode == 1
@@ -61,14 +61,14 @@ def test_an_empty_file_has_a_verdict_and_the_kill_could_not_bite(tmp_path: Path)
     assert '"ok": false' in (tmp_path / "out.json").read_text()
 
 
-def test_an_empty_standard_input_is_an_empty_input(tmp_path: Path) -> None:
+def test_empty_standard_input_is_an_empty_input(tmp_path: Path) -> None:
     with (tmp_path / "empty").open("w+") as empty:
         ended = demo(stdin=empty.fileno())
     assert ended.returncode == 1
     assert ended.stdout.splitlines()[-1].startswith("verdict: 0 acknowledged")
 
 
-def test_a_full_standard_output_ends_it_in_one_line() -> None:
+def test_full_standard_output_ends_the_demo_in_one_line() -> None:
     with open("/dev/full", "w") as full:
         ended = subprocess.run(
             [sys.executable, "-P", "-m", "tools.demo", "--input", "/dev/null"],

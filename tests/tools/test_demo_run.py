@@ -1,4 +1,4 @@
-"""`scripts/demo` for real: ZooKeeper, three brokers, Spark and a SIGKILL, on inputs long and short."""
+"""`scripts/demo` on real processes: ZooKeeper, three brokers, Spark and a SIGKILL, with long and short inputs."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 
 def write_log(path: Path, lines: int) -> Path:
-    """A log of some days, with lines that come late, and some without a time."""
+    """Write a log of some days, with late lines and some lines without a time."""
     dice = random.Random(3)
     moment = datetime(2024, 1, 2, tzinfo=UTC)
     with path.open("wb") as log:
@@ -39,7 +39,7 @@ def write_log(path: Path, lines: int) -> Path:
 
 
 class Demo:
-    """A run of the demo in a session of its own, marked so that whatever it leaves behind is found."""
+    """A run of the demo in a session of its own, with a mark by which all of its processes are found."""
 
     def __init__(self, directory: Path, *arguments: str) -> None:
         self.json = directory / "out.json"
@@ -58,7 +58,7 @@ class Demo:
         self.output = self.process.stdout
 
     def peaks_kb(self) -> dict[str, int]:
-        """Runs to its end; the largest resident size that any Python process of each kind reached."""
+        """Run to the end, and return the largest resident size of any Python process of each kind."""
         peaks: dict[str, int] = {}
         drain = threading.Thread(target=self.output.read)
         drain.start()
@@ -87,7 +87,7 @@ class Demo:
         return found
 
     def ended(self) -> tuple[int, list[str], dict[str, Any]]:
-        """Exit status, lines of standard output that had not been read, and the figures."""
+        """Return the exit status, the unread lines of standard output, and the figures."""
         rest, errors = self.process.communicate(timeout=500)
         assert errors == ""
         assert self.left_behind() == []
@@ -95,7 +95,7 @@ class Demo:
 
 
 def kind_of(command: list[bytes]) -> str | None:
-    """What a Python process of the demo does; None for one that is not Python."""
+    """Return what a Python process of the demo does, or None for another process."""
     if b"python" not in Path(os.fsdecode(command[0])).name.encode():
         return None
     for mark in (b"tools.demo", b"pyspark.daemon", b"windowed_counts.py", b"audit.py", b"node"):
@@ -127,7 +127,7 @@ def test_lines_survive_the_kill_and_spark_counts_them_all(directory: Path) -> No
     assert figures["stream"]["counted"] + figures["stream"]["late"] == figures["stream"]["plain"]
 
 
-def test_ten_lines_are_too_few_for_the_kill_to_bite_and_have_a_verdict(directory: Path) -> None:
+def test_ten_lines_get_a_verdict_and_a_void_kill(directory: Path) -> None:
     log = write_log(directory / "ten.log", 10)
     status, lines, figures = Demo(directory, "--input", str(log)).ended()
     assert status == 1
@@ -138,7 +138,7 @@ def test_ten_lines_are_too_few_for_the_kill_to_bite_and_have_a_verdict(directory
     assert verdict.groups()[:4] == ("10", "10", "0", "0")
 
 
-def test_a_million_lines_need_no_more_memory_than_a_tenth_of_them(directory: Path) -> None:
+def test_million_lines_need_no_more_memory_than_a_tenth_of_them(directory: Path) -> None:
     peaks = []
     for lines in (100_000, 1_000_000):
         log = write_log(directory / f"{lines}.log", lines)
@@ -151,7 +151,7 @@ def test_a_million_lines_need_no_more_memory_than_a_tenth_of_them(directory: Pat
 
 
 @pytest.mark.parametrize("moment", ["ZooKeeper is ready", "Spark is starting", "the stream runs", "SIGKILL"])
-def test_ctrl_c_ends_it_with_a_verdict_and_leaves_no_process(directory: Path, moment: str) -> None:
+def test_ctrl_c_ends_the_demo_with_a_verdict_and_leaves_no_process(directory: Path, moment: str) -> None:
     log = write_log(directory / "app.log", 20_000)
     demo = Demo(directory, "--input", str(log))
     for line in demo.output:

@@ -1,4 +1,4 @@
-"""Whom the demo kills, and what it reads off the acknowledgements around the kill."""
+"""The choice of the victim, and the figures computed from the acknowledgements around the kill."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ def topic_state(*partitions: tuple[int, int, tuple[int, ...]]) -> TopicState:
     )
 
 
-def test_the_victim_leads_most_and_is_not_the_controller() -> None:
+def test_victim_leads_most_partitions_and_is_not_the_controller() -> None:
     assert choose_victim({0: 1, 1: 1, 2: 1, 3: 2, 4: 3, 5: 3}, controller=1) == 3
     assert choose_victim({0: 2, 1: 3}, controller=1) == 2
     assert choose_victim({0: 1, 1: 1, 2: -1}, controller=1) is None
 
 
-def test_an_election_is_told_partition_by_partition() -> None:
+def test_leader_changes_are_described_partition_by_partition() -> None:
     before = topic_state((1, 0, (1, 2, 3)), (2, 0, (1, 2, 3)))
     after = topic_state((2, 1, (2, 3)), (2, 0, (2, 3)))
     assert before.changes(after) == ["partition 0: leader 1 → 2 (epoch 0 → 1), ISR {1, 2, 3} → {2, 3}"]
@@ -47,7 +47,7 @@ def test_an_election_is_told_partition_by_partition() -> None:
     assert not topic_state((-1, 1, (1, 2, 3))).all_in_sync
 
 
-def test_acknowledgements_of_the_second_before_a_moment_are_counted() -> None:
+def test_acknowledgements_of_the_second_before_the_kill_are_counted() -> None:
     time = Time()
     acks = Acknowledgements(2, time)
     for _ in range(300):  # three seconds, one each 10 ms
@@ -58,7 +58,7 @@ def test_acknowledgements_of_the_second_before_a_moment_are_counted() -> None:
     assert acks.in_second_before(time.now_ns + 5 * SECOND) == 0
 
 
-def test_an_answer_that_was_under_way_at_the_kill_does_not_end_the_gap() -> None:
+def test_answer_in_flight_at_the_kill_does_not_end_the_gap() -> None:
     time = Time()
     acks = Acknowledgements(2, time)
     sent_before = time.now_ns
@@ -77,7 +77,7 @@ def test_an_answer_that_was_under_way_at_the_kill_does_not_end_the_gap() -> None
     assert acks.first_after_ns(0) is None
 
 
-def test_what_was_acknowledged_is_known_by_number_and_by_place() -> None:
+def test_acknowledgements_are_counted_in_total_and_by_partition() -> None:
     acks = Acknowledgements(2, Time())
     for offset in (0, 1, 2):
         acks.succeeded(1, offset, 0)
@@ -86,8 +86,8 @@ def test_what_was_acknowledged_is_known_by_number_and_by_place() -> None:
     assert str(acks.first_error) == "no outcome"
 
 
-class Books:
-    """What a feed knows of its records, without sending any."""
+class FakeLineProducer:
+    """A line producer that knows records, but sends none."""
 
     def __init__(self, time: Time) -> None:
         self.sent_by_partition = [5, 5, 5]
@@ -100,20 +100,23 @@ class Books:
         pass
 
 
-def test_partitions_that_got_no_record_since_the_kill_are_told_from_those_that_do_not_answer() -> None:
-    books = Books(Time())
+def test_unreached_partitions_are_not_counted_as_silent_ones() -> None:
+    producer = FakeLineProducer(Time())
     with subprocess.Popen(["sleep", "60"]) as victim:
         process = cast(Process, SimpleNamespace(pid=victim.pid, running=True))
         kill = Kill(
-            1, topic_state((1, 0, (1, 2, 3)), (2, 0, (1, 2, 3)), (1, 0, (1, 2, 3))), process, cast(LineProducer, books)
+            1,
+            topic_state((1, 0, (1, 2, 3)), (2, 0, (1, 2, 3)), (1, 0, (1, 2, 3))),
+            process,
+            cast(LineProducer, producer),
         )
-        books.sent_by_partition = [6, 6, 6]
+        producer.sent_by_partition = [6, 6, 6]
         kill.execute()
         assert victim.wait(10) == -signal.SIGKILL
     assert kill.unacknowledged == 12
     assert kill.unreached() == [0, 2]
-    books.sent_by_partition[2] += 1
+    producer.sent_by_partition[2] += 1
     assert kill.unreached() == [0]
-    books.sent_by_partition[0] += 1
+    producer.sent_by_partition[0] += 1
     assert kill.unreached() == []
     assert not kill.over

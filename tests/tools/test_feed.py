@@ -1,4 +1,4 @@
-"""The producer at work, on a client that answers at once, later, from another thread, or not at all."""
+"""The line producer with a client that answers at once, later, from another thread, or not at all."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ALL = Stage("all", None, 0)
 
 
 class Answer:
-    """A record's future: it has an outcome at once, or gets it by `settle`."""
+    """A record's future, which has an outcome at once or gets it by `settle`."""
 
     def __init__(self, where: RecordMetadata, error: Exception | None, settled: bool) -> None:
         self._where = where
@@ -51,7 +51,7 @@ class Answer:
 
 
 class Client:
-    """Places records as a cluster would. `answered` decides which have their outcome before `send` returns."""
+    """Assigns offsets as a cluster does. `answered` decides which records have their outcome before `send` returns."""
 
     def __init__(self, answered: Callable[[int], bool] = lambda number: True, error: Exception | None = None) -> None:
         self.sent: list[dict[str, Any]] = []
@@ -72,7 +72,7 @@ class Client:
 
 
 class Work:
-    """A feed and everything around it."""
+    """A line producer and all that it needs."""
 
     def __init__(self, directory: Path, client: Client, lines: Iterator[Line], stage: Stage = ALL) -> None:
         self.client = client
@@ -109,21 +109,21 @@ def test_every_line_is_sent_journaled_and_counted_once(tmp_path: Path) -> None:
     assert all(row["acked"] and row["topic"] == "lines" for row in rows)
 
 
-def test_a_line_without_a_time_bears_that_of_its_arrival(tmp_path: Path) -> None:
+def test_line_without_a_time_gets_the_time_of_its_arrival(tmp_path: Path) -> None:
     work = Work(tmp_path, Client(), numbered(3, stamp_ms=None))
     work.to_the_end()
     assert work.feed.stamped_by_arrival == 3
     assert all(sent["timestamp_ms"] > 1_700_000_000_000 for sent in work.client.sent)
 
 
-def test_a_record_that_was_given_up_is_journaled_as_such(tmp_path: Path) -> None:
+def test_failed_record_is_journaled_as_unacknowledged(tmp_path: Path) -> None:
     work = Work(tmp_path, Client(error=TimeoutError("no outcome")), numbered(2))
     work.to_the_end()
     assert (work.feed.acks.acked, work.feed.acks.failed) == (0, 2)
     assert [(row["offset"], row["acked"]) for row in work.rows()] == [(-1, False), (-1, False)]
 
 
-def test_outcomes_from_two_threads_at_once_garble_nothing(tmp_path: Path) -> None:
+def test_outcomes_from_two_threads_keep_the_journal_intact(tmp_path: Path) -> None:
     total = 60_000
     client = Client(answered=lambda number: number % 2 == 0)
     work = Work(tmp_path, client, numbered(total))
@@ -145,7 +145,7 @@ def test_outcomes_from_two_threads_at_once_garble_nothing(tmp_path: Path) -> Non
     assert {row["digest"] for row in rows} == {digest_of(b"%d" % number) for number in range(total)}
 
 
-def test_an_errand_behind_a_burst_finds_records_on_their_way(tmp_path: Path) -> None:
+def test_callback_behind_a_burst_finds_records_in_flight(tmp_path: Path) -> None:
     work = Work(tmp_path, Client(answered=lambda number: False), numbered(1000), Stage("still", 0.0, 400))
     assert work.ahead.wait_filled(10)
     found: list[int] = []
@@ -157,14 +157,14 @@ def test_an_errand_behind_a_burst_finds_records_on_their_way(tmp_path: Path) -> 
     assert len(work.ahead) >= 400
 
 
-def test_partitions_that_go_first_get_the_next_records_and_then_it_goes_round(tmp_path: Path) -> None:
+def test_chosen_partitions_get_the_next_records_before_the_others(tmp_path: Path) -> None:
     work = Work(tmp_path, Client(), numbered(6))
     work.feed.send_next_to([2, 1])
     work.to_the_end()
     assert [sent["partition"] for sent in work.client.sent] == [2, 1, 0, 1, 2, 0]
 
 
-def test_an_errand_s_error_is_its_asker_s(tmp_path: Path) -> None:
+def test_error_of_a_callback_is_raised_to_its_caller(tmp_path: Path) -> None:
     def fails() -> None:
         raise ProcessLookupError("the broker's process has ended by itself")
 
@@ -175,7 +175,7 @@ def test_an_errand_s_error_is_its_asker_s(tmp_path: Path) -> None:
     work.feed.stop()
 
 
-def test_what_a_stage_keeps_is_sent_once_the_feed_may_finish(tmp_path: Path) -> None:
+def test_kept_lines_are_sent_after_finish(tmp_path: Path) -> None:
     work = Work(tmp_path, Client(), numbered(10), Stage("still", 0.0, 10))
     assert work.ahead.wait_filled(10)
     work.feed.start()
@@ -186,7 +186,7 @@ def test_what_a_stage_keeps_is_sent_once_the_feed_may_finish(tmp_path: Path) -> 
     assert work.feed.sent == 10
 
 
-def test_an_input_that_fails_ends_the_feed_with_its_error(tmp_path: Path) -> None:
+def test_failing_input_ends_the_producer_with_its_error(tmp_path: Path) -> None:
     def failing() -> Iterator[Line]:
         yield Line("a", b"one", 1)
         raise OSError("Input/output error")

@@ -1,4 +1,4 @@
-"""Ctrl-C at a bad moment waits for a better one."""
+"""Ctrl-C during an uninterrupted block takes effect after it."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ def handlers() -> Iterator[None]:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_a_signal_interrupts(number: signal.Signals) -> None:
+def test_signal_raises_keyboard_interrupt(number: signal.Signals) -> None:
     with pytest.raises(KeyboardInterrupt):
         signal.raise_signal(number)
 
 
-def test_what_must_not_be_cut_short_runs_to_its_end_and_is_interrupted_then() -> None:
+def test_uninterrupted_block_runs_to_its_end_before_the_interrupt() -> None:
     done = []
     with pytest.raises(KeyboardInterrupt), interruption.uninterrupted():
         signal.raise_signal(signal.SIGINT)
@@ -33,17 +33,17 @@ def test_what_must_not_be_cut_short_runs_to_its_end_and_is_interrupted_then() ->
     assert done == ["started and noted"]
 
 
-def test_without_a_signal_nothing_is_raised() -> None:
+def test_block_without_a_signal_raises_no_error() -> None:
     with interruption.uninterrupted():
         pass
 
 
-def test_an_error_after_the_signal_gives_way_to_it() -> None:
+def test_interrupt_replaces_an_error_of_the_block() -> None:
     with pytest.raises(KeyboardInterrupt), interruption.uninterrupted():
         signal.raise_signal(signal.SIGINT)
         raise OSError("the process that was being born died of the same Ctrl-C")
 
 
-def test_an_error_without_a_signal_is_told() -> None:
+def test_error_of_a_block_without_a_signal_is_raised() -> None:
     with pytest.raises(OSError, match="no such program"), interruption.uninterrupted():
         raise OSError("no such program")

@@ -1,4 +1,4 @@
-"""The time of a log line: the forms of real logs, years and zones that are not written, and what counts as none."""
+"""The time of a log line: the forms of real logs, missing years and zones, and implausible times."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def time_of(line: bytes, zone: tzinfo = UTC, now_ms: int = NOW_MS) -> int | None
         (b"2024-01-02 03:04:05\r", "2024-01-02T03:04:05"),
     ],
 )
-def test_a_form_that_logs_use_is_read(line: bytes, expected: str) -> None:
+def test_forms_that_logs_use_are_read(line: bytes, expected: str) -> None:
     assert time_of(line) == utc(expected)
 
 
@@ -123,16 +123,16 @@ def test_a_form_that_logs_use_is_read(line: bytes, expected: str) -> None:
         b"x" * 400 + b" 2024-01-02 03:04:05 too deep in the line",
     ],
 )
-def test_a_line_without_a_plausible_time_has_none(line: bytes) -> None:
+def test_line_without_a_plausible_time_has_none(line: bytes) -> None:
     assert time_of(line) is None
 
 
-def test_the_line_s_own_stamp_wins_over_one_that_its_message_quotes() -> None:
+def test_own_stamp_wins_over_a_stamp_that_the_message_quotes() -> None:
     line = b"Jan  2 03:04:05 host job: backup of 2019-05-06 07:08:09 done"
     assert time_of(line) == utc("2026-01-02T03:04:05")
 
 
-def test_a_remembered_form_does_not_make_a_later_line_s_quotation_its_stamp() -> None:
+def test_remembered_form_does_not_match_a_later_line_s_quotation() -> None:
     times = LineTimes(UTC)
     assert times.timestamp_ms(b"-- logs begin at 2024-01-02 03:04:05 --", NOW_MS) == utc("2024-01-02T03:04:05")
     assert times.timestamp_ms(b"Jan  2 03:04:05 host job: since 2019-05-06 07:08:09", NOW_MS) == utc(
@@ -140,32 +140,32 @@ def test_a_remembered_form_does_not_make_a_later_line_s_quotation_its_stamp() ->
     )
 
 
-def test_up_to_an_hour_ahead_is_a_clock_that_differs_and_beyond_it_no_time() -> None:
+def test_stamp_more_than_an_hour_ahead_is_ignored() -> None:
     assert time_of(b"2026-11-21T10:30:00Z") == NOW_MS + LATEST_AHEAD_MS
     assert time_of(b"2026-11-21T10:30:00.001Z") is None
     assert time_of(b"1990-01-01T00:00:00Z") == EARLIEST_PLAUSIBLE_MS
 
 
-def test_a_year_that_is_not_written_is_the_latest_that_is_not_in_the_future() -> None:
+def test_missing_year_is_the_latest_that_is_not_in_the_future() -> None:
     assert time_of(b"Nov 21 09:30:00 host x") == utc("2026-11-21T09:30:00")
     assert time_of(b"Nov 21 09:30:01 host x") == utc("2025-11-21T09:30:01")
     assert time_of(b"Feb 29 12:00:00 host x") == utc("2024-02-29T12:00:00")
 
 
-def test_the_same_stamp_gets_a_newer_year_once_it_has_come() -> None:
+def test_same_stamp_gets_the_new_year_once_it_has_begun() -> None:
     times = LineTimes(UTC)
     line = b"Nov 21 09:30:01 host x"
     assert times.timestamp_ms(line, NOW_MS) == utc("2025-11-21T09:30:01")
     assert times.timestamp_ms(line, NOW_MS + 1000) == utc("2026-11-21T09:30:01")
 
 
-def test_on_new_year_s_eve_a_zone_ahead_is_already_in_the_new_year() -> None:
+def test_zone_ahead_is_in_the_new_year_on_new_year_s_eve() -> None:
     before_midnight = utc("2026-12-31T23:30:00")
     assert time_of(b"Jan  1 00:15:00 host x", BERLIN, before_midnight) == utc("2026-12-31T23:15:00")
     assert time_of(b"Dec 31 23:59:59 host x", BERLIN, before_midnight) == utc("2026-12-31T22:59:59")
 
 
-def test_a_stamp_without_a_zone_is_local_in_summer_and_winter() -> None:
+def test_stamp_without_a_zone_is_local_in_summer_and_winter() -> None:
     assert time_of(b"2024-07-02 03:04:05", BERLIN) == utc("2024-07-02T01:04:05")
     assert time_of(b"2024-01-02 03:04:05", BERLIN) == utc("2024-01-02T02:04:05")
     assert time_of(b"2024-07-02 03:04:05Z", BERLIN) == utc("2024-07-02T03:04:05")
@@ -196,14 +196,14 @@ _RENDERINGS: dict[str, tuple[int, Callable[[datetime], str]]] = {
     ),
     st.sampled_from(sorted(_RENDERINGS)),
 )
-def test_whatever_moment_a_form_renders_is_read_back(moment: datetime, zone: tzinfo, name: str) -> None:
+def test_every_moment_that_a_form_renders_is_read_back(moment: datetime, zone: tzinfo, name: str) -> None:
     precision, render = _RENDERINGS[name]
     aware = _zoned(moment, zone)
     assert time_of(render(aware).encode()) == ms(aware) // precision * precision
 
 
 @given(st.lists(st.binary(max_size=80) | st.from_regex(rb"[0-9:./ TZ+\-]{4,40}", fullmatch=True)))
-def test_no_bytes_are_refused_and_every_answer_is_plausible(lines: list[bytes]) -> None:
+def test_arbitrary_bytes_yield_plausible_times_or_none(lines: list[bytes]) -> None:
     times = LineTimes(UTC)
     for line in lines:
         stamp = times.timestamp_ms(line, NOW_MS)
@@ -213,7 +213,7 @@ def test_no_bytes_are_refused_and_every_answer_is_plausible(lines: list[bytes]) 
 @given(
     st.lists(st.sampled_from([render(datetime(2024, 5, 6, 7, 8, 9, tzinfo=UTC)) for _, render in _RENDERINGS.values()]))
 )
-def test_what_was_remembered_of_earlier_lines_changes_no_answer(lines: list[str]) -> None:
+def test_earlier_lines_do_not_change_the_time_of_a_line(lines: list[str]) -> None:
     times = LineTimes(UTC)
     for line in lines:
         assert times.timestamp_ms(line.encode(), NOW_MS) == time_of(line.encode())

@@ -1,4 +1,4 @@
-"""Lines by minute, held against a plain Counter, and what they cost."""
+"""Counts by minute, compared with a plain Counter, and their memory."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def counted(lines: Counter[int]) -> MinuteCounts:
 
 
 @given(st.lists(st.tuples(MINUTES, st.integers(1, 5))), MINUTES)
-def test_they_say_what_a_counter_says(added: list[tuple[int, int]], asked: int) -> None:
+def test_minute_counts_equal_a_counter(added: list[tuple[int, int]], asked: int) -> None:
     counts, twin = MinuteCounts(), Counter[int]()
     for minute, lines in added:
         counts.add(minute, lines)
@@ -33,7 +33,7 @@ def test_they_say_what_a_counter_says(added: list[tuple[int, int]], asked: int) 
     assert (asked in counts) == (asked in twin)
 
 
-def test_a_minute_without_lines_is_not_there_though_its_hour_is() -> None:
+def test_minute_without_lines_is_absent_although_its_hour_exists() -> None:
     counts = counted(Counter({61: 2}))
     assert list(counts.items()) == [(61, 2)]
     with pytest.raises(KeyError):
@@ -42,12 +42,12 @@ def test_a_minute_without_lines_is_not_there_though_its_hour_is() -> None:
         counts[1]
 
 
-def test_hours_do_not_share_their_minutes() -> None:
+def test_hours_have_separate_minutes() -> None:
     assert dict(counted(Counter({0: 1, 60: 2, 120: 3}))) == {0: 1, 60: 2, 120: 3}
 
 
-def test_half_a_year_of_busy_minutes_is_small() -> None:
-    """A million lines of a log with four lines a minute; as a dict it takes 70 bytes a minute."""
+def test_half_a_year_of_busy_minutes_needs_little_memory() -> None:
+    """A million lines of a log with four lines a minute. A dict would take 70 bytes a minute."""
     minutes = 250_000
     tracemalloc.start()
     try:

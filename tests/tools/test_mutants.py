@@ -1,4 +1,4 @@
-"""The planted bugs: patches that fit the tree, and a script that tells which of them the tests notice."""
+"""The planted bugs: the patches apply to the tree, and the script reports which of them the tests find."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tools.mutants.subprocess_runner import Ended, run_python
 from tools.mutants.table import PAGE, table
 from tools.mutants.worktree import Worktree, copy_tree
 
-#: M1 to M12 of the list of faults, and those that earlier stories asked for.
+#: M1 to M12 of the list of faults, and bugs that earlier issues required.
 ROWS = {f"M{number}" for number in range(1, 13)}
 ASKED_FOR = {
     "index-floor-off-by-one",
@@ -35,18 +35,18 @@ ASKED_FOR = {
 
 
 @pytest.mark.parametrize("mutant", all_mutants(), ids=lambda mutant: mutant.name)
-def test_every_patch_fits_the_tree_and_names_tests_that_exist(mutant: Mutant) -> None:
+def test_every_patch_applies_and_names_tests_that_exist(mutant: Mutant) -> None:
     assert Worktree(PROJECT).complaint(mutant) == ""
     assert all((PROJECT / test.partition("::")[0]).is_file() for test in mutant.tests)
 
 
-def test_the_bugs_that_must_be_found_are_among_them() -> None:
+def test_required_bugs_are_among_the_patches() -> None:
     assert {mutant.name for mutant in all_mutants()} >= ASKED_FOR
     assert {mutant.row for mutant in all_mutants()} - {""} == ROWS
 
 
 @pytest.mark.parametrize("mutant", all_mutants(), ids=lambda mutant: mutant.name)
-def test_every_bug_was_named_within_a_hundred_runs_and_by_a_test(mutant: Mutant) -> None:
+def test_every_bug_was_found_within_100_runs_and_by_a_test(mutant: Mutant) -> None:
     named = [each for each in mutant.recorded.values() if each.said]
     assert SUITE in {each.finder for each in named}
     assert {each.finder for each in named} == set(mutant.found_by)
@@ -54,11 +54,11 @@ def test_every_bug_was_named_within_a_hundred_runs_and_by_a_test(mutant: Mutant)
     assert (PROJECT / mutant.recorded[SUITE].said.partition("::")[0]).is_file()
 
 
-def test_the_page_of_who_found_what_says_what_the_patches_say() -> None:
+def test_page_of_planted_bugs_equals_the_table_of_the_patches() -> None:
     assert PAGE.read_text() == table(all_mutants()), "scripts/mutants --table > docs/decisions/planted-bugs.md"
 
 
-def test_there_are_at_least_ten_bugs_of_our_own_on_it() -> None:
+def test_ten_bugs_at_least_are_not_on_the_list_of_faults() -> None:
     assert sum(not mutant.row for mutant in all_mutants()) >= 10
 
 
@@ -85,9 +85,9 @@ def planted(tree: Path, old: str, new: str, more: str = "") -> Mutant:
         ("    return a / b", "    return a - b", 1, "DOES NOT FIT  error: patch failed: sum.py:1"),
         ("    return a + b", "    return (a", 1, "CANNOT TELL  pytest ended with 2"),
     ],
-    ids=["a bug that is noticed", "one that is not", "a patch that does not fit", "tests that cannot be run"],
+    ids=["found", "not found", "patch does not apply", "tests cannot run"],
 )
-def test_a_bug_passes_only_where_a_test_turns_red(
+def test_bug_is_found_only_if_a_test_fails(
     small_project: Worktree, capsys: pytest.CaptureFixture[str], old: str, new: str, status: int, said: str
 ) -> None:
     before = (small_project.tree / "sum.py").read_text()
@@ -96,7 +96,9 @@ def test_a_bug_passes_only_where_a_test_turns_red(
     assert (small_project.tree / "sum.py").read_text() == before
 
 
-def test_who_is_not_named_may_look_and_need_not_find(small_project: Worktree, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_detector_that_the_patch_does_not_name_need_not_find_the_bug(
+    small_project: Worktree, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setitem(DETECTORS, SIMULATOR, Simulator("program"))
     (small_project.tree / "program.py").write_text(PROGRAM.format(found="False"))
     mutant = planted(small_project.tree, "    return a + b", "    return a - b")
@@ -104,16 +106,15 @@ def test_who_is_not_named_may_look_and_need_not_find(small_project: Worktree, mo
     assert run(small_project, [mutant], [SIMULATOR]) == 1, "nobody was asked who is named"
 
 
-def test_tests_that_fail_without_a_bug_prove_nothing(
-    small_project: Worktree, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_failure_without_the_bug_is_no_finding(small_project: Worktree, capsys: pytest.CaptureFixture[str]) -> None:
     (small_project.tree / "sum.py").write_text("def total(a: int, b: int) -> int:\n    return a - b\n")
     mutant = planted(small_project.tree, "    return a - b", "    return a * b + 1")
     assert run(small_project, [mutant]) == 1
     assert "RED WITHOUT IT  test_sum.py::test_sum: test_sum.py::test_sum" in capsys.readouterr().out
 
 
-#: Finds wrong sums with its third seed only, or with each; `{found}` says which. With `--seeds` it is a simulator.
+#: Finds wrong sums with its third seed only, or with each seed; `{found}` says which. With `--seeds` it acts as a
+#: simulator.
 PROGRAM = """
 import argparse, sum
 parser = argparse.ArgumentParser()
@@ -138,9 +139,9 @@ for done, seed in enumerate(range(arguments.seed, arguments.seed + arguments.see
         ("seed == 3", 1, "RED WITHOUT IT"),
         ("False", 1, "4 runs  NOT FOUND"),
     ],
-    ids=["a seed that finds it", "a seed that is red in any case", "no seed"],
+    ids=["one seed finds it", "seed fails without the bug", "no seed finds it"],
 )
-def test_a_bug_is_found_within_so_many_seeds_of_which_the_one_is_quiet_without_it(
+def test_seed_counts_only_if_it_finds_nothing_without_the_bug(
     small_project: Worktree,
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
@@ -168,7 +169,7 @@ def test_seeds_that_take_too_long_have_found_nothing(
     assert "3 runs  NOT FOUND" in capsys.readouterr().out, "as many as were done by then"
 
 
-#: Has a process of its own, says how far it is, and never ends.
+#: Starts a child process, prints its progress, and never ends.
 SLOW = """
 import pathlib, subprocess, sys, time
 child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
@@ -178,7 +179,7 @@ time.sleep(600)
 """
 
 
-def test_ctrl_c_ends_a_command_and_all_that_it_started(tmp_path: Path) -> None:
+def test_ctrl_c_ends_a_command_and_its_processes(tmp_path: Path) -> None:
     (tmp_path / "slow.py").write_text(SLOW)
 
     def press(line: str) -> None:
@@ -191,12 +192,12 @@ def test_ctrl_c_ends_a_command_and_all_that_it_started(tmp_path: Path) -> None:
     wait_for("the end of what was started", lambda: is_gone(child))
 
 
-def test_who_takes_too_long_is_ended_and_what_he_has_said_is_kept(tmp_path: Path) -> None:
+def test_slow_command_is_ended_and_its_output_kept(tmp_path: Path) -> None:
     (tmp_path / "slow.py").write_text(SLOW)
     seen: list[str] = []
 
     def now() -> float:
-        """An hour later once something was said."""
+        """Return a time an hour later once there was output."""
         return 3600.0 if any(seen) else 0.0
 
     ended = run_python(tmp_path, ["slow.py"], longest_s=600, grace_s=20, watch=seen.append, now=now)
@@ -207,7 +208,7 @@ def test_who_takes_too_long_is_ended_and_what_he_has_said_is_kept(tmp_path: Path
 
 @dataclass
 class Scripted:
-    """Has found the bug after so many runs."""
+    """A detector that finds the bug after `runs` runs."""
 
     runs: int
 
@@ -220,7 +221,7 @@ class Scripted:
         return Finding("", 1, 0.5)
 
 
-def test_what_came_of_a_search_is_written_into_the_patch(
+def test_outcome_of_a_search_is_written_into_the_patch(
     small_project: Worktree, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setitem(DETECTORS, SUITE, Scripted(1))
@@ -234,7 +235,7 @@ def test_what_came_of_a_search_is_written_into_the_patch(
     kept = Mutant.read(mutant.path)
     assert kept.recorded[SUITE] == Recorded(SUITE, 1, 0.5, "I1 2 and 2 are lost")
     assert kept.recorded[SIMULATOR] == Recorded(SIMULATOR, 2, 0.5)
-    assert SIMULATOR not in kept.found_by, "who has missed it need not find it"
+    assert SIMULATOR not in kept.found_by, "a detector that missed the bug need not find it"
 
     run(small_project, [kept], [SIMULATOR], Bounds(4), try_all=True, record=True)
     kept = Mutant.read(mutant.path)
@@ -244,32 +245,36 @@ def test_what_came_of_a_search_is_written_into_the_patch(
     assert (tmp_path / "page.md").read_text() == table([kept])
 
     assert run(small_project, [kept], [SIMULATOR], Bounds(2), record=True) == 1
-    assert Mutant.read(mutant.path) == kept, "who does not find any more what he should is a failure, and no record"
+    assert Mutant.read(mutant.path) == kept, "a bug that is no longer found is a failure and is not recorded"
 
 
 @pytest.mark.parametrize(
     ("head", "said"),
     [
-        ("Red: x\n", "begins with"),
-        ("Bug: x\n", "begins with"),
-        ("Bug: x\nRed: y\nSimulater: z\n", "nobody reads 'Simulater: z'"),
-        ("Bug: x\nRed: y\nRed: z\n", "nobody reads 'Red: z'"),
-        ("Bug: x\nRed: y\nFound: suite\n", "is not 'finder, N runs, N.N s' and what it said"),
-        ("Bug: x\nRed: y\nFound: suite, 1 run, 2.0 s\n", "is not 'finder, N runs, N.N s' and what it said"),
-        ("Bug: x\nRed: y\nFound: simulator, 1 run, 2.0 s, I1\n", "who is to find it is not who has: simulator"),
-        ("Bug: x\nRed: y\nMissed: suite, 1 run, 2.0 s\n", "who is to find it is not who has: suite"),
+        ("Red: x\n", "must begin with"),
+        ("Bug: x\n", "must begin with"),
+        ("Bug: x\nRed: y\nSimulater: z\n", "unknown line 'Simulater: z'"),
+        ("Bug: x\nRed: y\nRed: z\n", "unknown line 'Red: z'"),
+        ("Bug: x\nRed: y\nFound: suite\n", "is not 'detector, N runs, N.N s, finding'"),
+        ("Bug: x\nRed: y\nFound: suite, 1 run, 2.0 s\n", "is not 'detector, N runs, N.N s, finding'"),
+        (
+            "Bug: x\nRed: y\nFound: simulator, 1 run, 2.0 s, I1\n",
+            "the recorded outcome contradicts the named detectors: simulator",
+        ),
+        (
+            "Bug: x\nRed: y\nMissed: suite, 1 run, 2.0 s\n",
+            "the recorded outcome contradicts the named detectors: suite",
+        ),
     ],
 )
-def test_a_patch_says_what_it_breaks_and_who_notices_and_nothing_that_nobody_reads(
-    tmp_path: Path, head: str, said: str
-) -> None:
+def test_patch_with_missing_or_unknown_lines_is_refused(tmp_path: Path, head: str, said: str) -> None:
     (path := tmp_path / "bug.patch").write_text(f"{head}\ndiff --git a/x b/x\n")
     with pytest.raises(ValueError, match=said) as refused:
         Mutant.read(path)
     assert str(path) in str(refused.value)
 
 
-def test_what_is_recorded_is_one_short_line() -> None:
+def test_recorded_outcome_is_one_short_line() -> None:
     recorded = Recorded(SIMULATOR, 7, 61.25, f"I1 {'lost ' * 100}\n    by whom")
     line = str(recorded)
     assert len(line) < 250
@@ -288,29 +293,29 @@ def command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str])
             status = main()
         except SystemExit as end:
             status = int(end.code or 0)
-        told = capsys.readouterr()
-        return status, told.out, told.err
+        printed = capsys.readouterr()
+        return status, printed.out, printed.err
 
     return call
 
 
-def test_who_misspells_a_bug_is_told_what_there_is(command: Callable[..., tuple[int, str, str]]) -> None:
+def test_unknown_bug_is_refused_with_close_names(command: Callable[..., tuple[int, str, str]]) -> None:
     status, _, said = command("torn-tial-kept")
     assert status == 2
-    assert "no bug is called torn-tial-kept; is it torn-tail-kept?" in said
+    assert "there is no bug torn-tial-kept; is it torn-tail-kept?" in said
     assert "--list shows them" in command("zzz")[2]
 
 
-def test_a_tree_with_changes_is_refused_unless_that_is_meant(
+def test_tree_with_changes_is_refused_without_dirty(
     command: Callable[..., tuple[int, str, str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(__main__, "uncommitted", lambda: [f"node/{name}.py" for name in "abcdefg"])
     status, _, said = command("torn-tail-kept")
     assert status == 2
-    assert "not committed: node/a.py, node/b.py, node/c.py, node/d.py, node/e.py and 2 more; with --dirty" in said
+    assert "uncommitted changes: node/a.py, node/b.py, node/c.py, node/d.py, node/e.py and 2 more; with --dirty" in said
 
 
-def test_without_names_a_finder_looks_for_those_that_it_is_said_to_find(
+def test_detector_searches_for_the_bugs_that_name_it(
     command: Callable[..., tuple[int, str, str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     chosen: list[list[str]] = []
@@ -328,7 +333,7 @@ def test_without_names_a_finder_looks_for_those_that_it_is_said_to_find(
     assert command("--dirty", "--by", "chaos", "--try-all")[0] == 0
 
 
-def test_what_is_not_committed_is_seen_but_for_patches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_uncommitted_files_are_seen_except_patches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(trial, "PROJECT", tmp_path)
     monkeypatch.setattr(trial, "DIRECTORY", tmp_path / "tests" / "mutants")
     with pytest.raises(trial.NoCheckout, match="not a git repository"):
@@ -341,25 +346,25 @@ def test_what_is_not_committed_is_seen_but_for_patches(tmp_path: Path, monkeypat
     assert trial.uncommitted() == ["tests/test_ä b.py"]
 
 
-def test_programs_are_told_what_the_table_says(command: Callable[..., tuple[int, str, str]]) -> None:
-    status, told, _ = command("--list", "--json", "torn-tail-kept")
-    (bug,) = json.loads(told)
+def test_list_and_table_print_what_the_patches_say(command: Callable[..., tuple[int, str, str]]) -> None:
+    status, printed, _ = command("--list", "--json", "torn-tail-kept")
+    (bug,) = json.loads(printed)
     assert status == 0
     assert (bug["name"], bug["files"]) == ("torn-tail-kept", ["storage/segments/segment.py"])
     assert command("--table")[1] == PAGE.read_text()
 
 
-def test_the_outcome_is_one_object_for_programs(small_project: Worktree, capsys: pytest.CaptureFixture[str]) -> None:
+def test_json_outcome_is_one_object(small_project: Worktree, capsys: pytest.CaptureFixture[str]) -> None:
     mutant = planted(small_project.tree, "    return a + b", "    return a - b")
     assert run(small_project, [mutant], json=True) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert told["passed"]
-    assert [(each["by"], each["verdict"], each["said"]) for each in told["mutants"]] == [
+    printed = json.loads(capsys.readouterr().out)
+    assert printed["passed"]
+    assert [(each["by"], each["verdict"], each["said"]) for each in printed["mutants"]] == [
         (SUITE, "found", "test_sum.py::test_sum")
     ]
 
 
-def test_who_looks_sees_how_far_it_is(small_project: Worktree) -> None:
+def test_terminal_shows_the_progress(small_project: Worktree) -> None:
     class Terminal(io.StringIO):
         def isatty(self) -> bool:
             return True
@@ -376,7 +381,7 @@ def test_who_looks_sees_how_far_it_is(small_project: Worktree) -> None:
 
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("name", ["equal-time-entry-skipped", pytest.param("torn-tail-kept", marks=pytest.mark.slow)])
-def test_the_tests_find_a_bug_that_is_planted_in_a_copy_of_this_tree(name: str, tmp_path: Path) -> None:
+def test_suite_finds_a_bug_planted_in_a_copy_of_this_tree(name: str, tmp_path: Path) -> None:
     copy_tree(tmp_path)
     (mutant,) = (mutant for mutant in all_mutants() if mutant.name == name)
     assert run(Worktree(tmp_path), [mutant]) == 0

@@ -1,4 +1,4 @@
-"""How lines are spread over the story: some before, during and after the kill, however few there are."""
+"""The limits of the steps: even few lines are spread before, during and after the kill."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tools.demo.feed.pace import Pace, Stage
 
 
 def sent_in(stage: Stage, held: int, seconds: float, full: bool = False) -> int:
-    """What leaves a store of `held` lines, asked every 10 ms."""
+    """Return how many of `held` lines are sent if the limit is asked every 10 ms."""
     clock = Pace(stage)
     left = held
     for now_ms in range(0, int(seconds * 1000) + 1, 10):
@@ -17,31 +17,31 @@ def sent_in(stage: Stage, held: int, seconds: float, full: bool = False) -> int:
     return held - left
 
 
-def test_a_rate_is_kept_over_time() -> None:
+def test_rate_is_kept_over_time() -> None:
     assert sent_in(Stage("s", 250.0, 0), 10_000, 2.0) == 500
 
 
-def test_what_a_stage_keeps_does_not_leave() -> None:
+def test_kept_lines_are_not_sent() -> None:
     assert sent_in(Stage("s", None, 90), 100, 1.0) == 10
     assert sent_in(Stage("s", 1000.0, 100), 100, 1.0) == 0
 
 
-def test_a_full_store_has_more_behind_it_and_needs_no_pace() -> None:
+def test_full_store_is_sent_without_limit() -> None:
     assert Pace(Stage("s", 1.0, 20_000)).allowance(0, 20_000, full=True) > 100
 
 
-def test_a_flood_has_a_rate_of_its_own_and_nothing_to_keep() -> None:
+def test_flood_has_its_own_rate_and_keeps_no_line() -> None:
     assert sent_in(Stage("s", 1.0, 20_000, flood=5000.0), 20_000, 2.0, full=True) == 10_000
 
 
-def test_a_pause_of_the_asker_is_not_made_up_for_in_one_burst() -> None:
+def test_pause_of_the_caller_is_not_followed_by_a_burst() -> None:
     clock = Pace(Stage("s", 1000.0, 0))
     clock.allowance(0, 10_000, False)
     assert clock.allowance(60_000, 10_000, False) <= 100
 
 
 @pytest.mark.parametrize("known", [1, 2, 10, 100, 1000, 8_500, 20_000])
-def test_every_stage_leaves_something_for_those_after_it(known: int) -> None:
+def test_every_stage_leaves_lines_for_later_stages(known: int) -> None:
     held = known
     for stage_of, seconds in (
         (pace.head, 5.0),
@@ -56,5 +56,5 @@ def test_every_stage_leaves_something_for_those_after_it(known: int) -> None:
 
 
 @pytest.mark.parametrize("known", [1000, 8_500, 20_000])
-def test_under_fire_there_are_acknowledgements_enough_to_see_a_gap(known: int) -> None:
+def test_enough_lines_are_sent_before_the_kill_to_see_a_gap(known: int) -> None:
     assert sent_in(pace.before_kill(known), known, 1.0) >= 200

@@ -1,4 +1,4 @@
-"""The count without Spark, from a point in time on, and how two counts are compared."""
+"""The count without Spark from a starting time, and the comparison of two counts."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def test_lines_before_and_after_the_choice_are_counted_alike(early: list[int], l
         assert lines == sum(stamp // 60_000 == minute and stamp >= start for stamp in everything)
 
 
-def test_a_comparison_tells_lines_that_lack_from_lines_too_many() -> None:
+def test_comparison_separates_missing_from_surplus_lines() -> None:
     plain = {"a": {0: 5, 1: 1}, "b": {0: 2}}
     assert compare(plain, dict(plain)) == Comparison(0, 0)
     assert compare(plain, {"a": {0: 3, 1: 1}}) == Comparison(4, 0)

@@ -1,4 +1,4 @@
-"""`scripts/prove`: its steps are commands that there are, and what comes of each is told, also if it cannot begin."""
+"""`scripts/prove`: its steps are existing commands, and the outcome of each is shown, even if a step cannot start."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from tools.prove.steps import Step, all_steps
 
 SEED = 123_456_789
 
-#: What asks a command for nothing but to understand its arguments, and how it ends then.
+#: Arguments with which a command only checks its other arguments, and the exit status that then follows.
 UNDERSTOOD: dict[str, tuple[Callable[[], object], tuple[str, ...], int | None]] = {
     "bench": (tools.bench.__main__.main, ("--list",), 0),
     "chaos": (tidelog.cli.main, ("--only", "F999"), 2),
@@ -39,7 +39,7 @@ UNDERSTOOD: dict[str, tuple[Callable[[], object], tuple[str, ...], int | None]] 
 
 @pytest.fixture(autouse=True)
 def ctrl_c_is_heard() -> Iterator[None]:
-    """As in `main`. Who runs the tests may run them in the background, where shells have Ctrl-C ignored."""
+    """Handle SIGINT as `main` does, because a shell makes its background commands ignore it."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)
@@ -47,8 +47,10 @@ def ctrl_c_is_heard() -> Iterator[None]:
 
 @pytest.fixture
 def scripts(tmp_path: Path) -> Path:
-    """`end N` ends with N; `hang` says that it is ready, and when it is interrupted waits for the one of its children
-    that is, too, and ends without the other.
+    """Scripts for the steps.
+
+    end N   ends with N
+    hang    starts two children and prints that it is ready. After SIGINT it waits only for the child that heeds SIGINT
     """
     (path := tmp_path / "scripts").mkdir()
     for name, text in (("end", END), ("hang", HANG.format(python=sys.executable))):
@@ -62,7 +64,7 @@ HANG = """#!{python}
 import signal, subprocess, sys
 
 INTERRUPTED = "import signal; signal.sigwait([signal.SIGINT])"
-signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])  # until it waits for it; its children have it blocked, too
+signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])  # until it waits for SIGINT; its children inherit the block
 children = [subprocess.Popen(each) for each in (["sleep", "600"], [sys.executable, "-c", INTERRUPTED])]
 with open(sys.argv[1], "w") as file:
     print(*(each.pid for each in children), file=file)
@@ -84,15 +86,15 @@ def ending(name: str, status: int, *, as_root: bool = False) -> Step:
     return Step(name, "ends", ("end", str(status)), 1, unproved=(3,), as_root=as_root)
 
 
-def look_away(seconds: float, last_line: str) -> None: ...
+def ignore_progress(seconds: float, last_line: str) -> None: ...
 
 
-def press_when_ready(seconds: float, last_line: str) -> None:
+def interrupt_when_ready(seconds: float, last_line: str) -> None:
     if last_line == "ready":
         raise KeyboardInterrupt
 
 
-# --- what there is to do -------------------------------------------------------------------------------------
+# --- the steps -----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("step", all_steps(Path("/new"), SEED, 2), ids=lambda step: step.name)
@@ -112,12 +114,12 @@ def test_each_step_is_a_command_that_takes_its_arguments(
         ended = exit_.code
     assert ended == expected, capsys.readouterr().err
     if script == "chaos":
-        assert "--only: scenario" in capsys.readouterr().err, "it was something else that was not understood"
+        assert "--only: scenario" in capsys.readouterr().err, "another argument was refused"
     if script == "simulate":
         assert "/nowhere" in capsys.readouterr().err
 
 
-def test_all_that_was_asked_for_is_there() -> None:
+def test_steps_cover_everything_that_must_be_proved() -> None:
     commands = [step.command for step in all_steps(Path("/new"), SEED, 2)]
     chaos = [" ".join(command) for command in commands if command[0] == "chaos"]
     everything = [each for each in chaos if "--scenario all --seconds 600" in each]
@@ -127,24 +129,26 @@ def test_all_that_was_asked_for_is_there() -> None:
         assert "--meanwhile elections --meanwhile reassignments" in one
     (mutants,) = [command for command in commands if command[0] == "mutants"]
     assert set(DETECTORS) <= set(mutants)
-    assert len({each.rpartition("--report ")[2] for each in chaos}) == len(chaos), "each has a directory of its own"
+    assert len({each.rpartition("--report ")[2] for each in chaos}) == len(chaos), (
+        "each chaos step has a directory of its own"
+    )
 
 
-def test_what_there_is_is_told_with_how_long_it_takes(
+def test_list_shows_the_minutes_of_each_step(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     monkeypatch.setattr("sys.argv", ["scripts/prove", "--list", "chaos", "--report", str(tmp_path / "new")])
     assert main() == 0
-    told = capsys.readouterr().out
-    assert re.findall(r"^chaos-\S+ +(\d+) min", told, re.MULTILINE) == ["12"] * 4
-    assert "48 min  in all" in told
+    printed = capsys.readouterr().out
+    assert re.findall(r"^chaos-\S+ +(\d+) min", printed, re.MULTILINE) == ["12"] * 4
+    assert "48 min  in all" in printed
     assert not (tmp_path / "new").exists()
 
 
-def test_guide_says_how_long_prove_takes_in_all() -> None:
+def test_guide_states_the_minutes_of_all_steps() -> None:
     minutes = sum(step.minutes for step in all_steps(Path("/new"), SEED, 2))
-    (told,) = re.findall(r"^scripts/prove .*?(\d+) min", (PROJECT / "docs" / "GUIDE.md").read_text(), re.MULTILINE)
-    assert int(told) == minutes
+    (printed,) = re.findall(r"^scripts/prove .*?(\d+) min", (PROJECT / "docs" / "GUIDE.md").read_text(), re.MULTILINE)
+    assert int(printed) == minutes
     assert f"{minutes} min" in listing(all_steps(Path("/new"), SEED, 2))
 
 
@@ -156,7 +160,7 @@ def test_guide_says_how_long_prove_takes_in_all() -> None:
         (("--report", "{there}"), "--report: "),
     ],
 )
-def test_what_cannot_be_done_is_refused_in_a_line(
+def test_wrong_arguments_of_prove_are_refused_in_one_line(
     arguments: tuple[str, ...],
     expected: str,
     monkeypatch: pytest.MonkeyPatch,
@@ -170,31 +174,31 @@ def test_what_cannot_be_done_is_refused_in_a_line(
     assert expected in capsys.readouterr().err
 
 
-# --- what comes of it ----------------------------------------------------------------------------------------
+# --- the outcomes ------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
     ("status_", "expected"), [(0, Ending.PASSED), (1, Ending.FAILED), (3, Ending.UNPROVED), (130, Ending.FAILED)]
 )
-def test_how_a_command_ends_decides_and_all_that_it_said_is_kept(
+def test_exit_status_decides_and_all_output_is_kept(
     status_: int, expected: Ending, scripts: Path, reports: Path
 ) -> None:
-    result = run(ending("one", status_), scripts, reports, look_away, root=False)
+    result = run(ending("one", status_), scripts, reports, ignore_progress, root=False)
     assert (result.ending, result.last_line) == (expected, f"ended with {status_}")
     assert result.kept is not None and result.kept.read_text() == f"begun\nended with {status_}\n"
 
 
-def test_what_cannot_begin_is_not_proved_and_says_why(scripts: Path, reports: Path) -> None:
-    gone = run(Step("gone", "", ("gone",), 1), scripts, reports, look_away, root=True)
+def test_step_that_cannot_start_is_not_proved_and_says_why(scripts: Path, reports: Path) -> None:
+    gone = run(Step("gone", "", ("gone",), 1), scripts, reports, ignore_progress, root=True)
     assert gone.ending is Ending.UNPROVED and "No such file" in gone.last_line
-    refused = run(ending("one", 0, as_root=True), scripts, reports, look_away, root=False)
+    refused = run(ending("one", 0, as_root=True), scripts, reports, ignore_progress, root=False)
     assert refused.ending is Ending.UNPROVED and "need root" in refused.last_line
-    assert run(ending("one", 0, as_root=True), scripts, reports, look_away, root=True).ending is Ending.PASSED
+    assert run(ending("one", 0, as_root=True), scripts, reports, ignore_progress, root=True).ending is Ending.PASSED
 
 
-def test_ctrl_c_ends_the_command_and_all_that_it_started(scripts: Path, reports: Path, tmp_path: Path) -> None:
+def test_ctrl_c_ends_a_step_and_its_processes(scripts: Path, reports: Path, tmp_path: Path) -> None:
     step = Step("one", "", ("hang", str(tmp_path / "children")), 1)
-    result = run(step, scripts, reports, press_when_ready, root=False)
+    result = run(step, scripts, reports, interrupt_when_ready, root=False)
     assert (result.ending, result.last_line) == (Ending.STOPPED, "tidied up")
     children = (tmp_path / "children").read_text().split()
     assert len(children) == 2
@@ -204,48 +208,48 @@ def test_ctrl_c_ends_the_command_and_all_that_it_started(scripts: Path, reports:
 @pytest.mark.parametrize(
     ("statuses", "expected"),
     [((0, 0), 0), ((0, 1), 1), ((3, 0), 3), ((3, 1), 1)],
-    ids=["all is proved", "one failed", "one could not be proved", "the worst counts"],
+    ids=["all proved", "one failed", "one not proved", "worst counts"],
 )
-def test_all_steps_are_taken_and_the_table_tells_of_each(
+def test_all_steps_run_and_the_table_shows_each(
     statuses: tuple[int, ...], expected: int, scripts: Path, reports: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     steps = [ending(f"step-{number}", each) for number, each in enumerate(statuses)]
     assert prove(steps, scripts, reports, SEED, root=False) == expected
-    told = capsys.readouterr().out
+    printed = capsys.readouterr().out
     for step, each in zip(steps, statuses, strict=True):
-        assert re.search(rf"^{step.name} .* ended with {each} +{reports / step.name}\.txt$", told, re.MULTILINE)
+        assert re.search(rf"^{step.name} .* ended with {each} +{reports / step.name}\.txt$", printed, re.MULTILINE)
     missing = [step.name for step, each in zip(steps, statuses, strict=True) if each]
-    assert (f"what is missing: scripts/prove --seed {SEED} {' '.join(missing)}\n" in told) == bool(missing)
+    assert (f"missing: scripts/prove --seed {SEED} {' '.join(missing)}\n" in printed) == bool(missing)
     seed, _, rest = (reports / "summary.txt").read_text().partition("\n")
-    assert seed == f"seed {SEED}" and rest in told
+    assert seed == f"seed {SEED}" and rest in printed
 
 
-class Pressing(Progress):
-    """Somebody presses Ctrl-C as soon as the command is ready."""
+class InterruptingProgress(Progress):
+    """Raises KeyboardInterrupt as soon as the command is ready."""
 
     def __call__(self, seconds: float, last_line: str) -> None:
-        press_when_ready(seconds, last_line)
+        interrupt_when_ready(seconds, last_line)
 
 
-def test_ctrl_c_ends_the_row_and_says_what_is_missing(
+def test_ctrl_c_ends_the_steps_and_prints_the_missing_ones(
     scripts: Path, reports: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tools.prove.__main__, "Progress", Pressing)
+    monkeypatch.setattr(tools.prove.__main__, "Progress", InterruptingProgress)
     steps = [ending("first", 0), Step("second", "", ("hang", str(reports / "child")), 1), ending("third", 0)]
     assert prove(steps, scripts, reports, SEED, root=False) == 130
-    told = capsys.readouterr().out
-    assert re.search(r"^second +stopped .* tidied up ", told, re.MULTILINE)
-    assert re.search(r"^third +not begun$", told, re.MULTILINE)
-    assert f"scripts/prove --seed {SEED} second third\n" in told
+    printed = capsys.readouterr().out
+    assert re.search(r"^second +stopped .* tidied up ", printed, re.MULTILINE)
+    assert re.search(r"^third +not started$", printed, re.MULTILINE)
+    assert f"scripts/prove --seed {SEED} second third\n" in printed
 
 
-def test_a_failure_is_told_also_where_the_rest_was_stopped() -> None:
+def test_failure_counts_even_if_later_steps_were_stopped() -> None:
     step = ending("one", 0)
     assert status([Result(step, Ending.FAILED), Result(step, Ending.STOPPED)]) == 1
     assert status([Result(step, Ending.UNPROVED), Result(step, Ending.MISSING)]) == 130
 
 
-def test_last_words_do_not_make_the_table_wide() -> None:
+def test_last_line_is_cut_to_keep_the_table_narrow() -> None:
     head, row = table([Result(ending("one", 1), Ending.FAILED, 90.0, "lost " * 100, Path("/reports/one.txt"))]).split(
         "\n"
     )
@@ -258,7 +262,7 @@ class Terminal(io.StringIO):
         return True
 
 
-def test_who_looks_sees_one_line_and_a_file_gets_one_a_minute() -> None:
+def test_terminal_gets_one_changing_line_and_a_file_one_a_minute() -> None:
     terminal, file = Terminal(), io.StringIO()
     for stream in (terminal, file):
         progress = Progress("2 of 3", ending("one", 0), stream)

@@ -1,4 +1,4 @@
-"""Jobs as processes: what their progress says, and that nothing of them is left."""
+"""Spark jobs as processes: their progress, and their end with all their processes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from tools.demo import spark_runs
 from tools.demo.spark_runs import AuditJob, JobError, SparkJob, StreamJob, StreamProgress
 
-#: A job that starts a child in a process group of its own, as Spark's workers do, and does not end when asked.
+#: Like Spark's workers, this job's child has a process group of its own. The job ignores SIGTERM.
 STUBBORN = """
 import os, signal, subprocess, sys, time
 signal.signal(signal.SIGTERM, signal.SIG_IGN)
@@ -22,7 +22,7 @@ time.sleep(600)
 
 @pytest.fixture
 def jobs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder of jobs to be written by the test."""
+    """Return a folder for jobs that the test writes."""
     directory = tmp_path / "jobs"
     directory.mkdir()
     monkeypatch.setattr(spark_runs, "_JOBS", directory)
@@ -44,7 +44,9 @@ def is_alive(pid: int) -> bool:
         return False
 
 
-def test_nothing_of_a_job_is_left_however_stubborn(jobs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stop_ends_all_processes_of_a_job_that_ignores_signals(
+    jobs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(spark_runs, "_POLITE_S", 0.1)
     (jobs / "stubborn.py").write_text(STUBBORN)
     job = SparkJob("stubborn", [], tmp_path / "log")
@@ -55,7 +57,7 @@ def test_nothing_of_a_job_is_left_however_stubborn(jobs: Path, tmp_path: Path, m
     assert not is_alive(child)
 
 
-def test_the_terminal_s_ctrl_c_does_not_reach_a_job(jobs: Path, tmp_path: Path) -> None:
+def test_ctrl_c_of_the_terminal_does_not_reach_a_job(jobs: Path, tmp_path: Path) -> None:
     (jobs / "waits.py").write_text("import os, time; print(os.getsid(0) == os.getpid(), flush=True); time.sleep(600)")
     job = SparkJob("waits", [], tmp_path / "log")
     try:
@@ -64,7 +66,7 @@ def test_the_terminal_s_ctrl_c_does_not_reach_a_job(jobs: Path, tmp_path: Path) 
         job.stop()
 
 
-def test_progress_counts_the_batches_that_brought_rows() -> None:
+def test_progress_counts_the_batches_with_rows() -> None:
     progress = StreamProgress()
     progress.add({"event": "started", "at": 1})
     assert not progress.triggered
@@ -79,7 +81,7 @@ def test_progress_counts_the_batches_that_brought_rows() -> None:
     assert progress.ended is not None
 
 
-def test_a_stream_that_dies_is_told_with_its_last_words(jobs: Path, tmp_path: Path) -> None:
+def test_failed_stream_is_reported_with_the_last_line_of_its_log(jobs: Path, tmp_path: Path) -> None:
     (jobs / "windowed_counts.py").write_text("raise ValueError('no such topic')")
     job = StreamJob(tmp_path / "stream", "localhost:1", "lines", 0, "10 minutes")
     assert job.wait(20) == 1
@@ -87,7 +89,7 @@ def test_a_stream_that_dies_is_told_with_its_last_words(jobs: Path, tmp_path: Pa
         job.poll()
 
 
-def test_half_a_line_of_progress_waits_for_its_other_half(jobs: Path, tmp_path: Path) -> None:
+def test_incomplete_line_of_progress_is_read_when_it_is_complete(jobs: Path, tmp_path: Path) -> None:
     (jobs / "windowed_counts.py").write_text("import time; time.sleep(600)")
     job = StreamJob(tmp_path / "stream", "localhost:1", "lines", 0, "10 minutes")
     try:
@@ -102,7 +104,7 @@ def test_half_a_line_of_progress_waits_for_its_other_half(jobs: Path, tmp_path: 
         job.stop()
 
 
-def test_an_audit_without_a_result_is_an_error(jobs: Path, tmp_path: Path) -> None:
+def test_audit_without_a_result_is_an_error(jobs: Path, tmp_path: Path) -> None:
     (jobs / "audit.py").write_text("import sys; print('Error: no brokers'); sys.exit(2)")
     job = AuditJob(tmp_path / "audit", "localhost:1", "lines", tmp_path / "journal.jsonl")
     assert job.wait(20) == 2

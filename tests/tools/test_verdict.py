@@ -1,4 +1,4 @@
-"""What has to be true of a run, each condition by itself, and the line that everything ends with."""
+"""The conditions of a run, one by one, and the last line."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tools.demo.verdict import Audit, Failover, Figures, Input, Stream
 
 
 def good() -> Figures:
-    """A run in which everything held; ten lines came too late for the stream, and it says so."""
+    """Return a run in which all conditions hold. The stream reports ten lines as late."""
     stream = Stream(1, excluded=10, plain=990, counted=980, late=10, missing=10, ended=True)
     stream.batches_before, stream.batches_during, stream.batches_after = 3, 2, 1
     return Figures(
@@ -25,7 +25,7 @@ def good() -> Figures:
     )
 
 
-def test_a_run_in_which_everything_held_has_no_failures_and_its_verdict() -> None:
+def test_run_in_which_all_conditions_hold_has_no_failures() -> None:
     assert good().failures() == []
     assert good().verdict() == "verdict: 1000 acknowledged, 1000 read, 0 lost, 0 doubled; failover gap 0.432 s"
 
@@ -60,7 +60,7 @@ def test_a_run_in_which_everything_held_has_no_failures_and_its_verdict() -> Non
         ("input", {"lines": 1001}, "1001, 1000, 1000"),
     ],
 )
-def test_each_condition_that_does_not_hold_is_named(part: str, changes: dict[str, Any], said: str) -> None:
+def test_each_failed_condition_is_named(part: str, changes: dict[str, Any], said: str) -> None:
     figures = good()
     for name, value in changes.items():
         assert hasattr(getattr(figures, part), name)
@@ -71,7 +71,7 @@ def test_each_condition_that_does_not_hold_is_named(part: str, changes: dict[str
 
 
 def ten_lines(batches: tuple[int, int, int]) -> Figures:
-    """A run that went as well as ten lines can."""
+    """Return the best run that an input of ten lines allows."""
     stream = Stream(1, excluded=1, plain=9, counted=9, ended=True)
     stream.batches_before, stream.batches_during, stream.batches_after = batches
     return Figures(
@@ -83,7 +83,7 @@ def ten_lines(batches: tuple[int, int, int]) -> Figures:
 
 
 @pytest.mark.parametrize("batches", list(product((0, 1), repeat=3)))
-def test_too_few_lines_are_said_and_nothing_else_whatever_the_stream_had_time_for(
+def test_too_few_lines_are_the_only_failure_of_a_short_input(
     batches: tuple[int, int, int],
 ) -> None:
     figures = ten_lines(batches)
@@ -93,7 +93,7 @@ def test_too_few_lines_are_said_and_nothing_else_whatever_the_stream_had_time_fo
     assert not figures.went_wrong
 
 
-def test_too_few_lines_hide_nothing_that_went_wrong() -> None:
+def test_too_few_lines_do_not_hide_other_failures() -> None:
     figures = ten_lines((1, 1, 0))
     figures.failover.gap_s = None
     assert figures.went_wrong
@@ -105,31 +105,31 @@ def test_too_few_lines_hide_nothing_that_went_wrong() -> None:
     assert figures.went_wrong
 
 
-def test_partitions_that_no_line_was_left_for_are_a_lack_of_lines_and_no_fault() -> None:
+def test_unreached_partitions_count_as_too_few_lines() -> None:
     figures = ten_lines((1, 0, 0))
     figures.failover.unreached, figures.failover.gap_s = [3], None
     assert len(figures.failures()) == 1
     assert not figures.went_wrong
 
 
-def test_an_empty_input_cannot_be_bitten_and_still_has_a_verdict() -> None:
+def test_empty_input_has_a_void_kill_and_a_verdict() -> None:
     figures = Figures(error="the input holds no line")
     assert any("the kill could not bite" in failure for failure in figures.failures())
     assert figures.verdict() == "verdict: 0 acknowledged, 0 read, 0 lost, 0 doubled; failover gap n/a s"
 
 
-def test_an_interrupted_run_is_not_blamed_for_what_it_did_not_come_to() -> None:
+def test_interrupted_run_has_no_failures_of_later_steps() -> None:
     figures = good()
     figures.interrupted, figures.stream, figures.audit.by_spark = True, Stream(), False
     assert figures.failures() == ["it was interrupted"]
 
 
-def test_the_figures_are_valid_json_with_the_verdict_in_them(tmp_path: Path) -> None:
+def test_json_file_holds_the_figures_and_the_verdict(tmp_path: Path) -> None:
     write_json(tmp_path / "out.json", good())
-    told = json.loads((tmp_path / "out.json").read_text())
-    assert told["ok"] is True
-    assert told["verdict"] == good().verdict()
-    assert told["failover"]["gap_s"] == 0.4321
+    printed = json.loads((tmp_path / "out.json").read_text())
+    assert printed["ok"] is True
+    assert printed["verdict"] == good().verdict()
+    assert printed["failover"]["gap_s"] == 0.4321
     assert [path.name for path in tmp_path.iterdir()] == ["out.json"]
 
 
@@ -137,7 +137,7 @@ def draw(counts: dict[str, dict[int, int]]) -> list[str]:
     return plot(counts).splitlines()
 
 
-def test_the_plot_has_a_column_for_each_minute_and_its_highest_fills_it() -> None:
+def test_plot_has_a_column_for_each_minute_scaled_to_the_highest() -> None:
     rows = draw({"a": {0: 1, 1: 3, 3: 3}, "b": {1: 3}})
     assert rows[0] == "lines per minute"
     bars = [row.partition("│")[2] for row in rows[1:-2]]
@@ -148,11 +148,11 @@ def test_the_plot_has_a_column_for_each_minute_and_its_highest_fills_it() -> Non
     assert rows[1].startswith("6 ")
 
 
-def test_a_long_time_shares_columns_and_says_so() -> None:
+def test_plot_of_a_long_time_shares_columns_and_says_so() -> None:
     rows = draw({"a": dict.fromkeys(range(0, 100_000, 10), 1)})
     assert "the busiest of each" in rows[0]
     assert max(map(len, rows)) < 100
 
 
-def test_a_plot_of_nothing_says_so() -> None:
+def test_plot_without_lines_says_so() -> None:
     assert draw({}) == ["no lines to plot"]
