@@ -1,7 +1,7 @@
-"""What one group has committed: the register that its coordinator answers from, and its records are read into.
+"""The committed offsets of one group: its coordinator answers from them, and reads the group's records into them.
 
-A commit is written first and counts when it is committed itself; of two the one that was written later counts,
-whichever is heard of first. Pure: time is passed in.
+A commit is written first, and counts once its record is committed. Of two commits the one with the later record counts,
+in whichever order they arrive. Pure: time is passed in.
 """
 
 from __future__ import annotations
@@ -14,108 +14,109 @@ from tidelog.model import TopicPartition
 
 
 @frozen
-class Placed:
-    """A commit, or None for a tombstone, and the offset of its record."""
+class StoredCommit:
+    """A commit, or None for a tombstone, with the offset of its record."""
 
     commit: Commit | None
     record_offset: int
 
 
-class Offsets:
-    """By partition. A tombstone is remembered while commits are under way that may be older than it is."""
+class CommittedOffsets:
+    """The commits by partition. A tombstone is kept while writes are pending that may be older than the tombstone."""
 
     def __init__(self) -> None:
-        self._placed: dict[TopicPartition, Placed] = {}
-        # Writes under way; their partitions do not expire meanwhile.
+        self._commits: dict[TopicPartition, StoredCommit] = {}
+        # The number of pending writes by partition. Such partitions do not expire.
         self._pending: dict[TopicPartition, int] = {}
 
     def __bool__(self) -> bool:
-        return bool(self._placed or self._pending)
+        return bool(self._commits or self._pending)
 
     @property
     def count(self) -> int:
-        """Partitions that have one, and those few whose tombstone is remembered."""
-        return len(self._placed)
+        """Return the number of partitions with a commit or a kept tombstone."""
+        return len(self._commits)
 
     def get(self, tp: TopicPartition) -> Commit | None:
-        """The committed offset; None where there is none."""
-        placed = self._placed.get(tp)
-        return None if placed is None else placed.commit
+        """Return the committed offset, or None."""
+        stored = self._commits.get(tp)
+        return None if stored is None else stored.commit
 
     def all(self) -> dict[TopicPartition, Commit]:
-        """Of every partition that has one."""
-        return {tp: placed.commit for tp, placed in sorted(self._placed.items()) if placed.commit is not None}
+        """Return the committed offsets of all partitions."""
+        return {tp: stored.commit for tp, stored in sorted(self._commits.items()) if stored.commit is not None}
 
     @property
     def topics(self) -> set[str]:
-        """Of which it has any."""
-        return {tp.topic for tp, placed in self._placed.items() if placed.commit is not None}
+        """Return the topics with committed offsets."""
+        return {tp.topic for tp, stored in self._commits.items() if stored.commit is not None}
 
-    def under_way(self, topics: Collection[str]) -> list[TopicPartition]:
-        """Partitions of these topics of which something is being written."""
+    def pending_partitions(self, topics: Collection[str]) -> list[TopicPartition]:
+        """Return the partitions of these topics with a pending write."""
         return sorted(tp for tp in self._pending if tp.topic in topics)
 
     def committed_below(self, ends: Mapping[str, int]) -> list[TopicPartition]:
-        """Partitions of these topics whose commit stands below the topic's offset here."""
+        """Return the partitions of these topics whose commit has a record below the topic's offset in `ends`."""
         if not ends:
             return []
         return sorted(
             tp
-            for tp, placed in self._placed.items()
-            if placed.commit is not None and placed.record_offset < ends.get(tp.topic, 0)
+            for tp, stored in self._commits.items()
+            if stored.commit is not None and stored.record_offset < ends.get(tp.topic, 0)
         )
 
-    # --- writing -------------------------------------------------------------------------------------
+    # --- writes --------------------------------------------------------------------------------------
 
     def begin(self, tps: Iterable[TopicPartition]) -> None:
-        """Commits or tombstones of these are being written."""
+        """Note that commits or tombstones of these partitions are being written."""
         for tp in tps:
             self._pending[tp] = self._pending.get(tp, 0) + 1
 
     def written(self, commits: Mapping[TopicPartition, Commit], first_offset: int) -> None:
-        """They are committed, in records one after the other from `first_offset`."""
+        """Note that these commits are committed, in consecutive records from `first_offset`."""
         for record_offset, (tp, commit) in enumerate(commits.items(), first_offset):
             self.read(tp, commit, record_offset)
         self.failed(commits)
 
     def failed(self, tps: Iterable[TopicPartition]) -> None:
-        """They are not under way any more."""
+        """Note that writes of these partitions are no longer pending."""
         for tp in tps:
             left = self._pending.pop(tp) - 1
             if left:
                 self._pending[tp] = left
-            elif tp in self._placed and self._placed[tp].commit is None:
-                del self._placed[tp]
+            elif tp in self._commits and self._commits[tp].commit is None:
+                del self._commits[tp]
 
     def read(self, tp: TopicPartition, commit: Commit | None, record_offset: int) -> None:
-        """A committed record of the topic; None: a tombstone."""
-        placed = self._placed.get(tp)
-        if placed is not None and placed.record_offset > record_offset:
+        """Apply a committed record of the offsets topic; None: a tombstone."""
+        stored = self._commits.get(tp)
+        if stored is not None and stored.record_offset > record_offset:
             return
         if commit is None and tp not in self._pending:
-            self._placed.pop(tp, None)
+            self._commits.pop(tp, None)
         else:
-            self._placed[tp] = Placed(commit, record_offset)
+            self._commits[tp] = StoredCommit(commit, record_offset)
 
     # --- expiry --------------------------------------------------------------------------------------
 
     def expired(
         self, now_ms: int, retention_ms: int, *, empty_since_ms: int | None, subscribed: Collection[str] | None
     ) -> list[TopicPartition]:
-        """Whose offsets nobody will ask for any more (KIP-211), by the wall clock.
+        """Return the partitions whose offsets have expired (KIP-211), by the wall clock.
 
-        empty_since_ms   the group had members and has none since then; None: it has some, or never had any
-        subscribed       what its members consume; None: they do not say, and everything stays; empty: it has none
+        empty_since_ms   since when the group has had no members; None: it has some, or never had any
+        subscribed       the topics that its members consume; None: unknown, so that no offset expires; empty: there are
+                         no members
         """
         if subscribed is None:
             return []
         return [
             tp
-            for tp, placed in self._placed.items()
-            if placed.commit is not None
+            for tp, stored in self._commits.items()
+            if stored.commit is not None
             and tp.topic not in subscribed
             and tp not in self._pending
-            and _is_due(placed.commit, now_ms, retention_ms, empty_since_ms)
+            and _is_due(stored.commit, now_ms, retention_ms, empty_since_ms)
         ]
 
 

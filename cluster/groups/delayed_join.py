@@ -1,4 +1,4 @@
-"""The wait for the members of a group to join its next generation."""
+"""The wait for the members of a group to join its next generation (Kafka: DelayedJoin)."""
 
 from __future__ import annotations
 
@@ -7,12 +7,15 @@ from dataclasses import dataclass
 
 @dataclass(slots=True)
 class DelayedJoin:
-    """Over when everybody has joined, and at its deadline. An initial one is over at its deadline alone (KIP-134).
+    """A wait that ends when all members have joined, or at its deadline.
 
-    deadline_ms        when
-    initial            the group was empty: who knows how many are coming?
-    remaining_ms       by how much an initial one may be put off yet
-    new_member_added   whether somebody has come since it began or was put off
+    An initial wait, of a group that was empty, ends only at its deadline (KIP-134), because the number of members to
+    come is unknown.
+
+    deadline_ms        the time at which the wait ends
+    initial            the group was empty
+    remaining_ms       by how much an initial wait may still be extended
+    new_member_added   whether a member has joined since the wait began or was extended
     """
 
     deadline_ms: int
@@ -21,7 +24,7 @@ class DelayedJoin:
     new_member_added: bool = False
 
     def is_over(self, now_ms: int, initial_delay_ms: int) -> bool:
-        """Puts an initial one off while members keep coming: where there was one there are more."""
+        """Return whether the wait is over. An initial wait is extended while new members keep joining."""
         if now_ms < self.deadline_ms:
             return False
         if not self.new_member_added or not self.remaining_ms:

@@ -1,4 +1,4 @@
-"""What a group asks its node to do."""
+"""The effects that a group returns for its node to perform."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from tidelog.frozen_dataclass import frozen
 class Joined:
     """The answer to a JoinGroup: a generation has begun.
 
-    members   of all members, id, instance id and subscription, to the leader alone; nothing to the others
-    skips     the leader is to keep the assignment that stands: it came back in the place of a static member (KIP-814)
+    members           id, instance id and subscription of all members for the leader; empty for other members
+    skip_assignment   the leader keeps the current assignment, because a static leader has rejoined (KIP-814)
     """
 
     generation: int
@@ -22,12 +22,12 @@ class Joined:
     leader: str
     member_id: str
     members: tuple[tuple[str, str | None, bytes], ...] = ()
-    skips: bool = False
+    skip_assignment: bool = False
 
 
 @frozen
 class Synced:
-    """The answer to a SyncGroup: what the leader has assigned to this member, in the protocol's own form."""
+    """The answer to a SyncGroup: the leader's assignment for this member, encoded by the protocol."""
 
     protocol_type: str
     protocol: str
@@ -36,18 +36,18 @@ class Synced:
 
 @frozen
 class Answer:
-    """To one who waits; an error where there is no better answer."""
+    """The answer to a waiting request, or an error."""
 
     waiter: object
     outcome: Joined | Synced | BrokerError
 
 
 @frozen
-class Store:
-    """Write the group as it stands, with these assignments; answer with `Group.stored` and this number."""
+class StoreGroup:
+    """Write the group's current state with these assignments; then call `Group.stored` with this number."""
 
     number: int
     assignments: Mapping[str, bytes]
 
 
-Outcome = Answer | Store
+GroupEffect = Answer | StoreGroup

@@ -1,4 +1,4 @@
-"""One member of a consumer group, as the coordinator knows it."""
+"""One member of a consumer group, as the coordinator keeps it."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from tidelog.errors import BrokerError
 from tidelog.frozen_dataclass import frozen
 from tidelog.groups.offsets_topic import MemberRecord
 
-#: How long a newcomer is waited for whose request is waiting itself: its connection may be gone (as in Kafka).
-NEWCOMER_MS = 300_000
+#: The session timeout of a new member while its JoinGroup waits, because its connection may be lost (as in Kafka).
+NEW_MEMBER_JOIN_TIMEOUT_MS = 300_000
 
 
 @frozen
 class Protocol:
-    """A way to be assigned partitions that a member understands, and its subscription in that protocol's own form."""
+    """An assignment protocol that a member supports, with its subscription encoded by that protocol."""
 
     name: str
     metadata: bytes
@@ -23,13 +23,13 @@ class Protocol:
 
 @frozen
 class JoinRequest:
-    """What somebody says who wants to be a member.
+    """The content of a JoinGroup request.
 
-    member_id      "" where none was given out yet
-    instance_id    of a static member (KIP-345), which keeps its place while it restarts
-    protocols      in the order of its preference, one at least
-    needs_id       whether a dynamic newcomer must come back with the id that it is given (KIP-394)
-    candidate_id   the id that a newcomer gets
+    member_id      "" if the client has no id yet
+    instance_id    the id of a static member (KIP-345), which keeps its place while it restarts
+    protocols      at least one, in order of preference
+    needs_id       whether a new dynamic member must join again with the id that it is given (KIP-394)
+    candidate_id   the id that a new member gets
     """
 
     member_id: str
@@ -48,10 +48,10 @@ class JoinRequest:
 class Member:
     """A member of a group.
 
-    joining      who waits for the answer to its JoinGroup; None: nobody
-    syncing      who waits for the answer to its SyncGroup
-    deadline_ms  when it counts as gone unless it is heard of
-    newcomer     it has not seen a generation yet
+    joining      the waiter of the member's JoinGroup, or None
+    syncing      the waiter of the member's SyncGroup, or None
+    deadline_ms  when the member's session ends unless it is heard from before
+    is_new       the member has not been in a generation yet
     """
 
     member_id: str
@@ -65,11 +65,11 @@ class Member:
     joining: object | None = None
     syncing: object | None = None
     deadline_ms: int = 0
-    newcomer: bool = False
+    is_new: bool = False
 
     @classmethod
-    def come(cls, request: JoinRequest, member_id: str, now_ms: int) -> Member:
-        """Somebody new."""
+    def create(cls, request: JoinRequest, member_id: str, now_ms: int) -> Member:
+        """Return a new member."""
         member = cls(
             member_id,
             request.instance_id,
@@ -78,14 +78,14 @@ class Member:
             request.session_timeout_ms,
             request.rebalance_timeout_ms,
             request.protocols,
-            newcomer=True,
+            is_new=True,
         )
-        member.heard(now_ms)
+        member.note_alive(now_ms)
         return member
 
     @classmethod
     def restore(cls, record: MemberRecord, protocol: str, now_ms: int) -> Member:
-        """As it was written last; its session begins anew."""
+        """Return a member as its record describes it, with a new session."""
         member = cls(
             record.member_id,
             record.instance_id,
@@ -96,11 +96,11 @@ class Member:
             (Protocol(protocol, record.subscription),),
             record.assignment,
         )
-        member.heard(now_ms)
+        member.note_alive(now_ms)
         return member
 
     def record(self, protocol: str, assignment: bytes) -> MemberRecord:
-        """To be written."""
+        """Return the member's record."""
         return MemberRecord(
             self.member_id,
             self.instance_id,
@@ -114,52 +114,56 @@ class Member:
 
     @property
     def names(self) -> list[str]:
-        """The protocols that it understands, the preferred one first."""
+        """Return the names of the protocols that the member supports, in order of preference."""
         return [protocol.name for protocol in self.protocols]
 
     def metadata(self, protocol: str) -> bytes:
-        """Its subscription in this protocol's form."""
+        """Return the member's subscription, encoded by this protocol."""
         return next(each.metadata for each in self.protocols if each.name == protocol)
 
     def update(self, request: JoinRequest, now_ms: int) -> None:
-        """It wants to be known by what it says now."""
+        """Replace the member's properties by those of a newer request."""
         self.client_id, self.client_host = request.client_id, request.client_host
         self.session_timeout_ms, self.rebalance_timeout_ms = request.session_timeout_ms, request.rebalance_timeout_ms
         self.protocols = request.protocols
-        self.heard(now_ms)
+        self.note_alive(now_ms)
 
-    # --- its life ------------------------------------------------------------------------------------
+    # --- the session ---------------------------------------------------------------------------------
 
-    def heard(self, now_ms: int) -> None:
-        """It lives."""
-        self.deadline_ms = now_ms + (NEWCOMER_MS if self.newcomer else self.session_timeout_ms)
+    def note_alive(self, now_ms: int) -> None:
+        """Restart the session timeout."""
+        self.deadline_ms = now_ms + (NEW_MEMBER_JOIN_TIMEOUT_MS if self.is_new else self.session_timeout_ms)
 
     @property
     def expires_ms(self) -> int | None:
-        """When it is gone. None while somebody waits for an answer to it, who may be gone himself if he is new here."""
-        waits = self.joining is not None or self.syncing is not None
-        return None if waits and not self.newcomer else self.deadline_ms
+        """Return when the member's session ends.
 
-    # --- who waits for it ----------------------------------------------------------------------------
+        Return None while a request of the member waits, unless the member is new, because a new client's connection may
+        be lost.
+        """
+        waits = self.joining is not None or self.syncing is not None
+        return None if waits and not self.is_new else self.deadline_ms
+
+    # --- waiting requests ----------------------------------------------------------------------------
 
     def answer_join(self, outcome: Joined | BrokerError, now_ms: int) -> list[Answer]:
-        """To whoever waits for it to have joined."""
+        """Answer the member's waiting JoinGroup."""
         waiter, self.joining = self.joining, None
         return self._answer(waiter, outcome, now_ms)
 
     def answer_sync(self, outcome: Synced | BrokerError, now_ms: int) -> list[Answer]:
-        """To whoever waits for its assignment."""
+        """Answer the member's waiting SyncGroup."""
         waiter, self.syncing = self.syncing, None
         return self._answer(waiter, outcome, now_ms)
 
     def refuse(self, error: BrokerError) -> list[Answer]:
-        """It is no member any more."""
+        """Answer all waiting requests with an error, because the member was removed."""
         waiters, self.joining, self.syncing = (self.joining, self.syncing), None, None
         return [Answer(waiter, error) for waiter in waiters if waiter is not None]
 
     def _answer(self, waiter: object | None, outcome: Joined | Synced | BrokerError, now_ms: int) -> list[Answer]:
         if waiter is None:
             return []
-        # That it was silent meanwhile was our doing.
-        self.heard(now_ms)
+        # The member could send no heartbeat while its request waited here.
+        self.note_alive(now_ms)
         return [Answer(waiter, outcome)]

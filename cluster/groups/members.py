@@ -1,4 +1,4 @@
-"""Who is in a consumer group, who leads it, and who has been given an id to come back with."""
+"""The members of a consumer group, its leader, and the member ids given out in advance."""
 
 from __future__ import annotations
 
@@ -12,62 +12,62 @@ from tidelog.errors import FencedInstanceIdError, UnknownMemberIdError
 class GroupMembers:
     """The members of one group.
 
-    members    by id
-    leader     who assigns; "" where nobody is
-    expected   ids that were given out, until when their owners may come with them (KIP-394)
+    members      by id
+    leader       the member that assigns partitions; "" if there are no members
+    pending_ids  ids that were given out, with the time until which a client may join with them (KIP-394)
     """
 
     def __init__(self) -> None:
         self.members: dict[str, Member] = {}
         self.leader = ""
-        self.expected: dict[str, int] = {}
+        self.pending_ids: dict[str, int] = {}
         self._static: dict[str, str] = {}
 
-    # --- finding -------------------------------------------------------------------------------------
+    # --- look-up -------------------------------------------------------------------------------------
 
     def find(self, member_id: str, instance_id: str | None) -> Member:
-        """Who says that it is this member. FencedInstanceIdError where another one has its instance id by now."""
+        """Return the member with this id. FencedInstanceIdError if its instance id belongs to another member now."""
         if instance_id is not None:
             holder = self._static.get(instance_id)
             if holder is None:
-                raise UnknownMemberIdError(f"no member has the instance id {instance_id!r}")
+                raise UnknownMemberIdError(f"no member has the instance id {instance_id!r}; join the group again")
             if holder != member_id:
-                raise FencedInstanceIdError(f"{instance_id!r} is another member by now")
+                raise FencedInstanceIdError(f"instance id {instance_id!r} belongs to a newer member now")
         member = self.members.get(member_id)
         if member is None:
-            raise UnknownMemberIdError(f"{member_id!r} is no member")
+            raise UnknownMemberIdError(f"{member_id!r} is not a member of the group; join the group again")
         return member
 
-    def static(self, instance_id: str | None) -> Member | None:
-        """The static member of this instance id."""
+    def static_member(self, instance_id: str | None) -> Member | None:
+        """Return the static member with this instance id, or None."""
         return None if instance_id is None else self.members.get(self._static.get(instance_id, ""))
 
     @property
     def joined(self) -> list[Member]:
-        """Who waits for the next generation."""
+        """Return the members that wait for the next generation."""
         return [member for member in self.members.values() if member.joining is not None]
 
     @property
-    def is_waited_for(self) -> bool:
-        """Whether somebody has not joined yet who may."""
-        return bool(self.expected) or len(self.joined) < len(self.members)
+    def awaits_members(self) -> bool:
+        """Return whether a member or a client with a pending id has not joined yet."""
+        return bool(self.pending_ids) or len(self.joined) < len(self.members)
 
     @property
     def rebalance_timeout_ms(self) -> int:
-        """Of the member that takes longest; 0 where nobody is."""
+        """Return the longest rebalance timeout of the members; 0 if there are none."""
         return max((member.rebalance_timeout_ms for member in self.members.values()), default=0)
 
-    # --- changing ------------------------------------------------------------------------------------
+    # --- changes -------------------------------------------------------------------------------------
 
     def add(self, member: Member) -> None:
-        """Somebody new; the first leads."""
+        """Add a member. The first one leads."""
         self.members[member.member_id] = member
         if member.instance_id is not None:
             self._static[member.instance_id] = member.member_id
         self.leader = self.leader or member.member_id
 
     def remove(self, member: Member) -> None:
-        """Another one leads where this one did."""
+        """Remove a member. If it led, another one leads."""
         del self.members[member.member_id]
         if member.instance_id is not None:
             del self._static[member.instance_id]
@@ -75,7 +75,7 @@ class GroupMembers:
             self.leader = next(iter(self.members), "")
 
     def rename(self, member: Member, member_id: str) -> None:
-        """It has started anew, in its old place."""
+        """Give a restarted static member its new id; the member keeps its place and its leadership."""
         led = self.leader == member.member_id
         self.remove(member)
         member.member_id = member_id
@@ -84,7 +84,7 @@ class GroupMembers:
             self.leader = member_id
 
     def elect_joined(self) -> bool:
-        """The leader is somebody who has joined; false where nobody has."""
+        """Make a member that has joined the leader. Return whether any has joined."""
         joined = [member.member_id for member in self.joined]
         if joined and self.leader not in joined:
             self.leader = joined[0]
@@ -93,11 +93,11 @@ class GroupMembers:
     # --- the protocol --------------------------------------------------------------------------------
 
     def understands(self, protocols: Collection[str]) -> bool:
-        """Whether one of these is understood by everybody."""
+        """Return whether all members support one of these protocols."""
         return not self.members or not self._common.isdisjoint(protocols)
 
     def choose_protocol(self) -> str:
-        """The one that most members prefer among those that all understand."""
+        """Return the protocol that most members prefer among those that all support."""
         common = self._common
         votes = Counter(next(name for name in member.names if name in common) for member in self.members.values())
         return max(votes, key=lambda name: (votes[name], name))

@@ -1,15 +1,16 @@
-"""How a follower follows: first it aligns its log with the leader's, then it fetches (KIP-101, KIP-279, KIP-320).
+"""How a follower replicates: it first truncates its log to match the leader's, then fetches (KIP-101, KIP-279,
+KIP-320).
 
-Pure, and one object for one partition in one leader epoch. Aligning asks the leader where the follower's last
-epoch ends in the leader's log, fenced by the current leader epoch, and cuts what the leader does not have. It is
-repeated while the leader does not know that epoch, for then the two logs parted earlier:
+Pure, and one object per partition and leader epoch. While aligning, the follower asks the leader for the end offset of
+the follower's last epoch, fenced by the current leader epoch, and truncates what the leader does not have. If the
+leader does not know that epoch, the logs diverged earlier, and the follower asks again:
 
     my epochs      1 [0,10)   3 [10,25)
     the leader's   1 [0,5)    2 [5,20)    4 [20,30)
-    I ask for 3; the leader answers: epoch 2 ends at 20. I have no epoch 2, so I cut to the end of my epoch 1,
-    which is 10, and ask for 1; it ends at 5, so I cut to 5: aligned.
+    I ask for epoch 3; the leader answers that epoch 2 ends at 20. I have no epoch 2, so I truncate to the end of my
+    epoch 1, which is 10, and ask for epoch 1. It ends at 5, so I truncate to 5 and am aligned.
 
-No decision looks at the high watermark: a follower's is too old to cut by.
+No decision uses the high watermark, because a follower's high watermark is too old to truncate by.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ UNKNOWN_EPOCH = -1
 
 
 class EpochView(Protocol):
-    """What aligning must know of the follower's own log."""
+    """The facts about the follower's own log that aligning needs."""
 
     @property
     def log_start_offset(self) -> int: ...
@@ -37,12 +38,14 @@ class EpochView(Protocol):
     def latest_epoch(self) -> int | None: ...
 
     def end_offset_for_epoch(self, epoch: int) -> tuple[int, int] | None:
-        """The largest epoch ≤ `epoch` and where it ends."""
+        """Return the largest epoch ≤ `epoch` and its end offset."""
         ...
 
 
 class Phase(Enum):
-    """Aligning comes first in every epoch, and comes back when the leader's log turns out to be another."""
+    """The phase of replication. Aligning comes first in every epoch, and again when the leader's log turns out to
+    differ.
+    """
 
     ALIGNING = "aligning"
     FETCHING = "fetching"
@@ -50,9 +53,9 @@ class Phase(Enum):
 
 @frozen
 class TruncateTo:
-    """Cut the log at `offset`, or begin there anew where that lies before its start.
+    """Truncate the log to `offset`, or restart the log there if `offset` lies before its start.
 
-    While not `aligned`, another question to the leader follows.
+    If not `aligned`, the follower asks the leader again.
     """
 
     offset: int
@@ -61,18 +64,20 @@ class TruncateTo:
 
 @frozen
 class RestartAt:
-    """Nothing of our log is left in the leader's: drop everything, begin at `offset`, where that begins."""
+    """Delete the whole log and restart it at `offset`, the leader's log start, because the leader has none of our
+    records.
+    """
 
     offset: int
 
 
 def decide_truncation(log: EpochView, answered_epoch: int, answered_end: int) -> TruncateTo | None:
-    """What the leader's answer to "where does my last epoch end?" asks of the log; None: it tells nothing.
+    """Return the truncation that the leader's answer about our last epoch requires, or None if it tells nothing.
 
-    A. The leader knows no epoch that old, nor where its oldest begins. Cutting would be a guess: ask again later.
-    B. All of my epochs are younger than the answered one, so that wherever I have a record the leader has another.
-    C. I do not have the answered epoch: cut to the end of my largest epoch below it, and ask for that one.
-    D. We share the epoch: the shorter of the two ends is where the logs part.
+    A. The leader knows no epoch that old. Truncation would be a guess, so the follower asks again later.
+    B. All of my epochs are younger than the answered one, so that the leader differs wherever I have a record.
+    C. I do not have the answered epoch: truncate to the end of my largest epoch below it, and ask for that one.
+    D. Both logs have the epoch: they diverge at the smaller of its two end offsets.
     """
     if answered_end < 0 or answered_epoch == UNKNOWN_EPOCH:
         return None  # A
@@ -89,9 +94,9 @@ def decide_truncation(log: EpochView, answered_epoch: int, answered_end: int) ->
 class Following:
     """The fetch state of one partition under one leader epoch.
 
-    leader_epoch      fences every request; a reply to an earlier one is not for this object
+    leader_epoch      fences every request; a reply to an earlier epoch is not for this object
     asked_epoch       while aligning: the epoch that the leader is asked about
-    delayed_until_ms  after an error nothing is asked before this time
+    delayed_until_ms  after an error, no request is sent before this time
     """
 
     __slots__ = ("_backoff", "_fetched", "asked_epoch", "delayed_until_ms", "leader_epoch", "phase")
@@ -106,7 +111,7 @@ class Following:
         self.realign(log)
 
     def realign(self, log: EpochView) -> None:
-        """Ask again where the logs part. An empty log has nothing to align."""
+        """Begin to align again. An empty log has nothing to align."""
         self._fetched = False
         latest_epoch = log.latest_epoch
         if latest_epoch is None or latest_epoch == UNKNOWN_EPOCH:
@@ -116,44 +121,45 @@ class Following:
             self.asked_epoch = latest_epoch
 
     def is_due(self, phase: Phase, now_ms: int) -> bool:
-        """Whether this partition belongs into the next request of that kind."""
+        """Return whether this partition belongs in the next request of that phase."""
         return self.phase is phase and now_ms >= self.delayed_until_ms
 
     def epoch_answered(self, log: EpochView, answered_epoch: int, answered_end: int, now_ms: int) -> TruncateTo | None:
-        """The leader's answer while aligning. The caller truncates, then calls `truncated`."""
+        """Return the truncation that the leader's answer requires. The caller truncates, then calls `truncated`."""
         decision = decide_truncation(log, answered_epoch, answered_end)
         if decision is None:
             self.delay(now_ms)
         return decision
 
     def truncated(self, decision: TruncateTo, log: EpochView) -> None:
-        """The log has been cut as decided."""
+        """Continue after the caller has truncated the log as decided."""
         self._backoff.reset()
         if decision.aligned:
             self.phase = Phase.FETCHING
         else:
             self.realign(log)
 
-    def begins_anew(self, leader_log_start_offset: int, log: EpochView) -> RestartAt | None:
-        """Upon the answer to a fetch. The first one tells whether aligning could compare anything.
+    def restart_if_below_leader_start(self, leader_log_start_offset: int, log: EpochView) -> RestartAt | None:
+        """Return a restart if, at the first successful fetch, our whole log lies below the leader's log start.
 
-        Of what the leader has dropped its epochs tell nothing: where all of our log is that, it may be another history.
+        The leader has no epochs for records that it has deleted, so aligning could not compare them. Our log may be
+        another history.
         """
         if self._fetched or not log.log_start_offset < log.log_end_offset <= leader_log_start_offset:
             return None
         return RestartAt(leader_log_start_offset)
 
     def fetched(self) -> None:
-        """A fetch succeeded."""
+        """Note a successful fetch."""
         self._backoff.reset()
         self._fetched = True
 
     def failed(self, error: BrokerError, leader_log_start_offset: int, log: EpochView, now_ms: int) -> RestartAt | None:
-        """The leader refused this partition. What follows, apart from a delay, is in the answer.
+        """Handle an error of the leader for this partition: delay the next request, or return a restart.
 
-        OFFSET_OUT_OF_RANGE means that the leader trimmed its log past our end, so that we begin anew where it
-        begins; or that our log is longer than its own, so that we align again. One that is empty, and knows no epoch,
-        has nothing to align by and nothing to lose: it begins anew, too.
+        OFFSET_OUT_OF_RANGE means that the leader deleted records past our end, so that we restart at its log start. Or
+        our log is longer than the leader's, so that we align again. An empty log without epochs has nothing to align
+        and nothing to lose, so it restarts too.
         """
         if isinstance(error, OffsetOutOfRangeError):
             is_empty = log.log_start_offset == log.log_end_offset and log.latest_epoch is None
@@ -164,5 +170,5 @@ class Following:
         return None
 
     def delay(self, now_ms: int) -> None:
-        """Something failed: ask nothing for a while."""
+        """Send no request for a while, because one failed."""
         self.delayed_until_ms = now_ms + self._backoff.next_ms()

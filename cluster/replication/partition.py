@@ -1,21 +1,21 @@
-"""The rules of one partition on one broker: who leads, how far the high watermark stands, who is in sync.
+"""The rules of one partition on one broker: the leader, the high watermark and the ISR.
 
-Pure: events and `now_ms` (monotonic) go in, facts come out, and the node acts on them. It wakes what waits, and it
-carries a proposed ISR to ZooKeeper and brings the outcome back.
+Pure: events and `now_ms` (monotonic) go in, facts come out, and the node acts on them. The node completes waiting
+requests, writes a proposed ISR to ZooKeeper, and reports the outcome.
 
 The rules (KIP-101, KIP-320, KIP-903, KAFKA-2729):
-1. The high watermark moves only on acknowledgements in the leader's own epoch: what a follower's fetch of an
-   earlier epoch said is forgotten when an epoch begins.
-2. It is the least log end offset over the *maximal* ISR, which is the confirmed ISR and a proposed one together. Where
-   an acknowledgement waits for the disk, this broker counts itself only up to what it has synced, and so does each
-   follower, which fetches no further.
-   `min.insync.replicas` counts the smaller of the two. So neither outcome of the compare-and-set can surprise.
-3. Shrinking is always safe. A follower joins when its log end offset, reported by the registration of it that is
-   live now, has reached the high watermark and the start of this epoch; and once the compare-and-set is accepted.
-4. Below `min.insync.replicas` the high watermark stands still: a record that too few have is neither acknowledged to
-   acks=all nor shown to a consumer (KAFKA-15583).
-5. One proposal at a time. A conflict means that somebody wrote the state since: if that was still about this
-   leader in this epoch it is adopted, else the leader stops, for it would never know its ISR again.
+1. The high watermark advances only by acknowledgements in the leader's own epoch. A new epoch forgets what a follower
+   fetched in an earlier one.
+2. The high watermark is the least log end offset over the *maximal* ISR, which is the confirmed and the proposed ISR
+   together. If acknowledgements wait for the disk, this broker counts itself only up to its flushed offset; so does
+   each follower, which fetches no further. `min.insync.replicas` counts the smaller of the two ISRs. So both outcomes
+   of the compare-and-set are safe.
+3. Shrinking is always safe. A follower joins when its live registration has reported a log end offset that has
+   reached the high watermark and the start of this epoch, and when the compare-and-set is accepted.
+4. Below `min.insync.replicas` the high watermark does not advance. A record with too few copies is neither
+   acknowledged to acks=all nor visible to consumers (KAFKA-15583).
+5. There is one proposal at a time. After a conflict, the leader adopts the state found if that state is about this
+   leader in this epoch. Otherwise the leader stops, because it no longer knows the ISR.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ UNKNOWN_OFFSET = -1
 
 
 class Role(Enum):
-    """What this broker is to the partition. A stopped replica has a log and serves nobody."""
+    """The role of this broker for the partition. A stopped replica has a log, and answers no requests."""
 
     STOPPED = "stopped"
     FOLLOWER = "follower"
@@ -41,14 +41,14 @@ class Role(Enum):
 
 @frozen
 class FollowerState:
-    """What the leader knows of one follower in this epoch; replaced whole on every fetch.
+    """The leader's knowledge of one follower in this epoch; replaced whole on every fetch.
 
-    log_end_offset          the offset of its last fetch, which acknowledges everything before it; −1: none yet
+    log_end_offset          the offset of its last fetch, which acknowledges everything before it; −1: no fetch yet
     broker_epoch            the registration under which it fetched
-    last_fetch_time_ms      when
-    leader_end_offset       the leader's log end offset at that fetch: to reach it is to have been caught up then
+    last_fetch_time_ms      the time of that fetch
+    leader_end_offset       the leader's log end offset at that fetch; a follower that reaches it was caught up then
     last_caught_up_time_ms  the latest time at which it had everything that the leader had
-    log_start_offset        where its log begins, as it said last; −1: it has not said
+    log_start_offset        its log start offset as last reported; −1: not reported
     """
 
     log_end_offset: int = UNKNOWN_OFFSET
@@ -61,7 +61,7 @@ class FollowerState:
     def fetched(
         self, offset: int, broker_epoch: int, leader_end_offset: int, now_ms: int, log_start_offset: int
     ) -> FollowerState:
-        """The state after a fetch from `offset` while the leader's log ended at `leader_end_offset`."""
+        """Return the state after a fetch from `offset` while the leader's log ended at `leader_end_offset`."""
         caught_up_ms = self.last_caught_up_time_ms
         if offset >= leader_end_offset:
             caught_up_ms = max(caught_up_ms, now_ms)
@@ -70,7 +70,9 @@ class FollowerState:
         return FollowerState(offset, broker_epoch, now_ms, leader_end_offset, caught_up_ms, log_start_offset)
 
     def idle_until(self, until_ms: int) -> FollowerState:
-        """The state after more fetches from the same offset, the last one then, while the leader's log was the same."""
+        """Return the state after repeated fetches from the same offset until that time, while the leader's log did not
+        grow.
+        """
         if until_ms <= self.last_fetch_time_ms or self.log_end_offset == UNKNOWN_OFFSET:
             return self
         caught_up_ms = self.last_caught_up_time_ms
@@ -86,13 +88,13 @@ class FollowerState:
         )
 
     def is_caught_up(self, leader_end_offset: int, now_ms: int, max_lag_ms: int) -> bool:
-        """It has everything, or had within the last `max_lag_ms`."""
+        """Return whether the follower has the whole log, or had it within the last `max_lag_ms`."""
         return self.log_end_offset == leader_end_offset or now_ms - self.last_caught_up_time_ms <= max_lag_ms
 
 
 @frozen
 class IsrProposal:
-    """An ISR that the leader wants to write on top of `partition_epoch`. Pending until its outcome is known."""
+    """An ISR that the leader wants to write on top of `partition_epoch`; pending until its outcome is known."""
 
     state: PartitionState
     partition_epoch: int
@@ -100,9 +102,12 @@ class IsrProposal:
 
 @frozen
 class Facts:
-    """What an event brought about.
+    """The consequences of an event.
 
-    The high watermark rose; an ISR is to be proposed; the leader has stopped; a follower's log start rose.
+    high_watermark_advanced  the high watermark advanced
+    proposal                 an ISR to write
+    resigned                 the leader has stopped
+    log_start_rose           a follower's log start advanced
     """
 
     high_watermark_advanced: bool = False
@@ -122,12 +127,13 @@ class Partition:
     partition_epoch     the version of the state znode that `isr` was read from or written as; only rises
     isr                 confirmed by ZooKeeper
     pending             the one proposal whose outcome is not known
-    high_watermark      exclusive end of what is committed. A leader starts from what it had as a follower
-    min_insync_replicas the topic's setting; more than there are replicas asks for all of them
-    durable_end         up to where this broker's own log is synced, where an acknowledgement waits for that; None: it
-                        waits for no disk, and all that is in the log counts
-    epoch_start_offset  where the log ended when this leader's epoch began; until the high watermark reaches it
-                        the leader does not know how much was committed before it (KIP-207)
+    high_watermark      exclusive end of the committed records. A new leader starts with the one that it had as a
+                        follower
+    min_insync_replicas the topic's setting; if it exceeds the number of replicas, all replicas are required
+    flushed_offset      up to where this broker's log is flushed, if acknowledgements wait for the disk; None: they do
+                        not, and the whole log counts
+    epoch_start_offset  the log end offset when this leader's epoch began. Until the high watermark reaches it, the
+                        leader does not know how much was committed before (KIP-207)
     """
 
     __slots__ = (
@@ -171,7 +177,7 @@ class Partition:
         self.followers: dict[int, FollowerState] = {}
         self.live: Mapping[int, int] = {}
 
-    # --- what it is ------------------------------------------------------------------------------------------
+    # --- properties ------------------------------------------------------------------------------------------
 
     @property
     def is_leader(self) -> bool:
@@ -179,18 +185,20 @@ class Partition:
 
     @property
     def maximal_isr(self) -> frozenset[int]:
-        """Everybody whose acknowledgement the high watermark must wait for."""
+        """Return all replicas whose acknowledgement the high watermark must wait for."""
         pending = self.pending.state.isr if self.pending else ()
         return frozenset(self.isr).union(pending)
 
     @property
     def in_sync_count(self) -> int:
-        """What `min.insync.replicas` is compared with: the smaller of the confirmed and the proposed ISR."""
+        """Return the number to compare with `min.insync.replicas`: the size of the smaller of the confirmed and
+        proposed ISR.
+        """
         return min(len(self.isr), len(self.pending.state.isr)) if self.pending else len(self.isr)
 
     @property
     def is_at_least_min_isr(self) -> bool:
-        """An acknowledgement of the whole ISR means as many copies as `min.insync.replicas` asks for."""
+        """Return whether an acknowledgement of the whole ISR means as many copies as `min.insync.replicas` requires."""
         return self.in_sync_count >= self.effective_min_isr
 
     @property
@@ -200,10 +208,12 @@ class Partition:
 
     @property
     def high_watermark_is_known(self) -> bool:
-        """A leader may say how far the committed log reaches: its high watermark has reached its own epoch."""
+        """Return whether the high watermark has reached this leader's epoch, so that it is the true end of committed
+        records.
+        """
         return self.high_watermark >= self.epoch_start_offset
 
-    # --- becoming --------------------------------------------------------------------------------------------
+    # --- role changes ----------------------------------------------------------------------------------------
 
     def make_leader(
         self,
@@ -213,7 +223,7 @@ class Partition:
         log_end_offset: int,
         now_ms: int,
     ) -> Facts:
-        """Lead from now on. The same epoch again only brings a newer ISR, if it does.
+        """Become the leader of a new epoch, or apply a newer ISR in the same epoch.
 
         `live` maps each live broker to the epoch of its registration.
         """
@@ -225,7 +235,7 @@ class Partition:
             self.followers = {}
             self._remember_followers(now_ms)
         elif versioned.partition_epoch > self.partition_epoch:
-            # On an old version a proposal cannot be accepted any more, or it is what made this version.
+            # A proposal on the old version is either refused, or it was the write that made this version.
             self._adopt(versioned, replicas, now_ms)
         elif versioned.partition_epoch == self.partition_epoch:
             self.replicas = replicas
@@ -233,7 +243,7 @@ class Partition:
         return self.brokers_changed(live, log_end_offset, now_ms)
 
     def make_follower(self, versioned: VersionedState, replicas: tuple[int, ...]) -> bool:
-        """Follow from now on, or wait for a leader where there is none. True where the leader or its epoch changed."""
+        """Become a follower, also while there is no leader. Return whether the leader or its epoch has changed."""
         changed = self.role is not Role.FOLLOWER or versioned.state.leader_epoch > self.leader_epoch
         self._apply(versioned, replicas)
         self.role = Role.FOLLOWER
@@ -242,7 +252,9 @@ class Partition:
         return changed
 
     def stop(self) -> None:
-        """Serve nobody until the controller says otherwise: resigned, stopped, or the disk is gone."""
+        """Answer no requests until the controller sends a new role: the replica has resigned, was stopped, or lost its
+        disk.
+        """
         self.role = Role.STOPPED
         self.pending = None
         self.followers = {}
@@ -256,9 +268,11 @@ class Partition:
         self.replicas = replicas
 
     def _adopt(self, versioned: VersionedState, replicas: tuple[int, ...], now_ms: int) -> None:
-        """A newer version of the own epoch: somebody else changed the ISR, and no proposal is pending any more.
+        """Apply a newer version of the own epoch: another broker has changed the ISR, and no proposal is pending any
+        more.
 
-        Who was taken out has to ask again before it is let in again: what it asked last may have been its last.
+        A follower that was removed must fetch again before it can rejoin, because its last fetch may have been its very
+        last.
         """
         removed = set(self.isr).difference(versioned.state.isr)
         self.pending = None
@@ -268,12 +282,12 @@ class Partition:
             self.followers[replica] = replace(self.followers[replica], log_end_offset=UNKNOWN_OFFSET)
 
     def is_stale(self, versioned: VersionedState) -> bool:
-        """A state older than what this broker knows: to be ignored, not applied."""
+        """Return whether a state is older than the known one, and must be ignored."""
         known = (self.leader_epoch, self.partition_epoch)
         return (versioned.state.leader_epoch, versioned.partition_epoch) < known
 
     def _remember_followers(self, now_ms: int) -> None:
-        # Members of the ISR get the whole interval to report; the others were never caught up as far as we know.
+        # ISR members get the whole interval to report. Other followers count as never caught up.
         known = self.followers
         long_ago_ms = now_ms - self.max_lag_ms - 1
         self.followers = {
@@ -294,10 +308,10 @@ class Partition:
         now_ms: int,
         log_start_offset: int = UNKNOWN_OFFSET,
     ) -> Facts:
-        """A follower asked, in this leader's epoch, for what follows `fetch_offset`: it has everything before that.
+        """Apply a follower's fetch in this leader's epoch, which acknowledges all records before `fetch_offset`.
 
-        Its log begins at `log_start_offset`. A fetch of an earlier registration than one already heard of says nothing
-        (FAULTS F32).
+        The follower's log begins at `log_start_offset`. A fetch of an earlier registration than the known one is
+        ignored, because a delayed request proves nothing about the live process.
         """
         known = self.followers.get(replica)
         if known is None or broker_epoch < known.broker_epoch:
@@ -311,30 +325,34 @@ class Partition:
         return Facts(advanced, proposal, log_start_rose=rose)
 
     def low_watermark(self, log_start_offset: int) -> int:
-        """Below it no live replica has anything; this leader's log begins at `log_start_offset`.
+        """Return the offset below which no live replica has records; this leader's log begins at `log_start_offset`.
 
-        −1 while a live follower has not said where its log begins.
+        Return −1 while a live follower has not reported its log start.
         """
         starts = [known.log_start_offset for replica, known in self.followers.items() if replica in self.live]
         return min([log_start_offset, *starts])
 
     def follower_idle_until(self, replica: int, broker_epoch: int, until_ms: int) -> None:
-        """Up to then a follower went on asking for what it had asked for last, which a fetch session says at once."""
+        """Note that a follower repeated its last fetch until that time, which a fetch session reports all at once."""
         known = self.followers.get(replica)
         if known is not None and known.broker_epoch == broker_epoch:
             self.followers[replica] = known.idle_until(until_ms)
 
     def appended(self, log_end_offset: int, now_ms: int) -> bool:
-        """The leader's own log grew. True where that alone moved the high watermark: nobody else is in sync."""
+        """Note that the leader's own log grew. Return whether that alone advanced the high watermark, with no other ISR
+        member.
+        """
         return self._advance_high_watermark(log_end_offset, now_ms)
 
     def synced(self, flushed_offset: int | None, log_end_offset: int, now_ms: int) -> bool:
-        """This broker's log is synced up to there, or need not be (None). True where that moved the high watermark."""
+        """Note how far this broker's log is flushed (None: it need not be). Return whether the high watermark
+        advanced.
+        """
         self.flushed_offset = flushed_offset
         return self._advance_high_watermark(log_end_offset, now_ms)
 
     def brokers_changed(self, live: Mapping[int, int], log_end_offset: int, now_ms: int) -> Facts:
-        """Other registrations are live. What an earlier registration of a follower reported is forgotten (KIP-903)."""
+        """Apply new live registrations. A follower's reports under an earlier registration are forgotten (KIP-903)."""
         self.live = live
         if self.role is not Role.LEADER:
             return NOTHING
@@ -347,14 +365,17 @@ class Partition:
         return Facts(self._advance_high_watermark(log_end_offset, now_ms))
 
     def tick(self, log_end_offset: int, now_ms: int) -> Facts:
-        """Time has passed: whom the high watermark waited for may lag now. To be called twice in `max_lag_ms`."""
+        """Apply the passing of time, because a follower that the high watermark waits for may lag now.
+
+        To be called twice per `max_lag_ms`.
+        """
         if self.role is not Role.LEADER:
             return NOTHING
         proposal = self._propose_shrinking(log_end_offset, now_ms) or self.expansion_due(now_ms)
         return Facts(self._advance_high_watermark(log_end_offset, now_ms), proposal)
 
     def _propose_shrinking(self, log_end_offset: int, now_ms: int) -> IsrProposal | None:
-        """The ISR without those that have not been caught up for `max_lag_ms`."""
+        """Return the ISR without the members that have not been caught up for `max_lag_ms`."""
         if self.pending is not None:
             return None
         in_sync = tuple(
@@ -366,14 +387,18 @@ class Partition:
         return self._propose(in_sync) if in_sync != self.isr else None
 
     def expansion_due(self, now_ms: int) -> IsrProposal | None:
-        """The ISR with the first follower that may join: for one whose turn came while another was pending."""
+        """Return the ISR with the first follower that may join, because it could not join while a proposal was
+        pending.
+        """
         for replica in self.followers:
             if proposal := self._propose_expansion(replica, now_ms):
                 return proposal
         return None
 
     def isr_accepted(self, proposal: IsrProposal, partition_epoch: int, log_end_offset: int, now_ms: int) -> Facts:
-        """ZooKeeper has `proposal` as version `partition_epoch`. An answer that a newer state overtook is ignored."""
+        """Note that ZooKeeper has `proposal` as version `partition_epoch`. The outcome of a superseded proposal is
+        ignored.
+        """
         if proposal is not self.pending:
             return NOTHING
         self.pending = None
@@ -384,7 +409,9 @@ class Partition:
     def isr_conflict(
         self, proposal: IsrProposal, actual: VersionedState | None, log_end_offset: int, now_ms: int
     ) -> Facts:
-        """Somebody else wrote the state: adopt it where this leader still leads in its epoch, else stop leading."""
+        """Handle a state written by another broker: adopt it if this leader still leads in its epoch, otherwise stop
+        leading.
+        """
         if proposal is not self.pending:
             return NOTHING
         mine = actual is not None and (actual.state.leader, actual.state.leader_epoch) == (
@@ -400,10 +427,10 @@ class Partition:
         return Facts(self._advance_high_watermark(log_end_offset, now_ms), self.expansion_due(now_ms))
 
     def _note_overtaken(self, actual: VersionedState) -> None:
-        """So that a repetition of the state that was overtaken is recognised as old.
+        """Note the version found, so that a repetition of the old state is recognised as stale.
 
-        Of a later epoch any version is news, also an earlier one than was found: the new leader may have changed the
-        ISR before this broker is told of it.
+        In a later epoch any version is news, even an earlier one than the one found, because the new leader may have
+        changed the ISR before this broker learns of that epoch.
         """
         if actual.state.leader_epoch > self.leader_epoch:
             self.leader_epoch = actual.state.leader_epoch
@@ -413,7 +440,7 @@ class Partition:
     # --- the follower's events -------------------------------------------------------------------------------
 
     def leader_reported(self, high_watermark: int, log_end_offset: int) -> bool:
-        """The leader told its high watermark. A follower's never goes back within an epoch (FAULTS I11)."""
+        """Apply the leader's high watermark. A follower's high watermark never goes back within an epoch."""
         reached = min(high_watermark, log_end_offset)
         if reached <= self.high_watermark:
             return False
@@ -421,7 +448,9 @@ class Partition:
         return True
 
     def truncated(self, log_start_offset: int, log_end_offset: int) -> bool:
-        """The log was cut. True where that took the high watermark down, which only an unclean election explains."""
+        """Note that the log was truncated. Return whether the high watermark went back, which only an unclean election
+        explains.
+        """
         bounded = min(max(self.high_watermark, log_start_offset), log_end_offset)
         lowered = bounded < self.high_watermark
         self.high_watermark = bounded
@@ -445,9 +474,10 @@ class Partition:
         return True
 
     def _is_about_to_join(self, replica: int, known: FollowerState, log_end_offset: int, now_ms: int) -> bool:
-        """The high watermark waits for one that keeps up, else under a steady load it would run away for ever.
+        """Return whether a follower outside the ISR keeps up, so that the high watermark waits for it.
 
-        Waiting for more than the maximal ISR is always safe; it ends when the follower lags or its broker goes.
+        Otherwise a steady load would always move the high watermark ahead of the follower. Waiting for more than the
+        maximal ISR is always safe; it ends when the follower lags or its broker fails.
         """
         return self._reports_as_live(replica, known) and known.is_caught_up(log_end_offset, now_ms, self.max_lag_ms)
 
@@ -459,7 +489,8 @@ class Partition:
         if self.pending is not None or self.role is not Role.LEADER or replica in self.isr:
             return None
         known = self.followers[replica]
-        # While the high watermark stands still, one that fell silent has still "reached" it: it must have asked lately.
+        # A silent follower still has "reached" a high watermark that does not advance, so it must also have fetched
+        # lately.
         if not self._reports_as_live(replica, known) or now_ms - known.last_fetch_time_ms > self.max_lag_ms:
             return None
         if known.log_end_offset < max(self.high_watermark, self.epoch_start_offset):

@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from typing import cast
 
-from cluster.groups.effects import Answer, Joined, Outcome, Store, Synced
+from cluster.groups.effects import Answer, GroupEffect, Joined, StoreGroup, Synced
 from cluster.groups.group import GroupSettings
 from cluster.replication.partition import Role
 from node.groups.group_log_writer import TOO_LARGE, GroupLogWriter
@@ -143,17 +143,17 @@ class GroupCoordinator:
 
     # --- acting on a group's rules -------------------------------------------------------------------
 
-    def perform(self, shard: Shard, hosted: HostedGroup, outcomes: Iterable[Outcome]) -> None:
+    def perform(self, shard: Shard, hosted: HostedGroup, outcomes: Iterable[GroupEffect]) -> None:
         """Answer, and write."""
         for outcome in outcomes:
             match outcome:
                 case Answer():
                     _answer(outcome)
-                case Store():
+                case StoreGroup():
                     self._store(shard, hosted, outcome)
         self._watch(shard, hosted)
 
-    def _store(self, shard: Shard, hosted: HostedGroup, store: Store) -> None:
+    def _store(self, shard: Shard, hosted: HostedGroup, store: StoreGroup) -> None:
         now_ms = self.clock.now_ms()
         record = hosted.group.record(store.assignments, now_ms)
         hosted.changed(now_ms)

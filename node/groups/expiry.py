@@ -81,7 +81,7 @@ class Expiry:
         for shard in self._coordinator.shards:
             shard.deleted.update(dict.fromkeys(topics, shard.replica.log.log_end_offset))
         for shard, hosted in self._coordinator.groups():
-            self._offsets.write_tombstones(shard, hosted, hosted.offsets.under_way(topics))
+            self._offsets.write_tombstones(shard, hosted, hosted.offsets.pending_partitions(topics))
 
     async def look_for_deleted(self, shard: Shard) -> None:
         """Forget also what was committed to topics that went while nobody led the shard, or its leader was not told.
@@ -120,7 +120,7 @@ class Expiry:
         deleted, found = dict(shard.deleted), False
         for count, hosted in enumerate(list(shard.groups.values()), 1):
             await self._coordinator.loop_budget.yield_()
-            under_way = hosted.offsets.under_way(deleted)
+            under_way = hosted.offsets.pending_partitions(deleted)
             below = hosted.offsets.committed_below(deleted)
             found |= bool(under_way or below)
             self._offsets.write_tombstones(shard, hosted, [tp for tp in below if tp not in under_way])

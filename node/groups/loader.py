@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from cluster.groups.committed_offsets import Offsets
+from cluster.groups.committed_offsets import CommittedOffsets
 from tidelog.errors import CorruptMessageError, MessageTooLargeError, UnsupportedCompressionTypeError
 from tidelog.groups.offsets_topic import (
     CommitKey,
@@ -37,7 +37,7 @@ class Loaded:
 
     def __init__(self, *, skip_damaged: bool = False) -> None:
         self._skip_damaged = skip_damaged
-        self.offsets: dict[str, Offsets] = {}
+        self.offsets: dict[str, CommittedOffsets] = {}
         self.groups: dict[str, GroupRecord] = {}
         self.skipped: dict[str, int] = {}
         self._topics: dict[str, str] = {}
@@ -72,7 +72,7 @@ class Loaded:
             commit = None if value is None else decode_commit(value)
             offsets = self.offsets.get(key.group)
             if offsets is None:
-                offsets = self.offsets[key.group] = Offsets()
+                offsets = self.offsets[key.group] = CommittedOffsets()
             # One text for each topic, and not one for each record.
             topic = self._topics.setdefault(key.topic, key.topic)
             offsets.read(TopicPartition(topic, key.partition), commit, offset)

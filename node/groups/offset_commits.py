@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from cluster.groups.committed_offsets import Offsets
+from cluster.groups.committed_offsets import CommittedOffsets
 from node.groups.coordinator import GroupCoordinator
 from node.groups.group_log_writer import TOO_LARGE
 from node.groups.shard import HostedGroup, Shard
@@ -128,7 +128,7 @@ class OffsetCommits:
         What is known to be of a deleted topic is not told, whatever becomes of its tombstone.
         """
         shard, hosted = self._coordinator.find_to_read(request.group_id)
-        offsets = Offsets() if hosted is None else hosted.offsets
+        offsets = CommittedOffsets() if hosted is None else hosted.offsets
         void = set(offsets.committed_below(shard.deleted))
         if request.partitions is None:
             return tuple(_fetched(tp, commit) for tp, commit in offsets.all().items() if tp not in void)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cluster.groups.committed_offsets import Offsets
+from cluster.groups.committed_offsets import CommittedOffsets
 from cluster.groups.group import Group, GroupSettings, GroupState
 from node.replication.replica import Replica
 from tidelog.errors import CorruptMessageError
@@ -22,7 +22,7 @@ class HostedGroup:
 
     def __init__(self, group_id: str, settings: GroupSettings) -> None:
         self.group = Group(group_id, settings)
-        self.offsets = Offsets()
+        self.offsets = CommittedOffsets()
         self.emptied_ms: int | None = None
         self.recorded = False
 

@@ -232,7 +232,7 @@ def _joined(outcome: Joined | BrokerError, member_id: str) -> JoinGroupResponse:
         outcome.leader,
         outcome.member_id,
         tuple(JoinGroupMember(*member) for member in outcome.members),
-        outcome.skips,
+        outcome.skip_assignment,
     )
 
 

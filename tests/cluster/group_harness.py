@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from cluster.groups.effects import Answer, Joined, Outcome, Store, Synced
+from cluster.groups.effects import Answer, GroupEffect, Joined, StoreGroup, Synced
 from cluster.groups.group import Group, GroupSettings, GroupState
 from cluster.groups.member import JoinRequest, Protocol
 from tidelog.errors import BrokerError
@@ -20,7 +20,7 @@ class Coordinator:
     group: Group = field(default_factory=lambda: Group("g", GroupSettings(initial_delay_ms=0)))
     now_ms: int = 1_000
     answers: dict[str, list[object]] = field(default_factory=dict)
-    stores: list[Store] = field(default_factory=list)
+    stores: list[StoreGroup] = field(default_factory=list)
     holds_back: bool = False
 
     def join(
@@ -79,10 +79,10 @@ class Coordinator:
             for who in alive:
                 member = self.group.members.get(who)
                 if member is not None:
-                    member.heard(self.now_ms)
+                    member.note_alive(self.now_ms)
             self.play(self.group.time_passed(self.now_ms))
 
-    def play(self, outcomes: list[Outcome]) -> None:
+    def play(self, outcomes: list[GroupEffect]) -> None:
         for outcome in outcomes:
             if isinstance(outcome, Answer):
                 self.answers.setdefault(str(outcome.waiter), []).append(outcome.outcome)

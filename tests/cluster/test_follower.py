@@ -108,13 +108,13 @@ def test_what_the_leader_has_dropped_altogether_is_dropped_at_the_first_fetch() 
     """Its epochs tell nothing of that, so that it may be another history."""
     log = log_of((1, 8))
     following = Following(3, log)
-    assert following.begins_anew(8, log) == RestartAt(8)
-    assert following.begins_anew(7, log) is None, "the end of it was compared"
-    assert following.begins_anew(8, EpochLog(start=8)) is None, "there is nothing"
+    assert following.restart_if_below_leader_start(8, log) == RestartAt(8)
+    assert following.restart_if_below_leader_start(7, log) is None, "the end of it was compared"
+    assert following.restart_if_below_leader_start(8, EpochLog(start=8)) is None, "there is nothing"
     following.fetched()
-    assert following.begins_anew(8, log) is None
+    assert following.restart_if_below_leader_start(8, log) is None
     following.realign(log)
-    assert following.begins_anew(8, log) == RestartAt(8)
+    assert following.restart_if_below_leader_start(8, log) == RestartAt(8)
 
 
 def test_an_empty_log_is_aligned() -> None:

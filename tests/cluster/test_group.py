@@ -6,7 +6,7 @@ import pytest
 
 from cluster.groups.effects import Joined
 from cluster.groups.group import Group, GroupSettings, GroupState
-from cluster.groups.member import NEWCOMER_MS
+from cluster.groups.member import NEW_MEMBER_JOIN_TIMEOUT_MS
 from tests.cluster.group_harness import REBALANCE_MS, SESSION_MS, Coordinator, settled, stable
 from tidelog.errors import (
     CoordinatorNotAvailableError,
@@ -431,13 +431,13 @@ def test_who_waited_for_an_assignment_that_never_came_has_its_whole_session_to_j
 
 def test_a_newcomer_does_not_wait_for_ever_unless_it_asks_again() -> None:
     for asks_again in (False, True):
-        coordinator = Coordinator(Group("g", GroupSettings(initial_delay_ms=NEWCOMER_MS * 2)))
+        coordinator = Coordinator(Group("g", GroupSettings(initial_delay_ms=NEW_MEMBER_JOIN_TIMEOUT_MS * 2)))
         coordinator.join("a", session_ms=SESSION_MS)
         if asks_again:
             coordinator.pass_time(1000)
             coordinator.join("a")
             coordinator.answers.clear()
-        coordinator.pass_time(NEWCOMER_MS - 1000)
+        coordinator.pass_time(NEW_MEMBER_JOIN_TIMEOUT_MS - 1000)
         assert coordinator.answers == {}
         coordinator.pass_time(1000)
         assert isinstance(coordinator.heard("a"), UnknownMemberIdError)

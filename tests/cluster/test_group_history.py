@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cluster.groups.effects import Answer, Joined, Outcome, Store, Synced
+from cluster.groups.effects import Answer, GroupEffect, Joined, StoreGroup, Synced
 from cluster.groups.group import Group, GroupSettings, GroupState
 from cluster.groups.member import JoinRequest, Protocol
 from tidelog.errors import BrokerError, CoordinatorNotAvailableError, MemberIdRequiredError
@@ -38,7 +38,7 @@ class Witness:
     heard: dict[int, object] = field(default_factory=dict)
     ids: dict[str, list[str]] = field(default_factory=dict)
     leaders: dict[int, set[str | None]] = field(default_factory=dict)
-    stores: list[Store] = field(default_factory=list)
+    stores: list[StoreGroup] = field(default_factory=list)
     _numbers: itertools.count[int] = field(default_factory=itertools.count)
 
     def join(self, who: str, *, back: int, metadata: int, needs_id: bool = True) -> bool:
@@ -139,9 +139,9 @@ class Witness:
         group = self.group
         return group.state, group.generation, group.leader, sorted(group.members), group.next_deadline_ms()
 
-    def play(self, outcomes: list[Outcome]) -> None:
+    def play(self, outcomes: list[GroupEffect]) -> None:
         for outcome in outcomes:
-            if isinstance(outcome, Store):
+            if isinstance(outcome, StoreGroup):
                 self.stores.append(outcome)
                 assert set(outcome.assignments) == set(self.group.members)
                 continue

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cluster.groups.committed_offsets import Offsets
+from cluster.groups.committed_offsets import CommittedOffsets
 from tidelog.groups.offsets_topic import Commit
 from tidelog.model import TopicPartition
 
@@ -24,7 +24,7 @@ def at(offset: int, committed_ms: int = 0, expires_ms: int = -1) -> Commit:
 
 
 def test_a_commit_counts_when_it_is_written_and_not_before() -> None:
-    offsets = Offsets()
+    offsets = CommittedOffsets()
     assert not offsets
     offsets.begin([A])
     assert offsets.get(A) is None
@@ -34,7 +34,7 @@ def test_a_commit_counts_when_it_is_written_and_not_before() -> None:
 
 
 def test_one_that_could_not_be_written_leaves_what_was_there() -> None:
-    offsets = Offsets()
+    offsets = CommittedOffsets()
     offsets.begin([A])
     offsets.written({A: at(7)}, 100)
     offsets.begin([A])
@@ -46,7 +46,7 @@ def test_one_that_could_not_be_written_leaves_what_was_there() -> None:
 
 
 def test_of_two_the_one_that_was_written_later_counts_though_it_is_heard_of_first() -> None:
-    offsets = Offsets()
+    offsets = CommittedOffsets()
     offsets.begin([A, B])
     offsets.begin([A])
     offsets.written({A: at(9)}, 102)
@@ -55,7 +55,7 @@ def test_of_two_the_one_that_was_written_later_counts_though_it_is_heard_of_firs
 
 
 def test_an_offset_may_go_back_where_the_group_says_so() -> None:
-    offsets = Offsets()
+    offsets = CommittedOffsets()
     for number, offset in enumerate((9, 3)):
         offsets.begin([A])
         offsets.written({A: at(offset)}, number)
@@ -63,7 +63,7 @@ def test_an_offset_may_go_back_where_the_group_says_so() -> None:
 
 
 def test_a_tombstone_takes_away_what_is_older_and_nothing_that_is_newer() -> None:
-    offsets = Offsets()
+    offsets = CommittedOffsets()
     offsets.begin([A])
     offsets.read(A, None, 101)
     offsets.written({A: at(7)}, 100)
@@ -81,7 +81,7 @@ def test_a_tombstone_takes_away_what_is_older_and_nothing_that_is_newer() -> Non
 def expiring(
     commit: Commit, *, empty_since_ms: int | None = None, subscribed: set[str] | None = None
 ) -> Callable[[int], bool]:
-    offsets = Offsets()
+    offsets = CommittedOffsets()
     offsets.read(A, commit, 0)
     members = set() if subscribed is None else subscribed
     return lambda now_ms: bool(offsets.expired(now_ms, DAY_MS, empty_since_ms=empty_since_ms, subscribed=members))
@@ -111,7 +111,7 @@ def test_what_members_are_subscribed_to_does_not_expire_and_what_they_left_behin
 
 
 def test_while_members_do_not_say_what_they_consume_nothing_expires() -> None:
-    offsets = Offsets()
+    offsets = CommittedOffsets()
     offsets.read(A, at(7), 0)
     assert offsets.expired(DAY_MS * 100, DAY_MS, empty_since_ms=None, subscribed=None) == []
 
@@ -123,7 +123,7 @@ def test_an_old_record_expires_when_its_committer_said() -> None:
 
 
 def test_what_is_being_committed_just_now_does_not_expire() -> None:
-    offsets = Offsets()
+    offsets = CommittedOffsets()
     offsets.read(A, at(7), 0)
     offsets.begin([A])
     assert offsets.expired(DAY_MS, DAY_MS, empty_since_ms=None, subscribed=set()) == []
@@ -174,7 +174,7 @@ STEPS = st.lists(
 def test_in_whatever_order_writes_are_decided_the_register_says_what_the_topic_says(
     steps: list[tuple[str, list[TopicPartition] | int]],
 ) -> None:
-    offsets, topic = Offsets(), Topic()
+    offsets, topic = CommittedOffsets(), Topic()
     for now_ms, (kind, what) in enumerate(steps):
         if isinstance(what, list) and kind == "commit":
             commits = {tp: at(now_ms, committed_ms=now_ms) for tp in what}
@@ -203,7 +203,7 @@ def test_in_whatever_order_writes_are_decided_the_register_says_what_the_topic_s
         assert bool(offsets) == bool(topic.answer() or topic.under_way)
 
 
-def bury(offsets: Offsets, topic: Topic, tps: list[TopicPartition]) -> None:
+def bury(offsets: CommittedOffsets, topic: Topic, tps: list[TopicPartition]) -> None:
     """Tombstones are committed at once here, before whatever is under way."""
     first = topic.append(dict.fromkeys(tps))
     topic.committed |= set(range(first, first + len(tps)))
@@ -215,7 +215,7 @@ def bury(offsets: Offsets, topic: Topic, tps: list[TopicPartition]) -> None:
 def test_a_register_that_is_read_from_the_topic_is_the_one_that_was_written(
     steps: list[tuple[str, list[TopicPartition] | int]],
 ) -> None:
-    written, topic = Offsets(), Topic()
+    written, topic = CommittedOffsets(), Topic()
     for now_ms, (kind, what) in enumerate(steps):
         if not isinstance(what, list):
             continue
@@ -225,7 +225,7 @@ def test_a_register_that_is_read_from_the_topic_is_the_one_that_was_written(
             written.written(commits, topic.append({**commits}))
         else:
             bury(written, topic, what)
-    read = Offsets()
+    read = CommittedOffsets()
     for number, (tp, commit) in enumerate(topic.records):
         read.read(tp, commit, number)
     assert read.all() == written.all()

@@ -20,7 +20,7 @@ def test_a_static_member_that_starts_anew_has_its_place_and_disturbs_nobody() ->
     coordinator = stable("x", static={"a1": "a"})
     coordinator.join("a2", instance_id="a", metadata=b"it owns nothing by now")
     answer = coordinator.joined("a2")
-    assert (answer.generation, answer.leader, answer.skips, answer.members) == (1, "x", False, ())
+    assert (answer.generation, answer.leader, answer.skip_assignment, answer.members) == (1, "x", False, ())
     coordinator.sync("a2", instance_id="a")
     assert coordinator.synced("a2") == b"a1", "what it had"
     coordinator.heartbeat("x")
@@ -30,7 +30,7 @@ def test_a_leader_that_starts_anew_is_told_of_everybody_and_leaves_the_assignmen
     coordinator = stable(static={"a1": "a", "b1": "b"})
     coordinator.join("a2", instance_id="a")
     answer = coordinator.joined("a2")
-    assert (answer.generation, answer.leader, answer.skips) == (1, "a2", True)
+    assert (answer.generation, answer.leader, answer.skip_assignment) == (1, "a2", True)
     assert sorted(told[:2] for told in answer.members) == [("a2", "a"), ("b1", "b")]
 
 

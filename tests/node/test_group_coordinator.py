@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from cluster.groups.effects import Outcome
+from cluster.groups.effects import GroupEffect
 from cluster.groups.group import Group
 from tests.node.client_requests import TP
 from tests.node.group_cluster import GROUP, NOT_YET, TP1, GroupCluster
@@ -427,7 +427,7 @@ def test_a_group_that_stumbles_keeps_no_other_from_its_timeouts(
 ) -> None:
     time_passed = Group.time_passed
 
-    def stumble(group: Group, now_ms: int) -> list[Outcome]:
+    def stumble(group: Group, now_ms: int) -> list[GroupEffect]:
         if group.group_id == "odd":
             raise KeyError("what nobody has thought of")
         return time_passed(group, now_ms)

@@ -8,7 +8,7 @@ from collections import defaultdict
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from cluster.groups.effects import Answer, Joined, Outcome, Store, Synced
+from cluster.groups.effects import Answer, GroupEffect, Joined, StoreGroup, Synced
 from cluster.groups.group import Group, GroupSettings, GroupState
 from cluster.groups.member import JoinRequest, Protocol
 from tidelog.errors import (
@@ -202,7 +202,7 @@ class FakeCoordinator:
         assert isinstance(synced, Synced)
         return SyncGroupResponse(0, synced.protocol_type, synced.protocol, synced.assignment)
 
-    async def _wait(self, group: Group, begin: Callable[[Waiter, int], list[Outcome]]) -> Joined | Synced:
+    async def _wait(self, group: Group, begin: Callable[[Waiter, int], list[GroupEffect]]) -> Joined | Synced:
         waiter: Waiter = asyncio.get_running_loop().create_future()
         self._settle(group, begin(waiter, self._now_ms()))
         return await waiter
@@ -226,9 +226,9 @@ class FakeCoordinator:
             left.append(LeftMember(each.member_id, each.group_instance_id, code))
         return LeaveGroupResponse(0, tuple(left))
 
-    def _settle(self, group: Group, outcomes: list[Outcome]) -> None:
+    def _settle(self, group: Group, outcomes: list[GroupEffect]) -> None:
         for outcome in outcomes:
-            if isinstance(outcome, Store):
+            if isinstance(outcome, StoreGroup):
                 self._settle(group, group.stored(outcome.number, None, self._now_ms()))
             elif isinstance(outcome, Answer):
                 waiter = outcome.waiter

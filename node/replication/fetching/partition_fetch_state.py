@@ -111,7 +111,7 @@ class PartitionFetchState:
             if restart is not None:
                 self._restart_log(restart.offset)
             return
-        if (restart := following.begins_anew(answer.log_start_offset, replica.log)) is not None:
+        if (restart := following.restart_if_below_leader_start(answer.log_start_offset, replica.log)) is not None:
             self._restart_log(restart.offset)
         if answer.records:
             replica.append_as_follower(answer.records, answer.log_start_offset)
