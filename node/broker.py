@@ -46,7 +46,7 @@ from node.settings import BrokerSettings
 from node.zookeeper_session import ZooKeeperSession
 from storage.compaction.throttle import Throttle
 from storage.configs.log_config import LogConfig
-from storage.log_maintenance import Upkeep
+from storage.log_maintenance import LogMaintenance
 from storage.log_manager import LogManager
 from tidelog.errors import StorageError
 from tidelog.model import Endpoint, TopicPartition
@@ -116,7 +116,7 @@ class Broker:
             self._logs.open_logs,
             lambda topic: self._config_of(topics.get(topic)),
             hosted=self._hosted(topics.values()),
-            unread=set(names) - topics.keys(),
+            unreadable_topics=set(names) - topics.keys(),
             threads=settings.num_recovery_threads_per_data_dir,
         )
 
@@ -185,7 +185,7 @@ class Broker:
 
     def _config_of(self, topic: TopicAssignment | None) -> LogConfig:
         """Return the settings for the logs of a topic; None, a deleted topic, yields the defaults."""
-        return LogConfig.as_far_as_right(topic.configs if topic else {}, self._settings.topic_defaults)
+        return LogConfig.from_valid_topic_configs(topic.configs if topic else {}, self._settings.topic_defaults)
 
     def _hosted(self, topics: Iterable[TopicAssignment]) -> dict[TopicPartition, str]:
         """Return the topic ids of all partitions that are assigned to this broker."""
@@ -262,7 +262,7 @@ class Broker:
         settings = self._settings
         # The settings limit the memory and the I/O of all cleaners together, so that each cleaner gets its share.
         cleaners = max(settings.log_cleaner_threads, 1)
-        upkeep = Upkeep(
+        maintenance = LogMaintenance(
             self._logs,
             self._environment.files,
             map_bytes=settings.log_cleaner_dedupe_buffer_size // cleaners,
@@ -272,7 +272,7 @@ class Broker:
                 self._environment.sleep_s,
             ),
         )
-        return MaintenanceLoop(settings, self._replicas, self._logs, upkeep, self._clock)
+        return MaintenanceLoop(settings, self._replicas, self._logs, maintenance, self._clock)
 
     def _open_directories(self) -> LogManager:
         paths = [Path(path) for path in self._settings.log_dirs]
@@ -362,7 +362,7 @@ class Broker:
 
     def _on_possibly_short_cleared(self) -> None:
         log.info("the controller no longer depends on records that this broker's logs may have lost")
-        asyncio.get_running_loop().run_in_executor(None, self._logs.vouch)
+        asyncio.get_running_loop().run_in_executor(None, self._logs.clear_possibly_short)
 
     # --- deadlines ---------------------------------------------------------------------------------------------
 

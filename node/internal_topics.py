@@ -119,7 +119,7 @@ class InternalTopicRules:
         """
         if not is_internal(tp.topic) or len(wanted) >= len(current):
             return
-        min_insync = LogConfig.as_far_as_right(configs, self.defaults).min_insync_replicas
+        min_insync = LogConfig.from_valid_topic_configs(configs, self.defaults).min_insync_replicas
         least, setting = max(
             (self.replication_factor, "offsets_topic_replication_factor of the brokers"),
             (min_insync, "min.insync.replicas of the topic"),

@@ -51,10 +51,10 @@ def whole_number(text: str, most: int) -> int:
     return value
 
 
-def write_lines(files: Files, path: Path, lines: Iterable[Iterable[object]], *, sync: bool) -> None:
-    """Replace the file; flush it with `sync`."""
+def write_lines(files: Files, path: Path, lines: Iterable[Iterable[object]], *, fsync: bool) -> None:
+    """Replace the file; flush it with `fsync`."""
     rows = [" ".join(map(str, line)) for line in lines]
-    files.replace(path, "\n".join([_VERSION, str(len(rows)), *rows, ""]).encode("ascii"), sync=sync)
+    files.replace(path, "\n".join([_VERSION, str(len(rows)), *rows, ""]).encode("ascii"), fsync=fsync)
 
 
 def read_offsets(files: Files, path: Path) -> dict[TopicPartition, int]:
@@ -71,4 +71,4 @@ def read_offsets(files: Files, path: Path) -> dict[TopicPartition, int]:
 
 def write_offsets(files: Files, path: Path, offsets: Mapping[TopicPartition, int]) -> None:
     """Replace the checkpoint and flush it."""
-    write_lines(files, path, ((tp.topic, tp.partition, offset) for tp, offset in sorted(offsets.items())), sync=True)
+    write_lines(files, path, ((tp.topic, tp.partition, offset) for tp, offset in sorted(offsets.items())), fsync=True)

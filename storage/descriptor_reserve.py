@@ -16,7 +16,7 @@ T = TypeVar("T")
 P = ParamSpec("P")
 
 NONE_LEFT = (errno.EMFILE, errno.ENFILE)
-_TOLD_EVERY_MS = 10_000
+_WARN_EVERY_MS = 10_000
 
 _LOG = logging.getLogger(__name__)
 
@@ -42,7 +42,7 @@ class DescriptorReserve:
         self._clock = clock or SystemClock()
         self._held: list[int] = []
         self._filling = threading.Lock()
-        self._tell_from_ms = 0
+        self._next_warning_ms = 0
         self._fill()
 
     def obtain(self, opening: Callable[P, T], *arguments: P.args, **options: P.kwargs) -> T:
@@ -58,17 +58,17 @@ class DescriptorReserve:
             except OSError as error:
                 if error.errno not in NONE_LEFT:
                     raise
-                self._tell(error)
-                if not self._spend():
+                self._warn(error)
+                if not self._release_one():
                     raise
 
     def close(self) -> None:
         """Close all reserved descriptors and keep none from now on."""
         self._count = 0
-        while self._spend():
+        while self._release_one():
             pass
 
-    def _spend(self) -> bool:
+    def _release_one(self) -> bool:
         try:
             descriptor = self._held.pop()
         except IndexError:
@@ -87,10 +87,10 @@ class DescriptorReserve:
             finally:
                 self._filling.release()
 
-    def _tell(self, error: OSError) -> None:
+    def _warn(self, error: OSError) -> None:
         now_ms = self._clock.monotonic_ms()
-        if self._count and now_ms >= self._tell_from_ms:
-            self._tell_from_ms = now_ms + _TOLD_EVERY_MS
+        if self._count and now_ms >= self._next_warning_ms:
+            self._next_warning_ms = now_ms + _WARN_EVERY_MS
             _LOG.warning("no file descriptor is left (%s); %d of the reserve remain", error.strerror, len(self._held))
 
 

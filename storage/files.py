@@ -52,7 +52,7 @@ class File(Protocol):
 
     def truncate(self, size: int) -> None: ...
 
-    def sync(self) -> None:
+    def fsync(self) -> None:
         """Flush the content to the disk (fsync). Another thread may call this beside the other methods."""
         ...
 
@@ -89,10 +89,10 @@ class Files(Protocol):
         """Return the whole file; None if it does not exist."""
         ...
 
-    def replace(self, path: Path, data: bytes, *, sync: bool = True) -> None:
+    def replace(self, path: Path, data: bytes, *, fsync: bool = True) -> None:
         """Replace a file so that it always has either the old or the new content, even if the process ends at any time.
 
-        With `sync` that holds for a power failure too, and the new content survives one once the call returns.
+        With `fsync` that holds for a power failure too, and the new content survives one once the call returns.
         """
         ...
 
@@ -110,7 +110,7 @@ class Files(Protocol):
         """Create a directory with its parents; no error if it exists."""
         ...
 
-    def sync_directory(self, path: Path) -> None:
+    def fsync_directory(self, path: Path) -> None:
         """Flush the names in a directory (fsync), because a new file survives a power failure only if its name does."""
         ...
 
@@ -175,7 +175,7 @@ class RealFile:
         except OSError as error:
             raise _storage_error(self.path, error) from error
 
-    def sync(self) -> None:
+    def fsync(self) -> None:
         try:
             # A descriptor of its own: if the owner closes the file meanwhile, its number may be given to another file.
             fd = self._reserve.obtain(os.open, self.path, os.O_RDONLY | os.O_CLOEXEC)
@@ -240,18 +240,18 @@ class RealFiles:
         except OSError as error:
             raise _storage_error(path, error) from error
 
-    def replace(self, path: Path, data: bytes, *, sync: bool = True) -> None:
+    def replace(self, path: Path, data: bytes, *, fsync: bool = True) -> None:
         with _errors_of(path):
             fd, draft = self._reserve.obtain(_open_draft, path)
             try:
                 _write_rest(fd, 0, data, 0)
-                if sync:
+                if fsync:
                     os.fsync(fd)
             finally:
                 os.close(fd)
             os.replace(draft, path)
-        if sync:
-            self.sync_directory(path.parent)
+        if fsync:
+            self.fsync_directory(path.parent)
 
     def rename(self, old: Path, new: Path) -> None:
         with _errors_of(old):
@@ -269,7 +269,7 @@ class RealFiles:
         with _errors_of(path):
             path.mkdir(parents=True, exist_ok=True)
 
-    def sync_directory(self, path: Path) -> None:
+    def fsync_directory(self, path: Path) -> None:
         with _errors_of(path):
             fd = self._reserve.obtain(os.open, path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
             try:

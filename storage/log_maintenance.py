@@ -40,7 +40,7 @@ class CleaningStoppedError(Exception):
     """The broker stops, so the compaction round ends early."""
 
 
-class Upkeep:
+class LogMaintenance:
     """The periodic work on all logs of a manager.
 
     `map_bytes` limits the memory for the key map of one compaction round. `throttle` returns, for each round, a
@@ -63,9 +63,9 @@ class Upkeep:
         self._retirements = 0
         self._retired_lock = threading.Lock()
         #: Logs that are being compacted, and logs with a damaged batch, which are not compacted until the next start.
-        self._set_apart: set[Log] = set()
+        self._excluded: set[Log] = set()
         #: The time (ms) at which unflushed records of a log were first seen.
-        self._unsynced_since: dict[Log, int] = {}
+        self._unflushed_since: dict[Log, int] = {}
         self._stopping = False
 
     # --- retention -----------------------------------------------------------------------------------
@@ -133,16 +133,16 @@ class Upkeep:
 
     # --- flushing ------------------------------------------------------------------------------------
 
-    def sync_due(self, now_ms: int) -> int:
+    def flush_due(self, now_ms: int) -> int:
         """Flush rolled segments, and logs in which a record has waited for `flush.ms`. Any thread may call this.
 
         Return the number of logs that were flushed because of `flush.ms`.
         """
-        synced = 0
-        before, self._unsynced_since = self._unsynced_since, {}
+        flushed = 0
+        before, self._unflushed_since = self._unflushed_since, {}
         for tp, log in self.logs.every_log():
             waits = log.config.flush_ms < INT64_MAX and log.recovery_point < log.log_end_offset
-            if not waits and not log.has_unsynced_segments:
+            if not waits and not log.has_unflushed_segments:
                 continue
             since_ms = before.get(log, now_ms)
             due = waits and now_ms - since_ms >= log.config.flush_ms
@@ -151,10 +151,10 @@ class Upkeep:
             except StorageError as error:
                 self.logs.report(tp, error)
                 continue
-            synced += due
+            flushed += due
             if waits and not due:
-                self._unsynced_since[log] = since_ms
-        return synced
+                self._unflushed_since[log] = since_ms
+        return flushed
 
     # --- compaction ----------------------------------------------------------------------------------
 
@@ -164,11 +164,11 @@ class Upkeep:
         `upper_bounds` has, for each log that may be compacted, the first offset that must not be compacted. Return None
         if no log needs compaction.
         """
-        self._set_apart = {log for log in self._set_apart if not log.closed}
+        self._excluded = {log for log in self._excluded if not log.closed}
         best: CleaningPlan | None = None
         for tp, upper_bound in upper_bounds.items():
             log = self.logs.logs().get(tp)
-            if log is None or not log.config.compact or log in self._set_apart:
+            if log is None or not log.config.compact or log in self._excluded:
                 continue
             try:
                 plan = plan_cleaning(log, self.logs.cleaner_offset(tp), now_ms, upper_bound)
@@ -179,19 +179,19 @@ class Upkeep:
                 _LOG.error(
                     "%s: not compacted until the next start of the broker, because a batch is damaged: %s", tp, error
                 )
-                self._set_apart.add(log)
+                self._excluded.add(log)
                 continue
             if plan is not None and (best is None or plan.dirty_ratio > best.dirty_ratio):
                 best, chosen = plan, tp
         if best is None:
             return None
-        self._set_apart.add(best.log)
+        self._excluded.add(best.log)
         cleaning = Cleaning(best, self._files, map_bytes=self._map_bytes, pace=self._pace(self._throttle()))
         return CleaningRound(self, chosen, cleaning)
 
     def release(self, log: Log) -> None:
         """Allow the next round of this log. For the owner only."""
-        self._set_apart.discard(log)
+        self._excluded.discard(log)
 
     def stop(self) -> None:
         """End the work in progress soon. Any thread may call this."""
@@ -207,19 +207,19 @@ class Upkeep:
 
 
 #: Errors after which the next round may compact the log all the same.
-_PASSING = (StorageError, CleaningAbortedError, CleaningStoppedError)
+_TRANSIENT_ERRORS = (StorageError, CleaningAbortedError, CleaningStoppedError)
 
 
 class CleaningRound:
     """The compaction of one log: call `write_next` and `install` in turn until `write_next` is False, then `end`."""
 
-    def __init__(self, upkeep: Upkeep, tp: TopicPartition, cleaning: Cleaning) -> None:
+    def __init__(self, maintenance: LogMaintenance, tp: TopicPartition, cleaning: Cleaning) -> None:
         self.topic_partition = tp
-        self._upkeep = upkeep
+        self._maintenance = maintenance
         self._cleaning = cleaning
         self._piece: Replacement | None = None
         self._error: Exception | None = None
-        self._began = self._noted = False
+        self._began = self._recorded = False
 
     def write_next(self) -> bool:
         """Write the next new segment. Return False if the round is complete or has failed. Any thread may call this."""
@@ -241,7 +241,7 @@ class CleaningRound:
         else:
             if self._piece is None and not self._cleaning.overtaken:
                 plan, end_offset = self._cleaning.plan, self._cleaning.end_offset
-                self._noted = self._upkeep.logs.note_cleaned(
+                self._recorded = self._maintenance.logs.record_cleaned(
                     self.topic_partition, plan.log, end_offset, plan.truncation_count
                 )
         return self._piece is not None
@@ -254,7 +254,7 @@ class CleaningRound:
         except (StorageError, CleaningAbortedError) as error:
             self._error = error
         else:
-            self._upkeep.retire(self.topic_partition, self._cleaning.plan.log, old, monotonic_ms)
+            self._maintenance.retire(self.topic_partition, self._cleaning.plan.log, old, monotonic_ms)
 
     def end(self) -> bool:
         """End the round; return False if it failed. For the owner only.
@@ -262,14 +262,14 @@ class CleaningRound:
         The log may then be compacted again, unless the error will occur in every round.
         """
         tp, cleaning, error = self.topic_partition, self._cleaning, self._error
-        if error is not None and not isinstance(error, _PASSING) and not cleaning.overtaken:
+        if error is not None and not isinstance(error, _TRANSIENT_ERRORS) and not cleaning.overtaken:
             unforeseen = None if isinstance(error, UncleanableLogError) else error
             _LOG.error("%s: not compacted until the next start of the broker: %s", tp, error, exc_info=unforeseen)
             return False
-        self._upkeep.release(cleaning.plan.log)
+        self._maintenance.release(cleaning.plan.log)
         if isinstance(error, StorageError) and not cleaning.overtaken:
-            self._upkeep.logs.report(tp, error)
-        elif self._noted:
+            self._maintenance.logs.report(tp, error)
+        elif self._recorded:
             _LOG.info(
                 "%s: compacted up to offset %d; %d of %d records were kept in the new segments",
                 tp, cleaning.end_offset, cleaning.records_kept, cleaning.records_read,

@@ -51,7 +51,7 @@ class LogManager:
         self._files = files
         #: Topic ids of partitions whose logs are, or may be, in an offline directory.
         self._offline: dict[TopicPartition, str] = {}
-        self._unread: Collection[str] = ()
+        self._unreadable_topics: Collection[str] = ()
         self._lost: dict[TopicPartition, str] = {}
 
     @classmethod
@@ -70,11 +70,11 @@ class LogManager:
             raise DataDirectoryError(f"a log directory is named twice: {', '.join(map(str, paths))}")
         opened: list[LogDirectory] = []
         failures: dict[Path, StorageError] = {}
-        lived = any(_has_owner(path, files) for path in paths)
+        has_run_before = any(_has_owner(path, files) for path in paths)
         try:
             for path in paths:
                 try:
-                    if lived and not files.exists(path):
+                    if has_run_before and not files.exists(path):
                         raise StorageError(f"{path} does not exist any more; to start it empty, create the directory")
                     opened.append(LogDirectory.open(path, files, broker_id, cluster_id, boot_id))
                 except StorageError as error:
@@ -97,11 +97,11 @@ class LogManager:
         """
         return bool(self._lost) or any(directory.data_loss_marker.possibly_short for directory in self.directories)
 
-    def vouch(self) -> None:
+    def clear_possibly_short(self) -> None:
         """Declare the logs complete, because the cluster has dealt with possible losses. Any thread may call this."""
         for directory in self.directories:
             with directory.directory_failure_scope():
-                directory.data_loss_marker.vouch()
+                directory.data_loss_marker.clear_possibly_short()
 
     # --- opening logs --------------------------------------------------------------------------------
 
@@ -110,21 +110,21 @@ class LogManager:
         config_of: ConfigOf = lambda topic: LogConfig(),
         *,
         hosted: Mapping[TopicPartition, str] | None = None,
-        unread: Collection[str] = (),
+        unreadable_topics: Collection[str] = (),
         threads: int = 1,
     ) -> None:
         """Open every log, `threads` of them at once in each directory, and recover those that need it.
 
         Interrupted deletions are finished. `config_of` returns a topic's settings. `hosted` are the topic ids of all
         partitions that the cluster assigns to this broker. A log of another partition or topic id is a stray and is set
-        aside, unless its topic is in `unread`: the assignment of those topics is unknown. A stray counts as lost if its
-        topic id may be damaged.
+        aside, unless its topic is one of the `unreadable_topics`: the assignment of those is unknown. A stray counts as
+        lost if its topic id may be damaged.
 
         Slow after a crash; run it on a thread. If the manager is closed meanwhile, the call returns early, after the
         logs that are being opened. DataDirectoryError if two directories hold a log of the same partition. StorageError
         if no directory works any more.
         """
-        inventory = StartupInventory(self.directories, hosted, unread)
+        inventory = StartupInventory(self.directories, hosted, unreadable_topics)
         inventory.raise_if_found_twice()
 
         def open_all(directory: LogDirectory) -> None:
@@ -133,18 +133,18 @@ class LogManager:
                     with directory.directory_failure_scope():
                         directory.open_log(tp, config_of(tp.topic))
 
-            _at_once(threads, open_one, inventory.found[directory])
+            _run_parallel(threads, open_one, inventory.found[directory])
 
-        _at_once(len(self.directories), open_all, self.directories)
+        _run_parallel(len(self.directories), open_all, self.directories)
         if any(directory.closed for directory in self.directories):
             return
-        self._note_absent(inventory)
-        self._unread = inventory.unread
+        self._record_absent(inventory)
+        self._unreadable_topics = inventory.unreadable_topics
         for path, error in self.failed():
             self.take_offline(path, error)
         self._raise_if_none_works()
 
-    def _note_absent(self, inventory: StartupInventory) -> None:
+    def _record_absent(self, inventory: StartupInventory) -> None:
         """Record which assigned partitions have no open log: their logs are offline or lost.
 
         While a directory is offline, any absent log may lie there. Lost logs are recorded nevertheless, because the
@@ -156,15 +156,15 @@ class LogManager:
         if self.failures or len(working) < len(self.directories):
             self._offline = absent
         if inventory.hosted is not None:
-            self._note_what_is_lost(inventory, absent, working)
-        if inventory.unread:
+            self._find_and_record_lost(inventory, absent, working)
+        if inventory.unreadable_topics:
             return  # which logs of these topics are lost is still unknown
         for directory in working:
             if directory.works:
                 with directory.directory_failure_scope():
                     directory.forget_found_empty()
 
-    def _note_what_is_lost(
+    def _find_and_record_lost(
         self, inventory: StartupInventory, absent: Mapping[TopicPartition, str], working: Iterable[LogDirectory]
     ) -> None:
         before: dict[TopicPartition, str] = {}
@@ -177,7 +177,7 @@ class LogManager:
                 "%d logs are missing, or set aside although they may be valid; the first is %s", len(lost), min(lost)
             )
         if lost or before:  # also if both are equal, because a directory may have been offline or empty
-            self._note_lost(lost)
+            self._record_lost(lost)
 
     # --- logs ----------------------------------------------------------------------------------------
 
@@ -213,12 +213,12 @@ class LogManager:
         for a name that would lead out of the directory.
         """
         log_name(tp)
-        directory = self._home_of(tp)
+        directory = self._directory_of(tp)
         if directory is not None and partition_metadata.differ(directory.logs[tp].topic_id, topic_id):
             earlier = directory.logs[tp]
             _LOG.warning("%s: the log belongs to topic id %s instead of %s: set aside", tp, earlier.topic_id, topic_id)
             if not earlier.topic_id_proven:
-                self._note_lost(self._lost | {tp: topic_id})
+                self._record_lost(self._lost | {tp: topic_id})
             self.set_aside(tp)
             directory = None
         if directory is None:
@@ -237,7 +237,7 @@ class LogManager:
             try:
                 for each in working:  # no directory may keep checkpoints of an earlier log of the partition
                     with each.directory_failure_scope(reraise=True):
-                        each.checkpoints.log_cut(tp, 0)
+                        each.checkpoints.lower_to(tp, 0)
                 with directory.directory_failure_scope(reraise=True):
                     directory.open_log(tp, config)
                     return directory
@@ -274,7 +274,7 @@ class LogManager:
     def _raise_if_elsewhere(self, tp: TopicPartition, topic_id: str, in_sync: bool) -> None:
         if tp in self._offline and not partition_metadata.differ(self._offline[tp], topic_id):
             raise StorageError(f"the log of {tp} may be in a directory that is offline: {self._failed_paths()}")
-        if in_sync and tp.topic in self._unread and any(each.may_have_had(tp) for each in self.directories):
+        if in_sync and tp.topic in self._unreadable_topics and any(each.may_have_held(tp) for each in self.directories):
             raise IneligibleReplicaError(
                 f"the log of {tp} may be lost: when this broker started, the assignment of the topic was unknown"
             )
@@ -283,7 +283,7 @@ class LogManager:
                 raise IneligibleReplicaError(
                     f"the log of {tp} is missing, or set aside although it may be valid, and this replica is in the ISR"
                 )
-            self._note_lost({each: id_ for each, id_ in self._lost.items() if each != tp})
+            self._record_lost({each: id_ for each, id_ in self._lost.items() if each != tp})
 
     def set_aside(self, tp: TopicPartition) -> Path:
         """Take a log out of use but keep its files. Return the directory that holds them now.
@@ -291,7 +291,7 @@ class LogManager:
         StorageError. After an OutOfDescriptorsError the log is unchanged.
         """
         log_name(tp)
-        directory = self._home_of(tp)
+        directory = self._directory_of(tp)
         if directory is None:
             raise StorageError(f"there is no log of {tp}")
         with directory.directory_failure_scope(reraise=True):
@@ -333,7 +333,7 @@ class LogManager:
                     return True
         return False
 
-    def _home_of(self, tp: TopicPartition) -> LogDirectory | None:
+    def _directory_of(self, tp: TopicPartition) -> LogDirectory | None:
         return next((directory for directory in self.directories if tp in directory.logs), None)
 
     # --- failures ------------------------------------------------------------------------------------
@@ -345,7 +345,7 @@ class LogManager:
         """
         if isinstance(error, OutOfDescriptorsError):
             return
-        if directory := self._home_of(tp):
+        if directory := self._directory_of(tp):
             directory.fail(error)
 
     @property
@@ -453,35 +453,35 @@ class LogManager:
 
     def cleaner_offset(self, tp: TopicPartition) -> int:
         """Return the offset up to which a log is compacted; 0 if unknown."""
-        directory = self._home_of(tp)
+        directory = self._directory_of(tp)
         return 0 if directory is None else directory.checkpoints.cleaner_offset(tp)
 
-    def note_cleaned(self, tp: TopicPartition, log: Log, offset: int, truncation_count: int) -> bool:
+    def record_cleaned(self, tp: TopicPartition, log: Log, offset: int, truncation_count: int) -> bool:
         """Record that this log is compacted up to `offset`, and flush the record. Return whether it was recorded.
 
         Nothing is recorded if the log was truncated since `truncation_count`, or if another log has replaced it.
         """
-        noted = False
-        if directory := self._home_of(tp):
+        recorded = False
+        if directory := self._directory_of(tp):
             with directory.directory_failure_scope(later=True):
-                noted = directory.checkpoints.write_cleaner_offset(tp, log, offset, truncation_count)
-        return noted
+                recorded = directory.checkpoints.write_cleaner_offset(tp, log, offset, truncation_count)
+        return recorded
 
-    def _note_lost(self, lost: dict[TopicPartition, str]) -> None:
+    def _record_lost(self, lost: dict[TopicPartition, str]) -> None:
         self._write_to_each(lambda directory: lost_logs.write(self._files, directory.path, lost))
         self._lost = lost
 
     def _write_to_each(self, write: Callable[[LogDirectory], object]) -> None:
         """Call `write` for every directory. At the end raise the OutOfDescriptorsError of one that must be repeated."""
-        wanting: OutOfDescriptorsError | None = None
+        out_of_descriptors: OutOfDescriptorsError | None = None
         for directory in self.directories:
             with directory.directory_failure_scope():
                 try:
                     write(directory)
                 except OutOfDescriptorsError as error:
-                    wanting = error
-        if wanting is not None:
-            raise wanting
+                    out_of_descriptors = error
+        if out_of_descriptors is not None:
+            raise out_of_descriptors
 
     # --- session and end -----------------------------------------------------------------------------
 
@@ -518,7 +518,7 @@ class LogManager:
             raise errors[0]
 
 
-def _at_once(count: int, work: Callable[[_T], object], items: Iterable[_T]) -> None:
+def _run_parallel(count: int, work: Callable[[_T], object], items: Iterable[_T]) -> None:
     """Call `work` for each item on `count` threads; without a thread if `count` is 1."""
     if count <= 1:
         for item in items:

@@ -67,7 +67,7 @@ def write(files: Files, directory: Path, topic_id: str) -> None:
 
     A log that loses its id in a power failure gets the id of the current topic.
     """
-    files.replace(directory / FILE_NAME, _encode(topic_id), sync=False)
+    files.replace(directory / FILE_NAME, _encode(topic_id), fsync=False)
 
 
 def _encode(topic_id: str) -> bytes:

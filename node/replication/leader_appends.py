@@ -10,7 +10,7 @@ from node.replication.replica import Appended as AppendInfo
 from node.replication.replica import Replica
 from node.replication.replica_manager import ReplicaManager
 from node.runtime.deferred_response import DeferredResponse
-from storage.log.batch_validation import ValidatedBatch, admit_own
+from storage.log.batch_validation import ValidatedBatch, validate_own
 from tidelog.errors import BrokerError, NotEnoughReplicasError, NotLeaderOrFollowerError
 from tidelog.model import Buffer, TopicPartition
 from tidelog.protocol.messages import ProducePartitionResponse, ProduceResponse, RecordError
@@ -100,7 +100,7 @@ class LeaderAppends:
         """Append a batch that this broker has built, with acks=all, and return the answer that a producer would get."""
         try:
             replica = self.leader_or_raise(self._replicas.get_or_raise(tp), ACKS_ALL)
-            outcome: Outcome = self.append(replica, admit_own(batch, replica.log.config))
+            outcome: Outcome = self.append(replica, validate_own(batch, replica.log.config))
         except BrokerError as error:
             outcome = self.refusal(tp, error)
         return self.acknowledge([outcome], ACKS_ALL, self._replicas.clock.monotonic_ms() + timeout_ms)

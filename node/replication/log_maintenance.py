@@ -50,14 +50,14 @@ class Round(Protocol):
     def end(self) -> bool: ...
 
 
-class Upkeep(Protocol):
+class LogMaintenance(Protocol):
     """The part of storage's log maintenance that this loop uses."""
 
     def delete_old_segments(self, tp: TopicPartition, now_ms: int, high_watermark: int, monotonic_ms: int) -> int: ...
     def is_removal_due(self, monotonic_ms: int) -> bool: ...
     def forget_idle_producers(self, tp: TopicPartition, now_ms: int, expiration_ms: int) -> int: ...
     def remove_deleted(self, monotonic_ms: int) -> int: ...
-    def sync_due(self, now_ms: int) -> int: ...
+    def flush_due(self, now_ms: int) -> int: ...
     def begin_cleaning(self, now_ms: int, upper_bounds: dict[TopicPartition, int]) -> Round | None: ...
     def stop(self) -> None: ...
 
@@ -66,12 +66,17 @@ class MaintenanceLoop:
     """The tasks of the periodic work. `stop` returns when no task and no thread runs any more."""
 
     def __init__(
-        self, settings: BrokerSettings, replicas: ReplicaManager, checkpoints: Checkpoints, upkeep: Upkeep, clock: Clock
+        self,
+        settings: BrokerSettings,
+        replicas: ReplicaManager,
+        checkpoints: Checkpoints,
+        maintenance: LogMaintenance,
+        clock: Clock,
     ) -> None:
         self._settings = settings
         self._replicas = replicas
         self._checkpoints = checkpoints
-        self._upkeep = upkeep
+        self._maintenance = maintenance
         self._clock = clock
         self._stopping = Flag()
         self._tasks: list[asyncio.Task[None]] = []
@@ -82,7 +87,7 @@ class MaintenanceLoop:
 
     def start(self) -> None:
         """Start all tasks. Return at once."""
-        settings, checkpoints, upkeep = self._settings, self._checkpoints, self._upkeep
+        settings, checkpoints, maintenance = self._settings, self._checkpoints, self._maintenance
         every, on_thread = self._every, self._on_thread
         works: list[Coroutine[None, None, None]] = [
             every(settings.replica_high_watermark_checkpoint_interval_ms, self._replicas.checkpoint_high_watermarks),
@@ -96,7 +101,7 @@ class MaintenanceLoop:
             ),
             every(
                 settings.log_flush_scheduler_interval_ms,
-                lambda: on_thread(lambda: upkeep.sync_due(self._clock.monotonic_ms())),
+                lambda: on_thread(lambda: maintenance.flush_due(self._clock.monotonic_ms())),
             ),
             every(settings.log_retention_check_interval_ms, self.delete_old_segments),
             every(settings.producer_id_expiration_check_interval_ms, self.forget_idle_producers),
@@ -109,7 +114,7 @@ class MaintenanceLoop:
     async def stop(self) -> None:
         """Stop all tasks, also in the middle of a round of compaction, and wait for their end."""
         self._stopping.set()
-        self._upkeep.stop()
+        self._maintenance.stop()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         self._threads.shutdown(wait=False)
 
@@ -118,14 +123,14 @@ class MaintenanceLoop:
         async for replica in self._online():
             tp, high_watermark = replica.topic_partition, replica.partition.high_watermark
             now_ms, monotonic_ms = self._clock.now_ms(), self._clock.monotonic_ms()
-            if self._upkeep.delete_old_segments(tp, now_ms, high_watermark, monotonic_ms):
+            if self._maintenance.delete_old_segments(tp, now_ms, high_watermark, monotonic_ms):
                 self._replicas.log_start_rose(tp)
 
     async def remove_deleted(self) -> None:
         """Remove the files of deleted segments whose delay has passed."""
         monotonic_ms = self._clock.monotonic_ms()
-        if self._upkeep.is_removal_due(monotonic_ms):
-            await self._on_thread(lambda: self._upkeep.remove_deleted(monotonic_ms))
+        if self._maintenance.is_removal_due(monotonic_ms):
+            await self._on_thread(lambda: self._maintenance.remove_deleted(monotonic_ms))
 
     async def write_epochs(self) -> None:
         """Write new leader epochs of all logs to disk, in one step."""
@@ -136,7 +141,7 @@ class MaintenanceLoop:
         """Drop the state of idle producers from every log. A producer that returns later starts a new sequence."""
         expiration_ms = self._settings.producer_id_expiration_ms
         async for replica in self._online():
-            self._upkeep.forget_idle_producers(replica.topic_partition, self._clock.monotonic_ms(), expiration_ms)
+            self._maintenance.forget_idle_producers(replica.topic_partition, self._clock.monotonic_ms(), expiration_ms)
 
     async def _online(self) -> AsyncIterator[Replica]:
         """Yield the replicas whose disk works, and let the event loop do other work between them.
@@ -156,7 +161,7 @@ class MaintenanceLoop:
     async def clean(self) -> bool:
         """Run one round of compaction. Return False if no log is worth compacting, or if the round failed."""
         bounds = {each.topic_partition: each.partition.high_watermark for each in self._replicas if not each.offline}
-        round_ = self._upkeep.begin_cleaning(self._clock.now_ms(), bounds)
+        round_ = self._maintenance.begin_cleaning(self._clock.now_ms(), bounds)
         if round_ is None:
             return False
         try:

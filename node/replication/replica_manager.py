@@ -185,7 +185,7 @@ class ReplicaManager:
             log.error(
                 "%s: the log ends at %d, before its high watermark %d; this disk has lost records", tp, end, known
             )
-            await self.offload(opened.give_up_beyond_end)
+            await self.offload(opened.lower_checkpoints_to_end)
             self._recovered_high_watermarks[tp] = end
         return opened
 

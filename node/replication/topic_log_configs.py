@@ -34,7 +34,7 @@ class TopicLogConfigs:
             config = LogConfig.from_topic_configs(configs, self._defaults)
         except InvalidConfigError as error:
             log.error("topic %s: invalid settings in ZooKeeper: %s", topic, error)
-            config = current or LogConfig.as_far_as_right(configs, self._defaults)
+            config = current or LogConfig.from_valid_topic_configs(configs, self._defaults)
         self._read[topic] = configs, config
         return config
 

@@ -81,17 +81,17 @@ class CleaningPlan:
         return self.stretch.dirty_ratio
 
 
-def plan_cleaning(log: Log, noted_offset: int, now_ms: int, upper_bound: int) -> CleaningPlan | None:
+def plan_cleaning(log: Log, recorded_offset: int, now_ms: int, upper_bound: int) -> CleaningPlan | None:
     """Return the next round of a log; None if no round is due.
 
-    `noted_offset` is the `end_offset` of the last round, 0 before the first one. Records at or above `upper_bound` (the
-    high watermark or the last stable offset) are neither removed nor a reason to remove others.
+    `recorded_offset` is the `end_offset` of the last round, 0 before the first one. Records at or above `upper_bound`
+    (the high watermark or the last stable offset) are neither removed nor a reason to remove others.
     """
     config, segments = log.config, log.segments
     if not config.compact:
         return None
     sealed = [_facts(segment, following) for segment, following in pairwise(segments)]
-    dirty_from = first_dirty_offset(noted_offset, log.log_start_offset, log.log_end_offset)
+    dirty_from = first_dirty_offset(recorded_offset, log.log_start_offset, log.log_end_offset)
     stretch = cleanable(sealed, dirty_from, upper_bound, config, now_ms)
     if not is_due(stretch, config, now_ms):
         return None
@@ -201,7 +201,7 @@ class Cleaning:
     def _work(self) -> Iterator[Replacement]:
         plan = self.plan
         for segment in plan.stretch.dirty:
-            if not self._learn(segment):
+            if not self._add_keys(segment):
                 break
         survival = Survival(
             self._last_offsets,
@@ -219,7 +219,7 @@ class Cleaning:
         if self.keyless_records:
             _LOG.warning("%s: removed %d records without a key", plan.log.directory, self.keyless_records)
 
-    def _learn(self, segment: SealedSegment) -> bool:
+    def _add_keys(self, segment: SealedSegment) -> bool:
         """Add the keys of a dirty segment to the map. Return False if they do not fit."""
         last_offsets = self._last_offsets
         for header, batch in self._batches(segment):
@@ -227,7 +227,7 @@ class Cleaning:
                 continue
             if replaces(header):
                 outline = outline_batch(batch, header)
-                if not last_offsets.take(outline):
+                if not last_offsets.add(outline):
                     return False
                 self.keyless_records += outline.keys.count(None)
             else:
@@ -309,7 +309,7 @@ class _Draft:
         if self._waiting:
             self._write()
         self._segment.seal()
-        self._segment.sync()
+        self._segment.flush()
         return self._segment
 
     def discard(self) -> None:

@@ -65,12 +65,12 @@ class Stretch(NamedTuple):
         return sum(segment.size_bytes for segment in self.dirty) / total if total else 0.0
 
 
-def first_dirty_offset(noted: int, log_start_offset: int, log_end_offset: int) -> int:
-    """Return the start of the dirty part, from the offset `noted` after the last round.
+def first_dirty_offset(recorded: int, log_start_offset: int, log_end_offset: int) -> int:
+    """Return the start of the dirty part, from the offset `recorded` after the last round.
 
     If that offset is outside the log, it was recorded for another log, and everything is dirty.
     """
-    return noted if log_start_offset <= noted <= log_end_offset else log_start_offset
+    return recorded if log_start_offset <= recorded <= log_end_offset else log_start_offset
 
 
 def cleanable(
@@ -164,7 +164,7 @@ class Survival:
             if new_horizon is None and len(kept) == header.record_count:
                 return batch
             return excerpt_batch(outline, kept, new_horizon)
-        if not (ends_segment or self._tells(header)):
+        if not (ends_segment or self._is_only_source(header)):
             return b""
         return batch if not header.record_count else empty_batch(header)
 
@@ -183,7 +183,7 @@ class Survival:
         timestamps = outline.timestamps()
         return horizon if min(timestamps[slot] for slot in kept) - horizon >= _LEAST_DELTA_MS else None
 
-    def _tells(self, header: BatchHeader) -> bool:
+    def _is_only_source(self, header: BatchHeader) -> bool:
         """Return whether this batch header is the only source of an epoch start or a producer's last sequence."""
         return (
             header.base_offset in self.epoch_starts

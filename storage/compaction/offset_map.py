@@ -33,12 +33,12 @@ class OffsetMap:
         """Raise the end offset, over records that are ignored or missing."""
         self.end_offset = max(self.end_offset, end_offset)
 
-    def take(self, batch: BatchOutline) -> bool:
+    def add(self, batch: BatchOutline) -> bool:
         """Add the keys of the next batch. Return False, and change nothing, if they might not fit."""
         last = self._last
         if last and len(last) + len(batch.keys) > self._capacity:
             return False
-        for key, offset in zip(_held(batch.keys), batch.offsets, strict=True):
+        for key, offset in zip(_digests(batch.keys), batch.offsets, strict=True):
             if key is not None:
                 last[key] = offset
         self.extend(batch.header.next_offset)
@@ -50,13 +50,13 @@ class OffsetMap:
         return [
             slot
             for slot, (key, offset, tombstone) in enumerate(
-                zip(_held(batch.keys), batch.offsets, batch.tombstones, strict=True)
+                zip(_digests(batch.keys), batch.offsets, batch.tombstones, strict=True)
             )
             if key is not None and last(key, -1) <= offset and (tombstones or not tombstone)
         ]
 
 
-def _held(keys: Sequence[bytes | None]) -> list[bytes | None]:
+def _digests(keys: Sequence[bytes | None]) -> list[bytes | None]:
     return [
         key if key is None or len(key) < _DIGEST_BYTES else blake2b(key, digest_size=_DIGEST_BYTES).digest()
         for key in keys

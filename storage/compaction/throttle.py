@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 #: A thread that waits for Python's interpreter lock gets it only after 5 ms, which delays each answer. A thread that
 #: sleeps releases the lock at once.
-_TURN_NS = 1_000_000
-_REST_NS = 500_000
+_WORK_NS = 1_000_000
+_SLEEP_NS = 500_000
 
 
 class Throttle:
@@ -21,13 +21,13 @@ class Throttle:
         self._ns_per_byte = 1_000_000_000 / bytes_per_second
         self._now_ns = now_ns
         self._sleep_s = sleep_s
-        self._rested_ns = self._paid_ns = now_ns()
+        self._slept_ns = self._paid_ns = now_ns()
 
     def __call__(self, moved_bytes: int) -> None:
         now_ns = self._now_ns()
         # Idle time does not allow a later burst.
-        self._paid_ns = max(self._paid_ns, self._rested_ns) + int(moved_bytes * self._ns_per_byte)
-        rest_ns = max(self._paid_ns - now_ns, _REST_NS if now_ns - self._rested_ns >= _TURN_NS else 0)
-        if rest_ns > 0:
-            self._sleep_s(rest_ns / 1e9)
-            self._rested_ns = self._now_ns()
+        self._paid_ns = max(self._paid_ns, self._slept_ns) + int(moved_bytes * self._ns_per_byte)
+        pause_ns = max(self._paid_ns - now_ns, _SLEEP_NS if now_ns - self._slept_ns >= _WORK_NS else 0)
+        if pause_ns > 0:
+            self._sleep_s(pause_ns / 1e9)
+            self._slept_ns = self._now_ns()

@@ -176,7 +176,7 @@ class LogConfig:
         return config
 
     @classmethod
-    def as_far_as_right(cls, configs: Mapping[str, str], defaults: LogConfig | None = None) -> LogConfig:
+    def from_valid_topic_configs(cls, configs: Mapping[str, str], defaults: LogConfig | None = None) -> LogConfig:
         """Return as `from_topic_configs`, with the default of each setting that is wrong."""
         right: dict[str, str] = {}
         for name, text in configs.items():

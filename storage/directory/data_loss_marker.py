@@ -18,48 +18,48 @@ class DataLossMarker:
 
     possibly_short  acknowledged records may be missing, and the cluster has not dealt with that yet. Either the
                     previous process left the directory so (`PreviousShutdown`), or this process removed damaged data
-    sync_failed     a flush failed, so the page cache may hold data that never reaches the disk. True until the process
+    flush_failed    a flush failed, so the page cache may hold data that never reaches the disk. True until the process
                     ends
     """
 
     def __init__(self, path: Path, files: Files, boot_id: str, *, possibly_short: bool) -> None:
         self.possibly_short = possibly_short
-        self.sync_failed = False
+        self.flush_failed = False
         self._file = path / BOOT_ID
         self._files = files
         self._boot_id = boot_id
         #: A lock of its own, so that recording a failed flush never waits for a checkpoint on the same disk.
         self._lock = threading.Lock()
 
-    def vouch(self) -> None:
+    def clear_possibly_short(self) -> None:
         """Declare the logs complete, because the cluster has dealt with losses of earlier boots. StorageError.
 
         A process that ends before this call leaves the next process with `possibly_short` set.
         """
         with self._lock:
-            if not self.sync_failed:
+            if not self.flush_failed:
                 self._files.replace(self._file, f"{self._boot_id}\n".encode("ascii"))
                 self.possibly_short = False
 
-    def note_failed_sync(self) -> None:
+    def record_flush_failure(self) -> None:
         """Record that a flush failed, because the page cache may drop its data although the machine keeps running.
 
         The next process must then treat the directory as after a power failure. The removal of `boot.id` needs no
         flush, because after a real power failure the boot id differs anyway.
         """
         with self._lock:
-            self.sync_failed = True
+            self.flush_failed = True
             try:
                 self._files.remove(self._file)
             except StorageError as error:
                 _LOG.error("%s: cannot be removed to record a failed flush: %s", self._file, error)
 
-    def note_loss(self) -> None:
+    def record_loss(self) -> None:
         """Record that a damaged log is about to be truncated, so that acknowledged records may be missing.
 
         StorageError. Called before the truncation, so that a process that ends in between leaves the record behind.
         """
         with self._lock:
-            if not self.sync_failed and not self.possibly_short:  # the disk already records either of these
+            if not self.flush_failed and not self.possibly_short:  # the disk already records either of these
                 self._files.replace(self._file, b"\n")
             self.possibly_short = True

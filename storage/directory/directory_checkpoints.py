@@ -135,7 +135,7 @@ class DirectoryCheckpoints:
         """Write the log starts that segment names do not show, or would not show if the power failed now."""
         with self._lock:
             for tp, log in list(self._logs.items()):
-                if log.log_start_offset > log.segment_base_offsets[0] or not log.names_synced:
+                if log.log_start_offset > log.segment_base_offsets[0] or not log.names_flushed:
                     self._log_starts[tp] = log.log_start_offset
                 else:
                     self._log_starts.pop(tp, None)
@@ -157,18 +157,18 @@ class DirectoryCheckpoints:
 
     # --- values that no longer hold ------------------------------------------------------------------
 
-    def log_cut(self, tp: TopicPartition, offset: int) -> None:
+    def lower_to(self, tp: TopicPartition, offset: int) -> None:
         """Lower every value past `offset`, because the log is truncated there.
 
         A log that is truncated below its recorded start begins at `offset` instead.
         """
-        self.distrust(tp, offset)
+        self.lower_except_high_watermark(tp, offset)
         with self._lock:
             self._lower(HIGH_WATERMARKS, self._high_watermarks, tp, offset)
         if self.log_start(tp) > offset:
-            self.forget_log_start(tp)
+            self.remove_log_start(tp)
 
-    def distrust(self, tp: TopicPartition, offset: int) -> None:
+    def lower_except_high_watermark(self, tp: TopicPartition, offset: int) -> None:
         """Lower the recovery point and the cleaner offset to `offset`.
 
         The high watermark stays, because it shows how many committed records the log lacks.
@@ -177,7 +177,7 @@ class DirectoryCheckpoints:
             self._lower(RECOVERY_POINTS, self._recovery_points, tp, offset)
             self._lower(CLEANER_OFFSETS, self._cleaner_offsets, tp, offset)
 
-    def forget_log_start(self, tp: TopicPartition) -> None:
+    def remove_log_start(self, tp: TopicPartition) -> None:
         """Remove the recorded log start, so that the log starts at its first segment."""
         with self._lock:
             before = self._log_starts.pop(tp, 0)  # 0 if another thread has removed it
@@ -187,7 +187,7 @@ class DirectoryCheckpoints:
                 self._log_starts[tp] = before
                 raise
 
-    def take_out(self, *tps: TopicPartition) -> list[Log]:
+    def remove_logs(self, *tps: TopicPartition) -> list[Log]:
         """Remove all values of these logs, and take the open ones out of use. On an error they stay in use.
 
         The files are written first, so that a later log of the same name inherits nothing even after a crash.

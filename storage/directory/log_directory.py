@@ -72,17 +72,17 @@ class LogDirectory:
         self.logs: dict[TopicPartition, Log] = {}
         self.checkpoints = DirectoryCheckpoints(path, files, self.logs)
         #: Epoch caches with unwritten epochs (`write_epochs`). The logs' owner appends, any thread removes.
-        self._begun: deque[LeaderEpochs] = deque()
+        self._unwritten_epochs: deque[LeaderEpochs] = deque()
         self._files = files
         self._lock = lock
         #: How many logs are being opened on threads. The lock is kept until they are done.
         self._opening = 0
-        self._given_back = False
+        self._releasable = False
         #: Deleted logs whose files still exist.
-        self._doomed: deque[Path] = deque()
-        self._settled = threading.Condition()
+        self._deleted_logs: deque[Path] = deque()
+        self._changed = threading.Condition()
         #: Partitions with a log that was set aside here, in this process or before (`named_aside`).
-        self._left = {tp for name in self.strays() if (tp := partition_set_aside(name)) is not None}
+        self._set_aside = {tp for name in self.strays() if (tp := partition_set_aside(name)) is not None}
 
     @classmethod
     def open(cls, path: Path, files: Files, broker_id: int, cluster_id: str, boot_id: str | None) -> LogDirectory:
@@ -97,8 +97,8 @@ class LogDirectory:
         if lock is None:
             raise DataDirectoryError(f"{path} is in use by another process")
         try:
-            newborn = not meta_properties.check(path, files, broker_id, cluster_id)
-            if newborn:
+            is_new = not meta_properties.check(path, files, broker_id, cluster_id)
+            if is_new:
                 if any(partition_named(name) for name in files.names(path)):
                     raise DataDirectoryError(
                         f"{path} holds logs but no {meta_properties.FILE_NAME}, so the broker that owns them is unknown"
@@ -107,14 +107,14 @@ class LogDirectory:
                 files.replace(path / FOUND_EMPTY, b"")
                 meta_properties.write(path, files, broker_id, cluster_id)
                 for each in (path, *unnamed):  # a directory survives a crash only if its parent is flushed
-                    files.sync_directory(each.parent)
-            previous_shutdown = PreviousShutdown.read(path, files, newborn=newborn, boot_id=boot_id)
+                    files.fsync_directory(each.parent)
+            previous_shutdown = PreviousShutdown.read(path, files, is_new=is_new, boot_id=boot_id)
             # Remove the marker before anything is written that it would falsely cover. The write of `boot.id` below
             # flushes the removal, because a directory that had the marker is never possibly short.
             files.remove(path / CLEAN_SHUTDOWN)
             directory = cls(path, files, lock, previous_shutdown, boot_id or "")
             if not directory.data_loss_marker.possibly_short:
-                directory.data_loss_marker.vouch()
+                directory.data_loss_marker.clear_possibly_short()
             return directory
         except BaseException:
             lock.release()
@@ -125,7 +125,7 @@ class LogDirectory:
         """Return whether the directory has neither failed nor been closed."""
         return self.failure is None and not self.closed
 
-    def may_have_had(self, tp: TopicPartition) -> bool:
+    def may_have_held(self, tp: TopicPartition) -> bool:
         """Return whether a log with committed records may have been here and is missing now."""
         return self.found_empty or (tp not in self.logs and self.checkpoints.high_watermark(tp) > 0)
 
@@ -152,7 +152,7 @@ class LogDirectory:
     def strays_of(self, tp: TopicPartition, topic_id: str) -> list[str]:
         """Return the directory names of stray logs of this partition and topic id."""
         aside = named_aside(tp)
-        if aside not in self._left:
+        if aside not in self._set_aside:
             return []
         named = (name for name in self.strays() if partition_set_aside(name) == aside)
         return [name for name in named if partition_metadata.read(self._files, self.path / name).topic_id == topic_id]
@@ -161,7 +161,7 @@ class LogDirectory:
         """Return the topic id of the log, open or not."""
         return partition_metadata.read(self._files, self.path / log_name(tp))
 
-    def is_hollow(self, tp: TopicPartition) -> bool:
+    def is_empty_log(self, tp: TopicPartition) -> bool:
         """Return whether no file of the log, under any suffix, holds a byte, and no topic id is recorded."""
         directory = self.path / log_name(tp)
         for name in self._files.names(directory):
@@ -179,14 +179,14 @@ class LogDirectory:
         Slow after a crash. Several threads may open logs at the same time. StorageError also if the directory was
         closed meanwhile.
         """
-        with self._settled:
+        with self._changed:
             if self.closed:
                 raise StorageError(f"{self.path} is closed")
             self._opening += 1
         try:
             log = self._open(tp, config)
-            with self._settled:
-                if self._given_back:
+            with self._changed:
+                if self._releasable:
                     log.abandon()
                     raise StorageError(f"{self.path} was closed while {tp} was opened")
                 self.logs[tp] = log
@@ -194,19 +194,19 @@ class LogDirectory:
                 log.fail(self.failure)
             return log
         finally:
-            with self._settled:
+            with self._changed:
                 self._opening -= 1
-                self._settled.notify_all()
-                self._release_if_settled()
+                self._changed.notify_all()
+                self._release_if_unused()
 
-    def _release_if_settled(self) -> None:
-        if self._given_back and not self._opening:
+    def _release_if_unused(self) -> None:
+        if self._releasable and not self._opening:
             self._lock.release()
 
     def _open(self, tp: TopicPartition, config: LogConfig) -> Log:
         directory = self.path / log_name(tp)
         checkpoints = self.checkpoints
-        noted, log_start = checkpoints.recovery_point(tp), checkpoints.log_start(tp)
+        recorded, log_start = checkpoints.recovery_point(tp), checkpoints.log_start(tp)
 
         def opened(recovery_point: int, *, clean: bool) -> Log:
             return Log.open(
@@ -216,13 +216,13 @@ class LogDirectory:
                 recovery_point=recovery_point,
                 clean=clean,
                 cleaned_to=checkpoints.cleaner_offset(tp),
-                rewrite=self.previous_shutdown.sync_had_failed,
-                on_cut=lambda offset: checkpoints.log_cut(tp, offset),
-                on_sync_failed=self.data_loss_marker.note_failed_sync,
-                on_loss=self.data_loss_marker.note_loss,
+                rewrite=self.previous_shutdown.flush_had_failed,
+                on_truncation=lambda offset: checkpoints.lower_to(tp, offset),
+                on_flush_failed=self.data_loss_marker.record_flush_failure,
+                on_loss=self.data_loss_marker.record_loss,
             )
 
-        clean, recovery_point = self.previous_shutdown.clean and noted is not None, noted or 0
+        clean, recovery_point = self.previous_shutdown.clean and recorded is not None, recorded or 0
         log = opened(recovery_point, clean=clean)
         if recovery_point > log.log_end_offset or (clean and recovery_point < log.log_end_offset):
             _LOG.error(
@@ -230,15 +230,17 @@ class LogDirectory:
                 directory, recovery_point, log.log_end_offset,
             )  # fmt: skip
             if recovery_point > log.log_end_offset:
-                self.data_loss_marker.note_loss()
+                self.data_loss_marker.record_loss()
             log.abandon()
-            checkpoints.distrust(tp, 0)
+            checkpoints.lower_except_high_watermark(tp, 0)
             log = opened(0, clean=False)
         if checkpoints.high_watermark(tp) > log.log_end_offset:
             # Recorded until the cluster has dealt with the loss, because the high watermark may be lowered before that.
-            self.data_loss_marker.note_loss()
+            self.data_loss_marker.record_loss()
         if checkpoints.cleaner_offset(tp) > log.log_end_offset:
-            checkpoints.distrust(tp, 0)  # written for another log: it must not hold when this log reaches that offset
+            checkpoints.lower_except_high_watermark(
+                tp, 0
+            )  # written for another log: it must not hold when this log reaches that offset
         if log_start > log.log_end_offset:
             _LOG.error(
                 "%s: ignored the log start offset %d, which lies past the log end %d",
@@ -246,10 +248,10 @@ class LogDirectory:
                 log_start,
                 log.log_end_offset,
             )
-            checkpoints.forget_log_start(tp)  # it must not hold when this log reaches that offset
+            checkpoints.remove_log_start(tp)  # it must not hold when this log reaches that offset
         else:
             log.raise_log_start(log_start)
-        log.leader_epochs.on_begun = self._begun.append
+        log.leader_epochs.on_epoch_begun = self._unwritten_epochs.append
         return log
 
     # --- logs that are no longer in use --------------------------------------------------------------
@@ -262,8 +264,8 @@ class LogDirectory:
 
     def set_aside(self, tp: TopicPartition) -> Path:
         """Take a log out of use but keep its files. Return the directory that holds them now."""
-        self._take_out_of_use(tp)
-        self._left.add(named_aside(tp))
+        self._close_logs(tp)
+        self._set_aside.add(named_aside(tp))
         return self._rename(tp, STRAY)
 
     def put_back(self, tp: TopicPartition, stray: str, config: LogConfig) -> None:
@@ -284,13 +286,13 @@ class LogDirectory:
         The directories are renamed, so that a crash never leaves half a log under the partition's name.
         `remove_deleted_log` removes the files later.
         """
-        self._take_out_of_use(*tps)
-        self._doomed += [self._rename(tp, DELETED) for tp in tps]
+        self._close_logs(*tps)
+        self._deleted_logs += [self._rename(tp, DELETED) for tp in tps]
 
     @property
     def has_deleted_logs(self) -> bool:
         """Return whether `remove_deleted_log` has something to do."""
-        return bool(self._doomed) and self.works
+        return bool(self._deleted_logs) and self.works
 
     def remove_deleted_log(self) -> bool:
         """Remove the files of one deleted log, which may take long. Return False if none is left.
@@ -300,8 +302,8 @@ class LogDirectory:
         """
         if not self.has_deleted_logs:
             return False
-        self._files.remove_directory(self._doomed[0])
-        self._doomed.popleft()
+        self._files.remove_directory(self._deleted_logs[0])
+        self._deleted_logs.popleft()
         return True
 
     def _rename(self, tp: TopicPartition, kind: str) -> Path:
@@ -309,21 +311,21 @@ class LogDirectory:
         self._files.rename(self.path / log_name(tp), retired)
         return retired
 
-    def _take_out_of_use(self, *tps: TopicPartition) -> None:
+    def _close_logs(self, *tps: TopicPartition) -> None:
         """Remove the checkpoints of the logs and close them. After an OutOfDescriptorsError nothing has changed."""
-        for log in self.checkpoints.take_out(*tps):
+        for log in self.checkpoints.remove_logs(*tps):
             log.abandon()
 
     @property
     def has_unwritten_epochs(self) -> bool:
         """Return whether leader epochs have begun since `write_epochs`."""
-        return bool(self._begun)
+        return bool(self._unwritten_epochs)
 
     def write_epochs(self) -> None:
         """Write the epoch files of logs in which a leader epoch has begun. Any thread may call this, one at a time."""
-        while self._begun:
-            self._begun[0].write()
-            self._begun.popleft()
+        while self._unwritten_epochs:
+            self._unwritten_epochs[0].write()
+            self._unwritten_epochs.popleft()
 
     # --- session and end -----------------------------------------------------------------------------
 
@@ -339,9 +341,9 @@ class LogDirectory:
         """Take the directory offline, so that its logs raise StorageError. Return False if it was offline already."""
         if self.failure is not None:
             return False
-        with self._settled:
+        with self._changed:
             self.failure = error
-            self._settled.notify_all()
+            self._changed.notify_all()
         for log in list(self.logs.values()):
             log.fail(error)
         return True
@@ -373,10 +375,10 @@ class LogDirectory:
         The call waits for logs that are just being opened. It does not wait if the disk has failed, because that may
         take forever; the opening thread then closes its log itself.
         """
-        with self._settled:
+        with self._changed:
             self.closed = True
-            self._settled.wait_for(lambda: self._opening == 0 or self.failure is not None)
-            self._given_back = True
+            self._changed.wait_for(lambda: self._opening == 0 or self.failure is not None)
+            self._releasable = True
         clean = clean and self.failure is None
         failure = _close_all(self.logs.values(), clean)
         try:
@@ -384,11 +386,11 @@ class LogDirectory:
                 self.checkpoints.write_log_starts()
                 self.checkpoints.write_recovery_points()
                 checked = self.previous_shutdown.clean or self.logs.keys() >= set(self.found())
-                if checked and not self.data_loss_marker.possibly_short and not self.data_loss_marker.sync_failed:
+                if checked and not self.data_loss_marker.possibly_short and not self.data_loss_marker.flush_failed:
                     self._files.replace(self.path / CLEAN_SHUTDOWN, b'{"version":0,"brokerEpoch":-1}')
         finally:
-            with self._settled:
-                self._release_if_settled()
+            with self._changed:
+                self._release_if_unused()
         if failure is not None:
             raise failure
 

@@ -38,6 +38,6 @@ def write(files: Files, directory: Path, lost: Mapping[TopicPartition, str]) -> 
     """Replace the file and flush it. Remove the file if nothing is lost."""
     if lost:
         lines = ((tp.topic, tp.partition, topic_id) for tp, topic_id in sorted(lost.items()))
-        write_lines(files, directory / FILE_NAME, lines, sync=True)
+        write_lines(files, directory / FILE_NAME, lines, fsync=True)
     else:
         files.remove(directory / FILE_NAME)

@@ -18,30 +18,30 @@ from storage.files import Files
 class PreviousShutdown:
     """The facts about the previous process that the next start needs.
 
-    clean            the process left its clean-shutdown marker, so no log needs recovery
-    sync_had_failed  a flush had failed, so data counts as flushed only after it is written again
-    possibly_short   acknowledged records may be missing: the machine may have gone down since, a flush had failed, or
-                     damaged data was removed. False after a clean shutdown, and if only the process ended, because the
-                     page cache then survived
+    clean             the process left its clean-shutdown marker, so no log needs recovery
+    flush_had_failed  a flush had failed, so data counts as flushed only after it is written again
+    possibly_short    acknowledged records may be missing: the machine may have gone down since, a flush had failed, or
+                      damaged data was removed. False after a clean shutdown, and if only the process ended, because the
+                      page cache then survived
     """
 
     clean: bool
-    sync_had_failed: bool
+    flush_had_failed: bool
     possibly_short: bool
 
     @classmethod
-    def read(cls, path: Path, files: Files, *, newborn: bool, boot_id: str | None) -> PreviousShutdown:
+    def read(cls, path: Path, files: Files, *, is_new: bool, boot_id: str | None) -> PreviousShutdown:
         """Read the files of the directory at `path`.
 
-        `newborn`: this broker uses the directory for the first time. `boot_id` names the current boot of the kernel;
+        `is_new`: this broker uses the directory for the first time. `boot_id` names the current boot of the kernel;
         None if it is unknown.
         """
         clean = files.exists(path / CLEAN_SHUTDOWN)
-        noted = files.read(path / BOOT_ID)
-        last_boot = (noted or b"").decode("ascii", "replace").strip()
+        recorded = files.read(path / BOOT_ID)
+        last_boot = (recorded or b"").decode("ascii", "replace").strip()
         same_boot = bool(last_boot) and last_boot == boot_id
         return cls(
             clean=clean,
-            sync_had_failed=not clean and noted is None,
-            possibly_short=not clean and not same_boot and not newborn,
+            flush_had_failed=not clean and recorded is None,
+            possibly_short=not clean and not same_boot and not is_new,
         )

@@ -20,25 +20,25 @@ _LOG = logging.getLogger(__name__)
 class StartupInventory:
     """The result of the comparison, made before any log is opened.
 
-    hosted   the topic ids of all partitions that the cluster assigns to this broker; None if unknown
-    unread   topics for which even the assignment is unknown
-    found    the partitions whose logs are to be opened, by directory
+    hosted             the topic ids of all partitions that the cluster assigns to this broker; None if unknown
+    unreadable_topics  topics for which even the assignment is unknown
+    found              the partitions whose logs are to be opened, by directory
     """
 
     def __init__(
         self,
         directories: Iterable[LogDirectory],
         hosted: Mapping[TopicPartition, str] | None,
-        unread: Collection[str],
+        unreadable_topics: Collection[str],
     ) -> None:
         self.hosted = hosted
-        self.unread = frozenset(unread)
+        self.unreadable_topics = frozenset(unreadable_topics)
         self._strays: set[TopicPartition] = set()
         #: Strays whose topic id may be damaged, so that they may be valid logs.
-        self._doubted: set[TopicPartition] = set()
-        self.found = {directory: self._take(directory) for directory in directories}
+        self._possibly_valid: set[TopicPartition] = set()
+        self.found = {directory: self._scan(directory) for directory in directories}
 
-    def _take(self, directory: LogDirectory) -> list[TopicPartition]:
+    def _scan(self, directory: LogDirectory) -> list[TopicPartition]:
         """Finish interrupted deletions and set strays aside. Return the partitions of the other logs."""
         found: list[TopicPartition] = []
         with directory.directory_failure_scope():
@@ -52,7 +52,7 @@ class StartupInventory:
         return found
 
     def _maybe_set_aside(self, directory: LogDirectory, tp: TopicPartition) -> bool:
-        if self.hosted is None or tp.topic in self.unread:
+        if self.hosted is None or tp.topic in self.unreadable_topics:
             return False
         topic_id, proven = directory.metadata_of(tp)
         if not partition_metadata.differ(topic_id, self.hosted.get(tp)):
@@ -64,7 +64,7 @@ class StartupInventory:
             topic_id or "unknown",
             stray,
         )
-        (self._strays if proven else self._doubted).add(tp)
+        (self._strays if proven else self._possibly_valid).add(tp)
         return True
 
     def raise_if_found_twice(self) -> None:
@@ -79,22 +79,22 @@ class StartupInventory:
                 other = homes.setdefault(tp, directory)
                 if other is directory:
                     continue
-                hollow: LogDirectory | None = None
+                empty_log: LogDirectory | None = None
                 for each in (other, directory):
                     with each.directory_failure_scope():
-                        hollow = each if each.is_hollow(tp) else hollow
-                if hollow is None:
+                        empty_log = each if each.is_empty_log(tp) else empty_log
+                if empty_log is None:
                     raise DataDirectoryError(
                         f"{tp} has a log in {other.path} and another in {directory.path}: move one of them away"
                     )
-                homes[tp] = other if hollow is directory else directory
-                self.found[hollow].remove(tp)
-                with hollow.directory_failure_scope():
+                homes[tp] = other if empty_log is directory else directory
+                self.found[empty_log].remove(tp)
+                with empty_log.directory_failure_scope():
                     _LOG.warning(
                         "%s: the log is in %s; an empty one is set aside as %s",
                         tp,
                         homes[tp].path,
-                        hollow.set_aside(tp),
+                        empty_log.set_aside(tp),
                     )
 
     # --- once the logs are open ----------------------------------------------------------------------
@@ -123,5 +123,5 @@ class StartupInventory:
         held: set[TopicPartition] = set()
         for directory in working:
             held |= {tp for tp, offset in directory.checkpoints.high_watermarks().items() if offset > 0}
-        missing = held.difference(self._strays).union(self._doubted)
+        missing = held.difference(self._strays).union(self._possibly_valid)
         return {tp: topic_id for tp, topic_id in absent.items() if empty or tp in missing or before.get(tp) == topic_id}

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from crc32c import crc32c
 
-from storage.inspection.damaged_file_reader import Source
+from storage.inspection.damaged_file_reader import DamagedFileReader
 from storage.inspection.findings import Damage, Fact, Finding, Value
 from storage.segments.offset_index import MAX_RELATIVE_OFFSET
 from tidelog.errors import CorruptMessageError, TidelogError, UnsupportedForMessageFormatError
@@ -37,7 +37,7 @@ class Batch(NamedTuple):
     header: BatchHeader
 
 
-def walk(source: Source) -> Iterator[Batch | Damage]:
+def walk(source: DamagedFileReader) -> Iterator[Batch | Damage]:
     """Yield the batches as their headers describe them, up to damage after which no batch can be found."""
     position = 0
     while position < source.size:
@@ -54,7 +54,7 @@ def walk(source: Source) -> Iterator[Batch | Damage]:
         position += header.size_bytes
 
 
-def inspect_batches(source: Source, base_offset: int | None, *, records: bool) -> Iterator[Finding]:
+def inspect_batches(source: DamagedFileReader, base_offset: int | None, *, records: bool) -> Iterator[Finding]:
     """Yield the findings of a `.log`. `base_offset` is the one in its name.
 
     With `records`, each batch's records follow it.
@@ -120,7 +120,7 @@ def _records(batch: memoryview, header: BatchHeader) -> Iterator[Fact]:
         )
 
 
-def _fault(source: Source, batch: Batch) -> str | None:
+def _fault(source: DamagedFileReader, batch: Batch) -> str | None:
     position, header = batch
     end = position + header.size_bytes
     if header.size_bytes > _READ_AT_ONCE:
@@ -136,7 +136,7 @@ def _fault(source: Source, batch: Batch) -> str | None:
     return None
 
 
-def _why_no_batch(source: Source, position: int, error: Exception) -> str:
+def _why_no_batch(source: DamagedFileReader, position: int, error: Exception) -> str:
     if source.zeros_from(position):
         return f"{source.size - position} bytes of zeros to the end of the file"
     if source.size - position < HEADER_BYTES:

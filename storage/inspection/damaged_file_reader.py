@@ -17,7 +17,7 @@ _CHUNK_BYTES = 1 << 20
 _LONGEST_LINE = 4096
 
 
-class Source:
+class DamagedFileReader:
     """Reads a file forward from a chunk in memory. The size is that at opening, because a broker may append meanwhile.
 
     OSError, with the path, if the file cannot be read; StorageError if it is not a regular file.
@@ -35,7 +35,7 @@ class Source:
         self._chunk = memoryview(b"")
         self._start = 0
 
-    def __enter__(self) -> Source:
+    def __enter__(self) -> DamagedFileReader:
         return self
 
     def __exit__(

@@ -27,14 +27,14 @@ from storage.file_names import (
 )
 from storage.inspection import text_files
 from storage.inspection.batches import inspect_batches
-from storage.inspection.damaged_file_reader import Source
+from storage.inspection.damaged_file_reader import DamagedFileReader
 from storage.inspection.findings import Finding
 from storage.inspection.indexes import inspect_aborted, inspect_offset_index, inspect_time_index
 from storage.log.leader_epochs import FILE_NAME as LEADER_EPOCHS
 from tidelog.errors import StorageError
 
 _OFFSETS = functools.partial(text_files.inspect_checkpoint, parse=text_files.offset_entry)
-_BY_NAME: dict[str, Callable[[Source], Iterator[Finding]]] = {
+_BY_NAME: dict[str, Callable[[DamagedFileReader], Iterator[Finding]]] = {
     RECOVERY_POINTS: _OFFSETS,
     HIGH_WATERMARKS: _OFFSETS,
     LOG_STARTS: _OFFSETS,
@@ -56,7 +56,10 @@ _SUFFIXES = (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFF
 
 
 def inspect(path: Path, *, records: bool = False) -> Iterator[Finding]:
-    """Return the findings of a file. StorageError at once if the name is not that of a log file; errors as `Source`."""
+    """Return the findings of a file. StorageError at once if its name is not that of a log file.
+
+    Other errors are those of `DamagedFileReader`.
+    """
     if path.name not in _BY_NAME and _parts(path)[1] not in _SUFFIXES:
         raise StorageError(f"{path}: not the name of a file in a log or a log directory")
     return _findings(path, records)
@@ -67,7 +70,7 @@ def _findings(path: Path, records: bool) -> Iterator[Finding]:
     by_name = _BY_NAME.get(path.name)
     base_offset = offset_of(stem)
     with ExitStack() as opened:
-        source = opened.enter_context(Source(path))
+        source = opened.enter_context(DamagedFileReader(path))
         if by_name is not None:
             yield from by_name(source)
         elif suffix == LOG_SUFFIX:
@@ -78,7 +81,7 @@ def _findings(path: Path, records: bool) -> Iterator[Finding]:
             yield from inspect_aborted(source)
         else:
             beside = path.with_name(stem + LOG_SUFFIX + mark)
-            log = opened.enter_context(Source(beside)) if beside.exists() else None
+            log = opened.enter_context(DamagedFileReader(beside)) if beside.exists() else None
             index = inspect_offset_index if suffix == INDEX_SUFFIX else inspect_time_index
             yield from index(source, base_offset or 0, log, active=_is_active(path, base_offset))
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from struct import Struct
 
 from storage.inspection.batches import Batch, walk
-from storage.inspection.damaged_file_reader import Source
+from storage.inspection.damaged_file_reader import DamagedFileReader
 from storage.inspection.findings import Damage, Fact, Finding
 from storage.segments.offset_index import LAYOUT as OFFSET_ENTRY
 from storage.segments.time_index import LAYOUT as TIME_ENTRY
@@ -22,7 +22,9 @@ from tidelog.records import HEADER_BYTES, read_header
 _ABORTED = Struct(">hqqqq")
 
 
-def inspect_offset_index(source: Source, base_offset: int, log: Source | None, *, active: bool) -> Iterator[Finding]:
+def inspect_offset_index(
+    source: DamagedFileReader, base_offset: int, log: DamagedFileReader | None, *, active: bool
+) -> Iterator[Finding]:
     """Yield the findings. `log` is the segment's `.log`; None if it is missing. `active`: no segment follows."""
     last = (-1, -1)
     for position, (relative, place) in source.entries(OFFSET_ENTRY):
@@ -39,7 +41,7 @@ def inspect_offset_index(source: Source, base_offset: int, log: Source | None, *
     yield from _rest(source, OFFSET_ENTRY)
 
 
-def _contradiction(log: Source, offset: int, place: int) -> str | None:
+def _contradiction(log: DamagedFileReader, offset: int, place: int) -> str | None:
     if not 0 <= place < log.size:
         return f"offset {offset} at position {place}, but the .log has only {log.size} bytes"
     try:
@@ -51,7 +53,9 @@ def _contradiction(log: Source, offset: int, place: int) -> str | None:
     return None
 
 
-def inspect_time_index(source: Source, base_offset: int, log: Source | None, *, active: bool) -> Iterator[Finding]:
+def inspect_time_index(
+    source: DamagedFileReader, base_offset: int, log: DamagedFileReader | None, *, active: bool
+) -> Iterator[Finding]:
     """Yield as `inspect_offset_index`."""
     maxima = _Maxima(log) if log is not None else None
     last = (NO_TIMESTAMP, -1)
@@ -75,7 +79,7 @@ def inspect_time_index(source: Source, base_offset: int, log: Source | None, *, 
 class _Maxima:
     """The running maximum of a `.log`'s timestamps, computed along with the entries of its time index."""
 
-    def __init__(self, log: Source) -> None:
+    def __init__(self, log: DamagedFileReader) -> None:
         self._batches = walk(log)
         self._reached = NO_TIMESTAMP
         self._broken = False
@@ -102,7 +106,7 @@ class _Maxima:
         return None if self._broken else f"timestamp {timestamp} of offset {offset}, but the .log has no such offset"
 
 
-def inspect_aborted(source: Source) -> Iterator[Finding]:
+def inspect_aborted(source: DamagedFileReader) -> Iterator[Finding]:
     """Yield the findings of Kafka's index of aborted transactions. Tidelog never writes one."""
     for position, (version, producer_id, first, last, stable) in source.entries(_ABORTED):
         yield Fact(
@@ -114,13 +118,13 @@ def inspect_aborted(source: Source) -> Iterator[Finding]:
     yield from _rest(source, _ABORTED)
 
 
-def _padding(source: Source, position: int, active: bool) -> Finding:
+def _padding(source: DamagedFileReader, position: int, active: bool) -> Finding:
     size = source.size - position
     if active:
         return Fact("padding", {"position": position, "size_bytes": size})
     return Damage(position, f"{size} bytes of zeros to the end of the file")
 
 
-def _rest(source: Source, layout: Struct) -> Iterator[Damage]:
+def _rest(source: DamagedFileReader, layout: Struct) -> Iterator[Damage]:
     if rest := source.size % layout.size:
         yield Damage(source.size - rest, f"{rest} bytes at the end are not a whole entry")

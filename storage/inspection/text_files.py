@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from crc32c import crc32c
 
 from storage import partition_metadata
-from storage.inspection.damaged_file_reader import Source
+from storage.inspection.damaged_file_reader import DamagedFileReader
 from storage.inspection.findings import Damage, Fact, Finding, Value
 from storage.producers.producer_snapshots import CRC_COVERS_FROM, ENTRY, PREFIX, VERSION
 from tidelog.errors import InvalidTopicError
@@ -25,7 +25,7 @@ _PRODUCER = (
 Parser = Callable[[list[str]], Fact]
 
 
-def inspect_checkpoint(source: Source, parse: Parser) -> Iterator[Finding]:
+def inspect_checkpoint(source: DamagedFileReader, parse: Parser) -> Iterator[Finding]:
     """Yield the findings of a checkpoint file. `parse` raises ValueError for a damaged entry."""
     count: int | None = None
     found = 0
@@ -84,7 +84,7 @@ def leadership_entry(fields: list[str]) -> Fact:
     )
 
 
-def inspect_epochs(source: Source) -> Iterator[Finding]:
+def inspect_epochs(source: DamagedFileReader) -> Iterator[Finding]:
     """Yield the findings of `epoch start-offset` entries, both of which must increase."""
     last = (-1, -1)
 
@@ -105,7 +105,7 @@ def _natural(text: str) -> int:
     return int(text)
 
 
-def inspect_partition_metadata(source: Source) -> Iterator[Finding]:
+def inspect_partition_metadata(source: DamagedFileReader) -> Iterator[Finding]:
     fields = _pairs(source, ": ")
     yield Fact("topic", {"topic_id": fields.get("topic_id")})
     if fields.get("version") != "0":
@@ -116,7 +116,7 @@ def inspect_partition_metadata(source: Source) -> Iterator[Finding]:
         yield Damage(0, "the checksum does not match the topic id")
 
 
-def inspect_meta_properties(source: Source) -> Iterator[Finding]:
+def inspect_meta_properties(source: DamagedFileReader) -> Iterator[Finding]:
     fields = _pairs(source, "=")
     yield Fact("identity", dict[str, Value](fields))
     missing = [name for name in ("version", "broker.id", "cluster.id") if name not in fields]
@@ -126,7 +126,7 @@ def inspect_meta_properties(source: Source) -> Iterator[Finding]:
         yield Damage(0, f"version {fields['version']!r} with broker.id {fields['broker.id']!r}")
 
 
-def inspect_clean_marker(source: Source) -> Iterator[Finding]:
+def inspect_clean_marker(source: DamagedFileReader) -> Iterator[Finding]:
     text = bytes(source.read(0, 4096)).decode("utf-8", "replace")
     try:
         epoch = json.loads(text)["brokerEpoch"]
@@ -135,13 +135,13 @@ def inspect_clean_marker(source: Source) -> Iterator[Finding]:
         yield Damage(0, "unexpected content in a clean-shutdown marker; a start checks only that the file exists")
 
 
-def inspect_line(source: Source) -> Iterator[Finding]:
+def inspect_line(source: DamagedFileReader) -> Iterator[Finding]:
     """Yield the line of `boot.id` or `session.id`; nothing for a lock."""
     for _, text in source.lines():
         yield Fact("line", {"text": text.rstrip("\n")})
 
 
-def inspect_snapshot(source: Source) -> Iterator[Finding]:
+def inspect_snapshot(source: DamagedFileReader) -> Iterator[Finding]:
     prefix = source.read(0, PREFIX.size)
     if len(prefix) < PREFIX.size:
         yield Damage(0, f"{len(prefix)} bytes are too few for a snapshot")
@@ -161,6 +161,6 @@ def inspect_snapshot(source: Source) -> Iterator[Finding]:
         yield Damage(source.size, f"{source.size} bytes, but {count} producers need {PREFIX.size + count * ENTRY.size}")
 
 
-def _pairs(source: Source, separator: str) -> dict[str, str]:
+def _pairs(source: DamagedFileReader, separator: str) -> dict[str, str]:
     lines = (text.strip() for _, text in source.lines() if not text.startswith(("#", "!")))
     return {name: value for name, found, value in (line.partition(separator) for line in lines) if found}

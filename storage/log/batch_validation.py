@@ -77,7 +77,7 @@ def validate_batch(batch: Buffer, config: LogConfig, now_ms: int) -> ValidatedBa
     InvalidTimestampError, InvalidTxnStateError, UnsupportedCompressionTypeError.
     """
     header = _checked_header(batch, config)
-    if not _concerns_records(header, config, now_ms):
+    if not _needs_records(header, config, now_ms):
         return ValidatedBatch(header, batch)
     return _with_records(batch, header, config, now_ms, max(MAX_INSPECTED_BYTES, config.max_message_bytes))
 
@@ -85,7 +85,7 @@ def validate_batch(batch: Buffer, config: LogConfig, now_ms: int) -> ValidatedBa
 def validate_if_quick(batch: Buffer, config: LogConfig, now_ms: int) -> ValidatedBatch:
     """Validate as `validate_batch`. Raise SlowValidationError if that would block the caller's loop for too long."""
     header = _checked_header(batch, config)
-    if not _concerns_records(header, config, now_ms):
+    if not _needs_records(header, config, now_ms):
         return ValidatedBatch(header, batch)
     limit = MAX_QUICK_BYTES if config.codec in (None, header.codec) else MAX_QUICKLY_COMPRESSED_BYTES
     if header.record_count > MAX_QUICK_RECORDS or header.size_bytes > limit:
@@ -96,7 +96,7 @@ def validate_if_quick(batch: Buffer, config: LogConfig, now_ms: int) -> Validate
         raise SlowValidationError from None
 
 
-def admit_own(batch: Buffer, config: LogConfig) -> ValidatedBatch:
+def validate_own(batch: Buffer, config: LogConfig) -> ValidatedBatch:
     """Return a batch that this broker created itself; only its size is checked.
 
     MessageTooLargeError, RecordListTooLargeError.
@@ -144,7 +144,7 @@ def _is_late(timestamp: int, config: LogConfig, now_ms: int) -> bool:
     return not config.log_append_time and timestamp - now_ms > config.latest_lead_ms
 
 
-def _concerns_records(header: BatchHeader, config: LogConfig, now_ms: int) -> bool:
+def _needs_records(header: BatchHeader, config: LogConfig, now_ms: int) -> bool:
     """Return whether the records must be decoded: to check or recompress them, or to find those that are too late."""
     codec = config.codec
     return (

@@ -29,20 +29,20 @@ class LeaderEpochs:
     """The leader epochs of a log with their start offsets; both strictly increase from entry to entry.
 
     A new epoch stays in memory until the next `write`. Otherwise a thousand partitions that change their leaders at
-    once would block the loop for a thousand files. All other changes are written at once. Only `sync` flushes the file,
-    before the recovery point moves past the start of an epoch. Epochs above the recovery point are restored from the
-    batches.
+    once would block the loop for a thousand files. All other changes are written at once. Only `flush` flushes the
+    file, before the recovery point moves past the start of an epoch. Epochs above the recovery point are restored from
+    the batches.
 
-    `on_begun` is called with each log whose new epoch is not written. Any thread may call `write` and `sync`. After
-    `close` nothing is written.
+    `on_epoch_begun` is called with each log whose new epoch is not written. Any thread may call `write` and `flush`.
+    After `close` nothing is written.
     """
 
     def __init__(self, directory: Path, files: Files, entries: list[EpochStart]) -> None:
         self._path = directory / FILE_NAME
         self._files = files
         self._entries = entries
-        self._unsynced = False
-        self.on_begun: Callable[[LeaderEpochs], object] = lambda epochs: None
+        self._unflushed = False
+        self.on_epoch_begun: Callable[[LeaderEpochs], object] = lambda epochs: None
         self._unwritten = False
         self._closed = False
         self._writing = threading.Lock()
@@ -83,8 +83,8 @@ class LeaderEpochs:
         ):
             return False
         kept = [e for e in self._entries if e.epoch < epoch and e.start_offset < start_offset]
-        self._take([*kept, EpochStart(epoch, start_offset)])
-        self.on_begun(self)
+        self._set_entries([*kept, EpochStart(epoch, start_offset)])
+        self.on_epoch_begun(self)
         return True
 
     def end_offset_for(self, epoch: int, log_end_offset: int) -> EpochStart | None:
@@ -127,11 +127,11 @@ class LeaderEpochs:
         if self._entries and self._entries[0].epoch == epoch and self._entries[0].start_offset > start_offset:
             self._store([EpochStart(epoch, start_offset), *self._entries[1:]])
 
-    def rebuild(self, starts: Iterable[tuple[int, int]], borne_out: int | None = None) -> None:
+    def rebuild(self, starts: Iterable[tuple[int, int]], max_epoch: int | None = None) -> None:
         """Replace all entries by those of the batches' (epoch, base offset) in log order.
 
         No CRC covers the epoch of a batch. An epoch above that of the next batch is therefore ignored, and the last one
-        is ignored if it is above `borne_out`.
+        is ignored if it is above `max_epoch`.
         """
         entries: list[EpochStart] = []
         raised: EpochStart | None = None
@@ -144,7 +144,7 @@ class LeaderEpochs:
                     start_offset = raised.start_offset
             above = epoch >= 0 and (not entries or epoch > entries[-1].epoch)
             raised = EpochStart(epoch, start_offset) if above else None
-        if raised is not None and (borne_out is None or raised.epoch <= borne_out):
+        if raised is not None and (max_epoch is None or raised.epoch <= max_epoch):
             entries.append(raised)
         self._store(entries)
 
@@ -157,7 +157,7 @@ class LeaderEpochs:
             if self._unwritten and not self._closed:
                 self._unwritten = False  # set first, because an epoch that begins meanwhile needs another write
                 try:
-                    write_lines(self._files, self._path, self._entries, sync=False)
+                    write_lines(self._files, self._path, self._entries, fsync=False)
                 except StorageError:
                     self._unwritten = True
                     raise
@@ -169,15 +169,15 @@ class LeaderEpochs:
         """
         self._store(self._entries)
 
-    def sync(self) -> None:
+    def flush(self) -> None:
         """Write the entries and flush the file. StorageError."""
-        if self._unsynced:
-            self._unsynced = False
+        if self._unflushed:
+            self._unflushed = False
             try:
                 self.write()
-                self._files.open(self._path).sync()
+                self._files.open(self._path).fsync()
             except StorageError:
-                self._unsynced = True
+                self._unflushed = True
                 raise
 
     def close(self) -> None:
@@ -186,9 +186,9 @@ class LeaderEpochs:
             self._closed = True
 
     def _store(self, entries: list[EpochStart]) -> None:
-        self._take(entries)
+        self._set_entries(entries)
         self.write()
 
-    def _take(self, entries: list[EpochStart]) -> None:
+    def _set_entries(self, entries: list[EpochStart]) -> None:
         self._entries = entries
-        self._unwritten = self._unsynced = True
+        self._unwritten = self._unflushed = True

@@ -53,8 +53,8 @@ class Log:
         files: Files,
         recovered: recovery.RecoveredLog,
         recovery_point: int,
-        on_cut: Callable[[int], None] | None,
-        on_sync_failed: Callable[[], None] | None,
+        on_truncation: Callable[[int], None] | None,
+        on_flush_failed: Callable[[], None] | None,
     ) -> None:
         self.directory = directory
         self.config = config
@@ -65,8 +65,8 @@ class Log:
         self.leader_epochs = recovered.epochs
         self._reader = LogReader(self._segments, self.leader_epochs)
         self._snapshots = ProducerSnapshots(directory, files)
-        self._on_cut = on_cut
-        self._on_sync_failed = on_sync_failed
+        self._on_truncation = on_truncation
+        self._on_flush_failed = on_flush_failed
         self.log_start_offset = self._segments.base_offsets[0]
         producers = recovery.rebuild_producers(self._segments, self._snapshots)
         self._appender = LogAppender(
@@ -75,14 +75,14 @@ class Log:
         self._recovery_point = RecoveryPoint(min(recovery_point, self.log_end_offset))
         self._sweep_snapshots()
         self._failure: StorageError | None = None
-        self._one_sync_at_a_time = threading.Lock()
+        self._flush_lock = threading.Lock()
         self._abandoned = False
         self.truncation_count = 0
         #: Whether the directory's own name is flushed to its parent. Without it, nothing in the directory survives.
-        self._named = False
-        #: `_names` is odd while names in the directory change. `_synced_names` is its value when the last directory
+        self._own_name_flushed = False
+        #: `_names` is odd while names in the directory change. `_flushed_names` is its value when the last directory
         #: fsync began that ran while no name changed.
-        self._names = self._synced_names = 0
+        self._names = self._flushed_names = 0
 
     @classmethod
     def open(
@@ -95,24 +95,24 @@ class Log:
         clean: bool,
         cleaned_to: int = 0,
         rewrite: bool = False,
-        on_cut: Callable[[int], None] | None = None,
-        on_sync_failed: Callable[[], None] | None = None,
+        on_truncation: Callable[[int], None] | None = None,
+        on_flush_failed: Callable[[], None] | None = None,
         on_loss: Callable[[], None] = lambda: None,
     ) -> Log:
         """Open or create the log in a directory. The log starts at its oldest segment, see `raise_log_start`.
 
-        clean           the previous process closed the log in order. Otherwise recovery checks all batches from the
-                        recovery point on and truncates the log before damage (`storage.log.recovery`).
-        cleaned_to      the cleaner has compacted the log up to this offset, whatever the topic's policy is now. Below
-                        it offsets may be missing.
-        on_cut          is called with the offset from which a truncation removes everything: before the truncation and
-                        after it. The second call is needed because the truncation removes more if the offset lies
-                        inside a batch, and because another thread may have written a checkpoint meanwhile. When it
-                        returns, all checkpoints of the log, also on the disk, must be at most that offset, because
-                        records appended later at the same offsets are different and not flushed.
-        on_sync_failed  is called on the thread of the flush before the error is raised.
-        rewrite         a flush failed in the previous process. Its data must be written again before a flush counts.
-        on_loss         see `recovery.Recovery`.
+        clean            the previous process closed the log in order. Otherwise recovery checks all batches from the
+                         recovery point on and truncates the log before damage (`storage.log.recovery`).
+        cleaned_to       the cleaner has compacted the log up to this offset, whatever the topic's policy is now. Below
+                         it offsets may be missing.
+        on_truncation    is called with the offset from which a truncation removes everything: before the truncation and
+                         after it. The second call is needed because the truncation removes more if the offset lies
+                         inside a batch, and because another thread may have written a checkpoint meanwhile. When it
+                         returns, all checkpoints of the log, also on the disk, must be at most that offset, because
+                         records appended later at the same offsets are different and not flushed.
+        on_flush_failed  is called on the thread of the flush before the error is raised.
+        rewrite          a flush failed in the previous process. Its data must be written again before a flush counts.
+        on_loss          see `recovery.Recovery`.
         """
         files.make_directory(directory)
         with ExitStack() as unless_open:
@@ -128,7 +128,7 @@ class Log:
                 on_loss=on_loss,
                 opened=unless_open,
             ).run()
-            log = cls(directory, config, files, recovered, recovery_point, on_cut, on_sync_failed)
+            log = cls(directory, config, files, recovered, recovery_point, on_truncation, on_flush_failed)
             unless_open.pop_all()
         return log
 
@@ -276,7 +276,9 @@ class Log:
         """
         self._raise_if_failed()
         view, end = memoryview(batches), self.log_end_offset
-        headers = self._appender.validated(view, may_begin_within=end in (leader_log_start, self.log_start_offset))
+        headers = self._appender.validated_headers(
+            view, may_begin_within=end in (leader_log_start, self.log_start_offset)
+        )
         begins_within = bool(headers) and headers[0].base_offset < end
         if begins_within:
             self.truncate_fully_and_start_at(headers[0].base_offset)
@@ -393,21 +395,21 @@ class Log:
         if offset < self.log_start_offset:
             self.truncate_fully_and_start_at(offset)
             return True
-        self._announce_cut(offset)
-        with self._failing_for_good():
-            self._cut(offset)
+        self._before_truncation(offset)
+        with self._failing_permanently():
+            self._truncate(offset)
         return True
 
-    def _cut(self, offset: int) -> None:
+    def _truncate(self, offset: int) -> None:
         self._segments.truncate_to(offset)
         if self._segments.active.next_offset < self.log_start_offset:
             # The removed batch held the log start too.
             self.truncate_fully_and_start_at(offset)
         else:
-            self._settle_after_cut(self._producers_after_cut())
+            self._after_truncation(self._producers_after_truncation())
             self._keep_producers(self._segments.base_offsets[0])
 
-    def _producers_after_cut(self) -> ProducerState:
+    def _producers_after_truncation(self) -> ProducerState:
         """Return the producers' state at the new log end. Rebuild it from the log only if the state cannot rewind."""
         producers, end_offset = self._appender.producers, self._segments.active.next_offset
         if not producers.rewind_to(end_offset):
@@ -418,37 +420,37 @@ class Log:
     def truncate_fully_and_start_at(self, offset: int) -> None:
         """Remove all records. The log then starts and ends at `offset`."""
         self._raise_if_failed()
-        self._announce_cut(offset)
-        with self._failing_for_good():
-            self._segments.begin_anew(offset, self.config.index_interval_bytes)
+        self._before_truncation(offset)
+        with self._failing_permanently():
+            self._segments.reset(offset, self.config.index_interval_bytes)
             self.log_start_offset = offset
             self.leader_epochs.clear()
             self._snapshots.keep_only(())
-            self._settle_after_cut(ProducerState())
+            self._after_truncation(ProducerState())
 
-    def give_up_beyond_end(self) -> None:
+    def lower_checkpoints_to_end(self) -> None:
         """Lower the checkpoints of the log to its end, because records past the end are lost. StorageError.
 
         Otherwise the checkpoints would cover records that are appended there from now on.
         """
         self._raise_if_failed()
-        self._announce_cut(self.log_end_offset)
+        self._before_truncation(self.log_end_offset)
 
-    def _announce_cut(self, offset: int) -> None:
+    def _before_truncation(self, offset: int) -> None:
         self.truncation_count += 1
         self._reader.forget()
         self._recovery_point.lower(offset)
-        if self._on_cut is not None:
-            self._on_cut(offset)
+        if self._on_truncation is not None:
+            self._on_truncation(offset)
 
-    def _settle_after_cut(self, producers: ProducerState) -> None:
-        self._appender.restart(producers)
+    def _after_truncation(self, producers: ProducerState) -> None:
+        self._appender.reset_end(producers)
         self.leader_epochs.truncate_from_end(self.log_end_offset)
         self._recovery_point.lower(self.log_end_offset)
-        if self._on_cut is not None:
-            self._on_cut(self.log_end_offset)
+        if self._on_truncation is not None:
+            self._on_truncation(self.log_end_offset)
         # The removed records must not reappear after a crash beside records that are appended now.
-        self._sync_names()
+        self._flush_directory()
 
     # --- losing old segments -------------------------------------------------------------------------
 
@@ -513,7 +515,7 @@ class Log:
         the old segments as after `delete_old_segments`.
         """
         self._raise_if_failed()
-        if not self._segments.stand_together(old) or cleaned.base_offset != old[0].base_offset:
+        if not self._segments.are_neighbours(old) or cleaned.base_offset != old[0].base_offset:
             cleaned.delete()
             return False
         cleaned.log.set_modified_ms(old[-1].log.modified_ms())
@@ -546,12 +548,12 @@ class Log:
     @contextmanager
     def _changing_names(self) -> Iterator[None]:
         self._names += 1
-        with self._failing_for_good():
+        with self._failing_permanently():
             yield
         self._names += 1
 
     @contextmanager
-    def _failing_for_good(self) -> Iterator[None]:
+    def _failing_permanently(self) -> Iterator[None]:
         """Fail the log on a StorageError, because only recovery at the next open can finish the interrupted change."""
         try:
             yield
@@ -570,14 +572,14 @@ class Log:
         return must_flush(unflushed, self.config.flush_messages) and not self._abandoned
 
     @property
-    def has_unsynced_segments(self) -> bool:
+    def has_unflushed_segments(self) -> bool:
         """Return whether a rolled segment is not flushed, or the log has failed, so that `flush` would raise."""
         return self._recovery_point.offset < self._segments.active.base_offset or self._failure is not None
 
     @property
-    def names_synced(self) -> bool:
+    def names_flushed(self) -> bool:
         """Return whether segments that were deleted or replaced stay so if the power fails now."""
-        return self._synced_names == self._names
+        return self._flushed_names == self._names
 
     def flush(self, *, rolled_only: bool = False) -> None:
         """Flush what is not flushed yet (with `rolled_only`: without the active segment) and raise the recovery point.
@@ -589,46 +591,47 @@ class Log:
         flushes that waited for the failed one: the kernel reports a write error once, and has nothing left to write at
         the next fsync. An OutOfDescriptorsError has no such effect, because no fsync was attempted.
         """
-        with self._one_sync_at_a_time:
+        with self._flush_lock:
             self._raise_if_failed()
             if self.closed:
                 return  # closed files must not be opened again
             try:
                 self._recovery_point.advance(
-                    lambda: self._segments.active.base_offset if rolled_only else self.log_end_offset, self._sync
+                    lambda: self._segments.active.base_offset if rolled_only else self.log_end_offset,
+                    self._flush_segments,
                 )
-                if not self.names_synced:
-                    self._sync_names()
+                if not self.names_flushed:
+                    self._flush_directory()
             except StorageError as error:
                 if self._abandoned:
                     return  # the log was deleted or set aside meanwhile
-                self._fail_sync(error)
+                self._fail_flush(error)
                 raise
 
-    def _fail_sync(self, error: StorageError) -> None:
+    def _fail_flush(self, error: StorageError) -> None:
         """Refuse all later appends and flushes and inform the owner, unless no fsync was attempted."""
         if not isinstance(error, OutOfDescriptorsError):
             self._failure = error
-            if self._on_sync_failed is not None:
-                self._on_sync_failed()
+            if self._on_flush_failed is not None:
+                self._on_flush_failed()
 
-    def _sync(self, start: int, end: int) -> None:
+    def _flush_segments(self, start: int, end: int) -> None:
         row = self._segments.row
         # Ends come from the base offsets: a segment may be rebuilding its own end offset now, after index damage.
         for segment, following in zip(row, [*(each.base_offset for each in row[1:]), end], strict=True):
             if following > start and segment.base_offset < end:
-                segment.sync()
-        self.leader_epochs.sync()
-        self._sync_names()
-        if not self._named:
-            self._files.sync_directory(self.directory.parent)
-            self._named = True
+                segment.flush()
+        self.leader_epochs.flush()
+        self._flush_directory()
+        if not self._own_name_flushed:
+            self._files.fsync_directory(self.directory.parent)
+            self._own_name_flushed = True
 
-    def _sync_names(self) -> None:
+    def _flush_directory(self) -> None:
         names = self._names
-        self._files.sync_directory(self.directory)
+        self._files.fsync_directory(self.directory)
         if names % 2 == 0:
-            self._synced_names = names
+            self._flushed_names = names
 
     def forget_idle_producers(self, now_ms: int, expiration_ms: int) -> int:
         """Forget idle producers, every `producer.id.expiration.check.interval.ms`; see `ProducerState.expire`."""
@@ -641,21 +644,21 @@ class Log:
             self.flush()
             try:
                 # The flush skips the index entry that `seal` has added if all batches were synced before.
-                self._segments.active.sync_indexes()
-                self._sync_producers()
+                self._segments.active.flush_indexes()
+                self._flush_producers()
             except StorageError as error:
-                self._fail_sync(error)
+                self._fail_flush(error)
                 raise
             self.leader_epochs.write()
         self.abandon()
 
-    def _sync_producers(self) -> None:
+    def _flush_producers(self) -> None:
         """Write or flush the snapshot at the log end, because no batch is read again after a clean shutdown."""
         producers, end_offset = self._appender.producers, self.log_end_offset
         if self._snapshots.offsets()[-1:] != [end_offset]:
-            self._snapshots.write(end_offset, producers, sync=bool(producers.producers))
+            self._snapshots.write(end_offset, producers, fsync=bool(producers.producers))
         elif producers.producers:
-            self._snapshots.sync(end_offset)  # a roll wrote this snapshot without a flush
+            self._snapshots.flush(end_offset)  # a roll wrote this snapshot without a flush
 
     def abandon(self) -> None:
         """Close the files without a flush."""

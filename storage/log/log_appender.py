@@ -64,9 +64,9 @@ class LogAppender:
         self._snapshots = snapshots
         stamped = last_batch is not None and last_batch.timestamp_type is TimestampType.LOG_APPEND_TIME
         self._last_stamp = last_batch.max_timestamp if last_batch is not None and stamped else NO_TIMESTAMP
-        self.restart(producers)
+        self.reset_end(producers)
 
-    def restart(self, producers: ProducerState) -> None:
+    def reset_end(self, producers: ProducerState) -> None:
         """Adopt the end of the active segment as the log end, after the log was opened or truncated."""
         self.end_offset = self._segments.active.next_offset
         self.producers = producers
@@ -133,7 +133,7 @@ class LogAppender:
             span = BatchSpan(header.last_offset, header.max_timestamp, header.size_bytes)
             if self._is_full(span, end - start, now_ms, config):
                 if spans:
-                    self._append_followed(view[start:end], spans, headers[taken:index])
+                    self._append_from_leader(view[start:end], spans, headers[taken:index])
                     start, taken, spans = end, index, []
                 # Relative offsets have 31 bits. Only after a larger gap, which compaction left, does a segment begin
                 # past the log end.
@@ -142,10 +142,10 @@ class LogAppender:
             spans.append(span)
             end += span.size_bytes
         if spans:
-            self._append_followed(view[start:end], spans, headers[taken:])
+            self._append_from_leader(view[start:end], spans, headers[taken:])
         return AppendInfo(base_offset, self.end_offset - 1)
 
-    def validated(self, view: memoryview, may_begin_within: bool) -> list[BatchHeader]:
+    def validated_headers(self, view: memoryview, may_begin_within: bool) -> list[BatchHeader]:
         """Return the headers of whole batches from a leader; errors as `Log.append_as_follower`.
 
         `may_begin_within`: the first batch may begin before the log end.
@@ -163,7 +163,7 @@ class LogAppender:
             headers.append(header)
         return headers
 
-    def _append_followed(self, view: memoryview, spans: list[BatchSpan], headers: Sequence[BatchHeader]) -> None:
+    def _append_from_leader(self, view: memoryview, spans: list[BatchSpan], headers: Sequence[BatchHeader]) -> None:
         latest = self._epochs.latest
         for header in headers:
             if latest is None or header.partition_leader_epoch > latest:

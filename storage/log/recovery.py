@@ -102,7 +102,7 @@ class Recovery:
         """Return the log, checked and ready for appends; an empty log if none exists. StorageError."""
         directory, files = self.directory, self.files
         found = files.names(directory)
-        segment_swap.settle(directory, files)
+        segment_swap.recover(directory, files)
         _remove_leftovers(directory, files)
         epochs = LeaderEpochs.load(directory, files)
         log = RecoveredLog([], epochs or LeaderEpochs(directory, files, []))
@@ -119,7 +119,7 @@ class Recovery:
                 known[0].start_offset,
                 begin,
             )
-        _settle_epochs(log, known=epochs is not None, synced_to=self.recovery_point)
+        _repair_epochs(log, known=epochs is not None, flushed_to=self.recovery_point)
         for segment in log.segments[:-1]:
             segment.seal()
             segment.close()
@@ -132,12 +132,12 @@ class Recovery:
         if not set(found).issubset(left) or (found and not self.clean):
             # A second crash must not bring removed files back beside records that are appended now, or into a log that
             # is closed in order. The previous process may also have removed files without an fsync of the directory.
-            files.sync_directory(directory)
+            files.fsync_directory(directory)
         log.set_aside = [name for name in left if name.endswith(STRAY_SUFFIX) and name not in names]
-        self._tell(log)
+        self._log_outcome(log)
         return log
 
-    def _tell(self, log: RecoveredLog) -> None:
+    def _log_outcome(self, log: RecoveredLog) -> None:
         """Log what recovery removed and set aside, if anything."""
         end_offset = log.segments[-1].next_offset
         if log.cut_bytes or log.removed_segments:
@@ -162,17 +162,17 @@ class Recovery:
 
     def _open_segments(self, log: RecoveredLog, bases: Sequence[int]) -> list[str]:
         """Open segments into `log` until one does not continue it. Return the names of files that were set aside."""
-        taken_out = []
+        set_aside = []
         for slot, base_offset in enumerate(bases):
             segment, later = self._segment(base_offset), bases[slot + 1 :]
             if self._is_foreign(segment, log.segments, later):
                 _LOG.warning("%s is not part of the log, which is complete without it: set aside", segment.log.path)
                 if segment.size:
-                    taken_out.append(segment.set_aside())
+                    set_aside.append(segment.set_aside())
                 else:
                     segment.delete()
                 continue
-            if log.segments and not self._goes_on(log.segments[-1], base_offset):
+            if log.segments and not self._continues(log.segments[-1], base_offset):
                 end_offset = log.segments[-1].next_offset
                 _LOG.warning(
                     "%s: a segment ends at offset %d, the next begins at %d: removed or set aside from there on",
@@ -187,7 +187,7 @@ class Recovery:
             if not sound:
                 self._remove(log, later)
                 break
-        return taken_out
+        return set_aside
 
     def _segment(self, base_offset: int) -> Segment:
         segment = Segment(self.directory, base_offset, self.files, self.index_interval_bytes)
@@ -195,7 +195,7 @@ class Recovery:
         return segment
 
     @property
-    def _synced_to(self) -> int:
+    def _flushed_to(self) -> int:
         """Return the offset below which a crash cannot explain a loss."""
         return INT64_MAX if self.clean else self.recovery_point
 
@@ -216,7 +216,7 @@ class Recovery:
             return False
         return all(header.next_offset != end_offset for _, header in scan_valid(segment.log, 0, segment.size))
 
-    def _goes_on(self, before: Segment, base_offset: int) -> bool:
+    def _continues(self, before: Segment, base_offset: int) -> bool:
         """Return whether a segment may begin here. A gap is allowed only if everything before it was flushed."""
         on_disk = self.clean or base_offset <= max(self.recovery_point, self.cleaned_to)
         far = base_offset - before.base_offset > MAX_RELATIVE_OFFSET  # a gap within one segment cannot be this large
@@ -246,7 +246,7 @@ class Recovery:
             on_loss=self.on_loss,
             limit=later[0] if later else None,
             holes=self.compacted,
-            synced_to=self._synced_to,
+            flushed_to=self._flushed_to,
         ):
             log.last_batch = header
             if not log.seen_epochs or log.seen_epochs[-1][0] < header.partition_leader_epoch:
@@ -265,7 +265,7 @@ class Recovery:
                 self.on_loss()
             log.cut_bytes += segment.size
             log.removed_segments += 1
-            if base_offset < self._synced_to and segment.size:
+            if base_offset < self._flushed_to and segment.size:
                 segment.set_aside()
             else:
                 segment.delete()
@@ -280,7 +280,7 @@ def rebuild_producers(segments: Sequence[Segment], snapshots: ProducerSnapshots)
     end_offset = segments[-1].next_offset
     snapshot = snapshots.latest(end_offset)
     offset, state = snapshot if snapshot is not None else (segments[0].base_offset, ProducerState())
-    state.told_from = offset
+    state.rewind_limit = offset
     for header in _headers_from(segments, offset):
         state.update(header)
     return state
@@ -299,17 +299,17 @@ def _headers_from(segments: Sequence[Segment], offset: int) -> Iterator[BatchHea
         _LOG.error("%s", error)
 
 
-def _settle_epochs(log: RecoveredLog, *, known: bool, synced_to: int) -> None:
-    """Make the epoch cache agree with the log. `known`: the cache was read, so it has all epochs below `synced_to`."""
+def _repair_epochs(log: RecoveredLog, *, known: bool, flushed_to: int) -> None:
+    """Make the epoch cache agree with the log. `known`: the cache was read, so it has all epochs below `flushed_to`."""
     for epoch, offset in log.seen_epochs:
         latest = log.epochs.latest
-        if latest is None or (epoch > latest and not (known and offset < synced_to)):
+        if latest is None or (epoch > latest and not (known and offset < flushed_to)):
             log.epochs.assign(epoch, offset)
     log.epochs.truncate_from_end(log.segments[-1].next_offset)
     if not (known and _confirm_epochs(log)):
         headers = _headers_from(log.segments, log.segments[0].base_offset)
         starts = ((header.partition_leader_epoch, header.base_offset) for header in headers)
-        log.epochs.rebuild(starts, borne_out=log.epochs.latest if known else None)
+        log.epochs.rebuild(starts, max_epoch=log.epochs.latest if known else None)
     log.epochs.truncate_from_start(log.segments[0].base_offset)
     log.epochs.write()
 

@@ -25,11 +25,11 @@ class RecoveryPoint:
     `advance` raises it, on any thread, one call at a time. The log's owner lowers it.
     """
 
-    __slots__ = ("_cuts", "_state", "offset")
+    __slots__ = ("_state", "_truncations", "offset")
 
     def __init__(self, offset: int) -> None:
         self.offset = offset
-        self._cuts = 0
+        self._truncations = 0
         self._state = threading.Lock()
 
     def lower(self, offset: int) -> None:
@@ -38,20 +38,20 @@ class RecoveryPoint:
         Called before a truncation and after it. A running flush then cannot raise the offset again.
         """
         with self._state:
-            self._cuts += 1
+            self._truncations += 1
             self.offset = min(offset, self.offset)
 
-    def advance(self, target: Callable[[], int], sync: Callable[[int, int], None]) -> bool:
-        """Call `sync(start, end)` for the unflushed records below `target()`. Return False if there are none.
+    def advance(self, target: Callable[[], int], flush: Callable[[int, int], None]) -> bool:
+        """Call `flush(start, end)` for the unflushed records below `target()`. Return False if there are none.
 
-        The recovery point does not move if `sync` raises, or if the log is truncated meanwhile.
+        The recovery point does not move if `flush` raises, or if the log is truncated meanwhile.
         """
         with self._state:
-            truncation_count, start, end = self._cuts, self.offset, target()
+            truncation_count, start, end = self._truncations, self.offset, target()
         if end <= start:
             return False
-        sync(start, end)
+        flush(start, end)
         with self._state:
-            if truncation_count == self._cuts:
+            if truncation_count == self._truncations:
                 self.offset = max(self.offset, end)
         return True

@@ -85,20 +85,20 @@ class ProducerSnapshots:
         """Return the offsets of the snapshots, increasing."""
         return offsets_named(self._files.names(self._directory), SNAPSHOT_SUFFIX)
 
-    def write(self, offset: int, state: ProducerState, *, sync: bool = False) -> None:
-        self._files.replace(self._path(offset), encode_snapshot(state), sync=sync)
+    def write(self, offset: int, state: ProducerState, *, fsync: bool = False) -> None:
+        self._files.replace(self._path(offset), encode_snapshot(state), fsync=fsync)
 
-    def sync(self, offset: int) -> None:
+    def flush(self, offset: int) -> None:
         """Flush a snapshot, and its name, that was written without a flush."""
-        self._files.open(self._path(offset), create=False).sync()
-        self._files.sync_directory(self._directory)
+        self._files.open(self._path(offset), create=False).fsync()
+        self._files.fsync_directory(self._directory)
 
     def rewrite(self) -> None:
         """Write each file again, unchanged, because a flush writes nothing that an earlier, failed flush dropped."""
         for offset in self.offsets():
             data = self._files.read(self._path(offset))
             if data is not None:
-                self._files.replace(self._path(offset), data, sync=False)
+                self._files.replace(self._path(offset), data, fsync=False)
 
     def remove_past(self, end_offset: int) -> None:
         """Remove the snapshots past the end offset, because they describe removed batches."""

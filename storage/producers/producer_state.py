@@ -79,13 +79,13 @@ class Producer:
 class ProducerState:
     """The states of all producers of one log.
 
-    told_from  the lowest log end to which `rewind_to` can go back. A snapshot, a control batch or a transactional batch
-               leaves no trace of the state before it. Raised by `update`
+    rewind_limit  the lowest log end to which `rewind_to` can go back. A snapshot, a control batch or a transactional
+                  batch leaves no trace of the state before it. Raised by `update`
     """
 
     def __init__(self) -> None:
         self.producers: dict[int, Producer] = {}
-        self.told_from = 0
+        self.rewind_limit = 0
 
     def find_duplicate(self, header: BatchHeader) -> BatchMetadata | None:
         """Return the batch in the log that this one repeats; None if there is none."""
@@ -132,7 +132,7 @@ class ProducerState:
             base_offset = header.base_offset
         delta = header.last_offset_delta
         if header.is_control or header.is_transactional:
-            self.told_from = base_offset + delta + 1
+            self.rewind_limit = base_offset + delta + 1
         producer = self.producers.get(header.producer_id)
         if producer is None:
             producer = self.producers[header.producer_id] = Producer(header.producer_epoch)
@@ -153,7 +153,7 @@ class ProducerState:
         A rebuild is needed if all remembered batches of a producer were truncated. After a rewind, fewer batches of a
         producer may be remembered than the log holds, as after a snapshot.
         """
-        if self.producers and end_offset < self.told_from:
+        if self.producers and end_offset < self.rewind_limit:
             return False
         for producer in self.producers.values():
             batches = producer.batches

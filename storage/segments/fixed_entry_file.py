@@ -19,9 +19,10 @@ class EntryFile:
 
     Memory holds the first entry of each page, the last page, which is being filled, and the page that was read last. A
     search therefore costs at most one read, however long the file is. An append writes to the file only when a page is
-    full, or when `write_out` or `sync` is called. A crash loses unwritten entries, as it may lose unflushed ones.
+    full, or when `write_out` or `flush` is called. A crash loses unwritten entries, as it may lose unflushed ones.
 
-    Bytes after the last whole entry are ignored; `ragged` says that there are some. Another thread may call `sync`.
+    Bytes after the last whole entry are ignored; `has_partial_entry` says that there are some. Another thread may call
+    `flush`.
     """
 
     __slots__ = (
@@ -34,11 +35,11 @@ class EntryFile:
         "_size",
         "_tail",
         "_tail_start",
-        "_unsynced",
+        "_unflushed",
         "_writing",
         "_written",
         "count",
-        "ragged",
+        "has_partial_entry",
     )
 
     def __init__(self, file: File, layout: Struct) -> None:
@@ -48,9 +49,9 @@ class EntryFile:
         self._page_bytes = PAGE * layout.size
         #: Held while the file is written and while the last page changes.
         self._writing = threading.Lock()
-        self._unsynced = True
+        self._unflushed = True
         size = file.size()
-        self.ragged = size % self._size != 0
+        self.has_partial_entry = size % self._size != 0
         self._begin_with(size // self._size)
 
     def _begin_with(self, count: int) -> None:
@@ -101,12 +102,12 @@ class EntryFile:
         data = self._read(0, self._tail_start)
         fences = self._fences = (array("q"), array("q"))
         for at in range(0, len(data), self._page_bytes):
-            self._note_fence(*self._layout.unpack_from(data, at))
+            self._add_fence(*self._layout.unpack_from(data, at))
         if self.count > self._tail_start:
-            self._note_fence(*self[self._tail_start])
+            self._add_fence(*self[self._tail_start])
         return fences
 
-    def _note_fence(self, first: int, second: int) -> None:
+    def _add_fence(self, first: int, second: int) -> None:
         if self._fences is not None:
             self._fences[0].append(first)
             self._fences[1].append(second)
@@ -123,10 +124,10 @@ class EntryFile:
         """Append an entry. After a StorageError the entries are as before."""
         tail = self._tail if self._tail is not None else self._load_tail()
         if not tail:
-            self._note_fence(first, second)
+            self._add_fence(first, second)
         tail += self._layout.pack(first, second)
         self.count += 1
-        self._unsynced = True
+        self._unflushed = True
         if len(tail) == self._page_bytes:
             self._finish_page(tail)
 
@@ -159,29 +160,29 @@ class EntryFile:
         with self._writing:
             written = min(count, self._written)
             self._file.truncate(written * self._size)
-            self.ragged = False
-            self._unsynced = True
+            self.has_partial_entry = False
+            self._unflushed = True
             if self._tail is None or count < self._tail_start:
                 self._begin_with(count)
                 return
             del self._tail[(count - self._tail_start) * self._size :]
             self.count, self._written, self._fences = count, written, None
 
-    def sync(self) -> None:
-        if self._unsynced:
+    def flush(self) -> None:
+        if self._unflushed:
             # Cleared first: an append on the other thread sets it again and is flushed the next time.
-            self._unsynced = False
+            self._unflushed = False
             try:
                 self.write_out()
-                self._file.sync()
+                self._file.fsync()
             except StorageError:
-                self._unsynced = True
+                self._unflushed = True
                 raise
 
     def close(self) -> None:
         """Close the file and drop unwritten entries. All others are read again when needed.
 
-        Otherwise a running `sync` could write them into a file that was given up or replaced.
+        Otherwise a running `flush` could write them into a file that was given up or replaced.
         """
         with self._writing:
             self._file.close()

@@ -68,7 +68,7 @@ class IndexedLog(NamedTuple):
 
         The last entries are confirmed, and no entry may be missing after them.
         """
-        self._raise_if_ragged()
+        self._raise_if_partial_entry()
         entry, reached = self.offset_index.last, self.time_index.last
         if entry is not None:
             self._confirm(entry)
@@ -100,7 +100,7 @@ class IndexedLog(NamedTuple):
 
         Up to that batch the indexes are right.
         """
-        self._raise_if_ragged()
+        self._raise_if_partial_entry()
         entry = self.offset_index.floor(recovery_point - 1)
         if entry is None:
             return None
@@ -273,8 +273,8 @@ class IndexedLog(NamedTuple):
 
     # --- confirming ----------------------------------------------------------------------------------
 
-    def _raise_if_ragged(self) -> None:
-        if self.offset_index.ragged or self.time_index.ragged:
+    def _raise_if_partial_entry(self) -> None:
+        if self.offset_index.has_partial_entry or self.time_index.has_partial_entry:
             raise DamagedIndexError
 
     def _confirm_time(self, entry: IndexedTime) -> tuple[int, BatchHeader]:

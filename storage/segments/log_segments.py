@@ -113,11 +113,11 @@ class Segments(Sequence[Segment]):
         return retired
 
     def replace(self, old: Sequence[Segment], cleaned: Segment) -> None:
-        """Put `cleaned` in the place of the segments `old`, which `stand_together`."""
+        """Put `cleaned` in the place of the segments `old`, which `are_neighbours`."""
         start = self.row.index(old[0])
         self._set((*self.row[:start], cleaned, *self.row[start + len(old) :]))
 
-    def stand_together(self, segments: Sequence[Segment]) -> bool:
+    def are_neighbours(self, segments: Sequence[Segment]) -> bool:
         """Return whether these segments are sealed neighbours in this log."""
         if not segments or segments[0] not in self.row:
             return False
@@ -144,7 +144,7 @@ class Segments(Sequence[Segment]):
         self.active.truncate_to(offset)
         self._maxima = None
 
-    def begin_anew(self, offset: int, index_interval_bytes: int) -> None:
+    def reset(self, offset: int, index_interval_bytes: int) -> None:
         """Remove everything; the log begins and ends at `offset`.
 
         The newest go first, so that a crash leaves a prefix.

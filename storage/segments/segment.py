@@ -128,7 +128,7 @@ class Segment:
         header: BatchHeader | None = None
         for position, header in scan_headers(self.log, 0, self.size):
             indexed.expect_offset(header, position, self.next_offset)
-            self._note(position, header.last_offset, header.max_timestamp)
+            self._index_batch(position, header.last_offset, header.max_timestamp)
         self._write_out_indexes()  # a sealed segment gets no later write
         return header
 
@@ -140,13 +140,13 @@ class Segment:
         on_loss: Callable[[], None],
         limit: int | None = None,
         holes: bool = True,
-        synced_to: int = 0,
+        flushed_to: int = 0,
     ) -> Iterator[BatchHeader]:
         """Check every batch from `position` on, yield its header, and truncate the file before the first invalid one.
 
         `expected_offset` is the lowest offset at which the batch at `position` may begin. `limit` and `holes` are those
         of `scan_checked`. `recovery_start` must have confirmed the indexes below `position`; the rest of them is
-        rebuilt. `on_loss` is called before any bytes are removed. Bytes below `synced_to` are set aside first.
+        rebuilt. `on_loss` is called before any bytes are removed. Bytes below `flushed_to` are set aside first.
         """
         indexed = self._indexed
         if position == 0:
@@ -162,12 +162,12 @@ class Segment:
                 self.log, position, self.size, self.next_offset, limit=limit, holes=holes
             ):
                 indexed.expect_offset(header, at, self.next_offset)
-                self._note(at, header.last_offset, header.max_timestamp)
+                self._index_batch(at, header.last_offset, header.max_timestamp)
                 end = at + header.size_bytes
                 yield header
         if end < self.size:
             on_loss()
-            if self.next_offset < synced_to:
+            if self.next_offset < flushed_to:
                 self._files.set_tail_aside(self.log, end, self.size, self.next_offset)
             self.log.truncate(end)
             self.size = end
@@ -202,7 +202,7 @@ class Segment:
             self.log.write(size, parts)
             position = size
             for last_offset, max_timestamp, size_bytes in batches:
-                self._note(position, last_offset, max_timestamp)
+                self._index_batch(position, last_offset, max_timestamp)
                 position += size_bytes
             self.size = position
         except StorageError:
@@ -219,7 +219,7 @@ class Segment:
             self.time_index.count + 2
         ) * TimeIndex.ENTRY.size <= index_bytes
 
-    def _note(self, position: int, last_offset: int, max_timestamp: int) -> None:
+    def _index_batch(self, position: int, last_offset: int, max_timestamp: int) -> None:
         if max_timestamp > self._largest_timestamp:
             self._largest_timestamp, self._largest_offset = max_timestamp, last_offset
         if position - self.offset_index.last_position > self.index_interval_bytes:
@@ -243,7 +243,7 @@ class Segment:
 
     def find(self, offset: int) -> tuple[int, BatchHeader] | None:
         """Return (position, header) of the first batch that ends at or after `offset`; None past the end."""
-        return self._told(lambda indexed: indexed.find(offset))
+        return self._with_valid_indexes(lambda indexed: indexed.find(offset))
 
     def checked_from(self, start: Start) -> Iterator[tuple[int, BatchHeader, memoryview]]:
         """See `IndexedLog.checked_from`."""
@@ -251,13 +251,13 @@ class Segment:
 
     def position_before(self, offset: int) -> Start:
         """Return a start at, or at most one index interval before, the first batch that ends at or after `offset`."""
-        return self._told(lambda indexed: indexed.position_before(offset))
+        return self._with_valid_indexes(lambda indexed: indexed.position_before(offset))
 
     def from_timestamp(
         self, timestamp: int, start_offset: int, search: Searcher
     ) -> Iterator[tuple[int, BatchHeader, memoryview]]:
         """Yield as `IndexedLog.from_timestamp`; rebuild the indexes first if they are wrong."""
-        return self._told(lambda indexed: _begun(indexed.from_timestamp(timestamp, start_offset, search)))
+        return self._with_valid_indexes(lambda indexed: _begun(indexed.from_timestamp(timestamp, start_offset, search)))
 
     def note_walk(self, question: Question, walked: Walked) -> None:
         """Remember the progress of a look-up in `walks`, which is cleared when it is full."""
@@ -267,14 +267,14 @@ class Segment:
 
     def confirmed_maximum_before(self, offset: int, search: Searcher) -> IndexedTime | None:
         """Return as `IndexedLog.maximum_before`; rebuild the indexes first if they are wrong."""
-        return self._told(lambda indexed: indexed.maximum_before(offset, search))
+        return self._with_valid_indexes(lambda indexed: indexed.maximum_before(offset, search))
 
     @property
     def _indexed(self) -> IndexedLog:
         """Return the log and its indexes with their current size."""
         return IndexedLog(self.base_offset, self.log, self.size, self.offset_index, self.time_index)
 
-    def _told(self, ask: Callable[[IndexedLog], T]) -> T:
+    def _with_valid_indexes(self, ask: Callable[[IndexedLog], T]) -> T:
         """Return the answer of the indexes. If the log contradicts them, rebuild them and ask again."""
         try:
             return ask(self._indexed)
@@ -298,15 +298,15 @@ class Segment:
         self.walks.clear()
         self.load()
 
-    def sync(self) -> None:
+    def flush(self) -> None:
         """Flush the `.log` first, because an index must not be newer than the batches that it names."""
-        self.log.sync()
-        self.sync_indexes()
+        self.log.fsync()
+        self.flush_indexes()
 
-    def sync_indexes(self) -> None:
+    def flush_indexes(self) -> None:
         """Flush the index entries that no flush has covered yet. Do nothing if there are none."""
-        self.offset_index.sync()
-        self.time_index.sync()
+        self.offset_index.flush()
+        self.time_index.flush()
 
     def close(self) -> None:
         self.log.close()

@@ -80,10 +80,10 @@ class SegmentFiles:
         try:
             for at in range(position, end, _COPIED_BYTES):
                 copy.write(at - position, [log.read(at, min(_COPIED_BYTES, end - at))])
-            copy.sync()
+            copy.fsync()
         finally:
             copy.close()
-        self.files.sync_directory(self.directory)
+        self.files.fsync_directory(self.directory)
 
     def remove_transactions(self) -> None:
         """Remove the `.txnindex`, which belonged to another segment of this name."""

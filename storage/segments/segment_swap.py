@@ -8,7 +8,7 @@
 2. Rename the old segments to `.deleted`.
 3. Rename the cleaned segment to its final name; the `.log` last again.
 A crash before the `.log.swap` exists leaves the old segments. After a later crash the next start finishes the swap
-(`settle`). All steps are renames in one directory, which file systems keep in order.
+(`recover`). All steps are renames in one directory, which file systems keep in order.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _LOG = logging.getLogger(__name__)
 def swap(cleaned: Segment, old: Sequence[Segment]) -> None:
     """Run the three steps. `cleaned` has `.cleaned` names and the base offset of the first of `old`, and is flushed.
 
-    After a StorageError the log must not be used any more, and only `settle` can repair the directory.
+    After a StorageError the log must not be used any more, and only `recover` can repair the directory.
     """
     cleaned.rename(SWAP_SUFFIX)
     for segment in old:
@@ -38,7 +38,7 @@ def swap(cleaned: Segment, old: Sequence[Segment]) -> None:
     cleaned.rename("")
 
 
-def settle(directory: Path, files: Files) -> None:
+def recover(directory: Path, files: Files) -> None:
     """Finish the swaps that a crash interrupted, and remove cleaned segments that were not complete."""
     names = files.names(directory)
     for base_offset in offsets_named(names, LOG_SUFFIX + SWAP_SUFFIX):

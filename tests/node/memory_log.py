@@ -34,7 +34,7 @@ class MemoryLog:
         self.broken = False
         self.written_ms = 0
         self.truncation_count = 0
-        self.on_cut: Callable[[int], None] = lambda offset: None
+        self.on_truncation: Callable[[int], None] = lambda offset: None
         self._epochs: list[tuple[int, int]] = []
 
     @property
@@ -142,20 +142,20 @@ class MemoryLog:
             self.truncation_count += 1
             self.batches = [batch for batch in self.batches if read_header(batch).last_offset < offset]
             self.log_end_offset = read_header(self.batches[-1]).next_offset if self.batches else self.log_start_offset
-            self.on_cut(self.log_end_offset)
+            self.on_truncation(self.log_end_offset)
         self._epochs = [each for each in self._epochs if each[1] < self.log_end_offset]
         self.recovery_point = min(self.recovery_point, self.log_end_offset)
 
-    def give_up_beyond_end(self) -> None:
+    def lower_checkpoints_to_end(self) -> None:
         self._write_or_raise()
         self.truncation_count += 1
-        self.on_cut(self.log_end_offset)
+        self.on_truncation(self.log_end_offset)
 
     def truncate_fully_and_start_at(self, offset: int) -> None:
         self.truncation_count += 1
         self.batches, self._epochs = [], []
         self.log_start_offset = self.log_end_offset = self.recovery_point = offset
-        self.on_cut(offset)
+        self.on_truncation(offset)
 
     def raise_log_start(self, offset: int) -> bool:
         if offset <= self.log_start_offset:
@@ -186,7 +186,7 @@ class MemoryLog:
     def after_power_cut(self) -> MemoryLog:
         """What is left of it: all that was flushed. A process that still holds this one touches the other no more."""
         left = copy.copy(self)
-        left.on_cut = lambda offset: None
+        left.on_truncation = lambda offset: None
         left.batches, left._epochs = list(self.batches), list(self._epochs)
         left.truncate_to(self.recovery_point)
         return left
@@ -251,7 +251,7 @@ class MemoryLogs:
         return self._logs[tp]
 
     def _add(self, tp: TopicPartition, log: MemoryLog) -> None:
-        log.on_cut = partial(self._lower, tp)
+        log.on_truncation = partial(self._lower, tp)
         self._logs[tp] = log
 
     def _lower(self, tp: TopicPartition, offset: int) -> None:

@@ -15,7 +15,7 @@ from node.settings import BrokerSettings
 from storage.descriptor_reserve import OutOfDescriptorsError
 from storage.log.batch_validation import validate_batch
 from storage.log.log import Log
-from storage.log_maintenance import Upkeep
+from storage.log_maintenance import LogMaintenance
 from storage.log_manager import LogManager
 from tests.hand_clock import HandClock
 from tests.node.client_requests import TP
@@ -55,11 +55,11 @@ class Home:
         return self.manager.logs()[TP]
 
     def keeping(
-        self, upkeep: Upkeep | None = None, clock: SystemClock | None = None, **settings: object
+        self, maintenance: LogMaintenance | None = None, clock: SystemClock | None = None, **settings: object
     ) -> MaintenanceLoop:
         chosen = dataclasses.replace(SETTINGS, **settings)  # type: ignore[arg-type]
-        upkeep = upkeep or Upkeep(self.manager, self.files)
-        return MaintenanceLoop(chosen, self.node.replicas, self.manager, upkeep, clock or SystemClock())
+        maintenance = maintenance or LogMaintenance(self.manager, self.files)
+        return MaintenanceLoop(chosen, self.node.replicas, self.manager, maintenance, clock or SystemClock())
 
 
 @asynccontextmanager
@@ -145,7 +145,7 @@ async def test_retention_skips_a_replica_that_was_dropped_meanwhile(tmp_path: Pa
         await here.cluster.elect(1, tp=other)
         asked: list[TopicPartition] = []
 
-        class Watched(Upkeep):
+        class Watched(LogMaintenance):
             def delete_old_segments(self, tp: TopicPartition, *_: int) -> int:
                 asked.append(tp)
                 here.node.replicas.loop_budget.charge(300)
@@ -203,11 +203,11 @@ async def test_disabled_cleaner_compacts_nothing(tmp_path: Path) -> None:
     async with home(tmp_path) as here:
         rounds: Counter[str] = Counter()
 
-        class Watched(Upkeep):
+        class Watched(LogMaintenance):
             def begin_cleaning(self, now_ms: int, upper_bounds: object) -> None:
                 rounds["compaction"] += 1
 
-            def sync_due(self, now_ms: int) -> int:
+            def flush_due(self, now_ms: int) -> int:
                 rounds["syncs, as often"] += 1
                 return 0
 
@@ -271,7 +271,7 @@ async def test_stop_ends_all_work_also_within_a_long_round(tmp_path: Path) -> No
                 ended.append(True)
                 return True
 
-        class Busy(Upkeep):
+        class Busy(LogMaintenance):
             def begin_cleaning(self, now_ms: int, upper_bounds: object) -> Endless:  # type: ignore[override]
                 return Endless()
 

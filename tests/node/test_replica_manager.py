@@ -426,7 +426,7 @@ async def test_checkpoint_does_not_restore_a_lowered_high_watermark() -> None:
 
         async def offload_beside_housekeeping(function: Callable[..., Any], *args: Any, **options: Any) -> Any:
             done = await offload(function, *args, **options)
-            if function.__name__ == "give_up_beyond_end":
+            if function.__name__ == "lower_checkpoints_to_end":
                 await node.replicas.checkpoint_high_watermarks()
             return done
 

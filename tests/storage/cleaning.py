@@ -42,7 +42,7 @@ def roll(log: Log) -> None:
 
 def clean(
     log: Log,
-    noted_offset: int = 0,
+    recorded_offset: int = 0,
     *,
     now_ms: int = NOW,
     upper_bound: int | None = None,
@@ -50,9 +50,9 @@ def clean(
     files: Files | None = None,
 ) -> int:
     """A whole round; where the next one begins (where this one did when there was nothing to do)."""
-    plan = plan_cleaning(log, noted_offset, now_ms, log.log_end_offset if upper_bound is None else upper_bound)
+    plan = plan_cleaning(log, recorded_offset, now_ms, log.log_end_offset if upper_bound is None else upper_bound)
     if plan is None:
-        return noted_offset
+        return recorded_offset
     cleaning = Cleaning(plan, files or UnsyncedFiles(), map_bytes=map_bytes)
     while (piece := cleaning.write_next()) is not None:
         for segment in cleaning.install(piece):

@@ -65,5 +65,5 @@ def disk_of(make: Callable[[], Files], directory: Path) -> Iterator[Disk]:
         power = inner if isinstance(inner, CrashableFiles) else until_the_end.enter_context(SystemCalls(directory))
         files.make_directory(root)
         for each in root.parents:
-            files.sync_directory(each)
+            files.fsync_directory(each)
         yield Disk(files, root, power)

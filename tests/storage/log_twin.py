@@ -235,7 +235,7 @@ def compacted(
             stamp = read_header(part).max_timestamp
             cleaned.append((part,), (BatchSpan(header.last_offset, stamp, len(part)),))
     cleaned.seal()
-    cleaned.sync()
+    cleaned.flush()
     return cleaned
 
 

@@ -20,7 +20,7 @@ class UnsyncedFile(RealFile):
 
     __slots__ = ()
 
-    def sync(self) -> None:
+    def fsync(self) -> None:
         pass
 
 
@@ -28,10 +28,10 @@ class UnsyncedFiles(RealFiles):
     def open(self, path: Path, *, create: bool = True) -> File:
         return UnsyncedFile(path, create=create)
 
-    def replace(self, path: Path, data: bytes, *, sync: bool = True) -> None:
-        super().replace(path, data, sync=False)
+    def replace(self, path: Path, data: bytes, *, fsync: bool = True) -> None:
+        super().replace(path, data, fsync=False)
 
-    def sync_directory(self, path: Path) -> None:
+    def fsync_directory(self, path: Path) -> None:
         pass
 
 

@@ -72,8 +72,8 @@ def _assert_indexed(log: Log, base_offset: int) -> None:
     times = [segment.time_index.entry(slot) for slot in range(len(segment.time_index))]
     assert set(maxima.values()).issuperset(times)
     assert times == sorted(set(times))
-    assert not segment.offset_index.ragged
-    assert not segment.time_index.ragged
+    assert not segment.offset_index.has_partial_entry
+    assert not segment.time_index.has_partial_entry
     for entry in entries:
         # up to the batch of an entry no record exceeds what the time index knew then
         assert any(time == maxima[entry.position] for time in times) or maxima[entry.position].timestamp < 0

@@ -86,7 +86,7 @@ class SystemCalls:
         self.disk = CrashableFiles()
         self.disk.make_directory(root)
         for each in root.parents:
-            self.disk.sync_directory(each)
+            self.disk.fsync_directory(each)
         self._opened: dict[int, _Opened] = {}
         self._real = {name: getattr(os, name) for name in (*_BY_PATH, *_BY_DESCRIPTOR)}
         self._flock = fcntl.flock

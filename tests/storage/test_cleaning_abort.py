@@ -81,7 +81,7 @@ def test_a_newest_record_whose_offset_is_damaged_does_not_go_for_an_older_one(tm
     for number in range(4):
         put(log, (b"other", b"%d" % number))
     roll(log)
-    noted_offset = clean(log)
+    recorded_offset = clean(log)
     put(log, (b"a", b"old"))
     put(log, (b"a", b"new"))
     roll(log)
@@ -91,7 +91,7 @@ def test_a_newest_record_whose_offset_is_damaged_does_not_go_for_an_older_one(tm
     damaged[second + 7] ^= 4  # offset 1, which was compacted before; no CRC covers it
     path.write_bytes(damaged)
     with pytest.raises(UncleanableLogError, match="out of order"):
-        clean(log, noted_offset)
+        clean(log, recorded_offset)
     assert path.read_bytes() == damaged
 
 

@@ -47,8 +47,8 @@ def dirty_log(files: CrashableFiles) -> Log:
             roll(log)
     put(log, (b"all", b"active"))
     log.flush()
-    files.sync_directory(DIRECTORY.parent)
-    files.sync_directory(DIRECTORY.parent.parent)
+    files.fsync_directory(DIRECTORY.parent)
+    files.fsync_directory(DIRECTORY.parent.parent)
     return log
 
 

@@ -231,9 +231,9 @@ class Flooded(RealFiles):
 
     flood_at = ""
 
-    def replace(self, path: Path, data: bytes, *, sync: bool = True) -> None:
+    def replace(self, path: Path, data: bytes, *, fsync: bool = True) -> None:
         self._raise_if_flooded("replace")
-        super().replace(path, data, sync=sync)
+        super().replace(path, data, fsync=fsync)
 
     def remove_directory(self, path: Path) -> None:
         self._raise_if_flooded("remove_directory")

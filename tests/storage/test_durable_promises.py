@@ -131,7 +131,7 @@ def compacted(broker: Broker) -> None:
     broker.log.flush()
     end_offset = clean(broker.log, files=broker.files)
     broker.log.flush(rolled_only=True)
-    assert broker.manager.note_cleaned(TP, broker.log, end_offset, broker.log.truncation_count)
+    assert broker.manager.record_cleaned(TP, broker.log, end_offset, broker.log.truncation_count)
 
 
 def drop_oldest(broker: Broker) -> None:
@@ -167,7 +167,7 @@ PROMISES = {
         lambda broker: (broker.log.raise_log_start(2), broker.manager.checkpoint_log_starts()), offsets(LOG_STARTS)
     ),
     "cleaner offset": Promise(
-        lambda broker: broker.manager.note_cleaned(TP, broker.log, 2, broker.log.truncation_count),
+        lambda broker: broker.manager.record_cleaned(TP, broker.log, 2, broker.log.truncation_count),
         offsets(CLEANER_OFFSETS),
     ),
     "lost logs": Promise(
@@ -176,12 +176,12 @@ PROMISES = {
     ),
     "session": Promise(lambda broker: broker.manager.write_session("0x17"), content(SESSION_ID)),
     "possible loss": Promise(
-        lambda broker: broker.manager.directories[0].data_loss_marker.note_loss(), content(BOOT_ID)
+        lambda broker: broker.manager.directories[0].data_loss_marker.record_loss(), content(BOOT_ID)
     ),
     "loss dealt with": Promise(
-        lambda broker: broker.manager.vouch(),
+        lambda broker: broker.manager.clear_possibly_short(),
         content(BOOT_ID),
-        lambda broker: broker.manager.directories[0].data_loss_marker.note_loss(),
+        lambda broker: broker.manager.directories[0].data_loss_marker.record_loss(),
     ),
     "recovery point, lowered by a truncation": Promise(
         lambda broker: broker.log.truncate_to(2), offsets(RECOVERY_POINTS), flushed
@@ -359,7 +359,7 @@ def test_damaged_tail_is_set_aside_on_the_disk_before_it_is_cut(disk: Disk) -> N
     whole = disk.files.read(path)
     assert whole is not None
     broker.files.open(path).write(80, (b"damage",))
-    broker.files.open(path).sync()
+    broker.files.open(path).fsync()
     damaged = disk.files.read(path)
     assert damaged is not None
     for picture in disk.pictures(lambda: Broker(disk)):
@@ -382,7 +382,7 @@ def test_synced_bytes_behind_damage_are_kept_before_they_are_cut_off(disk: Disk,
     path = broker.inside(file_name(0, LOG_SUFFIX))
     file = disk.files.open(path)
     file.write(200, (b"damage",))
-    file.sync()
+    file.fsync()
     file.close()
     written = {name: disk.files.read(broker.log.directory / name) or b"" for name in disk.files.names(path.parent)}
     logs = {name: data for name, data in written.items() if name.endswith(LOG_SUFFIX)}

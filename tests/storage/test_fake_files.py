@@ -25,7 +25,7 @@ STEPS = st.lists(
         st.tuples(st.just("write"), NAMES, st.integers(0, 30), st.binary(max_size=20)),
         st.tuples(st.just("truncate"), NAMES, st.integers(0, 30)),
         st.tuples(st.just("read"), NAMES, st.integers(0, 30), st.integers(0, 30)),
-        st.tuples(st.sampled_from(["size", "sync", "remove", "whole", "close"]), NAMES),
+        st.tuples(st.sampled_from(["size", "fsync", "remove", "whole", "close"]), NAMES),
         st.tuples(st.just("replace"), NAMES, st.binary(max_size=20)),
         st.tuples(st.just("rename"), NAMES, NAMES),
     ),
@@ -73,13 +73,13 @@ def test_in_memory_and_unharmed_they_behave_like_the_real_one(steps: list[tuple[
 def test_what_is_synced_survives_every_crash_and_nothing_else_has_to() -> None:
     files = CrashableFiles()
     files.make_directory(ROOT)
-    files.sync_directory(Path("/"))
+    files.fsync_directory(Path("/"))
     named, unnamed = files.open(ROOT / "named"), files.open(ROOT / "unnamed")
     named.write(0, (b"x" * 600,))
-    named.sync()
-    files.sync_directory(ROOT)
+    named.fsync()
+    files.fsync_directory(ROOT)
     unnamed.write(0, (b"y",))
-    unnamed.sync()
+    unnamed.fsync()
     named.write(600, (b"z" * 1000,))
     # `unnamed` was opened before, but its file was only made by its first use
     contents = set()
@@ -104,7 +104,7 @@ def test_changes_of_names_survive_in_their_order() -> None:
     files.make_directory(ROOT)
     for name in ("a", "b"):
         files.replace(ROOT / name, name.encode())
-    files.sync_directory(Path("/"))
+    files.fsync_directory(Path("/"))
     files.rename(ROOT / "a", ROOT / "c")
     files.remove(ROOT / "b")
     assert {tuple(files.crash(Random(seed)).names(ROOT)) for seed in range(50)} == {("a", "b"), ("b", "c"), ("c",)}
@@ -116,7 +116,7 @@ def test_a_cut_falls_on_every_call_that_changes_something_and_no_later_one_retur
         files = CrashableFiles(cut)
         try:
             files.make_directory(ROOT)
-            files.sync_directory(Path("/"))
+            files.fsync_directory(Path("/"))
             files.replace(ROOT / "a", b"new")
         except PowerCut:
             with pytest.raises(PowerCut):
@@ -137,12 +137,12 @@ def test_a_sync_that_failed_brings_nothing_to_the_disk_any_more() -> None:
     file.write(0, (b"one",))
     files.fail(Fault.SYNC_ERROR, ROOT)
     with pytest.raises(StorageError, match=r"/data/a: Input/output error"):
-        file.sync()
+        file.fsync()
     files.heal()
     file.write(3, (b"two",))
-    file.sync()
-    files.sync_directory(ROOT)
-    files.sync_directory(Path("/"))
+    file.fsync()
+    files.fsync_directory(ROOT)
+    files.fsync_directory(Path("/"))
     assert files.read(ROOT / "a") == b"onetwo"
     assert disk.crash(Random(1)).read(ROOT / "a") == b"\0\0\0two"
 
@@ -161,8 +161,8 @@ def test_each_fault_refuses_its_calls_where_it_is_and_nowhere_else() -> None:
             for call in (
                 lambda: file.write(0, (b"0123",)),  # noqa: B023
                 lambda: file.read(0, 4),  # noqa: B023
-                lambda: file.sync(),  # noqa: B023
-                lambda: files.replace(ROOT / name / "g", b"", sync=False),  # noqa: B023
+                lambda: file.fsync(),  # noqa: B023
+                lambda: files.replace(ROOT / name / "g", b"", fsync=False),  # noqa: B023
             ):
                 try:
                     call()

@@ -99,7 +99,7 @@ def test_replace_leaves_the_new_content_and_no_other_file(any_disk: Disk) -> Non
     for data in (b"old and longer", b"new", b""):
         any_disk.files.replace(path, data)
         assert any_disk.files.read(path) == data
-        any_disk.files.replace(path, data + b"!", sync=False)
+        any_disk.files.replace(path, data + b"!", fsync=False)
         assert any_disk.files.read(path) == data + b"!"
     assert any_disk.files.names(any_disk.root) == ["a"]
 
@@ -152,7 +152,7 @@ def test_sync_of_a_removed_file_returns(any_disk: Disk) -> None:
     file = any_disk.files.open(any_disk.root / "a")
     file.write(0, (b"a",))
     any_disk.files.remove(any_disk.root / "a")
-    file.sync()
+    file.fsync()
     assert any_disk.files.names(any_disk.root) == []
 
 
@@ -163,8 +163,8 @@ def test_unsynced_bytes_and_names_may_be_lost(disk: Disk) -> None:
     """The model forgets, so the tests below prove something."""
     named = disk.files.open(disk.root / "named")
     named.write(0, (b"synced",))
-    named.sync()
-    disk.files.sync_directory(disk.root)
+    named.fsync()
+    disk.files.fsync_directory(disk.root)
     named.write(6, (b"unsynced",))
     disk.files.open(disk.root / "unnamed").write(0, (b"a",))
     assert disk.after().read(disk.root / "named") == b"synced"
@@ -176,11 +176,11 @@ def test_unsynced_bytes_and_names_may_be_lost(disk: Disk) -> None:
 def test_sync_brings_the_bytes_of_every_handle_to_the_disk(disk: Disk) -> None:
     one, other = disk.files.open(disk.root / "a"), disk.files.open(disk.root / "a", create=False)
     one.write(0, (b"one", b"two"))
-    disk.files.sync_directory(disk.root)
+    disk.files.fsync_directory(disk.root)
     other.write(6, (b"three",))
     one.truncate(9)
     one.close()
-    other.sync()
+    other.fsync()
     for choice in (FORGOTTEN, KEPT, *map(Random, SEEDS)):
         assert disk.after(choice).read(disk.root / "a") == b"onetwothr"
 
@@ -188,21 +188,21 @@ def test_sync_brings_the_bytes_of_every_handle_to_the_disk(disk: Disk) -> None:
 def test_each_sync_brings_what_was_written_since_the_one_before(disk: Disk) -> None:
     file = disk.files.open(disk.root / "a")
     file.write(0, (b"",))
-    disk.files.sync_directory(disk.root)
+    disk.files.fsync_directory(disk.root)
     for number in range(4):
         file.write(number, (b"%d" % number,))
-        file.sync()
+        file.fsync()
         assert disk.after().read(disk.root / "a") == b"0123"[: number + 1]
 
 
 def test_truncation_stays_once_it_is_synced(disk: Disk) -> None:
     file = disk.files.open(disk.root / "a")
     file.write(0, (b"abcdef",))
-    file.sync()
-    disk.files.sync_directory(disk.root)
+    file.fsync()
+    disk.files.fsync_directory(disk.root)
     file.truncate(2)
     file.write(2, (b"X",))
-    file.sync()
+    file.fsync()
     for choice in (FORGOTTEN, *map(Random, SEEDS)):
         assert disk.after(choice).read(disk.root / "a") == b"abX"
 
@@ -221,7 +221,7 @@ def test_replace_leaves_old_or_new_content_wherever_the_power_fails(disk: Disk, 
 def test_unsynced_replace_leaves_old_or_new_content_if_the_process_ends(disk: Disk) -> None:
     path = disk.root / "a"
     disk.files.replace(path, b"old")
-    work = disk.pictures(lambda: disk.files.replace(path, b"new" * 300, sync=False), process_only=True)
+    work = disk.pictures(lambda: disk.files.replace(path, b"new" * 300, fsync=False), process_only=True)
     assert {picture.read(path) for picture in work} == {b"old", b"new" * 300}
 
 
@@ -239,7 +239,7 @@ def test_rename_happens_whole_or_not_at_all_and_stays_once_synced(disk: Disk, ta
     if target:
         files.replace(new, b"b")
     before, after = (b"a", b"b" if target else None), (None, b"a")
-    pictures = disk.pictures(lambda: (files.rename(old, new), files.sync_directory(disk.root)))
+    pictures = disk.pictures(lambda: (files.rename(old, new), files.fsync_directory(disk.root)))
     assert {(picture.read(old), picture.read(new)) for picture in pictures} == {before, after}
     assert (disk.after().read(old), disk.after().read(new)) == after
 
@@ -249,7 +249,7 @@ def test_removal_stays_once_the_directory_is_synced(disk: Disk) -> None:
     files.replace(disk.root / "a", b"a")
     files.remove(disk.root / "a")
     assert {disk.after(choice).exists(disk.root / "a") for choice in (FORGOTTEN, KEPT)} == {True, False}
-    files.sync_directory(disk.root)
+    files.fsync_directory(disk.root)
     for choice in (FORGOTTEN, *map(Random, SEEDS)):
         assert not disk.after(choice).exists(disk.root / "a")
 
@@ -258,14 +258,14 @@ def test_directory_is_on_the_disk_once_each_parent_is_synced(disk: Disk) -> None
     disk.files.make_directory(disk.root / "b" / "c")
     disk.files.replace(disk.root / "b" / "c" / "a", b"a")
     assert not disk.after().exists(disk.root / "b" / "c" / "a")
-    disk.files.sync_directory(disk.root / "b")
-    disk.files.sync_directory(disk.root)
+    disk.files.fsync_directory(disk.root / "b")
+    disk.files.fsync_directory(disk.root)
     assert disk.after().read(disk.root / "b" / "c" / "a") == b"a"
 
 
 def test_sync_of_a_missing_directory_is_an_error(disk: Disk) -> None:
     with pytest.raises(StorageError, match="none"):
-        disk.files.sync_directory(disk.root / "none")
+        disk.files.fsync_directory(disk.root / "none")
 
 
 # --- the system calls of production ------------------------------------------------------------------
@@ -286,18 +286,18 @@ OPERATIONS = {
     "modified": Operation(lambda files, root: files.open(root / "a").modified_ms(), "stat a"),
     "set modified": Operation(lambda files, root: files.open(root / "a").set_modified_ms(1), "open a, utime a"),
     "truncate": Operation(lambda files, root: files.open(root / "a").truncate(1), "open a, ftruncate a"),
-    "sync": Operation(lambda files, root: files.open(root / "a").sync(), "open a, fsync a, close a"),
+    "sync": Operation(lambda files, root: files.open(root / "a").fsync(), "open a, fsync a, close a"),
     "replace": Operation(
         lambda files, root: files.replace(root / "a", b"new"),
         "open a.tmp, pwrite a.tmp, fsync a.tmp, close a.tmp, replace a.tmp, open data, fsync data, close data",
     ),
     "replace without sync": Operation(
-        lambda files, root: files.replace(root / "a", b"new", sync=False),
+        lambda files, root: files.replace(root / "a", b"new", fsync=False),
         "open a.tmp, pwrite a.tmp, close a.tmp, replace a.tmp",
     ),
     "rename": Operation(lambda files, root: files.rename(root / "a", root / "c"), "rename a"),
     "remove": Operation(lambda files, root: files.remove(root / "a"), "unlink a"),
-    "sync directory": Operation(lambda files, root: files.sync_directory(root), "open data, fsync data, close data"),
+    "sync directory": Operation(lambda files, root: files.fsync_directory(root), "open data, fsync data, close data"),
     "make directory": Operation(lambda files, root: files.make_directory(root / "c"), "mkdir c"),
     "names": Operation(lambda files, root: files.names(root), "listdir data"),
     "exists": Operation(lambda files, root: files.exists(root / "a"), "stat a"),
@@ -314,7 +314,7 @@ def production(tmp_path: Path) -> Iterator[tuple[RealFiles, Path, SystemCalls]]:
         files.make_directory(root)
         files.replace(root / "a", b"old")
         files.replace(root / "b", b"b")
-        files.sync_directory(tmp_path)
+        files.fsync_directory(tmp_path)
         calls.made.clear()
         yield files, root, calls
 

@@ -48,7 +48,7 @@ def test_it_is_the_list_of_what_was_appended(steps: list[tuple[str, float]]) -> 
                     file.close()
                     del twin[len(file) :]
                 case "sync":
-                    file.sync()
+                    file.flush()
                 case "open anew":
                     file.write_out()
                     file = EntryFile(UnsyncedFile(path), LAYOUT)
@@ -99,7 +99,7 @@ def test_what_waits_is_written_before_the_sync_that_promises_it() -> None:
     files.make_directory(path.parent)
     file = EntryFile(files.open(path), LAYOUT)
     file.put(1, 1)
-    file.sync()
+    file.flush()
     assert files.read(path) == LAYOUT.pack(1, 1)
     assert not files.unsynced(path)
 
@@ -111,7 +111,7 @@ def test_what_still_waits_when_the_file_is_given_up_is_written_by_no_later_sync(
         file.put(number, number)
     file.close()
     path.unlink()
-    file.sync()
+    file.flush()
     assert not path.exists()
 
 
@@ -122,7 +122,7 @@ def test_another_thread_may_sync_beside_the_appends(tmp_path: Path) -> None:
 
     def sync_on() -> None:
         while not done.is_set():
-            file.sync()
+            file.flush()
 
     flusher = threading.Thread(target=sync_on)
     flusher.start()

@@ -226,7 +226,7 @@ def test_the_names_of_a_segment_on_its_ways(tmp_path: Path) -> None:
     segment.append((batch,), ((4711, 1000, len(batch)),))
     segment.seal()
     segment.offset_index.append(4711, 1)
-    segment.sync()
+    segment.flush()
     assert names() == cleaned
     segment.rename(SWAP_SUFFIX)
     assert names() == swapped

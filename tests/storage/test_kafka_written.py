@@ -159,7 +159,7 @@ def test_indexes_that_kafka_finished_are_confirmed_and_not_made_anew(opened: Ope
 
 def test_the_padding_behind_the_indexes_of_a_killed_kafka_is_no_entry(opened: Opened) -> None:
     log = opened.logs["codecs"]
-    log.segments[-1].sync()  # its indexes were written anew, as far as memory
+    log.segments[-1].flush()  # its indexes were written anew, as far as memory
     name = f"{log.segment_base_offsets[-1]:020}"
     padded = opened.name == "killed"
     for suffix, entry_bytes in ((".index", 8), (".timeindex", 12)):

@@ -129,7 +129,7 @@ def test_an_epoch_that_begins_waits_for_the_next_write_and_one_that_is_cut_off_f
 def test_what_is_synced_is_written_first(tmp_path: Path) -> None:
     epochs = LeaderEpochs(tmp_path, UnsyncedFiles(), [])
     epochs.assign(1, 0)
-    epochs.sync()
+    epochs.flush()
     assert noted(tmp_path) == ((1, 0),)
 
 
@@ -143,13 +143,13 @@ def test_nothing_is_written_into_a_directory_that_was_given_back(tmp_path: Path)
 
 def test_an_epoch_that_begins_during_a_write_is_written_by_the_next(tmp_path: Path) -> None:
     class Busy(UnsyncedFiles):
-        def replace(self, path: Path, data: bytes, *, sync: bool = True) -> None:
-            super().replace(path, data, sync=sync)
+        def replace(self, path: Path, data: bytes, *, fsync: bool = True) -> None:
+            super().replace(path, data, fsync=fsync)
             epochs.assign(2, 10)
 
     begun: list[LeaderEpochs] = []
     epochs = LeaderEpochs(tmp_path, Busy(), [])
-    epochs.on_begun = begun.append
+    epochs.on_epoch_begun = begun.append
     epochs.assign(1, 0)
     epochs.write()
     assert noted(tmp_path) == ((1, 0),)

@@ -370,7 +370,7 @@ def announcing_log(directory: Path) -> tuple[Log, list[tuple[int, int]]]:
         UnsyncedFiles(),
         recovery_point=0,
         clean=True,
-        on_cut=lambda offset: announced.append((offset, log.log_end_offset)),
+        on_truncation=lambda offset: announced.append((offset, log.log_end_offset)),
     )
     return log, announced
 

@@ -51,8 +51,8 @@ def test_no_call_that_is_made_again_and_again_uses_up_descriptors(tmp_path: Path
     before = len(os.listdir("/proc/self/fd"))
     for _ in range(5):
         assert files.try_lock(tmp_path / ".lock") is None
-        file.sync()
-        files.sync_directory(tmp_path)
+        file.fsync()
+        files.fsync_directory(tmp_path)
         files.replace(tmp_path / "replaced", b"y")
     assert len(os.listdir("/proc/self/fd")) == before
     file.close()
@@ -235,7 +235,7 @@ def test_a_directory_stays_doubtful_until_somebody_vouches_for_it(tmp_path: Path
         doubtful.close(clean)
     for clean in (False, True):
         doubtful = open_directory(tmp_path, boot_id="boot-2")
-        doubtful.data_loss_marker.vouch()
+        doubtful.data_loss_marker.clear_possibly_short()
         assert not doubtful.data_loss_marker.possibly_short
         doubtful.close(clean)
         again = open_directory(tmp_path, boot_id="boot-2")
@@ -252,7 +252,7 @@ def test_a_failed_sync_leaves_the_next_process_in_doubt_though_the_machine_runs_
         directory.open_log(ORDERS, config())
         directory.close(clean)
     directory = LogDirectory.open(path, disk, 1, "c1", "boot-1")
-    directory.data_loss_marker.vouch()
+    directory.data_loss_marker.clear_possibly_short()
     directory.close(clean=False)
     assert not LogDirectory.open(path, disk, 1, "c1", "boot-1").data_loss_marker.possibly_short
 
@@ -272,7 +272,7 @@ def test_a_sync_that_fails_on_another_thread_right_before_an_orderly_end_leaves_
 
 def test_nobody_vouches_for_a_directory_in_which_a_sync_has_failed() -> None:
     disk, path = FailingFiles(CrashableFiles()), Path("/data")
-    fail_to_sync(path, disk).data_loss_marker.vouch()
+    fail_to_sync(path, disk).data_loss_marker.clear_possibly_short()
     assert LogDirectory.open(path, disk, 1, "c1", "boot-1").data_loss_marker.possibly_short
 
 

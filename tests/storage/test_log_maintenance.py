@@ -1,4 +1,4 @@
-"""The upkeep of a broker's logs: retention, the removal of files, syncs that are due, and compaction."""
+"""The maintenance of a broker's logs: retention, the removal of files, syncs that are due, and compaction."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from storage.compaction.offset_map import BYTES_PER_KEY
 from storage.configs.log_config import LogConfig
 from storage.files import Files
 from storage.log.log import Log
-from storage.log_maintenance import CleaningRound, Upkeep
+from storage.log_maintenance import CleaningRound, LogMaintenance
 from storage.log_manager import LogManager
 from tests.storage.cleaning import COMPACT, put, with_base_timestamp
 from tests.storage.logs import NOW, UnsyncedFiles, append, batch, config, read_all, records_of
@@ -29,14 +29,14 @@ DELAY_MS = 60_000
 
 
 class Broker:
-    """Logs on one disk that can fail, and their upkeep."""
+    """Logs on one disk that can fail, and their maintenance."""
 
     def __init__(self, path: Path, files: Files | None = None) -> None:
         self.path = path
         self.files = FailingFiles(files or UnsyncedFiles())
         self.manager = LogManager.open([path], self.files, 1, "c1", "boot-1")
         self.manager.open_logs()
-        self.upkeep = Upkeep(self.manager, self.files)
+        self.maintenance = LogMaintenance(self.manager, self.files)
 
     def log(self, tp: TopicPartition, **settings: object) -> Log:
         return self.manager.get_or_create(tp, "id", config(**settings))
@@ -53,7 +53,7 @@ class Broker:
         return {tp: log.log_end_offset for tp, log in self.manager.logs().items()}
 
     def begin(self) -> CleaningRound | None:
-        return self.upkeep.begin_cleaning(NOW, self.bounds())
+        return self.maintenance.begin_cleaning(NOW, self.bounds())
 
     def names(self, suffix: str) -> list[str]:
         return sorted(path.name for path in self.path.rglob(f"*{suffix}"))
@@ -83,15 +83,15 @@ def test_old_segments_go_and_their_files_follow_after_the_delay(broker: Broker) 
     log = broker.log(ORDERS, segment_bytes=300, retention_ms=1000, file_delete_delay_ms=DELAY_MS)
     for _ in range(20):
         append(log)
-    assert broker.upkeep.delete_old_segments(ORDERS, NOW, 20, NOW) == 0
-    count = broker.upkeep.delete_old_segments(ORDERS, NOW + 1001, 10, NOW + 1001)
+    assert broker.maintenance.delete_old_segments(ORDERS, NOW, 20, NOW) == 0
+    count = broker.maintenance.delete_old_segments(ORDERS, NOW + 1001, 10, NOW + 1001)
     assert count > 0
     assert 0 < log.log_start_offset <= 10, "nothing that is not replicated goes"
     assert len(broker.names(".log.deleted")) == count
-    assert broker.upkeep.remove_deleted(NOW + 1000 + DELAY_MS) == 0
-    assert broker.upkeep.remove_deleted(NOW + 1001 + DELAY_MS) == count
+    assert broker.maintenance.remove_deleted(NOW + 1000 + DELAY_MS) == 0
+    assert broker.maintenance.remove_deleted(NOW + 1001 + DELAY_MS) == count
     assert broker.names(".deleted") == []
-    assert broker.upkeep.remove_deleted(NOW + 10 * DELAY_MS) == 0
+    assert broker.maintenance.remove_deleted(NOW + 10 * DELAY_MS) == 0
 
 
 def test_files_are_removed_in_the_order_in_which_they_are_due(broker: Broker) -> None:
@@ -100,10 +100,10 @@ def test_files_are_removed_in_the_order_in_which_they_are_due(broker: Broker) ->
     for log in (slow, fast):
         for _ in range(9):
             append(log)
-    of_slow = broker.upkeep.delete_old_segments(ORDERS, NOW, 9, NOW)
-    of_fast = broker.upkeep.delete_old_segments(STATES, NOW + 1, 9, NOW + 1)
-    assert broker.upkeep.remove_deleted(NOW + 11) == of_fast > 0
-    assert broker.upkeep.remove_deleted(NOW + DELAY_MS) == of_slow > 0
+    of_slow = broker.maintenance.delete_old_segments(ORDERS, NOW, 9, NOW)
+    of_fast = broker.maintenance.delete_old_segments(STATES, NOW + 1, 9, NOW + 1)
+    assert broker.maintenance.remove_deleted(NOW + 11) == of_fast > 0
+    assert broker.maintenance.remove_deleted(NOW + DELAY_MS) == of_slow > 0
 
 
 def test_retention_on_a_disk_that_fails_takes_it_offline(broker: Broker) -> None:
@@ -111,7 +111,7 @@ def test_retention_on_a_disk_that_fails_takes_it_offline(broker: Broker) -> None
     for _ in range(9):
         append(log)
     broker.files.fail(Fault.READ_ONLY)
-    assert broker.upkeep.delete_old_segments(ORDERS, NOW, 9, NOW) == 0
+    assert broker.maintenance.delete_old_segments(ORDERS, NOW, 9, NOW) == 0
     assert [path for path, _ in broker.manager.failed()] == [broker.path]
 
 
@@ -119,24 +119,24 @@ def test_files_that_cannot_be_removed_take_the_disk_offline(broker: Broker) -> N
     log = broker.log(ORDERS, segment_bytes=300, retention_bytes=0, file_delete_delay_ms=0)
     for _ in range(9):
         append(log)
-    broker.upkeep.delete_old_segments(ORDERS, NOW, 9, NOW)
+    broker.maintenance.delete_old_segments(ORDERS, NOW, 9, NOW)
     broker.files.fail(Fault.READ_ONLY)
-    broker.upkeep.remove_deleted(NOW)
+    broker.maintenance.remove_deleted(NOW)
     assert len(broker.manager.failed()) == 1
 
 
 def test_a_log_that_is_not_here_has_nothing_to_delete(broker: Broker) -> None:
-    assert broker.upkeep.delete_old_segments(ORDERS, NOW, 9, NOW) == 0
+    assert broker.maintenance.delete_old_segments(ORDERS, NOW, 9, NOW) == 0
 
 
 def test_producers_that_were_idle_for_too_long_are_forgotten(broker: Broker) -> None:
     log = broker.log(ORDERS)
     log.append_as_leader(batch(NOW, producer_id=7, epoch=0, sequence=0), 0, NOW)
-    assert broker.upkeep.forget_idle_producers(ORDERS, NOW, 1000) == 0
-    assert broker.upkeep.forget_idle_producers(ORDERS, NOW + 999, 1000) == 0
-    assert broker.upkeep.forget_idle_producers(ORDERS, NOW + 5000, 1000) == 1
+    assert broker.maintenance.forget_idle_producers(ORDERS, NOW, 1000) == 0
+    assert broker.maintenance.forget_idle_producers(ORDERS, NOW + 999, 1000) == 0
+    assert broker.maintenance.forget_idle_producers(ORDERS, NOW + 5000, 1000) == 1
     assert log.last_offsets_of_producers == {}
-    assert broker.upkeep.forget_idle_producers(STATES, NOW, 1000) == 0
+    assert broker.maintenance.forget_idle_producers(STATES, NOW, 1000) == 0
 
 
 # --- syncing -------------------------------------------------------------------------------------------------
@@ -146,28 +146,28 @@ def test_a_record_is_synced_when_flush_ms_has_passed(broker: Broker) -> None:
     log, other = broker.log(ORDERS, flush_ms=1000), broker.log(STATES)
     append(log)
     append(other)
-    assert broker.upkeep.sync_due(NOW) == 0
-    assert broker.upkeep.sync_due(NOW + 999) == 0
+    assert broker.maintenance.flush_due(NOW) == 0
+    assert broker.maintenance.flush_due(NOW + 999) == 0
     assert log.recovery_point == 0
-    assert broker.upkeep.sync_due(NOW + 1000) == 1
+    assert broker.maintenance.flush_due(NOW + 1000) == 1
     assert (log.recovery_point, other.recovery_point) == (1, 0)
     append(log)
-    assert broker.upkeep.sync_due(NOW + 1500) == 0, "it waits since now"
-    assert broker.upkeep.sync_due(NOW + 2500) == 1
+    assert broker.maintenance.flush_due(NOW + 1500) == 0, "it waits since now"
+    assert broker.maintenance.flush_due(NOW + 2500) == 1
 
 
 def test_rolled_segments_are_synced_at_the_next_look(broker: Broker) -> None:
     log = broker.log(ORDERS, segment_bytes=300)
     for _ in range(9):
         append(log)
-    broker.upkeep.sync_due(NOW)
+    broker.maintenance.flush_due(NOW)
     assert log.recovery_point == log.segment_base_offsets[-1] > 0
 
 
 def test_a_sync_that_fails_takes_the_disk_offline(broker: Broker) -> None:
     append(broker.log(ORDERS, flush_ms=0))
     broker.files.fail(Fault.SYNC_ERROR, matching=lambda path: path.suffix == ".log")
-    broker.upkeep.sync_due(NOW)
+    broker.maintenance.flush_due(NOW)
     assert len(broker.manager.failed()) == 1
 
 
@@ -179,7 +179,7 @@ def test_a_log_is_compacted_and_its_old_segments_go_after_the_delay(broker: Brok
     drive(broker.begin())
     assert values(log) == [b"2", b"2"]
     assert broker.names(".log.deleted")
-    assert broker.upkeep.remove_deleted(NOW + DELAY_MS) > 0
+    assert broker.maintenance.remove_deleted(NOW + DELAY_MS) > 0
     assert broker.names(".deleted") == []
     assert broker.begin() is None, "nothing is left to do"
 
@@ -301,7 +301,7 @@ def test_the_log_with_the_most_to_gain_comes_first_and_no_log_twice_at_once(brok
     broker.compacted(STATES)  # all of it is dirty
     bounds = broker.bounds()
     for tps in ((ORDERS, STATES), (STATES, ORDERS)):
-        round_ = broker.upkeep.begin_cleaning(NOW, {tp: bounds[tp] for tp in tps})
+        round_ = broker.maintenance.begin_cleaning(NOW, {tp: bounds[tp] for tp in tps})
         assert round_ is not None and round_.topic_partition == STATES
         round_.end()
     first, second = broker.begin(), broker.begin()
@@ -315,9 +315,9 @@ def test_the_log_with_the_most_to_gain_comes_first_and_no_log_twice_at_once(brok
 
 def test_only_what_is_replicated_is_compacted(broker: Broker) -> None:
     log = broker.compacted(STATES)
-    assert broker.upkeep.begin_cleaning(NOW, {STATES: 0}) is None
-    assert broker.upkeep.begin_cleaning(NOW, {}) is None
-    drive(broker.upkeep.begin_cleaning(NOW, {STATES: 4}))
+    assert broker.maintenance.begin_cleaning(NOW, {STATES: 0}) is None
+    assert broker.maintenance.begin_cleaning(NOW, {}) is None
+    drive(broker.maintenance.begin_cleaning(NOW, {STATES: 4}))
     assert values(log) == [b"1", b"1", b"2", b"2"]
 
 
@@ -395,9 +395,9 @@ def test_a_log_with_a_damaged_batch_is_kept_in_memory_no_longer_than_its_topic_i
     log = broker.compacted(STATES)
     (broker.path / "states-0" / f"{0:020d}.log").write_bytes(bytes(log.segments[0].size))
     drive(broker.begin())
-    assert broker.begin() is None and log in broker.upkeep._set_apart
+    assert broker.begin() is None and log in broker.maintenance._excluded
     broker.manager.delete(STATES)
-    assert broker.begin() is None and log not in broker.upkeep._set_apart
+    assert broker.begin() is None and log not in broker.maintenance._excluded
 
 
 def test_a_disk_that_fails_under_the_cleaner_is_taken_offline(broker: Broker) -> None:
@@ -412,7 +412,7 @@ def test_a_note_that_comes_late_is_not_made_of_the_next_log_of_the_name(broker: 
     broker.manager.delete(STATES)
     later = broker.compacted(STATES)
     for log, noted in ((earlier, 0), (later, 6)):
-        broker.manager.note_cleaned(STATES, log, 6, log.truncation_count)
+        broker.manager.record_cleaned(STATES, log, 6, log.truncation_count)
         assert broker.manager.cleaner_offset(STATES) == noted
 
 
@@ -425,7 +425,7 @@ def test_a_log_that_goes_while_it_is_compacted_fails_nothing(broker: Broker) -> 
     round_.install(NOW)
     assert not round_.write_next()
     round_.end()
-    broker.upkeep.remove_deleted(NOW)
+    broker.maintenance.remove_deleted(NOW)
     assert broker.manager.failed() == []
     assert list(broker.path.glob("states*")) == []
 
@@ -435,27 +435,27 @@ def test_files_of_deleted_logs_go_one_log_after_the_other_until_the_broker_stops
 ) -> None:
     for tp in (STATES, ORDERS):
         put(broker.log(tp), (b"a", b"1"))
-    assert not broker.upkeep.is_removal_due(NOW)
+    assert not broker.maintenance.is_removal_due(NOW)
     broker.manager.delete(STATES, ORDERS)
-    assert broker.upkeep.is_removal_due(NOW) and len(broker.names("-delete")) == 2
+    assert broker.maintenance.is_removal_due(NOW) and len(broker.names("-delete")) == 2
     remove = broker.files.remove_directory
 
     def remove_and_stop(path: Path) -> None:
         remove(path)
-        broker.upkeep.stop()
+        broker.maintenance.stop()
 
     with monkeypatch.context() as patched:
         patched.setattr(broker.files, "remove_directory", remove_and_stop)
-        broker.upkeep.remove_deleted(NOW)
+        broker.maintenance.remove_deleted(NOW)
     assert len(broker.names("-delete")) == 1
     broker.manager.close()
-    assert not broker.upkeep.is_removal_due(NOW), "the next start finishes it"
+    assert not broker.maintenance.is_removal_due(NOW), "the next start finishes it"
 
 
 def test_a_round_ends_soon_when_the_broker_stops(broker: Broker) -> None:
     log = broker.compacted(STATES)
     round_ = broker.begin()
-    broker.upkeep.stop()
+    broker.maintenance.stop()
     drive(round_)
     assert len(values(log)) == 6
     assert broker.names(".cleaned") == []
@@ -474,7 +474,7 @@ def test_topics_that_keep_everything_are_not_compacted(broker: Broker) -> None:
 def test_rounds_with_a_small_map_leave_the_last_value_of_each_key(tmp_path: Path, keys_at_once: int) -> None:
     """Keys that do not fit into the map of one round stay dirty for the next one."""
     broker = Broker(tmp_path)
-    broker.upkeep = Upkeep(broker.manager, broker.files, map_bytes=keys_at_once * BYTES_PER_KEY)
+    broker.maintenance = LogMaintenance(broker.manager, broker.files, map_bytes=keys_at_once * BYTES_PER_KEY)
     log = broker.log(STATES, **COMPACT)
     for number in range(12):
         put(log, (b"%d" % (number % 4), b"%d" % number))

@@ -62,10 +62,10 @@ def test_logs_are_closed_side_by_side(tmp_path: Path) -> None:
     both = threading.Barrier(2, timeout=20)
 
     class MeetingFiles(UnsyncedFiles):
-        def replace(self, path: Path, data: bytes, *, sync: bool = True) -> None:
+        def replace(self, path: Path, data: bytes, *, fsync: bool = True) -> None:
             if path.suffix == ".snapshot":
                 both.wait()  # breaks where one log waits for the other's disk
-            super().replace(path, data, sync=sync)
+            super().replace(path, data, fsync=fsync)
 
     manager = LogManager.open([tmp_path], MeetingFiles(), 1, "c1", "boot-1")
     for partition in range(2):
@@ -174,7 +174,7 @@ def test_a_log_in_the_place_of_a_lost_one_is_not_said_to_be_committed_as_far(tmp
     manager = started()
     log = log_of_five(manager)
     assert (log.directory.parent == disks[1]) == elsewhere
-    manager.vouch()
+    manager.clear_possibly_short()
     manager.close(clean=False)
     manager = started()
     assert manager.logs()[ORDERS].log_end_offset == 5
@@ -185,7 +185,7 @@ def test_a_log_that_is_gone_of_a_topic_that_could_not_be_read_is_not_begun_anew_
     written(tmp_path, high_watermark=3)
     shutil.rmtree(tmp_path / log_name(ORDERS))
     manager = open_manager(tmp_path)
-    manager.open_logs(hosted={}, unread={ORDERS.topic})
+    manager.open_logs(hosted={}, unreadable_topics={ORDERS.topic})
     with pytest.raises(
         IneligibleReplicaError, match="when this broker started, the assignment of the topic was unknown"
     ):
@@ -225,10 +225,10 @@ def test_a_log_that_is_cut_where_it_is_damaged_makes_its_broker_doubtful_also_ab
         manager = restarted(tmp_path, "old")
         assert manager.logs()[ORDERS].log_end_offset == 2
         assert manager.possibly_short
-        assert not manager.directories[0].previous_shutdown.sync_had_failed
+        assert not manager.directories[0].previous_shutdown.flush_had_failed
         manager.close(clean=end_of_life == "closed in order")
     manager = restarted(tmp_path, "old")
-    manager.vouch()
+    manager.clear_possibly_short()
     manager.close(clean=False)
     assert not restarted(tmp_path, "old").possibly_short
 
@@ -331,7 +331,7 @@ def test_a_log_that_lost_its_end_is_not_said_to_be_committed_beyond_it_once_that
     log = log_of_five(manager)
     taken_down = {ORDERS: Committed.of(log, 8)}
     manager.checkpoint_high_watermarks(taken_down)
-    log.give_up_beyond_end()
+    log.lower_checkpoints_to_end()
     assert manager.high_watermarks() == {ORDERS: 5}
     for _ in range(5):
         append(log)
@@ -350,11 +350,11 @@ def test_that_a_log_lost_its_end_is_told_until_the_cluster_has_dealt_with_it_be_
     manager.close(clean=False)
     manager = restarted(tmp_path, "id")
     assert manager.possibly_short
-    manager.logs()[ORDERS].give_up_beyond_end()
+    manager.logs()[ORDERS].lower_checkpoints_to_end()
     manager.close(clean=False)
     manager = restarted(tmp_path, "id")
     assert manager.possibly_short
-    manager.vouch()
+    manager.clear_possibly_short()
     manager.close(clean=False)
     assert not restarted(tmp_path, "id").possibly_short
 
@@ -460,9 +460,9 @@ def test_a_topic_of_many_partitions_is_forgotten_with_one_write(tmp_path: Path) 
     class CountingFiles(UnsyncedFiles):
         written: ClassVar[list[str]] = []
 
-        def replace(self, path: Path, data: bytes, *, sync: bool = True) -> None:
+        def replace(self, path: Path, data: bytes, *, fsync: bool = True) -> None:
             self.written.append(path.name)
-            super().replace(path, data, sync=sync)
+            super().replace(path, data, fsync=fsync)
 
     manager = LogManager.open([tmp_path], CountingFiles(), 1, "c", "boot")
     tps = [TopicPartition("orders", partition) for partition in range(5)]

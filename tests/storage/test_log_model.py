@@ -33,7 +33,7 @@ from hypothesis.stateful import (
 from storage.configs.log_config import LogConfig
 from storage.directory.directory_checkpoints import Committed
 from storage.log.log import Log
-from storage.log_maintenance import Upkeep
+from storage.log_maintenance import LogMaintenance
 from storage.log_manager import LogManager
 from tests.storage.cleaning import keyed
 from tests.storage.logs import NOW, config, records_of
@@ -204,7 +204,7 @@ class LogMachine(RuleBasedStateMachine):
                 self.log.append_as_leader(self._batch(pairs, producer, last.epoch - 1, 0), 0, self.clock_ms)
         assert self.log.log_end_offset == before
 
-    # --- upkeep --------------------------------------------------------------------------------------
+    # --- maintenance --------------------------------------------------------------------------------------
 
     @rule()
     def roll(self) -> None:
@@ -263,12 +263,12 @@ class LogMachine(RuleBasedStateMachine):
         """Only records that a later one below the bound replaces go, and tombstones stay for their day."""
         bound = max(self.log.log_end_offset - below, self.log.log_start_offset)
         before = self._read()
-        upkeep = Upkeep(self.manager, self.files)
-        if (cleaning := upkeep.begin_cleaning(self.clock_ms, {TP: bound})) is not None:
+        maintenance = LogMaintenance(self.manager, self.files)
+        if (cleaning := maintenance.begin_cleaning(self.clock_ms, {TP: bound})) is not None:
             while cleaning.write_next():
                 cleaning.install(0)
             assert cleaning.end()
-            upkeep.remove_deleted(LATER_MS)
+            maintenance.remove_deleted(LATER_MS)
         after = self._read()
         latest = {entry.key: entry.offset for entry in sorted({*self.entries, *before}) if entry.offset < bound}
         gone = set(before) - set(after)

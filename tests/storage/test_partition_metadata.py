@@ -67,7 +67,7 @@ def test_no_flipped_bit_makes_another_topics_log_of_it(tmp_path: Path, caplog: p
 
 def start(directory: Path, topic_id: str = TOPIC_ID, *, unread: bool = False) -> LogManager:
     manager = LogManager.open([directory], FILES, 1, "c1", "boot-1")
-    manager.open_logs(hosted={} if unread else {ORDERS: topic_id}, unread={"orders"} if unread else ())
+    manager.open_logs(hosted={} if unread else {ORDERS: topic_id}, unreadable_topics={"orders"} if unread else ())
     return manager
 
 

@@ -55,7 +55,7 @@ class Work:
         memory = CrashableFiles()
         self.files, self.root, self.power = disk or Disk(memory, ROOT, memory)
         self.files.make_directory(self.root)
-        self.files.sync_directory(self.root.parent)
+        self.files.fsync_directory(self.root.parent)
         self._pictures: list[CrashableFiles] = []
         self._pictures_at_once = pictures_at_once
         self._number = 0

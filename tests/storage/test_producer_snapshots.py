@@ -160,14 +160,14 @@ def test_what_was_cut_is_not_remembered_of_a_producer_when_the_log_is_as_long_ag
             log.truncate_to(1)
         files.boundary = lambda: None
     else:  # the power fails, and of what came last only the snapshot is on the disk
-        files.open(PATH / f"{beyond:020}.snapshot").sync()
-        files.sync_directory(PATH)
+        files.open(PATH / f"{beyond:020}.snapshot").fsync()
+        files.fsync_directory(PATH)
         files = files.crash(FORGOTTEN)
     log = opened(files)
     assert log.log_end_offset == 1
     while log.log_end_offset < beyond:
         produce(log, 8)
-    files.open(log.segments[0].log.path).sync()
+    files.open(log.segments[0].log.path).fsync()
     log = opened(files.crash(FORGOTTEN))
     assert log.log_end_offset == beyond
     assert log.last_offsets_of_producers == {7: 0, 8: beyond - 1}

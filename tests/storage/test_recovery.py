@@ -153,13 +153,13 @@ def test_what_follows_a_missing_segment_is_kept_and_can_be_put_back(
     tmp_path: Path, clean: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     data = write_log(tmp_path)
-    synced_to = records_of(open_log(tmp_path, **SMALL))[-1][0].offset + 1
+    flushed_to = records_of(open_log(tmp_path, **SMALL))[-1][0].offset + 1
     paths = sorted(tmp_path.glob("*.log"))
     missing, later = paths[2], {path.name: path.read_bytes() for path in paths[3:]}
     taken = missing.read_bytes()
     missing.unlink()
 
-    log = open_log(tmp_path, clean=clean, recovery_point=synced_to, **SMALL)
+    log = open_log(tmp_path, clean=clean, recovery_point=flushed_to, **SMALL)
     assert read_all(log) in whole_batches(data)
     assert {path.name: path.read_bytes() for path in strays(tmp_path)} == {f"{k}.stray": v for k, v in later.items()}
     [told] = [record.getMessage() for record in caplog.records if record.levelname == "ERROR"]
@@ -171,13 +171,13 @@ def test_what_follows_a_missing_segment_is_kept_and_can_be_put_back(
     missing.write_bytes(taken)
     for path in strays(tmp_path):
         path.rename(path.with_suffix(""))
-    assert read_all(open_log(tmp_path, clean=clean, recovery_point=synced_to, **SMALL)) == data
+    assert read_all(open_log(tmp_path, clean=clean, recovery_point=flushed_to, **SMALL)) == data
 
 
 @pytest.mark.parametrize("clean", [True, False])
 def test_what_follows_damage_within_a_synced_segment_is_kept(tmp_path: Path, clean: bool) -> None:
     data = write_log(tmp_path)
-    synced_to = records_of(open_log(tmp_path, **SMALL))[-1][0].offset + 1
+    flushed_to = records_of(open_log(tmp_path, **SMALL))[-1][0].offset + 1
     paths = sorted(tmp_path.glob("*.log"))
     position, header = list(iter_headers(paths[1].read_bytes()))[2]
     content = bytearray(paths[1].read_bytes())
@@ -186,7 +186,7 @@ def test_what_follows_damage_within_a_synced_segment_is_kept(tmp_path: Path, cle
     paths[1].write_bytes(content)
     later = {path.name: path.read_bytes() for path in paths[2:]}
 
-    log = open_log(tmp_path, clean=clean, recovery_point=synced_to, **SMALL)
+    log = open_log(tmp_path, clean=clean, recovery_point=flushed_to, **SMALL)
     assert log.log_end_offset == header.base_offset and read_all(log) in whole_batches(data)
     kept = {path.name.removesuffix(".stray"): path.read_bytes() for path in strays(tmp_path)}
     assert kept == {f"{header.base_offset:020}.log": bytes(content[position:]), **later}

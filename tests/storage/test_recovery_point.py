@@ -42,7 +42,7 @@ class HeldFile(UnsyncedFile):
         super().__init__(path, create=create)
         self._held = held
 
-    def sync(self) -> None:
+    def fsync(self) -> None:
         self._held.syncs += 1
         self._held.begun.release()
         assert self._held.go.acquire(timeout=DEADLINE_S)
@@ -143,7 +143,7 @@ def test_a_sync_that_begins_amid_a_truncation_does_not_outlive_it(tmp_path: Path
             threads.append(flushing(log))
             assert files.begun.acquire(timeout=DEADLINE_S)
 
-    log = Log.open(tmp_path, config(), files, recovery_point=0, clean=True, on_cut=begin_sync)
+    log = Log.open(tmp_path, config(), files, recovery_point=0, clean=True, on_truncation=begin_sync)
     for _ in range(3):
         append(log)
     files.go.release()

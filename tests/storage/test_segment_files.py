@@ -44,7 +44,7 @@ def cleaned(log: Log, files: UnsyncedFiles | CrashableFiles) -> Segment:
     made = Segment(log.directory, 0, files, 1, CLEANED_SUFFIX)
     made.append((log.segments[1].log.read(2 * SIZE, SIZE),), (BatchSpan(5, NOW, SIZE),))
     made.seal()
-    made.sync()
+    made.flush()
     return made
 
 
@@ -108,7 +108,7 @@ def test_nor_does_one_that_the_power_failed_upon_once_the_log_is_opened_again(en
         files = CrashableFiles()
         log = of_kafka(files, directory)
         for each in (directory, *directory.parents):
-            files.sync_directory(each)
+            files.fsync_directory(each)
         ready = cleaned(log, files) if end is compact else None
         files.cut = len(files.mutations) + step
         try:

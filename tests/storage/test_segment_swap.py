@@ -53,7 +53,7 @@ def clean(log: Log, files: Files, old: Sequence[Segment], *, keep: Sequence[int]
                 part = data[position : position + header.size_bytes]
                 cleaned.append((part,), (BatchSpan(header.last_offset, header.max_timestamp, len(part)),))
     cleaned.seal()
-    cleaned.sync()
+    cleaned.flush()
     return cleaned
 
 
@@ -163,7 +163,7 @@ def test_a_swap_that_was_cut_at_any_step_is_finished_or_undone(seed: object) -> 
         old = log.segments[:2]
         cleaned = clean(log, files, old, keep=[1, 5])
         for directory in (DIRECTORY, *DIRECTORY.parents):
-            files.sync_directory(directory)
+            files.fsync_directory(directory)
         files.cut = len(files.mutations) + cut
         try:
             log.replace_segments(cleaned, old)
@@ -242,5 +242,5 @@ def test_a_damaged_swap_keeps_no_descriptor(tmp_path: Path, old_stands: bool) ->
         filled(UnsyncedFiles(), tmp_path).close()
     (tmp_path / f"{0:020d}.log.swap").write_bytes(b"x" * SIZE)
     before = os.listdir("/proc/self/fd")
-    segment_swap.settle(tmp_path, UnsyncedFiles())
+    segment_swap.recover(tmp_path, UnsyncedFiles())
     assert len(os.listdir("/proc/self/fd")) == len(before)

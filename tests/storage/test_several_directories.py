@@ -15,7 +15,7 @@ import pytest
 from storage.configs.log_config import LogConfig
 from storage.directory.directory_checkpoints import Committed
 from storage.log.log import Log
-from storage.log_maintenance import Upkeep
+from storage.log_maintenance import LogMaintenance
 from storage.log_manager import LogManager
 from tests.storage.logs import NOW, UnsyncedFiles, append, config, read_all, remove_deleted
 from tidelog.errors import DataDirectoryError, IneligibleReplicaError, StorageError
@@ -306,7 +306,7 @@ def test_logs_of_topics_that_were_deleted_meanwhile_are_set_aside(machine: Machi
 def test_logs_of_a_topic_of_which_nothing_is_known_are_kept(machine: Machine) -> None:
     machine.start_with_records().close()
     manager = LogManager.open(machine.paths, machine.files, 1, "c1", "boot-1")
-    manager.open_logs(hosted={}, unread={"orders"})
+    manager.open_logs(hosted={}, unreadable_topics={"orders"})
     assert set(manager.logs()) == set(ORDERS)
 
 
@@ -344,7 +344,7 @@ def test_an_empty_directory_makes_no_empty_log_of_a_topic_that_could_not_be_read
     machine.start_with_records().close()
     replace_by_an_empty_one(machine.paths[0])
     manager = LogManager.open(machine.paths, machine.files, 1, "c1", "boot-1")
-    manager.open_logs(hosted={}, unread={"orders"})
+    manager.open_logs(hosted={}, unreadable_topics={"orders"})
     assert not begins_in_sync(manager, ORDERS[0]), "by now it can be read"
     manager.close()
     for _ in range(2):
@@ -421,7 +421,7 @@ def test_wherever_the_power_fails_in_the_first_start_an_empty_directory_makes_no
     manager.close()
     disks.remove_directory(paths[0])
     disks.make_directory(paths[0])
-    disks.sync_directory(paths[0].parent)
+    disks.fsync_directory(paths[0].parent)
     for cut in itertools.count():
         files = disks.crash(KEPT)
         files.cut = cut
@@ -572,7 +572,7 @@ def test_a_round_of_syncs_goes_on_where_a_thread_takes_logs_out_meanwhile(machin
     for log in logs:
         append(log)
     manager.directories[1].logs = Leaving(manager.directories[1].logs)
-    assert Upkeep(manager, machine.files).sync_due(NOW) == len(ORDERS)
+    assert LogMaintenance(manager, machine.files).flush_due(NOW) == len(ORDERS)
     assert [log.recovery_point for log in logs] == [1] * len(ORDERS)
 
 

@@ -35,7 +35,7 @@ class FailingFile(RealFile):
             raise StorageError(f"{self.path}: input/output error")
         super().truncate(size)
 
-    def sync(self) -> None:
+    def fsync(self) -> None:
         if self.disk.refuses("sync", self.path):  # type: ignore[attr-defined]
             raise StorageError(f"{self.path}: input/output error")
 
@@ -51,11 +51,11 @@ class FailingFiles(RealFiles):
         file.disk = self  # type: ignore[attr-defined]
         return file
 
-    def replace(self, path: Path, data: bytes, *, sync: bool = True) -> None:
-        super().replace(path, data, sync=sync)
-        self.replaced(path, sync)
+    def replace(self, path: Path, data: bytes, *, fsync: bool = True) -> None:
+        super().replace(path, data, fsync=fsync)
+        self.replaced(path, fsync)
 
-    def sync_directory(self, path: Path) -> None:
+    def fsync_directory(self, path: Path) -> None:
         if self.refuses("sync", path):
             raise StorageError(f"{path}: input/output error")
 

@@ -22,7 +22,7 @@ from storage.checkpoints import HIGH_WATERMARKS, LOG_STARTS, read_offsets
 from storage.file_names import LOG_SUFFIX, offset_of, offsets_named
 from storage.files import RealFiles
 from storage.inspection.batches import Batch, walk
-from storage.inspection.damaged_file_reader import Source
+from storage.inspection.damaged_file_reader import DamagedFileReader
 from storage.inspection.findings import Damage
 from storage.log.leader_epochs import LeaderEpochs
 from storage.log_names import partition_named
@@ -86,7 +86,7 @@ def read_replica(
     columns, end = Columns(), 0
     segments = offsets_named((path.name for path in directory.iterdir()), LOG_SUFFIX)
     for path in sorted(path for path in directory.glob(f"*{LOG_SUFFIX}") if offset_of(path.stem) is not None):
-        with Source(path) as source:
+        with DamagedFileReader(path) as source:
             for batch in _whole(walk(source)):
                 columns.add(source.read(batch.position, batch.header.size_bytes), batch.header)
                 end = max(end, batch.header.next_offset)

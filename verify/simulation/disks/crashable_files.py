@@ -143,17 +143,17 @@ class CrashableFiles:
                 raise _error(path, errno.EISDIR)
             return bytes(entry.seen) if entry is not None else None
 
-    def replace(self, path: Path, data: bytes, *, sync: bool = True) -> None:
+    def replace(self, path: Path, data: bytes, *, fsync: bool = True) -> None:
         with self._mutex:
             draft = path.with_name(path.name + ".tmp")
             file = CrashableFile(self, draft)
             file.truncate(0)
             file.write(0, (data,))
-            if sync:
-                file.sync()
+            if fsync:
+                file.fsync()
             self.rename(draft, path)
-            if sync:
-                self.sync_directory(path.parent)
+            if fsync:
+                self.fsync_directory(path.parent)
 
     def rename(self, old: Path, new: Path) -> None:
         assert old.parent == new.parent, "the model knows no renames from one directory to another"
@@ -207,7 +207,7 @@ class CrashableFiles:
             parent.changed(len(self.mutations))
             self.finish()
 
-    def sync_directory(self, path: Path) -> None:
+    def fsync_directory(self, path: Path) -> None:
         with self._mutex:
             self.mutate("sync", path)
             directory, order = self._directory(path), len(self.mutations)
@@ -297,7 +297,7 @@ class CrashableFile:
             content.change(Change(size, None, len(self._files.mutations)))
             self._files.finish()
 
-    def sync(self) -> None:
+    def fsync(self) -> None:
         with self._files._mutex:
             self._files.mutate("sync", self.path)
             # by its name, like the real one: a file that was removed is not synced

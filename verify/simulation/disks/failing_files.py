@@ -168,11 +168,11 @@ class FailingFiles:
         self.ask("read", path)
         return self.inner.read(path)
 
-    def replace(self, path: Path, data: bytes, *, sync: bool = True) -> None:
+    def replace(self, path: Path, data: bytes, *, fsync: bool = True) -> None:
         self.ask("replace", path)
-        if sync:
+        if fsync:
             self.ask("sync", path)
-        self.inner.replace(path, data, sync=sync)
+        self.inner.replace(path, data, fsync=fsync)
 
     def rename(self, old: Path, new: Path) -> None:
         self.ask("rename", old)
@@ -193,9 +193,9 @@ class FailingFiles:
             self.ask("create", path)
         self.inner.make_directory(path)
 
-    def sync_directory(self, path: Path) -> None:
+    def fsync_directory(self, path: Path) -> None:
         self.ask("sync", path)
-        self.inner.sync_directory(path)
+        self.inner.fsync_directory(path)
 
     def try_lock(self, path: Path) -> Lock | None:
         if not self.inner.exists(path) or self._gone(path):
@@ -249,9 +249,9 @@ class FailingFile:
     def truncate(self, size: int) -> None:
         self._ready("truncate").truncate(size)
 
-    def sync(self) -> None:
+    def fsync(self) -> None:
         self._files.ask("sync", self.path)
-        self._inner.sync()
+        self._inner.fsync()
 
     def close(self) -> None:
         self._exists = False

@@ -2,7 +2,7 @@
 
 The model is as pessimistic as POSIX permits and real file systems are:
 
-- A file's content is on the disk when `sync` has returned, its *name* when `sync_directory` of its directory has.
+- A file's content is on the disk when `fsync` has returned, its *name* when `fsync_directory` of its directory has.
 - Of the unsynced name changes in one directory a prefix survives, because journals keep their order. Each directory
   has its own prefix. A rename is atomic.
 - Of the unsynced writes to one file survive: all; none; a prefix, the last write torn at a byte; or any of the 512-byte
