@@ -1,4 +1,4 @@
-"""The group coordinator of one broker: finds the group that is asked for, and does what its rules ask for."""
+"""The group coordinator of one broker: find the group of a request, and perform the effects that its rules return."""
 
 from __future__ import annotations
 
@@ -32,29 +32,31 @@ from tidelog.groups.offsets_topic import OFFSETS_TOPIC, GroupKey, encode_group, 
 
 log = logging.getLogger(__name__)
 
-#: Who waits for a group, as its rules know him: to be called once.
+#: The receiver of a group's answer; called once. The rules of a group treat it as an opaque value.
 Waiter = Callable[[Joined | Synced | BrokerError], None]
 
-#: A string's length is two bytes in the records of the topic.
-MOST_STRING_BYTES = 2**15 - 1
-#: Of one broker: whoever makes up names must not fill its memory.
+#: The records of the topic store the length of a string in two bytes.
+MAX_STRING_BYTES = 2**15 - 1
+#: The largest number of groups of one broker, so that a client with invented names cannot fill the broker's memory.
 MAX_GROUPS = 1_000_000
-#: After so long a group that stumbled is looked at again.
-_STUMBLED_MS = 5_000
+#: The pause before a group whose timer has failed is looked at again.
+_RETRY_MS = 5_000
 
 
 def check_group_id(group_id: str) -> None:
-    """InvalidGroupIdError for what is no name of a group."""
+    """Raise InvalidGroupIdError if the text is not a valid group id."""
     if not group_id:
-        raise InvalidGroupIdError("a group needs a name")
-    if len(group_id.encode()) > MOST_STRING_BYTES:
-        raise InvalidGroupIdError(f"a group's name of more than {MOST_STRING_BYTES} bytes")
+        raise InvalidGroupIdError("the group id must not be empty")
+    if len(group_id.encode()) > MAX_STRING_BYTES:
+        raise InvalidGroupIdError(f"the group id must be at most {MAX_STRING_BYTES} bytes long")
 
 
 class GroupCoordinator:
-    """All of it runs on the broker's loop. Refusals are raised.
+    """Coordinates the groups of the `__consumer_offsets` partitions that this broker leads.
 
-    `may_be_deposed`: whether this broker might not hear of it if somebody else were elected. Asked each time.
+    All methods run on the broker's event loop, and raise the BrokerError with which they refuse a request.
+
+    may_be_deposed   returns whether another broker may have been elected without this broker's knowledge
     """
 
     def __init__(
@@ -80,55 +82,64 @@ class GroupCoordinator:
     # --- finding a group -----------------------------------------------------------------------------
 
     def shard_of(self, group_id: str) -> Shard:
-        """Where the group is kept.
+        """Return the shard of the group.
 
-        InvalidGroupIdError; NotCoordinatorError where that is another broker, CoordinatorLoadInProgressError.
+        Raise InvalidGroupIdError, NotCoordinatorError if another broker coordinates the group, or
+        CoordinatorLoadInProgressError if the shard is still being loaded.
         """
         check_group_id(group_id)
         partition = self.topic.partition_of(group_id)
         if partition is None and any(shard.leads for shard in self.shards):
-            raise CoordinatorLoadInProgressError(f"nobody knows yet which partition has group {group_id!r}")
+            raise CoordinatorLoadInProgressError(
+                f"group {group_id!r}: the number of partitions of {OFFSETS_TOPIC} is not known yet; try again"
+            )
         shard = None if partition is None else self.shards.get(partition)
         if shard is None or not shard.leads:
             raise NotCoordinatorError(f"broker {self._replicas.broker_id} does not coordinate group {group_id!r}")
         if not shard.loaded:
-            raise CoordinatorLoadInProgressError(f"group {group_id!r} is being loaded")
+            raise CoordinatorLoadInProgressError(f"group {group_id!r} is being loaded; try again")
         return shard
 
     def _role_changed(self, replica: Replica) -> None:
         if replica.topic_partition.topic == OFFSETS_TOPIC:
-            if replica.partition.role is not Role.STOPPED:  # else it may be an earlier topic's
+            if replica.partition.role is not Role.STOPPED:  # a stopped replica may be of an earlier topic of this name
                 self.topic.hosted(replica.topic_id)
             self.shards.role_changed(replica)
 
     def find(self, group_id: str) -> tuple[Shard, HostedGroup | None]:
-        """The group; None where there is none of this name."""
+        """Return the shard and the group; None for the group if it does not exist."""
         shard = self.shard_of(group_id)
         return shard, shard.groups.get(group_id)
 
     def find_to_read(self, group_id: str) -> tuple[Shard, HostedGroup | None]:
-        """As `find`, for an answer that no replica confirms.
+        """Return what `find` returns, for an answer that is not confirmed by replication.
 
-        CoordinatorNotAvailableError where another leader may exist to whom the group commits by now. Whatever is
-        written may be tried even so: in that case it is not acknowledged.
+        Raise CoordinatorNotAvailableError if another leader may exist that has newer commits of the group. Writes do
+        not need this check, because the replicas do not acknowledge writes of a deposed leader.
         """
         found = self.find(group_id)
         if self._may_be_deposed():
-            raise CoordinatorNotAvailableError(f"broker {self._replicas.broker_id} is without ZooKeeper")
+            raise CoordinatorNotAvailableError(
+                f"broker {self._replicas.broker_id} may not lead the group's partition any more, because it shuts down"
+                " or has no contact with ZooKeeper; try again"
+            )
         return found
 
     def find_or_create(self, group_id: str) -> tuple[Shard, HostedGroup]:
-        """The group; a new one where there is none. PolicyViolationError where there are too many."""
+        """Return the shard and the group; create the group if it does not exist.
+
+        Raise PolicyViolationError if this broker coordinates too many groups.
+        """
         shard = self.shard_of(group_id)
         hosted = shard.groups.get(group_id)
         if hosted is None:
             if sum(len(each.groups) for each in self.shards) >= MAX_GROUPS:
-                raise PolicyViolationError(f"this broker coordinates {MAX_GROUPS} groups already")
+                raise PolicyViolationError(f"this broker already coordinates {MAX_GROUPS} groups, which is its limit")
             hosted = shard.groups[group_id] = HostedGroup(group_id, self._group_settings)
         return shard, hosted
 
     def groups(self) -> Iterator[tuple[Shard, HostedGroup]]:
-        """All that may be asked for."""
+        """Yield all groups of loaded shards that this broker leads."""
         for shard in self.shards:
             if shard.loaded and shard.leads:
                 for hosted in list(shard.groups.values()):
@@ -136,21 +147,21 @@ class GroupCoordinator:
 
     @property
     def listing_error(self) -> int:
-        """Why a list of the groups here may lack some; 0: it does not."""
+        """Return the error code of a list of all groups: 0, or an error if a shard is still being loaded."""
         if any(not shard.loaded for shard in self.shards if shard.leads):
             return CoordinatorLoadInProgressError.code
         return 0
 
-    # --- acting on a group's rules -------------------------------------------------------------------
+    # --- performing a group's effects ----------------------------------------------------------------
 
-    def perform(self, shard: Shard, hosted: HostedGroup, outcomes: Iterable[GroupEffect]) -> None:
-        """Answer, and write."""
-        for outcome in outcomes:
-            match outcome:
+    def perform(self, shard: Shard, hosted: HostedGroup, effects: Iterable[GroupEffect]) -> None:
+        """Perform the effects of a group: send answers, and write the group's record."""
+        for effect in effects:
+            match effect:
                 case Answer():
-                    _answer(outcome)
+                    _answer(effect)
                 case StoreGroup():
-                    self._store(shard, hosted, outcome)
+                    self._store(shard, hosted, effect)
         self._watch(shard, hosted)
 
     def _store(self, shard: Shard, hosted: HostedGroup, store: StoreGroup) -> None:
@@ -162,9 +173,9 @@ class GroupCoordinator:
             if not shard.open:
                 return
             if isinstance(error, TOO_LARGE):
-                error = UnknownServerError(f"group {hosted.group_id!r} is too large for a record: {error}")
+                error = UnknownServerError(f"group {hosted.group_id!r} is too large for one record: {error}")
             if error is not None:
-                log.warning("group %r could not be written: %s", hosted.group_id, error)
+                log.warning("group %r: its record could not be written: %s", hosted.group_id, error)
             self.perform(shard, hosted, hosted.group.stored(store.number, error, self.clock.monotonic_ms()))
 
         hosted.recorded = True
@@ -177,22 +188,22 @@ class GroupCoordinator:
     def _close_groups(self, shard: Shard) -> None:
         for hosted in shard.groups.values():
             self._timers.drop((shard, hosted.group_id))
-            for outcome in hosted.group.close():
-                if isinstance(outcome, Answer):
-                    _answer(outcome)
+            for effect in hosted.group.close():
+                if isinstance(effect, Answer):
+                    _answer(effect)
 
-    def drop_if_nothing(self, shard: Shard, hosted: HostedGroup) -> None:
-        """Forget a group of which there is no trace."""
-        if hosted.is_nothing and shard.groups.get(hosted.group_id) is hosted:
+    def drop_if_unused(self, shard: Shard, hosted: HostedGroup) -> None:
+        """Remove the group from memory if it has no members, no offsets and no record."""
+        if hosted.is_unused and shard.groups.get(hosted.group_id) is hosted:
             del shard.groups[hosted.group_id]
             self._timers.drop((shard, hosted.group_id))
 
     # --- time ----------------------------------------------------------------------------------------
 
     def tick(self, now_ms: int) -> int | None:
-        """Time has passed, for the groups that were due. Returns when to call it again.
+        """Run the timers of the groups that are due, and return when to call `tick` again (None: no timer is set).
 
-        Behind a group whose record the disk was waited for the others are due in another turn of the loop.
+        If the record of a group had to wait for the disk, the remaining groups run in a later iteration of the loop.
         """
         due, waits = deque(self._timers.take_due(now_ms)), self.loop_budget.waits
         while due and self.loop_budget.waits == waits:
@@ -202,16 +213,16 @@ class GroupCoordinator:
                 continue
             try:
                 self.perform(shard, hosted, hosted.group.time_passed(now_ms))
-                self.drop_if_nothing(shard, hosted)
-            except Exception:  # else the members of no other group would be missed any more
-                log.exception("group %r: what was due could not be done", group_id)
-                self._timers.set((shard, group_id), now_ms + _STUMBLED_MS)
+                self.drop_if_unused(shard, hosted)
+            except Exception:  # The other groups must still learn which of their members have timed out.
+                log.exception("group %r: its timer failed; trying again", group_id)
+                self._timers.set((shard, group_id), now_ms + _RETRY_MS)
         for key in due:
             self._timers.set(key, now_ms)
         return self._timers.next_deadline_ms()
 
     def close(self) -> None:
-        """The broker stops; its replicas have closed, and with them every shard."""
+        """Stop. The caller has closed the replicas before, which closes every shard."""
         self.shards.close()
         self.topic.close()
 

@@ -1,4 +1,4 @@
-"""Offsets that nobody will ask for any more, and groups that have none left (KIP-211)."""
+"""Expiry of committed offsets, and of groups without offsets (KIP-211); removal of offsets of deleted topics."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from tidelog.model import TopicPartition
 log = logging.getLogger(__name__)
 
 _MINUTE_MS = 60_000
-#: Groups that are looked at before other work gets a turn of the loop.
-_TURN = 64
+#: Groups that are read before other work runs on the loop.
+_GROUPS_AT_ONCE = 64
 
 
 class Expiry:
-    """`run` it all the time; `expired` counts the offsets that had their time."""
+    """Writes tombstones for expired offsets. `run` is a task that never ends; `expired` counts the expired offsets."""
 
     def __init__(
         self, coordinator: GroupCoordinator, offsets: OffsetCommits, deletion: Deletion, assignments: Assignments
@@ -36,7 +36,7 @@ class Expiry:
         self.expired = 0
 
     async def run(self) -> None:
-        """Until it is cancelled."""
+        """Run `expire` periodically until the task is cancelled."""
         pause_s = self._coordinator.settings.offsets_retention_check_interval_ms / 1000
         while True:
             await asyncio.sleep(pause_s)
@@ -46,18 +46,18 @@ class Expiry:
                 log.exception("the expiry of committed offsets failed")
 
     async def expire(self) -> None:
-        """Look through all groups; other work gets its turns meanwhile."""
+        """Write tombstones for the expired offsets of all groups. Other work runs on the loop in between."""
         for count, (shard, hosted) in enumerate(self._coordinator.groups(), 1):
             await self._coordinator.loop_budget.yield_()
             if shard.leads:
                 due = self._due(hosted)
-                self._offsets.write_tombstones(shard, hosted, due, partial(self._forgotten, shard, hosted, len(due)))
-            if count % _TURN == 0:
+                self._offsets.write_tombstones(shard, hosted, due, partial(self._on_deleted, shard, hosted, len(due)))
+            if count % _GROUPS_AT_ONCE == 0:
                 await asyncio.sleep(0)
         for shard in self._coordinator.shards:
-            await self.look_for_deleted(shard)
+            await self.find_deleted_topics(shard)
 
-    def _forgotten(
+    def _on_deleted(
         self, shard: Shard, hosted: HostedGroup, due: int, failed: Mapping[TopicPartition, BrokerError]
     ) -> None:
         self.expired += due - len(failed)
@@ -73,47 +73,53 @@ class Expiry:
         )
 
     def topics_deleted(self, topics: Collection[str]) -> None:
-        """What is written of them by now means nothing any more, least of all to new topics of their names.
+        """Mark the commits to these topics as void, so that they do not apply to new topics of the same names.
 
-        What is under way is undone before this returns, since a commit that comes later may be of such a topic.
-        `forget_deleted` sees to the rest, by their records: two brokers' clocks say nothing of what came first.
+        Tombstones for commits in flight are written before this method returns, because a later commit may be for a
+        new topic. `forget_deleted` handles the other commits. It compares the offsets of their records, because clocks
+        of two brokers cannot be compared.
         """
         for shard in self._coordinator.shards:
             shard.deleted.update(dict.fromkeys(topics, shard.replica.log.log_end_offset))
         for shard, hosted in self._coordinator.groups():
             self._offsets.write_tombstones(shard, hosted, hosted.offsets.pending_partitions(topics))
 
-    async def look_for_deleted(self, shard: Shard) -> None:
-        """Forget also what was committed to topics that went while nobody led the shard, or its leader was not told.
+    async def find_deleted_topics(self, shard: Shard) -> None:
+        """Delete the offsets of topics that were deleted without this coordinator's knowledge.
 
-        Of a topic that it does not know this broker may only not have heard yet: ZooKeeper says which are gone. What
-        stands in the log by now was committed to topics that were there before; what comes later may be of one that is
-        made while ZooKeeper is asked.
+        A topic may have been deleted while the shard had no leader, or before its leader received the deletion. If
+        this broker does not know a topic, the topic may also be new, so that ZooKeeper decides. Only records that are
+        in the log now are deleted, because a later commit may be for a topic that is created during the read from
+        ZooKeeper.
         """
         end = shard.replica.log.log_end_offset
         unknown: set[str] = set()
         for count, hosted in enumerate(list(shard.groups.values()), 1):
             unknown |= {topic for topic in hosted.offsets.topics if self._coordinator.metadata.topic(topic) is None}
-            if count % _TURN == 0:
+            if count % _GROUPS_AT_ONCE == 0:
                 await asyncio.sleep(0)
         if unknown:
             try:
                 gone = unknown - await self._assignments.existing_topics()
             except StoreError as error:
-                log.info("%s: which topics are gone is asked again later: %s", shard.topic_partition, error)
+                log.info(
+                    "%s: cannot read from ZooKeeper which topics were deleted; trying again later: %s",
+                    shard.topic_partition, error,
+                )  # fmt: skip
             else:
                 shard.deleted |= {topic: max(end, shard.deleted.get(topic, 0)) for topic in gone}
         await self.forget_deleted(shard)
 
     async def forget_all_deleted(self) -> None:
-        """`forget_deleted` for one shard after the other."""
+        """Run `forget_deleted` for all shards, one after the other."""
         for shard in self._coordinator.shards:
             await self.forget_deleted(shard)
 
     async def forget_deleted(self, shard: Shard) -> None:
-        """Forget what groups have committed to topics that were deleted: again and again, until nothing is found.
+        """Write tombstones for the offsets of deleted topics.
 
-        While the shard is loaded that is not known yet, and a tombstone that is not committed deletes nothing.
+        The topic stays in `shard.deleted` until a run finds no such offset, because a tombstone that fails to commit
+        deletes nothing. A shard that is not loaded yet is skipped, because its offsets are not known.
         """
         if not (shard.deleted and shard.loaded and shard.leads):
             return
@@ -124,7 +130,7 @@ class Expiry:
             below = hosted.offsets.committed_below(deleted)
             found |= bool(under_way or below)
             self._offsets.write_tombstones(shard, hosted, [tp for tp in below if tp not in under_way])
-            if count % _TURN == 0:
+            if count % _GROUPS_AT_ONCE == 0:
                 await asyncio.sleep(0)
         if not found:
             shard.deleted = {topic: end for topic, end in shard.deleted.items() if deleted.get(topic) != end}

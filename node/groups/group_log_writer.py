@@ -1,4 +1,4 @@
-"""What a coordinator writes into `__consumer_offsets`: produces of its own with acks=all, to its own replica."""
+"""Writes of the coordinator to `__consumer_offsets`: produces with acks=all to the replica on this broker."""
 
 from __future__ import annotations
 
@@ -25,8 +25,9 @@ from tidelog.errors import (
 from tidelog.protocol.messages import Response
 from tidelog.records import encode_batch
 
-#: What a failed write is to whoever waits for it, as Kafka has it. Of these nobody knows whether it will count.
-_MEANINGS: tuple[tuple[tuple[type[BrokerError], ...], type[BrokerError]], ...] = (
+#: The errors of a failed write and the errors that clients get for them, as in Kafka. The write may still be committed
+#: later in each of these cases.
+_CLIENT_ERRORS: tuple[tuple[tuple[type[BrokerError], ...], type[BrokerError]], ...] = (
     (
         (
             UnknownTopicOrPartitionError,
@@ -40,14 +41,14 @@ _MEANINGS: tuple[tuple[tuple[type[BrokerError], ...], type[BrokerError]], ...] =
 )
 TOO_LARGE = (MessageTooLargeError, RecordListTooLargeError)
 
-#: key and value; no value: a tombstone
+#: Key and value. A record without a value is a tombstone.
 Record = tuple[bytes, bytes | None]
-#: Told the offset of the first record, or why it is not known to be committed.
+#: Called with the offset of the first record, and with the error if the write is not known to be committed.
 Done = Callable[[int, BrokerError | None], None]
 
 
 class GroupLogWriter:
-    """`timeout_ms`: how long the in-sync replicas are waited for."""
+    """Appends records to a shard's log. A write waits at most `timeout_ms` for the in-sync replicas."""
 
     def __init__(self, appends: LeaderAppends, clock: Clock, timeout_ms: int) -> None:
         self._appends = appends
@@ -55,12 +56,12 @@ class GroupLogWriter:
         self._timeout_ms = timeout_ms
 
     def write(self, shard: Shard, records: Sequence[Record], done: Done) -> None:
-        """Appends them as one batch before this returns; `done` is told once, here and now or later.
+        """Append the records as one batch. `done` is called once, before this method returns or later.
 
-        The order of what is written is the order of the calls; what is committed is told in that order too.
+        Batches are appended in the order of the calls, and successful writes are reported in that order too.
         """
         if not shard.leads:
-            done(-1, NotCoordinatorError(f"{shard.topic_partition} is not led here any more"))
+            done(-1, NotCoordinatorError(f"{shard.topic_partition}: this broker does not lead it any more"))
             return
         now_ms = self._clock.now_ms()
         batch = encode_batch((now_ms, key, value, ()) for key, value in records)
@@ -69,7 +70,7 @@ class GroupLogWriter:
         def receive(response: Response) -> None:
             part = response.partitions[0]  # type: ignore[attr-defined]
             error = error_for(part.error_code, part.error_message or "")
-            done(part.base_offset, None if error is None else _meaning(error))
+            done(part.base_offset, None if error is None else _client_error(error))
 
         if isinstance(answer, DeferredResponse):
             answer.on_complete(receive)
@@ -77,8 +78,8 @@ class GroupLogWriter:
             receive(answer)
 
 
-def _meaning(error: BrokerError) -> BrokerError:
-    for causes, meaning in _MEANINGS:
+def _client_error(error: BrokerError) -> BrokerError:
+    for causes, client_error in _CLIENT_ERRORS:
         if isinstance(error, causes):
-            return meaning(str(error))
+            return client_error(str(error))
     return error

@@ -1,7 +1,8 @@
-"""Reading a partition of `__consumer_offsets` back: what its groups had committed, and who was in them.
+"""Load a partition of `__consumer_offsets`: the committed offsets and the members of its groups.
 
-A thread takes the records apart, into objects that nobody else sees until all is read. What cannot be understood is
-stepped over and counted: one record that a later version wrote must not cost everybody their offsets.
+A thread decodes the records into objects that no other thread uses until all records are read. The loader skips and
+counts records that it does not understand, so that one record of a later version does not cost all groups their
+offsets.
 """
 
 from __future__ import annotations
@@ -25,14 +26,14 @@ from tidelog.records.header import check_crc
 
 
 class Loaded:
-    """What the records say that were read so far.
+    """The contents of the records that were read so far.
 
-    offsets   by group
-    groups    the last record of each group; None: it has a tombstone
-    skipped   records, or batches of them, that could not be understood, by why
+    offsets   the committed offsets of each group
+    groups    the last record of each group without a later tombstone
+    skipped   the number of records that could not be decoded, by reason
 
-    A batch whose bytes are not those that were written is an error, as other replicas have them; with `skip_damaged`,
-    where there are none, it is skipped.
+    A damaged batch raises an error, because other replicas have its records. With `skip_damaged`, for a partition
+    without other replicas, a damaged batch is skipped.
     """
 
     def __init__(self, *, skip_damaged: bool = False) -> None:
@@ -43,7 +44,7 @@ class Loaded:
         self._topics: dict[str, str] = {}
 
     def read(self, data: Buffer) -> int:
-        """Whole batches, one after the other; the offset after the last one. CorruptMessageError."""
+        """Read consecutive whole batches, and return the offset after the last batch. Raise CorruptMessageError."""
         next_offset = -1
         for position, header in iter_headers(data):
             next_offset = header.next_offset
@@ -73,7 +74,7 @@ class Loaded:
             offsets = self.offsets.get(key.group)
             if offsets is None:
                 offsets = self.offsets[key.group] = CommittedOffsets()
-            # One text for each topic, and not one for each record.
+            # All records of a topic share one string object, to save memory.
             topic = self._topics.setdefault(key.topic, key.topic)
             offsets.read(TopicPartition(topic, key.partition), commit, offset)
         elif type(key) is GroupKey:
@@ -90,7 +91,7 @@ class Loaded:
         self.skipped[why] = self.skipped.get(why, 0) + count
 
     def group_ids(self) -> Iterator[str]:
-        """Of those of which there is anything."""
+        """Yield the ids of all groups that have a record or a committed offset."""
         yield from self.groups
         yield from (group for group, offsets in self.offsets.items() if offsets and group not in self.groups)
 

@@ -1,4 +1,4 @@
-"""Being a member of a group: joining, assigning, living, leaving."""
+"""The requests of group members: JoinGroup, SyncGroup, Heartbeat and LeaveGroup."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import random
 from uuid import UUID
 
 from cluster.groups.member import JoinRequest, Protocol
-from node.groups.coordinator import MOST_STRING_BYTES, GroupCoordinator, Waiter
+from node.groups.coordinator import MAX_STRING_BYTES, GroupCoordinator, Waiter
 from node.groups.shard import HostedGroup, Shard
 from tidelog.errors import (
     BrokerError,
@@ -26,9 +26,9 @@ _INT32_MAX = 2**31 - 1
 
 
 class MemberRequests:
-    """The requests of members.
+    """Handles the requests of members. Each method raises the BrokerError with which it refuses a request.
 
-    rng   new ids are drawn from it
+    rng   the source of new member ids
     """
 
     def __init__(self, coordinator: GroupCoordinator, rng: random.Random) -> None:
@@ -36,16 +36,17 @@ class MemberRequests:
         self._rng = rng
 
     def _new_id(self, prefix: str) -> str:
-        """Nobody has had it; it begins with the client's name or the instance's."""
+        """Return a new member id that begins with the client id or the group instance id."""
         return f"{prefix}-{UUID(int=self._rng.getrandbits(128), version=4)}"
 
     def join(self, request: JoinGroupRequest, client_id: str, client_host: str, waiter: Waiter) -> None:
-        """To be in the next generation. `waiter` is told when it begins; a BrokerError refuses the request."""
+        """Add the member to the next generation. `waiter` is called when that generation starts."""
         coordinator, settings = self._coordinator, self._coordinator.settings
         least, most = settings.group_min_session_timeout_ms, settings.group_max_session_timeout_ms
         if not least <= request.session_timeout_ms <= most:
             raise InvalidSessionTimeoutError(
-                f"a session timeout of {request.session_timeout_ms} ms; this broker allows {least} to {most}"
+                f"session timeout {request.session_timeout_ms} ms: must be between {least} and {most} ms"
+                " (group_min_session_timeout_ms and group_max_session_timeout_ms of the broker)"
             )
         _check_fields(request, client_id)
         wanted = JoinRequest(
@@ -54,7 +55,7 @@ class MemberRequests:
             client_id,
             client_host,
             request.session_timeout_ms,
-            # Old clients do not say; so does Kafka.
+            # Old clients do not send a rebalance timeout. Kafka uses the session timeout for them, too.
             request.rebalance_timeout_ms if request.rebalance_timeout_ms >= 0 else request.session_timeout_ms,
             request.protocol_type,
             tuple(Protocol(protocol.name, protocol.metadata) for protocol in request.protocols),
@@ -67,18 +68,19 @@ class MemberRequests:
                 raise UnknownMemberIdError(f"group {request.group_id!r} has no member {request.member_id!r}")
             shard, found = coordinator.find_or_create(request.group_id)
         try:
-            outcomes = found.group.join(wanted, waiter, coordinator.clock.monotonic_ms())
+            effects = found.group.join(wanted, waiter, coordinator.clock.monotonic_ms())
         except BrokerError:
-            coordinator.perform(shard, found, ())  # an id that was given out has its time
-            coordinator.drop_if_nothing(shard, found)
+            # The refusal may have handed out a member id, which expires: `perform` sets the group's timer.
+            coordinator.perform(shard, found, ())
+            coordinator.drop_if_unused(shard, found)
             raise
-        coordinator.perform(shard, found, outcomes)
+        coordinator.perform(shard, found, effects)
 
     def sync(self, request: SyncGroupRequest, waiter: Waiter) -> None:
-        """To learn one's assignment. `waiter` is told when it is known; a BrokerError refuses the request."""
+        """Return the member's assignment through `waiter`, which is called when the assignment is known."""
         coordinator = self._coordinator
         shard, hosted = self._find_for(request.group_id, request.member_id)
-        outcomes = hosted.group.sync(
+        effects = hosted.group.sync(
             request.member_id,
             request.group_instance_id,
             request.generation_id,
@@ -88,16 +90,19 @@ class MemberRequests:
             waiter,
             coordinator.clock.monotonic_ms(),
         )
-        coordinator.perform(shard, hosted, outcomes)
+        coordinator.perform(shard, hosted, effects)
 
     def heartbeat(self, request: HeartbeatRequest) -> None:
-        """A member lives. RebalanceInProgressError: it is to join again; other BrokerErrors: it is none."""
+        """Renew the member's session.
+
+        Raise RebalanceInProgressError if the member must join again, and another BrokerError if it is not a member.
+        """
         _, hosted = self._find_for(request.group_id, request.member_id)
         now_ms = self._coordinator.clock.monotonic_ms()
         hosted.group.heartbeat(request.member_id, request.group_instance_id, request.generation_id, now_ms)
 
     def leave(self, request: LeaveGroupRequest) -> tuple[LeftMember, ...]:
-        """Members go; one outcome for each. A BrokerError refuses the request as a whole."""
+        """Remove members, and return one result per member. A BrokerError refuses the request as a whole."""
         coordinator = self._coordinator
         shard, hosted = coordinator.find(request.group_id)
         left = []
@@ -107,13 +112,13 @@ class MemberRequests:
                 if hosted is None:
                     raise UnknownMemberIdError
                 now_ms = coordinator.clock.monotonic_ms()
-                outcomes = hosted.group.leave(leaving.member_id, leaving.group_instance_id, now_ms)
-                coordinator.perform(shard, hosted, outcomes)
+                effects = hosted.group.leave(leaving.member_id, leaving.group_instance_id, now_ms)
+                coordinator.perform(shard, hosted, effects)
             except BrokerError as error:
                 code = error.code
             left.append(LeftMember(leaving.member_id, leaving.group_instance_id, code))
         if hosted is not None:
-            coordinator.drop_if_nothing(shard, hosted)
+            coordinator.drop_if_unused(shard, hosted)
         return tuple(left)
 
     def _find_for(self, group_id: str, member_id: str) -> tuple[Shard, HostedGroup]:
@@ -124,11 +129,15 @@ class MemberRequests:
 
 
 def _check_fields(request: JoinGroupRequest, client_id: str) -> None:
-    """Each of these becomes a field of a record."""
+    """Raise InvalidRequestError if a value does not fit into its field of the group's record."""
     if request.rebalance_timeout_ms > _INT32_MAX:
-        raise InvalidRequestError(f"a rebalance timeout of {request.rebalance_timeout_ms} ms")
+        raise InvalidRequestError(
+            f"rebalance timeout {request.rebalance_timeout_ms} ms: must be at most {_INT32_MAX} ms"
+        )
     names = (protocol.name for protocol in request.protocols)
     for text in (client_id, request.member_id, request.group_instance_id or "", request.protocol_type, *names):
-        # The candidate's id is made from one of them.
-        if len(text.encode()) > MOST_STRING_BYTES - 64:
-            raise InvalidRequestError(f"a name of {len(text.encode())} bytes")
+        # The new member id consists of the client id or the instance id and up to 64 more bytes.
+        if len(text.encode()) > MAX_STRING_BYTES - 64:
+            raise InvalidRequestError(
+                f"an id or a protocol name of {len(text.encode())} bytes: must be at most {MAX_STRING_BYTES - 64}"
+            )

@@ -1,4 +1,4 @@
-"""Committing offsets, and asking what is committed."""
+"""Committed offsets: commit, fetch and delete them."""
 
 from __future__ import annotations
 
@@ -33,30 +33,31 @@ from tidelog.protocol.group_messages import (
 )
 from tidelog.protocol.messages import DescribePartition
 
-#: Told the outcome of each partition of the request, in its order.
-Outcomes = Callable[[tuple[CommittedPartition, ...]], None]
+#: Called with the result of each partition of the request, in the order of the request.
+OnDone = Callable[[tuple[CommittedPartition, ...]], None]
 
-#: Tombstones in one batch: some hundred bytes each, far below `max.message.bytes`.
+#: The number of tombstones in one batch. A tombstone has some hundred bytes, so a batch is far below
+#: `max.message.bytes`.
 TOMBSTONES = 1000
 
 _INT32, _INT64 = 2**31, 2**63
 
 
 class OffsetCommits:
-    """Kafka's offset manager: a register for each group and partition."""
+    """Reads and writes the committed offsets of groups (Kafka's OffsetMetadataManager)."""
 
     def __init__(self, coordinator: GroupCoordinator) -> None:
         self._coordinator = coordinator
 
     # --- committing ----------------------------------------------------------------------------------
 
-    def commit(self, request: OffsetCommitRequest, done: Outcomes) -> None:
-        """Remember offsets. `done` is told, here and now or later, when they are committed themselves.
+    def commit(self, request: OffsetCommitRequest, done: OnDone) -> None:
+        """Write the offsets. `done` is called when their records are committed, before this method returns or later.
 
-        A BrokerError refuses the request as a whole. Of a partition that stands there twice the last one counts.
+        A BrokerError refuses the request as a whole. If the request names a partition twice, the last offset counts.
         """
         coordinator = self._coordinator
-        shard, hosted = self._admit(request)
+        shard, hosted = self._find_for_commit(request)
         refused: dict[TopicPartition, BrokerError] = {}
         commits: dict[TopicPartition, Commit] = {}
         now_ms = coordinator.clock.now_ms()
@@ -69,8 +70,8 @@ class OffsetCommits:
             metadata = part.committed_metadata
             commits[tp] = Commit(part.committed_offset, part.committed_leader_epoch, metadata, now_ms)
         if not commits:
-            coordinator.drop_if_nothing(shard, hosted)
-            done(_outcomes(request, refused))
+            coordinator.drop_if_unused(shard, hosted)
+            done(_results(request, refused))
             return
         records = [
             (encode_key(CommitKey(request.group_id, *tp)), encode_commit(commit)) for tp, commit in commits.items()
@@ -82,28 +83,30 @@ class OffsetCommits:
                 hosted.offsets.written(commits, first_offset)
             else:
                 hosted.offsets.failed(commits)
-                coordinator.drop_if_nothing(shard, hosted)
+                coordinator.drop_if_unused(shard, hosted)
                 if isinstance(error, TOO_LARGE):
                     error = InvalidCommitOffsetSizeError(str(error))
                 refused.update(dict.fromkeys(commits, error))
-            done(_outcomes(request, refused))
+            done(_results(request, refused))
 
         coordinator.writes.write(shard, records, written)
 
-    def _admit(self, request: OffsetCommitRequest) -> tuple[Shard, HostedGroup]:
-        """The group, if these may commit for it; who is no member makes one where there is none."""
+    def _find_for_commit(self, request: OffsetCommitRequest) -> tuple[Shard, HostedGroup]:
+        """Return the group if the sender may commit for it; a commit without a generation may create the group."""
         coordinator, generation = self._coordinator, request.generation_id
         shard, hosted = coordinator.find(request.group_id)
         if hosted is None:
             if generation >= 0:
-                raise IllegalGenerationError(f"generation {generation} of a group that is not there")
+                raise IllegalGenerationError(
+                    f"group {request.group_id!r} does not exist, so that it has no generation {generation}"
+                )
             shard, hosted = coordinator.find_or_create(request.group_id)
         try:
             hosted.group.check_commit(
                 request.member_id, request.group_instance_id, generation, coordinator.clock.monotonic_ms()
             )
         except BrokerError:
-            coordinator.drop_if_nothing(shard, hosted)
+            coordinator.drop_if_unused(shard, hosted)
             raise
         return shard, hosted
 
@@ -111,21 +114,24 @@ class OffsetCommits:
         coordinator = self._coordinator
         if not coordinator.metadata.exists(part.topic, part.partition):
             if not coordinator.metadata.informed:
-                return CoordinatorLoadInProgressError("this broker has not been told of all topics yet")
+                return CoordinatorLoadInProgressError(
+                    "this broker has not received the names of all topics from the controller yet; try again"
+                )
             return UnknownTopicOrPartitionError()
         if len(part.committed_metadata.encode()) > coordinator.settings.offset_metadata_max_bytes:
             return OffsetMetadataTooLargeError()
-        # What a record has room for.
+        # A record stores the offset in 64 bits and the epoch in 32 bits.
         if not (-_INT64 <= part.committed_offset < _INT64 and -_INT32 <= part.committed_leader_epoch < _INT32):
             return InvalidRequestError()
         return None
 
-    # --- asking --------------------------------------------------------------------------------------
+    # --- fetching ------------------------------------------------------------------------------------
 
     def fetch(self, request: OffsetFetchRequest) -> tuple[OffsetFetchPartition, ...]:
-        """What is committed, of these partitions or of all that have something. A BrokerError where nobody can tell.
+        """Return the committed offsets of the requested partitions; without partitions, all offsets of the group.
 
-        What is known to be of a deleted topic is not told, whatever becomes of its tombstone.
+        Offsets of deleted topics are left out, even if their tombstones are not committed yet. Raise a BrokerError if
+        the offsets are not known.
         """
         shard, hosted = self._coordinator.find_to_read(request.group_id)
         offsets = CommittedOffsets() if hosted is None else hosted.offsets
@@ -135,19 +141,22 @@ class OffsetCommits:
         tps = [TopicPartition(part.topic, part.partition) for part in request.partitions]
         return tuple(_fetched(tp, None if tp in void else offsets.get(tp)) for tp in tps)
 
-    # --- forgetting ----------------------------------------------------------------------------------
+    # --- deleting ------------------------------------------------------------------------------------
 
-    def delete(self, request: OffsetDeleteRequest, done: Outcomes) -> None:
-        """Forget these offsets, but of topics that members are subscribed to (KIP-496)."""
+    def delete(self, request: OffsetDeleteRequest, done: OnDone) -> None:
+        """Delete these offsets, except those of topics that members are subscribed to (KIP-496)."""
         shard, hosted = self._coordinator.find(request.group_id)
         if hosted is None:
-            raise GroupIdNotFoundError(f"there is no group {request.group_id!r}")
+            raise GroupIdNotFoundError(f"group {request.group_id!r} does not exist")
         group = hosted.group
         if group.members and group.protocol_type != PROTOCOL_TYPE:
-            raise NonEmptyGroupError(f"group {request.group_id!r} has members of type {group.protocol_type!r}")
+            raise NonEmptyGroupError(
+                f"group {request.group_id!r} has members of protocol type {group.protocol_type!r}, whose subscriptions"
+                " are not known"
+            )
         subscribed = hosted.subscribed
         refused: dict[TopicPartition, BrokerError] = {}
-        doomed: dict[TopicPartition, None] = {}
+        to_delete: dict[TopicPartition, None] = {}
         for part in request.partitions:
             tp = TopicPartition(part.topic, part.partition)
             if subscribed is None or part.topic in subscribed:
@@ -155,12 +164,12 @@ class OffsetCommits:
             elif not self._coordinator.metadata.exists(*tp) and hosted.offsets.get(tp) is None:
                 refused[tp] = UnknownTopicOrPartitionError()
             else:
-                doomed[tp] = None
+                to_delete[tp] = None
 
         def deleted(failed: Mapping[TopicPartition, BrokerError]) -> None:
-            done(_outcomes(request, {**refused, **failed}))
+            done(_results(request, {**refused, **failed}))
 
-        self.write_tombstones(shard, hosted, list(doomed), deleted)
+        self.write_tombstones(shard, hosted, list(to_delete), deleted)
 
     def write_tombstones(
         self,
@@ -169,7 +178,10 @@ class OffsetCommits:
         tps: list[TopicPartition],
         done: Callable[[Mapping[TopicPartition, BrokerError]], None] = lambda failed: None,
     ) -> None:
-        """Write tombstones; `done` is told, when all are decided, which failed. What is committed later stays."""
+        """Write tombstones for these partitions. Commits that come later stay.
+
+        `done` is called with the failed partitions when the outcome of all tombstones is known.
+        """
         failed: dict[TopicPartition, BrokerError] = {}
         batches = [tps[first : first + TOMBSTONES] for first in range(0, len(tps), TOMBSTONES)]
         left = len(batches)
@@ -187,7 +199,7 @@ class OffsetCommits:
                     failed.update(dict.fromkeys(batch, error))
                 hosted.offsets.failed(batch)
                 if not left:
-                    self._coordinator.drop_if_nothing(shard, hosted)
+                    self._coordinator.drop_if_unused(shard, hosted)
                     done(failed)
 
             hosted.offsets.begin(batch)
@@ -204,13 +216,13 @@ def _fetched(tp: TopicPartition, commit: Commit | None) -> OffsetFetchPartition:
     return OffsetFetchPartition(*tp, 0, commit.offset, commit.leader_epoch, commit.metadata)
 
 
-def _outcomes(
+def _results(
     request: OffsetCommitRequest | OffsetDeleteRequest, refused: Mapping[TopicPartition, BrokerError]
 ) -> tuple[CommittedPartition, ...]:
     parts: tuple[OffsetCommitPartition, ...] | tuple[DescribePartition, ...] = request.partitions
 
-    def outcome(tp: TopicPartition) -> CommittedPartition:
+    def result(tp: TopicPartition) -> CommittedPartition:
         error = refused.get(tp)
         return CommittedPartition(*tp, 0) if error is None else CommittedPartition(*tp, error.code, str(error) or None)
 
-    return tuple(outcome(TopicPartition(part.topic, part.partition)) for part in parts)
+    return tuple(result(TopicPartition(part.topic, part.partition)) for part in parts)

@@ -1,7 +1,7 @@
-"""`__consumer_offsets` itself: how many partitions it has, and that it comes to be when somebody needs it.
+"""The topic `__consumer_offsets`: its number of partitions, and its creation when the first group needs it.
 
-How many is read from ZooKeeper once, and never guessed from what a controller has told so far: a group that is looked
-for in the wrong partition has lost what it committed.
+The number of partitions is read from ZooKeeper once, and is never derived from the controller's messages, which may be
+incomplete. With a wrong number, a group would be looked for in the wrong partition, and would lose its offsets.
 """
 
 from __future__ import annotations
@@ -23,22 +23,22 @@ from tidelog.protocol.messages import CreateTopicsRequest, CreateTopicsResponse,
 log = logging.getLogger(__name__)
 
 CREATION_TIMEOUT_MS = 30_000
-#: After an attempt that failed.
+#: The least time between two attempts to find the topic.
 RETRY_MS = 500
 
-#: Asks the controller, wherever it is.
+#: Sends the request to the controller, which may run in this process.
 CreateTopics = Callable[[CreateTopicsRequest], Awaitable[CreateTopicsResponse]]
 
 
 class Assignments(Protocol):
-    """What is needed of `cluster.zk_client.ZkClient`."""
+    """The part of `cluster.zookeeper.client.ZkClient` that this module needs."""
 
     async def read_topic(self, topic: str) -> TopicAssignment | None: ...
     async def existing_topics(self) -> set[str]: ...
 
 
 class OffsetsTopic:
-    """What is known of it. Its partitions may not become more: groups would be looked for elsewhere."""
+    """The number of partitions of the topic, which never changes, because it decides each group's coordinator."""
 
     def __init__(
         self, settings: BrokerSettings, assignments: Assignments, create_topics: CreateTopics, clock: Clock
@@ -53,9 +53,9 @@ class OffsetsTopic:
         self._next_look_ms = 0
 
     def partition_of(self, group_id: str, *, create: bool = False) -> int | None:
-        """Where the group is kept; None where that is not known yet, and is found out now.
+        """Return the partition of the group, or None if the number of partitions is not known yet.
 
-        create   have the topic made where there is none
+        In the latter case a read from ZooKeeper is started. `create`: also create the topic if it does not exist.
         """
         if not self._partitions:
             self.look(create=create)
@@ -63,29 +63,29 @@ class OffsetsTopic:
         return partition_for(group_id, self._partitions)
 
     def hosted(self, topic_id: str) -> None:
-        """This broker has a replica of it."""
-        self.told(topic_id)
+        """Record the id of the topic, of which this broker hosts a replica, and look the topic up."""
+        self.reported(topic_id)
         self.look()
 
-    def told(self, topic_id: str) -> None:
-        """The controller names it; of another id than was known, it was deleted and made anew meanwhile.
+    def reported(self, topic_id: str) -> None:
+        """Record the topic id that the controller has sent. Another id than before means that the topic was recreated.
 
-        What a look-up that is under way finds may still be the old one, and ZooKeeper has that until it is all gone.
+        A look-up in progress may still find the old topic, because ZooKeeper has it until its deletion is complete.
         """
         if topic_id != self._topic_id:
             self._partitions, self._topic_id = 0, topic_id
 
     def forget(self) -> None:
-        """It was deleted; it may come again, and otherwise."""
-        self.told("")
+        """Forget the topic after its deletion. It may be created again with another number of partitions."""
+        self.reported("")
 
     def close(self) -> None:
-        """Nothing is asked any more."""
+        """Cancel the look-up in progress."""
         if self._looking is not None:
             self._looking.cancel()
 
     def look(self, *, create: bool = False) -> None:
-        """Begin to find out what is not known; returns at once."""
+        """Start to look the topic up if its number of partitions is not known; return at once."""
         if self._partitions:
             return
         now_ms = self._clock.monotonic_ms()
@@ -100,7 +100,7 @@ class OffsetsTopic:
                 await self._create()
                 found = await self._assignments.read_topic(OFFSETS_TOPIC)
         except (TidelogError, StoreError) as error:
-            log.warning("%s cannot be had yet: %s", OFFSETS_TOPIC, error)
+            log.warning("topic %r cannot be read or created yet: %s", OFFSETS_TOPIC, error)
             return
         if found is not None and self._topic_id in ("", found.topic_id):
             self._partitions, self._topic_id = len(found.partitions), found.topic_id
@@ -115,8 +115,8 @@ class OffsetsTopic:
         )
         response = await self._create_topics(CreateTopicsRequest((new,), CREATION_TIMEOUT_MS))
         created = response.topics[0]
-        if refusal := error_for(created.error_code, created.error_message or ""):
-            if not isinstance(refusal, TopicAlreadyExistsError):
-                raise refusal
+        if error := error_for(created.error_code, created.error_message or ""):
+            if not isinstance(error, TopicAlreadyExistsError):
+                raise error
         else:
             log.info("created %s with %d partitions", OFFSETS_TOPIC, settings.offsets_topic_num_partitions)

@@ -1,4 +1,4 @@
-"""The coordinator with all that belongs to it, as one part of a broker."""
+"""The group coordinator with all its parts, as one part of a broker."""
 
 from __future__ import annotations
 
@@ -18,7 +18,10 @@ from tidelog.groups.offsets_topic import OFFSETS_TOPIC
 
 
 class CoordinatorService:
-    """Made before the replicas hear of any partition; `start`, `tick` all the time, then `stop`."""
+    """Creates and connects the parts of the coordinator, and owns their tasks.
+
+    Create it before the first replica gets a role; then call `start`, `tick` regularly, and `stop`.
+    """
 
     def __init__(
         self,
@@ -38,23 +41,26 @@ class CoordinatorService:
         self._tasks: set[asyncio.Task[None]] = set()
         replicas.metadata.on_deleted = self._topics_deleted
         replicas.metadata.on_named = self._topic_named
-        self.coordinator.shards.on_ready = lambda shard: self._spawn(self._expiry.look_for_deleted(shard))
+        self.coordinator.shards.on_ready = lambda shard: self._spawn(self._expiry.find_deleted_topics(shard))
 
     @property
     def expired(self) -> int:
-        """Offsets that had their time."""
+        """Return the number of offsets that have expired since the start."""
         return self._expiry.expired
 
     def start(self) -> None:
-        """Begins to look for what has expired."""
+        """Start the periodic expiry of offsets."""
         self._spawn(self._expiry.run())
 
     def tick(self, now_ms: int) -> int | None:
-        """Time has passed. Returns when to call it again, unless the replicas' alarm is set before."""
+        """Run the timers that are due, and return when to call `tick` again.
+
+        If the replicas' alarm is set earlier, the caller calls `tick` then.
+        """
         return self.coordinator.tick(now_ms)
 
     def stop(self) -> None:
-        """Nothing of it runs any more."""
+        """Cancel all tasks of the coordinator."""
         for task in self._tasks:
             task.cancel()
         self.coordinator.close()
@@ -67,7 +73,7 @@ class CoordinatorService:
 
     def _topic_named(self, topic: str, topic_id: str) -> None:
         if topic == OFFSETS_TOPIC:
-            self.topic.told(topic_id)
+            self.topic.reported(topic_id)
 
     def _spawn(self, work: Coroutine[None, None, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)

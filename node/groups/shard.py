@@ -1,4 +1,4 @@
-"""One partition of `__consumer_offsets` that this broker leads, and the groups in it, while that epoch lasts."""
+"""One partition of `__consumer_offsets` that this broker leads, and its groups, for the duration of a leader epoch."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from tidelog.model import TopicPartition
 
 
 class HostedGroup:
-    """A group, and what it has committed.
+    """A group and its committed offsets.
 
-    emptied_ms   wall clock: it had members and has none since; None: it has some, or never had any
-    recorded     the topic holds a record of the group itself, which a tombstone must take away
+    emptied_ms   the wall-clock time at which the last member left; None if the group has members or never had any
+    recorded     the topic has a record of the group itself, so that the deletion of the group needs a tombstone
     """
 
     __slots__ = ("emptied_ms", "group", "offsets", "recorded")
@@ -32,27 +32,27 @@ class HostedGroup:
 
     @property
     def is_empty(self) -> bool:
-        """Nobody is in it, and nobody is expected."""
+        """Return whether the group has no members and expects none."""
         return self.group.state is GroupState.EMPTY and self.group.next_deadline_ms() is None
 
     @property
-    def is_nothing(self) -> bool:
-        """There is no trace of it, here or in the topic."""
+    def is_unused(self) -> bool:
+        """Return whether the group has no members, no committed offsets, and no record in the topic."""
         return self.is_empty and not self.recorded and not self.offsets
 
     def restore(self, record: GroupRecord, now_ms: int) -> None:
-        """Go on from what the last coordinator wrote."""
+        """Restore the group from the record that its last coordinator wrote."""
         self.group.restore(record, now_ms)
         self.recorded = True
         self.changed(record.changed_ms)
 
     def changed(self, changed_ms: int) -> None:
-        """The group as it stands is written at this time; −1: nobody knows when that was."""
+        """Record that the group's current state was written at this time; −1 if the time is not known."""
         self.emptied_ms = changed_ms if not self.group.members and changed_ms >= 0 else None
 
     @property
     def subscribed(self) -> frozenset[str] | None:
-        """The topics that its members consume; None where they do not say."""
+        """Return the topics that the group's members subscribe to; None if they are not known."""
         group = self.group
         if not group.members:
             return frozenset()
@@ -69,12 +69,13 @@ class HostedGroup:
 
 
 class Shard:
-    """The groups of one partition in one epoch.
+    """The groups of one partition in one leader epoch.
 
-    deleted  by topic: below which offset a commit is one of an earlier topic of the name, and is to be forgotten
-    groups   by id
-    loaded   all is here that was committed before this epoch
-    open     this broker leads in that epoch, as far as it knows; what is brought to a closed shard is thrown away
+    deleted  for each deleted topic, the offset below which commits are for that topic and must be deleted; later
+             commits may be for a new topic of the same name
+    groups   the groups by their ids
+    loaded   whether all records from before this epoch have been loaded
+    open     whether this broker leads in this epoch as far as it knows; results for a closed shard are dropped
     """
 
     __slots__ = ("deleted", "groups", "leader_epoch", "loaded", "open", "replica")
@@ -93,5 +94,5 @@ class Shard:
 
     @property
     def leads(self) -> bool:
-        """Whether this is still so."""
+        """Return whether the shard is open and its replica still leads in this epoch."""
         return self.open and self.replica.leads_in(self.leader_epoch)

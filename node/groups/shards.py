@@ -1,10 +1,10 @@
-"""The partitions of `__consumer_offsets` that this broker coordinates: loaded with leadership, dropped with it.
+"""The partitions of `__consumer_offsets` that this broker coordinates: loaded after an election, then dropped.
 
-    closed → loading    it leads in a new epoch: a thread reads what is below the log end of that moment
-           → loaded     all of that is read, and is committed: nothing that is told from here on can be taken back
-           → closed     the epoch is over, here, in ZooKeeper or on the disk; whoever waits gets NOT_COORDINATOR
+    closed → loading    the broker leads in a new leader epoch: a thread reads all records below the current log end
+           → loaded     all these records are read and committed, so that no answer from here on is taken back later
+           → closed     the epoch is over; requests that wait are answered with NOT_COORDINATOR
 
-A shard belongs to one epoch. What a thread brings for another one is thrown away.
+A shard belongs to one leader epoch. Results of a thread for another epoch are dropped.
 """
 
 from __future__ import annotations
@@ -26,24 +26,24 @@ from tidelog.quantities import count_of
 
 log = logging.getLogger(__name__)
 
-#: Read at once: so long the loop is busy with it, a fraction of a millisecond, where the file is in the page cache.
+#: Bytes that are read at once. The read blocks the loop for a fraction of a millisecond if the page cache has the file.
 CHUNK_BYTES = 1 << 20
-#: Groups that are taken over before other work gets a turn of the loop.
-_TURN = 64
-#: After a load that failed.
+#: Groups that are installed before other work runs on the loop.
+_GROUPS_AT_ONCE = 64
+#: The pause after a load that failed.
 RETRY_S = 1.0
-#: How long a load waits at a time until what it has read is committed.
+#: The longest single wait of a load until the records that it has read are committed.
 _COMMITTED_WAIT_MS = 60_000
 _COMMITTED_RETRY_S = 0.1
 
 
 class Shards:
-    """By partition.
+    """The shards, by partition.
 
-    on_loaded    a group was taken over that has members, or had some
-    on_closed    a shard is closed; its groups are to be told
-    on_ready     all groups of a shard were taken over
-    load_times   how long those loads took that came to their end
+    on_loaded    called for each loaded group that has a record
+    on_closed    called when a shard is closed, so that the owner closes its groups
+    on_ready     called when all groups of a shard are loaded
+    load_times   the durations of completed loads
     """
 
     def __init__(
@@ -61,18 +61,18 @@ class Shards:
         self.on_ready: Callable[[Shard], None] = lambda shard: None
         self._shards: dict[int, Shard] = {}
         self._loads: set[asyncio.Task[None]] = set()
-        self._turn = asyncio.Semaphore(1)
+        self._one_at_a_time = asyncio.Semaphore(1)
         self.load_times = LatencyHistogram()
 
     def __iter__(self) -> Iterator[Shard]:
         return iter(list(self._shards.values()))
 
     def get(self, partition: int) -> Shard | None:
-        """The shard of a partition that this broker leads."""
+        """Return the shard of the partition, or None if this broker does not lead it."""
         return self._shards.get(partition)
 
     def role_changed(self, replica: Replica) -> None:
-        """This replica of the topic leads in another epoch, or leads no more."""
+        """Close and open the shard of this replica as its role and its leader epoch require."""
         tp = replica.topic_partition
         before = self._shards.get(tp.partition)
         if before is not None and not (before.replica is replica and before.leads):
@@ -87,7 +87,7 @@ class Shards:
             task.add_done_callback(self._loads.discard)
 
     def close(self) -> None:
-        """Nothing is loaded any more."""
+        """Cancel all loads."""
         for task in self._loads:
             task.cancel()
 
@@ -96,36 +96,36 @@ class Shards:
     async def _load(self, shard: Shard) -> None:
         begun_ms = self._replicas.clock.monotonic_ms()
         tp, end = shard.topic_partition, shard.replica.log.log_end_offset
-        told = False
+        logged = False
         while shard.leads:
             try:
-                async with self._turn:
+                async with self._one_at_a_time:
                     loaded = await self._read(shard, end)
                 if loaded is None or not await self._until_committed(shard, end):
                     return
-                await self._take_over(shard, loaded)
+                await self._install(shard, loaded)
             except BrokerError as error:
                 self._replicas.code_of(error, tp)
                 if isinstance(error, CorruptMessageError) and shard.leads:
                     self._replicas.report_damage(shard.replica)
-                # Said once: it is tried again every second, and may stay as it is until somebody mends the disk.
-                level, told = (logging.DEBUG if told else logging.ERROR), True
-                log.log(level, "%s: what groups have committed cannot be read: %s", tp, error)
+                # Logged once, because the load is tried again every second until an operator has repaired the disk.
+                level, logged = (logging.DEBUG if logged else logging.ERROR), True
+                log.log(level, "%s: committed offsets cannot be loaded: %s", tp, error)
             except Exception:
-                log.exception("%s: loading failed", tp)
+                log.exception("%s: loading failed; trying again", tp)
             else:
                 break
             await asyncio.sleep(RETRY_S)
         if shard.leads:
             took_ms = self._replicas.clock.monotonic_ms() - begun_ms
             self.load_times.add(took_ms * 1_000_000)
-            # A partition without groups is read at once, so that no client has waited for it.
+            # A partition without groups is loaded so fast that no client has waited for it.
             level = logging.INFO if shard.groups else logging.DEBUG
             log.log(level, "%s: coordinates %s, loaded in %d ms", tp, count_of(len(shard.groups), "group"), took_ms)
             self.on_ready(shard)
 
     async def _read(self, shard: Shard, end: int) -> Loaded | None:
-        """All that is below `end`; None where the shard is closed meanwhile."""
+        """Return the contents of all records below `end`, or None if the shard is closed meanwhile."""
         log_, partition = shard.replica.log, shard.replica.partition
         loaded = Loaded(skip_damaged=len(partition.replicas) == 1)
         offset = log_.log_start_offset
@@ -135,21 +135,24 @@ class Shards:
             except OffsetOutOfRangeError:
                 if offset >= log_.log_start_offset:
                     raise
-                offset = log_.log_start_offset  # its beginning was deleted meanwhile
+                offset = log_.log_start_offset  # the first records were deleted meanwhile
                 continue
             if not len(data):
                 break
             read_to = await self._replicas.offload(loaded.read, data)
             if read_to <= offset:
-                raise CorruptMessageError(f"no whole batch at offset {offset}")
+                raise CorruptMessageError(f"there is no complete batch at offset {offset}")
             offset = read_to
         if loaded.skipped:
-            told = ", ".join(f"{count} × {why}" for why, count in loaded.skipped.items())
-            log.warning("%s: records that nobody here understands were skipped: %s", shard.topic_partition, told)
+            counts = ", ".join(f"{count} × {why}" for why, count in loaded.skipped.items())
+            log.warning("%s: records that cannot be decoded were skipped: %s", shard.topic_partition, counts)
         return loaded if shard.leads else None
 
     async def _until_committed(self, shard: Shard, end: int) -> bool:
-        """Whether all below `end` is, while the shard is open. What is not could still be lost with this leader."""
+        """Wait until all records below `end` are committed, and return whether the shard is still open.
+
+        Records that are not committed could still be lost if this leader fails.
+        """
         replica = shard.replica
         while shard.leads and replica.partition.high_watermark < end:
             due_ms = self._replicas.clock.monotonic_ms() + _COMMITTED_WAIT_MS
@@ -158,17 +161,17 @@ class Shards:
             self._replicas.purgatories.produces.try_complete_else_watch(waiting, [shard.topic_partition])
             await waiting.response
             if replica.partition.high_watermark < end:
-                await asyncio.sleep(_COMMITTED_RETRY_S)  # too many wait there, or it takes very long
+                await asyncio.sleep(_COMMITTED_RETRY_S)  # the purgatory is full, or the wait has timed out
         return shard.leads
 
-    async def _take_over(self, shard: Shard, loaded: Loaded) -> None:
+    async def _install(self, shard: Shard, loaded: Loaded) -> None:
         for count, group_id in enumerate(loaded.group_ids(), 1):
             hosted = shard.groups[group_id] = HostedGroup(group_id, self._group_settings)
             hosted.offsets = loaded.offsets.get(group_id, hosted.offsets)
             if record := loaded.groups.get(group_id):
                 hosted.restore(record, self._replicas.clock.monotonic_ms())
                 self._on_loaded(shard, hosted)
-            if count % _TURN == 0:
+            if count % _GROUPS_AT_ONCE == 0:
                 await asyncio.sleep(0)
                 if not shard.leads:
                     return

@@ -1,4 +1,4 @@
-"""When which group has something to do: one heap for all groups, and no task for any."""
+"""The deadlines of all groups in one heap, so that no group needs a task of its own."""
 
 from __future__ import annotations
 
@@ -9,8 +9,11 @@ K = TypeVar("K")
 
 
 class Timers(Generic[K]):
-    """An entry may come earlier than its owner has something to do, never later: a deadline that was put off is found
-    out when the old one is due."""
+    """Deadlines by key. An entry may be due earlier than its key's deadline, but never later.
+
+    If a deadline is postponed, its old entry stays in the heap. The owner sets the new deadline when the old entry is
+    due.
+    """
 
     def __init__(self) -> None:
         self._due: dict[K, int] = {}
@@ -18,7 +21,10 @@ class Timers(Generic[K]):
         self._count = 0
 
     def set(self, key: K, deadline_ms: int | None) -> bool:
-        """The key is due then, or earlier if that stands already; None: nothing new. True where it comes first."""
+        """Add a deadline for the key, unless it has an earlier one; None adds nothing.
+
+        Return whether the key's deadline is now the first of all.
+        """
         if deadline_ms is None or self._due.get(key, deadline_ms + 1) <= deadline_ms:
             return False
         self._due[key] = deadline_ms
@@ -27,7 +33,7 @@ class Timers(Generic[K]):
         return self._heap[0][2] is key
 
     def take_due(self, now_ms: int) -> list[K]:
-        """Those whose time has come, which have none from now on."""
+        """Remove and return the keys whose deadlines have passed."""
         due = []
         while self._heap and self._heap[0][0] <= now_ms:
             deadline_ms, _, key = heapq.heappop(self._heap)
@@ -37,11 +43,11 @@ class Timers(Generic[K]):
         return due
 
     def drop(self, key: K) -> None:
-        """It has nothing to do any more."""
+        """Remove the key's deadline."""
         self._due.pop(key, None)
 
     def next_deadline_ms(self) -> int | None:
-        """When `take_due` has something to say at the earliest."""
+        """Return the first deadline, or None if there is none."""
         while self._heap and self._due.get(self._heap[0][2]) != self._heap[0][0]:
             heapq.heappop(self._heap)
         return self._heap[0][0] if self._heap else None

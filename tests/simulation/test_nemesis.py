@@ -84,7 +84,7 @@ def test_a_coordinator_that_is_killed_leaves_strange_offsets_to_the_next_which_s
     outcome = told(*faults, seconds=30, clients=("producer", "committer", "member"))
     assert not outcome.wrong
     assert bitten(outcome)["strange-offsets"] == bitten(outcome)["hits the coordinator"] == 1
-    assert any("records that nobody here understands were skipped" in warning for warning in warnings)
+    assert any("records that cannot be decoded were skipped" in warning for warning in warnings)
 
 
 def test_no_session_ends_before_its_time_of_a_broker_that_would_not_hear_of_it() -> None:

@@ -167,7 +167,7 @@ def test_a_second_process_shares_nothing_with_the_first_but_its_id() -> None:
     assert not any(word in text for word in ("20001", "20002", "20003", '/log"', "history"))
 
 
-def test_a_command_that_undoes_does_no_harm_where_there_is_nothing_to_undo() -> None:
+def test_a_command_that_undoes_does_no_harm_where_there_is_unused_to_undo() -> None:
     assert run(*quietly("rmdir", "/nowhere at all")) == ""
     assert run(*quietly("echo", "$HOME `x`")) == "$HOME `x`\n"
 
