@@ -1,9 +1,9 @@
-"""Checks the arguments of the clients' public calls.
+"""Check the arguments of the clients' public calls.
 
 Each function takes the argument's name and its value, and returns the value as the client uses it. A value of a wrong
 type raises ArgumentTypeError (a TypeError), a value out of range ArgumentValueError (a ValueError). Both name the
 argument and show the value.
-Integers of any kind (`operator.index`) become an `int`; a `bool` is no integer.
+Integers of any kind (`operator.index`) become an `int`; a `bool` is not accepted as an integer.
 """
 
 from __future__ import annotations
@@ -117,11 +117,11 @@ def choice(name: str, value: Any, kind: type[E]) -> E:
 
 
 def text(name: str, value: Any) -> str:
-    """Return a string that a message of the protocol can hold."""
+    """Return a string that fits into a message of the protocol."""
     if not isinstance(value, str):
         _refuse(name, value, "a str")
     if not _is_utf8(value):
-        raise ArgumentValueError(f"{name} must be text that UTF-8 can hold, not {shown(value)}")
+        raise ArgumentValueError(f"{name} must be text that UTF-8 can encode, not {shown(value)}")
     if (length := len(value.encode())) > MAX_STRING:
         raise ArgumentValueError(f"{name} must have at most {MAX_STRING} bytes, not {length}: {shown(value)}")
     return value
@@ -209,7 +209,7 @@ def _header(name: str, pair: Any) -> tuple[str, bytes | None]:
         _refuse(name, pair, "a (name, bytes) pair")
     key, value = pair
     if not isinstance(key, str) or not _is_utf8(key):
-        _refuse(f"{name}: the header's name", key, "a str that UTF-8 can hold")
+        _refuse(f"{name}: the header's name", key, "a str that UTF-8 can encode")
     return key, record_bytes(f"{name}: the value of header {key!r}", value)
 
 
@@ -217,7 +217,7 @@ def _header(name: str, pair: Any) -> tuple[str, bytes | None]:
 
 
 def partition(name: str, value: Any) -> TopicPartition:
-    """Return the partition that a TopicPartition, or a pair of a topic and a number, stands for."""
+    """Return the partition of a TopicPartition, or of a pair of a topic and a number."""
     if not isinstance(value, tuple | list) or len(value) != 2:
         _refuse(name, value, _PAIR)
     topic_name, number = value
@@ -253,7 +253,7 @@ def offsets_by_partition(name: str, value: Any, least: int = 0) -> dict[TopicPar
 
 
 def commits(name: str, value: Any) -> dict[TopicPartition, OffsetAndMetadata]:
-    """Return a mapping of partitions to what a group commits for them."""
+    """Return a mapping of partitions to the offsets and metadata that a group commits."""
     return {tp: _commit(f"{name}[{tp}]", each) for tp, each in by_partition(name, value).items()}
 
 
@@ -261,7 +261,7 @@ def _commit(name: str, value: Any) -> OffsetAndMetadata:
     if not isinstance(value, OffsetAndMetadata):
         _refuse(name, value, "an OffsetAndMetadata")
     if not isinstance(value.metadata, str) or not _is_utf8(value.metadata):
-        _refuse(f"{name}.metadata", value.metadata, "a str that UTF-8 can hold")
+        _refuse(f"{name}.metadata", value.metadata, "a str that UTF-8 can encode")
     epoch = value.leader_epoch
     return OffsetAndMetadata(
         offset(f"{name}.offset", value.offset),

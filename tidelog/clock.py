@@ -1,4 +1,4 @@
-"""The one place that asks what time it is."""
+"""Read the machine's clocks; the only module that does."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """Two clocks: the wall's, for record timestamps only, and one that never jumps, for every wait."""
+    """Two clocks: the wall clock, for record timestamps only, and a monotonic clock, for every wait."""
 
     def now_ms(self) -> int:
-        """Milliseconds since the epoch, as the machine believes."""
+        """Return milliseconds since 1970 on the wall clock."""
         ...
 
     def monotonic_ms(self) -> int:
-        """Milliseconds on a clock that only goes forward; its zero means nothing."""
+        """Return milliseconds on a clock that never goes back; its zero has no meaning."""
         ...
 
 
@@ -30,5 +30,5 @@ class SystemClock:
 
 
 def bearable_s(timeout_s: float | None) -> float:
-    """So long a thread may wait at a time: locks and queues raise where they are asked for more (None: no limit)."""
+    """Return a timeout that locks and queues accept, because they raise for longer ones (None: no limit)."""
     return threading.TIMEOUT_MAX if timeout_s is None else min(max(0.0, timeout_s), threading.TIMEOUT_MAX)

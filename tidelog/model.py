@@ -1,4 +1,4 @@
-"""The nouns that users and every room share: partitions, records, offsets."""
+"""Define the types that users and all packages share: partitions, records, offsets."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tidelog.errors import InvalidTopicError, TidelogError
 
 T = TypeVar("T")
 
-#: What a records field may hold: the bytes themselves or a view of somebody's frame or file.
+#: The types of a records field: the bytes themselves, or a view of a frame or a file.
 Buffer = bytes | bytearray | memoryview
 
 EARLIEST_TIMESTAMP = -2
@@ -20,7 +20,7 @@ MAX_TIMESTAMP = -3
 NO_TIMESTAMP = -1
 NO_LEADER = -1
 
-#: ListOffsets and Fetch: who asks. A broker's own id (≥ 0) asks as a follower.
+#: The sender of ListOffsets and Fetch. A broker's own id (≥ 0) means a follower.
 CONSUMER_REPLICA_ID = -1
 DEBUGGING_REPLICA_ID = -2
 
@@ -43,7 +43,7 @@ class TopicPartition(NamedTuple):
 
 
 class OffsetAndTimestamp(NamedTuple):
-    """A look-up's answer: the earliest offset at or after the target, its own timestamp (ms) and its leader epoch."""
+    """The result of a look-up: the earliest offset at or after the target, its timestamp (ms) and its leader epoch."""
 
     offset: int
     timestamp: int
@@ -51,22 +51,22 @@ class OffsetAndTimestamp(NamedTuple):
 
 
 class NoOffset(StrEnum):
-    """Why no offset stands for a point in time."""
+    """Why a look-up by time found no offset."""
 
     EMPTY = "empty"
-    """There is no record in the partition."""
+    """The partition has no record."""
     PAST_END = "past_end"
-    """Every record is older."""
+    """Every record is older than the target."""
     ABOVE_HIGH_WATERMARK = "above_high_watermark"
-    """There is one, and it is not committed yet."""
+    """A record qualifies, but it is not committed yet."""
     RETRY = "retry"
-    """No leader answered in time; `error` says what came instead."""
+    """No leader answered in time; `error` has the last error."""
     REFUSED = "refused"
-    """A leader refused for good; `error` says why."""
+    """The leader returned an error that is not retriable; `error` has it."""
 
 
 class OffsetOutcome(NamedTuple):
-    """What looking a point in time up in one partition came to: `found`, or the reason why there is nothing."""
+    """The result of a look-up by time in one partition: `found`, or the reason why there is no offset."""
 
     found: OffsetAndTimestamp | None
     reason: NoOffset | None = None
@@ -74,7 +74,7 @@ class OffsetOutcome(NamedTuple):
 
 
 class OffsetAndMetadata(NamedTuple):
-    """What a group commits for a partition: the offset to read next, a note, and the epoch of the record before it."""
+    """A commit for a partition: the offset to read next, metadata, and the leader epoch of the record before it."""
 
     offset: int
     metadata: str = ""
@@ -82,7 +82,7 @@ class OffsetAndMetadata(NamedTuple):
 
 
 class ConsumerGroupMetadata(NamedTuple):
-    """Who a consumer is in its group, and in which generation (−1: it is no member)."""
+    """A consumer's identity in its group, with its generation (−1: the consumer is not a member)."""
 
     group_id: str
     generation_id: int = -1
@@ -91,7 +91,7 @@ class ConsumerGroupMetadata(NamedTuple):
 
 
 class RecordMetadata(NamedTuple):
-    """Where an acknowledged record stands. `offset` is −1 with acks=0; `timestamp` is in ms."""
+    """The position of an acknowledged record. `offset` is −1 with acks=0; `timestamp` is in ms."""
 
     topic: str
     partition: int
@@ -111,7 +111,7 @@ class Endpoint:
 
     @classmethod
     def parse(cls, text: str) -> Endpoint:
-        """`host:port` or `[v6]:port`; ValueError names what is wrong."""
+        """Parse `host:port` or `[v6]:port`; ValueError if the text has another form."""
         found = _ADDRESS.match(text.strip())
         if found is None or not 0 < int(found[3]) < 65536:
             raise ValueError(f"{text!r} is not host:port")
@@ -119,7 +119,7 @@ class Endpoint:
 
 
 def validate_topic(name: str) -> str:
-    """The name itself where Kafka allows it, else InvalidTopicError that says why."""
+    """Return the name if Kafka allows it, else raise InvalidTopicError with the reason."""
     if name and not isinstance(name, str):
         raise InvalidTopicError(f"a topic name is a str, not {name!r}")
     if not name:

@@ -1,4 +1,4 @@
-"""Suggests the known names that are most similar to an unknown one."""
+"""Suggest the known names that are most similar to an unknown one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Prints quantities for people: counts with their nouns, sizes, durations, rates and lists that must stay short.
+"""Format quantities for people: counts with their nouns, sizes, durations, rates and lists that must stay short.
 
 Every command uses these functions, so that the same quantity looks the same everywhere. `--json` prints raw numbers
 instead, with the unit in the field's name. `tidelog.timestamps.format_time` prints points in time.
@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-#: (unit, its length, the least number of it that is shown): 90 min says more than 1.5 h.
+#: (unit, its length, its smallest shown number): 90 min is more precise than 1.5 h.
 _DURATIONS_MS = (
     ("years", 31_557_600_000, 2),
     ("d", 86_400_000, 2),
@@ -35,7 +35,7 @@ _ENDINGS_WITH_ES = ("s", "x", "ch", "sh")
 
 
 def plural(number: float, one: str, many: str = "") -> str:
-    """Return the form of a noun or a verb that stands behind the number: `one` for 1 and −1, else `many`.
+    """Return the form of a noun or a verb that follows the number: `one` for 1 and −1, else `many`.
 
     Without `many` the form is the regular English plural of the noun.
     """

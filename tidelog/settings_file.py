@@ -1,4 +1,4 @@
-"""A TOML file of a broker's settings: what stands there, and where."""
+"""Read a broker's settings from a TOML file, with the line of each setting."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from tidelog.errors import ConfigError
 from tidelog.frozen_dataclass import frozen
 
 _OPENING, _CLOSING, _LINE_END = ("[", "{"), ("]", "}"), "\n"
-#: What ends a line or a bracket, and what only looks so: strings and comments. A string in three quotes may end with
-#: two more that belong to it.
+#: Tokens that end a line or open and close brackets; strings and comments are matched so that their content is skipped.
+#: A string in triple quotes may end with two more quotes, which belong to it.
 _TOKEN = re.compile(
     r"""
     "{3} (?: \\. | [^\\] )*? "{3,5} | '{3} .*? '{3,5}
@@ -27,7 +27,7 @@ _TOKEN = re.compile(
 
 @frozen
 class SettingsFile:
-    """`a.b = 1`, and `b = 1` below `[a]`, count as one value of the name `a.b`: that is how Kafka writes them."""
+    """The settings of a file. `a.b = 1`, and `b = 1` below `[a]`, both have the name `a.b`, as Kafka writes it."""
 
     path: Path
     text: str
@@ -35,7 +35,7 @@ class SettingsFile:
 
     @classmethod
     def read(cls, path: Path) -> SettingsFile:
-        """ConfigError where it cannot be read, is not TOML, or holds a number of more than 64 bits."""
+        """Read the file; ConfigError if it cannot be read, is not TOML, or has a number of more than 64 bits."""
         try:
             text = path.read_text(encoding="utf-8")
             file = cls(path, text, _flat(tomllib.loads(text)))
@@ -51,9 +51,9 @@ class SettingsFile:
         return file
 
     def place(self, name: str) -> str:
-        """`FILE:LINE`, where a setting that stands there begins.
+        """Return `FILE:LINE` of the statement that sets `name`, which must exist.
 
-        What the first statements say grows with their number: so the first that says `name` is found by halving.
+        The first n statements set more names with growing n, so the statement is found by bisection.
         """
         begins = _statements(self.text)
         said_after = bisect_left(begins[1:], True, key=lambda end: name in _flat(tomllib.loads(self.text[:end])))
@@ -61,7 +61,7 @@ class SettingsFile:
 
 
 def _statements(text: str) -> list[int]:
-    """Where each line begins but those within a value: what stands before it is TOML by itself. `text` is TOML."""
+    """Return where each statement begins; the text before each of these positions is valid TOML, as `text` is."""
     begins, depth = [0], 0
     for token in _TOKEN.finditer(text):
         if token[0] in _OPENING:

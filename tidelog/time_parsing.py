@@ -1,4 +1,4 @@
-"""Points in time as people write them: `-1h`, `yesterday 12:00 Europe/Berlin`, ISO 8601, milliseconds."""
+"""Parse times as people write them: `-1h`, `yesterday 12:00 Europe/Berlin`, ISO 8601, milliseconds."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ TIME_FORMS = (
 
 
 def parse_time(text: str, now_ms: int, zone: tzinfo | None = None) -> int:
-    """Milliseconds since the epoch; ValueError says in one line what is wrong.
+    """Return milliseconds since 1970; ValueError says in one line what is wrong.
 
-    zone   of a text that names none; without it such a text is refused
+    zone   the time zone of texts that name none; without it such a text is rejected
 
-    A local time that a change of the clocks made happen twice stands for the first of the two, one that it left out
-    for the moment of the change; a ClockChangeWarning says so.
+    If a clock change makes a local time occur twice, the first of the two is taken. If a clock change skips a local
+    time, the instant of the change is taken. A ClockChangeWarning says so.
     """
     if _NUMBER.match(text):
         timestamp_ms = int(text)
@@ -42,14 +42,14 @@ def parse_time(text: str, now_ms: int, zone: tzinfo | None = None) -> int:
     else:
         timestamp_ms = _from_calendar(text, now_ms, zone)
     if timestamp_ms < 0:
-        raise ValueError(f"{text} lies before 1970: a timestamp must not be negative")
+        raise ValueError(f"{text} is before 1970: a timestamp must not be negative")
     if timestamp_ms > LARGEST_TIMESTAMP_MS:
         raise ValueError(f"{text} is too large for a timestamp in milliseconds")
     return timestamp_ms
 
 
 def parse_zone(text: str) -> tzinfo:
-    """`Z`, `UTC`, `+02:00` or a name such as `Europe/Berlin`; ValueError says what is wrong."""
+    """Parse `Z`, `UTC`, `+02:00` or a name such as `Europe/Berlin`; ValueError says what is wrong."""
     if text in ("Z", "UTC"):
         return UTC
     if offset := _OFFSET.match(text):
@@ -63,14 +63,14 @@ def parse_zone(text: str) -> tzinfo:
         pass
     known = zoneinfo.available_timezones()
     if not known:
-        raise ValueError(f"no time zone {text!r}: this machine knows none (package tzdata); give an offset like +02:00")
+        raise ValueError(f"no time zone {text!r}: this machine has no zone data (package tzdata); use +02:00 instead")
     close = difflib.get_close_matches(text, known, n=1)
     hint = f"; did you mean {close[0]}?" if close else ": a zone is written like Europe/Berlin, +02:00 or Z"
     raise ValueError(f"no time zone {text!r}{hint}")
 
 
 def _from_calendar(text: str, now_ms: int, zone: tzinfo | None) -> int:
-    """A day, perhaps a time of it, perhaps a zone, with spaces between them; or ISO 8601 with its T."""
+    """Parse a day with an optional time and zone, separated by spaces, or ISO 8601 with its T."""
     day_text, clock_text, zone_text = _split(text)
     try:
         clock = time.fromisoformat(clock_text) if clock_text else time()
@@ -89,14 +89,14 @@ def _from_calendar(text: str, now_ms: int, zone: tzinfo | None) -> int:
         if day is None:
             day = (EPOCH + timedelta(milliseconds=now_ms)).astimezone(zone).date() - timedelta(days=days_back or 0)
         moment = _settled(datetime.combine(day, clock), zone)
-        # Rounded up: a record of the same millisecond but before the microseconds asked for lies before them.
+        # Rounded up, because a record of the same millisecond, but before the requested microseconds, is older.
         return -((EPOCH - moment) // timedelta(milliseconds=1))
     except OverflowError:
-        raise ValueError(f"{text} lies outside the calendar") from None
+        raise ValueError(f"{text} is outside the calendar's range") from None
 
 
 def _split(text: str) -> tuple[str, str, str]:
-    """Day, time of the day, zone; what is left out is empty. Nothing says yet that they are such."""
+    """Return the texts of day, time of day and zone, without validation; missing parts are empty."""
     day, *rest = _ISO_T.sub(" ", text, count=1).split() or [""]
     clock = rest.pop(0) if rest and rest[0][0].isdigit() else ""
     if behind := _ZONE_BEHIND.search(clock):  # 12:00Z, 12:00+02:00
@@ -105,14 +105,14 @@ def _split(text: str) -> tuple[str, str, str]:
 
 
 def _settled(local: datetime, zone: tzinfo) -> datetime:
-    """The moment of a local time without zone; see `parse_time` for the two that are none or two."""
+    """Return the instant of a local time; `parse_time` says what happens at clock changes."""
     first, second = (local.replace(tzinfo=zone, fold=fold).astimezone(UTC) for fold in (0, 1))
     if first == second:
         return first
     shown = f"{local.isoformat(sep=' ', timespec='minutes')} {zone}"
     if first < second:
         warnings.warn(
-            f"{shown} happened twice, as the clocks went back: taking the first, {_shown(first)}; "
+            f"{shown} occurred twice, because the clocks went back: taking the first, {_shown(first)}; "
             f"the second is {_shown(second)}",
             ClockChangeWarning,
             stacklevel=4,
@@ -120,7 +120,7 @@ def _settled(local: datetime, zone: tzinfo) -> datetime:
         return first
     change = _change_between(second, first, zone)
     warnings.warn(
-        f"{shown} never happened, as the clocks went forward: taking the moment of the change, {_shown(change)}",
+        f"{shown} did not occur, because the clocks went forward: taking the instant of the change, {_shown(change)}",
         ClockChangeWarning,
         stacklevel=4,
     )
@@ -128,7 +128,7 @@ def _settled(local: datetime, zone: tzinfo) -> datetime:
 
 
 def _change_between(before: datetime, behind: datetime, zone: tzinfo) -> datetime:
-    """The second from which on another offset holds; zones change theirs at whole seconds."""
+    """Return the second from which another offset applies; zones change their offset at whole seconds."""
     old, low, high = before.astimezone(zone).utcoffset(), 0, int((behind - before).total_seconds())
     while high - low > 1:
         middle = (low + high) // 2

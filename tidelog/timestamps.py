@@ -1,4 +1,4 @@
-"""Points in time as programs give them: milliseconds since the epoch, or a datetime that says its zone."""
+"""Convert times of programs: milliseconds since 1970, or datetimes with a time zone."""
 
 from __future__ import annotations
 
@@ -11,15 +11,16 @@ from tidelog.errors import ArgumentTypeError, ArgumentValueError, SecondsForMill
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 LARGEST_TIMESTAMP_MS = (1 << 63) - 1
 _MILLISECOND = timedelta(milliseconds=1)
-#: As seconds: September 2001 to November 2286. As milliseconds: fifteen weeks of 1970, in which nobody kept a log.
+#: As seconds: September 2001 to November 2286. As milliseconds: fifteen weeks of 1970, a time without any logs.
 _LOOKS_LIKE_SECONDS = range(10**9, 10**10)
 
 Timestamp = int | datetime
 
 
 def to_timestamp_ms(time: Timestamp, what: str = "timestamp_ms", most_ms: int = LARGEST_TIMESTAMP_MS) -> int:
-    """Milliseconds, of a datetime those that have begun. ValueError for a naive datetime, a negative time or one after
-    `most_ms`, TypeError for anything else.
+    """Return the time in milliseconds; a datetime's microseconds are rounded down.
+
+    Raises ValueError for a naive datetime, a negative time or a time after `most_ms`, and TypeError for other values.
     """
     if type(time) is int and 0 <= time <= most_ms:
         return time
@@ -28,20 +29,22 @@ def to_timestamp_ms(time: Timestamp, what: str = "timestamp_ms", most_ms: int = 
 
 
 def to_target_ms(time: Timestamp, what: str) -> int:
-    """As `to_timestamp_ms`, for a look-up: a record of the same millisecond that lies before a datetime's microseconds
-    is older than it, so that they are rounded up.
+    """Return the target of a look-up in milliseconds; a datetime's microseconds are rounded up.
+
+    A record of the same millisecond may be older than the datetime, so rounding down would find it. Raises the errors
+    of `to_timestamp_ms`.
     """
     whole = -(-_since_epoch(time, what) // _MILLISECOND) if isinstance(time, datetime) else _whole(time, what)
     return _in_range(whole, what, time, LARGEST_TIMESTAMP_MS)
 
 
 def looks_like_seconds(timestamp_ms: int) -> bool:
-    """Whether somebody may have given seconds for milliseconds."""
+    """Return whether the value may be seconds that were given as milliseconds."""
     return timestamp_ms in _LOOKS_LIKE_SECONDS
 
 
 def warn_of_seconds(what: str, timestamp_ms: int) -> None:
-    """Whoever gives seconds for milliseconds gets every record there is, and no error."""
+    """Warn if the value looks like seconds, because such a look-up finds every record and no error."""
     if looks_like_seconds(timestamp_ms):
         warnings.warn(
             f"{what}: {timestamp_ms} ms is {format_time(timestamp_ms)}; "
@@ -52,7 +55,7 @@ def warn_of_seconds(what: str, timestamp_ms: int) -> None:
 
 
 def format_time(timestamp_ms: int) -> str:
-    """ISO 8601 in UTC, or the number itself where no calendar reaches."""
+    """Return ISO 8601 in UTC, or the number itself if it is outside the calendar's range."""
     try:
         moment = EPOCH + timedelta(milliseconds=timestamp_ms)
     except OverflowError:

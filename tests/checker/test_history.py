@@ -159,10 +159,10 @@ def test_without_a_buffer_each_line_is_written_at_once_and_with_one_when_it_is_f
     ("line", "words"),
     [
         ("{", "2: "),
-        ("[]", "2: it is no JSON object"),
+        ("[]", "2: the line is not a JSON object"),
         ('{"e":"ok","f":"produce"}', "2: tp is missing"),
-        ('{"e":"ok","f":"prodcue"}', "2: no event is called ok prodcue"),
-        ('{"e":"hw","t":1,"tp":["t",0],"epoch":"x","value":1}', "2: int is wanted"),
+        ('{"e":"ok","f":"prodcue"}', "2: unknown event ok prodcue"),
+        ('{"e":"hw","t":1,"tp":["t",0],"epoch":"x","value":1}', "2: 'x' is not of type int"),
         ('{"e":"hw","t":1,"tp":"t","epoch":1,"value":1}', "2: "),
         ('{"e":"ok","f":"produce","tp":["t",0],"ids":[1],"offset":7,"t":[1,2]}', "2: its columns"),
         ('{"e":"ok","f":"produce","tp":["t",0],"ids":[1.5],"offset":7,"t":[1]}', "2: "),

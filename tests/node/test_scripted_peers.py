@@ -94,7 +94,7 @@ async def test_client_refuses_a_broker_of_other_versions_and_sends_nothing() -> 
     async with scripted_broker(ApiRange(ApiKey.METADATA, 4, 9)) as broker:
         script = asyncio.create_task(broker.next_request())
         connection = await Connection.open(broker.endpoint, client_id="t", timeout_ms=5000)
-        spoken = rf"METADATA: this client speaks versions 0 to 0, the broker at {broker.endpoint} 4 to 9"
+        spoken = rf"METADATA: this client supports versions 0 to 0, the broker at {broker.endpoint} versions 4 to 9"
         with pytest.raises(UnsupportedVersionError, match=spoken):
             await connection.call(MetadataRequest(), timeout_ms=5000)
         with pytest.raises(UnsupportedVersionError, match="does not know FETCH"):

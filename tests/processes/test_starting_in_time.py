@@ -91,7 +91,7 @@ def test_from_the_client_and_the_commands_every_partition_begins_somewhere_and_s
     for spelled in ("yesterday 00:00 Europe/Berlin", "yesterday 12:00 +02:00", "yesterday Z"):
         assert "before_log_start" in ask(shell, "offsets", "t", "--at", spelled)[0]
     _, warned = ask(shell, "offsets", "t", "--at", "2026-10-25 02:30", "--timezone", "Europe/Berlin")
-    assert len(warned) == 1 and "happened twice" in warned[0]
+    assert len(warned) == 1 and "occurred twice" in warned[0]
     _, warned = ask(shell, "offsets", "t", "--at", "1550804131")
     assert warned == [
         "times[t-0]: 1550804131 ms is 1970-01-18T22:46:44.131Z; if seconds were meant, give milliseconds: 1550804131000"

@@ -196,7 +196,7 @@ def test_what_waits_behind_a_batch_that_was_given_up_is_told_in_time_too_and_lea
     story.accumulator.succeed(story.queue())
     assert give_up(1700) is None and not third.done(), "what is not behind it any more is none of its business"
     assert story.take() == (ME.producer_id, 1, 1)
-    story.accumulator.succeed(story.queue()).announce()
+    story.accumulator.succeed(story.queue()).run_callbacks()
     assert third.done() and not third.failed() and story.accumulator.buffered_bytes == 0
 
 
@@ -369,10 +369,10 @@ def test_each_callback_is_called_once_and_only_when_its_own_half_has_an_outcome(
     story.take()
     story.accumulator.split(story.queue())
     story.take()
-    story.accumulator.succeed(story.queue(), 7).announce()
+    story.accumulator.succeed(story.queue(), 7).run_callbacks()
     assert told == [(0, 7), (1, 8)] and not last.done()
     story.take()
-    story.accumulator.succeed(story.queue(), 70).announce()
+    story.accumulator.succeed(story.queue(), 70).run_callbacks()
     assert told == [(0, 7), (1, 8), (2, 70), (3, 71)] and last.done()
 
 
@@ -389,7 +389,7 @@ def test_who_gives_up_waiting_leaves_nothing_behind() -> None:
     waiting = future._outcome._waiting
     assert waiting == []
     story.take()
-    story.accumulator.succeed(story.queue(), 7).announce()
+    story.accumulator.succeed(story.queue(), 7).run_callbacks()
     assert told == ["late"] and future.get(timeout=0).offset == 7
 
 
@@ -419,7 +419,7 @@ def test_two_threads_that_end_it_fail_each_record_once(monkeypatch: pytest.Monke
     for thread in threads:
         thread.join()
     assert errors == [] and all(future.failed() for future in futures)
-    assert [len(future._outcome._settlements) for future in futures] == [1, 1]
+    assert [len(future._outcome._record_outcomes) for future in futures] == [1, 1]
     assert story.accumulator.buffered_bytes == 0 and not story.accumulator.waiting_queues()
 
 

@@ -270,7 +270,7 @@ OF_PARTITIONS = ["pause", "resume", "seek_to_beginning", "seek_to_end", "seek_to
 #: Methods without a value of a user's, and those for the synchronous clients.
 WITHOUT = {
     *("start", "send_and_wait", "queues_of", "sender"),
-    *("subscription", "unsubscribe", "group_metadata", "assignment", "paused", "give_back", "fill_hand"),
+    *("subscription", "unsubscribe", "group_metadata", "assignment", "paused", "give_back", "fill_remainder"),
 }
 
 

@@ -25,7 +25,7 @@ CLIENTS = ["Admin", "Consumer", "Producer"]
 #: What an event loop's client has besides, each for a reason of its own.
 ONLY_AIO = {
     "Admin": {"start"},
-    "Consumer": {"give_back", "fill_hand", "start"},
+    "Consumer": {"give_back", "fill_remainder", "start"},
     "Producer": {"queues_of", "send_and_wait", "sender", "start"},
 }
 TWINS = {"__aenter__": "__enter__", "__aexit__": "__exit__", "__aiter__": "__iter__", "__anext__": "__next__"}

@@ -35,7 +35,7 @@ async def test_a_broker_at_anothers_address_is_not_taken_for_it() -> None:
     client = ClusterClient(settings, clock=clock, opener=open_, rng=random.Random(1))
     await client.wait_for_metadata(clock.monotonic_ms() + 1000)
     moved = True  # broker 1 is gone, and the other one listens at its port
-    with pytest.raises(BrokerNotAvailableError, match="is broker 2 now, not 1"):
+    with pytest.raises(BrokerNotAvailableError, match="is now broker 2, not broker 1"):
         await client.peer(1, 1000)
     await client.close()
 

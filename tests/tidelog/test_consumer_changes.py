@@ -538,7 +538,7 @@ async def test_without_a_policy_the_reader_of_a_topic_made_anew_is_told_until_it
         old.grown.set()
         batches(new, b"a", b"b", b"c")
         for _ in range(2):
-            with pytest.raises(OffsetOutOfRangeError, match=r"t-0: .* made anew") as told:
+            with pytest.raises(OffsetOutOfRangeError, match=r"t-0: .* created again") as told:
                 await consumer.poll(5000)
             assert told.value.made_anew
         consumer.seek(P0, 1)

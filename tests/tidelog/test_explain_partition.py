@@ -120,8 +120,8 @@ def test_nothing_is_said_of_a_partition_that_is_as_it_should_be() -> None:
         ),
         (
             with_leader(cut_off=True),
-            "the leader, broker 1, has not heard of ZooKeeper for a session timeout, or is leaving:"
-            " another may be elected, and it changes no ISR meanwhile",
+            "the leader, broker 1, has had no contact with ZooKeeper for a session timeout, or is shutting down:"
+            " another leader may be elected, and this one does not change the ISR meanwhile",
         ),
     ],
 )

@@ -95,8 +95,8 @@ def test_a_text_without_a_zone_takes_the_one_that_was_given_beside_it() -> None:
         ("2026-07-01 12:00 Europe/Berln", "no time zone 'Europe/Berln'; did you mean Europe/Berlin?"),
         ("2026-07-01 12:00 ../../etc/passwd", "no time zone '../../etc/passwd': a zone is written like"),
         ("2026-07-01 12:00 +25:00", "+25:00 is not the offset of a time zone"),
-        ("0001-01-01 00:00 +01:00", "lies outside the calendar"),
-        ("9999-12-31 23:59 -01:00", "lies outside the calendar"),
+        ("0001-01-01 00:00 +01:00", "is outside the calendar"),
+        ("9999-12-31 23:59 -01:00", "is outside the calendar"),
     ],
 )
 def test_what_is_no_day_or_no_zone_is_refused_with_the_way_out(text: str, told: str) -> None:
@@ -106,12 +106,12 @@ def test_what_is_no_day_or_no_zone_is_refused_with_the_way_out(text: str, told: 
 
 
 def test_an_hour_that_happens_twice_stands_for_the_first_and_is_told() -> None:
-    with pytest.warns(ClockChangeWarning, match="happened twice.*2026-10-25T00:30:00.000Z.*second is 2026-10-25T01:30"):
+    with pytest.warns(ClockChangeWarning, match="occurred twice.*2026-10-25T00:30:00.000Z.*second is 2026-10-25T01:30"):
         assert format_time(parse_time("2026-10-25 02:30", NOW_MS, BERLIN)) == "2026-10-25T00:30:00.000Z"
 
 
 def test_an_hour_that_never_happens_stands_for_the_moment_of_the_change_and_is_told() -> None:
-    with pytest.warns(ClockChangeWarning, match="never happened.*2026-03-29T01:00:00.000Z"):
+    with pytest.warns(ClockChangeWarning, match="did not occur.*2026-03-29T01:00:00.000Z"):
         assert format_time(parse_time("2026-03-29 02:30:00.5", NOW_MS, BERLIN)) == "2026-03-29T01:00:00.000Z"
 
 

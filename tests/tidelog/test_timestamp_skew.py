@@ -31,36 +31,42 @@ def test_a_record_that_is_older_than_one_before_it_is_told_of_from_a_second_on()
     assert told(partition(0, 5_000, 4_000, 4_999)) == []
     assert told(partition(0, 5_000, 4_000, 5_000)) == [("out_of_order", (0,))]
     (skew,) = find_skew([partition(3, 9_000, 1_000, 2_500, 4_000, 0)], NOW_MS)
-    assert "the record at offset 3 is 3 s older than that at 1" in skew.text
+    assert "the record at offset 3 is 3 s older than the one at 1" in skew.text
 
 
 def test_the_newest_record_counts_where_no_sample_hit_it() -> None:
     samples = (RecordTime(0, NOW_MS - 9_000), RecordTime(99, NOW_MS - 7_000))
     hidden = PartitionTimes(0, 0, 100, 1, RecordTime(50, NOW_MS), samples)
     (skew,) = find_skew([hidden], NOW_MS)
-    assert "the record at offset 99 is 7 s older than that at 50" in skew.text
+    assert "the record at offset 99 is 7 s older than the one at 50" in skew.text
 
 
 def test_a_record_from_the_future_is_told_of_from_five_minutes_on() -> None:
     assert told(partition(0, 0, -299_999)) == []
     (skew,) = find_skew([partition(0, 0, -7200_000)], NOW_MS)
     assert (skew.kind, skew.partitions) == ("future", (0,))
-    assert "offset 1 lies 2 h in the future" in skew.text and "message.timestamp.after.max.ms" in skew.text
+    assert (
+        "offset 1 is 2 h ahead of this machine's clock" in skew.text and "message.timestamp.after.max.ms" in skew.text
+    )
 
 
 def test_partitions_that_begin_or_end_far_from_the_others_are_named_with_the_times_that_they_lack() -> None:
     long, short, stale = partition(0, 10 * DAY_MS, 0), partition(1, DAY_MS, 0), partition(2, 10 * DAY_MS, 5 * DAY_MS)
     assert told(long, short, stale, partition(3)) == [("far_apart", (1,)), ("far_apart", (2,))]
     late, early = find_skew([long, short, stale], NOW_MS)
-    assert "partition 1: from 2027-01-05T08:00:00.000Z to 2027-01-14T08:00:00.000Z" in late.text
+    assert (
+        "partition 1 begins later than others: from 2027-01-05T08:00:00.000Z to 2027-01-14T08:00:00.000Z" in late.text
+    )
     assert "before_log_start" in late.text
-    assert "partition 2: from 2027-01-10T08:00:00.000Z to 2027-01-15T08:00:00.000Z" in early.text
+    assert (
+        "partition 2 ends earlier than others: from 2027-01-10T08:00:00.000Z to 2027-01-15T08:00:00.000Z" in early.text
+    )
     assert "past_end" in early.text
 
 
 def test_many_partitions_are_counted_not_listed() -> None:
     (skew,) = find_skew([partition(0, DAY_MS, 0), *(partition(n, HOUR_MS, 0) for n in range(1, 9))], NOW_MS)
-    assert "partitions 1, 2, 3 and 5 more:" in skew.text
+    assert "partitions 1, 2, 3 and 5 more begin later" in skew.text
     assert skew.partitions == tuple(range(1, 9))
 
 

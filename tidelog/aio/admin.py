@@ -16,7 +16,7 @@ from tidelog.client.admin.admin_results import ClusterDescription, TopicDescript
 from tidelog.client.admin.config_requests import Changes, ConfigResource
 from tidelog.client.admin.topic_time_spans import PartitionTimes, describe_times
 from tidelog.client.cluster_client import ClusterClient
-from tidelog.client.controller_requests import ControllerCalls, about_topic
+from tidelog.client.controller_requests import ControllerRequests, about_topic
 from tidelog.client.diagnosis.explain_partition import PartitionFacts
 from tidelog.client.diagnosis.gather_replica_status import ask_facts
 from tidelog.client.environment import ClientEnvironment
@@ -75,7 +75,7 @@ class Admin(LoopBound):
         self.settings = make_settings(AdminSettings, bootstrap_servers, options)
         self.clock = environment.clock
         self.client = ClusterClient(self.settings, clock=self.clock, opener=environment.opener, rng=environment.rng)
-        self.controller = ControllerCalls(self.client, self.clock, self.settings.request_timeout_ms)
+        self.controller = ControllerRequests(self.client, self.clock, self.settings.request_timeout_ms)
         self.partitions = PartitionAdmin(self.client, self.controller)
         self.groups = GroupAdmin(self.client)
         self.closed = False

@@ -81,7 +81,7 @@ class Consumer(LoopBound):
         self._offsets: CommittedOffsets | None = None
         self._group: GroupConsumer | None = None
         self._ungrouped: TopicSubscription | None = None
-        self.in_hand = PollRemainder()
+        self.poll_remainder = PollRemainder()
 
     async def start(self) -> Self:
         """Start the background tasks; `async with` and every call start them too."""
@@ -284,7 +284,7 @@ class Consumer(LoopBound):
             fetcher = self._started()
             self.client.background.raise_failure()
             is_over = self.clock.monotonic_ms() >= deadline_ms
-            for trouble in (fetcher.cluster_trouble, buffer.trouble):
+            for trouble in (fetcher.cluster_error, buffer.trouble):
                 if is_over or trouble.is_new() or buffer.trouble.failures > known:
                     trouble.raise_it()
             if is_over:
@@ -360,17 +360,17 @@ class Consumer(LoopBound):
 
     async def __anext__(self) -> ConsumerRecord:
         """Return the next record of the assigned partitions; stop if none arrives for `consumer_timeout_ms`."""
-        while (record := self.in_hand.next()) is None:
-            if not await self.fill_hand():
+        while (record := self.poll_remainder.next()) is None:
+            if not await self.fill_remainder():
                 raise StopAsyncIteration
         return record
 
-    async def fill_hand(self) -> bool:
+    async def fill_remainder(self) -> bool:
         """Poll for an iteration; return False if no record arrived for `consumer_timeout_ms`."""
         limit_ms = self.settings.consumer_timeout_ms
         polled = await self.poll(ITERATION_POLL_MS if limit_ms is None else limit_ms)
         buffers = self._started().buffers
-        self.in_hand.take({buffers[tp]: records for tp, records in polled.items()})
+        self.poll_remainder.take({buffers[tp]: records for tp, records in polled.items()})
         return bool(polled) or limit_ms is None
 
     async def close(self, *, autocommit: bool = True, timeout_ms: int = CLOSE_TIMEOUT_MS) -> None:
@@ -381,7 +381,7 @@ class Consumer(LoopBound):
             return
         self._enter_loop()
         self._closing = True
-        self.in_hand.give_back()
+        self.poll_remainder.give_back()
         try:
             if self._subscriber is not None:
                 await self._subscriber.leave(self.clock.monotonic_ms() + patience_ms, autocommit=autocommit)
@@ -421,7 +421,7 @@ class Consumer(LoopBound):
         if self.closed:
             raise ClosedError("the consumer is closed")
         self._enter_loop()
-        self.in_hand.give_back()
+        self.poll_remainder.give_back()
         if self._fetcher is None:
             if self.settings.group_id is not None:
                 from tidelog.groups.committed_offsets import CommittedOffsets
@@ -541,11 +541,11 @@ class Consumer(LoopBound):
     def _raise_errors(self, fetcher: Fetcher, is_due: Callable[[StandingError], bool]) -> None:
         """Raise the first error that `is_due` selects. Errors of paused partitions are not raised."""
         self.client.background.raise_failure()
-        if (error := fetcher.given_up) is not None:
-            fetcher.given_up = None
+        if (error := fetcher.unassigned_error) is not None:
+            fetcher.unassigned_error = None
             raise error
         shown = [buffer.trouble for buffer in fetcher.buffers.values() if buffer.is_shown]
-        for trouble in (fetcher.cluster_trouble, *shown):
+        for trouble in (fetcher.cluster_error, *shown):
             if is_due(trouble):
                 trouble.raise_it()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from tidelog.client.cluster_client import ClusterClient
-from tidelog.client.controller_requests import ControllerCalls, about_topic
+from tidelog.client.controller_requests import ControllerRequests, about_topic
 from tidelog.errors import (
     InvalidPartitionsError,
     NoReassignmentInProgressError,
@@ -36,7 +36,7 @@ from tidelog.protocol.partition_messages import (
 class PartitionAdmin:
     """The part of `Admin` that is about partitions. Deadlines are of the client's monotonic clock (ms)."""
 
-    def __init__(self, client: ClusterClient, controller: ControllerCalls) -> None:
+    def __init__(self, client: ClusterClient, controller: ControllerRequests) -> None:
         self._client = client
         self._controller = controller
 

@@ -1,4 +1,4 @@
-"""How tasks sleep until there is something to do, or until a time has come, at the cost of a future and a timer."""
+"""Let tasks wait for an event with a time limit, at the cost of one future and one timer."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 
 
 class Signal:
-    """Wakes the one task that waits; a signal that nobody waits for is kept for the next."""
+    """Wakes the one task that waits. If no task waits, the signal is kept for the next wait."""
 
     __slots__ = ("_is_set", "_waiter")
 
@@ -15,13 +15,13 @@ class Signal:
         self._waiter: asyncio.Future[None] | None = None
 
     def set(self, _: object = None) -> None:
-        """Wake the waiter (as a callback too)."""
+        """Wake the waiter. The parameter allows use as a callback."""
         self._is_set = True
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
 
     async def wait(self, timeout_ms: int | None = None) -> None:
-        """Until the signal, or the time is over."""
+        """Wait until the signal, or until the timeout."""
         if not self._is_set:
             loop = asyncio.get_running_loop()
             self._waiter = loop.create_future()
@@ -36,16 +36,16 @@ class Signal:
 
 
 class Flag:
-    """Wakes all that wait, and whoever comes later finds it set: `asyncio.Event` with a time limit.
+    """Wakes all waiting tasks and stays set until `clear`, like `asyncio.Event`, but with a time limit.
 
-    With `asyncio.wait_for` each wait would be a task, with `asyncio.timeout` each end of one a cancellation.
+    `asyncio.wait_for` would create a task for each wait, and `asyncio.timeout` would end it by a cancellation.
     """
 
     __slots__ = ("_is_set", "_waiters")
 
     def __init__(self) -> None:
         self._is_set = False
-        self._waiters: dict[asyncio.Future[bool], None] = {}  # in their order
+        self._waiters: dict[asyncio.Future[bool], None] = {}  # ordered by the start of the wait
 
     def is_set(self) -> bool:
         return self._is_set
@@ -59,7 +59,7 @@ class Flag:
         self._is_set = False
 
     async def wait(self, timeout_s: float | None = None) -> bool:
-        """Whether it was set before the time was over."""
+        """Wait; return whether the flag was set before the timeout."""
         if self._is_set:
             return True
         loop = asyncio.get_running_loop()

@@ -1,4 +1,4 @@
-"""Runs the background tasks of a client, and reports their failures to its user.
+"""Run the background tasks of a client, and report their failures to its user.
 
 A task handles the errors that it expects. Any other exception is a defect of this client, with these consequences:
 

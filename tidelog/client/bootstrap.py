@@ -1,4 +1,4 @@
-"""Finds the bootstrap servers of a client or a command whose user names none."""
+"""Find the bootstrap servers of a client or a command whose user names none."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def find_brokers(argument: str, environment: Mapping[str, str] = os.environ) -> 
 
     argument   how a user names the servers in this call or command, for the message of LocalError
 
-    LocalError if there is no cluster, or the cluster is stopped.
+    Raises LocalError if there is no cluster, or the cluster is stopped.
     """
     if named := environment.get(ENVIRONMENT_VARIABLE):
         return FoundBrokers(named, ENVIRONMENT_VARIABLE)

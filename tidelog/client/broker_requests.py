@@ -1,4 +1,4 @@
-"""A question for one certain broker, which nobody else can answer."""
+"""Send a request that only one particular broker can answer."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from tidelog.protocol.messages import Request, Response
 
 
 async def ask_broker(client: ClusterClient, broker_id: int, request: Request, deadline_ms: int) -> Response:
-    """Its answer, asked for again while that may help.
+    """Return the broker's answer; repeat the request while the error is retriable.
 
-    BrokerNotAvailableError where the cluster has no such broker now; TimeoutError: it is there and does not answer.
+    Raises BrokerNotAvailableError if the broker is not in the cluster now, and TimeoutError if it does not answer.
     """
     await client.wait_for_metadata(deadline_ms)
     if broker_id not in client.view.brokers:

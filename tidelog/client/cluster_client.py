@@ -1,8 +1,8 @@
-"""The part that all clients share: one connection per broker, and a picture of who leads what.
+"""Share one connection per broker and the cluster's metadata among the parts of one client.
 
-Nothing here retries a request; that is for those who know whether it may be repeated. What this part promises:
-a broker that is down or hangs never keeps a refresh of the picture from reaching another one, and when the
-addresses that one started with are gone, the brokers that were learnt since are asked instead.
+This module does not retry requests, because only the caller knows whether a request may be repeated. Two guarantees
+hold. A broker that is down or hangs never prevents a metadata refresh from asking the other brokers. If the bootstrap
+addresses no longer answer, refreshes use the brokers that earlier answers named.
 """
 
 from __future__ import annotations
@@ -35,29 +35,27 @@ from tidelog.model import Endpoint, TopicPartition
 from tidelog.protocol.messages import ApiVersionsResponse, MetadataRequest, MetadataResponse, Request, Response
 from tidelog.protocol.native.connection import Connection
 
-#: A broker that does not answer the handshake for this long is not waited for.
+#: A connection whose handshake takes longer than this is given up.
 CONNECT_TIMEOUT_MS = 3_000
-#: The first patience with one broker's metadata answer; doubles while no broker answers at all.
+#: First timeout of one broker's metadata answer; it doubles with each round in which no broker answers.
 METADATA_PATIENCE_MS = 500
-#: A broker that failed is asked last for so long.
+#: For how long a broker that failed is asked last.
 AVOID_MS = 2_000
-#: A request without an answer for so long makes the client look whether the leader is still the leader.
+#: After how long without an answer the client checks whether the partition has another leader.
 WATCH_MS = 1_000
-#: Brokers learn of a new topic or partition one after the other; one that is denied for longer does not exist.
+#: Brokers learn of a new topic or partition at different times; it does not exist if brokers deny it for longer.
 UNKNOWN_TOPIC_GRACE_MS = 3_000
 #: Pauses between attempts grow to this length if no election can end the error, for example if a topic is missing.
 LASTING_BACKOFF_MS = 1_000
-#: A topic that nobody needs or has asked for in so long is forgotten.
+#: A topic that no caller has requested for so long is forgotten, unless `needs` names it.
 TOPIC_IDLE_MS = 300_000
 
-#: The name of the task that asks for metadata, in the messages of its failures.
+#: Name of the metadata request's task in the messages of its failures.
 REFRESH = "a metadata refresh"
 
 
 class Peer(Protocol):
-    """What a connection must do; `tidelog.protocol.native.connection.Connection` does, and so does the tests'
-    network.
-    """
+    """The interface of a connection: `Connection` of `tidelog.protocol.native` and the tests' network implement it."""
 
     peer: ApiVersionsResponse
 
@@ -72,30 +70,30 @@ class Peer(Protocol):
 
 
 class Opener(Protocol):
-    """Makes a connected Peer, or raises DisconnectedError or TimeoutError."""
+    """Opens a connected Peer, or raises DisconnectedError or TimeoutError."""
 
     async def __call__(self, endpoint: Endpoint, *, client_id: str, timeout_ms: int, cluster_id: str) -> Peer: ...
 
 
 _T = TypeVar("_T")
 
-#: Connects to one candidate, within so many milliseconds.
+#: Connects to one candidate within the given number of milliseconds.
 _PeerOf = Callable[[int], Awaitable[Peer]]
 
 
 async def open_connection(endpoint: Endpoint, *, client_id: str, timeout_ms: int, cluster_id: str) -> Peer:
-    """The real network."""
+    """Open a connection over the real network."""
     return await Connection.open(endpoint, client_id=client_id, timeout_ms=timeout_ms, cluster_id=cluster_id)
 
 
 class ClusterClient:
-    """Connections and metadata of one client; belongs to one event loop.
+    """The connections and the metadata of one client; belongs to one event loop.
 
-    view           what is known of the cluster; replaced whole. Of topics it has those that are tracked
-    listeners      called with each new view
-    needs          name the topics that are tracked however long ago somebody has asked for them
-    coordinators   of groups, as far as they were asked for and not found wrong
-    closers        stop the users of the connections; `shut_down` calls the latest first
+    view           the known metadata, replaced as a whole; it has only the tracked topics
+    listeners      callbacks that are called with each new view
+    needs          callbacks that name topics to be tracked even if no caller has requested them for a long time
+    coordinators   broker id of each group's coordinator, as far as known
+    closers        callbacks that stop the users of the connections; `shut_down` calls the latest first
     background     the background tasks of the client, and their failures
     """
 
@@ -118,31 +116,34 @@ class ClusterClient:
         self._opener = opener
         self._rng = rng or random.Random()
         self._tracked: dict[str, int] = {}
-        #: When a broker last told of a topic, be it that there is none, and since when all have said that.
-        self._told_ms: dict[str, int] = {}
+        #: When a broker last answered about a topic, also that it is missing; and since when all answers say so.
+        self._answered_ms: dict[str, int] = {}
         self._missing_since_ms: dict[str, int] = {}
-        self._lacking_since_ms: dict[TopicPartition, int] = {}
+        self._partition_missing_since_ms: dict[TopicPartition, int] = {}
         self._peers: dict[int, Peer] = {}
         self._addresses: dict[int, Endpoint] = {}
         self._moved: set[int] = set()
         self._opening: dict[int, asyncio.Task[Peer]] = {}
         self._avoid_until_ms: dict[Endpoint, int] = {}
-        #: Who told of the picture last.
-        self._teller: Endpoint | None = None
+        #: The broker that sent the latest metadata.
+        self._metadata_source: Endpoint | None = None
         self._refreshing: asyncio.Task[None] | None = None
         self._failed_rounds = 0
-        self._ageing = SupervisedTask(self.background, "the periodic metadata refresh", self._keep_fresh)
+        self._periodic_refresh = SupervisedTask(self.background, "the periodic metadata refresh", self._keep_fresh)
         self._closed = False
 
     # --- one broker -------------------------------------------------------------------------------
 
     def live_peer(self, broker_id: int) -> Peer | None:
-        """The connection to a broker where there is one, and the broker has not moved since."""
+        """Return the connection to a broker; None if there is none, or if the broker has moved to another address."""
         live = self._peers.get(broker_id)
         return None if live is None or live.closed or broker_id in self._moved else live
 
     async def peer(self, broker_id: int, timeout_ms: int) -> Peer:
-        """The live connection to a broker, opened if need be. DisconnectedError, TimeoutError: nothing was sent."""
+        """Return the live connection to a broker; open it if need be.
+
+        After DisconnectedError and TimeoutError nothing was sent.
+        """
         if live := self.live_peer(broker_id):
             return live
         if self._closed:
@@ -166,22 +167,24 @@ class ClusterClient:
     def call_leader(
         self, peer: Peer, request: Request, timeout_ms: int, moved: Callable[[ClusterView], bool]
     ) -> asyncio.Future[Response]:
-        """The answer, or NotLeaderOrFollowerError once a newer view shows that the leader `moved`.
+        """Send a request; its answer fails with NotLeaderOrFollowerError once `moved` is true of a newer view.
 
-        A leader that hangs answers nothing, its successor is elected meanwhile, and nobody should wait
-        `request_timeout_ms` to learn of it.
+        A leader that hangs does not answer, and meanwhile another broker becomes leader. Without this check the caller
+        would learn of the new leader only after `request_timeout_ms`.
         """
         answer = peer.send(request, timeout_ms=timeout_ms)
-        timer = asyncio.get_running_loop().call_later(WATCH_MS / 1000, self._begin_to_watch, answer, moved)
+        timer = asyncio.get_running_loop().call_later(WATCH_MS / 1000, self._start_leader_watch, answer, moved)
         answer.add_done_callback(lambda _: timer.cancel())
         return answer
 
-    def _begin_to_watch(self, answer: asyncio.Future[Response], moved: Callable[[ClusterView], bool]) -> None:
-        watch = SupervisedTask(self.background, "the watch for another leader", partial(self._watch, answer, moved))
+    def _start_leader_watch(self, answer: asyncio.Future[Response], moved: Callable[[ClusterView], bool]) -> None:
+        watch = SupervisedTask(
+            self.background, "the watch for another leader", partial(self._watch_leader, answer, moved)
+        )
         watch.start()
         answer.add_done_callback(lambda _: watch.cancel())
 
-    async def _watch(self, answer: asyncio.Future[Response], moved: Callable[[ClusterView], bool]) -> None:
+    async def _watch_leader(self, answer: asyncio.Future[Response], moved: Callable[[ClusterView], bool]) -> None:
         while True:
             await asyncio.wait({self.refresh_soon()})
             if answer.done():
@@ -192,7 +195,7 @@ class ClusterClient:
             await asyncio.sleep(WATCH_MS / 1000)
 
     async def call_any(self, request: Request, deadline_ms: int) -> Response:
-        """The first answer that any broker gives; refusals that may pass are tried elsewhere until the deadline."""
+        """Return the first answer of any broker; retry retriable errors with other brokers until the deadline."""
         await self.wait_for_metadata(deadline_ms)
         attempt, last = 0, ""
         while True:
@@ -214,59 +217,64 @@ class ClusterClient:
             await self.backoff(attempt, deadline_ms)
             attempt += 1
 
-    # --- the picture ------------------------------------------------------------------------------
+    # --- metadata ---------------------------------------------------------------------------------
 
     def track(self, *topics: str) -> None:
-        """From now on refreshes ask for these topics as well, until `TOPIC_IDLE_MS` after this was called last."""
+        """Include these topics in refreshes, until `TOPIC_IDLE_MS` after the last call with the topic."""
         self._tracked |= dict.fromkeys(topics, self.clock.monotonic_ms())
 
     def forget(self, topic: str) -> None:
-        """The topic is gone, and is not asked for any more."""
+        """Remove a deleted topic from the view and from later refreshes."""
         self._tracked.pop(topic, None)
-        self._told_ms.pop(topic, None)
+        self._answered_ms.pop(topic, None)
         self._missing_since_ms.pop(topic, None)
         self.view = self.view.without(topic)
 
     def drop_topic(self, topic: str) -> None:
-        """Remove a topic that certainly does not exist from the view. Refreshes still ask whether it exists again."""
+        """Remove a topic that certainly does not exist from the view. Refreshes still request it."""
         self.view = self.view.without(topic)
 
     def refusal(self, topic: str) -> BrokerError | None:
-        """Why there is no such topic for this client, once that is certain: it was denied again after some seconds."""
+        """Return the error that the topic does not exist once that is certain: brokers denied it for some seconds."""
         error = error_for(self.view.refused.get(topic, 0), f"topic {topic!r}")
         if error is None or not error.retriable:
             return error
         since_ms = self._missing_since_ms.get(topic)
-        if since_ms is None or self._told_ms.get(topic, since_ms) - since_ms < UNKNOWN_TOPIC_GRACE_MS:
+        if since_ms is None or self._answered_ms.get(topic, since_ms) - since_ms < UNKNOWN_TOPIC_GRACE_MS:
             return None
         return UnknownTopicOrPartitionError(f"topic {topic!r} does not exist")
 
     def partition_refusal(self, tp: TopicPartition) -> BrokerError | None:
-        """Why there is no such partition for this client, once that is certain: as `refusal`, since this was asked."""
+        """Return the error that the partition does not exist once that is certain; time counts from the first call."""
         if refusal := self.refusal(tp.topic):
             return refusal
         view = self.view.topics.get(tp.topic)
         if view is None or tp.partition in view.partitions:
-            self._lacking_since_ms.pop(tp, None)
+            self._partition_missing_since_ms.pop(tp, None)
             return None
-        since_ms = self._lacking_since_ms.setdefault(tp, self.clock.monotonic_ms())
-        if self._told_ms.get(tp.topic, since_ms) - since_ms < UNKNOWN_TOPIC_GRACE_MS:
+        since_ms = self._partition_missing_since_ms.setdefault(tp, self.clock.monotonic_ms())
+        if self._answered_ms.get(tp.topic, since_ms) - since_ms < UNKNOWN_TOPIC_GRACE_MS:
             return None
-        del self._lacking_since_ms[tp]  # whoever asks again later may find that it was added
+        del self._partition_missing_since_ms[
+            tp
+        ]  # a later call starts anew, because the partition may be added meanwhile
         return no_such_partition(tp, len(view.partitions))
 
     async def topic(self, topic: str, deadline_ms: int) -> TopicView:
-        """The topic's view, waited for. Its refusal, or TimeoutError (NoBrokersError before any broker was found)."""
+        """Wait for the topic's view, and return it.
+
+        Raises the topic's error, TimeoutError, or NoBrokersError if no broker was ever reached.
+        """
         was_tracked = topic in self._tracked
         self.track(topic)
         await self.wait_for_metadata(deadline_ms)
         if was_tracked and self.refusal(topic):
-            await self.try_refresh(deadline_ms)  # it may have been made since
+            await self.try_refresh(deadline_ms)  # the topic may have been created since
         attempt = 0
         while True:
             self.track(topic)
             if refusal := self.refusal(topic):
-                if not was_tracked:  # else somebody waits for it to be made
+                if not was_tracked:  # otherwise another caller still waits for the topic's creation
                     self.forget(topic)
                 raise refusal
             view = self.view.topics.get(topic)
@@ -277,13 +285,15 @@ class ClusterClient:
                 if self.clock.monotonic_ms() >= deadline_ms:
                     if topic in self.view.refused:
                         raise UnknownTopicOrPartitionError(f"topic {topic!r} does not exist")
-                    raise TimeoutError(f"no broker told of topic {topic!r} in time")
+                    raise TimeoutError(f"no broker answered about topic {topic!r} in time")
                 await self.backoff(attempt, deadline_ms)
                 attempt += 1
 
     async def partition(self, tp: TopicPartition, deadline_ms: int) -> None:
-        """Returns once the topic has this partition. Errors as of `topic`, UnknownTopicOrPartitionError where it is not
-        there after some seconds.
+        """Wait until the topic has this partition.
+
+        Raises the errors of `topic`, and UnknownTopicOrPartitionError if the partition is still missing after some
+        seconds.
         """
         attempt = 0
         while tp.partition not in (view := await self.topic(tp.topic, deadline_ms)).partitions:
@@ -292,13 +302,13 @@ class ClusterClient:
             if refusal := self.partition_refusal(tp):
                 raise refusal
             await self.try_refresh(deadline_ms)
-            told = self.view.topics.get(tp.topic)
-            if told is not None and tp.partition not in told.partitions:
+            newer = self.view.topics.get(tp.topic)
+            if newer is not None and tp.partition not in newer.partitions:
                 await self.backoff(attempt, deadline_ms)
                 attempt += 1
 
     async def wait_for_metadata(self, deadline_ms: int) -> None:
-        """Returns once some broker has told of the cluster; NoBrokersError names the addresses that did not."""
+        """Wait for the first metadata; NoBrokersError names the addresses that did not answer."""
         limit_ms = min(deadline_ms, self.clock.monotonic_ms() + self.settings.bootstrap_timeout_ms)
         attempt = 0
         while not self.view.version:
@@ -312,65 +322,65 @@ class ClusterClient:
                 attempt += 1
 
     def distrust_metadata(self) -> None:
-        """What was told last is too old: for some seconds others are asked before the broker that told it."""
-        if self._teller is not None:
-            self._avoid(self._teller)
+        """Note that the latest metadata is out of date: for some seconds its sender is asked after other brokers."""
+        if self._metadata_source is not None:
+            self._avoid(self._metadata_source)
 
     def refresh_soon(self) -> asyncio.Task[None]:
-        """The refresh that is under way, or a new one: however many ask, one request is in flight."""
+        """Return the refresh in progress, or start one, so that at most one metadata request is in flight."""
         if self._refreshing is None or self._refreshing.done():
             self._refreshing = self.background.run(REFRESH, self._refresh(), foreseen=(TidelogError,))
         return self._refreshing
 
     async def refresh(self, deadline_ms: int) -> None:
-        """One newer answer, merged. NoBrokersError where nobody answers, TimeoutError at the deadline."""
+        """Request metadata and merge the answer. Raises NoBrokersError if no broker answers, TimeoutError in time."""
         if self._closed:
             raise ClosedError("the client is closed")
         task = self.refresh_soon()
         left_ms = deadline_ms - self.clock.monotonic_ms()
         done, _ = await asyncio.wait({task}, timeout=max(0, left_ms) / 1000)
         if not done:
-            raise TimeoutError("no broker told of the cluster in time")
+            raise TimeoutError("no broker answered with metadata in time")
         if task.cancelled() and not self._closed:
             raise NoBrokersError("the request for metadata was cancelled from outside")
         self._result(task)
 
     async def try_refresh(self, deadline_ms: int) -> None:
-        """Like `refresh`; an attempt that fails changes nothing and raises nothing."""
+        """Refresh the metadata; ignore a failure."""
         with contextlib.suppress(NoBrokersError, TimeoutError, InternalError):
             await self.refresh(deadline_ms)
 
     async def fetch_all(self, deadline_ms: int) -> MetadataResponse:
-        """Every topic there is, from one broker. Merged into the view as well, as far as topics are tracked."""
+        """Return the metadata of all topics from one broker; merge the tracked topics into the view."""
         answer = await self.call_any(MetadataRequest(None), deadline_ms)
         assert isinstance(answer, MetadataResponse)
         self._merge(answer)
         return answer
 
     def lasting_backoff_ms(self, attempt: int) -> int:
-        """Like `backoff_ms`, for errors that may last: the pauses grow to `LASTING_BACKOFF_MS`."""
+        """Return the pause before the next attempt for an error that may last: up to `LASTING_BACKOFF_MS`."""
         return self.backoff_ms(attempt, LASTING_BACKOFF_MS)
 
     def backoff_ms(self, attempt: int, most_ms: int = 0) -> int:
-        """How long to wait before attempt number `attempt` + 1, with some jitter."""
+        """Return the pause before attempt number `attempt` + 1, with random jitter of ±20 %."""
         first_ms, most_ms = self.settings.retry_backoff_ms, max(most_ms, self.settings.retry_backoff_max_ms)
-        # Beyond a hundred attempts a power would only overflow.
+        # The exponent is bounded, because a larger power overflows.
         base = min(first_ms * 1.25 ** min(attempt, 100), max(first_ms, most_ms))
         return max(1, round(base * self._rng.uniform(0.8, 1.2)))
 
     async def backoff(self, attempt: int, deadline_ms: int) -> None:
-        """Waits `backoff_ms`, but never beyond the deadline."""
+        """Sleep for `backoff_ms`, but at most until the deadline."""
         left_ms = deadline_ms - self.clock.monotonic_ms()
         await asyncio.sleep(max(0, min(self.backoff_ms(attempt), left_ms)) / 1000)
 
     def start(self) -> None:
-        """Keep the picture from growing old. Needs the running loop."""
-        self._ageing.start()
+        """Start the periodic metadata refresh. Needs the running loop."""
+        self._periodic_refresh.start()
 
     async def close(self) -> None:
-        """Drop every connection; what is in flight fails with DisconnectedError. Idempotent."""
+        """Close every connection; requests in flight fail with DisconnectedError. Idempotent."""
         self._closed = True
-        tasks = [*self._ageing.cancel(), *self.background.cancel()]
+        tasks = [*self._periodic_refresh.cancel(), *self.background.cancel()]
         try:
             await asyncio.gather(*tasks, return_exceptions=True)
         finally:
@@ -384,16 +394,16 @@ class ClusterClient:
                 stack.push_async_callback(closer)
 
     def drop_connections(self) -> None:
-        """Close every connection, also on a loop that is closed."""
+        """Close every connection, even if the event loop is closed."""
         for peer in self._peers.values():
             peer.close()
         self._peers.clear()
 
-    # --- below ------------------------------------------------------------------------------------
+    # --- helpers ----------------------------------------------------------------------------------
 
     @staticmethod
     def _result(task: asyncio.Task[_T]) -> _T:
-        """Return the result of a task that is done, or raise its error as one of ours.
+        """Return the result of a task that is done, or raise its error as a TidelogError.
 
         A task that `close` has cancelled raises ClosedError, so that the tasks that wait for it are not cancelled.
         """
@@ -425,7 +435,7 @@ class ClusterClient:
         if peer.peer.broker_id != broker_id:
             peer.close()
             self._avoid(endpoint)
-            raise BrokerNotAvailableError(f"{endpoint} is broker {peer.peer.broker_id} now, not {broker_id}")
+            raise BrokerNotAvailableError(f"{endpoint} is now broker {peer.peer.broker_id}, not broker {broker_id}")
         self._adopt(peer, endpoint)
         return peer
 
@@ -454,7 +464,10 @@ class ClusterClient:
         self._avoid_until_ms[endpoint] = self.clock.monotonic_ms() + AVOID_MS
 
     def _candidates(self) -> Iterator[_PeerOf]:
-        """Whom to ask, the likeliest first: connected brokers, known ones, the bootstrap addresses, the avoided."""
+        """Yield functions that connect to a broker, in the order in which brokers are asked.
+
+        The order is: connected brokers, other known brokers, bootstrap addresses, brokers that failed recently.
+        """
         now_ms = self.clock.monotonic_ms()
         known = list(self.view.brokers.items())
         self._rng.shuffle(known)
@@ -492,7 +505,7 @@ class ClusterClient:
                 continue
             assert isinstance(answer, MetadataResponse)
             self._failed_rounds = 0
-            self._teller = self._addresses.get(peer.peer.broker_id)
+            self._metadata_source = self._addresses.get(peer.peer.broker_id)
             self._merge(answer)
             return
         self._failed_rounds += 1
@@ -503,21 +516,23 @@ class ClusterClient:
             self.track(*need())
         since_ms = self.clock.monotonic_ms() - TOPIC_IDLE_MS
         self._tracked = {topic: asked_ms for topic, asked_ms in self._tracked.items() if asked_ms > since_ms}
-        self._lacking_since_ms = {tp: ms for tp, ms in self._lacking_since_ms.items() if tp.topic in self._tracked}
+        self._partition_missing_since_ms = {
+            tp: ms for tp, ms in self._partition_missing_since_ms.items() if tp.topic in self._tracked
+        }
         self._missing_since_ms = {topic: ms for topic, ms in self._missing_since_ms.items() if topic in self._tracked}
-        self._told_ms = {topic: ms for topic, ms in self._told_ms.items() if topic in self._tracked}
+        self._answered_ms = {topic: ms for topic, ms in self._answered_ms.items() if topic in self._tracked}
 
     def _merge(self, answer: MetadataResponse) -> None:
         self.view = self.view.merged(answer).only(self._tracked)
         now_ms = self.clock.monotonic_ms()
-        for told in answer.topics:
-            if told.name not in self._tracked:
+        for topic in answer.topics:
+            if topic.name not in self._tracked:
                 continue
-            self._told_ms[told.name] = now_ms
-            if told.error_code == UnknownTopicOrPartitionError.code:
-                self._missing_since_ms.setdefault(told.name, now_ms)
+            self._answered_ms[topic.name] = now_ms
+            if topic.error_code == UnknownTopicOrPartitionError.code:
+                self._missing_since_ms.setdefault(topic.name, now_ms)
             else:
-                self._missing_since_ms.pop(told.name, None)
+                self._missing_since_ms.pop(topic.name, None)
         for broker_id, peer in list(self._peers.items()):
             if peer.closed:
                 del self._peers[broker_id]
@@ -526,11 +541,11 @@ class ClusterClient:
             listener(self.view)
 
     def _note_moves(self) -> None:
-        """Which brokers are said to be elsewhere than where the connection leads."""
-        told = self.view.brokers
-        self._moved = {each for each, address in self._addresses.items() if told.get(each, address) != address}
+        """Note the brokers whose address in the view differs from the address of their connection."""
+        brokers = self.view.brokers
+        self._moved = {each for each, address in self._addresses.items() if brokers.get(each, address) != address}
 
 
 def is_retriable(error: BaseException) -> bool:
-    """Whether the same request may succeed later: by the error's own word, or because no answer came."""
+    """Return whether the same request may succeed later: the error is retriable, or no answer came in time."""
     return isinstance(error, TimeoutError) or (isinstance(error, TidelogError) and error.retriable)

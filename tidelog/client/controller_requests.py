@@ -1,4 +1,4 @@
-"""What an admin asks of the controller, wherever that is by now, and what it waits to see of the outcome."""
+"""Send the admin's requests to the current controller, and wait until the metadata shows their outcome."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ from tidelog.protocol.messages import Request, Response
 
 R = TypeVar("R", bound=Response)
 
-#: What passes when the right broker is asked; every other refusal of the controller is final.
+#: Errors that another broker may not return; every other error of the controller is final.
 _ASK_AGAIN = (NotControllerError, BrokerNotAvailableError)
 
-#: The controller gives up on the other brokers this much earlier than we give up on it, so that it can still say why.
+#: The controller's timeout is this share of the client's, so that its error arrives before the client gives up.
 _ANSWER_MARGIN = 0.9
 
 
-class ControllerCalls:
-    """Through one client. Nothing takes longer than the deadline that it is given: TimeoutError."""
+class ControllerRequests:
+    """Sends requests to the controller. Each call raises TimeoutError at its deadline."""
 
     def __init__(self, client: ClusterClient, clock: Clock, request_timeout_ms: int) -> None:
         self._client = client
@@ -47,12 +47,12 @@ class ControllerCalls:
         refusals: Callable[[R], Iterable[TidelogError | None]] = lambda answer: (),
         done_before: tuple[type[TidelogError], ...] = (),
     ) -> R:
-        """The controller's answer; asked again elsewhere while there is none, or it is no longer the one.
+        """Return the controller's answer; ask again if no answer comes, or if another broker is the controller now.
 
-        make          the request, given how long the controller may take (ms)
-        refusals      what was refused, or None, for each thing that is asked for, in one order; the first refusal that
-                      is final is raised, with the others
-        done_before   refusals that say of what may have been done, or was, by an attempt before that it took effect
+        make          returns the request, given the controller's timeout (ms)
+        refusals      returns the error or None of each requested item, always in the same order; the first final error
+                      is raised, with the others
+        done_before   errors which mean that an earlier attempt, whose answer was lost, has succeeded
         """
         client = self._client
         await client.wait_for_metadata(deadline_ms)
@@ -62,7 +62,7 @@ class ControllerCalls:
         while True:
             left_ms = deadline_ms - self._clock.monotonic_ms()
             if left_ms <= 0:
-                raise TimeoutError(f"the controller did not do it in time (last: {last})") from last
+                raise TimeoutError(f"the controller did not finish the request in time (last: {last})") from last
             controller = client.view.controller_id
             sent = False
             try:
@@ -79,7 +79,7 @@ class ControllerCalls:
             except TidelogError as error:
                 if not is_retriable(error):
                     raise
-                # The client itself says that a leader moved: nobody answered then, either.
+                # `call_leader` raises NotLeaderOrFollowerError itself if the controller moved, without any answer.
                 if sent and (not isinstance(error, BrokerError) or isinstance(error, NotLeaderOrFollowerError)):
                     unsure = True
                 last = error
@@ -100,7 +100,7 @@ class ControllerCalls:
                 attempt += 1
 
     async def await_leaders(self, topic: str, deadline_ms: int, *, partitions: int = 1) -> None:
-        """Returns when this client sees so many partitions of the topic, and a leader of each."""
+        """Wait until this client's metadata has so many partitions of the topic, and a leader for each."""
         client = self._client
         attempt = 0
         was_seen = False

@@ -1,4 +1,4 @@
-"""Holds the outside world of a client: its clock, its network and its random numbers."""
+"""Hold the external dependencies of a client: its clock, its network and its random numbers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Shows the settings of a client in `help` and in editors, and its state in `repr`."""
+"""Show the settings of a client in `help` and in editors, and its state in `repr`."""
 
 from __future__ import annotations
 

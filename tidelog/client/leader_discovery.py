@@ -1,4 +1,4 @@
-"""Looking for the leaders of partitions that have none, as far as the client knows."""
+"""Refresh metadata until partitions without a known leader have one."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from tidelog.client.cluster_client import REFRESH, ClusterClient
 
 
 class LeaderSearch:
-    """One look at once, the following ones with growing pauses between them.
+    """Refreshes the metadata at once when a leader is missing, then with growing pauses.
 
-    on_look   called after each look, whatever it brought
+    on_look   called after each refresh, whatever its result
     """
 
     def __init__(self, client: ClusterClient, on_look: Callable[[], object]) -> None:
@@ -22,7 +22,7 @@ class LeaderSearch:
         self._hurry = Flag()
         self._looking: asyncio.Task[None] | None = None
 
-    def go_on(self, *, patiently: bool = False) -> None:
+    def search(self, *, patiently: bool = False) -> None:
         """Look for the missing leaders, unless a search is under way.
 
         A patient search is for partitions that do not exist: its pauses grow to `LASTING_BACKOFF_MS`.
@@ -34,12 +34,12 @@ class LeaderSearch:
             self._looking = self._client.background.run("the search for leaders", self._look(patiently))
             self._looking.add_done_callback(self._looked)
 
-    def rest(self) -> None:
-        """Nobody waits for one: the next search begins without a pause."""
+    def stop_waiting(self) -> None:
+        """Note that no partition waits for a leader: the next search begins without a pause."""
         self._attempt = 0
 
     async def stop(self) -> None:
-        """Give up the look that is under way."""
+        """Cancel the refresh in progress."""
         looking, self._looking = self._looking, None
         if looking is not None:
             looking.cancel()

@@ -1,4 +1,4 @@
-"""One question about many partitions: asked of each leader, asked again where the answer was "not now"."""
+"""Send one kind of request about many partitions to their leaders, and repeat it where errors are retriable."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ from tidelog.protocol.messages import Request, Response
 Q = TypeVar("Q")
 A = TypeVar("A")
 
-#: Of what an error lists.
+#: Maximum number of partitions, and of reasons, that an error lists.
 _MOST_NAMED = 3
 
-#: The partitions that one leader is asked about: (partition, question, its leader).
+#: The partitions of a request to one leader: (partition, subject, its leader).
 Asked = Sequence[tuple[TopicPartition, Q, Leader]]
 
 
 @dataclass(slots=True)
 class Outcomes(Generic[A]):
-    """What is known so far.
+    """The results so far.
 
     answers   of the partitions that have one
-    refused   the final error of each partition that never will
-    errors    the last error of each partition that may yet
+    refused   the error that is not retriable, of each partition that has one
+    errors    the last retriable error of each partition that has no answer yet
     """
 
     answers: dict[TopicPartition, A] = field(default_factory=dict)
@@ -45,17 +45,17 @@ class Outcomes(Generic[A]):
 
     @property
     def unanswered(self) -> dict[TopicPartition, TidelogError]:
-        """Why, of each partition that has no answer."""
+        """The error of each partition that has no answer."""
         return self.errors | self.refused
 
 
 def summary(errors: Mapping[TopicPartition, TidelogError]) -> str:
-    """Who is missing and why, in a line that stays short however many there are."""
+    """Return the partitions without answer and their errors in one line, which stays short for many partitions."""
     by_reason: dict[str, list[TopicPartition]] = {}
     for tp in sorted(errors):
         by_reason.setdefault(str(errors[tp]), []).append(tp)
-    told = [f"{_some(list(map(str, tps)))}: {reason}" for reason, tps in by_reason.items()]
-    return _some(told, "; ", "reasons")
+    lines = [f"{_some(list(map(str, tps)))}: {reason}" for reason, tps in by_reason.items()]
+    return _some(lines, "; ", "reasons")
 
 
 def _some(texts: list[str], separator: str = ", ", what: str = "partitions") -> str:
@@ -64,10 +64,10 @@ def _some(texts: list[str], separator: str = ", ", what: str = "partitions") -> 
 
 
 class PerLeaderRequest(Generic[Q, A]):
-    """A kind of question: how a request is made for one leader, and how its answer reads.
+    """A kind of request: how it is made for one leader, and how the response is read.
 
-    make   the request for the partitions of one leader
-    read   (partition, error or None, answer) for each partition of the response
+    make   returns the request for the partitions of one leader
+    read   yields (partition, error or None, answer) for each partition of the response
     """
 
     def __init__(
@@ -83,7 +83,7 @@ class PerLeaderRequest(Generic[Q, A]):
     async def ask(
         self, client: ClusterClient, wanted: Mapping[TopicPartition, Q], timeout_ms: int
     ) -> dict[TopicPartition, A]:
-        """An answer for every partition. A final refusal is raised at once; TimeoutError names who is missing."""
+        """Return an answer for every partition. Raises the first final error; TimeoutError names the missing ones."""
         started_ms = client.clock.monotonic_ms()
         outcomes = await self.try_ask(client, wanted, timeout_ms, until_refused=True)
         raise_first(outcomes.refused.values())
@@ -100,7 +100,7 @@ class PerLeaderRequest(Generic[Q, A]):
         *,
         until_refused: bool = False,
     ) -> Outcomes[A]:
-        """Whatever is known when all is settled or the time is up (with `until_refused`, at the first refusal)."""
+        """Return the results when all partitions have one, at the timeout, or with `until_refused` at a final error."""
         outcomes: Outcomes[A] = Outcomes()
         if not wanted:
             return outcomes
@@ -145,8 +145,8 @@ class PerLeaderRequest(Generic[Q, A]):
                 outcomes.errors[tp] = LeaderNotAvailableError("no leader is known")
             else:
                 by_broker.setdefault(leader.broker_id, []).append((tp, wanted[tp], leader))
-        for told in await self._ask_each(client, by_broker, deadline_ms):
-            for tp, answer in told.items():
+        for answers in await self._ask_each(client, by_broker, deadline_ms):
+            for tp, answer in answers.items():
                 if not isinstance(answer, TidelogError):
                     outcomes.answers[tp] = answer
                 elif is_retriable(answer):
@@ -159,10 +159,10 @@ class PerLeaderRequest(Generic[Q, A]):
     async def _ask_each(
         self, client: ClusterClient, by_broker: Mapping[int, Asked[Q]], deadline_ms: int
     ) -> list[dict[TopicPartition, A | TidelogError]]:
-        """What each broker told of its partitions. All requests are on their way before any answer is waited for."""
+        """Return each broker's answers. All requests are sent before the first answer is awaited."""
         sent = [(asked, self._send(client, broker_id, asked, deadline_ms)) for broker_id, asked in by_broker.items()]
         try:
-            return [await self._told(asked, answer) for asked, answer in sent]
+            return [await self._answers_of(asked, answer) for asked, answer in sent]
         finally:
             for _, answer in sent:
                 answer.cancel()
@@ -170,7 +170,7 @@ class PerLeaderRequest(Generic[Q, A]):
     def _send(
         self, client: ClusterClient, broker_id: int, asked: Asked[Q], deadline_ms: int
     ) -> asyncio.Future[Response]:
-        """The answer to come; a task is needed only where a connection must be opened first."""
+        """Return the future answer; start a task only if a connection must be opened first."""
 
         def moved(view: ClusterView) -> bool:
             return any(view.has_newer_leader(*tp, leader.epoch) for tp, _, leader in asked)
@@ -187,12 +187,14 @@ class PerLeaderRequest(Generic[Q, A]):
         peer = client.live_peer(broker_id)
         return asyncio.ensure_future(connect_and_call()) if peer is None else call(peer)
 
-    async def _told(self, asked: Asked[Q], answer: asyncio.Future[Response]) -> dict[TopicPartition, A | TidelogError]:
-        """The answer or the error of each partition that was asked for."""
+    async def _answers_of(
+        self, asked: Asked[Q], answer: asyncio.Future[Response]
+    ) -> dict[TopicPartition, A | TidelogError]:
+        """Return the answer or the error of each requested partition."""
         try:
             response = await answer
         except TidelogError as error:
             return {tp: error for tp, _, _ in asked}
-        told = {tp: error or answer for tp, error, answer in self._read(response)}
-        left_out = UnknownTopicOrPartitionError("the broker's answer leaves this partition out")
-        return {tp: told.get(tp, left_out) for tp, _, _ in asked}
+        answers = {tp: error or answer for tp, error, answer in self._read(response)}
+        left_out = UnknownTopicOrPartitionError("the broker's answer does not contain this partition")
+        return {tp: answers.get(tp, left_out) for tp, _, _ in asked}

@@ -1,9 +1,9 @@
-"""Ties an asyncio client to one event loop, and frees what a client owns if its user drops it without closing it.
+"""Bind an asyncio client to one event loop, and free a client's resources if it is garbage-collected without `close`.
 
-A client is dropped when its last reference goes. So nothing that outlives the calls of the user may refer to a client:
-its tasks, its I/O thread, and the handlers of exit and fork. These refer only to objects that the client owns: its
-ClusterClient, and the `closers` of that one. A callback of a record without an outcome keeps
-alive a client that it refers to.
+A client is garbage-collected after its last reference. Therefore objects that outlive the user's calls must not refer
+to a client: its tasks, its I/O thread, and the handlers of exit and fork. These objects refer only to the client's
+ClusterClient and the `closers` of that one. A callback of a record without an outcome keeps alive a client that the
+callback refers to.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from tidelog.client.cluster_client import ClusterClient
 
-#: The tasks that free what dropped clients own; the loop itself keeps only weak references.
+#: The tasks that free the resources of dropped clients, kept here because the loop holds only weak references.
 _freeing: set[asyncio.Task[None]] = set()
 
 
@@ -47,7 +47,7 @@ class LoopBound:
             )
 
     def _leave_to_owner(self) -> None:
-        """Leave it to the synchronous client that owns this one to free it."""
+        """Note that a synchronous client owns this one and frees its resources."""
         self._is_owned = True
 
     def __del__(self) -> None:
@@ -57,7 +57,7 @@ class LoopBound:
 
 
 def free_dropped(client: object, free: Callable[[], object]) -> None:
-    """Have `free` release what the client owns, and issue a ResourceWarning, as Python does for files and sockets."""
+    """Call `free` to release the client's resources, and issue a ResourceWarning, as Python does for files."""
     shown = repr(client)
     free()
     message = f"{shown} was dropped and not closed: close it, or use it in a `with` block"

@@ -1,7 +1,8 @@
-"""Who leads what, as far as this client knows: a value that is replaced whole by each answer.
+"""Model the client's knowledge of brokers and leaders, as an immutable value that each answer replaces.
 
-Any broker may be asked, and some know less than others: one that has just started, or one that is cut off from
-the controller. So answers are merged, and a partition's leader epoch never goes back while the topic is the same.
+Any broker may be asked, and some brokers know less than others: a broker that has just started, or one that is cut off
+from the controller. Therefore answers are merged, and a partition's leader epoch never decreases while the topic id
+stays the same.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from tidelog.protocol.messages import MetadataResponse, PartitionMetadata, Topic
 
 @dataclass(frozen=True, slots=True)
 class Leader:
-    """A partition's leader and the epoch in which it leads; `topic_id` tells apart two topics of one name."""
+    """A partition's leader and its leader epoch; `topic_id` distinguishes topics of the same name."""
 
     broker_id: int
     epoch: int
@@ -37,8 +38,8 @@ class TopicView:
 class ClusterView:
     """The cluster as the newest answers show it.
 
-    topics    those that some broker has told of
-    refused   topics that the last answer refused, with its error code; they may still stand in `topics`
+    topics    the topics that a broker has described
+    refused   the topics for which the last answer has an error, with its code; `topics` may still have them
     version   counts the merged answers; 0 means that no broker has answered yet
     """
 
@@ -50,7 +51,7 @@ class ClusterView:
     version: int = 0
 
     def leader_of(self, topic: str, partition: int) -> Leader | None:
-        """None where the partition is unknown, has no leader, or its leader is not among the brokers."""
+        """Return the leader; None if the partition is unknown or has no leader, or its leader is no known broker."""
         view = self.topics.get(topic)
         known = view.partitions.get(partition) if view else None
         if view is None or known is None or known.leader not in self.brokers:
@@ -58,24 +59,24 @@ class ClusterView:
         return Leader(known.leader, known.leader_epoch, view.topic_id)
 
     def has_newer_leader(self, topic: str, partition: int, leader_epoch: int) -> bool:
-        """Whether a leader of a later epoch is known."""
+        """Return whether a leader with a later epoch is known."""
         leader = self.leader_of(topic, partition)
         return leader is not None and leader.epoch > leader_epoch
 
     def partition_count(self, topic: str) -> int:
-        """0 for an unknown topic."""
+        """Return the topic's number of partitions; 0 for an unknown topic."""
         view = self.topics.get(topic)
         return len(view.partitions) if view else 0
 
     def merged(self, answer: MetadataResponse) -> ClusterView:
-        """The view after `answer`."""
+        """Return the view after `answer`."""
         topics, refused = dict(self.topics), dict(self.refused)
-        for told in answer.topics:
-            if told.error_code in (0, LeaderNotAvailableError.code) and told.partitions:
-                topics[told.name] = _merged_topic(topics.get(told.name), told)
-                refused.pop(told.name, None)
-            elif told.error_code:
-                refused[told.name] = told.error_code
+        for topic in answer.topics:
+            if topic.error_code in (0, LeaderNotAvailableError.code) and topic.partitions:
+                topics[topic.name] = _merged_topic(topics.get(topic.name), topic)
+                refused.pop(topic.name, None)
+            elif topic.error_code:
+                refused[topic.name] = topic.error_code
         brokers = {each.broker_id: Endpoint(each.host, each.port) for each in answer.brokers}
         return replace(
             self,
@@ -88,7 +89,7 @@ class ClusterView:
         )
 
     def only(self, topics: Container[str]) -> ClusterView:
-        """The view of somebody whom no other topics concern."""
+        """Return the view with only these topics."""
         return replace(
             self,
             topics={name: view for name, view in self.topics.items() if name in topics},
@@ -102,16 +103,16 @@ class ClusterView:
         return replace(self, topics=topics, refused=refused)
 
 
-def _merged_topic(old: TopicView | None, told: TopicMetadata) -> TopicView:
-    new = {each.partition: each for each in told.partitions}
-    if old is not None and old.topic_id == told.topic_id:
+def _merged_topic(old: TopicView | None, topic: TopicMetadata) -> TopicView:
+    new = {each.partition: each for each in topic.partitions}
+    if old is not None and old.topic_id == topic.topic_id:
         for number, known in old.partitions.items():
             if number not in new or new[number].leader_epoch < known.leader_epoch:
                 new[number] = known
-    return TopicView(told.name, told.topic_id, told.is_internal, new)
+    return TopicView(topic.name, topic.topic_id, topic.is_internal, new)
 
 
 def no_such_partition(tp: TopicPartition, count: int) -> UnknownTopicOrPartitionError:
-    """The error of who names a partition beyond the `count` that its topic has."""
+    """Return the error of a call that names a partition beyond the topic's `count`."""
     known = "its only partition is 0" if count == 1 else f"its partitions are 0 to {count - 1}"
     return UnknownTopicOrPartitionError(f"topic {tp.topic!r} has no partition {tp.partition}: {known}")

@@ -1,4 +1,4 @@
-"""The clients' settings: names are Kafka's, values are checked once, and every message names the setting."""
+"""Define the clients' settings: names are Kafka's, values are checked once, and each error names the setting."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _CODECS: Mapping[str, Codec] = {codec.name.lower(): codec for codec in Codec}
 
 
 class ClientOptions(TypedDict, total=False):
-    """What every client accepts. Times are milliseconds."""
+    """The settings of every client. Times are milliseconds."""
 
     client_id: str
     request_timeout_ms: int
@@ -36,7 +36,7 @@ class ClientOptions(TypedDict, total=False):
 
 
 class ProducerOptions(ClientOptions, total=False):
-    """What a producer accepts besides."""
+    """The further settings of a producer."""
 
     acks: Literal["all", -1, 0, 1, "0", "1", "-1"]
     enable_idempotence: bool
@@ -52,7 +52,7 @@ class ProducerOptions(ClientOptions, total=False):
 
 
 class ConsumerOptions(ClientOptions, total=False):
-    """What a consumer accepts besides."""
+    """The further settings of a consumer."""
 
     auto_offset_reset: ResetSetting
     fetch_min_bytes: int
@@ -77,14 +77,17 @@ class ConsumerOptions(ClientOptions, total=False):
 
 
 class AdminOptions(ClientOptions, total=False):
-    """What an admin accepts besides."""
+    """The further settings of an admin."""
 
     default_api_timeout_ms: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientSettings:
-    """`bootstrap_timeout_ms` bounds the search for a first broker; later outages only use up each call's own time."""
+    """The checked settings of every client.
+
+    `bootstrap_timeout_ms` limits the search for the first broker. Later outages are limited by each call's timeout.
+    """
 
     bootstrap: tuple[Endpoint, ...]
     client_id: str = "tidelog"
@@ -105,7 +108,7 @@ class ClientSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProducerSettings(ClientSettings):
-    """`acks` is 0, 1 or −1 here; `idempotent` and `codec` say what came of their settings."""
+    """The checked settings of a producer: `acks` is 0, 1 or −1; `idempotent` and `codec` are computed."""
 
     acks: Any = "all"
     enable_idempotence: bool | None = None
@@ -148,7 +151,7 @@ class ProducerSettings(ClientSettings):
         if self.linger_ms >= self.delivery_timeout_ms:
             raise ConfigError(
                 f"linger_ms ({self.linger_ms}) must be less than delivery_timeout_ms ({self.delivery_timeout_ms}), "
-                "else records would be given up before they are sent"
+                "because records would otherwise expire before they are sent"
             )
         if not callable(self.partitioner):
             raise ConfigError(f"partitioner must be callable, not {self.partitioner!r}")
@@ -156,8 +159,10 @@ class ProducerSettings(ClientSettings):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerSettings(ClientSettings):
-    """`isolation_level` is the wire's number here, `partition_assignment_strategy` a tuple; `reset_strategy` says what
-    came of `auto_offset_reset`.
+    """The checked settings of a consumer.
+
+    `isolation_level` is the wire's number, `partition_assignment_strategy` a tuple, and `reset_strategy` the parsed
+    `auto_offset_reset`.
     """
 
     auto_offset_reset: ResetSetting = "latest"
@@ -227,7 +232,7 @@ class ConsumerSettings(ClientSettings):
                 f"heartbeat_interval_ms ({self.heartbeat_interval_ms}) must be less than session_timeout_ms "
                 f"({self.session_timeout_ms}), and better a third of it"
             )
-        # here: who produces has settings, too, and needs none of them
+        # Imported here, because producers also load this module and do not need the assignors.
         from tidelog.groups.assignment.assignors import ASSIGNORS
 
         given = self.partition_assignment_strategy
@@ -241,7 +246,7 @@ class ConsumerSettings(ClientSettings):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdminSettings(ClientSettings):
-    """An admin's settings."""
+    """The checked settings of an admin."""
 
     default_api_timeout_ms: int = 60_000
 
@@ -251,9 +256,9 @@ class AdminSettings(ClientSettings):
 
 
 def make_settings(cls: Callable[..., S], bootstrap_servers: BootstrapServers | None, options: Mapping[str, Any]) -> S:
-    """Return the checked settings. ConfigError names what is unknown or not allowed.
+    """Return the checked settings. ConfigError names a setting that is unknown or has a value that is not allowed.
 
-    `bootstrap_servers` None stands for the cluster that `find_brokers` finds; LocalError if there is none.
+    With `bootstrap_servers` None, `find_brokers` finds the cluster; LocalError if there is none.
     """
     known = [each.name for each in setting_fields(cls)]
     for name in options:
@@ -263,7 +268,7 @@ def make_settings(cls: Callable[..., S], bootstrap_servers: BootstrapServers | N
 
 
 def parse_bootstrap(servers: BootstrapServers | None) -> tuple[Endpoint, ...]:
-    """Return the addresses in `"h:p,h:p"` or a list of `"h:p"`, each once; of None those that `find_brokers` finds."""
+    """Return the distinct addresses of `"h:p,h:p"` or a list of `"h:p"`; for None those that `find_brokers` finds."""
     source = "bootstrap_servers"
     if servers is None:
         from tidelog.client.bootstrap import find_brokers  # here, because most programs name their brokers
@@ -282,7 +287,7 @@ def parse_bootstrap(servers: BootstrapServers | None) -> tuple[Endpoint, ...]:
 
 
 def _whole(settings: object, name: str, least: int, most: int = arguments.INT64_MAX) -> None:
-    """Replace a setting by the `int` that it is; ConfigError if it is none, or out of range."""
+    """Replace a setting by its value as an `int`; raise ConfigError if it is not a whole number or out of range."""
     value = getattr(settings, name)
     try:
         object.__setattr__(settings, name, arguments.whole(name, value, least, most))
@@ -295,7 +300,7 @@ def _whole(settings: object, name: str, least: int, most: int = arguments.INT64_
 
 
 def _check(settings: object, name: str, check: Callable[[str, object], object]) -> None:
-    """Raise ConfigError if `check`, a function of `tidelog.arguments`, refuses the setting."""
+    """Raise ConfigError if `check`, a function of `tidelog.arguments`, rejects the setting."""
     try:
         check(name, getattr(settings, name))
     except (TypeError, ValueError) as error:
@@ -303,5 +308,5 @@ def _check(settings: object, name: str, check: Callable[[str, object], object]) 
 
 
 def setting_fields(settings: Any) -> list[Field[Any]]:
-    """Return the fields that stand for settings by name: all but the addresses, and what is computed from others."""
+    """Return the fields that are settings: all except the addresses and fields that are computed from others."""
     return [each for each in fields(settings) if each.init and each.name != "bootstrap"]

@@ -1,1 +1,1 @@
-"""The events that brokers and clients record, and their files, which the checker reads. Start with `events.py`."""
+"""Define the events that brokers and clients record, and the files for the checker. Start with `events.py`."""

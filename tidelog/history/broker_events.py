@@ -1,4 +1,4 @@
-"""What a broker did and learned, as it wrote it down; `t`: on the clock of all histories."""
+"""Define the events that a broker records; `t` is on the common clock of all histories."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tidelog.model import TopicPartition
 
 @frozen
 class Broker:
-    """A broker's first line, and again the first one of each of its further lives; its name is its id."""
+    """The header line of a broker's process; the file has one for each start. The name is the broker's id."""
 
     name: str
     t: int = 0
@@ -23,9 +23,9 @@ class Broker:
 
 @frozen
 class BecomeLeader:
-    """leo and hw: what it has as it begins to lead.
+    """The broker became leader, with `leo` and `hw` at that time.
 
-    partition_epoch   ZooKeeper's version of the state in which it leads; −1: it has not said
+    partition_epoch   ZooKeeper's version of the state in which the broker leads; −1: not recorded
     """
 
     t: int
@@ -46,7 +46,7 @@ class BecomeFollower:
 
 @frozen
 class Append:
-    """Records base..last (both included) went into its log, in the leader epoch that `epoch` says."""
+    """Records base..last (both included) were appended to the broker's log in the leader epoch `epoch`."""
 
     t: int
     tp: TopicPartition
@@ -58,7 +58,7 @@ class Append:
 
 @frozen
 class HighWatermark:
-    """It raised, or was told, its high watermark, in its current leader epoch; written before anybody is told."""
+    """The high watermark rose in the broker's current leader epoch; written before any client sees the new value."""
 
     t: int
     tp: TopicPartition
@@ -70,7 +70,7 @@ class HighWatermark:
 class IsrChange:
     """A leader's compare-and-set of the partition's state.
 
-    partition_epoch   ZooKeeper's version of the state afterwards; where it failed, the one that was expected
+    partition_epoch   ZooKeeper's version of the state afterwards; after a failure the expected version
     """
 
     t: int
@@ -83,7 +83,7 @@ class IsrChange:
 
 @frozen
 class Truncate:
-    """It cut its log so that it ends at `to`."""
+    """The broker truncated its log so that the log ends at `to`."""
 
     t: int
     tp: TopicPartition
@@ -93,11 +93,11 @@ class Truncate:
 
 @frozen
 class Ack:
-    """A leader is about to acknowledge (acks=all) all records up to and with `last`.
+    """A leader is about to acknowledge (acks=all) all records up to and including `last`.
 
-    isr       as it was confirmed
-    pending   who else would be in the ISR if a compare-and-set in flight succeeded
-    leos      each broker's log end offset as the leader knows it, its own too; who has told none yet is missing
+    isr       the confirmed ISR
+    pending   the further brokers in the ISR if a compare-and-set in flight succeeds
+    leos      each broker's log end offset as the leader knows it, including its own; unknown ones are missing
     """
 
     t: int
@@ -113,7 +113,7 @@ class Ack:
 
 @frozen
 class Session:
-    """Of its ZooKeeper session: "connected", "suspended", "expired"."""
+    """The state of the broker's ZooKeeper session changed to "connected", "suspended" or "expired"."""
 
     t: int
     state: str
@@ -121,7 +121,7 @@ class Session:
 
 @frozen
 class Registered:
-    """It has registered under this broker epoch."""
+    """The broker registered with this broker epoch."""
 
     t: int
     epoch: int
@@ -129,7 +129,7 @@ class Registered:
 
 @frozen
 class Controller:
-    """It became the controller of this controller epoch."""
+    """The broker became the controller with this controller epoch."""
 
     t: int
     epoch: int
@@ -137,10 +137,10 @@ class Controller:
 
 @frozen
 class Processed:
-    """It acted on a request that can be stale.
+    """The broker acted on a request of a kind that can be stale.
 
-    deadline   of the request, on the clock of `t`; 0 where it has none
-    epoch      that the request names, and `known` the one that the broker had then; −1: none
+    deadline   the request's deadline on the clock of `t`; 0 if it has none
+    epoch      the request's epoch, and `known` the epoch that the broker had then; −1: none
     """
 
     t: int
@@ -152,7 +152,7 @@ class Processed:
 
 @frozen
 class Reject:
-    """It refused a stale request."""
+    """The broker rejected a stale request."""
 
     t: int
     api: str
@@ -161,7 +161,7 @@ class Reject:
 
 @frozen
 class Error:
-    """It answered UNKNOWN_SERVER_ERROR."""
+    """The broker answered UNKNOWN_SERVER_ERROR."""
 
     t: int
     api: str
@@ -176,11 +176,11 @@ class Traceback:
 
 @frozen
 class Resources:
-    """What a broker holds: before the faults ("baseline") and when all is over ("healed"); −1: not counted.
+    """The resources that a broker holds: before the faults ("baseline") and at the end ("healed"); −1: not measured.
 
     rss         in bytes
-    purgatory   operations that wait
-    tasks       of its event loop
+    purgatory   number of waiting operations
+    tasks       number of tasks of the event loop
     """
 
     t: int

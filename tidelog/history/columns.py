@@ -1,6 +1,6 @@
-"""Columns of a history: ints of 64 bits, one place an operation; and the ids that stand in them.
+"""Define the columns of a history: one 64-bit integer per operation; and the ids of records.
 
-An id names a record for ever: `producer << 40 | sequence`. A record whose payload is damaged has the id −1.
+An id identifies a record for ever: `producer << 40 | sequence`. A record whose payload is damaged has the id −1.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ SEQUENCE_BITS: Final = 40
 
 
 def column(value: Any) -> array[int]:
-    """TypeError, OverflowError where it is no list of ints of 64 bits."""
+    """Return the list as an array; TypeError or OverflowError if it is not a list of 64-bit integers."""
     if type(value) is not list:
-        raise TypeError("a list is wanted")
+        raise TypeError("the column is not a list")
     return array("q", value)
 
 
 def consecutive(offsets: Column) -> Column:
-    """The same offsets, as a range where they follow one another."""
+    """Return the same offsets, as a range if they are consecutive."""
     if not offsets or isinstance(offsets, range):
         return offsets
     first, count = offsets[0], len(offsets)
@@ -36,5 +36,5 @@ def consecutive(offsets: Column) -> Column:
 
 
 def as_array(values: Column) -> array[int]:
-    """The same as an array; by way of a list, since one made of a range itself takes two and a half times as long."""
+    """Return the same values as an array, via a list, because an array from a range takes 2.5 times as long."""
     return values if isinstance(values, array) else array("q", list(values))

@@ -1,7 +1,7 @@
-"""What the lines of a history say: a header whose it is, then a client's operations or a broker's events.
+"""Define the lines of a history: a header with the writer's name, then a client's operations or a broker's events.
 
-`t`, `t0` and `t1` are CLOCK_MONOTONIC of the host in nanoseconds, the same clock for all who write (in the simulator
-its virtual one).
+`t`, `t0` and `t1` are CLOCK_MONOTONIC of the host in nanoseconds, the same clock for all writers (in the simulator its
+virtual clock).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""What a client did with a group: commits, what it was told of them, and what it was assigned.
+"""Define the group operations that a client records: commits, committed offsets that were read, assignments.
 
-`t0` and `t1`: of the call and of its end, on the clock of all histories.
+`t0` and `t1` are the times of the call and of its end, on the common clock of all histories.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from tidelog.model import TopicPartition
 
 @frozen
 class CommitInvoked:
-    """A commit that is about to be sent: written by clients that may be killed before they know how it ended."""
+    """A commit that is about to be sent; recorded by clients that may be killed before they know the outcome."""
 
     group: str
     tp: TopicPartition
@@ -26,10 +26,10 @@ class CommitInvoked:
 
 @frozen
 class CommitOk:
-    """One partition's offset, committed for a group; of no member where the generation is −1.
+    """One partition's offset was committed for a group; a generation of −1 means that the committer is not a member.
 
-    Committers raise a partition's offset from commit to commit and never use a value for two purposes: then the values
-    alone tell which commit a reader saw.
+    Each commit of a partition raises its offset, and no value is used for two purposes. Therefore the value alone
+    identifies the commit that a reader saw.
     """
 
     group: str
@@ -43,7 +43,7 @@ class CommitOk:
 
 @frozen
 class CommitFailed:
-    """It was refused before anything was written."""
+    """A commit was rejected before anything was written."""
 
     group: str
     tp: TopicPartition
@@ -57,7 +57,7 @@ class CommitFailed:
 
 @frozen
 class CommitUnknown:
-    """It may count or not, now or later."""
+    """A commit with an unknown outcome: it may take effect, now or later."""
 
     group: str
     tp: TopicPartition
@@ -71,7 +71,7 @@ class CommitUnknown:
 
 @frozen
 class CommittedOk:
-    """What a reader was told of a group's offset; −1: nothing is committed."""
+    """A reader received a group's committed offset; −1: no commit."""
 
     group: str
     tp: TopicPartition
@@ -91,7 +91,7 @@ class CommittedFailed:
 
 @frozen
 class Assigned:
-    """A member was told that it owns these in a generation: all of them, also those that it had before."""
+    """A member received its assignment of a generation: all partitions, including those that it had before."""
 
     group: str
     member: str
@@ -102,7 +102,7 @@ class Assigned:
 
 @frozen
 class Revoked:
-    """A member gave these up."""
+    """A member gave up these partitions."""
 
     group: str
     member: str

@@ -1,14 +1,14 @@
-"""Histories: what one client or one broker wrote down of a run, as a file of JSON lines, `DIR/histories/NAME.jsonl`.
+"""Write and read histories: the events of one client or broker, as a file of JSON lines, `DIR/histories/NAME.jsonl`.
 
-The first line says who wrote: `{"history":1,"kind":"client"|"broker","name":…}`; a further such line begins a further
-life of the same name (its process was started again). Each other line is one event of `tidelog.history.events`:
+The first line names the writer: `{"history":1,"kind":"client"|"broker","name":…}`. A further header line begins a
+further start of the same process. Each other line is one event of `tidelog.history.events`:
 
     {"e":"invoke","f":"produce","tp":["t",0],"ids":[1,2],"ts":[5,6],"t":[100,110]}
     {"e":"ok","f":"produce","tp":["t",0],"ids":[1,2],"offset":7,"t":[150,150]}
     {"e":"hw","t":140,"tp":["t",0],"epoch":3,"value":9}
 
-Who writes may be killed at any moment: a line counts as soon as its end is written, what follows the last end of line
-is no line, and the next life takes it away. A file is only ever appended to otherwise.
+The writer may be killed at any moment. A line counts as soon as its line end is written. Bytes after the last line end
+are ignored, and the next start removes them. Apart from that a file is only appended to.
 """
 
 from __future__ import annotations
@@ -37,10 +37,11 @@ _HEADERS: Final[dict[str, Shape]] = {
 
 
 class HistoryWriter:
-    """Appends events to a history. Use it from one thread.
+    """Appends events to a history. Only one thread may use a writer.
 
-    With `buffer_bytes=0` a line is the kernel's when `write` returns, so that it outlives a SIGKILL (not a machine that
-    goes down). With more, up to that many bytes wait for `flush` or `close`. OSError where the disk refuses.
+    With `buffer_bytes=0` the kernel has each line when `write` returns, so that the line survives a SIGKILL, but not a
+    crash of the machine. With a larger value, up to that many bytes wait for `flush` or `close`. Raises OSError if the
+    disk does.
     """
 
     def __init__(self, path: Path, header: Header, *, buffer_bytes: int = 0) -> None:
@@ -58,13 +59,13 @@ class HistoryWriter:
         self._put(to_line(to_fields(event)))
 
     def flush(self) -> None:
-        """What was written is the kernel's from now on."""
+        """Pass all written lines to the kernel."""
         if self._waiting:
             data, self._waiting, self._waiting_bytes = b"".join(self._waiting), [], 0
             _write_all(self._file, data)
 
     def close(self) -> None:
-        """Flushes first. A second time it does nothing."""
+        """Flush and close the file. Idempotent."""
         if self._file >= 0:
             file, self._file = self._file, -1
             try:
@@ -86,15 +87,15 @@ class HistoryWriter:
 
 
 def history_path(directory: Path, name: str) -> Path:
-    """Where the history of this client or broker lies in a run's directory."""
+    """Return the path of a client's or broker's history in a run's directory."""
     return directory / DIRECTORY / f"{name}{SUFFIX}"
 
 
 def read_history(path: Path) -> Iterator[Header | Event]:
-    """A history's lines in the order in which they were written; the first is a header.
+    """Yield a history's headers and events in the order of their lines; the first is a header.
 
-    What follows the last end of line is passed over. HistoryError, with file and line, for anything else that is not a
-    line of a history; OSError where the file cannot be read.
+    Bytes after the last line end are ignored. Raises HistoryError, with file and line, for a line that is not a
+    header or an event, and OSError if the file cannot be read.
     """
     for number, raw in complete_lines(path):
         with line_errors(path, number):
@@ -103,13 +104,13 @@ def read_history(path: Path) -> Iterator[Header | Event]:
                 yield _header(line)
                 continue
             if number == 1:
-                raise ValueError("it does not begin with a header")
+                raise ValueError("the first line is not a header")
             event = of_fields(line)
         yield event
 
 
 def numbered_lines(path: Path) -> Iterator[tuple[int, Mapping[str, Any]]]:
-    """A file's complete lines, each a JSON object, with their numbers from 1. HistoryError where one is none."""
+    """Yield a file's complete lines as JSON objects, with their numbers from 1. HistoryError if one is not JSON."""
     for number, raw in complete_lines(path):
         with line_errors(path, number):
             line = json_object(raw)
@@ -117,7 +118,7 @@ def numbered_lines(path: Path) -> Iterator[tuple[int, Mapping[str, Any]]]:
 
 
 def complete_lines(path: Path) -> Iterator[tuple[int, bytes]]:
-    """The same as bytes, with their ends. HistoryError where there is no line at all."""
+    """Yield the numbers and bytes of a file's complete lines, with line ends. HistoryError if it is empty."""
     number = 0
     with path.open("rb") as file:
         for number, raw in enumerate(file, 1):
@@ -125,19 +126,19 @@ def complete_lines(path: Path) -> Iterator[tuple[int, bytes]]:
                 break
             yield number, raw
     if number == 0:
-        raise HistoryError(f"{path}: it is empty")
+        raise HistoryError(f"{path}: the file is empty")
 
 
 def json_object(raw: bytes) -> dict[str, Any]:
-    """ValueError, TypeError where a line is none."""
+    """Return the JSON object of a line; ValueError or TypeError if it is not one."""
     line = orjson.loads(raw)
     if type(line) is not dict:
-        raise TypeError("it is no JSON object")
+        raise TypeError("the line is not a JSON object")
     return line
 
 
 class line_errors:  # noqa: N801 - it is used as a function
-    """What goes wrong inside becomes a HistoryError that names file and line."""
+    """A context that turns an error of its block into a HistoryError with file and line."""
 
     def __init__(self, path: Path, number: int) -> None:
         self._path, self._number = path, number
@@ -154,7 +155,7 @@ class line_errors:  # noqa: N801 - it is used as a function
 
 def _header(line: Mapping[str, Any]) -> Header:
     if line["history"] != VERSION:
-        raise ValueError(f"version {line['history']} of histories is not known here")
+        raise ValueError(f"version {line['history']} of histories is not supported")
     shape = _HEADERS.get(line["kind"])
     if shape is None:
         raise ValueError(f"a history is a client's or a broker's, not a {line['kind']!r}'s")
@@ -165,7 +166,7 @@ def _header(line: Mapping[str, Any]) -> Header:
 
 
 def _drop_cut_line(file: int) -> None:
-    """What a killed life left behind the last end of line."""
+    """Remove the incomplete line that a killed process has left at the end."""
     end = position = os.fstat(file).st_size
     while position > 0:
         start = max(0, position - 65536)

@@ -1,7 +1,7 @@
-"""Events and logs as lines of JSON, by the fields of their classes.
+"""Convert events to JSON lines and back, by the fields of their classes.
 
-A line's `e` (and `f`, of a client's operations) says which class it is; each further field stands under its own name.
-Offsets that follow one another are written as the first alone: `"offset": 7` beside three ids is 7, 8, 9.
+A line's `e` (and `f`, for a client's operations) determines its class; each further field has its own name.
+Consecutive offsets are written as the first alone: `"offset": 7` with three ids means 7, 8, 9.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ _BROKER_EVENTS: Final[dict[str, type[Any]]] = {
 def _of_type(wanted: type) -> Callable[[Any], Any]:
     def check(value: Any) -> Any:
         if type(value) is not wanted:
-            raise TypeError(f"{wanted.__name__} is wanted, not {value!r}")
+            raise TypeError(f"{value!r} is not of type {wanted.__name__}")
         return value
 
     return check
@@ -98,18 +98,18 @@ _READERS: Final[dict[str, Callable[[Any], Any]]] = {
     "Sequence[TopicPartition]": _list_of(topic_partition),
     "Mapping[int, int]": lambda value: {int(key): _int(each) for key, each in value.items()},
 }
-#: What stands in a line as it is.
+#: Types whose values are written unchanged.
 _AS_THEY_ARE: Final = {"int": int, "int | None": int, "str": str, "bool": bool}
-#: A field whose name is none in Python.
+#: Fields whose name in the file is not a valid name in Python.
 _WRITTEN_AS: Final = {"role": "as"}
 
 
 class Shape:
-    """How one class reads and is written."""
+    """How the events of one class are read and written."""
 
     def __init__(self, cls: type[Any], marks: Mapping[str, str]) -> None:
         self._cls, self._marks = cls, marks
-        #: Reading stays below two microseconds a field: a history may have millions of lines.
+        #: Reading must take less than two microseconds per field, because a history may have millions of lines.
         self._fields = [
             (
                 each.name,
@@ -127,7 +127,7 @@ class Shape:
         self._values = attrgetter(*names)
 
     def read(self, line: Mapping[str, Any]) -> Any:
-        """KeyError, TypeError, ValueError, OverflowError where the line is none of these."""
+        """Return the event; KeyError, TypeError, ValueError or OverflowError if the line is not one of this class."""
         values: dict[str, Any] = {}
         for name, key, as_it_is, read, default in self._fields:
             if key in line:
@@ -181,15 +181,15 @@ _HOW_WRITTEN: Final = orjson.OPT_NON_STR_KEYS | orjson.OPT_APPEND_NEWLINE
 
 
 def to_fields(event: Event) -> dict[str, Any]:
-    """An event as its line's JSON object."""
+    """Return an event as the JSON object of its line."""
     return _SHAPES[type(event)].write(event)
 
 
 def of_fields(line: Mapping[str, Any]) -> Event:
-    """The event that a line's JSON object is. KeyError, TypeError, ValueError, OverflowError: it is none."""
+    """Return the event of a line's JSON object; KeyError, TypeError, ValueError or OverflowError if it is not one."""
     shape = _BY_MARK.get((line["e"], line.get("f")))
     if shape is None:
-        raise ValueError(f"no event is called {line['e']} {line.get('f') or ''}".rstrip())
+        raise ValueError(f"unknown event {line['e']} {line.get('f') or ''}".rstrip())
     event: Event = shape.read(line)
     return event
 

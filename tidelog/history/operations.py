@@ -1,6 +1,7 @@
-"""What a client did with a partition, as it wrote it down; each class is one kind of line of its history.
+"""Define the operations on partitions that a client records; each class is one kind of line of its history.
 
-What happens often stands in columns. `t0` and `t1`: of the call and of its end, on the clock of all histories.
+Frequent operations are recorded in columns. `t0` and `t1` are the times of the call and of its end, on the common clock
+of all histories.
 """
 
 from __future__ import annotations
@@ -15,12 +16,12 @@ from tidelog.model import TopicPartition
 
 @frozen
 class Client:
-    """A client's first line, and again the first one of each of its further lives.
+    """The header line of a client's process; the file has one for each start.
 
-    acks                 of its producer: −1, 0 or 1
-    idempotent           whether its producer is
-    request_timeout_ms   what it grants an operation, all its retries together
-    t                    when it began; 0 where that is not known
+    acks                 the producer's acks: −1, 0 or 1
+    idempotent           whether the producer is idempotent
+    request_timeout_ms   the timeout of an operation with all its retries
+    t                    when the process started; 0 if not known
     """
 
     name: str
@@ -32,10 +33,10 @@ class Client:
 
 @frozen
 class ProduceInvoked:
-    """Records that are about to be sent; it must be written before they are.
+    """Records that are about to be sent; the line must be written before they are sent.
 
     ts           each record's timestamp, in ms
-    t            when the producer was given each
+    t            when the producer received each record
     keys         the number of each record's key; None if the records have no keys, or the keys are unknown
     tombstones   1 for each record that has a key and no value, else 0; None if all have values
     """
@@ -50,7 +51,7 @@ class ProduceInvoked:
 
 @frozen
 class ProduceOk:
-    """Records that were acknowledged, each with its offset; epochs are the leader's, where the client knows them."""
+    """Records that were acknowledged, each with its offset; `epochs` are leader epochs, if the client knows them."""
 
     tp: TopicPartition
     ids: Column
@@ -61,9 +62,9 @@ class ProduceOk:
 
 @frozen
 class ProduceFailed:
-    """Records that were refused before any leader appended them (`outcomes` says which errors promise that).
+    """Records that were rejected before any leader appended them (`outcomes` lists the errors that guarantee this).
 
-    errors   one a record, by name
+    errors   one name of an error per record
     """
 
     tp: TopicPartition
@@ -74,7 +75,7 @@ class ProduceFailed:
 
 @frozen
 class ProduceUnknown:
-    """Records that may stand in the log or not, now or later."""
+    """Records that may be in the log, now or later."""
 
     tp: TopicPartition
     ids: Column
@@ -84,10 +85,10 @@ class ProduceUnknown:
 
 @frozen
 class Overdue:
-    """An operation that should have ended, and for which its client still waits; most are not named before they end.
+    """An operation that should have ended, and for which its client still waits; most operations have no such line.
 
-    what     its name in a sentence
-    t0, t1   when it was asked for, and when this was written
+    what     the operation's name in a sentence
+    t0, t1   when the operation began, and when this line was written
     """
 
     what: str
@@ -98,10 +99,10 @@ class Overdue:
 
 @frozen
 class Read:
-    """What one answer showed to a consumer, in order.
+    """The records that one answer showed to a consumer, in order.
 
-    session   a new one begins at each assignment, seek and reset
-    hw        the high watermark that the answer named; −1 where the client was not told
+    session   number of the session; each assignment, seek and reset begins a new one
+    hw        the high watermark of the answer; −1 if the client does not know it
     """
 
     tp: TopicPartition
@@ -116,11 +117,11 @@ class Read:
 
 @frozen
 class ReadFailed:
-    """A read that was refused.
+    """A read that was rejected.
 
-    offset   where it was to begin; −1 where the reader did not name the leader epoch of the records before it, or a
-             later one: then a leader that was deposed, and cannot know it yet, may rightly call an offset of its
-             successor's out of range (KIP-320)
+    offset   where the read was to start. The offset is −1 if the reader named no leader epoch of the records before it,
+             or a later one. In that case a replaced leader that does not know its successor may rightly report the
+             successor's offset as out of range (KIP-320)
     """
 
     tp: TopicPartition
@@ -133,7 +134,7 @@ class ReadFailed:
 
 @frozen
 class LatestOk:
-    """A partition's end, as a leader told it to a client."""
+    """The end offset of a partition, as a leader reported it."""
 
     tp: TopicPartition
     offset: int
@@ -169,7 +170,7 @@ class EarliestFailed:
 
 @frozen
 class LookUpOk:
-    """The earliest record at or after `target` (ms), as it was told: −1 and no `ts` for "nothing so late"."""
+    """The earliest record at or after `target` (ms), as reported; −1 without `ts` means that there is none."""
 
     tp: TopicPartition
     target: int
@@ -191,7 +192,7 @@ class LookUpFailed:
 
 @frozen
 class TrimInvoked:
-    """Somebody begins to ask that what stands before `offset` be deleted; from then on it may be gone."""
+    """A request to delete the records before `offset` is about to be sent; from then on they may be deleted."""
 
     tp: TopicPartition
     offset: int
@@ -200,7 +201,7 @@ class TrimInvoked:
 
 @frozen
 class TrimOk:
-    """What stands before `offset` was asked to be deleted, and a leader said that it has gone."""
+    """A leader confirmed that the records before `offset` are deleted."""
 
     tp: TopicPartition
     offset: int

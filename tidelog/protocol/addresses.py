@@ -1,7 +1,7 @@
-"""Host names to addresses, off the event loop and out of ZeroMQ's threads.
+"""Resolve host names to addresses, outside the event loop and outside ZeroMQ's threads.
 
-ZeroMQ would look a name up on the one thread that moves all of a process's messages, and a name server that is slow,
-as those of container networks are just when a container has gone, would stop them all for its time-out.
+ZeroMQ would resolve a name on the one thread that moves all of a process's messages. A slow name server would stop all
+messages until its timeout. The name servers of container networks are slow just when a container has disappeared.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from weakref import WeakKeyDictionary
 
-#: How long a look-up may take where an earlier answer is known. After that the earlier one is good enough: whoever
-#: connects is told who answers there.
+#: How long a look-up may take if an earlier answer is known. After that the earlier answer is used, because the
+#: handshake reports which broker answers at the address.
 PATIENCE_S = 0.1
 
-#: The addresses of one host, the system's favourite first; OSError where it has none.
+#: Returns the addresses of one host, the system's preferred one first; OSError if there is none.
 LookUp = Callable[[str], Awaitable[tuple[str, ...]]]
 
 
 class Resolver:
-    """The look-ups of one event loop: at most one under way for each host, and what the last one found."""
+    """The look-ups of one event loop: at most one in progress for each host, and the last result of each."""
 
     def __init__(self, look_up: LookUp) -> None:
         self._look_up = look_up
@@ -31,18 +31,18 @@ class Resolver:
         self._under_way: dict[str, asyncio.Task[tuple[str, ...]]] = {}
 
     async def resolve(self, host: str) -> tuple[str, ...]:
-        """Never empty. OSError where the name is unknown, now and before."""
+        """Return the addresses, at least one. OSError if no look-up of this name has ever succeeded."""
         task = self._under_way.get(host)
         if task is None or task.done():
             task = self._under_way[host] = asyncio.create_task(self._refresh(host), name=f"look-up of {host}")
-            task.add_done_callback(lambda done: done.cancelled() or done.exception())  # whoever asked may have gone
+            task.add_done_callback(lambda done: done.cancelled() or done.exception())  # no caller may wait any more
         known = self._known.get(host)
         if known is None:
             return await asyncio.shield(task)
         try:
             async with asyncio.timeout(PATIENCE_S):
                 return await asyncio.shield(task)
-        except OSError:  # a time-out is one too
+        except OSError:  # a timeout is an OSError, too
             return known
 
     async def _refresh(self, host: str) -> tuple[str, ...]:
@@ -54,7 +54,7 @@ _resolvers: WeakKeyDictionary[asyncio.AbstractEventLoop, Resolver] = WeakKeyDict
 
 
 async def resolve(host: str) -> tuple[str, ...]:
-    """The addresses of a host, or the address itself where it is one already; OSError where there are none."""
+    """Return the addresses of a host, or the argument if it is an address; OSError if there are none."""
     try:
         ipaddress.ip_address(host)
     except ValueError:
@@ -64,12 +64,15 @@ async def resolve(host: str) -> tuple[str, ...]:
 
 
 async def _ask_the_system(host: str) -> tuple[str, ...]:
-    """On a thread that nobody waits for: a loop is not closed before its own threads are done, and a name server that
-    has gone, as in a network of containers that is taken down, keeps them for half a minute."""
+    """Resolve the name on a thread for which nothing waits.
+
+    A loop waits for its own threads when it closes. A name server that has disappeared, as in a container network that
+    is shut down, would keep such threads for half a minute.
+    """
     loop = asyncio.get_running_loop()
     answer: asyncio.Future[tuple[str, ...]] = loop.create_future()
 
-    def tell(found: tuple[str, ...], error: OSError | None) -> None:
+    def settle(found: tuple[str, ...], error: OSError | None) -> None:
         if answer.done():
             return
         if error is None:
@@ -86,8 +89,8 @@ async def _ask_the_system(host: str) -> tuple[str, ...]:
             failure = error
         except UnicodeError:
             failure = socket.gaierror(socket.EAI_NONAME, f"{host!r} cannot be the name of a host")
-        with suppress(RuntimeError):  # the loop is closed: nobody wants to know any more
-            loop.call_soon_threadsafe(tell, tuple(dict.fromkeys(found)), failure)
+        with suppress(RuntimeError):  # the loop is closed, so the answer is not needed
+            loop.call_soon_threadsafe(settle, tuple(dict.fromkeys(found)), failure)
 
     threading.Thread(target=ask, name=f"look-up of {host}", daemon=True).start()
     return await answer

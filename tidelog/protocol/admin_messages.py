@@ -1,6 +1,6 @@
-"""What clients may ask about settings, records to be deleted, and disks.
+"""Define the requests of clients about settings, deleted records and disks.
 
-Messages as in `tidelog.protocol.messages`.
+The form is that of `tidelog.protocol.messages`.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from tidelog.protocol.messages import ApiKey, DescribePartition, Message, Reques
 
 
 class ConfigResourceType(IntEnum):
-    """Whose settings are meant."""
+    """The kind of resource that has settings."""
 
     TOPIC = 2
     BROKER = 4
 
 
 class ConfigSource(IntEnum):
-    """Where a setting's value comes from, the stronger one first."""
+    """The source of a setting's value; a smaller number takes precedence."""
 
     DYNAMIC_TOPIC_CONFIG = 1
     STATIC_BROKER_CONFIG = 4
@@ -27,7 +27,7 @@ class ConfigSource(IntEnum):
 
 
 class ConfigType(IntEnum):
-    """How the text of a setting is read."""
+    """The type of a setting's value."""
 
     BOOLEAN = 1
     STRING = 2
@@ -38,7 +38,7 @@ class ConfigType(IntEnum):
 
 
 class ConfigOp(IntEnum):
-    """What to do with a setting. APPEND and SUBTRACT are for lists, and take one."""
+    """The change of a setting. APPEND and SUBTRACT apply to list settings, and their value is a list."""
 
     SET = 0
     DELETE = 1
@@ -51,7 +51,7 @@ class ConfigOp(IntEnum):
 
 @frozen
 class ConfigQuery(Message):
-    """`resource_type` is a ConfigResourceType, the name a topic's or a broker id; `keys` None asks for all."""
+    """One resource: a ConfigResourceType, and a topic's name or a broker's id; `keys` None asks for all settings."""
 
     resource_type: int
     resource_name: str
@@ -60,7 +60,7 @@ class ConfigQuery(Message):
 
 @frozen
 class ConfigSynonym(Message):
-    """A name under which a setting could be given, and its value there."""
+    """A name under which a setting can be given, and its value there."""
 
     name: str
     value: str | None
@@ -69,9 +69,9 @@ class ConfigSynonym(Message):
 
 @frozen
 class ConfigEntry(Message):
-    """One setting: its value as text, a ConfigSource and a ConfigType; a sensitive one's value is None.
+    """One setting: its value as text, a ConfigSource and a ConfigType. A sensitive setting's value is None.
 
-    `synonyms` hold what the value was chosen from, the strongest first; `documentation` says what it means.
+    `synonyms` hold the values from which the value was chosen, by precedence; `documentation` explains the setting.
     """
 
     name: str
@@ -97,14 +97,14 @@ class DescribedConfigs(Message):
 
 @frozen
 class DescribeConfigsResponse(Response):
-    """One entry for each resource of the request, in its order."""
+    """The answer, with one entry for each resource of the request, in order."""
 
     resources: tuple[DescribedConfigs, ...]
 
 
 @frozen
 class DescribeConfigsRequest(Request):
-    """A broker's settings are told by that broker alone, a topic's by any."""
+    """Describes settings; only the broker itself describes its own, any broker describes a topic's."""
 
     resources: tuple[ConfigQuery, ...]
     include_synonyms: bool = False
@@ -119,7 +119,7 @@ class DescribeConfigsRequest(Request):
 
 @frozen
 class ConfigChange(Message):
-    """One setting's change. `operation` is a ConfigOp; DELETE takes no value."""
+    """The change of one setting. `operation` is a ConfigOp; DELETE takes no value."""
 
     name: str
     value: str | None = None
@@ -128,7 +128,7 @@ class ConfigChange(Message):
 
 @frozen
 class ConfigAlteration(Message):
-    """The changes of one resource, all or none of which take effect."""
+    """The changes of one resource, which take effect together or not at all."""
 
     resource_type: int
     resource_name: str
@@ -147,14 +147,14 @@ class AlteredConfigs(Message):
 
 @frozen
 class IncrementalAlterConfigsResponse(Response):
-    """One entry for each resource of the request, in its order."""
+    """The answer, with one entry for each resource of the request, in order."""
 
     resources: tuple[AlteredConfigs, ...]
 
 
 @frozen
 class IncrementalAlterConfigsRequest(Request):
-    """Any broker answers, once it is written and obeyed there; the others learn it from the controller meanwhile."""
+    """Changes settings; any broker answers when it has applied them, the others learn of them from the controller."""
 
     resources: tuple[ConfigAlteration, ...]
     validate_only: bool = False
@@ -168,7 +168,7 @@ class IncrementalAlterConfigsRequest(Request):
 
 @frozen
 class DeleteRecordsPartition(Message):
-    """All records below `offset` are to go; −1 is the high watermark."""
+    """One partition; all records below `offset` are deleted, and −1 means the high watermark."""
 
     topic: str
     partition: int
@@ -177,7 +177,7 @@ class DeleteRecordsPartition(Message):
 
 @frozen
 class DeletedRecords(Message):
-    """`low_watermark`: the smallest log start offset of all live replicas."""
+    """The outcome; `low_watermark` is the smallest log start offset of all live replicas."""
 
     topic: str
     partition: int
@@ -188,14 +188,17 @@ class DeletedRecords(Message):
 
 @frozen
 class DeleteRecordsResponse(Response):
-    """One entry for each partition of the request, in its order."""
+    """The answer, with one entry for each partition of the request, in order."""
 
     partitions: tuple[DeletedRecords, ...]
 
 
 @frozen
 class DeleteRecordsRequest(Request):
-    """To each partition's leader. Answered when every live replica's log begins there, else REQUEST_TIMED_OUT."""
+    """Deletes records; sent to each partition's leader.
+
+    The answer comes when every live replica has applied the offset, else REQUEST_TIMED_OUT.
+    """
 
     partitions: tuple[DeleteRecordsPartition, ...]
     timeout_ms: int
@@ -209,7 +212,7 @@ class DeleteRecordsRequest(Request):
 
 @frozen
 class LogDirReplica(Message):
-    """One log in a directory. `offset_lag`: how far it ends before what its broker knows to be committed."""
+    """One log in a directory. `offset_lag` is the distance from its end to the committed end that its broker knows."""
 
     topic: str
     partition: int
@@ -219,7 +222,7 @@ class LogDirReplica(Message):
 
 @frozen
 class LogDir(Message):
-    """One log directory; −1 where its disk does not tell how large it is and how much is free."""
+    """One log directory; a size is −1 if the disk does not report it."""
 
     path: str
     error_code: int
@@ -238,7 +241,7 @@ class DescribeLogDirsResponse(Response):
 
 @frozen
 class DescribeLogDirsRequest(Request):
-    """To each broker; `partitions` None asks for all that it has."""
+    """Describes log directories; sent to each broker. `partitions` None asks for all of its logs."""
 
     partitions: tuple[DescribePartition, ...] | None = None
 
@@ -246,7 +249,7 @@ class DescribeLogDirsRequest(Request):
     response = DescribeLogDirsResponse
 
 
-#: Every request in here.
+#: Every request of this module.
 ADMIN_REQUESTS: tuple[type[Request], ...] = (
     DescribeConfigsRequest,
     IncrementalAlterConfigsRequest,

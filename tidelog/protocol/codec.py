@@ -1,12 +1,12 @@
-"""Messages to frames and back (docs/PROTOCOL.md).
+"""Encode messages to frames and decode frames to messages (docs/PROTOCOL.md).
 
-A message travels as a list of frames: an envelope, then the record bytes that it refers to. The envelope is one
-msgpack array of a header and a body; each frame more would cost both sides about as much as the whole unpacking.
-A body is the array of its dataclass's fields in their order, without those of later versions than the request's; a
-nested message is a nested array; a `Buffer` field holds the index of the frame with its bytes, and every such frame is
+A message is sent as a list of frames: an envelope, then the record bytes to which it refers. The envelope is one
+msgpack array of a header and a body, because each further frame costs both sides about as much as decoding the
+envelope. A body is the array of its dataclass's fields in order, without fields of later versions than the request's.
+A nested message is a nested array. A `Buffer` field holds the index of the frame with its bytes; every such frame is
 referred to exactly once, in order. Coders are compiled once for each class and version from its annotations.
 
-Whatever a peer sends, decoding either gives a whole, well-typed message or raises ProtocolError.
+For any bytes of a peer, decoding returns a complete, well-typed message or raises ProtocolError.
 """
 
 from __future__ import annotations
@@ -27,33 +27,33 @@ from tidelog.frozen_dataclass import version_of
 from tidelog.model import Buffer
 from tidelog.protocol.messages import Message
 
-#: No frame may be larger; ZeroMQ refuses it before allocating.
+#: Maximum size of a frame; ZeroMQ rejects a larger one before it allocates memory.
 MAX_FRAME_BYTES = 64 * 1024 * 1024
-#: Envelopes of requests, of clients and of brokers. What one holds can take seventy times its bytes in memory, and the
-#: loop for as long as it takes to make all that.
+#: Maximum sizes of request envelopes from clients and from brokers. A decoded envelope can take seventy times its bytes
+#: in memory, and blocks the event loop while it is decoded.
 MAX_CLIENT_ENVELOPE_BYTES = 1 << 20
 MAX_BROKER_ENVELOPE_BYTES = 16 << 20
-#: Bytes of a string in an envelope, as UTF-8.
+#: Maximum bytes of a string in an envelope, as UTF-8.
 MAX_STRING = 32767
 
-#: Stands for the version in which messages have all their fields.
+#: Denotes the version in which messages have all their fields.
 NEWEST = 1 << 15
 
 _FRAMING = 0
 _INT64 = 1 << 63
 _UINT64_TAG = 0xCF
-#: How every number beyond 63 bits begins, and sometimes something else.
+#: The first bytes of every number of more than 63 bits; other data may contain them, too.
 _HUGE_NUMBER = re.compile(b"\xcf[\x80-\xff]")
 
 M = TypeVar("M", bound=Message)
 
 
 class RequestHeader(NamedTuple):
-    """What stands before the body of a request.
+    """The header of a request.
 
-    deadline_ms       on the addressee's own monotonic clock, learned in the handshake; −1 in the handshake itself
+    deadline_ms       on the addressee's monotonic clock, learned in the handshake; −1 in the handshake itself
     sender_epoch      the sending broker's epoch (czxid of its registration), −1 from clients
-    addressee_epoch   the epoch of the broker that this is meant for, −1 for whichever it has
+    addressee_epoch   the epoch of the addressed broker; −1 for any epoch
     """
 
     api_key: int
@@ -67,21 +67,21 @@ class RequestHeader(NamedTuple):
 
 
 class ResponseHeader(NamedTuple):
-    """What stands before the body of a response. With an `error_code` ≠ 0 no body follows."""
+    """The header of a response. With an `error_code` ≠ 0 no body follows."""
 
     correlation_id: int
     error_code: int
     error_message: str | None
 
 
-# The types of all fields at once, the framing's first: one comparison for each header.
+# The types of all fields as one tuple, with the framing's first, so that a header needs one comparison.
 _Types = frozenset[tuple[type, ...]]
 _REQUEST_TYPES: _Types = frozenset({(int, int, int, int, str, str, int, int, int)})
 _RESPONSE_TYPES: _Types = frozenset({(int, int, int, str), (int, int, int, type(None))})
 
 
 class Body:
-    """A body that came, before anybody knows what it is: its array, and the frames of record bytes."""
+    """A received body whose message class is not known yet: its array, and the frames of record bytes."""
 
     __slots__ = ("_frames", "_next", "_value")
 
@@ -91,15 +91,15 @@ class Body:
         self._next = 0
 
     def read(self, cls: type[M], version: int = NEWEST) -> M:
-        """The message, once; ProtocolError if this is not one `cls` of that version, whole and nothing more."""
+        """Return the message, once; ProtocolError if the body is not exactly one `cls` of that version."""
         kind: Any = cls
         message: M = _message_coder(kind, version).decode(self._value, self)
         if self._next != len(self._frames):
-            raise ProtocolError(f"{cls.__name__}: {len(self._frames) - self._next} frames that nothing refers to")
+            raise ProtocolError(f"{cls.__name__}: no field refers to {len(self._frames) - self._next} of the frames")
         return message
 
     def take(self, index: int) -> Buffer:
-        """The record bytes that a field refers to: the next frame, or else a ProtocolError."""
+        """Return the record bytes to which a field refers; ProtocolError unless they are the next frame."""
         if index != self._next or index >= len(self._frames):
             raise ProtocolError("a records field does not refer to the next frame")
         self._next += 1
@@ -109,9 +109,9 @@ class Body:
 def encode(
     header: RequestHeader | ResponseHeader, message: Message | None = None, version: int = NEWEST
 ) -> list[Buffer]:
-    """The frames of a message: the envelope, and the record bytes uncopied. `version` is that of the request.
+    """Return the frames of a message: the envelope, and the record bytes uncopied. `version` is the request's.
 
-    ProtocolError where no peer would take it.
+    Raises ProtocolError if the message exceeds a limit of the protocol.
     """
     if message is None:
         return [_pack(((_FRAMING, *header),))]
@@ -122,13 +122,13 @@ def encode(
 
 
 def decode_request(frames: Sequence[Buffer]) -> tuple[RequestHeader, Body]:
-    """ProtocolError if the frames are no request at all."""
+    """Return the header and the body of a request; ProtocolError if the frames are not a request."""
     fields, body = _decode(frames, _REQUEST_TYPES)
     return RequestHeader._make(fields), body
 
 
 def decode_response(frames: Sequence[Buffer]) -> tuple[ResponseHeader, Body]:
-    """ProtocolError if the frames are no response at all."""
+    """Return the header and the body of a response; ProtocolError if the frames are not a response."""
     fields, body = _decode(frames, _RESPONSE_TYPES)
     return ResponseHeader._make(fields), body
 
@@ -140,12 +140,12 @@ def _decode(frames: Sequence[Buffer], allowed: _Types) -> tuple[list[Any], Body]
     header, body = envelope[0], envelope[1] if len(envelope) == 2 else None
     if type(header) is not list or tuple(map(type, header)) not in allowed or header[0] != _FRAMING:
         raise ProtocolError("not a header of this protocol")
-    # Only this tag can bring a number beyond our 64 signed bits; envelopes without such bytes need no look.
+    # Only this tag can introduce a number beyond signed 64 bits, so envelopes without this byte need no search.
     if _UINT64_TAG in bytes(frames[0]) and _HUGE_NUMBER.search(frames[0]):
         if _has_huge_number(header):
-            raise ProtocolError("a header with a number of more than 64 bits and a sign")
+            raise ProtocolError("a header with a number beyond signed 64 bits")
         if _has_huge_number(body):
-            body = None  # which is no message
+            body = None  # no message class accepts it
     del header[0]
     return header, Body(body, frames[1:])
 
@@ -154,18 +154,18 @@ def _pack(envelope: tuple[Any, ...]) -> bytes:
     try:
         packed: bytes = msgpack.packb(envelope)
     except (UnicodeEncodeError, OverflowError) as error:
-        raise ProtocolError(f"this cannot be sent: {error}") from None
-    # Only a long envelope can hold a string that is too long: the others, nearly all, need no look.
+        raise ProtocolError(f"the message cannot be encoded: {error}") from None
+    # Only a long envelope can contain a string that is too long, so that nearly all envelopes need no check.
     if len(packed) > MAX_STRING:
         try:
             _unpack(packed)
         except ProtocolError:
-            raise ProtocolError(f"a text of more than {MAX_STRING} bytes cannot be sent") from None
+            raise ProtocolError(f"a string of more than {MAX_STRING} bytes cannot be sent") from None
     return packed
 
 
 def _unpack(frame: Buffer) -> Any:
-    """What is in the frame; no string is too long."""
+    """Return the decoded frame; ProtocolError if it is not msgpack, or has a string that is too long."""
     try:
         return msgpack.unpackb(frame, strict_map_key=False, max_str_len=MAX_STRING)
     except (ValueError, TypeError, RecursionError) as error:  # msgpack's own errors derive from ValueError
@@ -182,11 +182,11 @@ def _has_huge_number(value: Any) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Coder:
-    """How one type travels.
+    """How one type is encoded and decoded.
 
-    wire     the types of Python that msgpack may make of it; whoever holds a value checks that before decoding
-    encode   None where the value travels as it is
-    decode   None where the wire's type says it all
+    wire     the Python types into which msgpack may decode it; the code that holds a value checks them before `decode`
+    encode   None if the value is sent unchanged
+    decode   None if the decoded value needs no conversion
     """
 
     wire: frozenset[type]
@@ -205,7 +205,7 @@ _DICT = frozenset({dict})
 
 @cache
 def _coder(annotation: Any, version: int) -> _Coder:
-    """The coder of one type, compiled at its first use."""
+    """Return the coder of one type, compiled at its first use."""
     if isinstance(annotation, type) and issubclass(annotation, Message):
         kind: Any = annotation
         return _Coder(_LIST, *_message_coder(kind, version))
@@ -244,7 +244,7 @@ def _tuple_coder(item: _Coder) -> _Coder:
 
     def decode(value: list[Any], body: Body) -> tuple[Any, ...]:
         if not wire.issuperset(map(type, value)):
-            raise ProtocolError("an array field holds something else")
+            raise ProtocolError("an array field has an element of a wrong type")
         return tuple(value) if decode_item is None else tuple([decode_item(each, body) for each in value])
 
     return _Coder(
@@ -261,7 +261,7 @@ def _dict_coder(key: _Coder, item: _Coder) -> _Coder:
 
     def decode(value: dict[Any, Any], body: Body) -> dict[Any, Any]:
         if not key.wire.issuperset(map(type, value)) or not item.wire.issuperset(map(type, value.values())):
-            raise ProtocolError("a map field holds something else")
+            raise ProtocolError("a map field has a key or a value of a wrong type")
         return value if decode_item is None else {k: decode_item(v, body) for k, v in value.items()}
 
     return _Coder(_DICT, None, decode)
@@ -276,7 +276,7 @@ def _message_coder(cls: type[Message], version: int) -> _MessageCoder:
     coders = [_coder(hints[name], version) for name in names]
     encoders = [(index, coder.encode) for index, coder in enumerate(coders) if coder.encode]
     decoders = [(index, coder.decode) for index, coder in enumerate(coders) if coder.decode]
-    # All types at once: one comparison instead of a call for each field.
+    # All types as one tuple, so that a message needs one comparison instead of a call for each field.
     allowed = frozenset(product(*(coder.wire for coder in coders)))
     values_of = attrgetter(*names) if len(names) > 1 else lambda message: [getattr(message, name) for name in names]
 
@@ -288,7 +288,7 @@ def _message_coder(cls: type[Message], version: int) -> _MessageCoder:
 
     def decode(values: Any, body: Body) -> Message:
         if type(values) is not list or tuple(map(type, values)) not in allowed:
-            raise ProtocolError(f"{cls.__name__}: not its {len(names)} fields, or not their types")
+            raise ProtocolError(f"{cls.__name__}: the body does not have its {len(names)} fields with their types")
         for index, decode_field in decoders:
             values[index] = decode_field(values[index], body)
         return cls(*values)

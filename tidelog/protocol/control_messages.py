@@ -1,6 +1,6 @@
-"""What brokers and the controller ask of each other: who leads what, who stops, who leaves.
+"""Define the requests between brokers and the controller: leadership, stopped replicas, metadata, shutdown.
 
-Messages as in `tidelog.protocol.messages`; only the endpoint between brokers takes them.
+The form is that of `tidelog.protocol.messages`. Only the REPLICATION listener accepts these requests.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from tidelog.protocol.messages import ApiKey, DescribePartition, Message, Reques
 
 @frozen
 class ListenerAddress(Message):
-    """Where one door of a broker is found; what its name means stands in `tidelog.protocol.listeners`."""
+    """The address of one listener of a broker; `tidelog.protocol.listeners` defines the names."""
 
     name: str
     host: str
@@ -23,7 +23,7 @@ class ListenerAddress(Message):
 
 @frozen
 class BrokerInfo(Message):
-    """A live broker and its doors, by name. `epoch` is the czxid of its registration."""
+    """A live broker and its listeners by name. `epoch` is the czxid of its registration."""
 
     broker_id: int
     epoch: int
@@ -31,12 +31,12 @@ class BrokerInfo(Message):
     shutting_down: bool = False
 
     def endpoint_of(self, listener: str) -> Endpoint | None:
-        """Where its door of this name is, None where it has none."""
+        """Return the address of the listener with this name; None if the broker has none."""
         return next((Endpoint(each.host, each.port) for each in self.listeners if each.name == listener), None)
 
     @property
     def replication_endpoint(self) -> Endpoint:
-        """Where its peers and the controller connect."""
+        """The address for other brokers and the controller."""
         endpoint = self.endpoint_of(BROKERS)
         if endpoint is None:
             raise ProtocolError(f"broker {self.broker_id} has no listener {BROKERS}")
@@ -45,10 +45,10 @@ class BrokerInfo(Message):
 
 @frozen
 class PartitionStateMessage(Message):
-    """A partition as its state znode has it; `partition_epoch` is that znode's version.
+    """A partition's state as its state znode has it; `partition_epoch` is that znode's version.
 
-    `unclean`: its leader is known to lack committed records, and is to lead all the same. `leaving`: who is no replica
-    any more, and keeps its log until it is told to delete it.
+    unclean   the leader is known to lack committed records, and leads nevertheless
+    leaving   brokers that are no longer replicas, but keep their log until a StopReplica request deletes it
     """
 
     topic: str
@@ -65,7 +65,7 @@ class PartitionStateMessage(Message):
 
 @frozen
 class TopicInfo(Message):
-    """A topic's identity, its settings (only those that differ from the defaults), and how many partitions it has."""
+    """A topic's id, its settings that differ from the defaults, and its number of partitions."""
 
     name: str
     topic_id: str
@@ -84,7 +84,7 @@ class PartitionOutcome(Message):
 
 @frozen
 class LeaderAndIsrResponse(Response):
-    """`error_code` is for the request as a whole."""
+    """The answer; `error_code` is for the request as a whole."""
 
     error_code: int
     partitions: tuple[PartitionOutcome, ...] = ()
@@ -92,7 +92,7 @@ class LeaderAndIsrResponse(Response):
 
 @frozen
 class LeaderAndIsrRequest(Request):
-    """Makes the addressee leader or follower. Repeated until answered; older epochs are ignored one by one."""
+    """Makes the addressee leader or follower. The controller repeats it until answered; stale states are ignored."""
 
     controller_id: int
     controller_epoch: int
@@ -105,13 +105,13 @@ class LeaderAndIsrRequest(Request):
     between_brokers = True
 
 
-#: Of a replica that is to stop whatever epoch it knows.
+#: The epoch in a StopReplica request that stops a replica whatever leader epoch it knows.
 ANY_EPOCH = -1
 
 
 @frozen
 class StopReplicaPartition(Message):
-    """`delete` also removes the log. A replica that knows a later epoch than `leader_epoch` is left alone."""
+    """A replica to stop; `delete` also removes its log. A replica with a later leader epoch ignores the request."""
 
     topic: str
     partition: int
@@ -121,7 +121,7 @@ class StopReplicaPartition(Message):
 
 @frozen
 class StopReplicaResponse(Response):
-    """`error_code` is for the request as a whole."""
+    """The answer; `error_code` is for the request as a whole."""
 
     error_code: int
     partitions: tuple[PartitionOutcome, ...] = ()
@@ -129,7 +129,7 @@ class StopReplicaResponse(Response):
 
 @frozen
 class StopReplicaRequest(Request):
-    """The addressee stops being a replica of these."""
+    """Stops replicas of the addressee."""
 
     controller_id: int
     controller_epoch: int
@@ -142,17 +142,17 @@ class StopReplicaRequest(Request):
 
 @frozen
 class UpdateMetadataResponse(Response):
-    """`error_code` is for the request as a whole."""
+    """The answer; `error_code` is for the request as a whole."""
 
     error_code: int
 
 
 @frozen
 class UpdateMetadataRequest(Request):
-    """What the addressee tells clients from now on: all live brokers, and the partitions that changed.
+    """Replaces the metadata that the addressee gives to clients: all live brokers, and the changed partitions.
 
-    `deleted_topics` leave the picture, and so does what is not in `every_topic`: the ids of all topics by their names,
-    "" where that is not known; None where only what has changed is told.
+    Topics in `deleted_topics` are removed, and so are topics that are not in `every_topic`. This dict has the ids of
+    all topics by name ("" if not known); None if the request has changes only.
     """
 
     controller_id: int
@@ -170,7 +170,7 @@ class UpdateMetadataRequest(Request):
 
 @frozen
 class ControlledShutdownResponse(Response):
-    """`remaining` are the partitions that the broker still leads."""
+    """The answer; `remaining` are the partitions that the broker still leads."""
 
     error_code: int
     remaining: tuple[DescribePartition, ...] = ()
@@ -190,7 +190,7 @@ class ControlledShutdownRequest(Request):
 
 @frozen
 class EpochBegin(Message):
-    """At which offset a leader epoch begins in a log."""
+    """The first offset of a leader epoch in a log."""
 
     epoch: int
     start_offset: int
@@ -198,8 +198,9 @@ class EpochBegin(Message):
 
 @frozen
 class LogEndAnswer(Message):
-    """How far a log reaches, and its latest epochs, in their order. INELIGIBLE_REPLICA: it is gone (−1), or ends before
-    what was known as committed.
+    """The end of a log, and its latest leader epochs in order.
+
+    INELIGIBLE_REPLICA means that the log is gone (−1), or ends before its known high watermark.
     """
 
     topic: str
@@ -212,7 +213,7 @@ class LogEndAnswer(Message):
 
 @frozen
 class LogEndsResponse(Response):
-    """`error_code` is for the request as a whole."""
+    """The answer; `error_code` is for the request as a whole."""
 
     error_code: int
     partitions: tuple[LogEndAnswer, ...] = ()
@@ -220,7 +221,7 @@ class LogEndsResponse(Response):
 
 @frozen
 class LogEndsRequest(Request):
-    """The controller asks how far the addressee's logs reach, where no member of an ISR is sure to have everything."""
+    """Asks for the ends of the addressee's logs, when every ISR member may have lost records."""
 
     controller_id: int
     controller_epoch: int
@@ -231,10 +232,10 @@ class LogEndsRequest(Request):
     between_brokers = True
 
 
-#: What a controller asks of a broker: of a later one than has been heard, or not at all.
+#: Requests of a controller; a broker rejects those of an older controller epoch than the latest it knows.
 ControllerRequest = LeaderAndIsrRequest | StopReplicaRequest | UpdateMetadataRequest | LogEndsRequest
 
-#: Every request in here.
+#: Every request of this module.
 CONTROL_REQUESTS: tuple[type[Request], ...] = (
     LeaderAndIsrRequest,
     StopReplicaRequest,

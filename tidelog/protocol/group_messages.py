@@ -1,7 +1,8 @@
-"""What consumer groups and their tools ask of a coordinator. Messages as in `tidelog.protocol.messages`.
+"""Define the requests of consumer groups and their tools to a coordinator.
 
-`generation_id` and `member_id` are −1 and empty from who is no member; `group_instance_id` is a static member's
-(KIP-345). What members tell one another is bytes that no broker reads (`tidelog.groups.assignment.consumer_protocol`).
+The form is that of `tidelog.protocol.messages`. Senders that are not members set `generation_id` to −1 and `member_id`
+to ""; `group_instance_id` is a static member's (KIP-345). Brokers do not read the bytes that members exchange
+(`tidelog.groups.assignment.consumer_protocol`).
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from tidelog.protocol.messages import ApiKey, DescribePartition, Message, Reques
 
 @frozen
 class Coordinator(Message):
-    """Who coordinates one group."""
+    """The coordinator of one group."""
 
     key: str
     error_code: int
@@ -29,14 +30,14 @@ class Coordinator(Message):
 
 @frozen
 class FindCoordinatorResponse(Response):
-    """One entry for each key of the request, in its order."""
+    """The answer, with one entry for each key of the request, in order."""
 
     coordinators: tuple[Coordinator, ...]
 
 
 @frozen
 class FindCoordinatorRequest(Request):
-    """To any broker. The first one that asks has the offsets topic made; `key_type` 0 is a group."""
+    """Finds coordinators; any broker answers. The first request creates the offsets topic; `key_type` 0 is a group."""
 
     keys: tuple[str, ...]
     key_type: int = 0
@@ -50,7 +51,7 @@ class FindCoordinatorRequest(Request):
 
 @frozen
 class OffsetCommitPartition(Message):
-    """What to remember: the offset to read next, the epoch of the record before it (−1: not known), and a note."""
+    """The offset to read next, the leader epoch of the record before it (−1: not known), and the user's metadata."""
 
     topic: str
     partition: int
@@ -61,7 +62,7 @@ class OffsetCommitPartition(Message):
 
 @frozen
 class CommittedPartition(Message):
-    """The outcome for one partition; `error_message` says why it was refused."""
+    """The outcome for one partition; `error_message` says why it was rejected."""
 
     topic: str
     partition: int
@@ -71,14 +72,14 @@ class CommittedPartition(Message):
 
 @frozen
 class OffsetCommitResponse(Response):
-    """One entry for each partition of the request, in its order."""
+    """The answer, with one entry for each partition of the request, in order."""
 
     partitions: tuple[CommittedPartition, ...]
 
 
 @frozen
 class OffsetCommitRequest(Request):
-    """To the coordinator; with `in_zookeeper` to any broker, and into ZooKeeper (Kafka's version 0)."""
+    """Commits offsets with the coordinator; with `in_zookeeper` any broker commits to ZooKeeper (Kafka's version 0)."""
 
     group_id: str
     partitions: tuple[OffsetCommitPartition, ...]
@@ -94,7 +95,7 @@ class OffsetCommitRequest(Request):
 
 @frozen
 class OffsetFetchPartition(Message):
-    """`committed_offset` is −1 where nothing is committed."""
+    """The committed offset of one partition; `committed_offset` is −1 if there is none."""
 
     topic: str
     partition: int
@@ -106,7 +107,7 @@ class OffsetFetchPartition(Message):
 
 @frozen
 class OffsetFetchResponse(Response):
-    """One entry for each partition of the request, in its order; all that have an offset, where it named none."""
+    """The answer: the partitions of the request in order, or all that have an offset if the request names none."""
 
     error_code: int
     partitions: tuple[OffsetFetchPartition, ...] = ()
@@ -114,7 +115,7 @@ class OffsetFetchResponse(Response):
 
 @frozen
 class OffsetFetchRequest(Request):
-    """To the coordinator, or as `OffsetCommitRequest` says. `partitions` None asks for all of the group."""
+    """Fetches committed offsets from the same broker as `OffsetCommitRequest`. `partitions` None asks for all."""
 
     group_id: str
     partitions: tuple[DescribePartition, ...] | None = None
@@ -126,7 +127,7 @@ class OffsetFetchRequest(Request):
 
 @frozen
 class OffsetDeleteResponse(Response):
-    """One entry for each partition of the request, in its order."""
+    """The answer, with one entry for each partition of the request, in order."""
 
     error_code: int
     partitions: tuple[CommittedPartition, ...] = ()
@@ -134,7 +135,7 @@ class OffsetDeleteResponse(Response):
 
 @frozen
 class OffsetDeleteRequest(Request):
-    """Forget offsets of topics that no member is subscribed to (KIP-496)."""
+    """Deletes committed offsets of topics to which no member is subscribed (KIP-496)."""
 
     group_id: str
     partitions: tuple[DescribePartition, ...]
@@ -149,7 +150,7 @@ class OffsetDeleteRequest(Request):
 
 @frozen
 class JoinGroupProtocol(Message):
-    """A way to be assigned partitions that the member understands; `metadata` is its subscription."""
+    """An assignment strategy that the member supports; `metadata` is its subscription."""
 
     name: str
     metadata: bytes
@@ -157,7 +158,7 @@ class JoinGroupProtocol(Message):
 
 @frozen
 class JoinGroupMember(Message):
-    """A member, as its leader sees it."""
+    """A member as the group's leader sees it."""
 
     member_id: str
     group_instance_id: str | None
@@ -166,10 +167,10 @@ class JoinGroupMember(Message):
 
 @frozen
 class JoinGroupResponse(Response):
-    """A generation has begun. With MEMBER_ID_REQUIRED `member_id` is what to come back with.
+    """The answer when a generation begins. With MEMBER_ID_REQUIRED, `member_id` is the id with which to join again.
 
-    members           of all, to the leader alone
-    skip_assignment   the leader is to leave the assignment as it stands (KIP-814)
+    members           all members; only the group's leader gets them
+    skip_assignment   the leader must not change the assignment (KIP-814)
     """
 
     error_code: int
@@ -184,7 +185,7 @@ class JoinGroupResponse(Response):
 
 @frozen
 class JoinGroupRequest(Request):
-    """To be in the next generation; answered when it begins. `protocols` are in the order of preference."""
+    """Joins the next generation; answered when it begins. `protocols` are in the order of preference."""
 
     group_id: str
     session_timeout_ms: int
@@ -200,7 +201,7 @@ class JoinGroupRequest(Request):
 
 @frozen
 class SyncGroupAssignment(Message):
-    """What the leader gives to one member."""
+    """The leader's assignment for one member."""
 
     member_id: str
     assignment: bytes
@@ -208,7 +209,7 @@ class SyncGroupAssignment(Message):
 
 @frozen
 class SyncGroupResponse(Response):
-    """What the leader gave to this member."""
+    """The assignment of this member."""
 
     error_code: int
     protocol_type: str = ""
@@ -218,7 +219,7 @@ class SyncGroupResponse(Response):
 
 @frozen
 class SyncGroupRequest(Request):
-    """To learn one's assignment; the leader's brings everybody's, and the others wait for it."""
+    """Requests the member's assignment; the leader's request brings all assignments, and the others wait for it."""
 
     group_id: str
     generation_id: int
@@ -234,14 +235,14 @@ class SyncGroupRequest(Request):
 
 @frozen
 class HeartbeatResponse(Response):
-    """REBALANCE_IN_PROGRESS: join again."""
+    """The answer; REBALANCE_IN_PROGRESS means that the member must join again."""
 
     error_code: int
 
 
 @frozen
 class HeartbeatRequest(Request):
-    """A member lives."""
+    """Proves that the member is alive."""
 
     group_id: str
     generation_id: int
@@ -254,7 +255,7 @@ class HeartbeatRequest(Request):
 
 @frozen
 class LeavingMember(Message):
-    """Who goes; a static member may be named by its instance id alone."""
+    """A member that leaves; a static member may be named by its instance id alone."""
 
     member_id: str
     group_instance_id: str | None = None
@@ -271,7 +272,7 @@ class LeftMember(Message):
 
 @frozen
 class LeaveGroupResponse(Response):
-    """One entry for each member of the request, in its order."""
+    """The answer, with one entry for each member of the request, in order."""
 
     error_code: int
     members: tuple[LeftMember, ...] = ()
@@ -279,7 +280,7 @@ class LeaveGroupResponse(Response):
 
 @frozen
 class LeaveGroupRequest(Request):
-    """Members that do not wait until they are missed."""
+    """Removes members at once, instead of after their session timeout."""
 
     group_id: str
     members: tuple[LeavingMember, ...]
@@ -292,7 +293,7 @@ class LeaveGroupRequest(Request):
 
 
 class MemberStage(StrEnum):
-    """How far a member is in the rebalance, as far as the coordinator knows."""
+    """How far a member is in the rebalance, as the coordinator knows."""
 
     #: The member has received its partitions.
     ASSIGNED = "Assigned"
@@ -304,7 +305,7 @@ class MemberStage(StrEnum):
 
 @frozen
 class DescribedMember(Message):
-    """A member; `metadata` and `assignment` are in the group's protocol's own form, `stage` is a MemberStage or ""."""
+    """A member; `metadata` and `assignment` have the form of the group's protocol, `stage` is a MemberStage or ""."""
 
     member_id: str
     group_instance_id: str | None
@@ -317,9 +318,9 @@ class DescribedMember(Message):
 
 @frozen
 class DescribedGroup(Message):
-    """A group; `state` is Dead where there is none of this name.
+    """A group; `state` is Dead if there is no group of this name.
 
-    `pending_member_ids` are those that the coordinator gave to consumers which have not joined with them yet (KIP-394).
+    `pending_member_ids` are ids that the coordinator assigned to consumers which have not joined with them (KIP-394).
     """
 
     group_id: str
@@ -333,14 +334,14 @@ class DescribedGroup(Message):
 
 @frozen
 class DescribeGroupsResponse(Response):
-    """One entry for each group of the request, in its order."""
+    """The answer, with one entry for each group of the request, in order."""
 
     groups: tuple[DescribedGroup, ...]
 
 
 @frozen
 class DescribeGroupsRequest(Request):
-    """To the groups' coordinator."""
+    """Describes groups; sent to their coordinator."""
 
     groups: tuple[str, ...]
 
@@ -360,7 +361,7 @@ class ListedGroup(Message):
 
 @frozen
 class ListGroupsResponse(Response):
-    """Of the answering broker alone."""
+    """The groups of the answering broker."""
 
     error_code: int
     groups: tuple[ListedGroup, ...] = ()
@@ -368,9 +369,9 @@ class ListGroupsResponse(Response):
 
 @frozen
 class ListGroupsRequest(Request):
-    """To each broker. `states` empty asks for all (KIP-518).
+    """Lists groups; sent to each broker. Empty `states` ask for all (KIP-518).
 
-    With `in_zookeeper` to any broker: the groups that have offsets in ZooKeeper, of which no more than that is known.
+    With `in_zookeeper` any broker answers with the groups that have offsets in ZooKeeper, without further details.
     """
 
     states: tuple[str, ...] = ()
@@ -390,14 +391,14 @@ class DeletedGroup(Message):
 
 @frozen
 class DeleteGroupsResponse(Response):
-    """One entry for each group of the request, in its order."""
+    """The answer, with one entry for each group of the request, in order."""
 
     groups: tuple[DeletedGroup, ...]
 
 
 @frozen
 class DeleteGroupsRequest(Request):
-    """To the groups' coordinator: forget groups without members, and what they have committed."""
+    """Deletes groups without members and their committed offsets; sent to their coordinator."""
 
     groups: tuple[str, ...]
 
@@ -405,7 +406,7 @@ class DeleteGroupsRequest(Request):
     response = DeleteGroupsResponse
 
 
-#: What any client may ask about groups.
+#: The requests about groups that any client may send.
 GROUP_REQUESTS: tuple[type[Request], ...] = (
     FindCoordinatorRequest,
     OffsetCommitRequest,

@@ -1,7 +1,7 @@
-"""ListOffsets as it was before records had timestamps (Kafka's version 0), under a number of our own.
+"""Define ListOffsets version 0 of Kafka, before records had timestamps, under a number of Tidelog's own.
 
-Messages as in `tidelog.protocol.messages`. A file here is a segment of a partition's log, and its time is when it was
-last written, so that an answer is as coarse as segments are large.
+The form is that of `tidelog.protocol.messages`. The look-up uses the modification times of segment files, so that its
+resolution is a segment.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from tidelog.protocol.messages import ApiKey, Message, Request, Response
 
 @frozen
 class SegmentOffsetsPartition(Message):
-    """`timestamp` in ms, or −1 latest, −2 earliest."""
+    """One partition to look up; `timestamp` in ms, or −1 latest, −2 earliest."""
 
     topic: str
     partition: int
@@ -24,7 +24,7 @@ class SegmentOffsetsPartition(Message):
 
 @frozen
 class SegmentOffsets(Message):
-    """Where segments begin, the newest first; empty where the target is before them all."""
+    """The first offsets of segments, the newest first; empty if all segments are later than the target."""
 
     topic: str
     partition: int
@@ -34,14 +34,14 @@ class SegmentOffsets(Message):
 
 @frozen
 class ListSegmentOffsetsResponse(Response):
-    """One entry for each partition of the request, in its order."""
+    """The answer, with one entry for each partition of the request, in order."""
 
     partitions: tuple[SegmentOffsets, ...]
 
 
 @frozen
 class ListSegmentOffsetsRequest(Request):
-    """Offsets by when segments were last written; who answers whom as in `ListOffsetsRequest`."""
+    """Looks up offsets by the last write of segments; the same brokers answer as for `ListOffsetsRequest`."""
 
     partitions: tuple[SegmentOffsetsPartition, ...]
     replica_id: int = CONSUMER_REPLICA_ID
@@ -50,5 +50,5 @@ class ListSegmentOffsetsRequest(Request):
     response = ListSegmentOffsetsResponse
 
 
-#: Every request in here.
+#: Every request of this module.
 SEGMENT_REQUESTS: tuple[type[Request], ...] = (ListSegmentOffsetsRequest,)

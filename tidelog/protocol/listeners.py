@@ -1,10 +1,10 @@
-"""The doors of a broker, by name; a name tells which protocol is spoken there.
+"""Define the listeners of a broker. A listener's name determines the protocol that it accepts.
 
-    TIDELOG       clients; the door that every broker has
-    TIDELOG_…     clients that reach the broker by another address, such as those outside its network
-    REPLICATION   other brokers and the controller
+    TIDELOG       for clients; every broker has it
+    TIDELOG_…     for clients that reach the broker at another address, such as those outside its network
+    REPLICATION   for other brokers and the controller
 
-Written as Kafka writes listeners, `TIDELOG://host:port`.
+The text form is Kafka's: `TIDELOG://host:port`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _NAME = re.compile(rf"{BROKERS}|{CLIENTS}(_[A-Z0-9_]+)?", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class Listener:
-    """One door: its name, and an address of it."""
+    """One listener: its name, and its address."""
 
     name: str
     endpoint: Endpoint
@@ -32,10 +32,10 @@ class Listener:
 
     @classmethod
     def parse(cls, text: str) -> Listener:
-        """`NAME://host:port` or `NAME://[v6]:port`; ValueError says what is wrong."""
+        """Parse `NAME://host:port` or `NAME://[v6]:port`; ValueError says what is wrong."""
         name, separator, address = text.strip().partition("://")
         if not separator:
             raise ValueError(f"{text!r} is not NAME://host:port")
         if not _NAME.fullmatch(name):
-            raise ValueError(f"{name!r} names no listener: there are {CLIENTS}, {CLIENTS}_… and {BROKERS}")
+            raise ValueError(f"{name!r} is not a listener name: allowed are {CLIENTS}, {CLIENTS}_… and {BROKERS}")
         return cls(name, Endpoint.parse(address))

@@ -1,11 +1,11 @@
-"""The native protocol's messages: one frozen dataclass each, a request beside its response.
+"""Define the messages of the native protocol: one frozen dataclass each, a request after its response.
 
-Here is what clients may ask (and followers, who fetch as consumers do), but for what administers settings, records
-and disks, which is in `tidelog.protocol.admin_messages`; what the controller and the brokers ask of each other is in
-`tidelog.protocol.control_messages`. On the wire a message is a msgpack array of its fields in their
-order (`tidelog.protocol.codec`), without those that its version does not have yet; a `Buffer` field is an index into
-the frames that follow. API numbers, error codes and the meaning of the fields are Kafka's; numbers from 1000 on are
-ours. Times are milliseconds. An `error_code` of 0 means success (`tidelog.errors.error_for`).
+This module has the requests that clients send (and followers, which fetch as consumers do). Requests about settings,
+deleted records and disks are in `tidelog.protocol.admin_messages`; those between the controller and the brokers are in
+`tidelog.protocol.control_messages`. On the wire a message is a msgpack array of its fields in order
+(`tidelog.protocol.codec`), without fields of later versions; a `Buffer` field is an index into the frames that follow.
+API numbers, error codes and the meaning of the fields are Kafka's; numbers from 1000 on are Tidelog's own. Times are
+milliseconds. An `error_code` of 0 means success (`tidelog.errors.error_for`).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tidelog.model import CONSUMER_REPLICA_ID, NO_TIMESTAMP, READ_UNCOMMITTED, B
 
 
 class ApiKey(IntEnum):
-    """What a request asks for."""
+    """The kind of a request."""
 
     PRODUCE = 0
     FETCH = 1
@@ -61,34 +61,34 @@ class ApiKey(IntEnum):
 
 
 class Message:
-    """A base to name all messages by; has no fields of its own."""
+    """Base class of all messages; it has no fields."""
 
     __slots__ = ()
 
 
 class Response(Message):
-    """What answers a request."""
+    """Base class of responses."""
 
     __slots__ = ()
 
 
 class Request(Message):
-    """What a peer may ask. `versions` is the (lowest, highest) version that this code speaks."""
+    """Base class of requests. `versions` is the (lowest, highest) version that this code supports."""
 
     __slots__ = ()
     api: ClassVar[ApiKey]
     response: ClassVar[type[Response]]
     versions: ClassVar[tuple[int, int]] = (0, 0)
-    #: True for what only brokers and the controller may send; the clients' endpoint refuses it.
+    #: True for requests that only brokers and the controller may send; the listener for clients rejects them.
     between_brokers: ClassVar[bool] = False
 
 
-# --- ApiVersions: the first exchange on every connection -------------------------------------------
+# --- ApiVersions: the first request on every connection --------------------------------------------
 
 
 @frozen
 class ApiRange(Message):
-    """The versions of one API that the broker speaks."""
+    """The versions of one API that the broker supports."""
 
     api_key: int
     min_version: int
@@ -97,7 +97,7 @@ class ApiRange(Message):
 
 @frozen
 class ApiVersionsResponse(Response):
-    """Who answers. `monotonic_ms` is the broker's own clock, on which the deadlines of this connection are stated."""
+    """The answering broker. `monotonic_ms` is its clock, on which the deadlines of this connection are stated."""
 
     error_code: int
     cluster_id: str
@@ -109,7 +109,7 @@ class ApiVersionsResponse(Response):
 
 @frozen
 class ApiVersionsRequest(Request):
-    """Who asks."""
+    """The handshake, with the sender's software name and version."""
 
     client_software: str
 
@@ -122,7 +122,7 @@ class ApiVersionsRequest(Request):
 
 @frozen
 class ProducePartition(Message):
-    """`records` is exactly one RecordBatch (v2)."""
+    """The batch for one partition; `records` is exactly one RecordBatch (v2)."""
 
     topic: str
     partition: int
@@ -131,7 +131,7 @@ class ProducePartition(Message):
 
 @frozen
 class RecordError(Message):
-    """A record that made the leader refuse its batch (KIP-467). `batch_index` counts the batch's records from 0."""
+    """A record that made the leader reject its batch (KIP-467). `batch_index` counts the batch's records from 0."""
 
     batch_index: int
     message: str | None
@@ -139,9 +139,9 @@ class RecordError(Message):
 
 @frozen
 class ProducePartitionResponse(Message):
-    """`base_offset` is that of the first record, also when the batch was a repetition.
+    """The outcome for one partition; `base_offset` is that of the first record, also if the batch was a repetition.
 
-    `record_errors` names the records for which the batch was refused, if single records are the reason.
+    `record_errors` names the records because of which the batch was rejected, if single records are the cause.
     """
 
     topic: str
@@ -156,14 +156,14 @@ class ProducePartitionResponse(Message):
 
 @frozen
 class ProduceResponse(Response):
-    """One entry for each partition of the request, in its order."""
+    """The answer, with one entry for each partition of the request, in order."""
 
     partitions: tuple[ProducePartitionResponse, ...]
 
 
 @frozen
 class ProduceRequest(Request):
-    """`acks` is 0 (no answer comes), 1 (the leader's log) or −1 (the whole ISR, within `timeout_ms`)."""
+    """Appends batches. `acks` is 0 (no answer), 1 (the leader's log) or −1 (the whole ISR, within `timeout_ms`)."""
 
     acks: int
     timeout_ms: int
@@ -179,7 +179,7 @@ class ProduceRequest(Request):
 
 @frozen
 class FetchPartition(Message):
-    """`log_start_offset` is the follower's, −1 from consumers; an empty `topic_id` is not checked."""
+    """One partition to fetch. `log_start_offset` is the follower's, −1 from consumers; "" as `topic_id`: no check."""
 
     topic: str
     partition: int
@@ -192,7 +192,7 @@ class FetchPartition(Message):
 
 @frozen
 class FetchPartitionResponse(Message):
-    """`records` are whole batches from the file; the first may begin before `fetch_offset`. None: nothing to read."""
+    """The fetched data; `records` are whole batches, and the first may begin before `fetch_offset`. None: no data."""
 
     topic: str
     partition: int
@@ -205,9 +205,9 @@ class FetchPartitionResponse(Message):
 
 @frozen
 class FetchResponse(Response):
-    """To a consumer one entry for each partition of the request, in its order; to a follower those with news.
+    """The answer. A consumer gets an entry for each partition of the request in order, a follower only changed ones.
 
-    `session_id` is what its next fetches name, 0 where none is kept.
+    `session_id` identifies the fetch session in the next fetches; 0 if there is none.
     """
 
     partitions: tuple[FetchPartitionResponse, ...]
@@ -216,7 +216,7 @@ class FetchResponse(Response):
 
 @frozen
 class ForgottenPartition(Message):
-    """What a follower fetches no longer."""
+    """A partition that a follower no longer fetches."""
 
     topic: str
     partition: int
@@ -224,11 +224,11 @@ class ForgottenPartition(Message):
 
 @frozen
 class FetchRequest(Request):
-    """Waits up to `max_wait_ms` for `min_bytes`.
+    """Fetches records; the broker waits up to `max_wait_ms` for `min_bytes`.
 
-    `replica_id` ≥ 0 is a follower, and its `fetch_offset` is its log end offset: the fetch is the acknowledgement.
-    A `session_epoch` of 0 begins a session, the next fetches of which count from 1, name only what has changed
-    and stand for all the rest (KIP-227); −1 asks for none.
+    `replica_id` ≥ 0 is a follower's, and its `fetch_offset` is its log end offset, so that the fetch acknowledges all
+    records below. `session_epoch` 0 begins a fetch session. The next fetches count from 1 and name only the partitions
+    that have changed, but apply to all others of the session, too (KIP-227). −1 requests no session.
     """
 
     replica_id: int
@@ -250,7 +250,7 @@ class FetchRequest(Request):
 
 @frozen
 class ListOffsetsPartition(Message):
-    """`timestamp` in ms, or −1 latest, −2 earliest, −3 the largest timestamp."""
+    """One partition to look up; `timestamp` in ms, or −1 latest, −2 earliest, −3 the largest timestamp."""
 
     topic: str
     partition: int
@@ -260,7 +260,7 @@ class ListOffsetsPartition(Message):
 
 @frozen
 class ListOffsetsPartitionResponse(Message):
-    """`offset` and `timestamp` are −1 where no record qualifies."""
+    """The found offset; `offset` and `timestamp` are −1 if no record qualifies."""
 
     topic: str
     partition: int
@@ -272,14 +272,14 @@ class ListOffsetsPartitionResponse(Message):
 
 @frozen
 class ListOffsetsResponse(Response):
-    """One entry for each partition of the request, in its order."""
+    """The answer, with one entry for each partition of the request, in order."""
 
     partitions: tuple[ListOffsetsPartitionResponse, ...]
 
 
 @frozen
 class ListOffsetsRequest(Request):
-    """Offsets by time; only the leader answers (but for `replica_id` −2, which may ask a follower)."""
+    """Looks up offsets by time; only the leader answers (a follower also answers `replica_id` −2)."""
 
     partitions: tuple[ListOffsetsPartition, ...]
     replica_id: int = CONSUMER_REPLICA_ID
@@ -294,7 +294,7 @@ class ListOffsetsRequest(Request):
 
 @frozen
 class BrokerAddress(Message):
-    """Where clients reach a live broker."""
+    """The address of a live broker for clients."""
 
     broker_id: int
     host: str
@@ -303,7 +303,7 @@ class BrokerAddress(Message):
 
 @frozen
 class PartitionMetadata(Message):
-    """`leader` is −1 while there is none (`error_code` LEADER_NOT_AVAILABLE)."""
+    """One partition; `leader` is −1 if there is none (`error_code` LEADER_NOT_AVAILABLE)."""
 
     partition: int
     error_code: int
@@ -316,7 +316,7 @@ class PartitionMetadata(Message):
 
 @frozen
 class TopicMetadata(Message):
-    """`topic_id` is the UUID in Kafka's base64url form, empty with an error."""
+    """One topic; `topic_id` is the UUID in Kafka's base64url form, empty with an error."""
 
     name: str
     error_code: int
@@ -327,7 +327,7 @@ class TopicMetadata(Message):
 
 @frozen
 class MetadataResponse(Response):
-    """The answering broker's picture of the cluster."""
+    """The cluster's metadata as the answering broker knows it."""
 
     cluster_id: str
     controller_id: int
@@ -337,7 +337,7 @@ class MetadataResponse(Response):
 
 @frozen
 class MetadataRequest(Request):
-    """`topics` None asks for all."""
+    """Requests metadata; `topics` None asks for all topics."""
 
     topics: tuple[str, ...] | None = None
 
@@ -350,7 +350,7 @@ class MetadataRequest(Request):
 
 @frozen
 class EpochPartition(Message):
-    """Asks where `leader_epoch` ends in the leader's log."""
+    """One partition, with the leader epoch whose end in the leader's log is requested."""
 
     topic: str
     partition: int
@@ -360,7 +360,7 @@ class EpochPartition(Message):
 
 @frozen
 class EpochEndOffset(Message):
-    """The largest epoch ≤ the asked one, and where it ends (exclusive); (−1, −1) where there is none."""
+    """The largest epoch up to the requested one, and its end offset (exclusive); (−1, −1) if there is none."""
 
     topic: str
     partition: int
@@ -371,14 +371,14 @@ class EpochEndOffset(Message):
 
 @frozen
 class OffsetForLeaderEpochResponse(Response):
-    """One entry for each partition of the request, in its order."""
+    """The answer, with one entry for each partition of the request, in order."""
 
     partitions: tuple[EpochEndOffset, ...]
 
 
 @frozen
 class OffsetForLeaderEpochRequest(Request):
-    """A follower aligns its log by this before its first fetch of an epoch (KIP-101, KIP-320)."""
+    """Asks for the ends of epochs, by which a follower truncates its log before it fetches (KIP-101, KIP-320)."""
 
     partitions: tuple[EpochPartition, ...]
     replica_id: int = CONSUMER_REPLICA_ID
@@ -392,7 +392,7 @@ class OffsetForLeaderEpochRequest(Request):
 
 @frozen
 class InitProducerIdResponse(Response):
-    """A producer id that nobody had before, with epoch 0."""
+    """A producer id that was never given out before, with epoch 0."""
 
     error_code: int
     producer_id: int = -1
@@ -401,7 +401,7 @@ class InitProducerIdResponse(Response):
 
 @frozen
 class InitProducerIdRequest(Request):
-    """Any broker answers."""
+    """Requests a producer id; any broker answers."""
 
     transactional_id: str | None = None
 
@@ -414,7 +414,7 @@ class InitProducerIdRequest(Request):
 
 @frozen
 class NewTopic(Message):
-    """`num_partitions` and `replication_factor` of −1 take the broker's defaults; an `assignment` replaces both."""
+    """A topic to create; −1 means the broker's default, and with an `assignment` both numbers must be −1."""
 
     name: str
     num_partitions: int = -1
@@ -437,14 +437,17 @@ class CreatedTopic(Message):
 
 @frozen
 class CreateTopicsResponse(Response):
-    """One entry for each topic of the request, in its order."""
+    """The answer, with one entry for each topic of the request, in order."""
 
     topics: tuple[CreatedTopic, ...]
 
 
 @frozen
 class CreateTopicsRequest(Request):
-    """To the controller. Answered when every partition has a leader, else REQUEST_TIMED_OUT (created all the same)."""
+    """Creates topics; sent to the controller.
+
+    The answer comes when every partition has a leader. With REQUEST_TIMED_OUT the topics are created nevertheless.
+    """
 
     topics: tuple[NewTopic, ...]
     timeout_ms: int
@@ -465,14 +468,14 @@ class DeletedTopic(Message):
 
 @frozen
 class DeleteTopicsResponse(Response):
-    """One entry for each topic of the request, in its order."""
+    """The answer, with one entry for each topic of the request, in order."""
 
     topics: tuple[DeletedTopic, ...]
 
 
 @frozen
 class DeleteTopicsRequest(Request):
-    """To the controller."""
+    """Deletes topics; sent to the controller."""
 
     topics: tuple[str, ...]
     timeout_ms: int
@@ -481,12 +484,12 @@ class DeleteTopicsRequest(Request):
     response = DeleteTopicsResponse
 
 
-# --- DescribeReplicas (ours): what only a partition's leader knows -----------------------------------
+# --- DescribeReplicas (Tidelog's own): facts that only a partition's leader knows ---------------------
 
 
 @frozen
 class DescribePartition(Message):
-    """Names a partition."""
+    """The name of a partition."""
 
     topic: str
     partition: int
@@ -494,7 +497,7 @@ class DescribePartition(Message):
 
 @frozen
 class ReplicasDescription(Message):
-    """`log_end_offsets` has each replica's, as far as the leader knows it (−1: not heard of in this epoch)."""
+    """A partition's replicas; `log_end_offsets` has each replica's as the leader knows it (−1: none in this epoch)."""
 
     topic: str
     partition: int
@@ -509,14 +512,14 @@ class ReplicasDescription(Message):
 
 @frozen
 class DescribeReplicasResponse(Response):
-    """One entry for each partition of the request, in its order."""
+    """The answer, with one entry for each partition of the request, in order."""
 
     partitions: tuple[ReplicasDescription, ...]
 
 
 @frozen
 class DescribeReplicasRequest(Request):
-    """To each partition's leader."""
+    """Describes replicas; sent to each partition's leader."""
 
     partitions: tuple[DescribePartition, ...]
 
@@ -524,7 +527,7 @@ class DescribeReplicasRequest(Request):
     response = DescribeReplicasResponse
 
 
-#: What any client may ask.
+#: The requests that any client may send.
 CLIENT_REQUESTS: tuple[type[Request], ...] = (
     ApiVersionsRequest,
     ProduceRequest,

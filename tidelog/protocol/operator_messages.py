@@ -1,7 +1,7 @@
-"""What an operator's commands ask of single brokers (ours; numbers from 1001 on).
+"""Define the requests of an operator's commands to single brokers (Tidelog's own; numbers from 1001 on).
 
-Messages as in `tidelog.protocol.messages`. Each broker answers for itself, whether it leads or not; answers are small,
-however much the broker holds. `…_ago_ms` is how long ago something was, −1 for never.
+The form is that of `tidelog.protocol.messages`. Each broker answers for itself, as leader or follower. Answers are
+small, even if the broker holds much data. `…_ago_ms` is how long ago an event was, −1 if it never occurred.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from tidelog.protocol.messages import ApiKey, Message, Request, Response
 
 @frozen
 class FollowerReport(Message):
-    """What the leader knows of one follower in its epoch. `log_end_offset` −1: it has not fetched in it.
+    """A follower as the leader knows it in its epoch. `log_end_offset` −1: the follower has not fetched in it.
 
-    registered   a broker of this id is live, as the controller told the leader
+    registered   whether the broker is live, as the controller reported to the leader
     """
 
     broker_id: int
@@ -28,7 +28,7 @@ class FollowerReport(Message):
 
 @frozen
 class SegmentReport(Message):
-    """The oldest segment. `last_write_ms` is its file's time where no record tells one that can be true."""
+    """The oldest segment. `last_write_ms` is its file's time if no record has a plausible timestamp."""
 
     end_offset: int
     size_bytes: int
@@ -38,10 +38,10 @@ class SegmentReport(Message):
 
 @frozen
 class RetentionReport(Message):
-    """What a replica's log holds, and what of it may go.
+    """The size of a replica's log, and which part of it retention may delete.
 
-    deletable           how many of the oldest segments go at the next check
-    check_interval_ms   how often it is checked
+    deletable           the number of oldest segments that the next check deletes
+    check_interval_ms   the interval between checks
     """
 
     segments: int
@@ -56,13 +56,13 @@ class RetentionReport(Message):
 
 @frozen
 class ReplicaReport(Message):
-    """`role` is "leader", "follower", "stopped" or "offline" (its disk failed). What only a leader knows is empty else.
+    """A replica; `role` is "leader", "follower", "stopped" or "offline" (disk failed). Leader-only fields may be empty.
 
-    leader               whom it believes to lead, −1 for nobody
-    proposed_isr         what it asks ZooKeeper to write; empty where nothing is pending
-    epoch_start_offset   until the high watermark reaches it, the leader does not tell where the committed log ends
-    synced_end           up to where the disk has it, where an acknowledgement waits for that; else −1
-    cut_off              it has not heard of ZooKeeper for a session timeout, or hands over what it leads
+    leader               the leader as this broker knows it, −1 for none
+    proposed_isr         the ISR that the leader asks ZooKeeper to write; empty if no write is pending
+    epoch_start_offset   until the high watermark reaches it, the leader does not report where the committed log ends
+    synced_end           the flushed offset, if acknowledgements wait for a flush; else −1
+    cut_off              the broker has had no contact with ZooKeeper for a session timeout, or is shutting down
     """
 
     role: str
@@ -86,7 +86,7 @@ class ReplicaReport(Message):
 
 @frozen
 class ExamineReplicaResponse(Response):
-    """`now_ms` is the broker's wall clock."""
+    """The answer; `now_ms` is the broker's wall clock."""
 
     error_code: int
     now_ms: int = -1
@@ -95,7 +95,7 @@ class ExamineReplicaResponse(Response):
 
 @frozen
 class ExamineReplicaRequest(Request):
-    """To any broker that has a replica."""
+    """Examines a replica; any broker with a replica answers."""
 
     topic: str
     partition: int
@@ -109,7 +109,7 @@ class ExamineReplicaRequest(Request):
 
 @frozen
 class LogDirectoryReport(Message):
-    """A log directory and the file system below it. `error` says why it is offline, or "" where it works."""
+    """A log directory and its file system. `error` says why the directory is offline, or is "" if it works."""
 
     path: str
     error: str
@@ -121,11 +121,11 @@ class LogDirectoryReport(Message):
 
 @frozen
 class DescribeBrokerResponse(Response):
-    """`not_ready` says in one line why the broker does not serve all that it should; None where it does.
+    """The answer; `not_ready` says in one line why the broker is not fully ready, None if it is.
 
     now_ms                  the broker's wall clock
-    open_files              descriptors, of at most `open_files_limit`
-    zookeeper_silence_ms    since the last request that ZooKeeper confirmed
+    open_files              open file descriptors, of at most `open_files_limit`
+    zookeeper_silence_ms    time since the last request that ZooKeeper confirmed
     """
 
     error_code: int
@@ -145,7 +145,7 @@ class DescribeBrokerResponse(Response):
 
 @frozen
 class DescribeBrokerRequest(Request):
-    """Any broker answers for itself."""
+    """Describes a broker process; each broker answers for itself."""
 
     api = ApiKey.DESCRIBE_BROKER
     response = DescribeBrokerResponse

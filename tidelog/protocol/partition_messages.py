@@ -1,6 +1,6 @@
-"""What clients may ask of the controller about partitions: more of them, other leaders, other replicas.
+"""Define the requests of clients to the controller about partitions: new partitions, elections and reassignments.
 
-Messages as in `tidelog.protocol.messages`. A broker that is not the controller refuses each of them with
+The form is that of `tidelog.protocol.messages`. A broker that is not the controller rejects each request with
 NOT_CONTROLLER.
 """
 
@@ -13,10 +13,10 @@ from tidelog.protocol.messages import ApiKey, DescribePartition, Message, Reques
 
 
 class ElectionType(IntEnum):
-    """Who is to lead.
+    """The kind of an election.
 
-    PREFERRED   the first of the replicas, where it is in sync
-    UNCLEAN     of a partition without a leader whoever lives: records that it does not have are lost
+    PREFERRED   elect the first replica, if it is in sync
+    UNCLEAN     if a partition has no leader, elect any live replica; records that it does not have are lost
     """
 
     PREFERRED = 0
@@ -38,9 +38,9 @@ class PartitionResult(Message):
 
 @frozen
 class NewPartitions(Message):
-    """A topic is to have `total_count` partitions.
+    """A topic that gets `total_count` partitions.
 
-    `assignment` has the replicas of the new ones by their numbers, the preferred leader first; None: as the round goes.
+    `assignment` has the new partitions' replicas by partition, the preferred leader first; None: round-robin.
     """
 
     name: str
@@ -59,14 +59,17 @@ class ExtendedTopic(Message):
 
 @frozen
 class CreatePartitionsResponse(Response):
-    """One entry for each topic of the request, in its order."""
+    """The answer, with one entry for each topic of the request, in order."""
 
     topics: tuple[ExtendedTopic, ...]
 
 
 @frozen
 class CreatePartitionsRequest(Request):
-    """Answered when the new partitions have leaders, else REQUEST_TIMED_OUT (added all the same, if that is said)."""
+    """Adds partitions; the answer comes when the new ones have leaders.
+
+    With REQUEST_TIMED_OUT they may be added nevertheless, as the message says.
+    """
 
     topics: tuple[NewPartitions, ...]
     timeout_ms: int
@@ -81,14 +84,14 @@ class CreatePartitionsRequest(Request):
 
 @frozen
 class ElectLeadersResponse(Response):
-    """One entry for each partition; where all were asked for, none for those that needed no election."""
+    """The answer, with one entry for each partition; for all partitions, without those that needed no election."""
 
     partitions: tuple[PartitionResult, ...]
 
 
 @frozen
 class ElectLeadersRequest(Request):
-    """`election_type` is an ElectionType; `partitions` None asks for all."""
+    """Elects leaders. `election_type` is an ElectionType; `partitions` None asks for all."""
 
     election_type: int
     partitions: tuple[DescribePartition, ...] | None
@@ -103,7 +106,7 @@ class ElectLeadersRequest(Request):
 
 @frozen
 class WantedReplicas(Message):
-    """Who is to have a replica, the preferred leader first; None cancels the reassignment in progress."""
+    """The new replicas of a partition, the preferred leader first; None cancels the reassignment in progress."""
 
     topic: str
     partition: int
@@ -112,14 +115,14 @@ class WantedReplicas(Message):
 
 @frozen
 class AlterPartitionReassignmentsResponse(Response):
-    """One entry for each partition of the request, in its order."""
+    """The answer, with one entry for each partition of the request, in order."""
 
     partitions: tuple[PartitionResult, ...]
 
 
 @frozen
 class AlterPartitionReassignmentsRequest(Request):
-    """Answered when the reassignments are written down, long before they have ended."""
+    """Reassigns partitions; the answer comes when the reassignments are stored, long before they end."""
 
     partitions: tuple[WantedReplicas, ...]
     timeout_ms: int
@@ -130,7 +133,7 @@ class AlterPartitionReassignmentsRequest(Request):
 
 @frozen
 class PartitionReassignment(Message):
-    """A reassignment in progress: all replicas, those that come, and those that go."""
+    """A reassignment in progress: all replicas, the replicas to be added, and the replicas to be removed."""
 
     topic: str
     partition: int
@@ -141,14 +144,14 @@ class PartitionReassignment(Message):
 
 @frozen
 class ListPartitionReassignmentsResponse(Response):
-    """Those in progress, in their order."""
+    """The reassignments in progress, in order."""
 
     partitions: tuple[PartitionReassignment, ...]
 
 
 @frozen
 class ListPartitionReassignmentsRequest(Request):
-    """`partitions` None asks for all."""
+    """Lists reassignments; `partitions` None asks for all."""
 
     partitions: tuple[DescribePartition, ...] | None = None
 
@@ -156,7 +159,7 @@ class ListPartitionReassignmentsRequest(Request):
     response = ListPartitionReassignmentsResponse
 
 
-#: Every request in here.
+#: Every request of this module.
 PARTITION_REQUESTS: tuple[type[Request], ...] = (
     CreatePartitionsRequest,
     ElectLeadersRequest,

@@ -1,4 +1,4 @@
-"""RecordBatch v2, Kafka's format of records on disk and on the wire."""
+"""Encode and decode RecordBatch v2, Kafka's format of records on disk and on the wire. Start with `header.py`."""
 
 from __future__ import annotations
 

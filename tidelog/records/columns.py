@@ -1,10 +1,10 @@
-"""Batches in, columns out: what readers of very many records take instead of a record at a time.
+"""Decode batches to columns, for readers of very many records.
 
-Python only steps from record to record, by their lengths; numpy then reads each field of all the records at once. The
-two steps may be far apart: many small batches make one set of columns, so that numpy's calls, which cost the same for
-ten records as for a thousand, are paid once.
+Python steps from record to record by their lengths; then numpy reads each field of all records at once. The two steps
+may be far apart: many small batches make one set of columns, because a call of numpy costs the same for ten records as
+for a thousand.
 
-The one module here that needs numpy, which comes with the extra `spark`.
+This is the only module of the package that needs numpy, which comes with the extra `spark`.
 """
 
 from __future__ import annotations
@@ -25,36 +25,36 @@ from tidelog.records.varint import read_folded
 
 Int64s = npt.NDArray[np.int64]
 
-#: Records of one size in a row that are worth an array of their own.
+#: Minimum number of consecutive records of one size for which a separate array is worthwhile.
 _LONG_RUN = 16
 
 _INT64_MIN = np.iinfo(np.int64).min
 
 
 class Spans(NamedTuple):
-    """Where in `RecordBuffers.data` a field of each record lies. A null has length −1, and starts where it would."""
+    """The position of one field of each record in `RecordBuffers.data`. A null has length −1."""
 
     starts: Int64s
     lengths: Int64s
 
     @property
     def ends(self) -> Int64s:
-        """The position after each."""
+        """The position after each field."""
         return self.starts + np.maximum(self.lengths, 0)
 
     def between(self, low: int, high: int) -> Spans:
-        """Those of the rows from `low` to `high`."""
+        """Return the spans of the rows from `low` to `high`."""
         return Spans(self.starts[low:high], self.lengths[low:high])
 
 
 class RecordBuffers(NamedTuple):
-    """Records by column, in their order in the log; every array has one element for each of them.
+    """Records by column, in the order of the log; every array has one element per record.
 
     offsets           int64
-    timestamps        int64, ms; the broker's where the batch says LogAppendTime
+    timestamps        int64, ms; the broker's if the batch says LogAppendTime
     timestamp_types   int32, a `TimestampType`
-    keys, values      spans of `data`, which holds them in the records' order, each key before its value
-    headers           of the records that have any, by their index
+    keys, values      spans of `data`, which has them in the records' order, each key before its value
+    headers           the headers of records that have any, by the record's index
     """
 
     data: bytes
@@ -66,15 +66,15 @@ class RecordBuffers(NamedTuple):
     headers: dict[int, tuple[Header, ...]]
 
     def key(self, index: int) -> bytes | None:
-        """The key of one record."""
+        """Return the key of one record."""
         return self._field(self.keys, index)
 
     def value(self, index: int) -> bytes | None:
-        """The value of one record."""
+        """Return the value of one record."""
         return self._field(self.values, index)
 
     def between(self, low: int, high: int) -> RecordBuffers:
-        """The rows from `low` to `high`, without a copy."""
+        """Return the rows from `low` to `high`, uncopied."""
         if low == 0 and high == len(self.offsets):
             return self
         return RecordBuffers(
@@ -93,7 +93,7 @@ class RecordBuffers(NamedTuple):
 
 
 def decode_buffers(batches: Buffer) -> RecordBuffers:
-    """The columns of all whole batches in the buffer, markers of transactions included; errors as `decode_records`."""
+    """Return the columns of all whole batches in the buffer, including control batches; errors as `decode_records`."""
     collector = ColumnCollector()
     for position, header in iter_headers(batches):
         collector.add(batches, position, header)
@@ -101,21 +101,21 @@ def decode_buffers(batches: Buffer) -> RecordBuffers:
 
 
 class ColumnCollector:
-    """Batches that are to become one set of columns.
+    """Collects batches for one set of columns.
 
-    record_count   of the batches that were added since the last `take`
-    size_bytes     of their records, decompressed
+    record_count   number of records of the batches that were added since the last `take`
+    size_bytes     the size of these records, decompressed
     """
 
     def __init__(self, limit: int = MAX_DECOMPRESSED_BYTES) -> None:
-        """`limit`: the most bytes that the records of one batch may have."""
+        """`limit`: the maximum bytes of one batch's decompressed records."""
         self._limit = limit
         self._clear()
 
     def add(self, batches: Buffer, position: int, header: BatchHeader) -> None:
-        """The batch at `position`, which may be forgotten afterwards. Errors as `decode_records`; they change nothing.
+        """Add the batch at `position`, which is not referred to afterwards; errors as `decode_records`.
 
-        What it checks: the CRC, the size when decompressed, and that as many records as promised fill it.
+        The call checks the CRC, the decompressed size, and that the records fill the block. An error changes nothing.
         """
         block = records_block(batches, position, header, self._limit)
         starts = _starts(block, header.record_count)
@@ -126,15 +126,18 @@ class ColumnCollector:
         self.size_bytes += len(block)
 
     def take(self) -> RecordBuffers:
-        """The columns of what was added. CorruptMessageError for malformed records, or MessageTooLargeError for
-        a batch of more than `most_headers`, loses all of it."""
+        """Return the columns of the added batches.
+
+        Raises CorruptMessageError for malformed records, and MessageTooLargeError for a batch with more headers than
+        `most_headers`. After an error all added batches are lost.
+        """
         data, headers, all_starts = b"".join(self._blocks), self._headers, self._starts
         block_ends = np.cumsum([0, *map(len, self._blocks)], dtype=np.int64)
         self._clear()
         counts = np.array([header.record_count for header in headers], np.int64)
         starts = np.concatenate([np.empty(0, np.int64), *all_starts])
         starts += np.repeat(block_ends[:-1], counts)
-        # Blocks touch each other, and records within them: each record ends where the next one starts.
+        # Blocks and the records within them are adjacent, so each record ends where the next one starts.
         ends = np.append(starts[1:], block_ends[-1])[: len(starts)]
 
         fields = _Fields(data)
@@ -155,7 +158,7 @@ class ColumnCollector:
                 headers_left[batch] -= len(with_headers[row])
         except IndexError:
             raise CorruptMessageError("the headers of the last record end too early") from None
-        # Cursors only move on: whoever read into the next record does not come back to its own end.
+        # Positions only increase, so a field that reads into the next record makes the end differ.
         if not np.array_equal(at, ends):
             raise CorruptMessageError(f"the record at byte {starts[np.argmax(at != ends)]} ends elsewhere")
         types = np.array([header.timestamp_type for header in headers], np.int32)
@@ -178,13 +181,13 @@ class ColumnCollector:
 
 
 def _starts(block: bytes, record_count: int) -> list[Int64s]:
-    """Where each of the records begins, in pieces; together they fill the block."""
+    """Return where each record begins, in pieces; the records must fill the block."""
     pieces: list[Int64s] = []
     starts = array("q")
     at, left, previous = 0, record_count, 0
     try:
         while left:
-            # Nearly every length has one byte or two; a call for each record would take longer than all the rest.
+            # Nearly every length has one byte or two, and a call for each would take longer than all other work.
             length, width = block[at], 1
             if length > 0x7F:
                 second, width = block[at + 1], 2
@@ -196,7 +199,7 @@ def _starts(block: bytes, record_count: int) -> list[Int64s]:
                 raise CorruptMessageError(f"a record of negative length at byte {at}")
             size = width + (length >> 1)
             if size == previous:
-                # Records of one size come in runs: as far as each begins with the same length, the next is known.
+                # Records of one size often follow each other: while the length bytes repeat, the positions are known.
                 run = _run(block, at, width, size, left)
                 after = at + run * size
                 if run < _LONG_RUN:
@@ -219,7 +222,7 @@ def _starts(block: bytes, record_count: int) -> list[Int64s]:
 
 
 def _run(block: bytes, at: int, width: int, size: int, limit: int) -> int:
-    """How many records from `at` on, at most `limit`, begin with the same `width` bytes, one every `size` bytes."""
+    """Return how many records from `at` on, at most `limit`, begin with the same `width` bytes, every `size` bytes."""
     run = limit
     for byte in range(at, at + width):
         column = block[byte : byte + run * size : size]
@@ -228,15 +231,15 @@ def _run(block: bytes, at: int, width: int, size: int, limit: int) -> int:
 
 
 class _Fields:
-    """Reads one field of many records at once, at a cursor for each, and gives the cursors behind it."""
+    """Reads one field of many records at once, at one position per record, and returns the positions after it."""
 
     def __init__(self, data: bytes) -> None:
         self._bytes = np.frombuffer(data, np.uint8) if data else np.zeros(1, np.uint8)
 
     def varints(self, at: Int64s, bits: int) -> tuple[npt.NDArray[np.uint64], Int64s]:
-        """The still folded numbers. CorruptMessageError where one has more than `bits`.
+        """Return the still folded numbers and the positions after them; CorruptMessageError beyond `bits` bits.
 
-        A cursor beyond the data reads its last byte; that it is beyond its record, its caller finds out.
+        A position beyond the data reads its last byte; the caller detects that the position is outside its record.
         """
         byte = self._bytes.take(at, mode="clip")
         at = at + 1
@@ -273,7 +276,7 @@ def _unfold(folded: npt.NDArray[np.uint64]) -> Int64s:
 def _offsets(headers: list[BatchHeader], counts: Int64s, deltas: Int64s) -> Int64s:
     firsts = np.cumsum(counts) - counts
     steps = np.diff(deltas, prepend=-1)
-    # A batch's first delta is compared with none before it.
+    # A batch's first delta has no predecessor.
     of_records = counts > 0
     steps[firsts[of_records]] = deltas[firsts[of_records]] + 1
     highest = np.array([header.last_offset_delta for header in headers], np.int64)
@@ -292,7 +295,7 @@ def _timestamps(headers: list[BatchHeader], counts: Int64s, deltas: Int64s) -> I
         deltas = np.where(np.repeat(appended, counts), 0, deltas)
     base = np.repeat(np.array(bases, np.int64), counts)
     timestamps = base + deltas
-    # Two of the same sign whose sum has the other: the sum left 64 bits.
+    # If two numbers of the same sign have a sum of the other sign, the sum exceeds 64 bits.
     if ((base ^ timestamps) & (deltas ^ timestamps) < 0).any() or (timestamps == _INT64_MIN).any():
         raise CorruptMessageError("timestamp deltas that leave 64 bits")
     return timestamps

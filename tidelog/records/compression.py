@@ -1,16 +1,17 @@
-"""The codecs of a batch's block of records, undone within a limit that is kept before memory is spent.
+"""Compress and decompress a batch's block of records, with a limit on the memory that decompression uses.
 
-none     the records as they are
+none     the records unchanged
 gzip     RFC 1952, one member
-snappy   as Java's SnappyOutputStream frames it, in blocks of 32 KiB: 82 "SNAPPY" 00, int32 version 1, int32 lowest
-         compatible version 1, then for each block int32 length + raw snappy. A bare raw block is read, too: other
-         clients send one.
-lz4      one frame of independent blocks of 64 KiB: Kafka's Java reader knows no others
+snappy   the format of Java's SnappyOutputStream, in blocks of 32 KiB: 82 "SNAPPY" 00, int32 version 1, int32 lowest
+         compatible version 1, then for each block int32 length + raw snappy. A bare raw block is also decoded, because
+         some clients send one.
+lz4      one frame of independent blocks of 64 KiB, the only form that Kafka's Java reader accepts
 zstd     one frame
 
-A few bytes may stand for very many: 1 MiB of zstd for 30 GiB. A size that is declared (by snappy, mostly by zstd and
-lz4) is judged before anything is produced; where none is, or it lies, decompression ends at the limit. What is held
-meanwhile is hardly more than the limit, and once more the limit where a zstd frame asks for so large a window.
+A few compressed bytes may expand to very many: 1 MiB of zstd to 30 GiB. A declared size (always in snappy, usually in
+zstd and lz4) is checked before any output is produced. Without a declared size, or with a wrong one, decompression
+stops at the limit. The memory used is slightly more than the limit, and twice that if a zstd frame needs such a large
+window.
 """
 
 from __future__ import annotations
@@ -34,10 +35,10 @@ if sys.version_info >= (3, 14):
 else:
     from backports import zstd
 
-#: The most bytes that the records of one batch may have when decompressed, unless a reader says otherwise: many times
-#: what a producer collects for a batch, and what a reader can hold.
+#: Default maximum of the decompressed bytes of one batch's records: many times what a producer collects for a batch,
+#: and what a reader's memory can hold.
 MAX_DECOMPRESSED_BYTES = 128 << 20
-#: The most that a reader can ask for: positions in a column are 32-bit numbers, and several batches share one.
+#: The largest limit that a reader can set, because positions in a column are 32-bit numbers shared by several batches.
 MOST_DECOMPRESSED_BYTES = 1 << 30
 
 _STEP_BYTES = 1 << 20  # most blocks come out in one step
@@ -49,7 +50,7 @@ _BLOCK_LENGTH = Struct(">i")
 
 
 def compress(codec: Codec, data: bytes, level: int | None = None) -> bytes:
-    """The block of records as a batch of this codec holds it; `level` is the library's, None its default."""
+    """Return the compressed block of records; `level` is the library's level, None its default."""
     match codec:
         case Codec.GZIP:
             return zlib.compress(data, zlib.Z_DEFAULT_COMPRESSION if level is None else level, wbits=_GZIP_FORMAT)
@@ -66,10 +67,10 @@ def compress(codec: Codec, data: bytes, level: int | None = None) -> bytes:
 
 
 def decompress(codec: int, data: Buffer, limit: int = MAX_DECOMPRESSED_BYTES) -> bytes:
-    """What `compress` was given.
+    """Return the data that `compress` was given.
 
-    MessageTooLargeError where that is more than `limit` bytes, CorruptMessageError for what is not one whole block
-    of this codec, UnsupportedCompressionTypeError for a codec that nothing defines.
+    Raises MessageTooLargeError if the data has more than `limit` bytes, CorruptMessageError if the input is not exactly
+    one block of this codec, and UnsupportedCompressionTypeError for a codec that is not defined.
     """
     try:
         match codec:
@@ -96,7 +97,7 @@ def decompress(codec: int, data: Buffer, limit: int = MAX_DECOMPRESSED_BYTES) ->
 
 
 class _Decompressor(Protocol):
-    """What the standard library's decompressors have in common; `decompress(b"")` goes on with what is left."""
+    """The common interface of the standard library's decompressors; `decompress(b"")` continues with the input left."""
 
     @property
     def eof(self) -> bool: ...
@@ -106,7 +107,7 @@ class _Decompressor(Protocol):
 
 
 class _Gunzip:
-    """zlib hands back what it has not consumed, where its siblings keep it."""
+    """Adapts zlib to `_Decompressor`, because zlib returns the unconsumed input instead of keeping it."""
 
     def __init__(self) -> None:
         self._zlib = zlib.decompressobj(_GZIP_FORMAT)
@@ -158,7 +159,7 @@ def _compress_snappy(data: bytes) -> bytes:
 def _decompress_snappy(data: Buffer, limit: int) -> bytes:
     view = memoryview(data)
     framed = view[: len(_XERIAL_MAGIC)] == _XERIAL_MAGIC
-    # Gone through twice and never held: a block may be as small as what holds it is large.
+    # The blocks are iterated twice and never collected, because there may be very many tiny blocks.
     _judge(sum(map(cramjam.snappy.decompress_raw_len, _snappy_blocks(view) if framed else [view])), limit)
     whole = io.BytesIO()
     for block in _snappy_blocks(view) if framed else [view]:

@@ -1,7 +1,7 @@
-"""Control batches: one record in the log that tells readers how a transaction ended.
+"""Encode and decode control batches: one record that tells readers of the log how a transaction ended.
 
 batch   attributes transactional and control, the transaction's producer id and epoch, no sequence, one record
-key     int16 version (0), int16 type: 0 abort, 1 commit (others belong to other protocols, and readers pass over them)
+key     int16 version (0), int16 type: 0 abort, 1 commit (other types belong to other protocols, and readers skip them)
 value   int16 version (0), int32 epoch of the coordinator that decided
 
 A later version only appends fields.
@@ -25,14 +25,14 @@ _VALUE = struct.Struct(">hi")
 
 
 class MarkerKind(IntEnum):
-    """How a transaction ended."""
+    """The outcome of a transaction."""
 
     ABORT = 0
     COMMIT = 1
 
 
 class TransactionMarker(NamedTuple):
-    """The end of the producer's transaction, at `offset`; what it wrote before is visible, or never will be."""
+    """The end of the producer's transaction, at `offset`; its records before are committed or aborted."""
 
     kind: MarkerKind
     offset: int
@@ -52,7 +52,7 @@ def encode_control_batch(
     base_offset: int = 0,
     leader_epoch: int = -1,
 ) -> bytes:
-    """The batch that ends a transaction of this producer."""
+    """Return the batch that ends a transaction of this producer."""
     key, value = _KEY.pack(_VERSION, kind), _VALUE.pack(_VERSION, coordinator_epoch)
     batch = bytearray(
         encode_batch(
@@ -69,10 +69,10 @@ def encode_control_batch(
 
 
 def decode_control_batch(batch: Buffer, position: int = 0) -> TransactionMarker | None:
-    """The marker in the control batch at `position`; None for another kind of control record, or one compacted away.
+    """Return the marker in the control batch at `position`; None for another type, or if compaction removed it.
 
-    ValueError where the header does not say that it is a control batch, CorruptMessageError as `decode_records` and
-    for a marker that is cut off.
+    Raises ValueError if the header is not that of a control batch, and CorruptMessageError as `decode_records` does, or
+    if the marker is incomplete.
     """
     header = read_header(batch, position)
     if not header.is_control:

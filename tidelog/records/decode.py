@@ -1,4 +1,4 @@
-"""A RecordBatch v2 in, records out: what consumers do."""
+"""Decode a RecordBatch v2 to records, as consumers do."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from tidelog.records.header import (
 )
 from tidelog.records.varint import INT64_MAX, read_folded, read_folded_64, unfold
 
-#: The most headers of one batch, unless its reader takes larger batches than usual: two bytes of records may be a
-#: header, which takes eighty in memory.
+#: Default maximum number of headers of one batch, because two bytes of records may be a header that takes eighty bytes
+#: of memory. Readers that accept larger batches accept more headers.
 MAX_HEADERS = 1 << 20
 
 
 class Record(NamedTuple):
-    """One record; the timestamp in ms is the broker's where the batch says LogAppendTime."""
+    """One record; the timestamp in ms is the broker's if the batch says LogAppendTime."""
 
     offset: int
     timestamp: int
@@ -35,7 +35,7 @@ class Record(NamedTuple):
 
 
 class RecordColumns(NamedTuple):
-    """The records of one batch by column, all of one length."""
+    """The records of one batch by column; all columns have the same length."""
 
     offsets: list[int]
     timestamps: list[int]
@@ -48,16 +48,16 @@ _record_of: Callable[[tuple[object, ...]], Record] = partial(tuple.__new__, Reco
 
 
 def decode_records(batch: Buffer, position: int = 0, *, limit: int = MAX_DECOMPRESSED_BYTES) -> list[Record]:
-    """The records of the one batch at `position`, its CRC checked first.
+    """Return the records of the one batch at `position`, after checking its CRC.
 
-    CorruptMessageError on any malformed byte, MessageTooLargeError where decompression would make more than `limit`
-    bytes of them or they have more headers than `most_headers`, UnsupportedCompressionTypeError for an unknown codec.
+    Raises CorruptMessageError for any malformed byte, and UnsupportedCompressionTypeError for an unknown codec. Raises
+    MessageTooLargeError if the records have more than `limit` decompressed bytes, or more headers than `most_headers`.
     """
     return list(map(_record_of, zip(*decode_columns(batch, position, limit=limit), strict=True)))
 
 
 def decode_columns(batch: Buffer, position: int = 0, *, limit: int = MAX_DECOMPRESSED_BYTES) -> RecordColumns:
-    """As `decode_records`, a list for each field."""
+    """Return the records like `decode_records`, with a list for each field."""
     header = read_header(batch, position)
     data = records_block(batch, position, header, limit)
     stamps: list[int] = []
@@ -85,8 +85,8 @@ def decode_columns(batch: Buffer, position: int = 0, *, limit: int = MAX_DECOMPR
             else:
                 headers.append(())
                 at += 1
-            # An odd length is a negative one. A record that runs past the block is found out by what follows it:
-            # the next read, or the check of the end.
+            # An odd length is negative. A record that extends beyond the block is detected by the next read, or by the
+            # check of the end.
             if at != end or length & 1:
                 raise CorruptMessageError(f"a record of {unfold(length)} bytes that ends elsewhere")
     except IndexError:
@@ -99,9 +99,9 @@ def decode_columns(batch: Buffer, position: int = 0, *, limit: int = MAX_DECOMPR
 def decode_pairs(
     batch: Buffer, position: int, header: BatchHeader, *, limit: int = MAX_DECOMPRESSED_BYTES
 ) -> list[tuple[int, bytes | None, bytes | None]]:
-    """Offset, key and value of each record of the batch with this header, for a reader of very many small batches.
+    """Return offset, key and value of each record of the batch with this header, for readers of many small batches.
 
-    Errors as `decode_records`, but that times and headers are stepped over unseen.
+    Errors as `decode_records`, except that timestamps and headers are skipped without a check.
     """
     data = records_block(batch, position, header, limit)
     pairs: list[tuple[int, bytes | None, bytes | None]] = []
@@ -139,7 +139,7 @@ def decode_pairs(
 
 
 def records_block(batch: Buffer, position: int, header: BatchHeader, limit: int = MAX_DECOMPRESSED_BYTES) -> bytes:
-    """The records of the batch at `position`, checked as a whole and decompressed; errors as `decode_records`."""
+    """Return the decompressed records of the batch at `position`, after checking it; errors as `decode_records`."""
     validate_batch(batch, position, header)
     return block_of(batch, position, header, limit)
 
@@ -147,7 +147,7 @@ def records_block(batch: Buffer, position: int, header: BatchHeader, limit: int 
 def block_of(batch: Buffer, position: int, header: BatchHeader, limit: int) -> bytes:
     block = memoryview(batch)[position + HEADER_BYTES : position + header.size_bytes]
     if not header.record_count and not block:
-        return b""  # what compaction leaves of a batch without survivors, whatever its codec was
+        return b""  # compaction leaves no block in a batch without records, whatever its codec was
     return decompress(header.codec, block, limit)
 
 
@@ -156,7 +156,7 @@ def offsets_of(header: BatchHeader, folded: list[int]) -> list[int]:
     count = len(folded)
     if folded == list(range(0, 2 * count, 2)):
         return list(range(base, base + count))
-    # Compaction leaves gaps, which may lie anywhere.
+    # Compaction leaves gaps, which may be anywhere.
     previous = -1
     for number in folded:
         if not previous < (delta := unfold(number)) <= header.last_offset_delta:
@@ -168,7 +168,7 @@ def offsets_of(header: BatchHeader, folded: list[int]) -> list[int]:
 
 
 def timestamps_of(header: BatchHeader, folded: list[int]) -> list[int]:
-    """The timestamps (ms) of records with these deltas. CorruptMessageError where they leave 64 bits."""
+    """Return the timestamps (ms) of records with these deltas; CorruptMessageError if one exceeds 64 bits."""
     if header.timestamp_type is TimestampType.LOG_APPEND_TIME:
         return [header.max_timestamp] * len(folded)
     base = header.base_timestamp
@@ -195,18 +195,18 @@ def _read_bytes(data: bytes, position: int) -> tuple[bytes | None, int]:
 
 
 def most_headers(limit: int) -> int:
-    """How many headers a batch may have that may have `limit` bytes of records."""
+    """Return how many headers a batch with at most `limit` bytes of records may have."""
     return max(MAX_HEADERS, limit // 128)
 
 
 def read_headers(data: bytes, position: int, most: int) -> tuple[tuple[Header, ...], int]:
-    """A record's headers, from their count at `position` on, and the position after them.
+    """Return a record's headers, whose count is at `position`, and the position after them.
 
-    CorruptMessageError, and IndexError if the data ends first; MessageTooLargeError for more than `most`, the rest of
-    what its batch may have.
+    Raises CorruptMessageError, IndexError if the data ends first, and MessageTooLargeError for more than `most`
+    headers, the number that the batch may still have.
     """
     count, position = read_folded(data, position)
-    if count & 1 or count > len(data) - position:  # a header has two bytes at least
+    if count & 1 or count > len(data) - position:  # a header has at least two bytes
         raise CorruptMessageError(f"{unfold(count)} headers in {len(data) - position} bytes")
     if count >> 1 > most:
         raise MessageTooLargeError(f"a batch whose records have {(count >> 1) - most} headers more than a reader takes")

@@ -1,4 +1,4 @@
-"""Records in, a RecordBatch v2 out.
+"""Encode records to a RecordBatch v2.
 
 record   length varint, attributes int8 (0), timestamp delta varlong, offset delta varint,
          key length varint (−1: null) + key, value length varint + value,
@@ -18,31 +18,31 @@ from tidelog.records.header import HEADER, HEADER_BYTES, LENGTH_OVERHEAD, MAGIC,
 from tidelog.records.varint import INT32_MAX, INT64_MAX, TABLED, encode_varint, varint_table
 from tidelog.timestamps import Timestamp, to_timestamp_ms
 
-#: One header of a record: a name, and bytes or null.
+#: One header of a record: a name, and bytes or None.
 Header = tuple[str, bytes | None]
 
-#: A record's headers as a user gives them: a dict has each name once.
+#: A record's headers as a user passes them; a dict has each name only once.
 Headers = Sequence[Header] | Mapping[str, bytes | None]
 
-#: The last ms that a record may bear: its distance to a batch that begins without a time (−1) still has 64 bits.
+#: The largest timestamp (ms) of a record: its delta to a batch's base timestamp of −1 still has 64 bits.
 MAX_TIMESTAMP = INT64_MAX - 1
 
 _VARINT = varint_table()
 _ATTRIBUTES = b"\x00"
-_STAMP = varint_table(_ATTRIBUTES)  # they stand before the timestamp delta
+_STAMP = varint_table(_ATTRIBUTES)  # the attributes precede the timestamp delta
 _NULL = b"\x01"
-_NULL_KEY = varint_table(_NULL)  # most records have no key: what stands before their value is one look-up
+_NULL_KEY = varint_table(_NULL)  # most records have no key, so the bytes before their value are one look-up
 _NO_HEADERS = b"\x00"
 _HEADER_ROOM = bytes(HEADER_BYTES)
 
 
 class BatchBuilder:
-    """One batch while it fills.
+    """A batch that is being filled.
 
-    `size_bytes` is at any time exactly the length of what `build` returns without a codec, and never above
-    `max_bytes`: a record that does not fit is refused, the first one too. A refusal by an empty builder therefore
-    means that the record is larger than the limit on its own; `single_record_bytes` says what it needs. Limits count
-    bytes before compression, which nobody can foretell; what does not compress grows by some bytes in a thousand.
+    `size_bytes` is always exactly the length of what `build` returns without a codec, and never above `max_bytes`: a
+    record that does not fit is rejected, also the first one. If an empty builder rejects a record, the record alone is
+    larger than the limit; `single_record_bytes` returns what it needs. Limits count bytes before compression, because
+    the compressed size is not known in advance; incompressible data grows by some bytes in a thousand.
     """
 
     __slots__ = (
@@ -78,13 +78,14 @@ class BatchBuilder:
     def try_append(
         self, timestamp_ms: int, key: bytes | None, value: bytes | None, headers: Sequence[Header] = ()
     ) -> int | None:
-        """The record's offset relative to the batch, or None (and nothing changed) where it does not fit.
+        """Return the record's offset relative to the batch; None, without a change, if the record does not fit.
 
-        ValueError for a timestamp before −1 or after `MAX_TIMESTAMP`, TypeError for what is not bytes.
+        Raises ValueError for a timestamp before −1 or after `MAX_TIMESTAMP`, and TypeError for fields that are not
+        bytes.
         """
-        # Each record of a producer comes past here, so it is written for the interpreter: what follows from the time is
-        # kept, as hundreds of records share a millisecond, and tables are tuples, whose bounds are tried here, rather
-        # than dictionaries.
+        # This code runs for each record of a producer, so it is optimised for the interpreter. The encoded timestamp is
+        # kept, because hundreds of records share a millisecond. Tables are tuples with explicit bounds checks, because
+        # these are faster than dictionaries.
         if timestamp_ms != self._timestamp_ms:
             self._turn_to(timestamp_ms)
         if value is None:
@@ -119,7 +120,7 @@ class BatchBuilder:
         return count
 
     def _turn_to(self, timestamp_ms: int) -> None:
-        """The time of the next record, or of the next ones."""
+        """Encode the timestamp of the next records."""
         if type(timestamp_ms) is not int:
             timestamp_ms = index(timestamp_ms)
         if not NO_TIMESTAMP <= timestamp_ms <= MAX_TIMESTAMP:
@@ -140,7 +141,7 @@ class BatchBuilder:
         leader_epoch: int = -1,
         codec: Codec = Codec.NONE,
     ) -> bytes:
-        """The whole batch; may be called again, with another sequence for example."""
+        """Return the whole batch; further calls may use another sequence number, for example."""
         base_timestamp = NO_TIMESTAMP if self._base_timestamp is None else self._base_timestamp
         max_timestamp = base_timestamp + self._max_delta if self.record_count else NO_TIMESTAMP
         if codec is Codec.NONE:
@@ -166,7 +167,7 @@ def _varint(number: int) -> bytes:
 
 
 def _bytes_of(name: str, field: object) -> bytes:
-    """A copy of any buffer; the explicit check keeps `bytes(5)` from being five zeros."""
+    """Return a copy of any buffer; the explicit check is needed because `bytes(5)` would return five zeros."""
     return bytes(arguments.buffer(name, field, "bytes or None"))
 
 
@@ -183,15 +184,15 @@ def _encode_headers(headers: Sequence[Header]) -> bytes:
                     value = _bytes_of("headers: a value", value)
                 parts += (_varint(len(value)), value)
     except (AttributeError, TypeError, ValueError):
-        arguments.headers("headers", headers)  # says which one is wrong
+        arguments.headers("headers", headers)  # raises an error that names the invalid header
         raise
     return b"".join(parts)
 
 
 def single_record_bytes(key: bytes | None, value: bytes | None, headers: Sequence[Header] = ()) -> int:
-    """The size of a batch that holds this record alone: the smallest `max_bytes` that accepts it.
+    """Return the size of a batch that holds only this record: the smallest `max_bytes` that accepts it.
 
-    MessageTooLargeError beyond the 2 GiB of the format.
+    Raises MessageTooLargeError beyond the 2 GiB of the format.
     """
     builder = BatchBuilder(INT32_MAX)
     if builder.try_append(0, key, value, headers) is None:
@@ -209,7 +210,7 @@ def encode_batch(
     leader_epoch: int = -1,
     codec: Codec = Codec.NONE,
 ) -> bytes:
-    """One batch of all the records (timestamp_ms, key, value, headers), up to the 2 GiB of the format."""
+    """Return one batch of all the records (timestamp_ms, key, value, headers), up to the 2 GiB of the format."""
     builder = BatchBuilder(INT32_MAX)
     for timestamp_ms, key, value, headers in records:
         if builder.try_append(timestamp_ms, key, value, headers) is None:

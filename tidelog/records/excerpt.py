@@ -1,8 +1,8 @@
-"""A batch with fewer of its records: what compaction makes of one.
+"""Make a batch with fewer of its records, as compaction does.
 
-The records that remain are copied as they stand, undecoded: they keep their offsets, and the header its base offset,
-last offset, producer and sequences, so that nobody who counts by these notices. Only where the base timestamp becomes
-a delete horizon is each record's timestamp delta written anew.
+The remaining records are copied undecoded and keep their offsets. The header keeps its base offset, last offset,
+producer fields and sequence number, so that readers and the leader's duplicate check see no difference. Only if the
+base timestamp becomes a delete horizon, each record's timestamp delta is rewritten.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ _KEPT_WHEN_EMPTY = LOG_APPEND_TIME_BIT | TRANSACTIONAL_BIT | CONTROL_BIT
 
 
 class BatchOutline(NamedTuple):
-    """Where the records of one batch lie in their block, and what a broker asks of them; a list for each field.
+    """The positions of one batch's records in their block, and the fields that brokers need; a list for each field.
 
     offsets, keys, tombstones  of the records; a tombstone has a key and no value
     stamps                     timestamp deltas (ms) to the header's base timestamp, still folded
-    starts, tails              where in `block` a record begins, and what follows its timestamp delta; one more start
-                               than there are records says where the last one ends
+    starts, tails              the position in `block` where a record begins, and the position after its timestamp
+                               delta; one more start says where the last record ends
     """
 
     header: BatchHeader
@@ -51,21 +51,21 @@ class BatchOutline(NamedTuple):
     tails: list[int]
 
     def timestamps(self) -> list[int]:
-        """Of the records, ms. CorruptMessageError where one leaves 64 bits."""
+        """Return the records' timestamps (ms); CorruptMessageError if one exceeds 64 bits."""
         return timestamps_of(self.header, self.stamps)
 
 
 def outline_batch(
     batch: Buffer, header: BatchHeader, position: int = 0, *, limit: int = MAX_DECOMPRESSED_BYTES
 ) -> BatchOutline:
-    """The outline of the batch at `position`; checks and errors as `decode_records`, but headers are stepped over."""
+    """Return the outline of the batch at `position`; checks and errors as `decode_records`, but headers are skipped."""
     block = records_block(batch, position, header, limit)
     outline = BatchOutline(header, block, [], [], [], [], [0], [])
     _, _, offsets, keys, tombstones, stamps, starts, tails = outline
     base_offset, previous, end = header.base_offset, -1, 0
     try:
         for _ in range(header.record_count):
-            # Nearly every number has one byte; a call for each would be most of the work.
+            # Nearly every number has one byte, and a call for each would be most of the work.
             length, at = block[end], end + 1
             if length > 0x7F:
                 length, at = read_folded(block, end)
@@ -91,7 +91,7 @@ def outline_batch(
                 value_length, at = read_folded(block, at - 1)
             if value_length != _NULL_FOLDED:
                 at += value_length >> 1
-            # An odd length but that of null is a negative one.
+            # An odd length is negative, and only −1, the length of null, is allowed.
             if (
                 at >= end
                 or length & 1
@@ -114,10 +114,11 @@ def outline_batch(
 
 
 def excerpt_batch(outline: BatchOutline, kept: Sequence[int], delete_horizon_ms: int | None = None) -> bytes:
-    """The batch with the records of the `kept` slots (increasing, at least one) alone.
+    """Return the batch with only the records of the `kept` slots (increasing, at least one).
 
-    The largest timestamp is that of what remains. `delete_horizon_ms` marks the batch's tombstones as removable from
-    then on; a batch that has been marked stays so. CorruptMessageError where a timestamp of the batch leaves 64 bits.
+    The largest timestamp is that of the remaining records. `delete_horizon_ms` marks the batch's tombstones as
+    removable from then on; a batch that is already marked keeps its mark. Raises CorruptMessageError if a timestamp
+    exceeds 64 bits.
     """
     header, block = outline.header, outline.block
     timestamps = outline.timestamps()
@@ -137,7 +138,7 @@ def excerpt_batch(outline: BatchOutline, kept: Sequence[int], delete_horizon_ms:
 
 
 def empty_batch(header: BatchHeader) -> bytes:
-    """The batch without any record: it still says where its producer's sequence, or the log, has got to."""
+    """Return the batch without records; it still shows its producer's last sequence number and its last offset."""
     attributes = header.attributes & _KEPT_WHEN_EMPTY
     return _assemble(header._replace(attributes=attributes, base_timestamp=NO_TIMESTAMP), b"", 0)
 

@@ -1,4 +1,4 @@
-"""The header of a RecordBatch v2: all that a broker reads of a batch, and all that it changes.
+"""Read and change the header of a RecordBatch v2, the only part of a batch that a broker must read or change.
 
     byte  field                   type
     0     base_offset             int64   assigned by the leader
@@ -16,8 +16,8 @@
     57    record_count            int32
     61    the records, compressed as one block where the codec is not 0
 
-The CRC leaves out the two fields that the leader assigns, so a broker stores a producer's batch by patching
-twelve bytes and never decodes a record.
+The CRC does not cover the two fields that the leader assigns. Therefore a broker stores a producer's batch by
+overwriting twelve bytes, and decodes no record.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ DELETE_HORIZON_BIT = 0x40
 
 
 class Codec(IntEnum):
-    """How the block of records is compressed."""
+    """The compression of the block of records."""
 
     NONE = 0
     GZIP = 1
@@ -65,14 +65,14 @@ class Codec(IntEnum):
 
 
 class TimestampType(IntEnum):
-    """Whose clock the records' timestamps are from."""
+    """The clock of the records' timestamps: the producer's or the broker's."""
 
     CREATE_TIME = 0
     LOG_APPEND_TIME = 1
 
 
 class BatchHeader(NamedTuple):
-    """The fields in their order on disk; timestamps in ms, lengths in bytes."""
+    """The header's fields in their order on disk; timestamps in ms, lengths in bytes."""
 
     base_offset: int
     batch_length: int
@@ -90,7 +90,7 @@ class BatchHeader(NamedTuple):
 
     @property
     def size_bytes(self) -> int:
-        """The whole batch, header included."""
+        """The size of the whole batch, header included."""
         return self.batch_length + LENGTH_OVERHEAD
 
     @property
@@ -103,14 +103,14 @@ class BatchHeader(NamedTuple):
 
     @property
     def last_sequence(self) -> int:
-        """The sequence of the last record; −1 where the batch has none."""
+        """The sequence number of the last record; −1 if the batch has none."""
         if self.base_sequence < 0:
             return -1
         return (self.base_sequence + self.last_offset_delta) & 0x7FFF_FFFF
 
     @property
     def codec(self) -> int:
-        """A `Codec`, or 5–7, which nothing defines."""
+        """A `Codec`, or one of the undefined numbers 5–7."""
         return self.attributes & CODEC_MASK
 
     @property
@@ -123,29 +123,29 @@ class BatchHeader(NamedTuple):
 
     @property
     def is_control(self) -> bool:
-        """The records are markers of transactions, not the users'."""
+        """Whether the records are transaction markers instead of user records."""
         return bool(self.attributes & CONTROL_BIT)
 
     @property
     def delete_horizon_ms(self) -> int | None:
-        """From when on compaction may remove the batch's tombstones; None until it came past them once (KIP-534)."""
+        """The time from which compaction may remove the batch's tombstones; None before the first pass (KIP-534)."""
         return self.base_timestamp if self.attributes & DELETE_HORIZON_BIT else None
 
 
-#: The fields, as `HEADER` unpacks them, by name; unchecked.
+#: Makes a BatchHeader from the fields that `HEADER` unpacks, without checks.
 header_of: Callable[[tuple[int, ...]], BatchHeader] = partial(tuple.__new__, BatchHeader)
 
 
 def read_header(buffer: Buffer, position: int = 0) -> BatchHeader:
-    """The header at `position`; the rest of its batch need not be there.
+    """Return the header at `position`; the rest of its batch need not be present.
 
-    CorruptMessageError where no batch can begin, UnsupportedForMessageFormatError for another magic.
+    Raises CorruptMessageError if no batch can begin there, and UnsupportedForMessageFormatError for another magic.
     """
     if position < 0 or len(buffer) - position < HEADER_BYTES:
         raise CorruptMessageError(f"{len(buffer) - position} bytes at {position} cannot hold a batch header")
     fields = HEADER.unpack_from(buffer, position)
     base_offset, length, _, magic, _, _, last_offset_delta = fields[:7]
-    # A zeroed tail also reads as magic 0; only a plausible length makes it an old message.
+    # Zero bytes also read as magic 0, so only a plausible length makes it an old message.
     if length <= 0:
         raise CorruptMessageError(f"batch length {length} at {position}")
     if magic != MAGIC:
@@ -158,10 +158,10 @@ def read_header(buffer: Buffer, position: int = 0) -> BatchHeader:
 
 
 def validate_batch(buffer: Buffer, position: int, header: BatchHeader) -> None:
-    """Checks that the batch is all there, as its producer wrote it, and does not contradict itself.
+    """Check that the batch is complete, that its CRC matches, and that its counts agree.
 
-    Fewer records than offsets are allowed, none at all too: compaction leaves such batches.
-    CorruptMessageError says what is wrong.
+    Fewer records than offsets are allowed, even none, because compaction leaves such batches.
+    Raises CorruptMessageError with the reason.
     """
     check_crc(buffer, position, header)
     if not 0 <= header.record_count <= header.last_offset_delta + 1:
@@ -171,7 +171,7 @@ def validate_batch(buffer: Buffer, position: int, header: BatchHeader) -> None:
 
 
 def check_crc(buffer: Buffer, position: int, header: BatchHeader) -> None:
-    """CorruptMessageError where the batch is not all there, or not as its producer wrote it."""
+    """Raise CorruptMessageError if the batch is incomplete, or its CRC does not match."""
     end = position + header.batch_length + LENGTH_OVERHEAD
     if end > len(buffer):
         raise CorruptMessageError(
@@ -185,10 +185,10 @@ def check_crc(buffer: Buffer, position: int, header: BatchHeader) -> None:
 
 
 def iter_headers(buffer: Buffer, position: int = 0) -> Iterator[tuple[int, BatchHeader]]:
-    """(position, header) of each whole batch from `position` on.
+    """Yield (position, header) of each whole batch from `position` on.
 
-    A last batch that is cut off ends the iteration silently, as at the end of a fetch answer; a caller for
-    whom that is an error compares the end of the last batch with the end of the buffer. Errors as `read_header`.
+    An incomplete last batch ends the iteration without an error, as at the end of a fetch answer. A caller for which
+    this is an error compares the end of the last batch with the end of the buffer. Errors as `read_header`.
     """
     size = len(buffer)
     while size - position >= HEADER_BYTES:
@@ -201,15 +201,15 @@ def iter_headers(buffer: Buffer, position: int = 0) -> Iterator[tuple[int, Batch
 
 
 def assign_offsets(batch: bytearray | memoryview, position: int, base_offset: int, leader_epoch: int) -> None:
-    """Writes the leader's two fields in place; the CRC covers neither."""
+    """Write the leader's two fields in place; the CRC covers neither."""
     _INT64.pack_into(batch, position, base_offset)
     _INT32.pack_into(batch, position + _EPOCH_AT, leader_epoch)
 
 
 def stamp_log_append_time(batch: bytearray | memoryview, position: int, timestamp_ms: int) -> None:
-    """Gives every record of the batch the broker's time, in place, and renews the CRC.
+    """Set the timestamp of every record to the broker's time, in place, and update the CRC.
 
-    The records keep their deltas: readers of a LogAppendTime batch take `max_timestamp` for each record.
+    The records keep their deltas, because readers of a LogAppendTime batch use `max_timestamp` for each record.
     """
     header = read_header(batch, position)
     end = position + header.size_bytes
@@ -220,5 +220,5 @@ def stamp_log_append_time(batch: bytearray | memoryview, position: int, timestam
 
 
 def seal(batch: bytearray | memoryview, position: int, end: int) -> None:
-    """Writes the CRC of the batch that lies between `position` and `end`."""
+    """Write the CRC of the batch between `position` and `end`."""
     _CRC.pack_into(batch, position + _CRC_AT, crc32c(memoryview(batch)[position + _CRC_START : end]))

@@ -1,4 +1,4 @@
-"""A batch that was made before it came to the producer: by somebody's own builder, or read from a log."""
+"""Represent an encoded batch that a program passes to the producer, from another encoder or from a log."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from tidelog.records.header import (
 
 
 class ReadyMadeBatch:
-    """Stands where a `BatchBuilder` stands, and takes no more records."""
+    """Takes the place of a `BatchBuilder` for an encoded batch, and takes no more records."""
 
     __slots__ = ("_batch", "_header", "record_count", "size_bytes")
 
     def __init__(self, batch: Buffer) -> None:
-        """`batch` is looked at here and copied in `build`; it must not change in between.
+        """Check `batch`, which `build` copies; it must not change in between.
 
-        CorruptMessageError: damaged, or not exactly one batch. UnsupportedForMessageFormatError: of another format.
-        InvalidRecordError: not what a producer may send, that is without records, with gaps between their offsets, with
-        the broker's timestamps, or of a transaction.
+        Raises CorruptMessageError if the batch is damaged or not exactly one, UnsupportedForMessageFormatError for
+        another format, and InvalidRecordError if a producer may not send it: it has no records, gaps between offsets,
+        LogAppendTime timestamps, or is transactional.
         """
         header = read_header(batch)
         validate_batch(batch, 0, header)
@@ -43,7 +43,7 @@ class ReadyMadeBatch:
 
     @property
     def max_timestamp(self) -> int:
-        """The latest of its records' timestamps (ms)."""
+        """The latest timestamp of the records (ms)."""
         return self._header.max_timestamp
 
     def build(
@@ -54,7 +54,7 @@ class ReadyMadeBatch:
         base_sequence: int = -1,
         codec: Codec = Codec.NONE,
     ) -> bytes:
-        """The batch as this producer's, whoever sent it before. Its records stay compressed as they are."""
+        """Return the batch with this producer's fields. The records keep their compression."""
         del codec
         draft = bytearray(self._batch)
         header = self._header._replace(

@@ -1,7 +1,7 @@
-"""The first record of a batch at or after a time: all before it are stepped over, as timestamps need not increase.
+"""Find the first record of a batch at or after a time, by a linear search, because timestamps need not increase.
 
-A step in the interpreter costs as much as a thousand bytes of comparison in C. So where two records in a row are of
-one size, those after them are looked at together, column by column, for as long as they are of that size too.
+One step in the interpreter costs as much as comparing a thousand bytes in C. Therefore, if two consecutive records have
+the same size, the records after them are compared together, column by column, for as long as they have that size.
 """
 
 from __future__ import annotations
@@ -16,18 +16,19 @@ from tidelog.records.decode import block_of, offsets_of, timestamps_of
 from tidelog.records.header import MIN_RECORD_BYTES, BatchHeader, TimestampType, read_header, validate_batch
 from tidelog.records.varint import read_folded, read_folded_64, unfold
 
-#: What no record's length is below, folded; the length itself takes a byte.
+#: The smallest possible length of a record, folded, without the byte of the length itself.
 _LEAST_FOLDED_LENGTH = 2 * (MIN_RECORD_BYTES - 1)
-#: Records that are looked at together.
+#: Maximum number of records that are compared together.
 _TOGETHER = 128
-#: Where fewer than so many could be passed over, looking cost more than it gave: more are stepped over before the next.
+#: If fewer records than this could be skipped, the comparison cost more than it saved, so that more single steps are
+#: made before the next comparison, up to the maximum.
 _WORTH_LOOKING, _MOST_STEPS = 8, 64
-#: Bytes of a varint beyond which its record is alone.
+#: Maximum bytes of a varint for which records are compared together.
 _LONGEST = 4
 
 
 class RecordTime(NamedTuple):
-    """Where a record lies in time (ms, as `Record` has it) and in the log."""
+    """The offset of a record, and its timestamp (ms) as in `Record`."""
 
     offset: int
     timestamp: int
@@ -36,9 +37,9 @@ class RecordTime(NamedTuple):
 def first_record_at_or_after(
     batch: Buffer, timestamp: int, min_offset: int = 0, *, limit: int = MAX_DECOMPRESSED_BYTES
 ) -> RecordTime | None:
-    """The first record with a timestamp ≥ `timestamp` (ms) and an offset ≥ `min_offset`, or None.
+    """Return the first record with a timestamp ≥ `timestamp` (ms) and an offset ≥ `min_offset`, or None.
 
-    All but the times and offsets is stepped over, however much it is; errors as `decode_records`, as far as it reads.
+    All other fields are skipped undecoded; errors as `decode_records`, for the part of the batch that is read.
     """
     header = read_header(batch)
     validate_batch(batch, 0, header)
@@ -48,19 +49,19 @@ def first_record_at_or_after(
 def first_in_checked_batch(
     batch: Buffer, header: BatchHeader, timestamp: int, min_offset: int, *, limit: int
 ) -> RecordTime | None:
-    """The same for a batch that `validate_batch` has passed."""
+    """Return the result of `first_record_at_or_after` for a batch that `validate_batch` has accepted."""
     if timestamp > header.max_timestamp or min_offset > header.last_offset:
         return None
     data = block_of(batch, 0, header, limit)
     log_append_time = header.timestamp_type is TimestampType.LOG_APPEND_TIME
     min_delta, min_stamp = min_offset - header.base_offset, timestamp - header.base_timestamp
-    # What is folded below it is too old: the even ones are in order, and the odd ones are negative.
+    # Folded numbers below it are too old: even ones are ordered like the numbers, and odd ones are negative numbers.
     least_folded = 0 if log_append_time else 2 * min_stamp
     number, end, steps = 0, 0, 1
     try:
         while number < header.record_count:
             for _ in range(min(steps, header.record_count - number)):
-                # Nearly every number here has one byte or two; a call for each would be most of a look-up's work.
+                # Nearly every number here has one byte or two, and a call for each would be most of a look-up's work.
                 start = end
                 length, at = data[end], end + 1
                 if length > 0x7F:
@@ -102,11 +103,11 @@ def first_in_checked_batch(
 
 
 def _too_old(data: bytes, start: int, end: int, stamp_at: int, most: int, least_folded: int) -> int:
-    """How many records from `end` on are as the one in [start, end), of whose size they are, and surely too old.
+    """Return how many records from `end` on have the size of the one in [start, end), and are certainly too old.
 
-    stamp_at       where the time of that record stands, after its length and its attributes
-    most           no more are looked at
-    least_folded   the first time that is not too old
+    stamp_at       the position of that record's timestamp, after its length and its attributes
+    most           the maximum number of records to compare
+    least_folded   the smallest folded timestamp that is not too old
     """
     size = end - start
     count = min(most, (len(data) - end) // size)
@@ -120,13 +121,13 @@ def _too_old(data: bytes, start: int, end: int, stamp_at: int, most: int, least_
         last += 1
     width = last - stamp_at + 1
     columns = [data[place + size : stop : size] for place in range(stamp_at, last + 1)]
-    # A shorter number among them is less than a target of this width; a longer one goes on where this one ends.
+    # A shorter number among them is less than a target of this width; a longer one has the top bit set in this column.
     most_significant = least_folded >> 7 * (width - 1)
     if not most_significant or width > _LONGEST or not columns[-1].isascii():
         return 0
     if most_significant > 0x7F:
         return count
-    # From the most significant bytes on: those before `first` are less than the target, those up to `count` equal it.
+    # From the most significant byte on: records before `first` are less than the target, up to `count` they are equal.
     first = 0
     for place in reversed(range(width)):
         bound = least_folded >> 7 * place & 0x7F | (0x80 if place < width - 1 else 0)
@@ -141,12 +142,12 @@ def _too_old(data: bytes, start: int, end: int, stamp_at: int, most: int, least_
 
 @cache
 def _not_below(bound: int) -> bytes:
-    """A table that makes 1 of each byte from `bound` on, and 0 of the others."""
+    """Return a translation table that maps each byte from `bound` on to 1, and the others to 0."""
     return bytes(byte >= bound for byte in range(0x100))
 
 
 def _after_bytes(data: bytes, position: int) -> int:
-    """The position after a field that nobody wants."""
+    """Return the position after a field, without decoding it."""
     length, start = read_folded(data, position)
     if length & 1 and length != 1:
         raise CorruptMessageError(f"a field of {unfold(length)} bytes")

@@ -1,8 +1,8 @@
-"""Zigzag varints, the integers inside a record.
+"""Encode and decode zigzag varints, the integers inside a record.
 
-A signed number n is first folded to an unsigned one (0, −1, 1, −2, … → 0, 1, 2, 3, …), then written
-seven bits a byte, lowest first; the top bit of a byte says that another follows. Nearly every number
-in a record is small, so the encodings of the small ones are looked up rather than computed.
+A signed number n is first folded to an unsigned one (0, −1, 1, −2, … → 0, 1, 2, 3, …), then written with seven bits per
+byte, the lowest first; the top bit of a byte says that another byte follows. Nearly every number in a record is small,
+so the encodings of small numbers are looked up instead of computed.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from tidelog.errors import CorruptMessageError
 INT32_MAX = 2**31 - 1
 INT64_MAX = 2**63 - 1
 
-#: Every non-negative number below has a varint of at most two bytes, and is looked up.
+#: Every non-negative number below this has a varint of at most two bytes, which is looked up.
 TABLED = 1 << 13
 
 
 def encode_varint(number: int) -> bytes:
-    """The 1–5 bytes of a 32-bit number, the 1–10 bytes of a 64-bit one; the caller keeps to its range."""
+    """Return the 1–5 bytes of a 32-bit number, or the 1–10 bytes of a 64-bit one; the caller checks the range."""
     folded = number << 1 if number >= 0 else ~(number << 1)
     out = bytearray()
     while folded > 0x7F:
@@ -28,15 +28,15 @@ def encode_varint(number: int) -> bytes:
 
 
 def varint_table(prefix: bytes = b"") -> tuple[bytes, ...]:
-    """`table[n]` is prefix + the varint of n, for −1 ≤ n < `TABLED`: null's length is last, where index −1 finds it."""
+    """Return a table with prefix + the varint of n at index n, for −1 ≤ n < `TABLED`; −1, a null's length, is last."""
     return tuple(prefix + encode_varint(number) for number in (*range(TABLED), -1))
 
 
 def read_folded(data: bytes, position: int) -> tuple[int, int]:
-    """The still folded 32-bit number at `position` and the position after it.
+    """Return the still folded 32-bit number at `position`, and the position after it.
 
-    CorruptMessageError for more than five bytes or 32 bits; IndexError if the data ends first, which decoders
-    turn into CorruptMessageError once for the whole batch.
+    Raises CorruptMessageError for more than five bytes or 32 bits, and IndexError if the data ends first. Decoders turn
+    the IndexError into one CorruptMessageError for the whole batch.
     """
     first = data[position]
     if first < 0x80:
@@ -48,7 +48,7 @@ def read_folded(data: bytes, position: int) -> tuple[int, int]:
 
 
 def read_folded_64(data: bytes, position: int) -> tuple[int, int]:
-    """As `read_folded`, for a number of up to ten bytes and 64 bits."""
+    """Return a number of up to ten bytes and 64 bits like `read_folded`."""
     first = data[position]
     if first < 0x80:
         return first, position + 1
@@ -69,5 +69,5 @@ def _read_long(data: bytes, position: int, bits: int) -> tuple[int, int]:
 
 
 def unfold(folded: int) -> int:
-    """The signed number that `folded` stands for."""
+    """Return the signed number of which `folded` is the folded form."""
     return folded >> 1 ^ -(folded & 1)

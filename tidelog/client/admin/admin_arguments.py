@@ -1,4 +1,4 @@
-"""Checks the objects that a user gives to the admin; see `tidelog.arguments`."""
+"""Check the objects that a user passes to the admin; see `tidelog.arguments`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an admin tells of a cluster: values, and how a partition's description is put together."""
+"""Define the results of an admin's descriptions, and combine a partition's description from its sources."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from tidelog.protocol.messages import PartitionMetadata, ReplicasDescription
 
 @dataclass(frozen=True, slots=True)
 class PartitionDescription:
-    """One partition. What only its leader knows is None while no leader answers.
+    """One partition. Values that only its leader knows are None if the leader does not answer.
 
-    lag   records that each follower is behind the leader; None for one that the leader has not heard of in its epoch
+    lag   number of records that each follower is behind the leader; None if it has not fetched in the leader's epoch
     """
 
     partition: int
@@ -30,7 +30,7 @@ class PartitionDescription:
 
 @dataclass(frozen=True, slots=True)
 class TopicDescription:
-    """One topic, its partitions in order."""
+    """One topic with its partitions in order."""
 
     topic: str
     topic_id: str
@@ -40,7 +40,7 @@ class TopicDescription:
 
 @dataclass(frozen=True, slots=True)
 class ClusterDescription:
-    """The cluster: `brokers` are the live ones by id, `controller` is −1 while there is none."""
+    """The cluster: `brokers` are the live ones by id; `controller` is −1 if there is none."""
 
     cluster_id: str
     controller: int
@@ -48,7 +48,7 @@ class ClusterDescription:
 
 
 def describe_partition(known: PartitionMetadata, told: ReplicasDescription | None) -> PartitionDescription:
-    """What metadata has, and what the leader adds; the leader's word counts where both speak."""
+    """Combine metadata with the leader's answer, which takes precedence."""
     if told is None:
         return PartitionDescription(
             known.partition, known.leader, known.leader_epoch, known.replicas, known.isr, known.offline_replicas

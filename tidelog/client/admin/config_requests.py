@@ -1,4 +1,4 @@
-"""Settings as an admin asks for them and changes them."""
+"""Send the admin's requests to describe and change settings."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ from tidelog.protocol.admin_messages import (
 )
 from tidelog.protocol.messages import Request, Response
 
-#: Resources of one request; more are asked for one after the other.
+#: Maximum number of resources per request; more are split into several requests.
 _BATCH = 100
 
-#: What to do with settings: a value to set, None to delete; or changes, where lists are appended to or subtracted from.
+#: New values by setting (None deletes it), or ConfigChange objects, which may append to or subtract from lists.
 Changes = Mapping[str, str | None] | Iterable[ConfigChange]
 
 
 @dataclass(frozen=True, slots=True)
 class ConfigResource:
-    """Whose settings: a topic's by its name, a broker's by its id."""
+    """The owner of settings: a topic by its name, or a broker by its id."""
 
     type: ConfigResourceType
     name: str
@@ -48,7 +48,7 @@ class ConfigResource:
 
     @property
     def broker_id(self) -> int | None:
-        """The one broker that is to be asked; None: any will do. InvalidRequestError where the name is no id."""
+        """The broker that must be asked; None: any broker. InvalidRequestError if the name is not a broker id."""
         if self.type != ConfigResourceType.BROKER:
             return None
         if not self.name.isdecimal():
@@ -64,7 +64,7 @@ async def describe_configs(
     include_synonyms: bool,
     include_documentation: bool,
 ) -> dict[ConfigResource, dict[str, ConfigEntry]]:
-    """Each resource's settings by name. The first resource's refusal is raised."""
+    """Return each resource's settings by name. Raises the first resource's error."""
 
     async def ask(broker_id: int | None, asked: list[ConfigResource]) -> tuple[DescribedConfigs, ...]:
         queries = tuple(ConfigQuery(resource.type, resource.name) for resource in asked)
@@ -85,7 +85,7 @@ async def alter_configs(
     *,
     validate_only: bool,
 ) -> None:
-    """Returns when all is written. The first resource's refusal is raised; others may have taken effect."""
+    """Change settings; return when all changes are stored. Raises the first error; others may have taken effect."""
 
     async def ask(broker_id: int | None, asked: list[ConfigResource]) -> tuple[AlteredConfigs, ...]:
         alterations = tuple(
@@ -105,7 +105,7 @@ async def _ask(client: ClusterClient, broker_id: int | None, request: Request, d
 
 
 def _batches(resources: Iterable[ConfigResource]) -> list[tuple[int | None, list[ConfigResource]]]:
-    """Who is asked for what; None: any broker."""
+    """Return the resources of each request with the broker that must be asked; None: any broker."""
     groups: dict[int | None, list[ConfigResource]] = {}
     for resource in dict.fromkeys(resources):
         groups.setdefault(resource.broker_id, []).append(resource)

@@ -1,4 +1,4 @@
-"""Brokers' log directories as an admin asks for them."""
+"""Send the admin's requests to describe brokers' log directories."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tidelog.protocol.admin_messages import DescribeLogDirsRequest, DescribeLogD
 async def describe_log_dirs(
     client: ClusterClient, brokers: Iterable[int] | None, deadline_ms: int
 ) -> dict[int, tuple[LogDir, ...]]:
-    """The directories of these brokers (None: of all that live), by broker id."""
+    """Return the log directories of these brokers (None: of all live ones) by broker id."""
     await client.wait_for_metadata(deadline_ms)
     if brokers is None:
         await client.refresh(deadline_ms)

@@ -1,4 +1,4 @@
-"""Deleting a partition's oldest records, as an admin asks for it."""
+"""Send the admin's requests to delete a partition's oldest records."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from tidelog.protocol.admin_messages import (
 )
 from tidelog.protocol.messages import Response
 
-#: The leader gives up on the other replicas this much earlier than we give up on it, so that it can still say why.
+#: The leader's timeout is this share of the client's, so that the leader's error arrives before the client gives up.
 _ANSWER_MARGIN = 0.9
 
 
 async def delete_records(
     client: ClusterClient, before: Mapping[TopicPartition, int], timeout_ms: int
 ) -> dict[TopicPartition, int]:
-    """Where each partition begins on every live replica, once that is at its offset of `before` or later."""
+    """Return each partition's log start offset once every live replica has applied the offset of `before`."""
     deadline_ms = client.clock.monotonic_ms() + timeout_ms
     starts: dict[TopicPartition, int] = {}
     left_ms = timeout_ms
@@ -52,7 +52,7 @@ def _question(client: ClusterClient, timeout_ms: int) -> PerLeaderRequest[int, D
 def _read(response: Response) -> Iterable[tuple[TopicPartition, BrokerError | None, DeletedRecords]]:
     assert isinstance(response, DeleteRecordsResponse)
     for each in response.partitions:
-        # That some replica did not follow in time is an answer: to ask again at once would not tell more.
+        # A replica that did not follow in time is treated as an answer, because an immediate retry would not help.
         late = each.error_code == RequestTimedOutError.code
         error = None if late else error_for(each.error_code, each.error_message or "")
         yield TopicPartition(each.topic, each.partition), error, each

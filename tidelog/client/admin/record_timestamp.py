@@ -1,4 +1,4 @@
-"""When the record at an offset was written: what a reader that stands there is behind in time."""
+"""Fetch the timestamp of the record at an offset, from which the lag of a reader in time follows."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tidelog.protocol.messages import FetchPartition, FetchPartitionResponse, Fe
 from tidelog.records.header import read_header
 from tidelog.records.time_search import RecordTime, first_record_at_or_after
 
-#: Fetches under way at a time.
+#: Maximum number of concurrent fetches.
 _MOST_AT_ONCE = 16
 _ANY_TIME = -(1 << 63)
 
@@ -21,10 +21,10 @@ _ANY_TIME = -(1 << 63)
 async def record_times(
     client: ClusterClient, offsets: Mapping[TopicPartition, int], timeout_ms: int
 ) -> Outcomes[RecordTime | None]:
-    """The first record at or after each offset, None where none may be read yet.
+    """Return the first record at or after each offset; None if no such record is readable yet.
 
-    Each costs the transfer of one batch. Outcomes as of `PerLeaderRequest.try_ask`: OffsetOutOfRangeError, and
-    UnreadableRecordsError for a batch that cannot be decoded.
+    Each look-up transfers one batch. The errors are those of `PerLeaderRequest.try_ask`, including
+    OffsetOutOfRangeError, and UnreadableRecordsError for a batch that cannot be decoded.
     """
     outcomes: Outcomes[RecordTime | None] = Outcomes()
     deadline_ms = client.clock.monotonic_ms() + timeout_ms
@@ -64,12 +64,12 @@ async def _look(
         if found is not None:
             outcomes.answers[tp] = found
             return
-        # A control batch, or what compaction has left of one: the next record is in the next batch.
+        # A control batch, or a batch that compaction has emptied: the next record is in the next batch.
         at = max(at + 1, header.next_offset)
 
 
 def _fetch_one_batch(asked: Asked[int]) -> FetchRequest:
-    # Of one byte at most, but a broker's answer always begins with a whole batch.
+    # One byte at most, because an answer always begins with a whole batch.
     partitions = tuple(
         FetchPartition(*tp, leader.epoch, offset, 1, topic_id=leader.topic_id) for tp, offset, leader in asked
     )

@@ -1,7 +1,7 @@
-"""What makes look-ups by time surprising: rules over what is known of a topic's partitions. No I/O.
+"""Report what makes look-ups by time surprising, by rules over the time spans of a topic's partitions. No I/O.
 
-A point in time means the same in every partition only where their records have their timestamps in order, none from
-the future, and reach back about as far (the reasons that KIP-33 and users of look-ups by file time give).
+An instant means the same in all partitions only under three conditions: timestamps are in order, none is in the future,
+and all partitions reach back about equally far (the reasons are those of KIP-33, and of look-ups by file times).
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ from tidelog.timestamps import format_time
 
 _SECOND_MS = 1_000
 _HOUR_MS = 3_600 * _SECOND_MS
-#: Producers' clocks differ, and their batches overtake each other: by less than that nobody is surprised.
+#: Producers' clocks differ and their batches overtake each other, so that smaller differences are normal.
 TOLERATED_DISORDER_MS = _SECOND_MS
 TOLERATED_FUTURE_MS = 300 * _SECOND_MS
-#: Partitions begin and end at different times; told of from an hour on, where it is a tenth of all that there is.
+#: Distances between partitions' starts or ends are reported from an hour on, if they are a tenth of the whole span.
 TOLERATED_DISTANCE_MS = _HOUR_MS
 _DISTANT_SHARE = 10
-#: Partitions that differ by less than ten times, or where the largest is small, are even enough.
+#: Sizes are reported if they differ by this factor and the largest partition is not small.
 UNEVEN_FACTOR = 10
 _UNEVEN_FROM_BYTES = 1 << 20
 _MOST_NAMED = 3
 
 
 class SkewKind(StrEnum):
-    """What is unusual."""
+    """The kind of the finding."""
 
     OUT_OF_ORDER = "out_of_order"
     FUTURE = "future"
@@ -40,7 +40,7 @@ class SkewKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Skew:
-    """One thing to know, about these partitions, in a line."""
+    """One finding about these partitions, with a text of one line."""
 
     kind: SkewKind
     partitions: tuple[int, ...]
@@ -48,7 +48,7 @@ class Skew:
 
 
 def find_skew(partitions: Sequence[PartitionTimes], now_ms: int) -> list[Skew]:
-    """All there is to warn of, by the records that were looked at."""
+    """Return all findings about the sampled records."""
     return [
         *(skew for each in partitions if (skew := _disorder(each))),
         *(skew for each in partitions if (skew := _future(each, now_ms))),
@@ -71,8 +71,8 @@ def _disorder(each: PartitionTimes) -> Skew | None:
     back_ms, before, behind = worst
     text = (
         f"partition {each.partition}: timestamps are out of order: the record at offset {behind.offset} is "
-        f"{format_duration(back_ms)} older than that at {before.offset}; a reader that starts from a time reads older "
-        "ones, too"
+        f"{format_duration(back_ms)} older than the one at {before.offset}; a reader that starts from a time also "
+        "reads older records"
     )
     return Skew(SkewKind.OUT_OF_ORDER, (each.partition,), text)
 
@@ -81,8 +81,8 @@ def _future(each: PartitionTimes, now_ms: int) -> Skew | None:
     if each.newest is None or (ahead_ms := each.newest.timestamp - now_ms) < TOLERATED_FUTURE_MS:
         return None
     text = (
-        f"partition {each.partition}: the record at offset {each.newest.offset} lies {format_duration(ahead_ms)} in "
-        "the future of this machine's clock: see the producer's clock, and message.timestamp.after.max.ms"
+        f"partition {each.partition}: the record at offset {each.newest.offset} is {format_duration(ahead_ms)} ahead "
+        "of this machine's clock: check the producer's clock, and message.timestamp.after.max.ms"
     )
     return Skew(SkewKind.FUTURE, (each.partition,), text)
 
@@ -101,16 +101,18 @@ def _far_apart(partitions: Iterable[PartitionTimes]) -> Iterator[Skew]:
         yield Skew(
             SkewKind.FAR_APART,
             tuple(number for _, number in late),
-            f"later than others begin {_named(late)}: from {format_time(first)} to {format_time(max(late)[0])} "
-            "not each of them has a record, and a reader starts with their oldest (before_log_start)",
+            f"{_named(late)} {plural(len(late), 'begins', 'begin')} later than others: "
+            f"from {format_time(first)} to {format_time(max(late)[0])} "
+            "some partitions have no record, and a reader starts with their oldest record (before_log_start)",
         )
     early = [(end, each.partition) for each, _, end in filled if last - end > least_ms]
     if early:
         yield Skew(
             SkewKind.FAR_APART,
             tuple(number for _, number in early),
-            f"earlier than others end {_named(early)}: from {format_time(min(early)[0])} to {format_time(last)} "
-            "not each of them has a record, and a reader starts at their end (past_end)",
+            f"{_named(early)} {plural(len(early), 'ends', 'end')} earlier than others: "
+            f"from {format_time(min(early)[0])} to {format_time(last)} "
+            "some partitions have no record, and a reader starts at their end (past_end)",
         )
 
 
@@ -122,7 +124,7 @@ def _uneven(partitions: Iterable[PartitionTimes]) -> Iterator[Skew]:
     if most >= _UNEVEN_FROM_BYTES and most > UNEVEN_FACTOR * least:
         text = (
             f"partition {largest} has {format_size(most)} and partition {smallest} has {format_size(least)}: "
-            "see by which keys the producers choose partitions"
+            "check by which keys the producers choose partitions"
         )
         yield Skew(SkewKind.UNEVEN, (smallest, largest), text)
 

@@ -1,4 +1,4 @@
-"""How much a topic's partitions hold, and of which times: what to look at before a look-up by time surprises."""
+"""Describe how many records a topic's partitions hold and which times they span, before look-ups by time."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from tidelog.errors import TidelogError
 from tidelog.model import MAX_TIMESTAMP, TopicPartition
 from tidelog.records import RecordTime
 
-#: Records whose timestamps are looked at besides: the first, the last, and some between them at equal distances.
+#: Number of records per partition whose timestamps are fetched: the first, the last, and some at equal distances.
 _SAMPLES = 8
-#: A leader that is missing or hangs keeps nobody waiting longer: that it does is part of what is told.
+#: Timeout for a leader that is missing or does not answer; its partitions then have an error.
 _PATIENCE_MS = 3_000
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionTimes:
-    """One partition. What its leader did not tell is None, and `error` says why.
+    """The size and time span of one partition. Values that its leader did not report are None; `error` says why.
 
-    log_start_offset, end_offset   of what may be read, the end exclusive
-    size_bytes                     of its leader's log on disk
-    newest                         the record with the largest timestamp, the first of equals; None: there is none
-    samples                        records in offset order, the first and the last of the partition among them
+    log_start_offset, end_offset   the readable offsets, the end exclusive
+    size_bytes                     size of the leader's log on disk
+    newest                         the record with the largest timestamp, the first of equal ones; None if there is none
+    samples                        records in offset order, including the first and the last of the partition
     """
 
     partition: int
@@ -41,19 +41,22 @@ class PartitionTimes:
 
     @property
     def records(self) -> int | None:
-        """Offsets, as Kafka's tools count; of a compacted partition fewer records may remain."""
+        """The number of offsets, as Kafka's tools count; a compacted partition may have fewer records."""
         if self.log_start_offset is None or self.end_offset is None:
             return None
         return self.end_offset - self.log_start_offset
 
     @property
     def oldest(self) -> RecordTime | None:
-        """The first record, with which whoever asks for an earlier time begins."""
+        """The first record; readers that ask for an earlier time start with it."""
         return self.samples[0] if self.samples else None
 
 
 async def describe_times(client: ClusterClient, topic: str, deadline_ms: int) -> list[PartitionTimes]:
-    """The partitions in order. UnknownTopicOrPartitionError, NoBrokersError, TimeoutError where none is known."""
+    """Return the partitions in order.
+
+    Raises UnknownTopicOrPartitionError, NoBrokersError or TimeoutError if the topic is not found.
+    """
     view = await client.topic(topic, deadline_ms)
     tps = [TopicPartition(topic, number) for number in sorted(view.partitions)]
     patience_ms = max(1, min(_PATIENCE_MS, deadline_ms - client.clock.monotonic_ms()))
@@ -83,7 +86,7 @@ async def describe_times(client: ClusterClient, topic: str, deadline_ms: int) ->
 
 
 async def _sizes(client: ClusterClient, tps: Collection[TopicPartition], limit_ms: int) -> dict[TopicPartition, int]:
-    """Of the leaders' logs, as far as the leaders tell."""
+    """Return the sizes of the leaders' logs, as far as the leaders answer."""
     leaders = {tp: leader.broker_id for tp in tps if (leader := client.view.leader_of(*tp))}
 
     async def ask(broker_id: int) -> dict[TopicPartition, int]:

@@ -1,1 +1,1 @@
-"""Runs the asyncio clients on one I/O thread behind the synchronous ones. Start with `blocking_client.py`."""
+"""Run the asyncio clients on one I/O thread behind the synchronous ones. Start with `blocking_client.py`."""

@@ -1,4 +1,4 @@
-"""What the synchronous clients have in common: an asyncio client, and a thread of its own on which it runs."""
+"""Provide the base of the synchronous clients: an asyncio client, and the thread on which it runs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 
 class Core(Protocol):
-    """The asyncio client."""
+    """The asyncio client behind a synchronous one."""
 
     @property
     def closed(self) -> bool: ...
@@ -30,7 +30,7 @@ C = TypeVar("C", bound=Core)
 
 
 class BlockingClient(Generic[C]):
-    """Each call waits for the core's. `default_timeout_ms` is for those that are given no time of their own."""
+    """Runs each call of the core on the I/O thread and waits for it; a call without a timeout has the default one."""
 
     def __init__(self, core: C, thread_name: str, default_timeout_ms: int) -> None:
         self._core = core
@@ -39,7 +39,7 @@ class BlockingClient(Generic[C]):
         self._io = IoThread(thread_name)
 
     def close(self) -> None:
-        """Idempotent."""
+        """Close the client, and end its thread. Idempotent."""
         self._close(self._core.close(), 0)
 
     def _close(self, closing: Coroutine[Any, Any, None], timeout_ms: int) -> None:
@@ -70,7 +70,7 @@ class BlockingClient(Generic[C]):
         timeout_ms: int | None = None,
         on_lost: Callable[[T], object] = lambda result: None,
     ) -> T:
-        """The result of a call that ends by itself after `timeout_ms`; see `IoThread.run`."""
+        """Return the result of a call that ends by itself after `timeout_ms`; see `IoThread.run`."""
         patience_ms = self._default_timeout_ms
         try:
             if timeout_ms is not None:
@@ -81,7 +81,7 @@ class BlockingClient(Generic[C]):
         return self._io.run(coroutine, patience_ms / 1000, on_lost)
 
     def _now(self, function: Callable[[], T]) -> T:
-        """The result of a function that does not wait, but belongs to the core's loop."""
+        """Run a function that does not wait on the core's loop, and return its result."""
 
         async def call() -> T:
             return function()

@@ -1,4 +1,4 @@
-"""One daemon thread that runs an event loop: where the synchronous clients do their I/O."""
+"""Run an event loop on a daemon thread, where a synchronous client does its I/O."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ from tidelog.errors import ClosedError, InternalError, TimeoutError
 
 T = TypeVar("T")
 
-#: What a wait allows on top of the coroutine's own deadline, which speaks better about what is missing.
+#: Added to a wait's timeout, because the coroutine ends at its own deadline with a more precise error.
 GRACE_S = 5.0
 _STOP_S = 5.0
 
 
 class IoThread:
-    """Belongs to the process that made it; a fork's child, which is told by `on_fork`, has to make its own.
+    """A thread of one process. The child of a fork has no such thread, and `on_fork` is called there.
 
-    The thread must not refer to its client, because the client could never be dropped then. So the thread keeps only a
-    weak reference to `on_fork`, which is a method.
+    The thread must not refer to its client, because the client would then never be garbage-collected. Therefore the
+    thread keeps only a weak reference to `on_fork`, which is a method of the client.
     """
 
     def __init__(self, name: str = "tidelog-io", on_fork: Callable[[], None] | None = None) -> None:
@@ -45,23 +45,23 @@ class IoThread:
         self._thread = threading.Thread(target=self._turn, name=name, daemon=True)
         self._thread.start()
         _threads.add(self)
-        # For a client that nobody closed: a loop that still turns while the interpreter goes can crash it.
+        # For a client that is not closed: a loop that runs while the interpreter ends can crash it.
         atexit.register(self.stop)
 
     @property
     def stopped(self) -> bool:
-        """Whether nothing runs here any more."""
+        """Whether the thread has stopped, or is about to stop."""
         return self._stopped
 
     @property
     def is_current(self) -> bool:
-        """Whether this is the thread itself, which must not wait for what only it can do."""
+        """Whether the caller is this thread, which must not wait for its own work."""
         return threading.current_thread() is self._thread
 
     def closed_error(self) -> ClosedError:
-        """Why nothing runs here any more."""
+        """Return the error of calls after the stop."""
         return ClosedError(
-            "the client was made before a fork; make another" if self._forked else "the client is closed"
+            "the client was made before a fork; make a new one" if self._forked else "the client is closed"
         )
 
     def run(
@@ -70,23 +70,23 @@ class IoThread:
         timeout_s: float | None = None,
         on_lost: Callable[[T], object] = lambda result: None,
     ) -> T:
-        """The coroutine's result. The wait can be interrupted (Ctrl-C), which cancels the coroutine.
+        """Run the coroutine on the loop and return its result. An interrupt (Ctrl-C) of the wait cancels the coroutine.
 
-        A result that it has all the same, and that nobody waits for then, is given to `on_lost`, on the loop.
+        If the coroutine has a result although the wait was interrupted, the loop calls `on_lost` with it.
         """
         if self._stopped:
             coroutine.close()
             raise self.closed_error()
         if self.is_current:
             coroutine.close()
-            raise RuntimeError("a synchronous client was called from its own callback, which would wait for itself")
+            raise RuntimeError("a callback of a synchronous client must not call the client, because it would deadlock")
         errand = _Errand(coroutine, on_lost)
         future: concurrent.futures.Future[T] | None = None
         try:
             future = self._begin(errand)
             self._awaited.add(future)
             if self.loop.is_closed():
-                self._give_up()  # it may not have seen this one
+                self._give_up()  # the thread may have ended before it could see this future
             return errand.await_result(future, None if timeout_s is None else timeout_s + GRACE_S)
         except concurrent.futures.CancelledError:
             if self._stopped:
@@ -107,19 +107,19 @@ class IoThread:
         going = errand.go()
         try:
             return asyncio.run_coroutine_threadsafe(going, self.loop)
-        except RuntimeError:  # the loop was closed this very moment
+        except RuntimeError:  # the loop has just been closed
             going.close()
             errand.coroutine.close()
             raise _closed_meanwhile() from None
 
     async def in_caller(self, function: Callable[[], object]) -> None:
-        """From a coroutine that `run` waits for: have the thread that waits call `function`, and wait for that.
+        """Call `function` in the thread that waits in `run` for this coroutine, and wait for the call's end.
 
-        It may call `run` itself, which the loop is free for. What it raises is raised here.
+        `function` may call `run` itself, because the loop stays free. Exceptions of `function` are raised here.
         """
         errand = _errand.get()
         if errand is None:
-            raise RuntimeError("no thread waits that could call back")
+            raise RuntimeError("no thread waits in `run`, so the function cannot be called")
         done: asyncio.Future[None] = self.loop.create_future()
 
         def settle(error: Exception | None) -> None:
@@ -142,7 +142,7 @@ class IoThread:
         await done
 
     def call(self, function: Callable[[], object]) -> None:
-        """Have the loop call `function` soon; nothing happens once the thread has stopped."""
+        """Schedule a call of `function` on the loop; do nothing if the thread has stopped."""
         try:
             self.loop.call_soon_threadsafe(function)
         except RuntimeError:
@@ -150,7 +150,7 @@ class IoThread:
                 raise
 
     def stop(self) -> None:
-        """Cancel what still runs, close the loop, end the thread. Idempotent."""
+        """Cancel the remaining tasks, close the loop, and end the thread. Idempotent."""
         if self._stopped:
             return
         self._stopped = True
@@ -160,7 +160,7 @@ class IoThread:
         self._thread.join(_STOP_S)
 
     def abandon(self, shut_down: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """End the thread of a client that was dropped, after `shut_down` has freed what the client owns.
+        """End the thread of a garbage-collected client, after `shut_down` has freed the client's resources.
 
         This call does not wait for the end of the thread, because any thread may make it, even that thread itself.
         """
@@ -189,13 +189,13 @@ class IoThread:
                 self.loop.run_until_complete(asyncio.gather(*remaining, return_exceptions=True))
             self.loop.run_until_complete(self.loop.shutdown_asyncgens())
         finally:
-            self._stopped = True  # even where a callback ended the thread: nobody may wait for it any more
+            self._stopped = True  # also if a callback ended the thread, because later waits would never end
             self.loop.close()
             self._give_up()
             atexit.unregister(self._thread.join)
 
     def forked(self) -> None:
-        """This is the child of a fork, where the thread does not exist."""
+        """Note that this process is the child of a fork, where the thread does not exist."""
         self._stopped = self._forked = True
         atexit.unregister(self.stop)
         on_fork = self._on_fork and self._on_fork()
@@ -203,14 +203,14 @@ class IoThread:
             on_fork()
 
     def _give_up(self) -> None:
-        """No wait outlives the loop that would end it."""
+        """Fail all waits, because the loop that would end them is closed."""
         for future in list(self._awaited):
             with contextlib.suppress(concurrent.futures.InvalidStateError):
                 future.set_exception(_closed_meanwhile())
 
 
 class _Errand(Generic[T]):
-    """A coroutine whose result may be lost: only the loop knows which comes first, that or the interruption."""
+    """A call of `run`. Only the loop can decide whether the result or the interruption of the wait came first."""
 
     def __init__(self, coroutine: Coroutine[Any, Any, T], on_lost: Callable[[T], object]) -> None:
         self.coroutine = coroutine
@@ -221,7 +221,7 @@ class _Errand(Generic[T]):
         self.calls: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
 
     def await_result(self, future: concurrent.futures.Future[T], timeout_s: float | None) -> T:
-        """In the thread that waits, and that does what the coroutine asks of it meanwhile; that time is not counted."""
+        """Wait for the result; run the callbacks that the coroutine requests meanwhile, whose time does not count."""
         future.add_done_callback(lambda _: self.calls.put(None))
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         while True:
@@ -246,7 +246,7 @@ class _Errand(Generic[T]):
         return result
 
     def give_up(self) -> None:
-        """Nobody waits for it any more."""
+        """Note that the caller no longer waits: cancel the task, or hand its result to `on_lost`."""
         self._given_up = True
         if self._task is not None:
             self._task.cancel()
@@ -254,17 +254,17 @@ class _Errand(Generic[T]):
             self._on_lost(result)
 
 
-#: On whose behalf the running task works.
+#: The call of `run` on whose behalf the current task runs.
 _errand: contextvars.ContextVar[_Errand[Any] | None] = contextvars.ContextVar("errand", default=None)
 
 
 def _refuse_coroutine(result: object) -> None:
     if inspect.iscoroutine(result):
         result.close()
-        raise TypeError("a coroutine function cannot be called back here: it needs the client of tidelog.aio")
+        raise TypeError("a coroutine function cannot be a callback of a synchronous client: use tidelog.aio")
 
 
-#: Those that run in this process.
+#: The threads that run in this process.
 _threads: set[IoThread] = set()
 
 

@@ -282,7 +282,7 @@ class Consumer(BlockingClient[AsyncConsumer]):
         The iteration and `poll` share one position. The next poll returns the records that were fetched and not
         yielded, and a commit covers exactly the records that were yielded.
         """
-        while (record := self._core.in_hand.next()) is None:
-            if not self._wait(self._core.fill_hand(), self._core.settings.consumer_timeout_ms):
+        while (record := self._core.poll_remainder.next()) is None:
+            if not self._wait(self._core.fill_remainder(), self._core.settings.consumer_timeout_ms):
                 raise StopIteration
         return record

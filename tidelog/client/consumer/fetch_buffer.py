@@ -1,22 +1,22 @@
-"""One assigned partition: where its reader stands, and what was fetched ahead of it. No I/O.
+"""Hold one assigned partition: its reader's position, and the data that was fetched ahead. This module does no I/O.
 
 position       the next offset that the reader gets; None until the start is looked up
-fetch_offset   the next offset to ask the leader for; ≥ position, and equal once the buffer is empty
-…_epoch        the leader epoch of the record before that offset, −1 where it is not known
-ahead_since_ms since when a leader of fetch_epoch or later is looked for, because the known one is of an earlier epoch
-checked_epoch  in whose log the record before fetch_offset was found: the leader's of that epoch
-topic_id       of the topic to which the position belongs, empty until the leader is known
-paused         the reader wants nothing of it for now; what was fetched ahead is kept while there is room
-withheld       the reader is about to lose it to another member of its group, and gets nothing more of it
-awaits_commit  whether its group has committed a position is to be asked, before anything else is
-work           the task that fetches or asks for this generation; the partition is busy until the task is done
-trouble        the error because of which its reader gets nothing more, until data comes or the position moves
+fetch_offset   the next offset to request from the leader; ≥ position, and equal when the buffer is empty
+…_epoch        the leader epoch of the record before that offset; −1 if it is not known
+ahead_since_ms since when a leader of fetch_epoch or later is looked for, because the known one has an earlier epoch
+checked_epoch  the epoch of the leader whose log is known to contain the record before fetch_offset
+topic_id       id of the topic to which the position belongs; empty until the leader is known
+paused         the reader wants no records for now; fetched data is kept while there is space
+withheld       the group is about to take the partition away, so the reader gets no more records of it
+awaits_commit  the group's committed offset must be looked up before anything else
+work           the task that fetches or looks up for this generation; the partition is busy until the task is done
+trouble        the error that keeps records from the reader, until data arrives or the position moves
 is_unreadable  the next batch cannot be decoded, so that reading goes on only after the position was moved
 retry_at_ms    when to ask `retry_leader` again after `attempts` failures in a row; another leader is asked at once
-is_alone       requests for this partition name no other one, because a request for several has failed as a whole
-generation     counts the jumps; an answer to a question of an earlier generation is of no use
-moves          counts those that lead elsewhere, and not back where logs part; a record that was read before one says
-               nothing of the position after it
+is_alone       requests name no other partition, because a request for several partitions failed as a whole
+generation     counts position changes; an answer to a request of an earlier generation is ignored
+moves          counts position changes except those back to a divergence of logs; records that were read before such a
+               change say nothing about the position after it
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
     from tidelog.client.metadata import Leader
 
-#: Answers held for one partition: one that is being read, one that waits behind it.
+#: Maximum number of fetch answers held for one partition: one that is read, and one that waits.
 MAX_CHUNKS = 2
 
 
@@ -59,14 +59,14 @@ class ConsumerRecord(NamedTuple):
 
 
 class EpochRead(NamedTuple):
-    """The first offset of what was fetched of a leader epoch."""
+    """The first offset that was fetched with a leader epoch."""
 
     epoch: int
     first_offset: int
 
 
 class FetchedBatches(NamedTuple):
-    """Whole batches as in the log; the first may begin before `fetch_offset`, the next read is at `next_offset`.
+    """Whole batches as in the log; the first may begin before `fetch_offset`. The next read starts at `next_offset`.
 
     `leader_epoch` is that of the last batch.
     """
@@ -83,7 +83,7 @@ _record_of: Callable[[tuple[object, ...]], ConsumerRecord] = partial(tuple.__new
 
 
 class PartitionBuffer:
-    """See the module's first lines."""
+    """The state and the fetched data of one assigned partition; the module's docstring describes the fields."""
 
     __slots__ = (
         "_chunks",
@@ -139,7 +139,7 @@ class PartitionBuffer:
         self.trouble = StandingError()
         self.is_unreadable = self.is_alone = False
         self.attempts = 0
-        #: Of these the last ones, which were all answered by a leader of another topic of the name.
+        #: How many of the last attempts were answered by a leader of another topic with the same name.
         self.attempts_elsewhere = 0
         self.retry_at_ms = 0
         self.retry_leader: Leader | None = None
@@ -148,42 +148,40 @@ class PartitionBuffer:
         self._chunks: deque[FetchedBatches] = deque()
         self._cursor = 0
         self._decoded: deque[ConsumerRecord] = deque()
-        #: Of all up to fetch_offset since the last move; the last one is fetch_epoch.
+        #: The epochs of all data up to fetch_offset since the last move; the last one is fetch_epoch.
         self._epochs_read: list[EpochRead] = []
 
     def seek(self, offset: int, epoch: int = -1) -> None:
-        """Read from `offset` next, before which a record of this leader epoch stands, of whatever topic has the name
-        now.
-        """
+        """Read from `offset` next; the record before it has this leader epoch, and the topic may be a recreated one."""
         self.set_position(offset, epoch)
         self.topic_id = ""
 
     def set_position(self, offset: int, epoch: int) -> None:
-        """Read from `offset` next, before which a record of this leader epoch stands."""
+        """Read from `offset` next; the record before it has this leader epoch."""
         self.moves += 1
         self._fetch_from(offset, epoch)
         self._epochs_read = []
 
     def rewind(self, offset: int) -> None:
-        """Read from `offset` again; what was read before it may be in the log still, and be in its reader's hand."""
+        """Read from `offset` again. Records before it may still be in the log, and in the iteration's remainder."""
         self._forget_epochs_from(offset)
         self._fetch_from(offset, self._epochs_read[-1].epoch if self._epochs_read else -1)
 
     def reset(self, to: int) -> None:
-        """Read next from where a look-up for timestamp `to` (ms, −1 latest, −2 earliest) leads."""
+        """Read next from the result of a look-up for timestamp `to` (ms, −1 latest, −2 earliest)."""
         self.moves += 1
         self._jump()
         self.position, self.reset_to, self.topic_id = None, to, ""
         self._epochs_read = []
 
     def is_of_topic(self, topic_id: str) -> bool:
-        """Whether the position belongs to this topic; the first that is told of is the one."""
+        """Return whether the position belongs to this topic; the first id that is reported is taken over."""
         self.topic_id = self.topic_id or topic_id
         return self.topic_id == topic_id
 
     def _jump(self) -> None:
         self.generation += 1
-        self.work = None  # the answer that is on its way does not count any more
+        self.work = None  # the answer in flight is of an earlier generation, and is ignored
         self.awaits_commit = self.is_unreadable = self.is_alone = False
         self.trouble.clear()
         self.ahead_since_ms = None
@@ -201,7 +199,7 @@ class PartitionBuffer:
 
     @property
     def wants_data(self) -> bool:
-        """Whether a fetch of it would find room."""
+        """Whether a fetch of this partition is useful now: the buffer has space and the reader reads."""
         return (
             self.position is not None and not self.paused and not self.is_unreadable and len(self._chunks) < MAX_CHUNKS
         )
@@ -222,40 +220,43 @@ class PartitionBuffer:
 
     @property
     def is_shown(self) -> bool:
-        """Whether the reader is to get what there is."""
+        """Whether the reader may get records of this partition."""
         return not self.paused and not self.withheld
 
     @property
     def has_data(self) -> bool:
-        """Whether something was fetched that the reader has not got yet."""
+        """Whether fetched data waits for the reader."""
         return bool(self._decoded) or bool(self._chunks)
 
     @property
     def held_bytes(self) -> int:
-        """Of what was fetched ahead, as it came."""
+        """The size of the data that was fetched ahead, compressed as received."""
         return sum(len(chunk.records) for chunk in self._chunks)
 
     def drop(self) -> None:
-        """Forget what was fetched ahead: it is fetched again."""
+        """Discard the data that was fetched ahead, so that it is fetched again."""
         if self.position is not None:
             self._fetch_from(self.position, self.position_epoch)
             self._forget_epochs_from(self.position)
 
     def is_unchecked_in(self, leader_epoch: int) -> bool:
-        """Whether the leader of this epoch may lack what was read (KIP-320): it is asked before it is fetched from."""
+        """Return whether this epoch's leader may lack records that were read, and must be asked first (KIP-320)."""
         return self.fetch_epoch >= 0 and self.checked_epoch != leader_epoch
 
     @property
     def epoch_read_from(self) -> int | None:
-        """The first offset that was fetched of `fetch_epoch`; None where that is not the epoch of a record that was.
+        """The first offset that was fetched with `fetch_epoch`; None if no record was fetched with that epoch.
 
-        A position that was looked up, committed or given may come with the epoch of whoever led then, and no record
-        of it need stand before it.
+        A position that was looked up, committed or given may come with the epoch of the leader at that time, and the
+        record before it need not be of that epoch.
         """
         return self._epochs_read[-1].first_offset if self._epochs_read else None
 
     def put(self, records: memoryview, *, high_watermark: int, log_start_offset: int, check_crcs: bool) -> bool:
-        """An answer to the fetch at `fetch_offset`; whether it holds anything. CorruptMessageError changes nothing."""
+        """Store an answer to the fetch at `fetch_offset`; return whether it has data.
+
+        CorruptMessageError leaves the buffer unchanged.
+        """
         next_offset, epoch = self.fetch_offset, self.fetch_epoch
         epochs = self._epochs_read[-1:]
         for at, header in iter_headers(records):
@@ -278,11 +279,11 @@ class PartitionBuffer:
         return True
 
     def take_batches(self) -> FetchedBatches | None:
-        """The oldest answer (what `take_records` left of it); the position moves behind it."""
+        """Return the oldest answer (without the records that `take_records` took), and move the position past it."""
         if self.position is None or not self.has_data:
             return None
         if not self._chunks or self._chunks[0].fetch_offset > self.position:
-            self.drop()  # the reader has given back records, and their batches are no longer in the buffer
+            self.drop()  # the reader has given back records, but their batches are no longer in the buffer
             return None
         chunk = self._chunks.popleft()
         cursor, self._cursor = self._cursor, 0
@@ -296,9 +297,9 @@ class PartitionBuffer:
         return chunk._replace(records=chunk.records[cursor:], fetch_offset=start)
 
     def take_records(self, limit: int) -> list[ConsumerRecord]:
-        """Up to `limit` records in offset order; the position moves behind the last.
+        """Return up to `limit` records in offset order, and move the position past the last.
 
-        A batch that cannot be decoded ends them: it stays where it is, and `trouble` has the error.
+        A batch that cannot be decoded ends the result. The batch stays in the buffer, and `trouble` has the error.
         """
         taken: list[ConsumerRecord] = []
         while len(taken) < limit and (self._decoded or self._decode_next()):
@@ -313,19 +314,19 @@ class PartitionBuffer:
         if not self._decoded:
             self._drop_read_chunks()
             if not self._chunks and self.position is not None:
-                # Control records and compacted offsets behind the last record count as read.
+                # Control records and compacted offsets after the last record count as read.
                 self.position, self.position_epoch = self.fetch_offset, self.fetch_epoch
         return taken
 
     def take_back(self, records: list[ConsumerRecord]) -> None:
-        """Put back the last records that `take_records` returned, because the user did not get them."""
+        """Put back the last records that `take_records` returned, because the user did not receive them."""
         self._decoded.extendleft(reversed(records))
         self.position = records[0].offset
         before = [each.epoch for each in self._epochs_read if each.first_offset < self.position]
         self.position_epoch = before[-1] if before else -1
 
     def _decode_next(self) -> bool:
-        """Decode one more batch; True also where it holds nothing for the reader. False: the buffer is empty."""
+        """Decode one more batch and return True, even if it has no records for the reader; False: no batch is left."""
         self._drop_read_chunks()
         if not self._chunks or self.is_unreadable:
             return False

@@ -1,7 +1,7 @@
-"""Keeps the buffers of the assigned partitions filled, ahead of the reader.
+"""Keep the buffers of the assigned partitions filled ahead of the reader.
 
-Each partition is in one fetch at most (and in those that a jump of its reader made useless), but a leader may hold
-several: a partition that has just been read must not wait until the long poll of an idle neighbour ends.
+Each partition is in at most one fetch request (besides requests that became useless when its position moved). A leader
+may hold several requests, so that a partition that has just been read need not wait for the long poll of idle ones.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ from tidelog.protocol.messages import FetchPartition, FetchPartitionResponse, Fe
 if TYPE_CHECKING:
     from tidelog.groups.committed_offsets import CommittedOffsets
 
-#: Long polls held at one leader; but for jumps, their partitions differ.
+#: Maximum number of concurrent fetches per leader. Their partitions differ, except after a position has moved.
 MAX_FETCHES_PER_BROKER = 16
-#: A batch that stays corrupt for so many attempts is the reader's to know.
+#: After so many attempts that return a corrupt batch the reader gets the error.
 MAX_CORRUPT_ATTEMPTS = 5
 
 #: A broker, and the partition if the request must name no other one (`PartitionBuffer.is_alone`).
@@ -53,11 +53,11 @@ _Addressee = tuple[int, TopicPartition | None]
 class _Plan:
     """The requests that one turn of the fetcher sends, by kind and addressee.
 
-    uncommitted   partitions whose committed offset is to be looked up
-    at_ends       partitions that begin at the log's start or end
-    at_times      partitions that begin at a time
-    unchecked     partitions whose leader is to be asked whether it has what was read
-    fetches       partitions that are to be fetched
+    uncommitted   partitions whose committed offset must be looked up
+    at_ends       partitions that start at the beginning or the end of the log
+    at_times      partitions that start at a time
+    unchecked     partitions whose leader must confirm that it has the records that were read
+    fetches       partitions to fetch
     later_ms      when the next turn is due, if nothing happens before
     leaderless    whether a partition waits for a leader
     missing       whether a partition does not exist, as far as this client knows
@@ -74,23 +74,23 @@ class _Plan:
     leaderless: bool = False
     missing: bool = False
 
-    def look_again(self, at_ms: int) -> None:
+    def retry_at(self, at_ms: int) -> None:
         self.later_ms = at_ms if self.later_ms is None else min(self.later_ms, at_ms)
 
 
 class Fetcher:
-    """One task on the event loop, which owns all of its state.
+    """Owns the buffers and fetches their partitions, in one task on the event loop.
 
-    cluster_trouble   the error as long as no broker has answered yet
-    given_up          the error of a partition that was unassigned before a call has raised it
+    cluster_error   the error as long as no broker has answered
+    unassigned_error          the error of a partition that was unassigned before a call could raise it
     """
 
     def __init__(
         self, client: ClusterClient, settings: ConsumerSettings, committed: CommittedOffsets | None = None
     ) -> None:
         self.buffers: dict[TopicPartition, PartitionBuffer] = {}
-        self.cluster_trouble = StandingError()
-        self.given_up: TidelogError | None = None
+        self.cluster_error = StandingError()
+        self.unassigned_error: TidelogError | None = None
         self.arrived = asyncio.Event()
         self._client = client
         self._settings = settings
@@ -105,22 +105,22 @@ class Fetcher:
         client.background.on_failure.append(self.arrived.set)
 
     def start(self) -> None:
-        """Needs the running loop."""
+        """Start the fetcher's task. Needs the running loop."""
         self._running.start()
 
     async def stop(self) -> None:
-        """Begin nothing more; the client ends what is in flight when it closes."""
+        """Start no more requests; the client ends those in flight when it closes."""
         try:
             await self._running.stop()
         finally:
             await self._search.stop()
 
     def wake(self) -> None:
-        """A buffer has room, or a position has changed."""
+        """Start a turn, because a buffer has space or a position has moved."""
         self._woken.set()
 
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
-        """Exactly these from now on; those that stay keep their position and buffer."""
+        """Replace the assignment; partitions that stay assigned keep their position and buffer."""
         policy = self._positions.policy
         kept, limit = self.buffers, self._settings.max_decompressed_batch_bytes
         in_group = self._positions.committed is not None
@@ -130,10 +130,10 @@ class Fetcher:
         for tp, buffer in kept.items():
             if tp not in self.buffers:
                 buffer.generation += 1
-                # A group gives up what is deleted; whoever reads is told of it all the same.
+                # A group unassigns a deleted partition, but the reader must still get its error.
                 is_gone = isinstance(buffer.trouble.error, UnknownTopicOrPartitionError)
                 if in_group and is_gone and buffer.trouble.is_new():
-                    self.given_up = self.given_up or buffer.trouble.error
+                    self.unassigned_error = self.unassigned_error or buffer.trouble.error
         self._client.track(*self._topics())
         self.wake()
 
@@ -155,10 +155,10 @@ class Fetcher:
                 self._client.clock.monotonic_ms() + self._settings.bootstrap_timeout_ms
             )
         except NoBrokersError as error:
-            self.cluster_trouble.set(error)
+            self.cluster_error.set(error)
             self.arrived.set()
         else:
-            self.cluster_trouble.clear()
+            self.cluster_error.clear()
 
     def _turn(self, now_ms: int) -> int | None:
         plan, room_bytes = _Plan(), self._room_bytes()
@@ -167,7 +167,7 @@ class Fetcher:
                 self._consider(buffer, plan, now_ms, has_room=room_bytes > 0)
             except Exception as error:
                 self._failed_unexpectedly(buffer, error)
-                plan.look_again(buffer.retry_at_ms)
+                plan.retry_at(buffer.retry_at_ms)
         self._seen_version = self._client.view.version
         for buffers in plan.uncommitted.values():
             asked = {(buffer.topic_partition, buffer.generation): buffer for buffer in buffers}
@@ -187,9 +187,9 @@ class Fetcher:
                 under_way.add(task)
                 task.add_done_callback(under_way.discard)
         if plan.leaderless or plan.missing:
-            self._search.go_on(patiently=not plan.leaderless)
+            self._search.search(patiently=not plan.leaderless)
         else:
-            self._search.rest()
+            self._search.stop_waiting()
         return plan.later_ms
 
     def _consider(self, buffer: PartitionBuffer, plan: _Plan, now_ms: int, *, has_room: bool) -> None:
@@ -199,13 +199,13 @@ class Fetcher:
             return
         if starting and buffer.awaits_commit:
             if buffer.must_wait(None, now_ms):
-                plan.look_again(buffer.retry_at_ms)
+                plan.retry_at(buffer.retry_at_ms)
             else:
                 plan.uncommitted[buffer.topic_partition if buffer.is_alone else None].append(buffer)
         elif (leader := self._leader_of(buffer, plan)) is None:
             pass  # the plan has the reason
         elif buffer.must_wait(leader, now_ms):
-            plan.look_again(buffer.retry_at_ms)
+            plan.retry_at(buffer.retry_at_ms)
         elif starting:
             self._consider_start(buffer, leader, plan)
         else:
@@ -229,21 +229,21 @@ class Fetcher:
         """Plan how a partition without a position gets one."""
         if not buffer.is_of_topic(leader.topic_id):
             self._positions.on_topic_recreated(buffer)
-            plan.look_again(buffer.retry_at_ms)
+            plan.retry_at(buffer.retry_at_ms)
         elif buffer.reset_to is None:
-            self._positions.nowhere(buffer)
-            plan.look_again(buffer.retry_at_ms)
+            self._positions.on_no_position(buffer)
+            plan.retry_at(buffer.retry_at_ms)
         else:
             look_ups = plan.at_ends if buffer.reset_to < 0 else plan.at_times
             look_ups[_addressee(buffer, leader)].append((buffer, buffer.generation, leader))
 
     def _consider_fetch(self, buffer: PartitionBuffer, leader: Leader, plan: _Plan) -> None:
-        """Plan a fetch, or first a check that the leader has what was read before."""
+        """Plan a fetch, or before it a check that the leader has the records that were read."""
         led = buffer, buffer.generation, leader
         if not buffer.is_of_topic(leader.topic_id):
             # The view shows another topic of this name, but may be old. The answer to a fetch decides.
             plan.fetches[_addressee(buffer, leader)].append(led)
-        elif self._positions.is_ahead(buffer, leader):
+        elif self._positions.must_find_newer_leader(buffer, leader):
             self._client.distrust_metadata()
             plan.leaderless = True
         elif buffer.is_unchecked_in(leader.epoch):
@@ -252,7 +252,7 @@ class Fetcher:
             plan.fetches[_addressee(buffer, leader)].append(led)
 
     def _room_bytes(self) -> int:
-        """How much more may be fetched ahead. What nobody reads for now gives way to what somebody does."""
+        """Return how many more bytes may be fetched ahead; at the limit, discard the data of paused partitions."""
         limit = self._settings.prefetch_max_bytes
         if sum(buffer.held_bytes for buffer in self.buffers.values()) >= limit:
             for buffer in self.buffers.values():
@@ -280,7 +280,7 @@ class Fetcher:
         self._woken.set()
 
     def _ask(self, question: Callable[[Led], Coroutine[Any, Any, None]], led: Led) -> None:
-        """What comes of it is seen in the next turn."""
+        """Send a request about positions; the next turn sees its result."""
         buffers = [buffer for buffer, _, _ in led]
         self._begin("the look-up of positions", question(led), buffers).add_done_callback(self._on_change)
 
@@ -288,7 +288,7 @@ class Fetcher:
         self.arrived.set()
 
     def _is_refused(self, buffer: PartitionBuffer) -> bool:
-        """Return whether the partition certainly does not exist. Report that to its reader, once for each new view."""
+        """Return whether the partition certainly does not exist; report that to its reader once for each new view."""
         refusal = self._client.partition_refusal(buffer.topic_partition)
         is_news = buffer.trouble.error is None or self._client.view.version != self._seen_version
         if refusal is not None and is_news:
@@ -303,7 +303,7 @@ class Fetcher:
         self.arrived.set()
 
     def _back_off(self, buffer: PartitionBuffer, leader: Leader | None = None, *, may_last: bool) -> None:
-        """Do not ask this leader, by default the known one, before a pause. Another leader is asked at once."""
+        """Send no request to this leader, by default the known one, before a pause. Another leader is asked at once."""
         if leader is None and not buffer.awaits_commit:
             leader = self._client.view.leader_of(*buffer.topic_partition)
         backoff_ms = self._client.lasting_backoff_ms if may_last else self._client.backoff_ms
@@ -373,11 +373,11 @@ class Fetcher:
         self, buffer: PartitionBuffer, leader: Leader, answer: FetchPartitionResponse | None
     ) -> TidelogError | None:
         if answer is None:
-            return NetworkError("the broker's answer leaves this partition out")
+            return NetworkError("the broker's answer does not contain this partition")
         if refusal := error_for(answer.error_code):
             return refusal
         if buffer.is_unchecked_in(leader.epoch):
-            return FencedLeaderEpochError("it was fetched by an epoch that another topic of the name has")
+            return FencedLeaderEpochError("the records were fetched in an epoch of another topic with the same name")
         try:
             filled = buffer.put(
                 memoryview(answer.records if answer.records is not None else b""),
@@ -396,7 +396,7 @@ class Fetcher:
             buffer.trouble.clear()
         if filled:
             tp = buffer.topic_partition
-            # Whoever got something goes to the end, so that `fetch_max_bytes` starves nobody.
+            # A partition that returned records moves to the end, so that `fetch_max_bytes` does not starve the others.
             if self.buffers.get(tp) is buffer:
                 self.buffers[tp] = self.buffers.pop(tp)
             self.arrived.set()
@@ -409,9 +409,9 @@ class Fetcher:
         is_elsewhere = isinstance(error, InconsistentTopicIdError) and not buffer.is_of_topic(leader.topic_id)
         buffer.attempts_elsewhere = buffer.attempts_elsewhere + 1 if is_elsewhere else 0
         if isinstance(error, OffsetOutOfRangeError):
-            self._positions.out_of_range(buffer, answer)
+            self._positions.on_out_of_range(buffer, answer)
         elif is_elsewhere:
-            # One broker may be behind both as a teller and as a leader. So the picture is refreshed first.
+            # The broker may be behind both as leader and in its metadata, so the metadata is refreshed first.
             if buffer.attempts_elsewhere > 1:
                 self._positions.on_topic_recreated(buffer)
         elif isinstance(error, CorruptMessageError) and buffer.attempts >= MAX_CORRUPT_ATTEMPTS:

@@ -1,4 +1,4 @@
-"""Offsets by the times at which segments were last written: what the old consumers' `getOffsetsBefore` asked."""
+"""Look up offsets by the modification times of segments: `getOffsetsBefore` of Kafka's old consumers."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from tidelog.timestamps import Timestamp, to_timestamp_ms, warn_of_seconds
 async def offsets_before(
     client: ClusterClient, times: Mapping[TopicPartition, Timestamp], max_num_offsets: int, timeout_ms: int
 ) -> dict[TopicPartition, list[int]]:
-    """For each partition where its segments begin that were last written at or before the time, and those before them.
+    """Return the starts of each partition's segments last written at or before the time, newest first.
 
-    ValueError or TypeError for what is no time (−1 is the latest, −2 the earliest) and no number; a final refusal is
-    raised at once; TimeoutError says how long it took and which partitions are missing.
+    Raises ValueError or TypeError for an invalid time (−1 is the latest offset, −2 the earliest) or number, and the
+    first error that is not retriable. TimeoutError says how long the call took and which partitions are missing.
     """
     most = arguments.whole("max_num_offsets", max_num_offsets, 0, arguments.INT32_MAX)
     targets = {tp: _target(tp, time) for tp, time in arguments.by_partition("times", times).items()}

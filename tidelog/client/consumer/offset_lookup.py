@@ -1,4 +1,4 @@
-"""Offsets by time, and the two ends of a partition: asked of the leaders, as TIMESTAMPS promises."""
+"""Look up offsets by time, and the two ends of partitions, by ListOffsets requests to their leaders."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ from tidelog.protocol.messages import (
 )
 from tidelog.timestamps import LARGEST_TIMESTAMP_MS, Timestamp, looks_like_seconds, to_target_ms, warn_of_seconds
 
-#: The target of a look-up that any record with a timestamp answers.
+#: The target of a look-up that finds the first record with a timestamp.
 ANY_TIME_MS = 0
-#: What a look-up costs that only says why there is nothing: nobody waits longer for a reason.
+#: Timeout of the look-ups that only find out why there is no offset.
 _REASON_PATIENCE_MS = 2_000
 
 
 @dataclass(frozen=True, slots=True)
 class Ends:
-    """The offsets of a partition that may be read: from `start` (inclusive) to `end` (exclusive)."""
+    """The readable offsets of a partition: from `start` (inclusive) to `end` (exclusive)."""
 
     start: int
     end: int
@@ -47,7 +47,7 @@ class Ends:
 def list_offsets(
     isolation_level: int = READ_UNCOMMITTED, replica_id: int = CONSUMER_REPLICA_ID
 ) -> PerLeaderRequest[int, ListOffsetsPartitionResponse]:
-    """The question whose subject is a timestamp (or −1 latest, −2 earliest, −3 the largest timestamp)."""
+    """Return the ListOffsets request whose subject is a timestamp (−1 latest, −2 earliest, −3 largest timestamp)."""
 
     def make(asked: Asked[int]) -> ListOffsetsRequest:
         partitions = tuple(ListOffsetsPartition(*tp, timestamp, leader.epoch) for tp, timestamp, leader in asked)
@@ -57,15 +57,16 @@ def list_offsets(
 
 
 def to_targets(times: Mapping[TopicPartition, Timestamp]) -> dict[TopicPartition, int]:
-    """The targets in milliseconds. ValueError and TypeError name the partition, or what is none; one
-    SecondsForMillisecondsWarning for all.
+    """Return the targets in milliseconds.
+
+    ValueError and TypeError name the partition or the invalid key. One SecondsForMillisecondsWarning per distinct time.
     """
     targets: dict[TopicPartition, int] = {}
     in_seconds: dict[int, TopicPartition] = {}
     for key, time in arguments.mapping("times", times, "partitions").items():
         tp = arguments.partition("times: a key", key)
         if type(time) is int and 0 <= time <= LARGEST_TIMESTAMP_MS:
-            timestamp_ms = time  # as most are: the words for an error would take longer than all the rest
+            timestamp_ms = time  # the common case, which avoids the cost of the text for an error
         else:
             timestamp_ms = to_target_ms(time, f"times[{tp}]")
         targets[tp] = timestamp_ms
@@ -79,10 +80,10 @@ def to_targets(times: Mapping[TopicPartition, Timestamp]) -> dict[TopicPartition
 async def offsets_for_times(
     client: ClusterClient, times: Mapping[TopicPartition, Timestamp], timeout_ms: int, isolation_level: int
 ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
-    """For each partition the earliest offset whose timestamp is at or after the target, None where there is none.
+    """Return each partition's earliest offset whose timestamp is at or after the target; None if there is none.
 
-    Errors of `to_targets`; a final refusal is raised at once; TimeoutError says how long it took and which partitions
-    are missing.
+    Raises the errors of `to_targets`, and the first error that is not retriable. TimeoutError says how long the call
+    took and which partitions are missing.
     """
     targets = to_targets(times)
     answers = await list_offsets(isolation_level).ask(client, targets, timeout_ms)
@@ -92,24 +93,25 @@ async def offsets_for_times(
 async def outcomes_for_times(
     client: ClusterClient, times: Mapping[TopicPartition, Timestamp], timeout_ms: int, isolation_level: int
 ) -> dict[TopicPartition, OffsetOutcome]:
-    """As `offsets_for_times`, but a partition without an answer loses no other's, and says why it has none.
+    """Return the result of `offsets_for_times` for each partition, with the reason if there is no offset.
 
-    Errors of `to_targets`, and NoBrokersError where nobody knows of any partition.
+    The error of one partition does not affect the others. Raises the errors of `to_targets`, and NoBrokersError if no
+    broker answers.
     """
     targets = to_targets(times)
-    told = await list_offsets(isolation_level).try_ask(client, targets, timeout_ms)
-    outcomes = {tp: OffsetOutcome(None, NoOffset.REFUSED, error) for tp, error in told.refused.items()}
-    outcomes |= {tp: OffsetOutcome(None, NoOffset.RETRY, error) for tp, error in told.errors.items()}
-    outcomes |= {tp: OffsetOutcome(_found(answer)) for tp, answer in told.answers.items() if answer.offset >= 0}
-    nowhere = {tp: target for tp, target in targets.items() if tp not in outcomes}
-    outcomes |= await _reasons(client, nowhere, isolation_level)
+    lookups = await list_offsets(isolation_level).try_ask(client, targets, timeout_ms)
+    outcomes = {tp: OffsetOutcome(None, NoOffset.REFUSED, error) for tp, error in lookups.refused.items()}
+    outcomes |= {tp: OffsetOutcome(None, NoOffset.RETRY, error) for tp, error in lookups.errors.items()}
+    outcomes |= {tp: OffsetOutcome(_found(answer)) for tp, answer in lookups.answers.items() if answer.offset >= 0}
+    not_found = {tp: target for tp, target in targets.items() if tp not in outcomes}
+    outcomes |= await _reasons(client, not_found, isolation_level)
     return {tp: outcomes[tp] for tp in targets}
 
 
 async def end_of_each(
     client: ClusterClient, partitions: Iterable[TopicPartition], which: int, timeout_ms: int, isolation_level: int
 ) -> dict[TopicPartition, int]:
-    """The first (`which` = EARLIEST_TIMESTAMP) or next (LATEST_TIMESTAMP) offset of each partition."""
+    """Return the first (`which` = EARLIEST_TIMESTAMP) or the next (LATEST_TIMESTAMP) offset of each partition."""
     targets = dict.fromkeys(partitions, which)
     answers = await list_offsets(isolation_level).ask(client, targets, timeout_ms)
     return {tp: answers[tp].offset for tp in targets}
@@ -121,7 +123,7 @@ async def find_ends(
     timeout_ms: int,
     isolation_level: int = READ_UNCOMMITTED,
 ) -> tuple[dict[TopicPartition, Ends], dict[TopicPartition, TidelogError]]:
-    """What may be read of each partition; and why not, of those whose leader does not say."""
+    """Return the readable offsets of each partition, and the errors of partitions whose leader does not answer."""
     question = list_offsets(isolation_level)
     earliest, latest = await asyncio.gather(
         question.try_ask(client, dict.fromkeys(partitions, EARLIEST_TIMESTAMP), timeout_ms),
@@ -136,16 +138,16 @@ async def find_ends(
 
 
 async def _reasons(
-    client: ClusterClient, nowhere: Mapping[TopicPartition, int], isolation_level: int
+    client: ClusterClient, not_found: Mapping[TopicPartition, int], isolation_level: int
 ) -> dict[TopicPartition, OffsetOutcome]:
-    """Why leaders found nothing at these times: asked of them, with a view up to the end of their logs, too."""
+    """Return why the leaders found no record at these times, by look-ups that also cover uncommitted records."""
     uncommitted, (ends, silent) = await asyncio.gather(
-        list_offsets(replica_id=DEBUGGING_REPLICA_ID).try_ask(client, nowhere, _REASON_PATIENCE_MS),
-        find_ends(client, nowhere, _REASON_PATIENCE_MS, isolation_level),
+        list_offsets(replica_id=DEBUGGING_REPLICA_ID).try_ask(client, not_found, _REASON_PATIENCE_MS),
+        find_ends(client, not_found, _REASON_PATIENCE_MS, isolation_level),
     )
     silent |= uncommitted.unanswered
     outcomes: dict[TopicPartition, OffsetOutcome] = {}
-    for tp in nowhere:
+    for tp in not_found:
         if tp in silent:
             outcomes[tp] = OffsetOutcome(None, NoOffset.RETRY, silent[tp])
         elif uncommitted.answers[tp].offset >= 0:

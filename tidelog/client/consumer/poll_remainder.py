@@ -1,8 +1,8 @@
-"""Holds the records that an iteration has taken from the buffers and not yielded yet.
+"""Hold the records that an iteration has polled and not yielded yet.
 
-An iteration and `poll` share one position. The position is behind the records in hand, because the iteration takes many
-records at a time. So every other call of the consumer first gives the records in hand back to their buffers. The
-position is then behind the last record that was yielded.
+An iteration and `poll` share one position. The iteration polls many records at a time, so the position is after the
+records that are not yielded yet. Therefore every other call of the consumer first gives these records back to their
+buffers. Then the position is after the last record that was yielded.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ class _Piece(NamedTuple):
 
 
 class PollRemainder:
-    """The records in hand, in the order in which they are yielded."""
+    """The polled records that are not yielded yet, in the order in which they are yielded."""
 
     def __init__(self) -> None:
         self._pieces: deque[_Piece] = deque()
         self._left: Iterator[ConsumerRecord] = iter(())
 
     def take(self, taken: Mapping[PartitionBuffer, list[ConsumerRecord]]) -> None:
-        """Hold the records that were just taken from these buffers. Nothing else may be in hand."""
+        """Hold the records that were just taken from these buffers. All earlier records must be yielded."""
         self._pieces.extend(
             _Piece(buffer, iter(records), buffer.generation, buffer.moves) for buffer, records in taken.items()
         )
         self._left = self._pieces[0].left if self._pieces else iter(())
 
     def next(self) -> ConsumerRecord | None:
-        """Return the next record; None if nothing is in hand."""
+        """Return the next record; None if all are yielded."""
         while True:
             for record in self._left:
                 return record

@@ -1,4 +1,4 @@
-"""`auto_offset_reset`: where a reader begins that has no position, or one that is of no use."""
+"""Parse `auto_offset_reset`: where a reader starts if it has no position, or an invalid one."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tidelog.model import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 from tidelog.time_parsing import parse_time
 from tidelog.timestamps import format_time, to_target_ms, warn_of_seconds
 
-#: As KIP-1106 writes it. Java's durations end at days, too: a month has no length.
+#: The prefix of KIP-1106. As in Java, durations have units up to days, because a month has no fixed length.
 BY_DURATION = "by_duration:"
 _DURATION = re.compile(
     r"P(?=.)(?:(?P<days>\d+)D)?(?:T(?=.)(?:(?P<hours>\d+)H)?(?:(?P<minutes>\d+)M)?(?:(?P<seconds>\d+(?:\.\d+)?)S)?)?\Z",
@@ -26,11 +26,11 @@ ResetSetting = str | timedelta | datetime
 
 @dataclass(frozen=True, slots=True)
 class ResetStrategy:
-    """The checked setting.
+    """The validated setting.
 
-    name       as people are told of it
+    name       the text for log messages
     at_ms      the timestamp to look up (−2 the earliest, −1 the latest offset); None for "none" and for a duration
-    ago_ms     how long before the look-up that timestamp lies, for a duration
+    ago_ms     for a duration: how long before the look-up that timestamp lies
     """
 
     name: str
@@ -38,7 +38,7 @@ class ResetStrategy:
     ago_ms: int | None = None
 
     def target_ms(self, now_ms: int) -> int | None:
-        """What to look up at this moment; None: the reader is told."""
+        """Return the timestamp to look up now; None for "none": the reader gets the error."""
         return self.at_ms if self.ago_ms is None else max(0, now_ms - self.ago_ms)
 
 
@@ -50,7 +50,10 @@ _WORDS = {
 
 
 def parse_strategy(setting: ResetSetting, now_ms: int) -> ResetStrategy:
-    """ValueError says what is allowed. `now_ms` is for texts such as "@-1h", which mean one moment for ever."""
+    """Return the strategy; ValueError says what is allowed.
+
+    `now_ms` resolves texts such as "@-1h" once, so that they mean the same instant for ever.
+    """
     if isinstance(setting, timedelta):
         return _by_duration(setting, f"{BY_DURATION}{setting}")
     if isinstance(setting, datetime):
@@ -71,8 +74,10 @@ def parse_strategy(setting: ResetSetting, now_ms: int) -> ResetStrategy:
             try:
                 return _by_duration(timedelta(**parts), setting)
             except OverflowError:
-                raise ValueError(f"auto_offset_reset: {text} is longer than a calendar") from None
-        raise ValueError(f"auto_offset_reset: {text!r} is no ISO 8601 duration of days and less, as PT1H or P1D are")
+                raise ValueError(f"auto_offset_reset: {text} is too long for a duration") from None
+        raise ValueError(
+            f"auto_offset_reset: {text!r} is not an ISO 8601 duration with days or smaller units, such as PT1H or P1D"
+        )
     raise ValueError(f"auto_offset_reset must be {_ALLOWED}, not {setting!r}")
 
 

@@ -1,8 +1,8 @@
-"""Where a reader begins that wants what has a certain time or a later one: somewhere in every partition.
+"""Find where a reader of each partition must start to get all records with a certain time or a later one.
 
-No record at or after the target is skipped, however much is written meanwhile. The end is asked for first: what the
-look-up does not find was not there before that end, and what comes after it is read. So a reader that begins at an end
-may be given records that were written during the look-up and are older than the target; nothing else is.
+No record at or after the target is skipped, even if records are written during the look-up. The end offset is requested
+first. A record that the look-up does not find was not there before that end, and records after the end are read. A
+reader that starts at an end may get records that were written during the look-up and are older than the target.
 """
 
 from __future__ import annotations
@@ -21,32 +21,32 @@ from tidelog.protocol.messages import ListOffsetsPartitionResponse
 
 
 class StartReason(StrEnum):
-    """Why a reader begins where it does."""
+    """Why a reader starts at this offset."""
 
     FOUND = "found"
-    """With the first record that has the target's time or a later one; there are older ones before it."""
+    """At the first record with the target's time or a later one; older records precede it."""
     BEFORE_LOG_START = "before_log_start"
-    """With the first record that there is: it is younger than the target, and nothing is before it."""
+    """At the partition's first record, whose timestamp is later than the target; no record precedes it."""
     PAST_END = "past_end"
-    """At the end: every record is older than the target."""
+    """At the end, because every record is older than the target."""
     EMPTY = "empty"
-    """At the end: there is no record."""
+    """At the end, because there is no record."""
 
 
 class OlderRecords(StrEnum):
-    """What became of the records before a partition's first."""
+    """What happened to the records before a partition's first record."""
 
     GONE = "gone"
-    """Retention, deletion or compaction took them."""
+    """Retention, deletion or compaction removed them."""
     NEVER_WRITTEN = "never_written"
-    """There were none."""
+    """There never were any."""
 
 
 class StartingPoint(NamedTuple):
-    """Where a reader of one partition begins.
+    """Where a reader of one partition starts.
 
-    timestamp, leader_epoch   of the record at `offset` (ms); at an end there is none, and the epoch is that before it
-    older                     for `before_log_start` and `empty`
+    timestamp, leader_epoch   of the record at `offset` (ms); at an end no timestamp, and the epoch of the last record
+    older                     set for `before_log_start` and `empty`
     """
 
     offset: int
@@ -57,10 +57,10 @@ class StartingPoint(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class _Told:
+class _Answers:
     """A leader's answers about one partition; offset −1: no such record.
 
-    end      asked for before the others: where the next visible record will stand
+    end      the offset that the next visible record will get, requested before the others
     found    the first record at or after the target
     oldest   the first record that has a timestamp
     start    the first offset
@@ -75,49 +75,52 @@ class _Told:
 async def starting_points(
     client: ClusterClient, targets: Mapping[TopicPartition, int], timeout_ms: int, isolation_level: int
 ) -> dict[TopicPartition, StartingPoint]:
-    """For each partition and time (ms). A final refusal is raised; TimeoutError names who did not answer in time."""
+    """Return each partition's start for its time (ms). Raises the first final error; TimeoutError names partitions."""
     deadline_ms = client.clock.monotonic_ms() + timeout_ms
     question = list_offsets(isolation_level)
     ends = await question.ask(client, dict.fromkeys(targets, LATEST_TIMESTAMP), timeout_ms)
     left_ms = max(1, deadline_ms - client.clock.monotonic_ms())
-    told = await asyncio.gather(*(question.ask(client, each, left_ms) for each in _subjects(targets)))
-    return {tp: _starting_point(targets[tp], _Told(ends[tp], *(each[tp] for each in told))) for tp in targets}
+    answers = await asyncio.gather(*(question.ask(client, each, left_ms) for each in _subjects(targets)))
+    return {tp: _starting_point(targets[tp], _Answers(ends[tp], *(each[tp] for each in answers))) for tp in targets}
 
 
 async def try_starting_points(
     client: ClusterClient, targets: Mapping[TopicPartition, int], timeout_ms: int, isolation_level: int
 ) -> Outcomes[StartingPoint]:
-    """Whatever is known when all is settled, or `timeout_ms` after each of the two questions."""
+    """Return all starts and errors that are known when all leaders have answered, or at the timeouts.
+
+    `timeout_ms` applies to each of the two requests.
+    """
     question = list_offsets(isolation_level)
     ends = await question.try_ask(client, dict.fromkeys(targets, LATEST_TIMESTAMP), timeout_ms)
     asked = {tp: targets[tp] for tp in ends.answers}
-    told = await asyncio.gather(*(question.try_ask(client, each, timeout_ms) for each in _subjects(asked)))
+    outcomes = await asyncio.gather(*(question.try_ask(client, each, timeout_ms) for each in _subjects(asked)))
     points: Outcomes[StartingPoint] = Outcomes()
-    for each in (ends, *told):
+    for each in (ends, *outcomes):
         points.errors |= each.errors
         points.refused |= each.refused
     for tp, target in asked.items():
         if tp not in points.refused and tp not in points.errors:
-            answers = _Told(ends.answers[tp], *(each.answers[tp] for each in told))
+            answers = _Answers(ends.answers[tp], *(each.answers[tp] for each in outcomes))
             points.answers[tp] = _starting_point(target, answers)
     return points
 
 
 def _subjects(targets: Mapping[TopicPartition, int]) -> tuple[Mapping[TopicPartition, int], ...]:
-    """What is asked for once the ends are known, in the order of `_Told`."""
+    """Return the look-ups that follow the look-up of the ends, in the order of `_Answers`."""
     return targets, dict.fromkeys(targets, ANY_TIME_MS), dict.fromkeys(targets, EARLIEST_TIMESTAMP)
 
 
-def _starting_point(target_ms: int, told: _Told) -> StartingPoint:
-    if told.found.offset < 0:
-        # The log may have been cut at its start since the end was asked for.
-        offset, epoch = max(told.end.offset, told.start.offset), _epoch_of(told.end)
-        if told.start.offset < offset:
+def _starting_point(target_ms: int, answers: _Answers) -> StartingPoint:
+    if answers.found.offset < 0:
+        # The log start offset may have passed the end that was requested before.
+        offset, epoch = max(answers.end.offset, answers.start.offset), _epoch_of(answers.end)
+        if answers.start.offset < offset:
             return StartingPoint(offset, StartReason.PAST_END, None, epoch)
         return StartingPoint(offset, StartReason.EMPTY, None, epoch, _older_than(offset))
-    offset, timestamp, epoch = told.found.offset, told.found.timestamp, _epoch_of(told.found)
-    # Not "equal": between the two questions the log may have lost its first records, or all of them.
-    if timestamp > target_ms and (told.oldest.offset < 0 or offset <= told.oldest.offset):
+    offset, timestamp, epoch = answers.found.offset, answers.found.timestamp, _epoch_of(answers.found)
+    # Not "equal", because between the two requests the log may have lost its first records, or all of them.
+    if timestamp > target_ms and (answers.oldest.offset < 0 or offset <= answers.oldest.offset):
         return StartingPoint(offset, StartReason.BEFORE_LOG_START, timestamp, epoch, _older_than(offset))
     return StartingPoint(offset, StartReason.FOUND, timestamp, epoch)
 
@@ -127,5 +130,5 @@ def _epoch_of(answer: ListOffsetsPartitionResponse) -> int | None:
 
 
 def _older_than(offset: int) -> OlderRecords:
-    """Offsets begin at 0 and none is left out: what has no record any more had one."""
+    """Return what happened to the records below the offset; offsets start at 0 and have no gaps when written."""
     return OlderRecords.GONE if offset > 0 else OlderRecords.NEVER_WRITTEN

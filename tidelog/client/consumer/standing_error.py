@@ -1,15 +1,15 @@
-"""Keeps an error until its cause is over. Raising the error does not clear it, and so starts no work again."""
+"""Keep an error until its cause is over. Raising the error does not clear it, and does not start work again."""
 
 from __future__ import annotations
 
 from tidelog.errors import TidelogError, UnknownTopicOrPartitionError
 
-#: A call that has waited for so long raises the error of a missing topic without waiting for its own end.
+#: A call that has waited for so long raises the error of a missing topic before its own timeout.
 PATIENCE_WITH_MISSING_TOPICS_MS = 3_000
 
 
 class StandingError:
-    """The error because of which a reader gets nothing, and whether a call has raised it.
+    """The error that keeps records from a reader, and whether a call has raised it.
 
     error       None if there is none
     failures    how often the error was set

@@ -1,14 +1,14 @@
-"""Where readers stand: looked up by policy at the start, and held against the log of each new leader.
+"""Look up the positions of assigned partitions, and validate them against the log of each new leader.
 
-An unclean election may give the lead to a replica that lacks records which readers were shown. A position beyond them
-may even be in range there, among other records. So whoever has read something asks each new leader, before fetching
-from it, where the epoch of the last record ends in its log (KIP-320): behind the position, and all that was read is
-still there, or before it, and there the two logs part.
+An unclean election may choose a leader that lacks records which readers have received. The reader's position may still
+be in range in the new log, but among other records. Therefore a reader asks each new leader, before it fetches, where
+the epoch of the last received record ends in the leader's log (KIP-320). If that end is at or after the position, the
+leader has all received records. If the end is before the position, the logs diverge there.
 
-Where the leader knows nothing of that epoch, but an earlier one ends behind the position in its log, Kafka's consumer
-goes on. Either the two logs part before the position, or compaction took all that this replica ever could have had of
-the epoch. The batch that holds the record before the position tells: it is of the epoch that was read, or it is
-another one, or it is gone, and then nobody can tell.
+If the leader does not know the epoch, but an earlier epoch ends after the position, Kafka's consumer goes on. Either
+the logs diverge before the position, or compaction has removed all records of the epoch from this replica. The batch
+that holds the record before the position decides: its epoch is the reader's, or another epoch, or the batch is gone. In
+the last case the difference cannot be detected.
 """
 
 from __future__ import annotations
@@ -48,26 +48,26 @@ _A = TypeVar("_A")
 
 _log = logging.getLogger(__name__)
 
-#: For the answers to one question. Partitions whose leader is silent are asked about again, those of others go on.
+#: Timeout of one request. Partitions whose leader does not answer are asked again; the others go on.
 _PATIENCE_MS = 5_000
-#: Brokers hear of a new leader one after the other; an epoch of which none has told for longer never was.
+#: Brokers learn of a new leader at different times; an epoch that no broker reports for longer does not exist.
 _UNHEARD_EPOCH_GRACE_MS = 3_000
-#: What to do about an offset that is of no use, where nobody has said it beforehand.
-_WAYS_OUT = "seek elsewhere, or set auto_offset_reset to earliest, latest, a duration or a time"
+#: The next step in the messages about an unusable offset when auto_offset_reset is "none".
+_NEXT_STEP = "seek elsewhere, or set auto_offset_reset to earliest, latest, a duration or a time"
 
-#: Partitions that one broker leads, each with its generation at the time of asking.
+#: Partitions that one broker leads, each with its generation when the request was made.
 Led = list[tuple[PartitionBuffer, int, Leader]]
 
-#: Who asks leaders, as `PerLeaderRequest.try_ask` does.
+#: A function that sends requests to leaders, as `PerLeaderRequest.try_ask` does.
 _Asker = Callable[[ClusterClient, Mapping[TopicPartition, int], int], Awaitable[Outcomes[_A]]]
 
 
 class SubscriptionPositions:
-    """Of one fetcher's partitions.
+    """Finds and validates the positions of one fetcher's partitions.
 
-    tell        how the reader of a partition is told of an error
-    ask         starts a further request about partitions, as a task of its own
-    committed   where its group left off; None: it is in none
+    tell        reports an error to the reader of a partition
+    ask         starts a further request about partitions as a task
+    committed   the group's committed offsets; None: the consumer has no group
     """
 
     def __init__(
@@ -86,11 +86,11 @@ class SubscriptionPositions:
 
     @property
     def policy(self) -> int | None:
-        """The timestamp to look up where a position is of no use now; None: the reader is told."""
+        """Return the timestamp that auto_offset_reset looks up now; None for "none": the reader gets the error."""
         return self._settings.reset_strategy.target_ms(self._client.clock.now_ms())
 
     async def find_committed(self, asked: Mapping[tuple[TopicPartition, int], PartitionBuffer]) -> None:
-        """Begin where the group left off. A partition without a committed offset begins as `reset_to` says."""
+        """Start at the group's committed offsets. A partition without one starts as `reset_to` says."""
         assert self.committed is not None
         deadline_ms = self._client.clock.monotonic_ms() + self._settings.default_api_timeout_ms
         try:
@@ -107,13 +107,13 @@ class SubscriptionPositions:
                     buffer.seek(at.offset, -1 if at.leader_epoch is None else at.leader_epoch)
 
     async def find_ends(self, led: Led) -> None:
-        """Look up the first or the next offset of each log, and begin there."""
+        """Look up the start or the end of each log, and read from there."""
         ask = list_offsets(self._settings.isolation_level).try_ask
         for buffer, leader, found in await self._ask(ask, _targets(led), led):
             self._begin_at(found.offset, found.leader_epoch, buffer, leader)
 
     async def find_times(self, led: Led) -> None:
-        """Look up the first offset at or after a time in each log, and begin there."""
+        """Look up the first offset at or after a time in each log, and read from there."""
         ask = partial(try_starting_points, isolation_level=self._settings.isolation_level)
         targets = _targets(led)
         for buffer, leader, found in await self._ask(ask, targets, led):
@@ -127,10 +127,10 @@ class SubscriptionPositions:
         if self._still_leads(leader, buffer):
             buffer.checked_epoch = leader.epoch
 
-    def is_ahead(self, buffer: PartitionBuffer, leader: Leader) -> bool:
-        """Whether a later leader is to be looked for: whoever has read in a later epoch has read from it.
+    def must_find_newer_leader(self, buffer: PartitionBuffer, leader: Leader) -> bool:
+        """Return whether a later leader must be looked for, because the reader has read in a later epoch.
 
-        The leader that is known may be deposed and not have heard of it, and so may whoever told of it.
+        The known leader may have been replaced without knowing it, and so may the broker that sent the metadata.
         """
         if buffer.fetch_epoch <= leader.epoch or not buffer.is_unchecked_in(leader.epoch):
             return False
@@ -140,18 +140,18 @@ class SubscriptionPositions:
         return now_ms - buffer.ahead_since_ms < _UNHEARD_EPOCH_GRACE_MS
 
     async def check(self, led: Led) -> None:
-        """Ask a leader whether it has what was read."""
+        """Ask a leader whether its log contains the records that were read."""
         epochs = {buffer.topic_partition: buffer.fetch_epoch for buffer, _, _ in led}
         answers = await self._ask(_ENDS_OF_EPOCHS.try_ask, epochs, led)
         answered = {buffer.topic_partition for buffer, _, _ in answers}
         for buffer, _, _ in led:
             if buffer.topic_partition not in answered:
-                buffer.ahead_since_ms = None  # a leader that cannot tell may be deposed: another is looked for again
+                buffer.ahead_since_ms = None  # this leader may have been replaced, so another one is looked for again
         for buffer, leader, end in answers:
             if not self._still_leads(leader, buffer):
-                continue  # who answered may have been another; the new one is asked next
+                continue  # the answer may come from another leader; the new one is asked next
             if end.leader_epoch < 0 or end.end_offset < buffer.fetch_offset:
-                self._lost(buffer, leader, end)
+                self._on_truncated(buffer, leader, end)
             elif end.leader_epoch < buffer.fetch_epoch and buffer.epoch_read_from is not None:
                 question = partial(self._check_record_before, end=end)
                 self._begin(question, [(buffer, buffer.generation, leader)])
@@ -159,7 +159,7 @@ class SubscriptionPositions:
                 buffer.checked_epoch = leader.epoch
 
     async def _check_record_before(self, led: Led, end: EpochEndOffset) -> None:
-        """Ask a leader that knows nothing of the epoch whether the last record that was read is another one there."""
+        """Ask a leader that does not know the epoch whether its record before the position has another epoch."""
         ((buffer, _, leader),) = led
         offset = buffer.fetch_offset - 1
         answers = await self._ask(_BATCHES.try_ask, {buffer.topic_partition: offset}, led)
@@ -172,21 +172,21 @@ class SubscriptionPositions:
         elif found is None or found == buffer.fetch_epoch:
             buffer.checked_epoch = leader.epoch
         else:
-            self._lost(buffer, leader, end)
+            self._on_truncated(buffer, leader, end)
 
     def _still_leads(self, leader: Leader, buffer: PartitionBuffer) -> bool:
         return self._client.view.leader_of(*buffer.topic_partition) == leader
 
     def on_topic_recreated(self, buffer: PartitionBuffer) -> None:
-        """The topic was deleted, and there is another of its name: its offsets have nothing to do with the old ones."""
-        if self._reset(buffer, "the topic was deleted and made anew"):
+        """Apply auto_offset_reset because the topic was deleted and created again; the old offsets mean nothing now."""
+        if self._reset(buffer, "the topic was deleted and created again"):
             return
         tp, offset = buffer.topic_partition, buffer.position if buffer.position is not None else -1
-        problem = f"{tp}: the topic was deleted and made anew; offset {offset} was the old one's; {_WAYS_OUT}"
+        problem = f"{tp}: the topic was deleted and created again; offset {offset} was of the old topic; {_NEXT_STEP}"
         self._tell(buffer, OffsetOutOfRangeError(problem, topic_partition=tp, offset=offset, made_anew=True))
 
-    def out_of_range(self, buffer: PartitionBuffer, answer: FetchPartitionResponse | None) -> None:
-        """The leader has no such offset."""
+    def on_out_of_range(self, buffer: PartitionBuffer, answer: FetchPartitionResponse | None) -> None:
+        """Apply auto_offset_reset because the leader has no such offset."""
         tp, asked = buffer.topic_partition, buffer.fetch_offset
         first, end = -1, -1
         if answer is not None:
@@ -198,38 +198,38 @@ class SubscriptionPositions:
             return
         if buffer.has_data:
             return  # the records fetched before are read first; the next fetch reports it again
-        problem = f"{tp}: offset {asked} is out of range, valid is {valid}; {_WAYS_OUT}"
+        problem = f"{tp}: offset {asked} is out of range, valid is {valid}; {_NEXT_STEP}"
         self._tell(buffer, OffsetOutOfRangeError(problem, topic_partition=tp, offset=asked, first=first, end=end))
 
-    def nowhere(self, buffer: PartitionBuffer) -> None:
-        """There is no position to begin at."""
+    def on_no_position(self, buffer: PartitionBuffer) -> None:
+        """Report that the partition has no position, because auto_offset_reset is "none"."""
         tp = buffer.topic_partition
-        problem = f"{tp}: no position was given, and auto_offset_reset is 'none'; {_WAYS_OUT}"
+        problem = f"{tp}: no position was given, and auto_offset_reset is 'none'; {_NEXT_STEP}"
         self._tell(buffer, OffsetOutOfRangeError(problem, topic_partition=tp))
 
-    def _lost(self, buffer: PartitionBuffer, leader: Leader, end: EpochEndOffset) -> None:
+    def _on_truncated(self, buffer: PartitionBuffer, leader: Leader, end: EpochEndOffset) -> None:
         if buffer.has_data:
-            buffer.drop()  # of the old log; whether what was read before it is in the new one is asked next
+            buffer.drop()  # these records are of the old log; the position before them is validated next
             return
-        tp, position, parted = buffer.topic_partition, buffer.fetch_offset, _parted_at(buffer, end)
-        problem = f"{tp}: what was read is lost, the log is another one from offset {parted} on"
+        tp, position, parted = buffer.topic_partition, buffer.fetch_offset, _divergent_offset(buffer, end)
+        problem = f"{tp}: records that were read are lost, because the leader's log differs from offset {parted} on"
         if end.leader_epoch < 0:
-            problem = f"{tp}: what was read is lost, and from which offset on is not known"
+            problem = f"{tp}: records that were read are lost, and the first lost offset is not known"
         if self.policy is None:
             error = LogTruncationError(problem, topic_partition=tp, offset=position, divergent_offset=parted)
             self._tell(buffer, error)
         elif end.leader_epoch < 0:
-            self._reset(buffer, "what was read is lost")
+            self._reset(buffer, "records that were read are lost")
         else:
             _log.warning("%s; going back there from offset %d", problem, position)
             if buffer.epoch_read_from is None:
                 buffer.set_position(parted, end.leader_epoch)
                 buffer.checked_epoch = leader.epoch
             else:
-                buffer.rewind(parted)  # the logs may have parted earlier: what was read before it is asked next
+                buffer.rewind(parted)  # the logs may diverge earlier, so the position is validated again from there
 
     def _reset(self, buffer: PartitionBuffer, why: str) -> bool:
-        """Go where the policy says; False where there is none."""
+        """Move to where auto_offset_reset says, and return True; return False if it is "none"."""
         policy, tp = self.policy, buffer.topic_partition
         if policy is None:
             return False
@@ -241,7 +241,7 @@ class SubscriptionPositions:
     async def _ask(
         self, ask: _Asker[_A], subjects: dict[TopicPartition, int], led: Led
     ) -> list[tuple[PartitionBuffer, Leader, _A]]:
-        """The answers of those who still wait for them; others are told their errors."""
+        """Return the answers for buffers of the same generation; report errors to the readers of the others."""
         try:
             outcomes = await ask(self._client, subjects, _PATIENCE_MS)
             answers, refused = outcomes.answers, outcomes.refused
@@ -258,15 +258,18 @@ def _targets(led: Led) -> dict[TopicPartition, int]:
     return {buffer.topic_partition: buffer.reset_to for buffer, _, _ in led if buffer.reset_to is not None}
 
 
-def _parted_at(buffer: PartitionBuffer, end: EpochEndOffset) -> int:
-    """Where the reader's log and the leader's part at the latest: of an epoch that it lacks it has no record."""
+def _divergent_offset(buffer: PartitionBuffer, end: EpochEndOffset) -> int:
+    """Return the largest offset up to which the logs can be equal.
+
+    If the leader lacks the reader's epoch, it has none of the records that were read of this epoch.
+    """
     first = buffer.epoch_read_from
     lacks_epoch = end.leader_epoch < buffer.fetch_epoch
     return min(first, end.end_offset) if lacks_epoch and first is not None else end.end_offset
 
 
 def _epoch_of(offset: int, answer: FetchPartitionResponse) -> int | None:
-    """The leader epoch of the batch that holds it; None: there is none to be seen."""
+    """Return the leader epoch of the batch that holds the offset; None if the answer does not show it."""
     for _, header in iter_headers(b"" if answer.records is None else answer.records):
         known = header.base_offset <= offset and header.partition_leader_epoch >= 0
         return header.partition_leader_epoch if known else None
@@ -289,7 +292,7 @@ _ENDS_OF_EPOCHS: PerLeaderRequest[int, EpochEndOffset] = PerLeaderRequest(
 
 
 def _make_batch_request(asked: Asked[int]) -> FetchRequest:
-    """For one partition: the first batch comes whole, however little is asked for."""
+    """Request one byte of one partition, because the first batch is returned whole whatever the limit is."""
     partitions = tuple(
         FetchPartition(*tp, leader.epoch, offset, 1, topic_id=leader.topic_id) for tp, offset, leader in asked
     )
@@ -297,7 +300,7 @@ def _make_batch_request(asked: Asked[int]) -> FetchRequest:
 
 
 def _read_batches(response: Response) -> Iterable[tuple[TopicPartition, BrokerError | None, FetchPartitionResponse]]:
-    """That an offset is out of range is an answer, too: there is nothing."""
+    """Read the answers; treat OFFSET_OUT_OF_RANGE as an answer, because it says that the batch is gone."""
     assert isinstance(response, FetchResponse)
     for each in response.partitions:
         gone = each.error_code == OffsetOutOfRangeError.code

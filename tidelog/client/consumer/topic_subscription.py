@@ -1,7 +1,7 @@
-"""A subscription without a group: one consumer reads every partition of its topics.
+"""Subscribe without a group: one consumer reads every partition of its topics.
 
-The assignment follows the metadata. It changes only during a `poll`, never between two records that the user works on.
-The rebalance listener is called in the user's own task or thread.
+The assignment follows the metadata. The assignment changes only during a `poll`, never while the user processes polled
+records. The rebalance listener is called in the user's own task or thread.
 """
 
 from __future__ import annotations
@@ -45,21 +45,21 @@ class TopicSubscription:
 
     @property
     def topics(self) -> frozenset[str]:
-        """The topics that the consumer is subscribed to; of a pattern those that match it."""
+        """The topics that the consumer is subscribed to; for a pattern the topics that match it."""
         subscription = self._watch.subscription
         return frozenset() if subscription is None or subscription.topics is None else subscription.topics
 
     def before_manual_assignment(self, partitions: Collection[TopicPartition]) -> None:
-        """Raise IllegalStateError, because a subscriber cannot be assigned partitions by hand."""
+        """Raise IllegalStateError, because `assign` is not allowed while the consumer is subscribed."""
         raise IllegalStateError(SUBSCRIBED)
 
-    # --- a poll ------------------------------------------------------------------------------------------
+    # --- poll --------------------------------------------------------------------------------------------
 
     def begin_poll(self) -> None:
-        """Refuse a poll from within the listener."""
+        """Raise IllegalStateError if the listener polls."""
         if self._in_listener:
             raise IllegalStateError(
-                "a rebalance listener must not poll: the poll that called it continues when the listener returns"
+                "a rebalance listener must not poll, because the poll that called the listener is still running"
             )
 
     async def run_callbacks(self) -> None:
@@ -91,13 +91,13 @@ class TopicSubscription:
             self._drop(set(self._fetcher.buffers))
 
     async def abandon(self) -> None:
-        """End the subscription of a consumer that its user dropped. The listener is not called."""
+        """End the subscription of a consumer that was garbage-collected. The listener is not called."""
         await self._watch.stop()
 
-    # --- below -------------------------------------------------------------------------------------------
+    # --- helpers -----------------------------------------------------------------------------------------
 
     def _count(self, topic: str) -> int:
-        """Return the number of the topic's partitions: 0 once it is certain that there is no such topic."""
+        """Return the number of the topic's partitions; 0 once it is certain that the topic does not exist."""
         return 0 if self._client.refusal(topic) else self._client.view.partition_count(topic)
 
     def _drop(self, gone: set[TopicPartition]) -> None:
@@ -105,8 +105,8 @@ class TopicSubscription:
         for tp in gone & buffers.keys():
             trouble = buffers[tp].trouble
             refusal = self._client.refusal(tp.topic) if tp.topic in self.topics else None
-            if trouble.error is None or trouble.is_new():  # so that one poll raises the error of a deleted topic
-                self._fetcher.given_up = self._fetcher.given_up or refusal
+            if trouble.error is None or trouble.is_new():  # this way only one poll raises the error of a deleted topic
+                self._fetcher.unassigned_error = self._fetcher.unassigned_error or refusal
         self._fetcher.assign([tp for tp in buffers if tp not in gone])
 
     async def _tell(
@@ -122,11 +122,11 @@ class TopicSubscription:
         return self._watch.topics
 
     def _on_view(self, view: ClusterView) -> None:
-        self._fetcher.cluster_trouble.clear()
+        self._fetcher.cluster_error.clear()
         self._fetcher.arrived.set()
 
     def _on_error(self, error: TidelogError) -> None:
         """Report to the reader that no broker was ever reached. The fetcher reports later outages."""
         if isinstance(error, NoBrokersError) and not self._client.view.version:
-            self._fetcher.cluster_trouble.set(error)
+            self._fetcher.cluster_error.set(error)
             self._fetcher.arrived.set()

@@ -1,1 +1,1 @@
-"""Explains the state of a partition (`tidelog explain`) and of a cluster (`tidelog doctor`)."""
+"""Explain the state of a partition (`tidelog explain`) and of a cluster (`tidelog doctor`)."""

@@ -1,4 +1,4 @@
-"""Is a cluster well, and what should be done? Facts in, one line for each thing looked at out. Pure."""
+"""Check the health of a cluster: return one line with an advice for each thing that is checked. Pure."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from tidelog.protocol.operator_messages import DescribeBrokerResponse, LogDirect
 from tidelog.quantities import count_of, format_count, format_duration, format_size
 
 _MIB, _GIB = 1 << 20, 1 << 30
-#: Less than this is free: nothing can be relied on any more, or somebody should look.
+#: Free space below which a disk counts as full, or as nearly full.
 _FULL_BYTES, _NEARLY_FULL_BYTES = 256 * _MIB, 20 * _GIB
 _FULL_SHARE, _NEARLY_FULL_SHARE = 0.01, 0.1
-#: Each partition holds its newest segment's three files open; connections and the rest need some too.
+#: Open files: each partition has three files of its newest segment open; connections and other uses need some too.
 _FILES_OF_A_PARTITION, _OTHER_FILES = 3, 1000
 _FILES_USED_SHARE = 0.8
-#: Of the clocks of two brokers. Look-ups by time and retention mean what people think only below the first.
+#: Difference of two brokers' clocks. Look-ups by time and retention are reliable only below the first limit.
 _SKEW_WARNING_MS, _SKEW_FAILURE_MS = 500, 600_000
 _MOST_NAMED = 3
 
 
 class State(Enum):
-    """How bad it is."""
+    """The severity of a check's result."""
 
     OK = "ok"
     WARNING = "warning"
@@ -33,7 +33,7 @@ class State(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One thing that was looked at. `advice` says what to do, "" where there is nothing to do."""
+    """One check and its result. `advice` says what to do; "" if there is nothing to do."""
 
     name: str
     state: State
@@ -43,9 +43,9 @@ class Check:
 
 @dataclass(frozen=True, slots=True)
 class BrokerAnswer:
-    """What one address answered, or why it did not.
+    """The answer of one address, or why there is none.
 
-    ahead_ms   the broker's wall clock minus ours, known to within `doubt_ms`
+    ahead_ms   the broker's wall clock minus this machine's, with an uncertainty of `doubt_ms`
     """
 
     endpoint: Endpoint
@@ -57,14 +57,14 @@ class BrokerAnswer:
 
 @dataclass(frozen=True, slots=True)
 class ClusterFacts:
-    """`answers` by what was asked ("broker 1", or an address); `metadata` is None where no broker answered."""
+    """The answers by target ("broker 1", or an address); `metadata` is None if no broker answered."""
 
     metadata: MetadataResponse | None
     answers: Mapping[str, BrokerAnswer]
 
 
 def examine_cluster(facts: ClusterFacts) -> list[Check]:
-    """All that its brokers tell."""
+    """Return the result of all checks of a cluster."""
     reports = {name: answer.report for name, answer in facts.answers.items() if answer.report is not None}
     checks = [_broker(name, answer) for name, answer in facts.answers.items()]
     if facts.metadata is not None:
@@ -132,7 +132,7 @@ def _directory(name: str, report: LogDirectoryReport) -> Check:
 
 
 def examine_disk(name: str, report: LogDirectoryReport) -> Check:
-    """Bytes and inodes of the file system below a directory that works; some file systems have 0 inodes of 0."""
+    """Check the free bytes and inodes of a directory's file system; some file systems report 0 of 0 inodes."""
     free, total = report.free_bytes, report.total_bytes
     share = free / total if total > 0 else 1.0
     sentence = f"{format_size(free)} of {format_size(total)} are free below {report.path}"
@@ -163,7 +163,7 @@ def _open_files(name: str, report: DescribeBrokerResponse) -> Check:
 
 
 def examine_file_limit(limit: int) -> Check:
-    """That of processes which are started from here."""
+    """Check the open-file limit of processes that are started from here."""
     sentence = f"a process may open {format_count(limit) if limit >= 0 else 'any number'}"
     if 0 <= limit < _OTHER_FILES + 1000 * _FILES_OF_A_PARTITION:
         return Check("files", State.WARNING, sentence, "raise it for brokers with many partitions (ulimit -Hn)")
@@ -175,10 +175,10 @@ def _zookeeper_session(name: str, report: DescribeBrokerResponse) -> Check:
     name = f"{name}, ZooKeeper"
     sentence = f"{report.zookeeper} confirmed something {format_duration(silence_ms)} ago"
     if silence_ms >= timeout_ms:
-        advice = "see whether the ensemble runs and the network between carries"
+        advice = "check whether the ensemble runs, and the network to it"
         return Check(name, State.FAILURE, f"{sentence}, the session timeout is {format_duration(timeout_ms)}", advice)
     if silence_ms > timeout_ms / 2:
-        return Check(name, State.WARNING, sentence, "ask again; if it stays so, see how busy ZooKeeper is")
+        return Check(name, State.WARNING, sentence, "check again; if it stays so, check the load of ZooKeeper")
     return Check(name, State.OK, sentence)
 
 

@@ -1,8 +1,8 @@
-"""Why a partition is not as it should be: facts in, plain sentences with their evidence out.
+"""Explain why a partition is not healthy: return sentences with their evidence for the given facts. Pure.
 
-Pure. The facts are what metadata says and what each broker with a replica told
-(`tidelog.client.diagnosis.gather_replica_status`). They are not of one moment, so that nothing is said of differences
-that pass by themselves within a second.
+The facts are the metadata and the answers of each broker with a replica
+(`tidelog.client.diagnosis.gather_replica_status`). They are not taken at one instant. Therefore differences that
+disappear by themselves within a second are not reported.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ from tidelog.protocol.messages import PartitionMetadata
 from tidelog.protocol.operator_messages import ExamineReplicaResponse, FollowerReport, ReplicaReport, RetentionReport
 from tidelog.quantities import count_of, format_duration, format_size, plural
 
-#: What a follower has not confirmed for so long is on its way, and nothing to worry about.
+#: Records that a follower has not confirmed for so long only count as in flight, and are not a problem.
 IN_FLIGHT_MS = 1000
-#: Checks of retention that may pass by before a segment that may go is overdue.
+#: Number of retention checks after which a deletable segment counts as overdue.
 _CHECKS_PATIENCE = 2
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionFacts:
-    """What is known of one partition.
+    """The known facts about one partition.
 
-    brokers      the live ones
-    controller   −1: none
-    reports      by broker; of those that have a replica and answered
-    silent       why the other live ones with a replica did not
+    brokers      the live brokers
+    controller   the controller's broker id; −1: none
+    reports      the answers of brokers with a replica, by broker
+    silent       why the other live brokers with a replica did not answer
     """
 
     tp: TopicPartition
@@ -40,13 +40,13 @@ class PartitionFacts:
     silent: Mapping[int, str]
 
     def replica(self, broker_id: int) -> ReplicaReport | None:
-        """What that broker told of its replica."""
+        """Return the broker's report about its replica, if there is one."""
         answer = self.reports.get(broker_id)
         return answer.replica if answer else None
 
     @property
     def leader(self) -> tuple[int, ReplicaReport] | None:
-        """The broker that leads by its own account, the one of the last epoch where two think so."""
+        """The broker that reports to lead; of several the one with the latest leader epoch."""
         leading = [
             (told.replica.leader_epoch, broker_id, told.replica)
             for broker_id, told in self.reports.items()
@@ -57,7 +57,7 @@ class PartitionFacts:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing to know. `about` is one of the topics below; `problem` where somebody should do something."""
+    """One finding. `about` is one of the topics below; `problem` is True if an operator should act."""
 
     about: str
     problem: bool
@@ -70,7 +70,7 @@ HIGH_WATERMARK, VISIBILITY, SEGMENTS = "high watermark", "visibility", "segments
 
 
 def explain(facts: PartitionFacts) -> list[Finding]:
-    """What is wrong first, then what is only good to know."""
+    """Return all findings, problems first."""
     found = [*_leadership(facts), *_replication(facts)]
     if facts.leader is not None:
         leader_id, leader = facts.leader
@@ -84,7 +84,7 @@ def explain(facts: PartitionFacts) -> list[Finding]:
     return sorted(found, key=lambda finding: not finding.problem)
 
 
-# --- who leads ------------------------------------------------------------------------------------------
+# --- leadership -----------------------------------------------------------------------------------------
 
 
 def _leadership(facts: PartitionFacts) -> Iterator[Finding]:
@@ -100,8 +100,8 @@ def _leadership(facts: PartitionFacts) -> Iterator[Finding]:
     leader_id, told = leader
     if told.cut_off:
         sentence = (
-            f"the leader, broker {leader_id}, has not heard of ZooKeeper for a session timeout, or is leaving:"
-            " another may be elected, and it changes no ISR meanwhile"
+            f"the leader, broker {leader_id}, has had no contact with ZooKeeper for a session timeout, or is shutting"
+            " down: another leader may be elected, and this one does not change the ISR meanwhile"
         )
         yield Finding(LEADER, True, sentence, {"leader": leader_id})
     preferred = told.replicas[0] if told.replicas else leader_id
@@ -131,7 +131,7 @@ def _why_unled(facts: PartitionFacts) -> str:
     return f"{_brokers(live)} could; the controller, broker {facts.controller}, has not elected any yet{compared}"
 
 
-# --- who is in sync -------------------------------------------------------------------------------------
+# --- ISR ------------------------------------------------------------------------------------------------
 
 
 def _replication(facts: PartitionFacts) -> Iterator[Finding]:
@@ -226,7 +226,7 @@ def _min_isr(leader: ReplicaReport) -> Iterator[Finding]:
         yield Finding(MIN_ISR, False, sentence, evidence)
 
 
-# --- what consumers see ---------------------------------------------------------------------------------
+# --- visibility to consumers ----------------------------------------------------------------------------
 
 
 def _visibility(leader_id: int, leader: ReplicaReport) -> Iterator[Finding]:
@@ -254,7 +254,7 @@ def _visibility(leader_id: int, leader: ReplicaReport) -> Iterator[Finding]:
 
 
 def _why_held(leader_id: int, leader: ReplicaReport) -> tuple[list[str], int | None]:
-    """(what holds the high watermark, for how long as far as that is known)"""
+    """Return what holds the high watermark back, and for how long, if that is known."""
     if _in_sync_count(leader) < _needed(leader):
         return ["fewer replicas are in sync than min.insync.replicas asks for"], None
     reasons, since_ms = [], 0
@@ -271,7 +271,7 @@ def _why_held(leader_id: int, leader: ReplicaReport) -> tuple[list[str], int | N
     return reasons or ["nothing holds it any more"], since_ms
 
 
-# --- what stays on the disk -----------------------------------------------------------------------------
+# --- retention ------------------------------------------------------------------------------------------
 
 
 def _segments(broker_id: int, now_ms: int, replica: ReplicaReport, held: RetentionReport) -> Iterator[Finding]:
@@ -332,7 +332,7 @@ def _segments(broker_id: int, now_ms: int, replica: ReplicaReport, held: Retenti
         yield finding(False, f"retention.bytes is {format_size(held.retention_bytes)}")
 
 
-# --- words ----------------------------------------------------------------------------------------------
+# --- formatting -----------------------------------------------------------------------------------------
 
 
 def _names(brokers: Collection[int]) -> str:

@@ -1,4 +1,4 @@
-"""Asks each broker of a cluster about itself."""
+"""Ask each broker of a cluster about itself."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ _CLIENT_ID = "tidelog-doctor"
 async def ask_cluster(
     bootstrap: Sequence[Endpoint], expected: Mapping[int, Endpoint], clock: Clock, timeout_ms: int
 ) -> ClusterFacts:
-    """Whatever is answered within `timeout_ms` of each question; nothing is raised.
+    """Return all answers that arrive within `timeout_ms` of their request; raise nothing.
 
-    expected   brokers by id that should be there, whether the cluster knows them or not
+    expected   brokers by id that should run, whether the cluster knows them or not
     """
     asked: dict[str, Endpoint] = {f"broker {broker_id}": endpoint for broker_id, endpoint in expected.items()}
-    told = await asyncio.gather(*(_metadata(endpoint, timeout_ms) for endpoint in bootstrap))
-    pictures = [each for each in told if each is not None]
-    # The one that knows most: a broker that has just started knows little.
-    picture = max(pictures, key=lambda each: (len(each.brokers), len(each.topics)), default=None)
-    for broker in picture.brokers if picture else ():
+    responses = await asyncio.gather(*(_metadata(endpoint, timeout_ms) for endpoint in bootstrap))
+    known = [each for each in responses if each is not None]
+    # The largest answer is used, because a broker that has just started knows little.
+    metadata = max(known, key=lambda each: (len(each.brokers), len(each.topics)), default=None)
+    for broker in metadata.brokers if metadata else ():
         asked.setdefault(f"broker {broker.broker_id}", Endpoint(broker.host, broker.port))
-    for endpoint, answered in zip(bootstrap, told, strict=True):
+    for endpoint, answered in zip(bootstrap, responses, strict=True):
         if answered is None and endpoint not in asked.values():
             asked[str(endpoint)] = endpoint
     answers = await asyncio.gather(*(_describe(endpoint, clock, timeout_ms) for endpoint in asked.values()))
-    return ClusterFacts(picture, dict(sorted(zip(asked, answers, strict=True))))
+    return ClusterFacts(metadata, dict(sorted(zip(asked, answers, strict=True))))
 
 
 async def _metadata(endpoint: Endpoint, timeout_ms: int) -> MetadataResponse | None:
@@ -58,7 +58,7 @@ async def _describe(endpoint: Endpoint, clock: Clock, timeout_ms: int) -> Broker
     assert isinstance(answer, DescribeBrokerResponse)
     if refusal := error_for(answer.error_code):
         return BrokerAnswer(endpoint, None, str(refusal))
-    # The broker looked at its clock at some moment between the question and the answer.
+    # The broker read its clock at an unknown time between the request and the answer.
     return BrokerAnswer(endpoint, answer, "", answer.now_ms - (wall_ms + took_ms / 2), took_ms / 2 + 1)
 
 

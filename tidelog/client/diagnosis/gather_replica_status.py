@@ -1,4 +1,4 @@
-"""Asks every broker that has a replica of a partition for what it knows of it."""
+"""Ask every broker that has a replica of a partition about its replica."""
 
 from __future__ import annotations
 
@@ -12,12 +12,15 @@ from tidelog.model import TopicPartition
 from tidelog.protocol.operator_messages import ExamineReplicaRequest, ExamineReplicaResponse
 from tidelog.quantities import format_duration
 
-#: For one broker: that it does not answer is a fact too.
+#: Timeout for one broker; a broker that does not answer is a fact, too.
 PATIENCE_MS = 3_000
 
 
 async def ask_facts(client: ClusterClient, tp: TopicPartition, deadline_ms: int) -> PartitionFacts:
-    """All replicas at once; UnknownTopicOrPartitionError, NoBrokersError, TimeoutError where nothing is known."""
+    """Ask all replicas at once, and return the facts.
+
+    Raises UnknownTopicOrPartitionError, NoBrokersError or TimeoutError if the partition is not found.
+    """
     client.track(tp.topic)
     await client.wait_for_metadata(deadline_ms)
     await client.refresh(deadline_ms)
@@ -28,21 +31,21 @@ async def ask_facts(client: ClusterClient, tp: TopicPartition, deadline_ms: int)
     view = client.view
     asked = [broker for broker in known.replicas if broker in view.brokers]
     answers = await asyncio.gather(*(_examine(client, broker, tp, deadline_ms) for broker in asked))
-    told = dict(zip(asked, answers, strict=True))
+    by_broker = dict(zip(asked, answers, strict=True))
     return PartitionFacts(
         tp,
         frozenset(view.brokers),
         view.controller_id,
         known,
-        {broker: answer for broker, answer in told.items() if isinstance(answer, ExamineReplicaResponse)},
-        {broker: answer for broker, answer in told.items() if isinstance(answer, str)},
+        {broker: answer for broker, answer in by_broker.items() if isinstance(answer, ExamineReplicaResponse)},
+        {broker: answer for broker, answer in by_broker.items() if isinstance(answer, str)},
     )
 
 
 async def _examine(
     client: ClusterClient, broker: int, tp: TopicPartition, deadline_ms: int
 ) -> ExamineReplicaResponse | str:
-    """The answer, or why there is none."""
+    """Return the answer, or the reason why there is none."""
     patience_ms = max(1, min(PATIENCE_MS, deadline_ms - client.clock.monotonic_ms()))
     try:
         async with asyncio.timeout(patience_ms / 1000):

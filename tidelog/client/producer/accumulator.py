@@ -1,18 +1,18 @@
-"""Records waiting to be sent, and the rules of what may be sent next. No I/O; the time is passed in.
+"""Hold the records that wait to be sent, and decide which batch may be sent next. No I/O; the time is passed in.
 
-    append (any thread)      a record joins its partition's open batch
-    append_values            records without key join it, as many as one batch takes
-    append_batch             a ready-made batch goes behind it
-    waiting_queues (loop)    partitions with nothing in flight; `ready_at_ms` says when their first batch may go
-    take                     that batch leaves, with a sequence that it keeps for good
-    succeed | fail | retry   and comes back with its outcome
-    give_up                  which its records do not wait for beyond their deadline
-    split                    or comes back in halves, which the broker may take
-    drop_refused             or without the single records that the broker refused
+    append (any thread)      add a record to its partition's open batch
+    append_values            add as many records without key as fit into one batch
+    append_batch             add an encoded batch after the open batch
+    waiting_queues (loop)    partitions with nothing in flight; `ready_at_ms` says when their first batch may be sent
+    take                     remove that batch for sending; it gets a sequence number that it keeps
+    succeed | fail | retry   apply the outcome of the batch
+    give_up                  fail the records of a batch in flight whose deadline has passed
+    split                    replace the batch by two halves, which the broker may accept
+    drop_refused             remove the single records that the broker rejected
 
-Per partition at most one batch is in flight and a batch that must be repeated stays first, so that order is kept
-by construction. A sequence that may or may not have been used up by the broker is never used for other records:
-the partition then waits for a new producer id (and the others go on with theirs).
+Each partition has at most one batch in flight, and a batch that must be repeated stays first, so that the order of
+records is kept. A sequence number that the broker may have used for one batch is never given to other records. In that
+case the partition waits for a new producer id, and the other partitions go on with their ids.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from tidelog.records.encode import BatchBuilder, Header, single_record_bytes
 from tidelog.records.ready_made import ReadyMadeBatch
 
 _SEQUENCES = 1 << 31
-#: See `TopicQueues.sticky_batch_bytes`.
+#: Described at `TopicQueues.sticky_batch_bytes`.
 _FIRST_STICKY_BYTES = 512
 _STICKY_SHARE = 8
 
@@ -40,10 +40,10 @@ _STICKY_SHARE = 8
 class PartitionQueue:
     """The batches of one partition, oldest first.
 
-    open        still takes records; always the youngest
-    in_flight   True while the first one is with the broker
-    identity    under which sequences are given out; None asks for a new one
-    refused     the identity that must not be used here any more
+    open        the batch that still takes records; always the newest
+    in_flight   True while the first batch is sent and not yet answered
+    identity    the producer id and epoch for new sequence numbers; None requests new ones
+    refused     the producer id and epoch that must not be used for this partition again
     """
 
     __slots__ = ("batches", "identity", "in_flight", "next_sequence", "open", "refused", "topic_partition")
@@ -59,10 +59,10 @@ class PartitionQueue:
 
 
 class TopicQueues:
-    """A topic's queues; keyless records stay with the `sticky` partition until its batch is closed.
+    """A topic's queues. Records without key go to the `sticky` partition until its batch is closed.
 
-    known         as many as the topic ever had; a topic made anew may have fewer `partitions`
-    sticky_bytes  the sum of the size limits of all batches that keyless records have begun
+    known         a queue for each partition that the topic ever had; a recreated topic may have fewer `partitions`
+    sticky_bytes  the sum of the size limits of all batches that records without key have begun
     """
 
     __slots__ = ("available", "known", "partitions", "sticky", "sticky_bytes")
@@ -75,7 +75,7 @@ class TopicQueues:
         self.sticky_bytes = 0
 
     def queue(self, partition: int) -> PartitionQueue:
-        """UnknownTopicOrPartitionError where there is no such partition, or none any more."""
+        """Return the queue of a partition; raise UnknownTopicOrPartitionError if the topic does not have it."""
         try:
             return self.partitions[partition]
         except IndexError:
@@ -83,7 +83,7 @@ class TopicQueues:
             raise no_such_partition(tp, len(self.partitions)) from None
 
     def next_sticky(self) -> int:
-        """The next partition that has a leader (any, where none has)."""
+        """Move to the next partition that has a leader (or to any, if none has one), and return it."""
         choice = self.available or range(len(self.partitions))
         self.sticky = next((each for each in choice if each > self.sticky), choice[0])
         return self.sticky
@@ -97,21 +97,21 @@ class TopicQueues:
         of a producer share one partition.
         """
         if len(self.available or self.partitions) < 2:
-            return batch_size  # no other partition could take the rest
+            return batch_size  # there is no other partition to which the next batch could go
         limit = min(batch_size, max(_FIRST_STICKY_BYTES, self.sticky_bytes // _STICKY_SHARE))
         self.sticky_bytes += limit
         return limit
 
 
 class Accumulator:
-    """All partitions' queues under one lock, which is held for microseconds only.
+    """The queues of all partitions, protected by one lock that is held for microseconds only.
 
-    `wake` is called (from whichever thread appends) when the sender may have gone to sleep without knowing of
-    a batch, once for each time it armed itself.
+    `wake` is called from the appending thread when the sender may be idle without knowing of a batch; at most once
+    after each `arm`.
 
-    `first_sequence` says where an identity begins to count in a partition; the log takes any sequence from who is new.
-    Where ZooKeeper was restored from an earlier state an id is given out twice. If all began alike, batches of the
-    second producer would then pass for repetitions of the first one's.
+    `first_sequence` returns the sequence number with which a producer id starts in a partition. The log accepts any
+    first sequence number of a new producer id. If ZooKeeper was restored from an earlier state, an id is given out
+    twice. With a fixed start the second producer's batches would then pass for repetitions of the first one's.
     """
 
     def __init__(
@@ -133,7 +133,7 @@ class Accumulator:
         self._waiting_for_space: list[Callable[[], object]] = []
         self._closed: TidelogError | None = None
 
-    # --- the caller's side ------------------------------------------------------------------------
+    # --- called by the user's thread --------------------------------------------------------------
 
     def append(
         self,
@@ -145,13 +145,13 @@ class Accumulator:
         headers: Sequence[Header],
         clock_ms: Callable[[], int],
     ) -> RecordFuture | None:
-        """The future, or None while the buffer is full. MessageTooLargeError; UnknownTopicOrPartitionError.
+        """Return the record's future; None if the buffer is full.
 
-        After `fail_all` its error.
+        Raises MessageTooLargeError and UnknownTopicOrPartitionError; after `fail_all` the error passed to it.
         """
         if self.buffered_bytes >= self._limit:
             return None
-        # Not `with`, which costs an interpreter of today twice as much, and each record comes past here.
+        # Not `with`, because it costs twice as much in current CPython, and this code runs for each record.
         try:
             self._lock.acquire()
             queues = topic.partitions
@@ -180,7 +180,7 @@ class Accumulator:
             limit = topic.sticky_batch_bytes(self._batch_size) if partition is None else self._batch_size
             return self._begin(queue, timestamp_ms, key, value, headers, clock_ms(), limit)
         finally:
-            # Ctrl-C may strike before the lock is held, or after; held for ever it would hang whoever closes.
+            # A KeyboardInterrupt may come before the lock is held, or after. A lock held for ever would hang `close`.
             try:  # noqa: SIM105  # `suppress` would cost each record more than the lock
                 self._lock.release()
             except RuntimeError:
@@ -197,8 +197,8 @@ class Accumulator:
     ) -> RecordRun | None:
         """Append records with the values `values[start:]`, as many as one batch takes, and return them.
 
-        At least one record is appended, or None is returned because the buffer is full. Raises what `append` raises,
-        about the first value only: a later value that is refused ends the run before it.
+        At least one record is appended, or None is returned because the buffer is full. Raises the errors of `append`,
+        but only for the first value: a later value that is rejected ends the run before it.
         """
         with self._lock:
             first = self.append(topic, partition, timestamp_ms, None, values[start], (), clock_ms)
@@ -212,14 +212,14 @@ class Accumulator:
                 for value in islice(values, start + 1, None):
                     if type(value) is not bytes or builder.try_append(timestamp_ms, None, value) is None:
                         break
-            finally:  # also where Ctrl-C strikes
+            finally:  # also after a KeyboardInterrupt
                 self.buffered_bytes += builder.size_bytes - before_bytes
             return RecordRun(batch.outcome, index, builder.record_count - index)
 
     def append_batch(
         self, topic: TopicQueues, partition: int, ready_made: ReadyMadeBatch, clock_ms: Callable[[], int]
     ) -> RecordFuture | None:
-        """Return one future for all records of the batch; None if the buffer is full. Errors as of `append`."""
+        """Return one future for all records of the batch; None if the buffer is full. Raises the errors of `append`."""
         if ready_made.size_bytes > self._settings.max_request_size:
             raise MessageTooLargeError(
                 f"a batch of {ready_made.size_bytes} bytes: max_request_size is {self._settings.max_request_size}"
@@ -233,38 +233,38 @@ class Accumulator:
             return BatchFuture(batch.outcome, batch.last_index, ready_made.max_timestamp)
 
     def when_space(self, callback: Callable[[], object]) -> bool:
-        """Call it once when bytes have been freed; False (and no call) where there is room already."""
+        """Call it once when bytes have been freed; return False, without a call, if there is space already."""
         with self._lock:
             if self.buffered_bytes < self._limit:
                 return False
             first = not self._waiting_for_space
             self._waiting_for_space.append(callback)
         if first:
-            self._wake()  # what lingers goes now
+            self._wake()  # batches that wait for linger_ms are sent now
         return True
 
     def no_space(self, callback: Callable[[], object]) -> None:
-        """Who waited for it has given up."""
+        """Remove a callback of `when_space`, because its caller has stopped waiting."""
         with self._lock:
             self._waiting_for_space = [each for each in self._waiting_for_space if each is not callback]
 
     def begin_flush(self, now_ms: int) -> list[RecordFuture]:
-        """The last record of each batch that is not settled yet; from here on it does not linger."""
+        """Return the last record of each unfinished batch; these batches no longer wait for linger_ms."""
         with self._lock:
             self._flush_before_ms = now_ms
             unsettled = [batch.last_record() for queue in self._active for batch in queue.batches]
         self._wake()
         return unsettled
 
-    # --- the sender's side (the event loop) -------------------------------------------------------
+    # --- called by the sender (event loop) --------------------------------------------------------
 
     def arm(self) -> None:
-        """Whatever is appended from now on calls `wake`."""
+        """Let the next append call `wake`."""
         with self._lock:
             self._armed = True
 
     def add_partitions(self, topic: str, count: int, available: Sequence[int]) -> TopicQueues:
-        """The topic has `count` partitions (it may have got more, or less), of which `available` have a leader."""
+        """Set the topic's number of partitions (it may grow or shrink), of which `available` have a leader."""
         with self._lock:
             queues = self.topics.get(topic)
             if queues is None:
@@ -278,12 +278,12 @@ class Accumulator:
             return queues
 
     def waiting_queues(self) -> list[PartitionQueue]:
-        """Those with something to send and nothing in flight."""
+        """Return the partitions that have something to send and nothing in flight."""
         with self._lock:
             return [queue for queue in self._active if not queue.in_flight]
 
     def ready_at_ms(self, queue: PartitionQueue) -> int:
-        """When the first batch may go; the past means now."""
+        """Return when the first batch may be sent; a time in the past means now."""
         batch = queue.batches[0]
         hurried = self._waiting_for_space or batch.created_ms <= self._flush_before_ms
         if batch.attempts or batch is not queue.open or hurried:
@@ -291,9 +291,9 @@ class Accumulator:
         return batch.created_ms + self._settings.linger_ms
 
     def take(self, queue: PartitionQueue, identity: ProducerIdentity, leader_epoch: int) -> Batch:
-        """The first batch, with its bytes made; its sequence is given out the first time.
+        """Encode the first batch and return it; the first call assigns its sequence number.
 
-        Where its bytes cannot be made, whatever that raises; nothing has been given out then.
+        An exception of the encoding is raised, and in that case no sequence number is assigned.
         """
         batch = self._close_first(queue)
         if queue.identity is None:
@@ -308,13 +308,13 @@ class Accumulator:
     def succeed(
         self, queue: PartitionQueue, base_offset: int = -1, log_append_time_ms: int = NO_TIMESTAMP
     ) -> BatchOutcome:
-        """The batch in flight is acknowledged and leaves; those who wait for it hear of it by `announce`."""
+        """Remove the acknowledged batch in flight; the caller must call `run_callbacks` on the returned outcome."""
         return self._leave(queue, None, base_offset, log_append_time_ms)
 
     def fail(self, queue: PartitionQueue, error: TidelogError) -> None:
-        """The first batch is given up (it need not be in flight)."""
+        """Fail the first batch, which need not be in flight."""
         self._return_sequences(queue, self._close_first(queue))
-        self._leave(queue, error).announce()
+        self._leave(queue, error).run_callbacks()
 
     def fail_waiting(self, queue: PartitionQueue, error: TidelogError) -> None:
         """Fail all batches of a partition that has nothing in flight."""
@@ -322,7 +322,7 @@ class Accumulator:
             self.fail(queue, error)
 
     def split(self, queue: PartitionQueue) -> None:
-        """The batch in flight, of several records, is too large for the broker: two take its place and stay first."""
+        """Replace the batch in flight, which is too large for the broker, by two halves; they stay first."""
         batch = queue.batches[0]
         halves = batch.halves()
         self._return_sequences(queue, batch)
@@ -333,9 +333,9 @@ class Accumulator:
         queue.in_flight = False
 
     def drop_refused(self, queue: PartitionQueue, errors: Mapping[int, TidelogError]) -> None:
-        """Take the records at these positions out of the batch in flight, because the broker refused it for them.
+        """Remove the records at these positions from the batch in flight, because the broker rejected them.
 
-        The other records stay first, to be sent again. Without any other record, the batch is done.
+        The other records stay first, to be sent again. If no other record is left, the batch is done.
         """
         batch = queue.batches[0]
         rest = batch.without(errors)
@@ -345,10 +345,10 @@ class Accumulator:
             self.buffered_bytes += rest.size_bytes - batch.size_bytes
         queue.in_flight = False
         if not rest.builder.record_count:
-            self._leave(queue, None).announce()
+            self._leave(queue, None).run_callbacks()
 
     def retry(self, queue: PartitionQueue, error: TidelogError, at_ms: int, *, outcome_unknown: bool) -> None:
-        """The batch in flight comes back and stays first."""
+        """Keep the batch that was in flight first, to be sent again at `at_ms`."""
         batch = queue.batches[0]
         batch.last_error = error
         batch.outcome_unknown |= outcome_unknown
@@ -356,31 +356,31 @@ class Accumulator:
         queue.in_flight = False
 
     def discard_producer_id(self, queue: PartitionQueue) -> None:
-        """This partition's next batch needs another producer id; nothing of it is in flight."""
+        """Let this partition's next batch request another producer id. The partition must have nothing in flight."""
         queue.refused, queue.identity = queue.identity, None
 
     def give_up(self, queue: PartitionQueue, batch: Batch, now_ms: int) -> int | None:
-        """The batch, if it is still in flight, has passed its deadline: its records are told, but the next one waits
-        until it is back, lest it be overtaken. Those behind it that have passed theirs meanwhile, unsent, leave.
+        """Fail the records of a batch in flight whose deadline has passed, and later batches whose deadline has passed.
 
-        Returns the deadline of the first that is left behind it: then it is to be asked again.
+        The batch stays first until its answer arrives, so that no later batch can overtake it. Returns the next
+        deadline of a batch behind it, so that the caller calls again then; None if there is none.
         """
         if not queue.in_flight or queue.batches[0] is not batch:
             return None
         if not batch.given_up:
             batch.given_up = True
             batch.settle(-1, NO_TIMESTAMP, _expired(batch, now_ms), may_be_stored=True)
-            batch.outcome.announce()
+            batch.outcome.run_callbacks()
         while len(queue.batches) > 1:
             behind = queue.batches[1]
             if behind.deadline_ms > now_ms:
                 return behind.deadline_ms
             self._close(queue, behind)
-            self._leave(queue, _expired(behind, now_ms), place=1).announce()
+            self._leave(queue, _expired(behind, now_ms), place=1).run_callbacks()
         return None
 
     def expire(self, now_ms: int) -> list[PartitionQueue]:
-        """Give up what waits beyond its deadline; for what is in flight there is `give_up`. Those that still wait."""
+        """Fail batches that wait beyond their deadline, except those in flight; return the queues that still wait."""
         waiting = self.waiting_queues()
         for queue in waiting:
             while queue.batches and queue.batches[0].deadline_ms <= now_ms:
@@ -388,20 +388,20 @@ class Accumulator:
         return [queue for queue in waiting if queue.batches]
 
     def next_deadline_ms(self) -> int | None:
-        """When `expire` is worth calling."""
+        """Return when the next `expire` is useful."""
         deadlines = [queue.batches[0].deadline_ms for queue in self.waiting_queues() if queue.batches]
         return min(deadlines, default=None)
 
     def fail_all(self, error: TidelogError) -> None:
-        """The end: whatever is not settled fails, and nothing is taken any more. Any thread; several may at once."""
+        """Fail all unfinished records, and reject new ones. Any thread may call it, and several at the same time."""
         with self._lock:
             self._closed = error
             queues = list(self._active)
         for queue in queues:
             while (outcome := self._fail_first(queue, error)) is not None:
-                outcome.announce()
+                outcome.run_callbacks()
 
-    # --- below ------------------------------------------------------------------------------------
+    # --- helpers ----------------------------------------------------------------------------------
 
     def _begin(
         self,
@@ -422,7 +422,7 @@ class Accumulator:
                     f"a record of {needed} bytes for {queue.topic_partition}: max_request_size is "
                     f"{self._settings.max_request_size} (and the topic's max.message.bytes must allow it too)"
                 )
-            # The timestamp may cost a few bytes more than the estimate, which leaves it out.
+            # The estimate does not include the timestamp, which may need a few more bytes.
             builder = BatchBuilder(needed + 16)
             index = builder.try_append(timestamp_ms, key, value, headers)
             assert index is not None
@@ -432,14 +432,14 @@ class Accumulator:
     def _join(
         self, queue: PartitionQueue, builder: BatchBuilder | ReadyMadeBatch, now_ms: int, *, open_for_more: bool
     ) -> Batch:
-        """A new batch behind all others of the partition."""
+        """Add a new batch after all others of the partition."""
         if self._closed is not None:
             raise self._closed
         outcome = BatchOutcome(queue.topic_partition, self._settle_lock)
         batch = Batch(outcome, builder, now_ms, now_ms + self._settings.delivery_timeout_ms)
         size_bytes = batch.size_bytes
-        # Ctrl-C may strike in any call; whatever it leaves behind must be whole. So what is written here without one
-        # comes first, the batch in one call, and nobody is thought to have been woken who was not.
+        # A KeyboardInterrupt may come within any call, and the state must stay consistent. So plain assignments come
+        # first, the batch is added by one call, and `_armed` is only cleared after `wake` was called.
         self._active[queue] = None
         self.buffered_bytes += size_bytes
         if open_for_more:
@@ -458,7 +458,7 @@ class Accumulator:
             return self._leave(queue, error)
 
     def _close_first(self, queue: PartitionQueue) -> Batch:
-        """The first batch, which takes no more records from here on."""
+        """Return the first batch, after closing it for further records."""
         batch = queue.batches[0]
         self._close(queue, batch)
         return batch
@@ -481,12 +481,12 @@ class Accumulator:
             queue.next_sequence = (sequence + batch.builder.record_count) % _SEQUENCES
 
     def _return_sequences(self, queue: PartitionQueue, batch: Batch) -> None:
-        """The batch, which was refused or is given up, needs its sequences no more."""
+        """Free the sequence numbers of a batch that was rejected or failed."""
         if batch.identity is not None and batch.identity is queue.identity and queue.identity != ANONYMOUS:
             if batch.outcome_unknown:
                 self.discard_producer_id(queue)
             else:
-                queue.next_sequence = batch.sequence  # the broker has certainly not seen them
+                queue.next_sequence = batch.sequence  # the broker has certainly not used these numbers
 
     def _leave(
         self,
@@ -496,7 +496,7 @@ class Accumulator:
         log_append_time_ms: int = NO_TIMESTAMP,
         place: int = 0,
     ) -> BatchOutcome:
-        # Settled before it leaves: a flush, on another thread, sees it in the queue or sees its outcome.
+        # The batch is settled before it is removed, so that a flush on another thread sees either it or its outcome.
         batch = queue.batches[place]
         if not batch.given_up:
             may_be_stored = error is not None and batch.outcome_unknown

@@ -1,4 +1,4 @@
-"""Which partition a record goes to: by its key exactly as Kafka's Java client decides."""
+"""Choose the partition of a record by its key, exactly as Kafka's Java client does."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _LONGEST_CACHED_KEY = 256
 
 
 def murmur2(data: bytes) -> int:
-    """Kafka's variant of MurmurHash2 (32 bits, fixed seed), as an unsigned number."""
+    """Return Kafka's variant of MurmurHash2 (32 bits, fixed seed), as an unsigned number."""
     length = len(data)
     h = _SEED ^ length
     words = length >> 2
@@ -31,12 +31,12 @@ def murmur2(data: bytes) -> int:
     return h ^ (h >> 15)
 
 
-# Real keys repeat, and a look-up costs a twentieth of the hash in Python.
+# Keys repeat in practice, and a look-up costs a twentieth of the hash in Python.
 _positive_hash = lru_cache(maxsize=_CACHED_KEYS)(lambda key: murmur2(key) & 0x7FFFFFFF)
 
 
 def partition_for_key(key: bytes, partitions: int) -> int:
-    """The default: the key's positive hash modulo the number of partitions."""
-    if len(key) > _LONGEST_CACHED_KEY:  # so many of any length would be a memory of their own
+    """Return the key's positive hash modulo the number of partitions, Kafka's default."""
+    if len(key) > _LONGEST_CACHED_KEY:  # the cache holds no long keys, so that its memory stays small
         return (murmur2(key) & 0x7FFFFFFF) % partitions
     return _positive_hash(key) % partitions

@@ -1,16 +1,17 @@
-"""Decides what the end of one produce attempt means for its batch. Pure.
+"""Decide what the end of one produce attempt means for its batch. Pure.
 
 Every end falls into one of these:
 
-    ACKNOWLEDGED   the broker answers DUPLICATE_SEQUENCE: an earlier attempt was appended, its offset is forgotten
-    REFUSED        the broker refused the batch before it appended anything, or the client sent nothing
-    TOO_LARGE      refused as well, but the broker may take the same records in smaller batches
-    FORGOTTEN      refused as well, because the broker lost this producer's state: a new producer id is needed
+    ACKNOWLEDGED   the broker answers DUPLICATE_SEQUENCE: an earlier attempt was appended, but its offset is not known
+    REFUSED        the broker rejected the batch before it appended anything, or the client sent nothing
+    TOO_LARGE      as REFUSED, but the broker may accept the same records in smaller batches
+    FORGOTTEN      as REFUSED, because the broker lost this producer's state, so that a new producer id is needed
     UNKNOWN        every other end: the batch may be in the log
 
-Only errors that Kafka's contract gives before the append count as refusals. A code that this version does not know,
+Only errors that Kafka's contract gives before the append count as rejections. A code that this version does not know,
 and a code that a produce should never bring, are UNKNOWN. A wrong UNKNOWN costs one producer id. A wrong REFUSED would
-give the sequences of a stored batch to other records, which the broker would acknowledge as a repetition and drop.
+give the sequence numbers of a stored batch to other records. The broker would take these for a repetition, acknowledge
+and drop them.
 """
 
 from __future__ import annotations

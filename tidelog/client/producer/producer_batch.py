@@ -1,4 +1,4 @@
-"""A batch of the producer, from its first record to its acknowledgement. Pure: no lock, no I/O."""
+"""Model a producer's batch, from its first record to its acknowledgement. Pure: no lock, no I/O."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tidelog.records.varint import INT32_MAX
 
 
 class ProducerIdentity(NamedTuple):
-    """What makes a repeated batch recognisable; (−1, −1) for a producer that is not idempotent."""
+    """The producer id and epoch by which a broker recognises a repeated batch; (−1, −1) if not idempotent."""
 
     producer_id: int
     producer_epoch: int
@@ -26,7 +26,7 @@ ANONYMOUS = ProducerIdentity(-1, -1)
 
 
 class RefusedRecord(NamedTuple):
-    """A single record that the leader refused: the fault, and whether an earlier attempt may have stored the record."""
+    """A single record that the leader rejected: the error, and whether an earlier attempt may have stored it."""
 
     error: TidelogError
     may_be_stored: bool
@@ -35,16 +35,16 @@ class RefusedRecord(NamedTuple):
 class Batch:
     """Records of one partition that are sent, acknowledged and repeated together.
 
-    builder           of its records; what was made elsewhere takes its place
-    outcome           what their futures look at; shared with the other parts where it was split
-    first_index       of its first record, among those of the outcome
+    builder           encodes the records; an encoded batch of `send_batch` takes its place
+    outcome           the outcome that the futures read; shared with the other parts after a split
+    first_index       index of the first record within the outcome
     refused           records that are no longer sent, by their index in the outcome; they settle with the batch
-    deadline_ms       when the user is told that it failed, whatever happens then
-    retry_at_ms       not sent before
-    sequence          of its first record; −1 until it is first sent under `identity`
-    outcome_unknown   an attempt may have been appended without us knowing
-    given_up          its records were told that they failed while it was with the broker, where it still is
-    failures          attempts that a broker may have seen, and that brought no outcome
+    deadline_ms       when the user gets an error at the latest
+    retry_at_ms       the batch is not sent before
+    sequence          sequence number of the first record; −1 until the batch is first sent under `identity`
+    outcome_unknown   an attempt may have been appended without the client's knowledge
+    given_up          the records have failed at their deadline while the batch was in flight; the batch is still there
+    failures          number of attempts that a broker may have received and that brought no outcome
     sent_epoch        the leader epoch of the last attempt
     """
 
@@ -94,28 +94,28 @@ class Batch:
 
     @property
     def size_bytes(self) -> int:
-        """Before compression by the producer."""
+        """The size before compression by the producer."""
         return self.builder.size_bytes
 
     @property
     def last_index(self) -> int:
-        """Of its youngest record, among those of the outcome."""
+        """The index of the newest record within the outcome."""
         return self.first_index + self.builder.record_count + len(self.refused) - 1
 
     def last_record(self) -> RecordFuture:
-        """Done when all of it is, since records settle in their order."""
+        """Return the future of the last record; it is done when all are, because records settle in order."""
         return RecordFuture(self.outcome, self.last_index, self.created_ms)
 
     def halves(self) -> tuple[Batch, Batch]:
-        """Its records (two or more) as two batches of about half its bytes.
+        """Return the records (two or more) as two batches of about half the bytes each.
 
-        Of neither it is known more than of the whole: where an attempt of that has no end, they may be stored.
+        Both halves inherit the unknown outcome of an earlier attempt, which may have stored them.
         """
         kept = self._kept()
         records = decode_records(self.builder.build())
         half = BatchBuilder((self.size_bytes + HEADER_BYTES) // 2)
         full = (index for index, record in enumerate(records) if _append(half, record) is None)
-        # Where compressing what was ready-made had made it larger, all of it may fit.
+        # If compression had made an encoded batch larger than its records, all records may fit into the first half.
         cut = max(1, next(full, len(records) // 2))
         before = {index: refused for index, refused in self.refused.items() if index < kept[cut]}
         after = {index: refused for index, refused in self.refused.items() if index > kept[cut]}

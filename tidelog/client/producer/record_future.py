@@ -1,7 +1,7 @@
-"""What `send` returns: a record's place in a batch whose outcome is still open.
+"""Define what `send` returns: a future for one record of a batch whose outcome is not known yet.
 
-A record costs one small object; everything that waits is attached to its batch, whose records settle all at once, or
-part by part where the broker did not take them together.
+A record costs one small object. Callbacks and waiting threads are attached to its batch. The records of a batch settle
+all at once, or part by part if the broker did not accept them together.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from tidelog.model import NO_TIMESTAMP, RecordMetadata, TopicPartition
 _log = logging.getLogger(__name__)
 
 
-class Settlement(NamedTuple):
-    """How records that stood next to each other in a batch ended, from `first_index` up to the next settlement.
+class RecordOutcome(NamedTuple):
+    """The outcome of consecutive records of a batch, from `first_index` up to the next settlement.
 
-    base_offset          of the first; −1 where the broker did not say (acks=0, or a repetition that it has forgotten)
-    log_append_time_ms   −1 unless the broker stamped the records
-    error                why they are given up
-    may_be_stored        an attempt may have been appended all the same
+    base_offset          offset of the first record; −1 if the broker did not report it (acks=0, or an old repetition)
+    log_append_time_ms   −1 unless the topic has LogAppendTime timestamps
+    error                why the records failed; None if they are stored
+    may_be_stored        an attempt may have been appended although the records failed
     """
 
     first_index: int
@@ -42,42 +42,42 @@ _first_index = attrgetter("first_index")
 
 
 class BatchOutcome:
-    """What becomes of the records that were gathered as one batch, however often it must be split. Outlives it.
+    """The outcome of the records that were collected as one batch, even if the batch was split.
 
-    settled_count   the outcome of so many is known: they settle in their order
+    settled_count   the number of records whose outcome is known; records settle in their order
     """
 
-    __slots__ = ("_lock", "_settlements", "_waiting", "settled_count", "topic_partition")
+    __slots__ = ("_lock", "_record_outcomes", "_waiting", "settled_count", "topic_partition")
 
     def __init__(self, topic_partition: TopicPartition, lock: threading.Lock) -> None:
         self.topic_partition = topic_partition
         self.settled_count = 0
         self._lock = lock
-        self._settlements: list[Settlement] = []
+        self._record_outcomes: list[RecordOutcome] = []
         self._waiting: list[tuple[int, Callable[[], object]]] = []
 
-    def of(self, index: int) -> Settlement:
-        """How the record at `index`, which is settled, ended."""
-        last = self._settlements[-1]
+    def of(self, index: int) -> RecordOutcome:
+        """Return the outcome of the record at `index`, which must be settled."""
+        last = self._record_outcomes[-1]
         if last.first_index <= index:
             return last
-        return self._settlements[bisect_right(self._settlements, index, key=_first_index) - 1]
+        return self._record_outcomes[bisect_right(self._record_outcomes, index, key=_first_index) - 1]
 
-    def first_failure(self) -> Settlement | None:
+    def first_failure(self) -> RecordOutcome | None:
         """Return the outcome of the first record that failed; None if all are stored."""
-        return next((each for each in self._settlements if each.error is not None), None)
+        return next((each for each in self._record_outcomes if each.error is not None), None)
 
-    def settlements(self, first_index: int, count: int) -> Iterator[tuple[int, Settlement]]:
+    def record_outcomes(self, first_index: int, count: int) -> Iterator[tuple[int, RecordOutcome]]:
         """Yield the outcomes of these settled records, each with the number of records that share it."""
-        at = bisect_right(self._settlements, first_index, key=_first_index)
+        at = bisect_right(self._record_outcomes, first_index, key=_first_index)
         end = first_index + count
         while first_index < end:
-            later = self._settlements[at].first_index if at < len(self._settlements) else end
-            yield min(later, end) - first_index, self._settlements[at - 1]
+            later = self._record_outcomes[at].first_index if at < len(self._record_outcomes) else end
+            yield min(later, end) - first_index, self._record_outcomes[at - 1]
             first_index, at = later, at + 1
 
     def when_settled(self, index: int, callback: Callable[[], object]) -> None:
-        """Call it once, on the I/O thread; here and now if the record at `index` is settled already."""
+        """Call it once, on the I/O thread; or at once if the record at `index` is settled already."""
         with self._lock:
             if index >= self.settled_count:
                 self._waiting.append((index, callback))
@@ -85,7 +85,7 @@ class BatchOutcome:
         _guarded(callback)
 
     def forget(self, callback: Callable[[], object]) -> None:
-        """Who gave up waiting leaves nothing behind."""
+        """Remove a callback of `when_settled`, because its caller has stopped waiting."""
         with self._lock:
             self._waiting = [each for each in self._waiting if each[1] is not callback]
 
@@ -98,17 +98,19 @@ class BatchOutcome:
         *,
         may_be_stored: bool = False,
     ) -> None:
-        """What is not settled yet, up to `last_index`: from here on it can be seen.
+        """Settle all unsettled records up to `last_index`; from now on futures show the outcome.
 
-        Those who wait hear of it from `announce`, which must follow.
+        The caller must call `run_callbacks` afterwards, which runs the callbacks.
         """
         with self._lock:
             first_index = self.settled_count
-            self._settlements.append(Settlement(first_index, base_offset, log_append_time_ms, error, may_be_stored))
+            self._record_outcomes.append(
+                RecordOutcome(first_index, base_offset, log_append_time_ms, error, may_be_stored)
+            )
             self.settled_count = last_index + 1
 
-    def announce(self) -> None:
-        """Call those whose record is settled, on this thread."""
+    def run_callbacks(self) -> None:
+        """Call the callbacks of settled records, on this thread."""
         with self._lock:
             waiting, settled_count = self._waiting, self.settled_count
             self._waiting = [each for each in waiting if each[0] >= settled_count]
@@ -118,7 +120,7 @@ class BatchOutcome:
 
 
 class RecordFuture:
-    """A record on its way. Wait with `get`, or `await` it; callbacks run on the I/O thread and must not block."""
+    """The outcome of one record. Wait with `get`, or `await` it; callbacks run on the I/O thread and must not block."""
 
     __slots__ = ("_index", "_outcome", "_timestamp_ms")
 
@@ -129,36 +131,36 @@ class RecordFuture:
 
     @property
     def partition(self) -> int:
-        """The partition's number, which is known before the outcome."""
+        """The number of the record's partition, which is known before the outcome."""
         return self._outcome.topic_partition.partition
 
     def done(self) -> bool:
-        """Whether the outcome is known."""
+        """Return whether the outcome is known."""
         return self._index < self._outcome.settled_count
 
     def get(self, timeout: float | None = None) -> RecordMetadata:
-        """Where the record stands; raises why it does not. `timeout` in seconds, then TimeoutError."""
+        """Wait for the record's partition and offset; raise its error, or TimeoutError after `timeout` seconds."""
         self._wait(timeout)
         return self._place()
 
     result = get
 
     def exception(self, timeout: float | None = None) -> TidelogError | None:
-        """The error, or None for a record that was acknowledged. Waits like `get`."""
+        """Wait like `get`; return the record's error, or None if it was acknowledged."""
         self._wait(timeout)
         return self._error()
 
     def succeeded(self) -> bool:
-        """Acknowledged."""
+        """Return whether the record was acknowledged."""
         return self._index < self._outcome.settled_count and self._error() is None
 
     def failed(self) -> bool:
-        """Given up."""
+        """Return whether the record has failed."""
         return self.done() and self._error() is not None
 
     def may_be_stored(self) -> bool:
-        """Whether a record that failed may be in the log nevertheless, now or later: an attempt has no known end."""
-        return self.failed() and self._settlement().may_be_stored
+        """Return whether a failed record may still be in the log, now or later, because an attempt has no known end."""
+        return self.failed() and self._record_outcome().may_be_stored
 
     def as_run(self) -> RecordRun:
         """Return a run that holds this record alone, and that later records may join."""
@@ -172,19 +174,19 @@ class RecordFuture:
         return True
 
     def add_callback(self, function: Callable[..., Any], *args: Any) -> RecordFuture:
-        """On success `function(*args, metadata)` is called."""
+        """Call `function(*args, metadata)` when the record is acknowledged."""
         arguments.function("function", function)
         self._outcome.when_settled(self._index, lambda: self._error() is None and function(*args, self._place()))
         return self
 
     def add_errback(self, function: Callable[..., Any], *args: Any) -> RecordFuture:
-        """On failure `function(*args, error)` is called."""
+        """Call `function(*args, error)` when the record fails."""
         arguments.function("function", function)
         self._outcome.when_settled(self._index, lambda: self.failed() and function(*args, self._error()))
         return self
 
     async def wait_done(self) -> None:
-        """Returns once the outcome, of either kind, is known; on any event loop."""
+        """Wait until the outcome is known, success or failure; on any event loop."""
         if not self.done():
             loop = asyncio.get_running_loop()
             arrived = asyncio.Event()
@@ -207,7 +209,7 @@ class RecordFuture:
         patience_s = None if timeout is None else arguments.timeout_s("timeout", timeout)
         if self._index < self._outcome.settled_count:
             return
-        # A bare lock: an Event costs three objects and as many more switches between the threads.
+        # A bare lock, because an Event costs three objects and as many more switches between threads.
         pending = threading.Lock()
         pending.acquire()
         release, arrived = pending.release, False
@@ -220,14 +222,14 @@ class RecordFuture:
         if not arrived:
             raise TimeoutError(f"{self._outcome.topic_partition}: no outcome after {timeout} s; it is still being sent")
 
-    def _settlement(self) -> Settlement:
+    def _record_outcome(self) -> RecordOutcome:
         return self._outcome.of(self._index)
 
     def _error(self) -> TidelogError | None:
-        return self._settlement().error
+        return self._record_outcome().error
 
     def _place(self) -> RecordMetadata:
-        first_index, base_offset, stamped, error, _ = self._settlement()
+        first_index, base_offset, stamped, error, _ = self._record_outcome()
         if error is not None:
             raise error
         topic, partition = self._outcome.topic_partition
@@ -236,16 +238,16 @@ class RecordFuture:
 
 
 class BatchFuture(RecordFuture):
-    """The future of a whole ready-made batch: the place of its last record, or the error of the first that failed."""
+    """The future of a whole encoded batch: the offset of its last record, or the error of the first that failed."""
 
     __slots__ = ()
 
-    def _settlement(self) -> Settlement:
-        return self._outcome.first_failure() or super()._settlement()
+    def _record_outcome(self) -> RecordOutcome:
+        return self._outcome.first_failure() or super()._record_outcome()
 
 
 class RunPart(NamedTuple):
-    """Consecutive records with one outcome: stored from `base_offset` on (−1 if unknown), or failed with `error`."""
+    """Consecutive records with one outcome: stored from `base_offset` on (−1: not known), or failed with `error`."""
 
     record_count: int
     base_offset: int
@@ -276,7 +278,7 @@ class RecordRun:
         parts: list[RunPart] = []
         index = self._first_index
         settled = min(self.record_count, self._outcome.settled_count - index)
-        for count, (first_index, base_offset, _, error, _) in self._outcome.settlements(index, settled):
+        for count, (first_index, base_offset, _, error, _) in self._outcome.record_outcomes(index, settled):
             known = error is None and base_offset >= 0
             parts.append(RunPart(count, base_offset + index - first_index if known else -1, error))
             index += count

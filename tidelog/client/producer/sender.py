@@ -1,10 +1,10 @@
-"""Carries batches from the accumulator to the leaders and settles them by what comes back.
+"""Send batches from the accumulator to the leaders, and settle them by the answers.
 
-`tidelog.client.producer.produce_outcome` says what the end of an attempt means. A batch that was refused, or whose end
+`tidelog.client.producer.produce_outcome` says what the end of an attempt means. A batch that was rejected, or whose end
 is unknown, is sent again as long as the error is retriable and the batch may be repeated: unchanged, under its old
-sequence, and before any later batch. A batch that is too large is sent in halves. A batch that was refused for single
-records, which the leader names (KIP-467), is sent again without them. A batch of a forgotten producer gets a new
-producer id. Every other batch fails with the error.
+sequence number, and before any later batch. A batch that is too large is sent in halves. A batch that was rejected
+because of single records, which the leader names (KIP-467), is sent again without them. A batch of a forgotten producer
+gets a new producer id. Every other batch fails with the error.
 """
 
 from __future__ import annotations
@@ -47,14 +47,14 @@ from tidelog.protocol.messages import (
 
 _log = logging.getLogger(__name__)
 
-#: The records of one request, unless a single batch is larger.
+#: Maximum bytes of the records of one request, unless a single batch is larger.
 MAX_REQUEST_BYTES = 8 << 20
-#: Requests on their way to one broker, each with other partitions.
+#: Maximum number of requests in flight to one broker; their partitions differ.
 MAX_IN_FLIGHT_PER_BROKER = 5
-#: The broker gives up on the ISR this much earlier than we give up on the broker, so that its answer arrives.
+#: The broker's timeout is this share of the client's, so that the broker's answer arrives before the client gives up.
 _ANSWER_MARGIN = 0.9
 
-#: As many sequences again are left before the first that wraps.
+#: First sequence numbers have one bit less than sequence numbers, so that at least half of the range precedes the wrap.
 _FIRST_SEQUENCE_BITS = 30
 
 T = TypeVar("T")
@@ -66,16 +66,16 @@ _Load = list[tuple[PartitionQueue, Batch]]
 class _Plan:
     """The requests of one turn.
 
-    loads        the partitions whose first batch goes, by their leader's broker
+    loads        the partitions whose first batch is sent, by the broker of their leader
     later_ms     when to look again at the latest
-    leaderless   whether some partition waits for a leader
+    leaderless   whether a partition waits for a leader
     """
 
     loads: dict[int, list[tuple[PartitionQueue, Leader]]] = field(default_factory=dict)
     later_ms: int | None = None
     leaderless: bool = False
 
-    def look_again(self, at_ms: int) -> None:
+    def retry_at(self, at_ms: int) -> None:
         self.later_ms = at_ms if self.later_ms is None else min(self.later_ms, at_ms)
 
 
@@ -87,10 +87,11 @@ class _Pause(NamedTuple):
 
 
 class Sender:
-    """Lives on the event loop; `wake` is safe from any thread.
+    """Sends on the event loop; `wake` may be called from any thread.
 
-    It has no task of its own: whatever may let a batch go (a record, an answer, a newer view, a deadline) calls a
-    turn, which sends what may go. On the way of a single record each further pass through the loop would count.
+    The sender has no task of its own. Each event that may allow a batch to be sent (a record, an answer, a newer view,
+    a deadline) calls a turn, which sends all batches that may be sent. A task would cost each single record a further
+    pass through the event loop.
     """
 
     def __init__(
@@ -112,11 +113,11 @@ class Sender:
         client.listeners.append(self._on_view)
 
     def start(self) -> None:
-        """Needs the running loop."""
+        """Run the first turn. Needs the running loop."""
         self._turn()
 
     async def stop(self, error: TidelogError) -> None:
-        """Stop sending; what is not settled fails with `error`."""
+        """Stop sending; unsettled records fail with `error`."""
         self._stopped = True
         if self._next_turn is not None:
             self._next_turn.cancel()
@@ -130,11 +131,11 @@ class Sender:
         finally:
             try:
                 await self._search.stop()
-            finally:  # who is cancelled here leaves no future without an end
+            finally:  # every future gets an outcome, even if this call is cancelled
                 self.accumulator.fail_all(error)
 
     def wake(self) -> None:
-        """There is something to send."""
+        """Schedule a turn, because there may be something to send. Any thread may call it."""
         with contextlib.suppress(RuntimeError):  # the loop is closed, and so is the producer
             self._loop.call_soon_threadsafe(self._turn)
 
@@ -159,7 +160,7 @@ class Sender:
             self._next_turn = self._loop.call_later(max(1, next_ms - now_ms) / 1000, self._turn)
 
     def _send_what_may_go(self, now_ms: int) -> int | None:
-        """Returns when to look again at the latest."""
+        """Send all batches that may be sent; return when to look again at the latest."""
         accumulator = self.accumulator
         plan = _Plan()
         waiting = accumulator.expire(now_ms)
@@ -167,12 +168,12 @@ class Sender:
         for queue in waiting:
             pause = self._pauses.get(queue)
             if pause is not None and now_ms < pause.until_ms:
-                plan.look_again(pause.until_ms)
+                plan.retry_at(pause.until_ms)
                 continue
             try:
                 self._consider(queue, plan, now_ms)
             except Exception as error:
-                plan.look_again(self._pause(queue, error, now_ms))
+                plan.retry_at(self._pause(queue, error, now_ms))
             else:
                 if pause is not None:
                     del self._pauses[queue]
@@ -180,12 +181,12 @@ class Sender:
         for broker_id, queues in plan.loads.items():
             self._dispatch(broker_id, queues)
         if plan.leaderless:
-            self._search.go_on()
+            self._search.search()
         else:
-            self._search.rest()
+            self._search.stop_waiting()
         if not waiting:
             return None
-        # Of those that are still here: what has just left comes back by itself, and needs no timer.
+        # A batch that has just been sent needs no timer, because its answer starts a turn.
         deadline_ms = accumulator.next_deadline_ms()
         return min((at_ms for at_ms in (plan.later_ms, deadline_ms) if at_ms is not None), default=None)
 
@@ -197,16 +198,16 @@ class Sender:
         if (head.attempts or leader is None) and (gone := self._client.partition_refusal(queue.topic_partition)):
             self._give_up(queue, gone)
         elif at_ms > now_ms and not (head.attempts and leader and leader.epoch > head.sent_epoch):
-            plan.look_again(at_ms)
+            plan.retry_at(at_ms)
         elif leader is None:
             plan.leaderless = True
         elif queue.identity is None and not self._have_identity_for(queue):
-            pass  # its arrival wakes us
+            pass  # the arrival of the producer id starts a turn
         else:
             plan.loads.setdefault(leader.broker_id, []).append((queue, leader))
 
     def _pause(self, queue: PartitionQueue, error: Exception, now_ms: int) -> int:
-        """Tell the user of a defect, leave this partition out for a while, and return until when. Others go on."""
+        """Report a defect, exclude this partition for a while, and return until when. The others go on."""
         self._client.background.report(f"sending to {queue.topic_partition}", error)
         attempts = self._pauses[queue].attempts if queue in self._pauses else 0
         until_ms = now_ms + self._client.lasting_backoff_ms(attempts)
@@ -214,9 +215,9 @@ class Sender:
         return until_ms
 
     def _give_up(self, queue: PartitionQueue, gone: TidelogError) -> None:
-        """Fail all records of a partition that does not exist. The next send asks whether it exists again."""
+        """Fail all records of a partition that does not exist. The next send checks again whether it exists."""
         topic = queue.topic_partition.topic
-        _log.info("%s: %s; the records that wait for it fail", queue.topic_partition, gone)
+        _log.info("%s: %s; its waiting records fail", queue.topic_partition, gone)
         self.accumulator.fail_waiting(queue, gone)
         if self._client.refusal(topic):
             self._client.drop_topic(topic)
@@ -229,7 +230,7 @@ class Sender:
                 self._deliver(broker_id, load)
                 load, size_bytes = [], 0
             if not load and len(self._in_flight[broker_id]) >= MAX_IN_FLIGHT_PER_BROKER:
-                return  # the next answer wakes us
+                return  # the next answer starts a turn
             batch = self._take(queue, leader)
             if batch is not None:
                 load.append((queue, batch))
@@ -238,13 +239,13 @@ class Sender:
             self._deliver(broker_id, load)
 
     def _take(self, queue: PartitionQueue, leader: Leader) -> Batch | None:
-        """None where its bytes cannot be made: then it has failed, and no other with it."""
+        """Return the partition's first batch, encoded; None if the encoding failed, and with it only this batch."""
         assert self._identity is not None or queue.identity is not None
         try:
             return self.accumulator.take(queue, queue.identity or self._identity or ANONYMOUS, leader.epoch)
         except Exception as error:
             self.accumulator.fail(queue, error if isinstance(error, TidelogError) else self._unforeseen(error))
-            self._loop.call_soon(self._turn)  # what stands behind it may go
+            self._loop.call_soon(self._turn)  # the batch behind it may be sent
             return None
 
     def _deliver(self, broker_id: int, load: _Load) -> None:
@@ -275,7 +276,7 @@ class Sender:
     def _send(self, peer: Peer, broker_id: int, load: _Load) -> None:
         def moved(view: ClusterView) -> bool:
             newer = [view.has_newer_leader(*batch.topic_partition, batch.sent_epoch) for _, batch in load]
-            # Without idempotence a repetition may double records, so only what is certainly lost is repeated.
+            # Without idempotence a repetition may store records twice, so a request is repeated only if all are lost.
             return any(newer) if self._settings.idempotent else all(newer)
 
         try:
@@ -288,7 +289,7 @@ class Sender:
             if self._settings.acks == 0:
                 peer.send_no_reply(request, timeout_ms=timeout_ms)
                 for queue, _ in load:
-                    self.accumulator.succeed(queue).announce()
+                    self.accumulator.succeed(queue).run_callbacks()
             else:
                 answer = self._client.call_leader(peer, request, timeout_ms, moved)
                 self._in_flight[broker_id].add(answer)
@@ -299,7 +300,7 @@ class Sender:
         self._loop.call_soon(self._turn)
 
     def _timeout_ms(self, load: _Load) -> int:
-        """How long to wait for what is sent now; records whose own time is shorter are told when it is over."""
+        """Return the request's timeout; schedule the expiry of batches whose own deadline is earlier."""
         now_ms = self._client.clock.monotonic_ms()
         lefts_ms = [batch.deadline_ms - now_ms for _, batch in load]
         timeout_ms = max(1, min(self._settings.request_timeout_ms, max(lefts_ms)))
@@ -325,17 +326,17 @@ class Sender:
         except Exception as error:
             self._all_failed(load, error, sent=True)
         else:
-            self._sort_out(load, response)
-        self._turn()  # what waited for this answer leaves before anybody spends time on hearing of it
+            self._apply_answers(load, response)
+        self._turn()  # batches that waited for this answer are sent before callbacks take time
         for _, batch in load:
-            batch.outcome.announce()
+            batch.outcome.run_callbacks()
 
-    def _sort_out(self, load: _Load, response: ProduceResponse) -> None:
-        told = {(each.topic, each.partition): each for each in response.partitions}
+    def _apply_answers(self, load: _Load, response: ProduceResponse) -> None:
+        answers = {(each.topic, each.partition): each for each in response.partitions}
         for queue, batch in load:
             try:
-                self._settle(queue, batch, told.get(queue.topic_partition))
-            except Exception as error:  # of this one: what the broker says of the others holds
+                self._settle(queue, batch, answers.get(queue.topic_partition))
+            except Exception as error:  # only this batch fails, because the broker's answers about the others are valid
                 self._all_failed([(queue, batch)], error, sent=True)
 
     def _settle(self, queue: PartitionQueue, batch: Batch, answer: ProducePartitionResponse | None) -> None:
@@ -367,7 +368,7 @@ class Sender:
         outcome = outcome_of(error, sent=sent, idempotent=self._settings.idempotent)
         unknown = outcome is ProduceOutcome.UNKNOWN
         if outcome is ProduceOutcome.ACKNOWLEDGED:
-            self.accumulator.succeed(queue).announce()
+            self.accumulator.succeed(queue).run_callbacks()
         elif outcome is ProduceOutcome.FORGOTTEN:
             _log.warning("%s: %s; going on with a new producer id", queue.topic_partition, error)
             batch.outcome_unknown = False  # the leader would have recognised an attempt that is in its log
@@ -391,8 +392,8 @@ class Sender:
         _log.info("%s: %s; its %d records are sent in halves", tp, refusal, count)
         try:
             self.accumulator.split(queue)
-        except Exception as error:  # nobody has looked yet into what came ready-made
-            _log.warning("%s: the %d records cannot be parted: %r", tp, count, error)
+        except Exception as error:  # the records of an encoded batch of `send_batch` have not been decoded before
+            _log.warning("%s: the %d records cannot be split: %r", tp, count, error)
             self.accumulator.fail(queue, refusal)
 
     def _drop_refused(self, queue: PartitionQueue, refusal: BrokerError) -> None:
@@ -404,7 +405,7 @@ class Sender:
         """Return the error of records that could not be sent because of a defect of the client."""
         return self._client.background.log("the producer", error)
 
-    # --- what sending waits for -------------------------------------------------------------------
+    # --- producer id and topics -------------------------------------------------------------------
 
     def _have_identity_for(self, queue: PartitionQueue) -> bool:
         if self._identity is not None and self._identity != queue.refused:
@@ -429,7 +430,7 @@ class Sender:
         self._identify_attempts = 0
 
     def _report_missing_identity(self, error: TidelogError) -> None:
-        """Fail the records that wait for a producer id if it is finally refused, else note why they wait."""
+        """Fail the records that wait for a producer id if the error is final, else store why they wait."""
         final = isinstance(error, BrokerError) and not isinstance(error, UnknownServerError) and not error.retriable
         for queue in self.accumulator.waiting_queues():
             if queue.identity is not None:
@@ -447,12 +448,12 @@ class Sender:
 
     def _on_view(self, view: ClusterView) -> None:
         for topic in list(self.accumulator.topics):
-            if topic in view.topics:  # else nothing was sent to it in a long time
+            if topic in view.topics:  # other topics were forgotten, because nothing was sent to them for a long time
                 self.add_topic(topic)
         self._turn()
 
     def add_topic(self, topic: str) -> None:
-        """Make queues for a topic of the view, or for the partitions that it got since."""
+        """Create queues for a topic of the view, or for its new partitions."""
         view = self._client.view
         count = view.partition_count(topic)
         available = [number for number in range(count) if view.leader_of(topic, number)]
@@ -461,14 +462,14 @@ class Sender:
 
 def _refusal(answer: ProducePartitionResponse | None) -> TidelogError | None:
     if answer is None:
-        return NetworkError("the broker's answer leaves this partition out")
+        return NetworkError("the broker's answer does not contain this partition")
     message = answer.error_message or ""
     faults = {each.batch_index: each.message or message for each in answer.record_errors}
     return error_for(answer.error_code, message, faults)
 
 
 def _refuses_single_records(error: TidelogError, batch: Batch) -> TypeGuard[BrokerError]:
-    """Return whether the broker refused the batch because of single records that can be dropped from it."""
+    """Return whether the broker rejected the batch because of single records that can be removed from it."""
     return isinstance(error, BrokerError) and bool(error.record_errors) and batch.can_drop(error.record_errors)
 
 

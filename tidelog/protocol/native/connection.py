@@ -1,11 +1,12 @@
-"""The asking side of the protocol: requests go out, their answers come back, over a line that others move.
+"""Implement the client side of the protocol: send requests and match the answers, over a replaceable transport.
 
-A `Connection` lives as long as one line (`tidelog.protocol.native.dealer`). It never reconnects; when the peer goes
-away everything in flight fails at once with DisconnectedError, and whoever still wants an answer opens another.
+A `Connection` lives as long as one transport connection (`tidelog.protocol.native.dealer`) and never reconnects. When
+the peer disconnects, all requests in flight fail at once with DisconnectedError. A caller that still needs an answer
+opens another connection.
 
-The first exchange is ApiVersions. It tells who the peer is, which versions it speaks, and what its monotonic
-clock shows: every later request states its deadline on that clock, so that a peer that slept, or whose wall
-clock jumped, still knows which requests nobody waits for any more.
+The first request is ApiVersions. Its answer says which broker the peer is, which versions it supports, and what its
+monotonic clock shows. Every later request states its deadline on that clock. Therefore a peer that was suspended, or
+whose wall clock jumped, still knows which requests have expired.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ from tidelog.protocol.codec import (
 from tidelog.protocol.messages import ApiVersionsRequest, ApiVersionsResponse, Request, Response
 from tidelog.protocol.native.dealer import Dealer, Dial, Line
 
-#: Requests without an answer on one connection.
+#: Maximum number of requests without an answer on one connection.
 MAX_IN_FLIGHT = 1000
 
 CLIENT_SOFTWARE = "tidelog/0.1.0"
@@ -47,10 +48,10 @@ R = TypeVar("R", bound=Response)
 
 
 class Connection:
-    """A live connection; make one with `open`. Belongs to the event loop that opened it.
+    """A live connection; `open` makes one. A connection belongs to the event loop that opened it.
 
-    peer        the handshake's answer: broker id, cluster id, broker epoch, versions
-    closed      True once the connection is gone, for whatever reason
+    peer        the answer of the handshake: broker id, cluster id, broker epoch, versions
+    closed      True once the connection is closed, for any reason
     """
 
     peer: ApiVersionsResponse
@@ -81,10 +82,12 @@ class Connection:
         dial: Dial = Dealer,
         clock: Clock | None = None,
     ) -> Connection:
-        """Connect and shake hands. DisconnectedError (nobody there), TimeoutError, UnsupportedVersionError.
+        """Connect and shake hands.
 
-        A host with several addresses is tried at each until somebody answers; one that swallows everything, as behind
-        a firewall, takes no more than its share of the time that is left.
+        Raises DisconnectedError if no broker listens there, TimeoutError, and UnsupportedVersionError.
+
+        If the host has several addresses, each is tried until one answers. An address that drops all packets, as behind
+        a firewall, uses only its share of the remaining time.
         """
         clock = clock or SystemClock()
         deadline_ms = clock.monotonic_ms() + timeout_ms
@@ -92,9 +95,9 @@ class Connection:
             async with asyncio.timeout(timeout_ms / 1000):
                 addresses = await resolve(endpoint.host)
         except builtins.TimeoutError:
-            raise TimeoutError(f"{endpoint}: its name was not found in {timeout_ms} ms") from None
+            raise TimeoutError(f"{endpoint}: the look-up of the host name took more than {timeout_ms} ms") from None
         except OSError as error:
-            raise DisconnectedError(f"{endpoint}: its name is not known: {error.strerror}") from None
+            raise DisconnectedError(f"{endpoint}: the host name is not known: {error.strerror}") from None
 
         async def at(address: str, deadline_ms: int) -> Connection:
             connection = cls(endpoint, client_id, sender_epoch, cluster_id, clock)
@@ -112,7 +115,7 @@ class Connection:
         return await at(last, deadline_ms)
 
     async def _shaken(self, deadline_ms: int) -> Connection:
-        """This connection after the handshake, or closed."""
+        """Shake hands and return the connection; close it if the handshake fails."""
         try:
             await self._shake_hands(max(1, deadline_ms - self._clock.monotonic_ms()))
         except BaseException:
@@ -127,7 +130,7 @@ class Connection:
         )
         if error := error_for(self.peer.error_code):
             raise error
-        # Counted from the asking, so that a slow handshake never makes a peer refuse what is in time.
+        # Counted from the request, so that a slow handshake cannot make the peer reject a request that is in time.
         self._peer_clock_ms = self.peer.monotonic_ms - asked_at_ms
 
     @property
@@ -135,19 +138,19 @@ class Connection:
         return self._closed.done()
 
     async def wait_closed(self) -> None:
-        """Returns when the connection is gone."""
+        """Wait until the connection is closed."""
         await asyncio.shield(self._closed)
 
     def on_closed(self, callback: Callable[[], None]) -> None:
-        """Call `callback` (on the loop) when the connection is gone."""
+        """Call `callback` on the loop when the connection is closed."""
         self._closed.add_done_callback(lambda _: callback())
 
     async def call(self, request: Request, *, timeout_ms: int, addressee_epoch: int = -1) -> Response:
-        """The answer. TimeoutError, DisconnectedError, or the BrokerError that refused the whole request."""
+        """Return the answer. Raises TimeoutError, DisconnectedError, or the BrokerError of the whole request."""
         return await self.send(request, timeout_ms=timeout_ms, addressee_epoch=addressee_epoch)
 
     def send(self, request: Request, *, timeout_ms: int, addressee_epoch: int = -1) -> asyncio.Future[Response]:
-        """Like `call`, but sent when this returns; the future has the answer or the error."""
+        """Send the request at once, and return a future for the answer or the error."""
         try:
             version = self._version_of(request)
             deadline_ms = self._clock.monotonic_ms() + self._peer_clock_ms + timeout_ms
@@ -165,25 +168,25 @@ class Connection:
             return failed
 
     def send_no_reply(self, request: Request, *, timeout_ms: int) -> None:
-        """Send what has no answer (a produce with acks=0)."""
+        """Send a request that has no answer (a produce with acks=0)."""
         version = self._version_of(request)
         deadline_ms = self._clock.monotonic_ms() + self._peer_clock_ms + timeout_ms
         self._write(request, 0, version, deadline_ms, -1)
 
     def close(self, reason: str = "closed") -> None:
-        """Give up the socket; what is in flight fails with DisconnectedError. Idempotent."""
+        """Close the socket; requests in flight fail with DisconnectedError. Idempotent."""
         if self._closed.done():
             return
         self._line.close()
         if self._loop.is_closed():
-            return  # nothing waits on such a loop any more
+            return  # no task can wait on a closed loop
         self._closed.set_result(None)
         in_flight, self._in_flight = self._in_flight, {}
         for _, _, future, timer in in_flight.values():
             timer.cancel()
             if not future.done():
                 future.set_exception(DisconnectedError(f"connection to {self.endpoint}: {reason}"))
-                future.exception()  # a request that nobody waits for any more is nobody's mistake
+                future.exception()  # marks it as retrieved, because the caller may have stopped waiting
 
     def _version_of(self, request: Request) -> int:
         low, high = request.versions
@@ -196,8 +199,8 @@ class Connection:
         else:
             raise UnsupportedVersionError(f"broker at {self.endpoint} does not know {request.api.name}")
         raise UnsupportedVersionError(
-            f"{request.api.name}: this client speaks versions {low} to {high}, "
-            f"the broker at {self.endpoint} {offered.min_version} to {offered.max_version}"
+            f"{request.api.name}: this client supports versions {low} to {high}, "
+            f"the broker at {self.endpoint} versions {offered.min_version} to {offered.max_version}"
         )
 
     def _request(
@@ -221,7 +224,7 @@ class Connection:
         if self._closed.done():
             raise DisconnectedError(f"connection to {self.endpoint} is closed")
         if len(self._in_flight) >= MAX_IN_FLIGHT and not self._forget_cancelled():
-            raise OverloadedError(f"{MAX_IN_FLIGHT} requests to {self.endpoint} are without an answer")
+            raise OverloadedError(f"{self.endpoint}: {MAX_IN_FLIGHT} requests are in flight, which is the maximum")
         header = RequestHeader(
             request.api,
             version,
@@ -235,13 +238,13 @@ class Connection:
         frames = encode(header, request, version)
         if len(frames[0]) > self._max_envelope_bytes:
             raise ProtocolError(
-                f"a {request.api.name} of {len(frames[0])} bytes besides its records cannot be sent: "
-                f"{self._max_envelope_bytes} are the most"
+                f"{request.api.name}: {len(frames[0])} bytes besides its records, but at most "
+                f"{self._max_envelope_bytes} can be sent"
             )
         self._line.send(frames)
 
     def _forget_cancelled(self) -> bool:
-        """Whether that made room: nobody waits for the answers any more, but they may still come."""
+        """Remove requests whose callers have stopped waiting; return whether there were any. Answers may still come."""
         cancelled = [correlation for correlation, (_, _, future, _) in self._in_flight.items() if future.done()]
         for correlation in cancelled:
             self._in_flight.pop(correlation)[3].cancel()
@@ -251,11 +254,11 @@ class Connection:
         try:
             header, body = decode_response(frames)
         except ProtocolError as error:
-            self.close(f"the broker sent no message of this protocol ({error})")
+            self.close(f"the broker sent a message that is not of this protocol ({error})")
             return
         waiting = self._in_flight.pop(header.correlation_id, None)
         if waiting is None:
-            return  # nobody waits for it any more
+            return  # the request has timed out or was removed
         answer, version, future, timer = waiting
         timer.cancel()
         if future.done():
@@ -274,4 +277,4 @@ class Connection:
             waiting[2].set_exception(TimeoutError(message))
 
     def _on_ended(self) -> None:
-        self.close("nobody answers there any more")
+        self.close("the peer closed the connection or cannot be reached")

@@ -1,8 +1,8 @@
-"""The asking side's line: the only module that touches ZeroMQ there.
+"""Implement the client side of the transport; the only module that uses ZeroMQ there.
 
-ZeroMQ by itself is not reliable RPC: it reconnects behind one's back, and what was queued before a partition arrives
-after it. So a `Dealer` is one DEALER socket for one life of one TCP connection. It never reconnects; nothing can
-outlive it.
+ZeroMQ alone is not reliable RPC, because it reconnects by itself, and messages that were queued before a network
+partition arrive after it. Therefore a `Dealer` is one DEALER socket for one TCP connection. It never reconnects, so
+that no message outlives the connection.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ _GONE |= zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL | zmq.EVENT_HANDSHAKE_FAILED_AUTH
 
 
 class Line(Protocol):
-    """One life of one connection, seen from who opened it. Messages come in order, or the line ends."""
+    """One transport connection as its opener sees it. Messages arrive in order, or the connection ends."""
 
     def send(self, frames: Sequence[Buffer]) -> None:
-        """Without waiting, and before anybody has answered there; OverloadedError where too much waits."""
+        """Send without waiting, even before the peer answers; OverloadedError if the queue is full."""
 
     def close(self) -> None:
-        """Nobody is told of anything any more. Idempotent."""
+        """Close; no callback is called afterwards. Idempotent."""
 
 
-#: Opens a line to an address, with what is to be called with each message, and once when the line has ended by itself;
-#: both in later turns of the loop.
+#: Opens a connection to an address. The callbacks receive each message, and the end if the connection ends by itself;
+#: both run in later turns of the loop.
 Dial = Callable[[Endpoint, Callable[[Sequence[Buffer]], None], Callable[[], None]], Line]
 
 
@@ -62,7 +62,7 @@ class Dealer:
         self._loop.add_reader(descriptor_of(self._monitor), self._on_monitor)
         self._loop.add_reader(descriptor_of(self._socket), self._on_readable)
         self._socket.connect(f"tcp://{address}")
-        # The descriptor announces only changes: what has happened by now is looked at once.
+        # The descriptor signals only changes, so events that have already happened are read at once.
         self._loop.call_soon(self._on_monitor)
 
     def send(self, frames: Sequence[Buffer]) -> None:
@@ -70,7 +70,7 @@ class Dealer:
             send_message(self._socket, frames)
         except zmq.Again:
             raise OverloadedError(f"the queue to {self._address} is full") from None
-        # A send may have swallowed what the descriptor would announce.
+        # A send may consume the readiness that the descriptor would signal.
         if not self._reading and has_input(self._socket):
             self._loop.call_soon(self._on_readable)
 
@@ -88,7 +88,7 @@ class Dealer:
     def _on_readable(self) -> None:
         if not self._open:
             return
-        self._reading = True  # what is sent meanwhile needs no look of its own
+        self._reading = True  # sends of the callbacks need no check for input, because the loop below checks
         try:
             for _ in range(READ_BATCH):
                 frames = receive_message(self._socket)
