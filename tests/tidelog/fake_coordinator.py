@@ -187,7 +187,7 @@ class FakeCoordinator:
             joined.leader,
             joined.member_id,
             tuple(JoinGroupMember(*each) for each in joined.members),
-            joined.skips,
+            joined.skip_assignment,
         )
 
     async def _sync(self, request: SyncGroupRequest) -> SyncGroupResponse:
