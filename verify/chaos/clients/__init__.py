@@ -1,7 +1,7 @@
-"""The clients that a run works a cluster with; each takes down what it saw (`tidelog.history.history_files`).
+"""The clients of a chaos run. Each records its observations (`tidelog.history.history_files`).
 
-They are Tidelog's own, and single requests where a client's patience would hide what a broker does. What they need of
-the world outside is in `Surroundings`, so that a simulation may run the same ones.
+The clients are Tidelog's own, and single requests where the retries of a client would hide a broker's behaviour.
+`ClientContext` holds their clock, network and random numbers, so that a simulation can run the same clients.
 """
 
 from __future__ import annotations

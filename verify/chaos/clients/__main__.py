@@ -1,7 +1,7 @@
-"""One client process of a run: `python -P -m verify.chaos.clients PART.json`.
+"""Run one client process of a run: `python -P -m verify.chaos.clients PART.json`.
 
-SIGTERM brings the clients to an end: what was sent gets its outcome, and the histories are whole. After a SIGKILL they
-are whole up to the last operation. It also ends when whoever started it has gone.
+After SIGTERM every sent record gets its outcome, and the histories are complete. After SIGKILL the histories are
+complete up to the last operation. The process also ends when its parent process has ended.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _LOOK_AT_PARENT_S = 1.0
 
 
 async def run(part: Part) -> None:
-    """Until SIGTERM. What a client does not expect ends all of them, and is raised."""
+    """Run the clients until SIGTERM. An unexpected error of one client ends all clients and is raised."""
     directory = Path(part.directory)
 
     def open_history(header: Client) -> HistoryWriter:
@@ -49,16 +49,18 @@ async def run(part: Part) -> None:
 
 
 async def _watch(around: Surroundings, producers: list[ProducingClient]) -> None:
-    """Says when the load falls behind its rate."""
-    parent, told = os.getppid(), 0
+    """Print when the load falls behind its rate, and stop the clients when the parent process has ended."""
+    parent, reported = os.getppid(), 0
     while not around.stopping.is_set():
         await around.pause(_LOOK_AT_PARENT_S)
         if os.getppid() != parent:
             around.stopping.set()
         left_out = sum(each.pace.left_out for each in producers if each.pace is not None)
-        if left_out > told:
-            print(f"{time.monotonic():.3f} left out {left_out - told} records: this machine is too slow", flush=True)
-            told = left_out
+        if left_out > reported:
+            print(
+                f"{time.monotonic():.3f} left out {left_out - reported} records: this machine is too slow", flush=True
+            )
+            reported = left_out
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""An administrator who moves leaders and replicas while the others work."""
+"""Move leaders and replicas while the other clients work."""
 
 from __future__ import annotations
 
@@ -13,7 +13,9 @@ _PATIENCE_MS = 5_000
 
 
 class Administrator:
-    """Elects preferred leaders, and reassigns partitions; each with its own interval, 0: never. Takes nothing down."""
+    """The administrator. It elects preferred leaders and reassigns partitions, each in its own interval (0: never), and
+    writes no history.
+    """
 
     def __init__(
         self, around: Surroundings, name: str, *, election_interval_ms: int = 0, reassignment_interval_ms: int = 0
@@ -25,13 +27,13 @@ class Administrator:
         self._reassignment_interval_ms = reassignment_interval_ms
 
     async def run(self) -> None:
-        """Until clients are to come to an end."""
+        """Run until the clients are asked to stop."""
         around = self._around
         elect_at = reassign_at = around.clock.monotonic_ms()
         async with around.admin(self.name) as admin:
             while not around.stopping.is_set():
                 now_ms = around.clock.monotonic_ms()
-                # What a fault keeps from happening is tried again at the next turn.
+                # an operation that a fault prevents is tried again in the next interval
                 if self._election_interval_ms and now_ms >= elect_at:
                     elect_at = now_ms + self._election_interval_ms
                     with suppress(TidelogError):
@@ -45,10 +47,10 @@ class Administrator:
                 await around.pause(0.2)
 
     async def _reassign(self, admin: Admin) -> None:
-        """As many replicas of a partition as before, on brokers and in an order that the dice choose."""
+        """Reassign a random partition to random brokers, with the same number of replicas."""
         around, tp = self._around, self._around.dice.choice(self._around.tps)
         brokers = sorted((await admin.describe_cluster(_PATIENCE_MS)).brokers)
         (topic,) = await admin.describe_topics([tp.topic], _PATIENCE_MS)
         count = len(next(each for each in topic.partitions if each.partition == tp.partition).replicas)
-        if 0 < count <= len(brokers):  # none: this broker has been told nothing of it yet
+        if 0 < count <= len(brokers):  # zero replicas: this broker does not know the partition yet
             await admin.alter_partition_reassignments({tp: around.dice.sample(brokers, count)}, _PATIENCE_MS)

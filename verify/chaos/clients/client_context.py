@@ -1,6 +1,6 @@
-"""What every client of a run has around it: a cluster, clocks, dice, and somebody who takes down what it saw.
+"""The environment of every client: the cluster, clocks, a random generator, and the histories.
 
-In a run these are the real ones; in a simulation the same clients get virtual ones.
+A run uses the real ones; a simulation gives the same clients virtual ones.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from tidelog.model import TopicPartition
 from verify.chaos.load import LoadTopic
 from verify.checker.invariants.records.operation_outcomes import GRACE_NS
 
-#: What is remembered of each partition, for others to ask for.
+#: The number of acknowledged records per partition that other clients can look up.
 _REMEMBERED = 512
-#: So much later than its timeout an operation may end, and a little more.
+#: The time after its timeout within which an operation must end, with a small margin.
 _LATE_S = GRACE_NS / 1e9 + 0.1
 _LOOK_AGAIN_S = 1.0
 
 
 class History(Protocol):
-    """Takes events; `tidelog.history.history_files.HistoryWriter` does."""
+    """A writer of events, such as `tidelog.history.history_files.HistoryWriter`."""
 
     def write(self, event: Event) -> None: ...
 
@@ -41,7 +41,7 @@ class History(Protocol):
 
 
 class Place(NamedTuple):
-    """Where an acknowledged record stands, and when."""
+    """The offset and timestamp of an acknowledged record."""
 
     offset: int
     timestamp: int
@@ -49,14 +49,14 @@ class Place(NamedTuple):
 
 @dataclass(slots=True)
 class Surroundings:
-    """One for all clients of a process; belongs to its event loop.
+    """The environment of all clients of a process; it belongs to the process's event loop.
 
-    open_history    begins the history of a client
-    timeout_ms      for each operation, with all its repetitions
-    poll_ms         for so long a poll waits for records
-    fetch_wait_ms   for so long a broker does before it tells a consumer that there are none
-    stopping        set when clients are to come to an end
-    acknowledged    of each partition the places of the last records that some producer here was told of
+    open_history    opens the history of a client
+    timeout_ms      the time limit of each operation, including retries
+    poll_ms         how long a poll waits for records
+    fetch_wait_ms   how long a broker waits for records before it answers a consumer's fetch
+    stopping        set when the clients are asked to stop
+    acknowledged    the last acknowledged records of each partition, from producers of this process
     """
 
     servers: str
@@ -79,7 +79,7 @@ class Surroundings:
         return [tp for topic in self.topics for tp in topic.tps]
 
     def history(self, name: str, *, acks: int = -1, idempotent: bool = True) -> History:
-        """Of the client of this name."""
+        """Open the history of the client of this name."""
         return self.open_history(Client(name, acks, idempotent, self.timeout_ms, self.now_ns()))
 
     def producer(self, name: str, *, opener: Opener | None = None, **options: Any) -> Producer:
@@ -94,16 +94,17 @@ class Surroundings:
 
     @contextmanager
     def noticed(self, history: History, what: str, tps: Iterable[TopicPartition]) -> Iterator[None]:
-        """If what begins here hangs, the history is told so while it does."""
+        """Write to the history if the operation in this context hangs, while it hangs."""
         loop, t0 = asyncio.get_running_loop(), self.now_ns()
 
-        def tell() -> None:
+        def report() -> None:
             for tp in tps:
                 history.write(Overdue(what, tp, t0, self.now_ns()))
 
         def look_again() -> None:
-            # Whoever was stopped finds all its timers due: what has not ended a while later hangs.
-            timers.append(loop.call_later(_LOOK_AGAIN_S, tell))
+            # After a process was stopped, all its timers are due at once, so only an operation that is still open later
+            # hangs.
+            timers.append(loop.call_later(_LOOK_AGAIN_S, report))
 
         timers = [loop.call_later(self.timeout_ms / 1000 + _LATE_S, look_again)]
         try:
@@ -113,7 +114,7 @@ class Surroundings:
                 timer.cancel()
 
     async def pause(self, least_s: float, most_s: float | None = None) -> None:
-        """Sleeps that long (drawn, where two are given), or until clients are to come to an end."""
+        """Sleep for `least_s`, or a random time up to `most_s`, or until the clients are asked to stop."""
         seconds = least_s if most_s is None else self.dice.uniform(least_s, most_s)
         await self.stopping.wait(seconds)
 

@@ -1,4 +1,4 @@
-"""The clients of one process of a load."""
+"""Create the clients of one process of a load."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from verify.chaos.clients.producing import ProducingClient
 from verify.chaos.clients.reading import ResetReader, TailReader, Wanderer
 from verify.chaos.load import Load
 
-#: Producers of a life of a process, and lives of a process, have ids of their own up to these.
+#: The limits of producers per start of a process, and of starts per process, so that all ids are unique.
 MOST_PRODUCERS = 16
 MOST_LIVES = 4_096
 _MOST_PROCESSES = (1 << 23) // (MOST_PRODUCERS * MOST_LIVES)
-#: What each process's producer that is not idempotent waits for, from process to process.
+#: The acks of the producers that are not idempotent, by process.
 _UNSAFE_ACKS = (1, -1, 0)
-#: Partitions whose offsets a committer raises.
+#: The number of partitions whose offsets a committer raises.
 _REGISTERS = 4
 
 
 class RunningClient(Protocol):
-    """Ends by itself once `Surroundings.stopping` is set."""
+    """A client that ends by itself once `ClientContext.stopping` is set."""
 
     @property
     def name(self) -> str: ...
@@ -35,10 +35,10 @@ class RunningClient(Protocol):
 
 
 def clients_of(around: Surroundings, load: Load, process: int = 0, life: int = 0) -> Iterator[RunningClient]:
-    """What runs in this process in this of its lives. ValueError beyond what ids have room for."""
+    """Yield the clients of this process after so many restarts. Raise ValueError if unique ids are exhausted."""
     if process >= _MOST_PROCESSES or life >= MOST_LIVES or load.producers >= MOST_PRODUCERS:
         raise ValueError(
-            f"{process + 1} processes, {life + 1} lives, {load.producers} producers: more than ids have room for"
+            f"{process + 1} processes, {life + 1} lives, {load.producers} producers: unique record ids are exhausted"
         )
     prefix = f"clients-{process}"
     unsafe_rate = load.rate * load.unsafe_share / 100 / load.processes

@@ -1,7 +1,7 @@
-"""Committed offsets of groups that nobody is a member of: each is a register that one committer raises.
+"""Commit and read offsets of groups without members. Each group is a register that one committer raises.
 
-A value is committed once, and a later one is greater, so that a value alone tells which commit a reader has seen. They
-need not be offsets of records: brokers take any.
+Each value is committed once, and values increase, so that a value identifies the commit that a reader has seen. The
+values need not be offsets of records, because brokers accept any value.
 """
 
 from __future__ import annotations
@@ -42,15 +42,16 @@ from verify.checker.outcomes import Outcome, commit_outcome, error_name
 
 _PATIENCE_MS = 2_000
 _ELSEWHERE = (NotCoordinatorError, CoordinatorNotAvailableError)
-#: More than one life of a committer gets to.
+#: More commits than one start of a committer can make.
 _COMMITS_OF_A_LIFE = 1 << 32
 
 
 class Committer:
-    """Raises one group's offsets without rest.
+    """A client that raises the offsets of one group without pause.
 
-    `by_request` as an old client does it: find the coordinator, commit, and find it again after whatever went wrong,
-    with one try each, so that each refusal counts as what it is. Otherwise through a consumer, which retries.
+    With `by_request` it works like an old client: it finds the coordinator, commits, and finds the coordinator again
+    after each error. Each request is sent once, so that each refusal counts as what it is. Otherwise it uses a
+    consumer, which retries.
     """
 
     def __init__(
@@ -74,7 +75,7 @@ class Committer:
         self._history = around.history(name)
 
     async def run(self) -> None:
-        """Until clients are to come to an end."""
+        """Run until the clients are asked to stop."""
         try:
             await (self._commit_by_requests() if self._by_request else self._commit_by_client())
         finally:
@@ -90,7 +91,7 @@ class Committer:
                         wanted = {tp: OffsetAndMetadata(self._value) for tp in self._tps}
                         await consumer.commit(wanted, around.timeout_ms)
                 except TidelogError as error:
-                    # Whatever came last, an earlier attempt of the client's may have been written.
+                    # The last error does not exclude that an earlier attempt of the client was written.
                     self._ended(dict.fromkeys(self._tps, (Outcome.UNKNOWN, error_name(error))), t0)
                 else:
                     self._ended(dict.fromkeys(self._tps, (Outcome.OK, "")), t0)
@@ -120,7 +121,7 @@ class Committer:
                 await around.pause(0, 2 * self._pause_s)
 
     async def _commit_once(self, line: Line) -> TidelogError | None:
-        """The first refusal, if any."""
+        """Commit once, and return the first error, if any."""
         t0 = self._begin()
         entries = tuple(OffsetCommitPartition(*tp, self._value) for tp in self._tps)
         refusal: TidelogError | None = None
@@ -128,7 +129,7 @@ class Committer:
             with self._around.noticed(self._history, "commit", self._tps):
                 answer = await line.ask(OffsetCommitRequest(self._group, entries), _PATIENCE_MS)
             if not isinstance(answer, OffsetCommitResponse) or len(answer.partitions) != len(entries):
-                raise ProtocolError(f"a commit was answered with {answer!r}")
+                raise ProtocolError(f"unexpected answer to a commit: {answer!r}")
         except TidelogError as error:
             self._ended(dict.fromkeys(self._tps, (Outcome.UNKNOWN, error_name(error))), t0)
             return error
@@ -142,7 +143,7 @@ class Committer:
         return refusal
 
     def _begin(self) -> int:
-        """The next value is about to be committed."""
+        """Choose the next value, and record that it is about to be committed."""
         self._value += 1
         t0 = self._around.now_ns()
         for tp in self._tps:
@@ -161,7 +162,9 @@ class Committer:
 
 
 class CommittedReader:
-    """Asks for groups' offsets: through a consumer of each group, and each broker, whether it coordinates or not."""
+    """A client that reads the offsets of groups through a consumer of each group, and from each broker, coordinator or
+    not.
+    """
 
     def __init__(
         self,
@@ -180,7 +183,7 @@ class CommittedReader:
         self._history = around.history(name)
 
     async def run(self) -> None:
-        """Until clients are to come to an end."""
+        """Run until the clients are asked to stop."""
         consumers = [
             self._around.consumer(self.name, group_id=group, enable_auto_commit=False) for group in self._groups
         ]
@@ -202,7 +205,7 @@ class CommittedReader:
         while not around.stopping.is_set():
             tp, t0 = around.dice.choice(self._tps), around.now_ns()
             try:
-                with around.noticed(self._history, "question for a committed offset", (tp,)):
+                with around.noticed(self._history, "request for a committed offset", (tp,)):
                     found = (await consumer.committed([tp], around.timeout_ms))[tp]
             except TidelogError as error:
                 self._history.write(CommittedFailed(group, tp, error_name(error), t0, around.now_ns()))
@@ -223,14 +226,14 @@ class CommittedReader:
             line.close()
 
     async def ask_once(self, line: Line, group: str) -> bool:
-        """One request to one broker; whether it answered."""
+        """Send one request to one broker. Return whether the broker answered."""
         around, t0 = self._around, self._around.now_ns()
         wanted = tuple(DescribePartition(*tp) for tp in self._tps)
         try:
-            with around.noticed(self._history, "question for committed offsets", self._tps):
+            with around.noticed(self._history, "request for committed offsets", self._tps):
                 answer = await line.ask(OffsetFetchRequest(group, wanted), around.timeout_ms)
             if not isinstance(answer, OffsetFetchResponse):
-                raise ProtocolError(f"a question for offsets was answered with {answer!r}")
+                raise ProtocolError(f"unexpected answer to a request for offsets: {answer!r}")
             if refusal := error_for(answer.error_code):
                 raise refusal
         except TidelogError as error:

@@ -1,7 +1,7 @@
-"""Fetches and look-ups at every broker, leader or not, without any client's cleverness between.
+"""Fetch from and look up at every broker, leader or not, without the logic of a client.
 
-Who does not lead must refuse; whoever answers, also one that was deposed while it slept, must answer right, and never
-show what is above its high watermark. Nobody retries here: each request is an operation.
+A broker that is not the leader must refuse. A broker that answers must answer correctly, even if it was replaced while
+it was paused, and must not return records above its high watermark. There are no retries: each request is an operation.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _NO_EPOCH = -1
 
 
 class DirectReader:
-    """Asks all brokers at once; its history has a session for each fetch."""
+    """A client that queries all brokers at the same time. Each fetch is a session in its history."""
 
     def __init__(self, around: Surroundings, name: str, *, pause_s: float = 0.03) -> None:
         self.name = name
@@ -48,12 +48,13 @@ class DirectReader:
         self._pause_s = pause_s
         self._history: History = around.history(name)
         self._session = 0
-        #: The latest leader epoch that an answer told, and before which offset all records are of it or an earlier one.
+        #: The latest leader epoch in an answer, and the offset below which all records have this epoch or an earlier
+        #: one.
         self._epochs: dict[TopicPartition, int] = {}
         self._ends: dict[TopicPartition, int] = {}
 
     async def run(self) -> None:
-        """Until clients are to come to an end."""
+        """Run until the clients are asked to stop."""
         try:
             await for_each_broker(self._around, self.name, self._ask_without_rest)
         finally:
@@ -73,13 +74,13 @@ class DirectReader:
             line.close()
 
     async def _fetch(self, line: Line, tp: TopicPartition) -> bool:
-        """Whether anybody answered."""
+        """Fetch once. Return whether the broker answered."""
         around, known = self._around, self._around.acknowledged.get(tp)
         offset = around.dice.choice(known).offset if known else 0
-        if known and around.dice.random() < 0.5:  # at the end, where a follower would show too much
+        if known and around.dice.random() < 0.5:  # at the end, where a follower could return too much
             offset = known[-1].offset + around.dice.randint(0, 1)
         self._session, session, t0 = self._session + 1, self._session, around.now_ns()
-        # Every other time: who names no epoch finds out what a deposed leader tells of its log.
+        # every other fetch has no epoch, which tests what a replaced leader returns from its log
         epoch = self._epochs.get(tp, _NO_EPOCH) if session % 2 else _NO_EPOCH
         is_in_range = epoch != _NO_EPOCH and offset <= self._ends.get(tp, -1)
         wanted = FetchPartition(*tp, epoch, offset, _MOST_BYTES)
@@ -89,7 +90,7 @@ class DirectReader:
             with around.noticed(self._history, "fetch", (tp,)):
                 answer = await line.ask(request, around.timeout_ms)
             if not isinstance(answer, FetchResponse) or len(answer.partitions) != 1:
-                raise ProtocolError(f"a fetch of one partition was answered with {answer!r}")
+                raise ProtocolError(f"unexpected answer to a fetch of one partition: {answer!r}")
             (found,) = answer.partitions
             error = error_for(found.error_code)
             if error is None:
@@ -101,18 +102,20 @@ class DirectReader:
                 return True
         except TidelogError as failure:
             error = failure
-        told = offset if is_in_range else -1  # else a deposed leader may not know the offset yet
-        self._history.write(ReadFailed(tp, error_name(error), t0, around.now_ns(), session, told))
+        offset_in_range = offset if is_in_range else -1  # otherwise a replaced leader may not have the offset yet
+        self._history.write(ReadFailed(tp, error_name(error), t0, around.now_ns(), session, offset_in_range))
         return hasattr(error, "code")
 
     def _learn(self, tp: TopicPartition, records: Buffer) -> None:
-        """From records that a leader has shown: so each leader of their epoch, or of a later one, has them."""
+        """Learn epochs from records that a leader returned, because each leader of their epoch or a later one has these
+        records.
+        """
         for _, header in iter_headers(records):
             self._epochs[tp] = max(self._epochs.get(tp, _NO_EPOCH), header.partition_leader_epoch)
             self._ends[tp] = max(self._ends.get(tp, -1), header.last_offset + 1)
 
     async def _list(self, line: Line, tp: TopicPartition) -> bool:
-        """Whether anybody answered."""
+        """List an offset once. Return whether the broker answered."""
         around, known = self._around, self._around.acknowledged.get(tp)
         which = around.dice.choice((LATEST_TIMESTAMP, EARLIEST_TIMESTAMP, 0))
         target = around.dice.choice(known).timestamp if which == 0 and known else which
@@ -121,7 +124,7 @@ class DirectReader:
             with around.noticed(self._history, "look-up", (tp,)):
                 answer = await line.ask(request, around.timeout_ms)
             if not isinstance(answer, ListOffsetsResponse) or len(answer.partitions) != 1:
-                raise ProtocolError(f"a look-up in one partition was answered with {answer!r}")
+                raise ProtocolError(f"unexpected answer to a look-up in one partition: {answer!r}")
             (found,) = answer.partitions
             if refusal := error_for(found.error_code):
                 raise refusal

@@ -1,6 +1,6 @@
-"""Look-ups by time, and questions for the first and the last offset, as any program asks them.
+"""Look up offsets by time, and request first and last offsets, as any program does.
 
-Half of the times that are looked up are those of records that were acknowledged a moment ago.
+Half of the times that are looked up are timestamps of records that were acknowledged just before.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from verify.checker.outcomes import error_name
 
 _DAY_MS = 86_400_000
 _NEAR_MS = 5_000
-#: How often all partitions are asked about in one call.
+#: The share of calls that query all partitions at once.
 _ALL_AT_ONCE = 0.3
 
 
 class Asker:
-    """From `run` to its end; one question at a time."""
+    """A client that sends one request at a time, from `run` to its end."""
 
     def __init__(self, around: Surroundings, name: str, *, pause_s: float = 0.02) -> None:
         self.name = name
@@ -30,7 +30,7 @@ class Asker:
         self._history = around.history(name)
 
     async def run(self) -> None:
-        """Until clients are to come to an end."""
+        """Run until the clients are asked to stop."""
         around = self._around
         try:
             async with around.consumer(self.name) as consumer:
@@ -47,7 +47,7 @@ class Asker:
         targets, t0 = {tp: self._target(tp) for tp in tps}, now_ns()
         try:
             with self._around.noticed(history, "look-up", tps):
-                told = await consumer.offsets_for_times(targets)
+                results = await consumer.offsets_for_times(targets)
         except TidelogError as error:
             name, t1 = error_name(error), now_ns()
             for tp, target in targets.items():
@@ -55,7 +55,7 @@ class Asker:
             return
         t1 = now_ns()
         for tp, target in targets.items():
-            found = told[tp]
+            found = results[tp]
             offset, ts, epoch = (-1, None, None) if found is None else found
             history.write(LookUpOk(tp, target, offset, t0, t1, ts, epoch))
 
@@ -74,8 +74,8 @@ class Asker:
     ) -> None:
         t0 = self._around.now_ns()
         try:
-            with self._around.noticed(self._history, "question for an end", tps):
-                told = await ask(tps)
+            with self._around.noticed(self._history, "request for an end offset", tps):
+                offsets = await ask(tps)
         except TidelogError as error:
             name, t1 = error_name(error), self._around.now_ns()
             for tp in tps:
@@ -83,10 +83,12 @@ class Asker:
             return
         t1 = self._around.now_ns()
         for tp in tps:
-            self._history.write(ok(tp, told[tp], t0, t1))
+            self._history.write(ok(tp, offsets[tp], t0, t1))
 
     def _target(self, tp: TopicPartition) -> int:
-        """In ms: of a record just acknowledged, near one, near now, or where nothing is."""
+        """Return a timestamp in ms: of a record acknowledged just before, near such a record, near now, or far from all
+        records.
+        """
         around, dice = self._around, self._around.dice
         known, now_ms, kind = around.acknowledged.get(tp), around.clock.now_ms(), dice.random()
         if known and kind < 0.5:

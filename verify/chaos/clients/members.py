@@ -1,4 +1,4 @@
-"""Members of consumer groups: they share the topics, read, process what they read, and commit."""
+"""Run members of consumer groups: they share the topics, read, process records, and commit."""
 
 from __future__ import annotations
 
@@ -24,16 +24,17 @@ from verify.chaos.clients.reading import partition_of
 from verify.checker.outcomes import error_name
 
 _MOST_AT_ONCE = 500
-#: What it takes at most to process what one poll brings, so that a kill meets records that are not committed yet.
+#: The longest time to process the records of one poll, so that a kill meets records without a commit.
 _LONGEST_WORK_S = 0.1
 _SESSION_TIMEOUT_MS = 6_000
 
 
 class MemberClient(ConsumerRebalanceListener):
-    """One member of one group, in whose name it commits what it has processed: never less than before, unless the log
-    has lost records, as by an unclean election.
+    """One member of one group, which commits what it has processed.
 
-    longest_work_s   what it takes at most to process what one poll brings
+    Its commits never decrease, unless the log lost records, for example by an unclean election.
+
+    longest_work_s   the longest time to process the records of one poll
     """
 
     def __init__(
@@ -55,7 +56,7 @@ class MemberClient(ConsumerRebalanceListener):
         self._consumer: Consumer | None = None
 
     async def run(self) -> None:
-        """Until clients are to come to an end."""
+        """Run until the clients are asked to stop."""
         around = self._around
         consumer = around.consumer(
             self.name,
@@ -84,7 +85,7 @@ class MemberClient(ConsumerRebalanceListener):
             self._history.close()
 
     async def _work(self, consumer: Consumer, polled: Mapping[TopicPartition, list[ConsumerRecord]]) -> None:
-        """Process, then commit."""
+        """Process records, then commit."""
         around = self._around
         for tp, records in polled.items():
             self._sessions.read(tp, records)
@@ -98,7 +99,7 @@ class MemberClient(ConsumerRebalanceListener):
                 committed = {tp: OffsetAndMetadata(offset) for tp, offset in offsets.items()}
                 await consumer.commit(committed, around.timeout_ms)
         except TidelogError as error:
-            # Whatever came last, an earlier attempt of the client's may have been written.
+            # The last error does not exclude that an earlier attempt of the client was written.
             name, t1 = error_name(error), around.now_ns()
             for tp, offset in offsets.items():
                 event = CommitUnknown(self._group, tp, offset, name, t0, t1, me.generation_id, me.member_id)
@@ -113,7 +114,7 @@ class MemberClient(ConsumerRebalanceListener):
     async def _ask(self, consumer: Consumer, tp: TopicPartition) -> None:
         around, t0 = self._around, self._around.now_ns()
         try:
-            with around.noticed(self._history, "question for a committed offset", (tp,)):
+            with around.noticed(self._history, "request for a committed offset", (tp,)):
                 found = (await consumer.committed([tp], around.timeout_ms))[tp]
         except TidelogError as error:
             self._history.write(CommittedFailed(self._group, tp, error_name(error), t0, around.now_ns()))
@@ -121,14 +122,14 @@ class MemberClient(ConsumerRebalanceListener):
         offset = -1 if found is None else found.offset
         self._history.write(CommittedOk(self._group, tp, offset, t0, around.now_ns()))
 
-    # --- what it is told of its group -----------------------------------------------------------------
+    # --- callbacks of the group ------------------------------------------------------------------------
 
     def on_partitions_assigned(self, assigned: Collection[TopicPartition]) -> None:
         assert self._consumer is not None
         me = self._consumer.group_metadata()
         owned = sorted(self._consumer.assignment())
         self._history.write(Assigned(self._group, me.member_id, me.generation_id, owned, self._around.now_ns()))
-        for tp in sorted(assigned):  # so that a simulation numbers them alike, whatever the hashes
+        for tp in sorted(assigned):  # sorted, so that a simulation numbers them alike, whatever the hash seed
             self._sessions.begin(tp)
 
     def on_partitions_revoked(self, revoked: Collection[TopicPartition]) -> None:

@@ -1,4 +1,4 @@
-"""What a reader was shown, taken down: records as their offsets, ids and timestamps, session by session."""
+"""Record what a reader received: records as offsets, ids and timestamps, by session."""
 
 from __future__ import annotations
 
@@ -19,7 +19,9 @@ T = TypeVar("T")
 
 
 def columns_of(records: Buffer, first: int) -> tuple[list[int], list[int], list[int]]:
-    """Offsets, ids and timestamps of the records from offset `first` on in whole batches. CorruptMessageError."""
+    """Return offsets, ids and timestamps of the records from offset `first` on. Raise CorruptMessageError for damaged
+    batches.
+    """
     offsets: list[int] = []
     ids: list[int] = []
     ts: list[int] = []
@@ -35,9 +37,9 @@ def columns_of(records: Buffer, first: int) -> tuple[list[int], list[int], list[
 
 
 class Sessions:
-    """The sessions of one consumer, each of one partition; numbers are the client's own, from 0.
+    """The sessions of one consumer, each of one partition. Session numbers are the client's own, from 0.
 
-    moves   whether the consumer may go on elsewhere by itself (`auto_offset_reset`), without an error for anybody
+    moves   whether `auto_offset_reset` may move the consumer without raising an error
     """
 
     def __init__(self, history: History, around: Surroundings, *, moves: bool = False) -> None:
@@ -51,33 +53,33 @@ class Sessions:
         self._polled = around.now_ns()
 
     def begin(self, tp: TopicPartition) -> None:
-        """At an assignment, a seek or a reset."""
+        """Begin a session, after an assignment, a seek or a reset."""
         self._session[tp], self._next = self._next, self._next + 1
         self._position.pop(tp, None)
 
     def polling(self) -> None:
-        """What is told next came of a call that begins now."""
+        """Note that the next observation results from a call that begins now."""
         self._polled = self._now_ns()
 
     async def polled(self, poll: Awaitable[T]) -> T:
-        """What this poll brings, which begins now."""
+        """Return the result of this poll, which begins now."""
         self.polling()
         with self._around.noticed(self._history, "read", self._session):
             return await poll
 
     def position(self, tp: TopicPartition) -> int:
-        """Where it goes on in its session; −1 where nothing was read yet."""
+        """Return the next offset of the session, or −1 if nothing was read yet."""
         return self._position.get(tp, -1)
 
     def read(self, tp: TopicPartition, records: Sequence[ConsumerRecord]) -> None:
-        """What a poll returned of it."""
+        """Record the records of the partition that a poll returned."""
         ids = [read_id(record.value) for record in records]
         offsets, ts = [record.offset for record in records], [record.timestamp for record in records]
         self._write(tp, -1, offsets, ids, ts)
         self._position[tp] = offsets[-1] + 1
 
     def read_batches(self, tp: TopicPartition, fetched: FetchedBatches) -> None:
-        """The same of whole batches; where the consumer has moved by itself, and may, a new session begins."""
+        """Record whole batches that a poll returned. If the consumer has moved by itself, a new session begins."""
         expected = self.position(tp)
         if self._moves and fetched.fetch_offset != expected >= 0:
             self.failed(tp, OffsetOutOfRangeError())
@@ -87,7 +89,7 @@ class Sessions:
         self._position[tp] = fetched.next_offset
 
     def failed(self, tp: TopicPartition, error: TidelogError) -> None:
-        """What came instead."""
+        """Record an error that a poll raised instead."""
         if tp not in self._session:
             self.begin(tp)
         session, position = self._session[tp], self.position(tp)

@@ -1,7 +1,7 @@
-"""A producer that sends at a fixed rate, and takes down what became of each record.
+"""Produce at a fixed rate, and record the outcome of each record.
 
-What it is about to send is written down before it is sent, so that nothing stands in a log that nobody asked for, not
-even when the client is killed; what became of it is written within a tick of the acknowledgement.
+A record is written to the history before it is sent, so that the history contains every record of a log even if the
+client is killed. The outcome is written within a tick of the acknowledgement.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from verify.chaos.payload import make_id, payload
 from verify.checker.outcomes import Outcome, error_name, produce_outcome
 
 _TICK_S = 0.02
-#: One record in so many is large.
+#: One in this many records is large.
 _LARGE_ONE_IN = 50
 _LARGE_BYTES = 4_000
-#: What is granted to the last records above their own deadline.
+#: The additional time for the last records after their own deadline.
 _GRACE_S = 1.0
 
 
@@ -41,11 +41,11 @@ class _Draft(NamedTuple):
 
 
 class ProducingClient:
-    """From `run` to its end.
+    """The producing client, from `run` to its end.
 
-    number     makes its ids its own, among all producers of a run
-    options    of the production producer, above those that say when it gives up
-    tick_s     how often it sends what is due
+    number     the number from which unique ids are derived, among all producers of a run
+    options    options of the producer, in addition to its timeouts
+    tick_s     the interval in which due records are sent
     """
 
     def __init__(
@@ -85,7 +85,7 @@ class ProducingClient:
         self.pace: Pace | None = None
 
     async def run(self) -> None:
-        """Until clients are to come to an end and everything sent has an outcome."""
+        """Run until the clients are asked to stop and every sent record has an outcome."""
         around = self._around
         producer = around.producer(self.name, opener=self._opener, **self._options)
         try:
@@ -119,10 +119,10 @@ class ProducingClient:
             self._write_outcomes()
         flushing.result()
 
-    # --- what to send --------------------------------------------------------------------------------
+    # --- records to send --------------------------------------------------------------------------------
 
     def _drafts(self, count: int) -> list[_Draft]:
-        """The next records, all of one topic."""
+        """Return the next records, all of one topic."""
         around, dice = self._around, self._around.dice
         (topic,) = dice.choices(around.topics, self._shares)
         partition, now_ms = dice.randrange(topic.partitions), around.clock.now_ms()
@@ -155,13 +155,14 @@ class ProducingClient:
                     timestamp_ms=draft.timestamp,
                 )
             except TidelogError as error:
-                # Those behind it are not sent: each might wait as long, and all have been announced at this time.
+                # Later records are not sent, because each might wait as long, and the history announced all of them for
+                # this time.
                 for each in drafts[place:]:
                     self._settled(each, produce_outcome([error_name(error)]), error)
                 return
             self._follow(draft, future)
 
-    # --- what became of it ---------------------------------------------------------------------------
+    # --- outcomes ---------------------------------------------------------------------------------------
 
     def _follow(self, draft: _Draft, future: RecordFuture) -> None:
         def failed(error: TidelogError) -> None:
@@ -174,7 +175,8 @@ class ProducingClient:
     def _acknowledged(self, draft: _Draft, place: RecordMetadata) -> None:
         tp, now = TopicPartition(place.topic, place.partition), self._around.now_ns()
         if self._acks < 0 and place.offset < 0:
-            # A repetition that the broker knew, and whose place it had forgotten: that it is there proves no offset.
+            # The broker recognized a duplicate but no longer knew its offset. The record is stored, but its offset is
+            # unknown.
             self._not_ok[Outcome.UNKNOWN, tp].append((draft.record_id, error_name(DuplicateSequenceError), now))
             return
         self._ok[tp].append((draft.record_id, place.offset, now))

@@ -1,8 +1,8 @@
-"""Consumers that assign themselves what they read.
+"""Read with consumers that assign partitions to themselves.
 
-TailReader      all of it as it comes, from the first record on
-Wanderer        pieces of it again, from places that the dice choose
-ResetReader     begins where `auto_offset_reset` leads, also from offsets that nobody has written
+TailReader        reads everything from the first record on
+RandomSeekReader  reads parts again, from random positions
+ResetReader       begins where `auto_offset_reset` leads, also from offsets that do not exist
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from tidelog.model import TopicPartition
 from verify.chaos.clients.client_context import Surroundings
 from verify.chaos.clients.observing import Sessions
 
-#: Between two polls, so that one line of a history holds many records.
+#: The pause between two polls, so that one line of a history has many records.
 _PAUSE_S = 0.05
 _MOST_AT_ONCE = 2_000
-#: A wanderer stays in a place for so many polls.
+#: The number of polls at one position.
 _POLLS_OF_A_VISIT = 4
-#: An offset that no run gets to.
+#: An offset that no run reaches.
 _NOWHERE = 1 << 40
 
 
 class Reader(ABC):
-    """Has a history of its own, which ends with it.
+    """A reader with its own history, which ends with the reader.
 
-    moves   whether its consumer may go on elsewhere by itself
+    moves   whether its consumer may be moved by `auto_offset_reset`
     """
 
     moves: ClassVar[bool] = False
@@ -42,7 +42,7 @@ class Reader(ABC):
         self._sessions = Sessions(self._history, around, moves=self.moves)
 
     async def run(self) -> None:
-        """Until clients are to come to an end."""
+        """Run until the clients are asked to stop."""
         try:
             await self._read()
         finally:
@@ -50,10 +50,10 @@ class Reader(ABC):
 
     @abstractmethod
     async def _read(self) -> None:
-        """Until then."""
+        """Read until the clients are asked to stop."""
 
     async def _stay(self, consumer: Consumer, tp: TopicPartition) -> None:
-        """Reads some of what comes from where it is."""
+        """Read some polls from the current position."""
         for _ in range(_POLLS_OF_A_VISIT):
             polled = await self._sessions.polled(consumer.poll_batches(self._around.poll_ms))
             for fetched in polled.values():
@@ -61,9 +61,9 @@ class Reader(ABC):
 
 
 class TailReader(Reader):
-    """Reads everything as it comes; with `batches` as whole batches, of which it knows the high watermark, too.
+    """A reader of everything; with `batches` it reads whole batches, which have the high watermark too.
 
-    It resets by itself: what it is told of an offset out of range is taken down, and a new session begins.
+    The reader resets by itself: after an offset out of range it records the error and begins a new session.
     """
 
     def __init__(self, around: Surroundings, name: str, *, batches: bool) -> None:
@@ -109,7 +109,9 @@ class TailReader(Reader):
 
 
 class Wanderer(Reader):
-    """Reads again what was read before: a few polls from a random place of a random partition, then another."""
+    """A reader of records that were read before: a few polls from a random position of a random partition, then another
+    one.
+    """
 
     def __init__(self, around: Surroundings, name: str, *, pause_s: float = 0.15) -> None:
         super().__init__(around, name)
@@ -131,26 +133,26 @@ class Wanderer(Reader):
         around, known = self._around, self._around.acknowledged.get(tp)
         self._sessions.polling()
         consumer.assign([tp])
-        if known and around.dice.random() < 0.3:  # what was acknowledged last must be there
+        if known and around.dice.random() < 0.3:  # the last acknowledged record must be there
             consumer.seek(tp, known[-1].offset)
         elif known and around.dice.random() < 0.3:
             with around.noticed(self._history, "look-up", (tp,)):
                 await consumer.seek_to_time(around.dice.choice(known).timestamp, tp)
         else:
-            with around.noticed(self._history, "question for the first offset", (tp,)):
+            with around.noticed(self._history, "request for the first offset", (tp,)):
                 begin = (await consumer.beginning_offsets([tp]))[tp]
-            with around.noticed(self._history, "question for the last offset", (tp,)):
+            with around.noticed(self._history, "request for the last offset", (tp,)):
                 end = (await consumer.end_offsets([tp]))[tp]
-            # Two leaders may have told them, and the log of the second one be the shorter.
+            # two leaders may have answered, and the second one may have the shorter log
             consumer.seek(tp, around.dice.randint(*sorted((begin, end))))
         self._sessions.begin(tp)
         await self._stay(consumer, tp)
 
 
 class ResetReader(Reader):
-    """Has no place to begin at, or one that is of no use, and is taken where its policy says.
+    """A reader without a valid position, which its reset policy moves.
 
-    That is an answer about a partition's first or last offset, as good as one that was asked for.
+    The new position is an answer about the first or last offset of a partition, like the answer to a request.
     """
 
     moves = True
@@ -174,19 +176,19 @@ class ResetReader(Reader):
                 await around.pause(0.02)
         self._sessions.begin(tp)
         offset = await self._position(consumer, tp)
-        # Of what took several calls nobody can say that one of them took too long.
+        # A sequence of several calls does not show that one of them took too long.
         if offset != _NOWHERE and around.now_ns() - since <= around.timeout_ms * 1_000_000:
             answer = EarliestOk if policy == "earliest" else LatestOk
             self._history.write(answer(tp, offset, since, around.now_ns()))
         await self._stay(consumer, tp)
 
     async def _position(self, consumer: Consumer, tp: TopicPartition) -> int:
-        with self._around.noticed(self._history, "question for a position", (tp,)):
+        with self._around.noticed(self._history, "request for a position", (tp,)):
             return await consumer.position(tp)
 
 
 def partition_of(error: TidelogError, tps: tuple[TopicPartition, ...] | list[TopicPartition]) -> TopicPartition | None:
-    """Which of these it is about; a consumer's errors begin with the partition where they have no field for it."""
+    """Return the partition of the error. An error of a consumer without such a field begins with the partition."""
     if isinstance(error, OffsetOutOfRangeError) and error.topic_partition is not None:
         return error.topic_partition
     text = str(error)

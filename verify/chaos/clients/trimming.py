@@ -1,4 +1,4 @@
-"""Deletions of records, up to offsets that nobody chose: within batches, at both ends of a log, while others read."""
+"""Delete records up to random offsets: within batches, at both ends of a log, while other clients read."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from verify.checker.outcomes import error_name
 
 
 class Trimmer:
-    """From `run` to its end; one partition at a time, `pause_s` apart on the average."""
+    """A client that trims one partition at a time, `pause_s` apart on average, from `run` to its end."""
 
     def __init__(self, around: Surroundings, name: str, *, pause_s: float = 5.0) -> None:
         self.name = name
@@ -20,7 +20,7 @@ class Trimmer:
         self._history = around.history(name)
 
     async def run(self) -> None:
-        """Until clients are to come to an end."""
+        """Run until the clients are asked to stop."""
         around = self._around
         try:
             async with around.consumer(self.name) as consumer, around.admin(self.name) as admin:
@@ -36,7 +36,7 @@ class Trimmer:
         try:
             begin, end = await consumer.beginning_offsets([tp]), await consumer.end_offsets([tp])
         except TidelogError:
-            return  # nothing was to be deleted yet
+            return  # there is nothing to delete yet
         offset = around.dice.randint(begin[tp], max(begin[tp], end[tp]))
         t0 = around.now_ns()
         self._history.write(TrimInvoked(tp, offset, t0))

@@ -1,4 +1,4 @@
-"""What happened in a chaos run, as one HTML page (docs/OPERATIONS.md says how to read it)."""
+"""Write the HTML report of a chaos run (docs/OPERATIONS.md explains how to read it)."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ _TITLE: Final = "Tidelog under faults"
 
 
 def write_report(directory: Path) -> Path:
-    """Writes `DIR/report.html` from what else is in the run's directory (`reading`), and says where it is.
+    """Write `DIR/report.html` from the other files in the run's directory (see `reading`), and return its path.
 
-    HistoryError where the faults or the verdict are not what they should be; OSError where a file cannot be written.
+    Raise HistoryError if the faults or the verdict are invalid, and OSError if a file cannot be written.
     """
     faults = read_faults(directory)
     html = page(_TITLE, read_facts(directory, faults), faults, read_verdict(directory), read_about(directory))

@@ -1,4 +1,4 @@
-"""`python -m verify.chaos.report DIR` makes the page of a run once more."""
+"""Write the report of a run again: `python -m verify.chaos.report DIR`."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from verify.chaos.report import write_report
 def main(arguments: list[str]) -> int:
     if len(arguments) != 1 or not Path(arguments[0]).is_dir():
         print(
-            "usage: python -m verify.chaos.report DIR, a directory that `tidelog chaos --report` wrote",
+            "usage: python -m verify.chaos.report DIR (a directory that `tidelog chaos --report` wrote)",
             file=sys.stderr,
         )
         return 2
     try:
         print(write_report(Path(arguments[0])))
     except (HistoryError, OSError) as error:
-        print(f"no report: {error}", file=sys.stderr)
+        print(f"cannot write the report: {error}", file=sys.stderr)
         return 1
     return 0
 

@@ -1,4 +1,4 @@
-"""Where partitions took no records, for how long, and what was broken then."""
+"""Find the times in which partitions acknowledged nothing, and the faults of these times."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from verify.chaos.injections import Injection
 from verify.chaos.report.facts import RunFacts
 from verify.chaos.report.sampling import gaps
 
-#: A partition is unavailable when it has acknowledged nothing for so long …
+#: A partition is unavailable if it acknowledged nothing for at least this time …
 LEAST_NS = 500_000_000
-#: … and for so many times what lies between two acknowledgements of it on the average.
+#: … and for at least this many average intervals between its acknowledgements.
 _TIMES_THE_AVERAGE = 20
 
 
 class Gap(NamedTuple):
-    """From the last acknowledged produce before it to the first one after it."""
+    """The time between two successive acknowledged produce requests."""
 
     tp: TopicPartition
     begin: int
@@ -29,9 +29,10 @@ class Gap(NamedTuple):
 
 
 def unavailable(facts: RunFacts) -> list[Gap]:
-    """All gaps, the longest first.
+    """Return all gaps, longest first.
 
-    Before its own first acknowledgement nobody may have written to a partition; after the last of all nobody does.
+    The time before a partition's first acknowledgement does not count, because no client may have written to it. The
+    time after the last acknowledgement of all partitions does not count either.
     """
     found = []
     last = max(
@@ -47,7 +48,7 @@ def unavailable(facts: RunFacts) -> list[Gap]:
 
 
 def meanwhile(gap: Gap, faults: Sequence[Injection]) -> list[Injection]:
-    """The faults that were there during a gap."""
+    """Return the faults that were active during a gap."""
     return [
         fault
         for fault in faults

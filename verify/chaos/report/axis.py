@@ -1,4 +1,4 @@
-"""The time axis under which everything of a run stands."""
+"""The time axis of the report."""
 
 from __future__ import annotations
 
@@ -7,40 +7,41 @@ from dataclasses import dataclass
 from verify.chaos.report.markup import Markup, element
 
 _SECOND_NS = 1_000_000_000
-#: About so many marks are on the axis, however far it is zoomed in.
+#: The approximate number of marks on the visible part of the axis.
 _MARKS = 12
-#: Each level of marks is for a view so many times closer than the one before it.
+#: The zoom factor between two levels of marks.
 _CLOSER = 6
 LEVELS = 3
-#: What lasts so long is told in minutes, and where marks are further apart, they are at whole ones.
+#: Runs of at least this length are labelled in minutes, and marks that are further apart than this are at whole
+#: minutes.
 _MINUTES_FROM_S, _HALF_A_MINUTE_S = 600, 30
 
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """From `begin` until `end`, nanoseconds."""
+    """The axis from `begin` to `end`, in nanoseconds."""
 
     begin: int
     end: int
 
     def share(self, time: int) -> float:
-        """Where a moment lies, from 0 to 1; what is outside lies at an end."""
+        """Return the position of a time from 0 to 1. Times outside of the axis are at its ends."""
         return min(max((time - self.begin) / (self.end - self.begin), 0.0), 1.0)
 
     def percent(self, time: int) -> str:
-        """The same for a style."""
+        """Return the position as a CSS percentage."""
         return f"{100 * self.share(time):.3f}%"
 
     def place(self, begin: int, end: int) -> str:
-        """The style of what goes from one moment to another."""
+        """Return the CSS style of a bar between two times."""
         return f"left:{self.percent(begin)};width:{100 * (self.share(end) - self.share(begin)):.3f}%"
 
     def seconds(self, time: int) -> str:
-        """How long after the begin, for people."""
+        """Return the seconds since the begin, as text."""
         return f"{(time - self.begin) / _SECOND_NS:,.2f} s"
 
     def marks(self) -> Markup:
-        """The marks of all levels; the style sheet shows those of one."""
+        """Return the marks of all levels. The style sheet shows those of one level."""
         return Markup("".join(self._level(level) for level in range(LEVELS)))
 
     def _level(self, level: int) -> Markup:
@@ -56,13 +57,13 @@ class Axis:
 
 
 def _in_minutes(seconds: float) -> str:
-    """90.5 → 1:30.5"""
+    """Format seconds as minutes: 90.5 → 1:30.5."""
     whole, rest = divmod(seconds, 60)
     return f"{whole:.0f}:{rest:02.0f}" if rest.is_integer() else f"{whole:.0f}:{rest:04.1f}"
 
 
 def _round_step(least: float) -> float:
-    """1, 2 or 5 times a power of ten, and not less."""
+    """Return the smallest value of 1, 2 or 5 times a power of ten that is at least `least`."""
     power = 1e-6
     while True:
         for digit in (1, 2, 5):

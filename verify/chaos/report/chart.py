@@ -1,4 +1,4 @@
-"""All that happened in a run, under one time axis."""
+"""The chart of everything that happened in a run, on one time axis."""
 
 from __future__ import annotations
 
@@ -15,28 +15,26 @@ from verify.chaos.report.lanes import Palette, area, bands, broken_line, drawing
 from verify.chaos.report.markup import Markup, element, together
 from verify.chaos.report.sampling import Slices, counted, percentiles, summed, thinned, thinned_levels, thinned_spans
 
-#: Rates and latencies are counted in at most so many parts of the axis, and in none that is shorter.
+#: The most parts of the axis for rates and latencies, and the shortest length of a part.
 _PARTS, _SHORTEST_NS = 600, 500_000_000
-#: Marks for all partitions together, and the least and most for one strip.
+#: The number of marks for all partitions together, and the least and most marks of one strip.
 _MARKS, _LEAST_MARKS, _MOST_MARKS = 24_000, 40, 400
-#: More partitions are not drawn; those come first to which most happened.
+#: The most partitions that are drawn. Those with the most events come first.
 MOST_PARTITIONS = 64
-#: Rows of faults, and how much of the axis a fault's name takes.
+#: The rows of faults, and the share of the axis that a fault's name takes.
 _FAULT_ROWS, _FAULT_NAME = 10, 0.03
-_HINT = (
-    "The mouse over the chart reads a moment; dragging across it looks closer, a double click shows everything again."
-)
-#: Of what was done, under the mouse.
+_HINT = "Move the mouse over the chart to read values; drag to zoom in, double-click to show everything again."
+#: The longest description of a fault in its tooltip.
 _LONGEST_TEXT = 200
-#: The scale of rates reaches so many times beyond what this share of them stays below.
+#: The scale of rates extends to this multiple of the value below which this share of the rates lies.
 _HEADROOM, _USUAL = 1.5, 0.95
-#: Latencies are drawn from and to (ns), by their logarithm.
+#: The range of drawn latencies in ns; their scale is logarithmic.
 _LEAST_LATENCY, _MOST_LATENCY = 1e5, 1e11
 _SECOND_NS = 1_000_000_000
 
 
 def chart(facts: RunFacts, faults: Sequence[Injection], gaps: Sequence[Gap]) -> Markup:
-    """The chart, with what its script tells of a moment under the mouse."""
+    """Return the chart, with the data that its script shows for the time under the mouse."""
     axis = Axis(facts.begin, facts.end)
     slices = Slices(facts.begin, facts.end, min(max((facts.end - facts.begin) // _SHORTEST_NS, 1), _PARTS))
     palette = Palette(_brokers(facts))
@@ -55,7 +53,7 @@ def chart(facts: RunFacts, faults: Sequence[Injection], gaps: Sequence[Gap]) -> 
     left_out = len(facts.partitions) - len(shown)
     return together(
         palette.legend(),
-        element("p", f"{left_out} more partitions are not drawn: less happened to them.") if left_out else None,
+        element("p", f"{left_out} more partitions with fewer events are not drawn.") if left_out else None,
         element(
             "div",
             _background(faults, axis),
@@ -88,7 +86,7 @@ def _busiest(facts: RunFacts) -> list[TopicPartition]:
         partition = facts.partitions[tp]
         return len(partition.leaders) + len(partition.isr), len(partition.acknowledged)
 
-    # Those of the cluster's own topics come last.
+    # The cluster's internal topics come last.
     return sorted(
         sorted(facts.partitions, key=events, reverse=True)[:MOST_PARTITIONS],
         key=lambda tp: (tp.topic.startswith("__"), tp),
@@ -96,7 +94,7 @@ def _busiest(facts: RunFacts) -> list[TopicPartition]:
 
 
 def _background(faults: Sequence[Injection], axis: Axis) -> Markup:
-    """Each fault as a band behind everything."""
+    """Return a band in the background for each fault."""
     drawn = [
         element("div", class_=f"shade {fault.outcome}", style=axis.place(fault.t_inject, _end_of(fault, axis)))
         for fault in faults
@@ -134,7 +132,7 @@ def _end_of(fault: Injection, axis: Axis) -> int:
 
 
 def _load(facts: RunFacts, slices: Slices) -> tuple[Sequence[Markup], dict[str, object]]:
-    """Records and latencies over time, and their figures for the script."""
+    """Return the lanes of records and latencies over time, and their values for the script."""
     part_s = slices.width / _SECOND_NS
     acknowledged = [0.0] * slices.count
     for partition in facts.partitions.values():
@@ -147,7 +145,8 @@ def _load(facts: RunFacts, slices: Slices) -> tuple[Sequence[Markup], dict[str, 
     columns = [[None if stamp is None else stamp[which] for stamp in stamps] for which in range(3)]
     latency = lane(
         together(
-            element("strong", "latency of produces"), key({"median": "median", "99 %": "p99", "longest": "longest"})
+            element("strong", "latency of produce requests"),
+            key({"median": "median", "99 %": "p99", "longest": "longest"}),
         ),
         strip(
             drawing(
@@ -171,9 +170,11 @@ def _load(facts: RunFacts, slices: Slices) -> tuple[Sequence[Markup], dict[str, 
 
 
 def _rates(name: str, kinds: Mapping[str, str], *rates: Sequence[float]) -> Markup:
-    """Rates in one scale; many more records are read than written, so that those stand elsewhere."""
+    """Return a lane of rates with one scale. Reads have a separate lane, because far more records are read than
+    written.
+    """
     values = sorted(value for rate in rates for value in rate)
-    # What was held up comes at once afterwards: a few such peaks would flatten all the rest.
+    # Delayed records arrive all at once: a few such peaks would flatten everything else.
     most = max(min(values[-1], _HEADROOM * values[int(_USUAL * (len(values) - 1))]), 1.0)
     told = f"{most:,.0f}/s" if most >= values[-1] else f"{most:,.0f}/s, at most {values[-1]:,.0f}/s"
     drawn = (area([value / most for value in rate], kind) for rate, kind in zip(rates, kinds.values(), strict=True))
@@ -201,7 +202,7 @@ def _unavailable(gaps: Sequence[Gap], slices: Slices) -> Markup:
         for index in range(slices(gap.begin), slices(gap.end) + 1):
             counts[index] += 1
     most = max(*counts, 1)
-    name = together(element("strong", "partitions unavailable"), element("small", "no acknowledged produce"))
+    name = together(element("strong", "partitions unavailable"), element("small", "no acknowledged produce request"))
     shape = drawing(area([count / most for count in counts], "gone"))
     return lane(name, strip(shape, kind="low", beside=_scale([(1.0, str(most))])))
 
@@ -236,7 +237,7 @@ def _partition(
             "div",
             class_="band missing",
             style=axis.place(gap.begin, gap.end),
-            title=f"no acknowledged produce for {(gap.end - gap.begin) / _SECOND_NS:.2f} s",
+            title=f"no acknowledged produce request for {(gap.end - gap.begin) / _SECOND_NS:.2f} s",
         )
         for gap in gaps
         if gap.tp == tp
@@ -266,6 +267,6 @@ def _active(faults: Sequence[Injection], axis: Axis) -> list[tuple[float, float,
 
 
 def _data(told: object) -> Markup:
-    """For the script; `<` would end the element."""
+    """Return the data for the script. A `<` in it would end the element."""
     text = json.dumps(told, separators=(",", ":")).replace("<", "\\u003c")
     return Markup(f'<script type="application/json" id="data">{text}</script>')

@@ -1,4 +1,4 @@
-"""What a report draws of a run: lines over time, and what held between two moments.
+"""The data of a report: values over time, and states with a begin and an end.
 
 Times are CLOCK_MONOTONIC in nanoseconds, as in the histories.
 """
@@ -14,7 +14,7 @@ from tidelog.model import TopicPartition
 
 
 class Span(NamedTuple):
-    """`what` held from `begin` until before `end`; of a broker, if `broker` is one."""
+    """The state `what` from `begin` until before `end`, of one broker unless `broker` is None."""
 
     begin: int
     end: int
@@ -23,7 +23,7 @@ class Span(NamedTuple):
 
 
 class Level(NamedTuple):
-    """How much it was from `begin` until before `end`, and in words."""
+    """The value `height` from `begin` until before `end`, with a description."""
 
     begin: int
     end: int
@@ -32,7 +32,7 @@ class Level(NamedTuple):
 
 
 class Moments(NamedTuple):
-    """Times in order, each with a number: what was measured then, or held from then on."""
+    """Times in order, each with a number: a value measured then, or valid from then on."""
 
     times: array[int]
     values: array[int]
@@ -48,11 +48,11 @@ NOTHING = Moments(array("q"), array("q"))
 
 @dataclass(frozen=True, slots=True)
 class About:
-    """What the run itself says of it.
+    """The description of the run.
 
-    values     what to know of it, by name, as its seed
-    rows       of the catalogue, that it was asked for
-    troubles   what it could not do, or not read
+    values     properties of the run by name, such as its seed
+    rows       the requested rows of the catalogue
+    troubles   the failures of the run itself
     """
 
     values: Mapping[str, object] = field(default_factory=dict)
@@ -62,12 +62,12 @@ class About:
 
 @dataclass(slots=True)
 class PartitionFacts:
-    """One partition's, each in the order of time.
+    """The data of one partition, each in order of time.
 
-    leaders           who led it; what a span says is the leader epoch
-    isr               how many were in sync, and who
-    high_watermarks   those of its leaders
-    acknowledged      when a produce to it succeeded
+    leaders           the leaders; the state of a span is the leader epoch
+    isr               the size of the ISR, and its members
+    high_watermarks   the high watermarks of its leaders
+    acknowledged      the times of successful produce requests
     """
 
     leaders: list[Span] = field(default_factory=list)
@@ -78,14 +78,14 @@ class PartitionFacts:
 
 @dataclass(slots=True)
 class RunFacts:
-    """All that is drawn besides faults; `begin` and `end` are those of the time axis.
+    """All data of the chart except the faults; `begin` and `end` are those of the time axis.
 
-    latencies     of produces that succeeded: when they were answered, and how long they took (ns)
-    records_read  when how many records were read
-    unfinished    when a produce was refused, or nobody knows what became of it
-    controllers   who held the controller's seat; what a span says is the controller epoch
-    sessions      of each broker with ZooKeeper; what a span says is its state
-    complaints    what of the histories could not be read
+    latencies     successful produce requests: the time of the answer, and the latency in ns
+    records_read  the times of reads, and the number of records
+    unfinished    the times of refused produce requests and of those with an unknown outcome
+    controllers   the controllers; the state of a span is the controller epoch
+    sessions      the ZooKeeper sessions of each broker; the state of a span is that of the session
+    complaints    the histories that could not be read
     """
 
     begin: int = 0

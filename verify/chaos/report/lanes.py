@@ -1,6 +1,6 @@
-"""The strips of a chart, one below the other, each as wide as the time axis.
+"""Draw the strips of a chart, one below the other, each as wide as the time axis.
 
-Shapes are drawn in their own coordinates and stretched: to zoom is to make a strip wider than what shows of it.
+Shapes are drawn in fixed coordinates and stretched: zooming makes a strip wider than its visible part.
 """
 
 from __future__ import annotations
@@ -12,33 +12,35 @@ from verify.chaos.report.axis import Axis
 from verify.chaos.report.facts import Level, Span
 from verify.chaos.report.markup import Markup, Part, element, together
 
-#: The coordinates of a drawing; what it is stretched to is the style sheet's matter.
+#: The coordinates of a drawing; the style sheet determines its size.
 WIDE, HIGH = 10_000, 100
 
 
-_ISR_WORDS = (("whole", "full"), ("smaller", "some"), ("one replica alone", "one"))
+_ISR_WORDS = (("complete", "full"), ("smaller", "some"), ("one replica alone", "one"))
 
 
 @dataclass(frozen=True, slots=True)
 class Palette:
-    """Brokers by colour, in the order of their ids: eight that also those can tell apart who see no red or green."""
+    """The colours of brokers in the order of their ids: eight that people who cannot see red or green can
+    distinguish.
+    """
 
     brokers: Sequence[int]
 
     def class_of(self, broker_id: int | None) -> str:
         if broker_id not in self.brokers:
-            return "nobody"
+            return "no-broker"
         return f"broker{self.brokers.index(broker_id) % 8}"
 
     def legend(self) -> Markup:
-        """Which colour is whose."""
+        """Return the legend of colours."""
         chips = [element("span", f"broker {broker}", class_=f"chip {self.class_of(broker)}") for broker in self.brokers]
         heights = [element("span", word, class_=f"chip isr {kind}") for word, kind in _ISR_WORDS]
         return element("p", *chips, element("span", "ISR ", class_="facts"), *heights, class_="legend")
 
 
 def lane(name: Part, *strips: Markup, kind: str = "") -> Markup:
-    """A name, and what is drawn beside it."""
+    """Return a lane: a name with strips beside it."""
     return element(
         "div",
         element("div", name, class_="name"),
@@ -48,20 +50,20 @@ def lane(name: Part, *strips: Markup, kind: str = "") -> Markup:
 
 
 def strip(*parts: Part, kind: str, beside: Part = None) -> Markup:
-    """What moves and grows as the view does; `beside` stays where it is."""
+    """Return a strip that zooms with the chart; `beside` does not zoom."""
     return element("div", element("div", *parts, class_="strip"), beside, class_=f"track {kind}")
 
 
 def named(name: str, of: Markup, title: str | None = None) -> Markup:
-    """A strip with a name of its own within its lane."""
+    """Return a strip with a name of its own in its lane."""
     return element("div", element("span", name, class_="what", title=title), of, class_="row")
 
 
-def bands(spans: Iterable[Span], axis: Axis, palette: Palette, say: str) -> Markup:
-    """Spans as bars in their broker's colour. `say` begins what is told of each, as "broker"."""
+def bands(spans: Iterable[Span], axis: Axis, palette: Palette, prefix: str) -> Markup:
+    """Return spans as bars in their broker's colour. `prefix` begins the tooltip of each, for example "broker"."""
     drawn = []
     for span in spans:
-        whose = "" if span.broker is None else f"{say} {span.broker}, "
+        whose = "" if span.broker is None else f"{prefix} {span.broker}, "
         label = span.what if span.broker is None else f"{span.broker} · {span.what}"
         when = f"{axis.seconds(span.begin)} – {axis.seconds(span.end)}"
         drawn.append(
@@ -77,7 +79,7 @@ def bands(spans: Iterable[Span], axis: Axis, palette: Palette, say: str) -> Mark
 
 
 def levels(drawn: Iterable[Level], axis: Axis, full: int) -> Markup:
-    """Bars as high as their levels; those below `full` stand out, and 1 stands out more."""
+    """Return bars as high as their levels. Levels below `full` stand out, and level 1 stands out more."""
     bars = []
     for level in drawn:
         kind = "full" if level.height >= full else "one" if level.height <= 1 else "some"
@@ -93,12 +95,12 @@ def levels(drawn: Iterable[Level], axis: Axis, full: int) -> Markup:
 
 
 def drawing(*shapes: Markup) -> Markup:
-    """Shapes in the coordinates of this module."""
+    """Return shapes as a drawing in the coordinates of this module."""
     return element("svg", *shapes, viewBox=f"0 0 {WIDE} {HIGH}", preserveAspectRatio="none", aria_hidden="true")
 
 
 def area(heights: Sequence[float], kind: str) -> Markup:
-    """Heights from 0 to 1, each over its share of the axis, as a filled shape."""
+    """Return heights from 0 to 1, each for an equal share of the axis, as a filled shape."""
     width = WIDE / len(heights)
     points = [f"M0 {HIGH}"]
     before = None
@@ -110,7 +112,7 @@ def area(heights: Sequence[float], kind: str) -> Markup:
 
 
 def line(points: Sequence[tuple[float, float]], kind: str, *, steps: bool = False) -> Markup:
-    """(x, y), each from 0 to 1, as a line; with `steps` a height holds until the next point."""
+    """Return points (x, y), each from 0 to 1, as a line. With `steps`, a height holds until the next point."""
     joined = []
     for index, (x, y) in enumerate(points):
         move = "M" if index == 0 else "L"
@@ -122,7 +124,7 @@ def line(points: Sequence[tuple[float, float]], kind: str, *, steps: bool = Fals
 
 
 def broken_line(heights: Sequence[float | None], kind: str) -> Markup:
-    """A height for each share of the axis, as a line that is interrupted where there is none."""
+    """Return heights, each for an equal share of the axis, as a line that is interrupted where a height is None."""
     width = WIDE / len(heights)
     joined = []
     pen_down = False
@@ -131,14 +133,14 @@ def broken_line(heights: Sequence[float | None], kind: str) -> Markup:
             pen_down = False
             continue
         x = round(index * width)
-        # As wide as its part: a single measurement is seen, too.
+        # as wide as its part, so that a single value is visible too
         joined.append(f"{'L' if pen_down else 'M'}{x} {_y(height)}H{round(x + width)}")
         pen_down = True
     return element("path", class_=kind, d="".join(joined))
 
 
 def key(entries: Mapping[str, str]) -> Markup:
-    """What the lines of a strip are: class by name."""
+    """Return the legend of a strip's lines: CSS classes by name."""
     return together(*(element("span", name, class_=f"key {kind}") for name, kind in entries.items()))
 
 

@@ -1,4 +1,4 @@
-"""HTML from its parts: text is escaped because it is text, not because somebody remembered to."""
+"""Build HTML from parts. Every string that is not `Markup` is escaped."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from html import escape
 
 
 class Markup(str):
-    """What is HTML already. Any other string is text."""
+    """A string that is HTML already. Any other string is text."""
 
     __slots__ = ()
 
@@ -16,9 +16,9 @@ _NONE_INSIDE = frozenset({"circle", "col", "line", "meta", "path", "polygon", "p
 
 
 def element(tag: str, /, *parts: Part, **attributes: Part) -> Markup:
-    """An element with these parts in it, strings that are no `Markup` as text, None as nothing.
+    """Return an element with these parts. Strings that are not `Markup` are escaped, and None is omitted.
 
-    Attributes that are None are left out; `_` in their names stands for `-`, and one at the end for nothing (`class_`).
+    Attributes that are None are omitted. `_` in their names stands for `-`, and a `_` at the end is dropped (`class_`).
     """
     written = "".join(
         f' {key.rstrip("_").replace("_", "-")}="{escape(str(value))}"'
@@ -31,7 +31,7 @@ def element(tag: str, /, *parts: Part, **attributes: Part) -> Markup:
 
 
 def together(*parts: Part) -> Markup:
-    """Parts without an element around them."""
+    """Return parts without an element around them."""
     return Markup(
         "".join(part if isinstance(part, Markup) else escape(str(part)) for part in parts if part is not None)
     )

@@ -1,4 +1,4 @@
-"""From the events of all histories to what is drawn of them."""
+"""Collect the data of a report from the events of all histories."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ from verify.chaos.report.facts import Level, Moments, PartitionFacts, RunFacts, 
 
 T = TypeVar("T")
 
-#: What is known of a session between a broker's start and its first word about it.
+#: The session state between a broker's start and its first event about it.
 _STARTING, _CONNECTED = "starting", "connected"
 
 
 class Observer:
-    """Takes one history after the other, in any order; `facts` then puts them together."""
+    """The collector. It takes one history after another in any order, and `facts` returns the result."""
 
     def __init__(self) -> None:
         self._first: int | None = None
@@ -50,7 +50,7 @@ class Observer:
         self._sessions: defaultdict[int, list[tuple[int, str]]] = defaultdict(list)
 
     def take(self, history: Iterable[Header | Event]) -> None:
-        """All of one client or broker; HistoryError goes through, and what came before it counts."""
+        """Take the history of one client or broker. A HistoryError passes through, and earlier events count."""
         broker_id, born = -1, 0
         waiting: dict[int, int] = {}
         for event in history:
@@ -62,7 +62,7 @@ class Observer:
             elif broker_id < 0:
                 self._take_client(event, waiting)
             else:
-                # What brokers hold is counted by others, in histories that begin when nobody starts.
+                # Resource counts are in histories of their own, which do not begin with a start of the broker.
                 if born and not isinstance(event, Resources):
                     self._sessions[broker_id].append((born, _STARTING))
                     self._saw((born,))
@@ -70,7 +70,7 @@ class Observer:
                 self._take_broker(event, broker_id)
 
     def facts(self, faults_begin: Iterable[int] = (), faults_end: Iterable[int] = ()) -> RunFacts:
-        """What is drawn; the time axis has room for faults that began and ended then, too."""
+        """Return the data. The time axis also includes the begins and ends of faults."""
         begin = min([*(() if self._first is None else (self._first,)), *faults_begin], default=0)
         end = max([self._last, *faults_end, begin + 1])
         facts = RunFacts(begin, end)
@@ -122,7 +122,7 @@ class Observer:
         elif isinstance(event, Controller):
             self._seats.append((event.t, event.epoch, broker_id))
         elif isinstance(event, Registered):
-            # Of a session that was never in danger, nothing else is told.
+            # The history of a session without disturbances has no other event.
             self._sessions[broker_id].append((event.t, _CONNECTED))
         elif isinstance(event, Session):
             self._sessions[broker_id].append((event.t, event.state))
@@ -152,23 +152,25 @@ class Observer:
         )
 
     def _end_of(self, tp: TopicPartition, broker_id: int, epoch: int) -> int | None:
-        """When a leader took up a later epoch as a follower."""
+        """Return when a leader became a follower in a later epoch."""
         return min((time for time, of in self._steps_down[tp, broker_id] if of > epoch), default=None)
 
 
 def _reigns(begins: list[tuple[int, int, int, int | None]], end: int) -> list[Span]:
-    """(when, epoch, broker, when it stepped down) as spans: each ends at the latest where the next epoch's begins."""
+    """Return (time, epoch, broker, time of resignation) as spans. Each ends at the begin of the next epoch at the
+    latest.
+    """
     spans = []
     ordered = sorted(set(begins), key=lambda begin: (begin[1], begin[0]))
     ends = [*(begin for begin, *_ in ordered), end][1:]
-    for (begin, epoch, broker, gave_up), following in zip(ordered, ends, strict=False):
-        until = min(following, end if gave_up is None else gave_up)
+    for (begin, epoch, broker, resigned), following in zip(ordered, ends, strict=False):
+        until = min(following, end if resigned is None else resigned)
         spans.append(Span(begin, max(until, begin), str(epoch), broker))
     return spans
 
 
 def _until_the_next(steps: list[tuple[int, T]], end: int) -> list[tuple[int, int, T]]:
-    """Each state with its begin and end; those that say what the one before said are no new ones."""
+    """Return each state with its begin and end. A repeated state does not start a new one."""
     changes = [next(group) for _, group in groupby(steps, key=itemgetter(1))]
     ends = [*(time for time, _ in changes), end][1:]
     return [(time, until, state) for (time, state), until in zip(changes, ends, strict=False)]

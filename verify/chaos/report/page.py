@@ -1,4 +1,6 @@
-"""One page about a run: the verdict, the faults, what each invariant saw, and all that happened on one time axis."""
+"""Build the report page: the verdict, the faults, the observations of each invariant, and the chart on one time
+axis.
+"""
 
 from __future__ import annotations
 
@@ -17,10 +19,10 @@ from verify.chaos.results.verdict import RowCount, count_rows
 from verify.checker.findings import Finding
 from verify.checker.verdict import Row, Status, Verdict
 
-#: More than these are counted, not shown: a page is for reading.
+#: The most entries that are shown. Further ones are only counted.
 _MOST_FAULTS, _MOST_VIOLATIONS, _MOST_OPERATIONS, _MOST_GAPS = 500, 10, 12, 15
 _LONGEST_TEXT = 300
-#: In the chart the longest ones, of all partitions.
+#: The most gaps in the chart: the longest ones of all partitions.
 _MOST_DRAWN_GAPS = 2000
 
 
@@ -31,7 +33,7 @@ def page(
     verdict: Verdict | None,
     about: About = About(),  # noqa: B008 - it is frozen
 ) -> str:
-    """The HTML. It needs nothing besides itself."""
+    """Return the HTML page, which needs no other file."""
     axis = Axis(facts.begin, facts.end)
     absent = unavailable(facts)
     counts = count_rows([*{*about.rows, *(fault.row for fault in faults)}], faults)
@@ -40,14 +42,14 @@ def page(
         element("h1", title),
         _about(facts, about),
         _verdict(passed, sentence, [*against, *facts.complaints[:_MOST_VIOLATIONS]]),
-        element("h2", "What happened, on one time axis"),
+        element("h2", "Events on one time axis"),
         chart(facts, faults[:_MOST_FAULTS], absent[:_MOST_DRAWN_GAPS]),
         _violations(verdict, axis) if verdict is not None else None,
         element("h2", "Faults"),
         _faults(counts, faults, axis),
         element("h2", "Promises"),
         _invariants(verdict.rows if verdict is not None else ()),
-        element("h2", "Longest times without an acknowledged produce"),
+        element("h2", "Longest times without an acknowledged produce request"),
         _gaps(absent, faults, axis),
     )
     mark = {True: "passed", False: "failed", None: "not proved"}[passed]
@@ -67,7 +69,7 @@ def _resource(name: str) -> str:
 
 def _about(facts: RunFacts, about: About) -> Markup:
     acknowledged = sum(len(partition.acknowledged) for partition in facts.partitions.values())
-    told = [
+    facts_line = [
         *(f"{name} {value}" for name, value in about.values.items()),
         f"{(facts.end - facts.begin) / 1e9:,.0f} s on the axis",
         f"{len(facts.partitions):,} partitions",
@@ -75,7 +77,7 @@ def _about(facts: RunFacts, about: About) -> Markup:
         f"{sum(facts.records_read.values):,} read",
         f"{len(facts.unfinished):,} failed or unknown",
     ]
-    return element("p", " · ".join(told), class_="facts")
+    return element("p", " · ".join(facts_line), class_="facts")
 
 
 def _verdict(passed: bool | None, sentence: str, against: Sequence[str]) -> Markup:
@@ -89,7 +91,7 @@ def _verdict(passed: bool | None, sentence: str, against: Sequence[str]) -> Mark
 def _violations(verdict: Verdict, axis: Axis) -> Markup:
     if not verdict.violated:
         return Markup()
-    drawn: list[Part] = [element("h2", "What was broken, and the operations that prove it")]
+    drawn: list[Part] = [element("h2", "Broken promises, and the operations that prove it")]
     for row in sorted(verdict.violated, key=_number_of):
         findings = [each for each in verdict.findings if each.invariant == row.key][:_MOST_VIOLATIONS]
         drawn.append(element("p", element("strong", row.key), " ", PROMISES.get(row.key)))
@@ -115,7 +117,7 @@ def _finding(finding: Finding, axis: Axis) -> Markup:
 
 def _faults(counts: Sequence[RowCount], faults: Sequence[Injection], axis: Axis) -> Markup:
     if not counts:
-        return element("p", "None was injected.")
+        return element("p", "No fault was injected.")
     summary = _table(
         ("row", "fault", "#injected", "#bit", "#void", "#skipped"),
         [
@@ -146,16 +148,16 @@ def _faults(counts: Sequence[RowCount], faults: Sequence[Injection], axis: Axis)
         summary,
         element(
             "details",
-            element("summary", f"Each of the {len(faults):,}, in order"),
-            _table(("row", "what was done", "#injected", "#noticed", "#healed", "#whole", "#gap", "outcome"), rows),
-            element("p", f"{left_out:,} more are not shown.") if left_out else None,
+            element("summary", f"All {len(faults):,} faults in order"),
+            _table(("row", "fault", "#injected", "#noticed", "#healed", "#recovered", "#gap", "outcome"), rows),
+            element("p", f"{left_out:,} more faults are not shown.") if left_out else None,
             open="" if len(faults) <= 60 else None,
         ),
     )
 
 
 def _cost(fault: Injection) -> str:
-    """How long a partition was unavailable, of what the fault may cost."""
+    """Return the longest unavailability of a partition, and the permitted one."""
     if fault.t_inject is None:
         return "–"
     allowed = "" if fault.most_gap_ms is None else f" of {fault.most_gap_ms / 1000:.1f}"
@@ -185,7 +187,7 @@ def _number_of(row: Row) -> int:
 
 def _gaps(absent: Sequence[Gap], faults: Sequence[Injection], axis: Axis) -> Markup:
     if not absent:
-        return element("p", "There was none worth telling.")
+        return element("p", "There was no gap to report.")
     rows = []
     for gap in absent[:_MOST_GAPS]:
         during = list(dict.fromkeys(f"{fault.row} {fault.name}" for fault in meanwhile(gap, faults)))
@@ -200,12 +202,12 @@ def _gaps(absent: Sequence[Gap], faults: Sequence[Injection], axis: Axis) -> Mar
     left_out = len(absent) - len(rows)
     return together(
         _table(("partition", "#from", "#for", "during"), rows),
-        element("p", f"{left_out:,} shorter ones are not shown.") if left_out else None,
+        element("p", f"{left_out:,} shorter gaps are not shown.") if left_out else None,
     )
 
 
 def _table(heads: Sequence[str], rows: Sequence[Sequence[Markup]]) -> Markup:
-    """A head that begins with # stands over numbers."""
+    """Return a table. A heading that begins with # is for a column of numbers."""
     cells = [element("th", head.lstrip("#"), class_="number" if head.startswith("#") else None) for head in heads]
     body = [element("tr", *row) for row in rows]
     return element("table", element("thead", element("tr", *cells)), element("tbody", *body))

@@ -1,10 +1,10 @@
-"""A run's directory: what the chaos run, its clients, its brokers and the checker left there.
+"""Read a run's directory: the files of the chaos run, its clients, its brokers and the checker.
 
 histories/NAME.jsonl   tidelog.history.history_files
 faults.jsonl           verify.chaos.injections
-verdict.json           the checker's (`verify.checker.verdict.Verdict.to_json`)
-run.json               what to know of the run, as {"scenario": "all", "seed": 3}, which "rows" it was asked for,
-                           and its own "troubles"; without it the run has not proved anything
+verdict.json           the checker's verdict (`verify.checker.verdict.Verdict.to_json`)
+run.json               properties of the run such as {"scenario": "all", "seed": 3}, its requested "rows", and its own
+                       "troubles"; without this file the run has proved nothing
 """
 
 from __future__ import annotations
@@ -23,17 +23,18 @@ from verify.checker.verdict import Verdict
 
 VERDICT: Final = "verdict.json"
 RUN: Final = "run.json"
-_NO_ROWS: Final = "which rows it was asked for is not known"
+_NO_ROWS: Final = "the requested rows are unknown"
 
 
 def read_facts(directory: Path, faults: Sequence[Injection]) -> RunFacts:
-    """All histories. What cannot be read of them stands in the facts' complaints: a report is wanted most when
-    something went wrong."""
+    """Read all histories. Histories that cannot be read become complaints, because a report is most useful after a
+    failure.
+    """
     observer = Observer()
     complaints = []
     paths = sorted((directory / DIRECTORY).glob(f"*{SUFFIX}"))
     if not paths:
-        complaints.append(f"there is no history in {directory / DIRECTORY}")
+        complaints.append(f"no history found in {directory / DIRECTORY}")
     for path in paths:
         try:
             observer.take(read_history(path))
@@ -48,7 +49,7 @@ def read_facts(directory: Path, faults: Sequence[Injection]) -> RunFacts:
 
 
 def read_verdict(directory: Path) -> Verdict | None:
-    """None where there is none. HistoryError where it is not a verdict."""
+    """Return the verdict, or None if the file does not exist. Raise HistoryError for an invalid file."""
     path = directory / VERDICT
     if not path.exists():
         return None
@@ -57,8 +58,10 @@ def read_verdict(directory: Path) -> Verdict | None:
 
 
 def read_about(directory: Path) -> About:
-    """HistoryError where it is something else. Where the rows are missing, whoever asked for them has a trouble: those
-    that were injected tell nothing of those that were not.
+    """Return the description of the run. Raise HistoryError for an invalid file.
+
+    If the requested rows are missing, that is a trouble, because the injected faults do not show which others were
+    requested.
     """
     path = directory / RUN
     if not path.exists():
@@ -66,7 +69,7 @@ def read_about(directory: Path) -> About:
     with line_errors(path, 1):
         document = json.loads(path.read_text(encoding="utf-8"))
         if type(document) is not dict:
-            raise TypeError("it is no JSON object")
+            raise TypeError("the file is not a JSON object")
         values = {name: value for name, value in document.items() if isinstance(value, str | int | float)}
         rows = [row_name(each) for each in document.get("rows", ())]
         troubles = [str(each) for each in document.get("troubles", ())]

@@ -1,4 +1,4 @@
-"""As much of a run as can be seen: long ones are drawn with no more marks than short ones."""
+"""Reduce the data of a run, so that long runs are drawn with no more marks than short ones."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ L = TypeVar("L", bound=Level | Span)
 
 
 class Slices:
-    """[begin, end) in `count` parts of one length; what lies outside belongs to the first or last."""
+    """The interval [begin, end) in `count` parts of equal length. Times outside belong to the first or last part."""
 
     def __init__(self, begin: int, end: int, count: int) -> None:
         self.begin, self.count = begin, count
@@ -24,12 +24,12 @@ class Slices:
         return min(max((time - self.begin) // self.width, 0), self.count - 1)
 
     def middle(self, index: int) -> int:
-        """The moment in the middle of a part."""
+        """Return the time in the middle of a part."""
         return self.begin + index * self.width + self.width // 2
 
 
 def counted(times: Sequence[int], slices: Slices) -> list[int]:
-    """How many of the times lie in each part."""
+    """Return how many of the times are in each part."""
     counts = [0] * slices.count
     for time in times:
         counts[slices(time)] += 1
@@ -37,7 +37,7 @@ def counted(times: Sequence[int], slices: Slices) -> list[int]:
 
 
 def summed(moments: Moments, slices: Slices) -> list[int]:
-    """The sum of the values in each part."""
+    """Return the sum of the values in each part."""
     sums = [0] * slices.count
     for time, value in zip(moments.times, moments.values, strict=True):
         sums[slices(time)] += value
@@ -45,7 +45,7 @@ def summed(moments: Moments, slices: Slices) -> list[int]:
 
 
 def percentiles(moments: Moments, slices: Slices, shares: Sequence[float]) -> list[list[int] | None]:
-    """For each part the values below which these shares of its own lie; None where there is none."""
+    """Return for each part the values below which these shares of its values lie, or None without values."""
     gathered: list[list[int] | None] = [None] * slices.count
     pairs = zip(moments.times, moments.values, strict=True)
     for index, group in groupby(pairs, key=lambda pair: slices(pair[0])):
@@ -55,7 +55,9 @@ def percentiles(moments: Moments, slices: Slices, shares: Sequence[float]) -> li
 
 
 def thinned(moments: Moments, slices: Slices) -> list[tuple[int, int]]:
-    """Of each part the first, lowest, highest and last value: a line through them looks as one through all."""
+    """Return the first, lowest, highest and last value of each part. A line through them looks like one through all
+    values.
+    """
     kept = []
     pairs = zip(moments.times, moments.values, strict=True)
     for _, group in groupby(pairs, key=lambda pair: slices(pair[0])):
@@ -67,7 +69,9 @@ def thinned(moments: Moments, slices: Slices) -> list[tuple[int, int]]:
 
 
 def thinned_spans(spans: Sequence[Span], slices: Slices) -> list[Span]:
-    """Spans of which at most two begin in each part: the last, and one of no broker's for those before it."""
+    """Reduce spans to at most two begins per part: the last one, and a combined one without a broker for the earlier
+    ones.
+    """
 
     def several(others: Sequence[Span]) -> Span:
         return Span(others[0].begin, others[-1].end, f"several: {others[0].what} … {others[-1].what}")
@@ -76,18 +80,20 @@ def thinned_spans(spans: Sequence[Span], slices: Slices) -> list[Span]:
 
 
 def thinned_levels(levels: Sequence[Level], slices: Slices) -> list[Level]:
-    """Levels of which at most two begin in each part: the last, and one as low as the lowest of those before it."""
+    """Reduce levels to at most two begins per part: the last one, and one with the lowest height of the earlier
+    ones.
+    """
 
     def several(others: Sequence[Level]) -> Level:
         lowest = min(others, key=lambda level: level.height)
-        said = f"{len(others)} changes, the lowest {lowest.what}"
-        return Level(others[0].begin, others[-1].end, lowest.height, said)
+        description = f"{len(others)} changes, the lowest {lowest.what}"
+        return Level(others[0].begin, others[-1].end, lowest.height, description)
 
     return _thinned(levels, slices, several)
 
 
 def _thinned(drawn: Sequence[L], slices: Slices, several: Callable[[Sequence[L]], L]) -> list[L]:
-    """In each part the last, and before it the only other one, or `several` of the others."""
+    """Return for each part the last element, preceded by the only other one or by `several` of the others."""
     kept: list[L] = []
     for _, group in groupby(drawn, key=lambda each: slices(each.begin)):
         *others, last = group
@@ -98,7 +104,7 @@ def _thinned(drawn: Sequence[L], slices: Slices, several: Callable[[Sequence[L]]
 
 
 def gaps(times: array[int], begin: int, end: int, longest: int) -> list[tuple[int, int]]:
-    """Where no time lies for longer than `longest`; at both ends of [begin, end) too."""
+    """Return the intervals longer than `longest` without a time, including those at both ends of [begin, end)."""
     inside = times[bisect_left(times, begin) : bisect_left(times, end)]
     marks = [begin, *inside, end]
     return [(earlier, later) for earlier, later in pairwise(marks) if later - earlier > longest]

@@ -1,4 +1,4 @@
-"""The verdict on a run in one sentence, and what stands against it: the report says what the terminal says."""
+"""Summarize the verdict in one sentence with its reasons, in the words of the terminal output."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from verify.checker.verdict import Verdict
 def headline(
     verdict: Verdict | None, counts: Sequence[RowCount], troubles: Sequence[str] = ()
 ) -> tuple[bool | None, str, list[str]]:
-    """Whether the run passed (None: that cannot be said), in one sentence, and what stands against it.
+    """Return whether the run passed (None: unknown), one sentence, and the reasons against it.
 
-    `troubles` are the run's own: what it could not do, or not read.
+    `troubles` are the failures of the run itself.
     """
     hits = f"{_count(sum(count.bit for count in counts), 'fault')} hit the cluster"
     broken = verdict.violated if verdict is not None else ()
@@ -23,9 +23,9 @@ def headline(
         promises = "a promise was" if len(broken) == 1 else f"{len(broken)} promises were"
         return False, f"Failed: {promises} broken ({hits}).", against
     if verdict is None:
-        return None, "There is no verdict: the run ended before its histories were judged.", against
+        return None, "There is no verdict: the run ended before its histories were checked.", against
     if against:
-        return None, f"Not proved: {hits}, no promise was seen broken, but something is missing.", against
+        return None, f"Not proved: {hits}, no promise was seen broken, but part of the request was not proved.", against
     return True, f"Passed: {hits}, and every promise was kept.", []
 
 

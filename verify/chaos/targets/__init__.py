@@ -1,1 +1,1 @@
-"""The clusters that chaos can break: processes of this machine and containers."""
+"""The clusters under test: processes of this machine, and containers."""

@@ -1,7 +1,7 @@
-"""A cluster whose brokers run in containers of this machine, as docker-compose.yml makes it.
+"""A cluster under test whose brokers run in containers of this machine, as docker-compose.yml starts it.
 
-Nothing of it is ours: brokers are killed, paused and started again, and sessions ended; its network, its disks and its
-ZooKeeper stay as they are. Where the engine restarts what ended by itself, it may be quicker than we are.
+The run does not own this cluster: it kills, pauses and restarts brokers, and expires sessions, but leaves network,
+disks and ZooKeeper alone. An engine with a restart policy may restart a broker before the run does.
 """
 
 from __future__ import annotations
@@ -29,14 +29,15 @@ from verify.chaos.targets.undo import UndoFile
 from verify.chaos.targets.zookeeper import ZooKeeperSight
 
 _ASK_MS = 10_000
-#: From `start` until a broker is registered, and between two looks for it.
+#: The time limit from a start until a broker is registered, and the interval of checks.
 _START_S, _LOOK_EVERY_S = 60.0, 0.2
 _HERE: Final = (LOOPBACK, "localhost", "::1")
 
 
 class ContainerTarget:
-    """Implements `verify.chaos.targets.process_target.Cluster`. `async with` finds the containers; they stay as they
-    are.
+    """The container cluster, an implementation of `verify.chaos.targets.process_target.Cluster`.
+
+    Entering the context finds the containers. They are left as they are at the end.
     """
 
     is_ours: Final = False
@@ -63,12 +64,12 @@ class ContainerTarget:
             answers = await admin.describe_configs(asked, _ASK_MS)
         settings = {resource.broker_id: settings_of(entries) for resource, entries in answers.items()}
         if elsewhere := [door for door in doors.values() if door.host not in _HERE]:
-            raise LocalError(f"{elsewhere[0]} is not on this machine: only clusters of this machine can be broken")
+            raise LocalError(f"{elsewhere[0]} is not on this machine: chaos can only break clusters of this machine")
         try:
             self._engine, found = await asyncio.to_thread(find_engine, [door.port for door in doors.values()])
         except LocalError as error:
-            not_here = "is neither the cluster of your last tidelog up nor one in containers"
-            raise LocalError(f"{self.bootstrap_servers} {not_here}: {error}") from None
+            unknown = "is neither the cluster of your last tidelog up nor one in containers"
+            raise LocalError(f"{self.bootstrap_servers} {unknown}: {error}") from None
         self._containers = {broker: found[door.port] for broker, door in doors.items()}
         self._brokers = tuple(
             _state(broker, door, self._containers[broker], settings[broker]) for broker, door in doors.items()
@@ -87,11 +88,11 @@ class ContainerTarget:
             self._sight.close()
 
     async def stop(self) -> None:
-        """It is not ours."""
+        """Do nothing, because the cluster is not the run's own."""
 
     @property
     def brokers(self) -> tuple[BrokerState, ...]:
-        """As they were started last; their ports for those who watch them are in the containers' network."""
+        """Return the brokers as of their last start. Their ports for metrics are in the containers' network."""
         return tuple(_now(state, self._containers[state.broker_id]) for state in self._brokers)
 
     @property
@@ -99,47 +100,47 @@ class ContainerTarget:
         return tuple(sorted(self._containers))
 
     def lacks(self, need: Need) -> str | None:
-        """Why a need cannot be met here; None: it can."""
+        """Return why the target lacks `need`, or None if the target provides it."""
         match need:
             case Need.NETWORK | Need.DISKS | Need.SHIM | Need.OWN:
                 return "the cluster was not started by this run"
             case Need.FILES:
-                return "the brokers' files lie in containers"
+                return "the brokers' files are in containers"
             case Need.ZOOKEEPER:
                 return "ZooKeeper is not the cluster's own"
             case Need.PROCESSES | Need.RESTARTS if any(c.process is None for c in self._containers.values()):
-                return "processes of containers are not seen from here"
+                return "the processes of the containers are not visible on this machine"
             case _:
                 return None
 
     def furnishing(self, need: Need) -> Furnishing:
-        """There is none."""
-        raise LocalError(f"not in a cluster that was not started by this run: {need.value}")
+        """Raise LocalError, because there are no prerequisites."""
+        raise LocalError(f"{need.value}: not available, because this run did not start the cluster")
 
     def place(self, name: str) -> Place:
-        """Its container is where it always is."""
+        """Return the default placement, because containers are not moved."""
         return HERE
 
     async def view(self) -> View:
-        """The cluster now; LocalError where ZooKeeper does not answer in time."""
+        """Return the current view. Raise LocalError if ZooKeeper does not answer in time."""
         if self._sight is None:
             raise LocalError("the run is over")
         return await self._sight.view(self.tps)
 
     def broker_dir(self, broker_id: int) -> Path:
-        """LocalError: in its container."""
-        raise LocalError(f"the files of broker {broker_id} lie in a container")
+        """Raise LocalError, because the files are in a container."""
+        raise LocalError(f"the files of broker {broker_id} are in a container")
 
     broker_log = broker_dir
 
     def broker_process(self, broker_id: int) -> Process:
-        """Of the last start that we know of: it may have ended."""
+        """Return the process of the last known start, which may have ended."""
         if (process := self._containers[broker_id].process) is None:
-            raise LocalError(f"broker {broker_id} does not run")
+            raise LocalError(f"broker {broker_id} is not running")
         return process
 
     async def start_broker(self, broker_id: int) -> None:
-        """Starts a broker that does not run, and waits until it is registered. Nothing where it runs."""
+        """Start a broker unless it runs, and wait until it is registered."""
         await self.launch_broker(broker_id)
         deadline = asyncio.get_running_loop().time() + _START_S
         while broker_id not in ((await self.view()).broker_epochs or {}):
@@ -148,31 +149,33 @@ class ContainerTarget:
             await asyncio.sleep(_LOOK_EVERY_S)
 
     async def launch_broker(self, broker_id: int) -> Process:
-        """Starts a broker that does not run, without waiting for anything."""
+        """Start a broker that is not running, without waiting for its registration."""
         known = self._containers[broker_id]
         await asyncio.to_thread(self._engine.start, known.id)
         self._containers[broker_id] = await asyncio.to_thread(self._engine.container, known.id)
         return self.broker_process(broker_id)
 
     def zookeeper_process(self) -> Process:
-        """LocalError: it is not the cluster's own."""
+        """Raise LocalError, because ZooKeeper is not the cluster's own."""
         raise LocalError("the cluster has no ZooKeeper of its own")
 
     async def start_zookeeper(self) -> None:
-        """It runs."""
+        """Do nothing, because ZooKeeper is running."""
 
     def client_processes(self) -> Sequence[Process]:
-        """The clients that may be killed; each is replaced by a new one."""
+        """Return the client processes that a fault may kill. The run replaces each killed process by a new one."""
         return self.clients()
 
 
 def settings_of(entries: Mapping[str, ConfigEntry]) -> dict[str, str]:
-    """A broker's settings by the names that its file has, which are told by Kafka's."""
+    """Return a broker's settings by the names of its settings file. The broker reports them by Kafka's names."""
     return {name.replace(".", "_"): entry.value or "" for name, entry in entries.items()}
 
 
 def reachable(hosts: str, containers: Sequence[Container]) -> str:
-    """ZooKeeper's hosts as containers know them, as this machine does: `zk-1:2181/x` → `10.89.0.2:2181/x`."""
+    """Translate ZooKeeper's host names in the containers' network to addresses for this machine: `zk-1:2181/x` →
+    `10.89.0.2:2181/x`.
+    """
     servers, slash, chroot = hosts.partition("/")
     addresses = {name: container.address for container in containers for name in container.names}
     found = []

@@ -1,4 +1,4 @@
-"""Containers of this machine, through the command line of the engine that runs them: docker, or podman."""
+"""Control containers of this machine through the command line of docker or podman."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ _ANSWER_S = 30.0
 
 @dataclass(frozen=True, slots=True)
 class Container:
-    """One that runs, or ran.
+    """A container that is running or has run.
 
-    pid         on this machine, of its first process; 0: it does not run
-    names       by which others in its networks find it
-    address     in one of these networks, reached from here; empty: none
-    published   the ports of this machine that lead to it
+    pid         the process id of its first process on this machine; 0: the container is not running
+    names       the host names of the container in its networks
+    address     its address in one of these networks, reachable from this machine; empty: none
+    published   the ports of this machine that are forwarded to the container
     """
 
     id: str
@@ -34,28 +34,28 @@ class Container:
 
     @property
     def process(self) -> Process | None:
-        """For signals."""
+        """Return its first process, so that faults can send signals."""
         birth = birth_of(self.pid) if self.pid else None
         return None if birth is None else Process(self.pid, birth)
 
 
 class Engine:
-    """One of `ENGINES`. Calls block for a second as a rule; LocalError where it does not answer, or refuses."""
+    """One of `ENGINES`. Each call blocks for about a second, and raises LocalError if the engine fails."""
 
     def __init__(self, name: str) -> None:
         self.name = name
 
     def containers(self) -> list[Container]:
-        """All that run."""
+        """Return all running containers."""
         found = self._ask("ps", "--quiet", "--no-trunc").split()
         return [self.container(each) for each in found]
 
     def container(self, id: str) -> Container:
-        """As it is now."""
+        """Return the current state of a container."""
         return of_inspection(json.loads(self._ask("inspect", "--type", "container", id))[0])
 
     def start(self, id: str) -> None:
-        """Nothing where it runs."""
+        """Start a container unless it runs."""
         self._ask("start", id)
 
     def _ask(self, *command: str) -> str:
@@ -70,8 +70,9 @@ class Engine:
 
 
 def find_engine(ports: Collection[int]) -> tuple[Engine, dict[int, Container]]:
-    """The engine that runs a container behind each of these ports of this machine, and by port which one that is.
-    LocalError says why there is none.
+    """Return the engine that publishes all these ports, and its container for each port.
+
+    Raise LocalError with the reason if there is none.
     """
     troubles = []
     for name in filter(shutil.which, ENGINES):
@@ -83,23 +84,23 @@ def find_engine(ports: Collection[int]) -> tuple[Engine, dict[int, Container]]:
             continue
         found = {port: each for each in running for port in each.published & set(ports)}
         if missing := sorted(set(ports) - found.keys()):
-            troubles.append(f"{name} has no container behind port {missing[0]}")
+            troubles.append(f"{name} has no container that publishes port {missing[0]}")
         else:
             return engine, found
-    raise LocalError("; ".join(troubles) or "there is neither docker nor podman here")
+    raise LocalError("; ".join(troubles) or "neither docker nor podman is installed here")
 
 
-def of_inspection(told: Mapping[str, Any]) -> Container:
-    """What `inspect` prints of one; docker and podman agree in all that is needed."""
-    settings = told["NetworkSettings"]
+def of_inspection(fields: Mapping[str, Any]) -> Container:
+    """Parse the output of `inspect` for one container. Docker and podman agree in all fields that are needed."""
+    settings = fields["NetworkSettings"]
     networks = (settings.get("Networks") or {}).values()
-    labels = told["Config"].get("Labels") or {}
-    names = {told["Name"].lstrip("/"), told["Config"].get("Hostname"), labels.get("com.docker.compose.service")}
+    labels = fields["Config"].get("Labels") or {}
+    names = {fields["Name"].lstrip("/"), fields["Config"].get("Hostname"), labels.get("com.docker.compose.service")}
     names.update(alias for network in networks for alias in network.get("Aliases") or ())
     bound = [binding for each in (settings.get("Ports") or {}).values() for binding in each or ()]
     return Container(
-        told["Id"],
-        told["State"]["Pid"],
+        fields["Id"],
+        fields["State"]["Pid"],
         frozenset(filter(None, names)),
         next((network["IPAddress"] for network in networks if network.get("IPAddress")), ""),
         frozenset(int(binding["HostPort"]) for binding in bound),

@@ -1,8 +1,8 @@
-"""The cluster under test: one that the run starts, or one that runs on this machine already.
+"""The cluster under test as processes: one that the run starts, or one that already runs on this machine.
 
-A cluster of the run's own lies in the run's directory, is furnished for every fault that can be had here, and its
-brokers keep histories. One that runs keeps them where `tidelog up` was told to, and only what can be done to its
-processes is offered: of its files nothing would be put back after a SIGKILL of the run.
+A cluster of the run's own is in the run's directory. It has all prerequisites of faults that this machine can provide,
+and its brokers record histories. A cluster that already runs records histories if `tidelog up` was told to. Only its
+processes are hit by faults, because its files could not be restored after a SIGKILL of the run.
 """
 
 from __future__ import annotations
@@ -28,22 +28,23 @@ from verify.chaos.targets.undo import UndoFile
 from verify.chaos.targets.zookeeper import ZooKeeperSight
 
 CLUSTER = "cluster"
-#: Short, so that a run sees many of a fault's consequences. Times are Tidelog's own names in milliseconds.
+#: Settings with short timeouts, so that a run observes many consequences of a fault. The names are Tidelog's, in
+#: milliseconds.
 SETTINGS: Mapping[str, str | int] = {
     "zookeeper_session_timeout_ms": 4_000,
     "replica_lag_time_max_ms": 4_000,
     "offsets_topic_num_partitions": 6,
     "group_initial_rebalance_delay_ms": 500,
 }
-#: A broker's own, where the file says nothing.
+#: The broker's defaults, used if the settings file has no value.
 _SESSION_TIMEOUT_MS, _REPLICA_LAG_MS = 6_000, 30_000
 
 
 class Cluster(Target, Protocol):
-    """A target as a run has it: found or started by `async with`, under a load that the run brings."""
+    """A target as a run uses it: found or started by `async with`, under the run's load."""
 
     tps: tuple[TopicPartition, ...]
-    #: The processes of the load, as they are now.
+    #: Returns the current processes of the load.
     clients: Callable[[], Sequence[Process]]
 
     @property
@@ -51,16 +52,16 @@ class Cluster(Target, Protocol):
 
     @property
     def broker_histories(self) -> Path | None:
-        """Where the brokers keep histories; None: they keep none."""
+        """Return the directory of the brokers' histories, or None if they record none."""
         ...
 
     @property
     def brokers(self) -> tuple[BrokerState, ...]:
-        """As they were started last."""
+        """Return the brokers as of their last start."""
         ...
 
     async def stop(self) -> None:
-        """Stops a cluster of the run's own, politely; its files stay until the end."""
+        """Shut down a cluster of the run's own. Its files stay until the end of the run."""
         ...
 
     async def __aenter__(self) -> Self: ...
@@ -71,9 +72,10 @@ class Cluster(Target, Protocol):
 
 
 class LocalTarget:
-    """A cluster of processes on this machine; implements `Cluster`. `async with` starts and ends it.
+    """A cluster of processes on this machine; an implementation of `Cluster`. `async with` starts and ends it.
 
-    Ended means: one of the run's own is stopped, and what was built for it is taken down; one that ran before stays.
+    A cluster of the run's own is stopped at the end, and its prerequisites are removed. A cluster that ran before
+    continues.
     """
 
     def __init__(
@@ -86,12 +88,12 @@ class LocalTarget:
         brokers: int | None = None,
         furnishings: Sequence[Furnishing] = (),
     ) -> None:
-        """`brokers`: how many to start; None for a cluster that runs, which is then not ours."""
+        """Create the target. `brokers` is the number of brokers to start, or None for a cluster that already runs."""
         self.directory = directory
         self.histories = results / HISTORIES
         self.undo = undo
         self.tps: tuple[TopicPartition, ...] = ()
-        #: The processes of the load, as they are now.
+        #: Returns the current processes of the load.
         self.clients: Callable[[], Sequence[Process]] = tuple
         self._cluster = cluster
         self._brokers = brokers
@@ -99,7 +101,7 @@ class LocalTarget:
         self._unfurnished = dict[Need, str]()
         self._ends = AsyncExitStack()
         self._sight: ZooKeeperSight | None = None
-        # One thread: a LocalCluster is not for several.
+        # A single thread, because a LocalCluster is not thread-safe.
         self._starting = ThreadPoolExecutor(1, "chaos-starting")
 
     # --- from start to end -------------------------------------------------------------------------------------
@@ -129,7 +131,7 @@ class LocalTarget:
         self._starting.shutdown(wait=False)
 
     async def _furnish(self, brokers: int) -> None:
-        """One that cannot be had is not there, and says why to whoever needs it."""
+        """Set up the prerequisites. Remember why one cannot be provided, for the faults that need it."""
         places: Mapping[str, Place] = {name: HERE for name in (ZOOKEEPER, *map(str, range(1, brokers + 1)))}
         for need, furnishing in list(self._furnishings.items()):
             if (missing := await asyncio.to_thread(furnishing.missing)) is not None:
@@ -141,14 +143,14 @@ class LocalTarget:
         self._cluster.places.update(places)
 
     async def stop(self) -> None:
-        """Stops a cluster of the run's own, politely; its files stay until the end."""
+        """Shut down a cluster of the run's own. Its files stay until the end of the run."""
         if self.is_ours:
             await self._run(self._cluster.stop)
 
     async def _run(self, work: Callable[[], object]) -> None:
         await asyncio.get_running_loop().run_in_executor(self._starting, work)
 
-    # --- what a fault may ask ----------------------------------------------------------------------------------
+    # --- the interface for faults -----------------------------------------------------------------------------------
 
     @property
     def is_ours(self) -> bool:
@@ -160,7 +162,7 @@ class LocalTarget:
 
     @property
     def broker_histories(self) -> Path | None:
-        """Where the brokers keep histories; None: they keep none."""
+        """Return the directory of the brokers' histories, or None if they record none."""
         return self._cluster.histories
 
     @property
@@ -177,7 +179,7 @@ class LocalTarget:
 
     @property
     def brokers(self) -> tuple[BrokerState, ...]:
-        """As they were started last."""
+        """Return the brokers as of their last start."""
         return self._state.brokers
 
     @property
@@ -189,11 +191,15 @@ class LocalTarget:
         return int(self._state.settings.get("replica_lag_time_max_ms", _REPLICA_LAG_MS))
 
     def lacks(self, need: Need) -> str | None:
-        """Why a need cannot be met here; None: it can."""
+        """Return why the target lacks `need`, or None if the target provides it."""
         if need in (Need.NETWORK, Need.DISKS, Need.SHIM, Need.OWN) and not self.is_ours:
             return "the cluster was not started by this run"
         if need in (Need.NETWORK, Need.DISKS, Need.SHIM):
-            return None if need in self._furnishings else self._unfurnished.get(need, "nothing here makes it")
+            return (
+                None
+                if need in self._furnishings
+                else self._unfurnished.get(need, "nothing on this machine provides it")
+            )
         if need is Need.ROOT:
             return None if os.geteuid() == 0 else "needs root"
         if need is Need.ZOOKEEPER and self._state.embedded is None:
@@ -201,15 +207,15 @@ class LocalTarget:
         return None
 
     def furnishing(self, need: Need) -> Furnishing:
-        """The one that was set up for a need that is not lacking."""
+        """Return the prerequisite that was set up for a need that the target provides."""
         return self._furnishings[need]
 
     def place(self, name: str) -> Place:
-        """Of "zookeeper" or a broker ("1")."""
+        """Return the placement of "zookeeper" or of a broker such as "1"."""
         return self._cluster.places.get(name, HERE)
 
     async def view(self) -> View:
-        """The cluster now; LocalError where ZooKeeper does not answer in time."""
+        """Return the current view. Raise LocalError if ZooKeeper does not answer in time."""
         if self._sight is None:
             raise LocalError("the run is over")
         return await self._sight.view(self.tps)
@@ -218,53 +224,53 @@ class LocalTarget:
         return self._cluster.broker_dir(broker_id)
 
     def broker_log(self, broker_id: int) -> Path:
-        """What the broker says, as text."""
+        """Return the path of the broker's log file."""
         return self._cluster.log_file(broker_id)
 
     def broker_process(self, broker_id: int) -> Process:
-        """Of the last start: it may have ended."""
+        """Return the process of the last start, which may have ended."""
         process = self._cluster.broker_process(broker_id)
         if process is None:
-            raise LocalError(f"broker {broker_id} was stopped by somebody else")
+            raise LocalError(f"broker {broker_id} was stopped outside of this run")
         return process
 
     async def start_broker(self, broker_id: int) -> None:
-        """Starts a broker that does not run, and waits until it is registered. Nothing where it runs."""
+        """Start a broker unless it runs, and wait until it is registered."""
         if not self.broker_process(broker_id).running:
             await self._run(lambda: self._cluster.start_broker(broker_id))
 
     async def launch_broker(self, broker_id: int) -> Process:
-        """Starts a broker that does not run, without waiting for anything."""
+        """Start a broker that is not running, without waiting for its registration."""
         await self._run(lambda: self._cluster.launch_broker(broker_id))
         return self.broker_process(broker_id)
 
     def zookeeper_process(self) -> Process:
-        """LocalError where there is none of the cluster's own."""
+        """Return the cluster's own ZooKeeper process. Raise LocalError if it has none."""
         embedded = self._state.embedded
         if embedded is None or embedded.process is None:
             raise LocalError("the cluster has no ZooKeeper of its own")
         return embedded.process
 
     async def start_zookeeper(self) -> None:
-        """Starts ZooKeeper where it does not run, and waits until it serves."""
+        """Start ZooKeeper unless it runs, and wait until it serves requests."""
         await self._run(self._cluster.start_zookeeper)
 
     def client_processes(self) -> Sequence[Process]:
-        """The clients that may be killed; each is replaced by a new one."""
+        """Return the client processes that a fault may kill. The run replaces each killed process by a new one."""
         return self.clients()
 
 
 def own_cluster(
     directory: Path, results: Path, brokers: int, undo: UndoFile, furnishings: Sequence[Furnishing]
 ) -> LocalTarget:
-    """A cluster that lies in the run's directory, and whose brokers keep histories among the results."""
+    """Return a new cluster in the run's directory, whose brokers record histories in the results."""
     cluster = LocalCluster(directory / CLUSTER, home=directory / "home", histories=results / HISTORIES)
     return LocalTarget(directory, results, undo, cluster, brokers=brokers, furnishings=furnishings)
 
 
 def running_cluster(directory: Path, results: Path, data_dir: Path, undo: UndoFile) -> LocalTarget:
-    """One that `tidelog up` started and that runs; LocalError where it does not."""
+    """Return a running cluster that `tidelog up` started. Raise LocalError if a broker is not running."""
     cluster = LocalCluster(data_dir)
     if not all(broker.running for broker in cluster.known_state().brokers):
-        raise LocalError(f"not every broker of the cluster in {data_dir} runs: start it with tidelog up")
+        raise LocalError(f"at least one broker of the cluster in {data_dir} is not running: start it with tidelog up")
     return LocalTarget(directory, results, undo, cluster)

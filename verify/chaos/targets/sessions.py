@@ -1,6 +1,4 @@
-"""What faults do to ZooKeeper, through kazoo: they end somebody's session, as the server itself would when it has heard
-nothing for too long, remove and write nodes, and fill its log.
-"""
+"""Change ZooKeeper's state for faults, through kazoo: expire sessions, remove and write znodes, and fill its log."""
 
 from __future__ import annotations
 
@@ -20,15 +18,16 @@ _GONE_S = 1.0
 _LOOK_EVERY_S = 0.01
 _FILLER_BYTES, _MOST_BYTES = 100_000, 12 << 20
 _LOGGER = logging.getLogger("verify.chaos.targets.sessions")
-#: kazoo says every lost connection, and here connections are lost on purpose.
+#: kazoo logs each lost connection, and here connections are lost on purpose.
 _LOGGER.setLevel(logging.CRITICAL)
 
 
 def expire(hosts: str, registration: str) -> int:
-    """Ends the session that owns this ephemeral node: a second client takes it over by its id and password, and closes
-    it. Returns the node's czxid; LocalError where there is no such node, or the session is still there in the end.
+    """Expire the session that owns this ephemeral znode, and return the znode's czxid.
 
-    The owner may take its session back in between; then it is tried again. Blocks.
+    A second client takes over the session by its id and password, and closes it. The owner may take its session back in
+    between; the call tries again then. Raise LocalError if there is no such znode, or if the session still exists at
+    the end. The call blocks.
     """
     deadline = time.monotonic() + _EXPIRED_S
     try:
@@ -55,25 +54,25 @@ def expire(hosts: str, registration: str) -> int:
 
 
 def delete(hosts: str, path: str) -> None:
-    """Removes one node; LocalError where it is not there, or ZooKeeper does not answer. Blocks."""
+    """Remove a znode. Raise LocalError if it does not exist or ZooKeeper does not answer. The call blocks."""
     try:
         with _connected(hosts) as client:
             client.delete(path)
     except (KazooException, KazooTimeoutError) as error:
-        raise LocalError(f"{path} cannot be removed: {type(error).__name__}") from None
+        raise LocalError(f"cannot remove the znode {path}: {type(error).__name__}") from None
 
 
 def write(hosts: str, path: str, data: bytes) -> None:
-    """Gives a node that is there other data; LocalError as above. Blocks."""
+    """Change the data of an existing znode. Raise LocalError as `delete` does. The call blocks."""
     try:
         with _connected(hosts) as client:
             client.set(path, data)
     except (KazooException, KazooTimeoutError) as error:
-        raise LocalError(f"{path} cannot be written: {type(error).__name__}") from None
+        raise LocalError(f"cannot write the znode {path}: {type(error).__name__}") from None
 
 
 def write_until_refused(hosts: str) -> None:
-    """Fills ZooKeeper's log with nodes that go with our session, until it takes no more. Blocks for seconds at most."""
+    """Fill ZooKeeper's log with ephemeral znodes until it refuses writes. The call blocks for seconds at most."""
     with suppress(KazooException, KazooTimeoutError), _connected(hosts) as client:
         for _ in range(_MOST_BYTES // _FILLER_BYTES):
             filler = client.create_async("/filler-", bytes(_FILLER_BYTES), ephemeral=True, sequence=True)
@@ -81,7 +80,7 @@ def write_until_refused(hosts: str) -> None:
 
 
 def session_password(session_id: int) -> bytes:
-    """What ZooKeeper gives a session as its password: the first 16 bytes of Java's Random, seeded from the id."""
+    """Return the password of a ZooKeeper session: the first 16 bytes of Java's Random, seeded from the session id."""
     mask = (1 << 48) - 1
     state = ((session_id ^ 0xB3415C00) ^ 0x5DEECE66D) & mask
     password = b""
@@ -93,7 +92,7 @@ def session_password(session_id: int) -> bytes:
 
 def _close(hosts: str, session: int) -> None:
     thief = _client(hosts, (session, session_password(session)))
-    with suppress(KazooTimeoutError):  # both want it, and neither has it for long
+    with suppress(KazooTimeoutError):  # both clients take the session from each other
         thief.start(timeout=_ATTEMPT_S)
     thief.stop()
     thief.close()
@@ -101,7 +100,7 @@ def _close(hosts: str, session: int) -> None:
 
 @contextmanager
 def _connected(hosts: str, timeout_s: float = _ATTEMPT_S) -> Iterator[KazooClient]:
-    """KazooTimeoutError where nobody answers."""
+    """Yield a connected client. Raise KazooTimeoutError if no server answers."""
     client = _client(hosts)
     try:
         client.start(timeout=timeout_s)

@@ -1,8 +1,8 @@
-"""What a run has changed on the machine, written down before it changes it, so that somebody can put it back.
+"""Record the changes that a run makes to the machine, each before it is made, so that they can be undone.
 
-`undo.jsonl` is only appended to. An entry is `{"id":7,"run":["umount","-l",…]}`, `{"id":8,"continue":[pid,birth]}` or
-`{"id":9,"remove":path}`; `{"done":7}` says that it was put back. What is not done is undone last first, by the run
-itself at its end, or by the next one where this one was killed (`verify.chaos.run_directory`).
+`undo.jsonl` is append-only. An entry is `{"id":7,"run":["umount","-l",…]}`, `{"id":8,"continue":[pid,birth]}` or
+`{"id":9,"remove":path}`; `{"done":7}` records that entry 7 was undone. The run undoes open entries at its end, last
+first. If the run was killed, the next run does (`verify.chaos.run_directory`).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _COMMAND_S = 20.0
 
 
 class UndoFile:
-    """The log of one run's directory. Use it from one thread at a time."""
+    """The undo log of one run's directory. Only one thread at a time may use it."""
 
     def __init__(self, directory: Path) -> None:
         self.path = directory / UNDO_FILE
@@ -30,24 +30,26 @@ class UndoFile:
         self._next_id = max(self._open, default=-1) + 1
 
     def to_run(self, *command: str) -> Callable[[], None]:
-        """`command` puts it back; it must do no harm where there is nothing to put back."""
+        """Record a command that undoes a change. The command must be harmless if the change was not made."""
         return self._add({"run": list(command)})
 
     def to_continue(self, process: Process) -> Callable[[], None]:
-        """SIGCONT for a process about to be stopped, if it is still the same one by then."""
+        """Record that a process is about to be stopped, so that SIGCONT continues it if it is still the same
+        process.
+        """
         return self._add({"continue": [process.pid, process.birth]})
 
     def to_remove(self, path: Path) -> Callable[[], None]:
-        """A file about to be made."""
+        """Record a file that is about to be created."""
         return self._add({"remove": str(path)})
 
     @property
     def pending(self) -> bool:
-        """Whether anything is left to undo."""
+        """Return whether an entry is open."""
         return bool(self._open)
 
     def perform(self) -> list[str]:
-        """Undoes what is not done; returns what could not be undone, each in one line, and tries no entry twice."""
+        """Undo the open entries once each. Return the failures, one line each."""
         failures = []
         for number, entry in sorted(self._open.items(), reverse=True):
             try:
@@ -68,7 +70,7 @@ class UndoFile:
             self._append({"done": number})
 
     def _append(self, line: dict[str, Any]) -> None:
-        # One write, so that a killed tool leaves whole lines.
+        # a single write, so that the file has complete lines if the tool is killed
         descriptor = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
         try:
             os.write(descriptor, json.dumps(line, ensure_ascii=False).encode() + b"\n")
@@ -77,7 +79,7 @@ class UndoFile:
 
 
 def _read(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Entries that are not done. A line that is none was cut off by the end of the machine: it is passed over."""
+    """Yield the open entries. Skip an invalid line, which a crash of the machine has cut off."""
     entries: dict[int, dict[str, Any]] = {}
     try:
         lines = path.read_bytes().splitlines()

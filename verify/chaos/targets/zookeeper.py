@@ -1,4 +1,4 @@
-"""What ZooKeeper says of the cluster under test, through kazoo."""
+"""Query ZooKeeper for the state of the cluster under test, through kazoo."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ _SESSION_S = 5.0
 
 
 class ZooKeeperEye:
-    """Looks, and changes nothing. Calls block for seconds at most; use it from one thread."""
+    """A reader of ZooKeeper's state. Its calls block for seconds at most, and only one thread may use it."""
 
     def __init__(self, hosts: str) -> None:
-        # kazoo says every lost connection, and here connections are lost on purpose.
+        # kazoo logs each lost connection, and here connections are lost on purpose
         logger = logging.getLogger("verify.chaos.targets.zookeeper")
         logger.setLevel(logging.CRITICAL)
         self._client = KazooClient(
@@ -39,7 +39,7 @@ class ZooKeeperEye:
         self._client.close()
 
     def view(self, tps: Sequence[TopicPartition]) -> View:
-        """The cluster now; LocalError where ZooKeeper does not answer."""
+        """Return the current view. Raise LocalError if ZooKeeper does not answer."""
         t = time.monotonic_ns()
         if not self._client.connected:
             raise LocalError("no connection to ZooKeeper")
@@ -63,24 +63,24 @@ class ZooKeeperEye:
 
 
 class ZooKeeperSight:
-    """The eye for an event loop: it looks in a thread of its own."""
+    """The reader for an event loop, which runs on a thread of its own."""
 
     def __init__(self, hosts: str) -> None:
         self._eye = ZooKeeperEye(hosts)
         self._looking = ThreadPoolExecutor(1, "chaos-looking")
 
     async def view(self, tps: Sequence[TopicPartition]) -> View:
-        """The cluster now; LocalError where ZooKeeper does not answer in time."""
+        """Return the current view. Raise LocalError if ZooKeeper does not answer in time."""
         return await asyncio.get_running_loop().run_in_executor(self._looking, self._eye.view, tps)
 
     def close(self) -> None:
-        """Without waiting."""
+        """Close the reader without waiting for it."""
         self._looking.submit(self._eye.close)
         self._looking.shutdown(wait=False)
 
 
 def _get(asked: Any, deadline: float) -> Any:
-    """What was answered; None for a node that is not there."""
+    """Return the result, or None for a znode that does not exist."""
     try:
         return asked.get(timeout=max(0.0, deadline - time.monotonic()))
     except NoNodeError:

@@ -1,4 +1,4 @@
-"""A way to ZooKeeper that can lose an answer, or keep a request back, at a request of one's choice."""
+"""Relay connections to ZooKeeper; a rule can delay a request or drop its answer."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ from tidelog.local.processes.ports import LOOPBACK
 from tidelog.model import Endpoint
 
 CREATE, SET_DATA, CHECK, MULTI, CREATE2 = 1, 5, 13, 14, 15
-#: How a refused part of a multi says that the version was another one: −103.
+#: The error in a multi's answer for a version that did not match: −103.
 BAD_VERSION = b"\xff\xff\xff\x99"
 
 _LENGTH = Struct(">i")
 _REQUEST = Struct(">ii")
-#: Of a multi's first part: opcode, whether it is the last, an error that means nothing yet, the length of the path.
+#: The first part of a multi request: opcode, whether it is the last part, an unused error, the length of the path.
 _FIRST_PART = Struct(">i?ii")
-#: Before the parts of an answer: xid, zxid, error.
+#: The header of an answer: xid, zxid, error.
 _ANSWER = Struct(">iqi")
-#: One part of a multi that was refused: −1, whether it is the last, its error twice.
+#: One part of the answer to a refused multi: −1, whether it is the last part, its error twice.
 _REFUSED_PART = Struct(">i?ii")
 _XID = Struct(">i")
 
 
 @dataclass(eq=False)
 class Request:
-    """One request on its way; `answer` is what ZooKeeper answered, once `answered` is set."""
+    """One request in flight. `answer` is ZooKeeper's answer once `answered` is set."""
 
     xid: int
     opcode: int
@@ -41,11 +41,13 @@ class Request:
     answered: threading.Event = field(default_factory=threading.Event)
 
     def writes(self, path: str) -> bool:
-        """Whether it creates or changes something at a path that contains this."""
+        """Return whether the request creates or changes a znode whose path contains this text."""
         return self.opcode in (CREATE, SET_DATA, MULTI, CREATE2) and path.encode() in self.body
 
     def was_refused_by_a_check_of(self, path: str) -> bool:
-        """Whether it is a multi that begins with a check of the path's version, and failed at that."""
+        """Return whether the request is a multi that begins with a check of the path's version, and the check
+        failed.
+        """
         opcode, _, _, length = _FIRST_PART.unpack_from(self.body, _REQUEST.size)
         begin = _REQUEST.size + _FIRST_PART.size
         _, _, error, _ = _REFUSED_PART.unpack_from(self.answer, _ANSWER.size)
@@ -54,26 +56,27 @@ class Request:
 
 
 class Fate(Enum):
-    """What becomes of a request."""
+    """The fate of a request."""
 
     PASSES = 0
-    #: ZooKeeper carries it out, and the connection breaks before the answer is through.
+    #: ZooKeeper executes the request, and the connection breaks before the answer is delivered.
     LOSES_ANSWER = 1
 
 
-#: Called for each request, in the order of each connection. An event: the request and all that follow wait for it.
+#: Called for each request, in the order of each connection. The request and all later ones wait for a returned event.
 Rule = Callable[[Request], "Fate | threading.Event"]
 
 
 def pass_all(request: Request) -> Fate:
-    """The rule of a proxy that is none."""
+    """Relay every request and every answer."""
     return Fate.PASSES
 
 
 class ZooKeeperProxy:
-    """Relays to a ZooKeeper, from `with` to its end; `rule` may be exchanged at any time.
+    """The proxy. It relays from entering `with` to its exit, and `rule` may be replaced at any time.
 
-    `address`: of this machine, where clients connect to. OSError where nobody may listen there.
+    `address` is the address of this machine to which clients connect. The constructor raises OSError if it cannot
+    listen there.
     """
 
     def __init__(self, zookeeper: Endpoint, address: str = LOOPBACK) -> None:
@@ -81,12 +84,12 @@ class ZooKeeperProxy:
         self.rule: Rule = pass_all
         self._listener = socket.create_server((address, 0), backlog=64)
         self._sockets: list[socket.socket] = [self._listener]
-        #: How many came through so far.
+        #: The number of relayed connections so far.
         self.connections = 0
 
     @property
     def hosts(self) -> str:
-        """Where clients connect to."""
+        """Return the address to which clients connect."""
         address, port = self._listener.getsockname()
         return f"{address}:{port}"
 

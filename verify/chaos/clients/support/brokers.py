@@ -1,4 +1,4 @@
-"""Clients that ask every broker by itself, whether it leads or not: each has a task for each broker."""
+"""Query every broker separately, leader or not, with one task for each broker."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 from tidelog.errors import TidelogError
 from verify.chaos.clients.client_context import Surroundings
 
-#: How often one looks who has come.
+#: The interval of searches for new brokers.
 _LOOK_AGAIN_S = 5.0
 _LOOK_MS = 3_000
 
@@ -18,7 +18,7 @@ _LOOK_MS = 3_000
 async def for_each_broker(
     around: Surroundings, name: str, work: Callable[[int, str], Coroutine[Any, Any, None]]
 ) -> None:
-    """`work` with each broker's id and address, from when it is first seen until clients are to come to an end."""
+    """Run `work` with each broker's id and address, from its discovery until the clients are asked to stop."""
     async with around.admin(f"{name}-brokers") as admin, asyncio.TaskGroup() as tasks:
         begun: set[int] = set()
         while not around.stopping.is_set():

@@ -1,4 +1,4 @@
-"""Single requests to single brokers, with one try each and no client's cleverness between."""
+"""Send single requests to single brokers, once each, without the logic of a client."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _MOST_TO_CONNECT_MS = 3_000
 
 
 class Line:
-    """A connection to one address, opened when it is needed and opened again after it broke."""
+    """A connection to one address, which is opened on demand and again after it broke."""
 
     def __init__(self, address: str, opener: Opener = open_connection) -> None:
         self.address = address
@@ -24,7 +24,7 @@ class Line:
         self._peer: Peer | None = None
 
     async def ask(self, request: Request, timeout_ms: int = 5_000) -> Response:
-        """The answer as it came; TidelogError where none came in this time."""
+        """Return the answer. Raise TidelogError if there is none within the time limit."""
         if self._peer is None or self._peer.closed:
             patience_ms = min(timeout_ms, _MOST_TO_CONNECT_MS)
             self._peer = await self._opener(
@@ -33,14 +33,14 @@ class Line:
         return await self._peer.send(request, timeout_ms=timeout_ms)
 
     def close(self) -> None:
-        """What is under way ends with DisconnectedError."""
+        """Close the connection. Requests in flight end with DisconnectedError."""
         if self._peer is not None:
             self._peer.close()
             self._peer = None
 
 
 class Lines:
-    """One to each broker of a cluster, closed at the end of `with`."""
+    """One connection to each broker of a cluster. All are closed at the end of `with`."""
 
     def __init__(self, addresses: Sequence[str], opener: Opener = open_connection) -> None:
         self.addresses = list(addresses)
@@ -57,13 +57,13 @@ class Lines:
             line.close()
 
     def to(self, address: str) -> Line:
-        """Also to a broker that has come since."""
+        """Return the connection to an address, which may be that of a new broker."""
         if address not in self._lines:
             self._lines[address] = Line(address, self._opener)
         return self._lines[address]
 
     async def find(self, group: str, any_broker: str, timeout_ms: int = 5_000) -> str:
-        """Who coordinates the group, as this broker says; its refusal is raised."""
+        """Return the address of the group's coordinator according to this broker. Raise the broker's error."""
         answer = await self.to(any_broker).ask(FindCoordinatorRequest((group,)), timeout_ms)
         assert isinstance(answer, FindCoordinatorResponse)
         (found,) = answer.coordinators
@@ -72,8 +72,8 @@ class Lines:
         return f"{found.host}:{found.port}"
 
     async def find_somewhere(self, group: str, timeout_ms: int = 5_000) -> str:
-        """The same, of the first broker that says it."""
-        last: TidelogError = DisconnectedError("there are no brokers")
+        """Return the address of the group's coordinator according to the first broker that knows it."""
+        last: TidelogError = DisconnectedError("there are no brokers to query")
         for address in self.addresses:
             try:
                 return await self.find(group, address, timeout_ms)

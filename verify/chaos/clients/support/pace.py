@@ -1,4 +1,4 @@
-"""How many operations are due at a fixed rate, however unevenly one gets to ask. Pure; times are nanoseconds."""
+"""Compute how many operations are due at a fixed rate, however irregular the calls are. Times are nanoseconds."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ _SECOND_NS = 1_000_000_000
 
 
 class Pace:
-    """What was not done in time is due later, up to a second's worth; what is beyond that is counted as left out."""
+    """The rate limiter. Delayed operations are due later, up to those of one second; more are counted as left out."""
 
     def __init__(self, rate: float, began: int) -> None:
         self._rate = rate
@@ -15,7 +15,7 @@ class Pace:
         self.left_out = 0
 
     def due(self, now: int) -> int:
-        """How many are due since the last call; whoever asks is taken to do them."""
+        """Return how many operations are due since the last call. The caller must perform them."""
         behind = int((now - self._began) * self._rate / _SECOND_NS) - self._given
         if behind <= 0:
             return 0

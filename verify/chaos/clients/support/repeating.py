@@ -1,4 +1,6 @@
-"""Connections on which some produce requests go out twice, byte for byte: a broker must not append what it has."""
+"""Open connections that send some produce requests twice, byte for byte, because a broker must not append a
+duplicate.
+"""
 
 from __future__ import annotations
 
@@ -10,12 +12,14 @@ from tidelog.errors import TidelogError
 from tidelog.model import Endpoint
 from tidelog.protocol.messages import ProduceRequest, ProduceResponse, Request, Response
 
-#: One produce request in so many.
+#: One in this many produce requests is repeated.
 _ONE_IN = 10
 
 
 def repeating(opener: Opener, dice: random.Random) -> Opener:
-    """Opens connections that repeat; for producers that are idempotent, since others' records would stand twice."""
+    """Return an opener of repeating connections. Only idempotent producers may use them, because others would duplicate
+    records.
+    """
 
     async def open_one(endpoint: Endpoint, *, client_id: str, timeout_ms: int, cluster_id: str) -> Peer:
         peer = await opener(endpoint, client_id=client_id, timeout_ms=timeout_ms, cluster_id=cluster_id)
@@ -25,8 +29,11 @@ def repeating(opener: Opener, dice: random.Random) -> Opener:
 
 
 class _Repeating:
-    """A Peer. Where a request was acknowledged twice the second answer counts: it must tell the same offsets. Nothing
-    else may: who is refused at last, and heard nothing of an attempt before, would take its records for not stored.
+    """A Peer that repeats requests.
+
+    If both attempts were acknowledged, the second answer counts, because it must have the same offsets. In all other
+    cases the first answer counts: a producer that got only the refusal of the second attempt would take its records for
+    not stored.
     """
 
     def __init__(self, peer: Peer, dice: random.Random) -> None:

@@ -1,4 +1,4 @@
-"""The timestamps that producers give their records."""
+"""Generate the timestamps of producers' records."""
 
 from __future__ import annotations
 
@@ -7,15 +7,17 @@ import random
 from verify.chaos.load import Times
 
 _DAY_MS = 86_400_000
-#: Records within one such stretch often have the same time.
+#: Records within one interval of this length often have the same timestamp.
 _GRAIN_MS = 20
-#: How far up and down the times of neighbours lie.
+#: The range of the timestamps of neighbouring records.
 _WAVE_MS = 2_500
 _FAR_AHEAD_MS = 600_000
 
 
 def timestamp_ms(times: Times, now_ms: int, dice: random.Random) -> int:
-    """For the next record; never more than ten minutes ahead, which every topic takes by default."""
+    """Return the timestamp of the next record. It is never more than ten minutes ahead, which every topic accepts by
+    default.
+    """
     if times is Times.NOW:
         return now_ms
     kind = dice.random()
