@@ -63,7 +63,7 @@ def test_the_container_behind_a_port_of_this_machine_is_found(podman: Path) -> N
 
 
 def test_a_port_that_leads_to_no_container_is_named(podman: Path) -> None:
-    with pytest.raises(LocalError, match="podman has no container behind port 9612"):
+    with pytest.raises(LocalError, match="podman has no container that publishes port 9612"):
         find_engine([9611, 9612])
 
 
@@ -75,7 +75,7 @@ def test_what_the_engine_refuses_is_told_in_its_words(podman: Path) -> None:
 
 def test_without_an_engine_there_is_no_container(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(LocalError, match="there is neither docker nor podman here"):
+    with pytest.raises(LocalError, match="neither docker nor podman is installed here"):
         find_engine([9611])
 
 

@@ -70,7 +70,7 @@ def test_a_run_that_does_not_say_what_it_was_asked_for_has_not_proved_it(about: 
     (tmp_path / "run.json").unlink() if about is None else (tmp_path / "run.json").write_text(json.dumps(about))
     result = judge_again(tmp_path)
     assert result.status == 3
-    assert result.shortcomings == ["which rows it was asked for is not known"]
+    assert result.shortcomings == ["the requested rows are unknown"]
 
 
 def test_the_windows_of_availability_are_those_of_the_faults_also_where_nobody_had_judged(tmp_path: Path) -> None:
@@ -85,7 +85,7 @@ def test_the_windows_of_availability_are_those_of_the_faults_also_where_nobody_h
     [
         (lambda run: (run / "histories").rename(run / "elsewhere"), "has no histories"),
         (lambda run: (run / "faults.jsonl").write_text("{}\n"), "faults.jsonl:1: row is missing"),
-        (lambda run: (run / "run.json").write_text("[]"), "run.json:1: it is no JSON object"),
+        (lambda run: (run / "run.json").write_text("[]"), "run.json:1: the file is not a JSON object"),
         (lambda run: (run / "histories" / "1.jsonl").write_text("nonsense\n"), "1.jsonl:1: "),
     ],
 )

@@ -47,5 +47,5 @@ async def test_names_stay_from_life_to_life_and_producers_numbers_do_not() -> No
 def test_more_than_ids_have_room_for_is_refused() -> None:
     world = World(*TOPICS)
     for load, process, life in ((Load(producers=16), 0, 0), (Load(), 1_000, 0), (Load(), 0, 5_000)):
-        with pytest.raises(ValueError, match="more than ids have room for"):
+        with pytest.raises(ValueError, match="unique record ids are exhausted"):
             next(clients_of(world.around, load, process, life))

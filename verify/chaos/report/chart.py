@@ -41,7 +41,7 @@ def chart(facts: RunFacts, faults: Sequence[Injection], gaps: Sequence[Gap]) -> 
     shown = _busiest(facts)
     marks = min(max(_MARKS // (4 * max(len(shown), 1)), _LEAST_MARKS), _MOST_MARKS)
     fine = Slices(facts.begin, facts.end, marks)
-    load, told = _load(facts, slices)
+    load, series = _load(facts, slices)
     lanes = [
         _faults(faults, axis),
         *load,
@@ -68,9 +68,9 @@ def chart(facts: RunFacts, faults: Sequence[Injection], gaps: Sequence[Gap]) -> 
         element(
             "p",
             _HINT,
-            id="told",
+            id="readout",
         ),
-        _data({"length": (facts.end - facts.begin) / _SECOND_NS, "faults": _active(faults, axis), **told}),
+        _data({"length": (facts.end - facts.begin) / _SECOND_NS, "faults": _active(faults, axis), **series}),
     )
 
 
@@ -160,13 +160,13 @@ def _load(facts: RunFacts, slices: Slices) -> tuple[Sequence[Markup], dict[str, 
         ),
     )
     in_ms = [[None if value is None else round(value / 1e6, 2) for value in column] for column in columns[:2]]
-    told = {
+    series = {
         "acks": [round(v) for v in acknowledged],
         "reads": [round(v) for v in read],
         "bad": [round(v) for v in unfinished],
     }
     read_lane = _rates("records read", {"read": "reads"}, read)
-    return (written, read_lane, latency), {**told, "median": in_ms[0], "p99": in_ms[1]}
+    return (written, read_lane, latency), {**series, "median": in_ms[0], "p99": in_ms[1]}
 
 
 def _rates(name: str, kinds: Mapping[str, str], *rates: Sequence[float]) -> Markup:
@@ -176,11 +176,11 @@ def _rates(name: str, kinds: Mapping[str, str], *rates: Sequence[float]) -> Mark
     values = sorted(value for rate in rates for value in rate)
     # Delayed records arrive all at once: a few such peaks would flatten everything else.
     most = max(min(values[-1], _HEADROOM * values[int(_USUAL * (len(values) - 1))]), 1.0)
-    told = f"{most:,.0f}/s" if most >= values[-1] else f"{most:,.0f}/s, at most {values[-1]:,.0f}/s"
+    highest = f"{most:,.0f}/s" if most >= values[-1] else f"{most:,.0f}/s, at most {values[-1]:,.0f}/s"
     drawn = (area([value / most for value in rate], kind) for rate, kind in zip(rates, kinds.values(), strict=True))
     return lane(
         together(element("strong", f"{name}/s"), key(kinds)),
-        strip(drawing(*drawn), kind="middle", beside=_scale([(1.0, told), (0.0, "0")])),
+        strip(drawing(*drawn), kind="middle", beside=_scale([(1.0, highest), (0.0, "0")])),
     )
 
 
@@ -266,7 +266,7 @@ def _active(faults: Sequence[Injection], axis: Axis) -> list[tuple[float, float,
     ]
 
 
-def _data(told: object) -> Markup:
+def _data(data: object) -> Markup:
     """Return the data for the script. A `<` in it would end the element."""
-    text = json.dumps(told, separators=(",", ":")).replace("<", "\\u003c")
+    text = json.dumps(data, separators=(",", ":")).replace("<", "\\u003c")
     return Markup(f'<script type="application/json" id="data">{text}</script>')

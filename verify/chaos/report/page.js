@@ -2,7 +2,7 @@
 // What moves on the page: a cursor that tells of its moment, and a closer look. Without it the page shows everything, still.
 (() => {
   const chart = document.getElementById("chart");
-  const told = document.getElementById("told");
+  const readout = document.getElementById("readout");
   const data = JSON.parse(document.getElementById("data").textContent);
   const cursor = chart.querySelector(".cursor");
   const behind = chart.querySelector(".behind");
@@ -21,7 +21,7 @@
     const part = Math.min(Math.floor(share * data.acks.length), data.acks.length - 1);
     const faults = data.faults.filter(([begin, end]) => begin <= share && share <= end).map(fault => fault[2]);
     const latency = data.median[part] === null ? "" : `, half of them within ${data.median[part]} ms, 99 % within ${data.p99[part]} ms`;
-    told.textContent = `${(share * data.length).toFixed(2)} s: ${data.acks[part]} records/s acknowledged${latency}; ` +
+    readout.textContent = `${(share * data.length).toFixed(2)} s: ${data.acks[part]} records/s acknowledged${latency}; ` +
       `${data.reads[part]} read; ${data.bad[part]} failed or unknown` + (faults.length ? `; during ${faults.join(", ")}` : "");
   };
 

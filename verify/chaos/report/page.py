@@ -126,13 +126,13 @@ def _faults(counts: Sequence[RowCount], faults: Sequence[Injection], axis: Axis)
                 element("td", each.name),
                 _number(each.injected),
                 _number(each.bit),
-                _number(each.void, "doubt" if each.void else ""),
-                _number(each.skipped, "doubt" if each.skipped else ""),
+                _number(each.void, "warning" if each.void else ""),
+                _number(each.skipped, "warning" if each.skipped else ""),
             ]
             for each in counts
         ],
     )
-    kinds = {"bit": "good", "void": "doubt", "skipped": "doubt"}
+    kinds = {"bit": "good", "void": "warning", "skipped": "warning"}
     rows = [
         [
             element("td", fault.row, class_="word"),
@@ -165,7 +165,7 @@ def _cost(fault: Injection) -> str:
 
 
 def _invariants(rows: Sequence[Row]) -> Markup:
-    kinds = {Status.PASSED: "good", Status.VIOLATED: "bad", Status.NO_DATA: "doubt"}
+    kinds = {Status.PASSED: "good", Status.VIOLATED: "bad", Status.NO_DATA: "warning"}
     return _table(
         ("", "promise", "#observations", "#violations", ""),
         [
