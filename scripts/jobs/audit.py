@@ -23,7 +23,7 @@ are joined with the topic's records on partition, offset and digest. The figures
 | altered   | acknowledged rows whose value is gone and at whose offset stands a value that is not in the journal  |
 | lost      | acknowledged rows whose value is gone and whose offset is empty, or holds a value of another row       |
 | doubled   | records beyond the number of times that their value was sent                                         |
-| unacked   | records whose row was sent and never acknowledged: allowed, at least once is what was promised         |
+| unacked   | records whose row was sent and never acknowledged, which at-least-once delivery allows                  |
 | foreign   | records whose value is not in the journal, at an offset that is not an altered row's                 |
 
 so that `acked = matched + misplaced + altered + lost` and

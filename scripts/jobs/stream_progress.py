@@ -47,7 +47,7 @@ class Progress:
                     self._keep(Batch(**{name: event[name] for name in Batch.__dataclass_fields__}))
         self._file = file.open("a")
 
-    def tell(self, event: str, **details: Any) -> None:
+    def write(self, event: str, **details: Any) -> None:
         self._file.write(json.dumps({"event": event, "at": time.time_ns() // 1_000_000, **details}) + "\n")
         self._file.flush()
 
@@ -58,7 +58,7 @@ class Progress:
             if "addBatch" in progress["durationMs"] and progress["batchId"] not in self.batches:
                 batch = _batch(progress)
                 self._keep(batch)
-                self.tell("batch", **asdict(batch), failed_tasks=self.failed_tasks())
+                self.write("batch", **asdict(batch), failed_tasks=self.failed_tasks())
 
     def failed_tasks(self) -> int:
         """Return the failed tasks of all executors since this object was created."""

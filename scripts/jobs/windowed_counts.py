@@ -101,7 +101,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         return count_until_stopped(spark, given, progress)
     except Exception as error:
-        progress.tell("failed", error=session.one_line(error), failed_tasks=progress.failed_tasks())
+        progress.write("failed", error=session.one_line(error), failed_tasks=progress.failed_tasks())
         print(f"windowed_counts.py: {session.one_line(error)}", file=sys.stderr)
         return 1
     finally:
@@ -114,7 +114,7 @@ def count_until_stopped(spark: SparkSession, given: argparse.Namespace, progress
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: signalled.set())
     query = start_query(spark, given)
-    progress.tell("started", query=str(query.id), run=str(query.runId), starting_timestamp=given.starting_timestamp)
+    progress.write("started", query=str(query.id), run=str(query.runId), starting_timestamp=given.starting_timestamp)
     try:
         reason = follow(query, progress, given, signalled)
     finally:
@@ -208,7 +208,7 @@ def finish(spark: SparkSession, given: argparse.Namespace, progress: Progress, r
     if figures["read"] != figures["before"] + figures["late"] + figures["counted"]:
         raise ArithmeticError(f"the sums do not agree: {figures}")
     failed_tasks = progress.failed_tasks()
-    progress.tell(
+    progress.write(
         "ended",
         reason=reason,
         batches=len(batches),

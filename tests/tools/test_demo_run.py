@@ -27,12 +27,12 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 def write_log(path: Path, lines: int) -> Path:
     """Write a log of some days, with late lines and some lines without a time."""
-    dice = random.Random(3)
+    rng = random.Random(3)
     moment = datetime(2024, 1, 2, tzinfo=UTC)
     with path.open("wb") as log:
         for number in range(lines):
-            moment += timedelta(seconds=dice.expovariate(1 / 15))
-            late = timedelta(minutes=dice.choice([0] * 20 + [1, 30]))
+            moment += timedelta(seconds=rng.expovariate(1 / 15))
+            late = timedelta(minutes=rng.choice([0] * 20 + [1, 30]))
             stamp = f"{moment - late:%Y-%m-%dT%H:%M:%S}Z " if number % 100 else "\tat a place in the code: "
             log.write(stamp.encode() + b"request %d: \xff\xfe \x00 done\r\n" % number)
     return path

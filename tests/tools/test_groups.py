@@ -8,5 +8,5 @@ import pytest
 @pytest.mark.xdist_group("one worker")
 def test_xdist_sees_the_groups_of_tests(request: pytest.FixtureRequest) -> None:
     if not request.config.getoption("loadgroup", default=False):
-        pytest.skip("nobody shares them out here: pytest -n 2 --dist loadgroup")
+        pytest.skip("needs pytest -n 2 --dist loadgroup")
     assert request.node.nodeid.endswith("@one worker")

@@ -103,7 +103,7 @@ def test_detector_that_the_patch_does_not_name_need_not_find_the_bug(
     (small_project.tree / "program.py").write_text(PROGRAM.format(found="False"))
     mutant = planted(small_project.tree, "    return a + b", "    return a - b")
     assert run(small_project, [mutant], [SUITE, SIMULATOR], Bounds(2), try_all=True) == 0
-    assert run(small_project, [mutant], [SIMULATOR]) == 1, "nobody was asked who is named"
+    assert run(small_project, [mutant], [SIMULATOR]) == 1, "no detector that the patch names was used"
 
 
 def test_failure_without_the_bug_is_no_finding(small_project: Worktree, capsys: pytest.CaptureFixture[str]) -> None:
@@ -275,7 +275,7 @@ def test_patch_with_missing_or_unknown_lines_is_refused(tmp_path: Path, head: st
 
 
 def test_recorded_outcome_is_one_short_line() -> None:
-    recorded = Recorded(SIMULATOR, 7, 61.25, f"I1 {'lost ' * 100}\n    by whom")
+    recorded = Recorded(SIMULATOR, 7, 61.25, f"I1 {'lost ' * 100}\n    at the end")
     line = str(recorded)
     assert len(line) < 250
     assert "\n" not in line

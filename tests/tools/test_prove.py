@@ -47,7 +47,7 @@ def ctrl_c_is_heard() -> Iterator[None]:
 
 @pytest.fixture
 def scripts(tmp_path: Path) -> Path:
-    """Scripts for the steps.
+    """Write the scripts of the steps.
 
     end N   ends with N
     hang    starts two children and prints that it is ready. After SIGINT it waits only for the child that heeds SIGINT

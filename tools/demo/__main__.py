@@ -43,7 +43,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # Standard output or the disk is full, or the reader of standard output has gone. Nothing more can be printed
         # there.
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-        return _refuse(f"cannot write: {error.strerror or error}; make room and start again", _FAILED)
+        return _refuse(f"cannot write: {error.strerror or error}; free some space and start again", _FAILED)
 
 
 def _run(options: argparse.Namespace, console: Console) -> int:

@@ -128,7 +128,7 @@ def seconds_ms(match: re.Match[bytes], local_zone: tzinfo | None, year: int | No
         if not 1 <= hour <= 12:
             return None
         hour = hour % 12 + (12 if half == b"pm" else 0)
-    leap = 1 if second == 60 else 0  # a leap second is the one before it, and a second more
+    leap = 1 if second == 60 else 0  # a leap second is computed as the second before it, plus one
     try:
         moment = datetime(
             year, month, day, hour, int(fields["minute"]), second - leap, tzinfo=_zone(fields.get("zone")) or local_zone

@@ -34,7 +34,7 @@ class LineTimes:
     """Finds the times of one source, whose lines mostly have the form of the line before."""
 
     def __init__(self, local_zone: tzinfo | None = None) -> None:
-        """`local_zone` holds for stamps without one; None is this machine's."""
+        """Use `local_zone` for stamps without a zone; None is this machine's zone."""
         self._local_zone = local_zone
         self._form: Form | None = None
         self._known: dict[tuple[bytes, bytes | None, int | None], int | None] = {}

@@ -23,7 +23,7 @@ class LiveLogs:
     """
 
     def __init__(self, files: Mapping[str, Path]) -> None:
-        """`files` maps the name under which lines are counted to their file, which may be created later."""
+        """Follow `files`: the name under which lines are counted, and a file that may be created later."""
         self._followers = [_Follower(name, path) for name, path in files.items()]
         self._stopped = threading.Event()
 
