@@ -121,7 +121,7 @@ def test_empty_input_has_a_void_kill_and_a_verdict() -> None:
 def test_interrupted_run_has_no_failures_of_later_steps() -> None:
     figures = good()
     figures.interrupted, figures.stream, figures.audit.by_spark = True, Stream(), False
-    assert figures.failures() == ["it was interrupted"]
+    assert figures.failures() == ["the demo was interrupted"]
 
 
 def test_json_file_holds_the_figures_and_the_verdict(tmp_path: Path) -> None:

@@ -101,7 +101,7 @@ def _rows(figures: Figures) -> list[tuple[str, str]]:
                 f"broker {failover.victim}, leader of partitions {led} (controller: broker {failover.controller})",
             ),
             ("acknowledged in the second before", f"{failover.acks_in_second_before:,}"),
-            ("its records unacknowledged at the kill", f"{failover.unacknowledged:,}"),
+            ("records for it unacknowledged at the kill", f"{failover.unacknowledged:,}"),
             ("failover gap", gap),
             ("in sync again", back),
         ]

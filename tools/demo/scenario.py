@@ -158,7 +158,7 @@ class Scenario:
         with uninterrupted():
             self._stream = StreamJob(self._cluster.directory / "stream", servers, TOPIC, start_ms, delay)
             self._stack.callback(self._stream.stop)
-        self._reporter.step("Spark is starting, and lines go on arriving")
+        self._reporter.step("Spark is starting while more lines are sent")
 
         def running() -> bool:
             nothing_to_read = self._plain.total == 0 and len(self.ahead) <= stage.keep and not self.ahead.full
@@ -197,7 +197,7 @@ class Scenario:
         self._reporter.step(f"SIGKILL for broker {victim}, the leader of partitions {led}")
         self._reporter.step(
             f"  {kill.acks_in_second_before:,} acknowledgements in the second before, "
-            f"{kill.unacknowledged:,} of its records on their way"
+            f"{kill.unacknowledged:,} records for them in flight"
         )
         return kill
 
@@ -221,7 +221,7 @@ class Scenario:
         self._pace.enter(pace.one_broker_less(len(self.ahead)))
         since_ms = self._killed_at_ms + int(1000 * (failover.gap_s or 0))
         if self._until("one broker less", lambda: self._progress.between(since_ms, _now_ms()) > 0, 5 if few else 20):
-            self._reporter.step("the stream goes on without it")
+            self._reporter.step(f"the stream continues without broker {kill.victim}")
 
     def _bring_it_back(self) -> None:
         failover = self._figures.failover
@@ -270,7 +270,9 @@ class Scenario:
         stream.batches_during = progress.between(self._killed_at_ms, self._in_sync_at_ms)
         stream.batches_after = progress.between(self._in_sync_at_ms, _now_ms())
         stream.failed_tasks = progress.failed_tasks
-        self._reporter.step(f"the stream has counted {stream.counted:,} lines; {stream.late:,} came too late for it")
+        self._reporter.step(
+            f"the stream has counted {stream.counted:,} lines; {stream.late:,} were later than the watermark"
+        )
 
     def _audit(self) -> None:
         self._journal.close()

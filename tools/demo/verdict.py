@@ -117,7 +117,7 @@ class Figures:
 
     def _violations(self) -> Iterator[str]:
         if self.interrupted:
-            yield "it was interrupted"
+            yield "the demo was interrupted"
         if self.error:
             yield self.error
         audit, stream = self.audit, self.stream

@@ -67,7 +67,7 @@ def _everything(name: str, seed: int, reports: Path) -> Step:
 
 def _regressions(scenario: str, minutes: int, seed: int, reports: Path) -> Step:
     return _chaos(
-        scenario, f"{scenario}, while leaders and replicas are moved to and fro, seed {seed}", minutes, reports,
+        scenario, f"{scenario}, while leaders and replicas are moved, seed {seed}", minutes, reports,
         "--scenario", scenario, "--seed", str(seed), "--meanwhile", "elections", "--meanwhile", "reassignments",
     )  # fmt: skip
 

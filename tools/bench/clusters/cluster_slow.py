@@ -2,7 +2,7 @@
 
 A producer that waits for each acknowledgement is measured before and while one of these two is slow:
 
-    a consumer   is stopped (SIGSTOP) in the middle of reading, with answers on their way to it
+    a consumer   is stopped (SIGSTOP) in the middle of reading, with fetch responses in flight
     a follower   runs for a few milliseconds at a time, so that it leaves the ISR and has ever more to fetch from the
                  same leader. The follower has no replica of the measured partition. The load that it cannot keep up
                  with goes on in both measurements

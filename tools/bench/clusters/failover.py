@@ -1,6 +1,6 @@
 """Measures failover: from SIGKILL of a leader to the next acknowledgement, the longest over the partitions that it led.
 
-Only a record that was sent after the leader's death counts, because earlier answers may still be on their way.
+Only a record that was sent after the leader's death counts, because answers to earlier records may still be in flight.
 """
 
 from __future__ import annotations
