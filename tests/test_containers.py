@@ -37,7 +37,7 @@ def test_each_broker_is_found_from_the_host_and_from_the_network(broker_id: int)
     assert f"command: {files}" in COMPOSE
 
 
-def test_the_data_lies_in_the_volume_and_the_ensemble_is_the_one_of_the_file() -> None:
+def test_compose_uses_the_data_volume_and_the_settings_ensemble() -> None:
     settings = settings_of(1)
     assert settings.log_dirs == ("/var/lib/tidelog",)
     assert "VOLUME /var/lib/tidelog\n" in DOCKERFILE
@@ -50,7 +50,7 @@ def test_the_health_check_asks_where_the_broker_is_watched() -> None:
     assert f"http://127.0.0.1:{port}/readyz" in DOCKERFILE
 
 
-def test_the_image_has_all_that_the_wheel_has_and_nobody_in_it_is_root() -> None:
+def test_image_has_the_wheels_files_and_runs_without_root() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
     wheel = project["tool"]["hatch"]["build"]["targets"]["wheel"]["only-include"]
     copied = set(re.findall(r"[\w./-]+", " ".join(re.findall(r"^COPY (.*) \S+$", DOCKERFILE, re.MULTILINE))))
@@ -69,7 +69,7 @@ def test_every_compose_that_is_here_reads_the_file_without_a_complaint() -> None
         assert set(re.findall(r"^  ([\w-]+):", services[1], re.MULTILINE)) == set(SERVICES), tool
 
 
-def test_whoever_clones_it_anywhere_has_the_same_volumes() -> None:
+def test_compose_project_name_is_independent_of_the_directory() -> None:
     # Not by `name:` in the file, which docker-compose 1 (Debian 12's) refuses.
     assert (ROOT / ".env").read_text().splitlines()[-1] == "COMPOSE_PROJECT_NAME=tidelog"
     assert not re.search(r"^name:", COMPOSE, re.MULTILINE)

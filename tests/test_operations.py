@@ -65,14 +65,14 @@ def topic_rows() -> Iterator[str]:
         yield f"| `{name}` | {unit(name, default)} | {shown(default)} | {brokers} | {meaning} |"
 
 
-def test_every_setting_of_a_broker_stands_there_with_unit_default_and_meaning() -> None:
+def test_operations_lists_every_broker_setting_with_unit_and_default() -> None:
     settings = [setting for setting in fields(BrokerSettings) if setting.metadata]
     text = section("Settings of a broker")
     assert [row for row in map(broker_row, settings) if row not in text.splitlines()] == []
     assert setting_names("Settings of a broker") == [setting.name for setting in settings]
 
 
-def test_every_setting_of_a_topic_stands_there_with_unit_default_and_meaning() -> None:
+def test_operations_lists_every_topic_setting_with_unit_and_default() -> None:
     lines = section("Settings of a topic").splitlines()
     assert [row for row in topic_rows() if row not in lines] == []
     assert setting_names("Settings of a topic") == sorted(LogConfig().to_topic_configs())

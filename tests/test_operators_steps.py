@@ -46,7 +46,7 @@ def spoken() -> list[str]:
     return re.findall(r"`(tidelog [^`]+)`", OPERATIONS.replace("\n", " "))
 
 
-def test_the_settings_of_three_machines_are_right_and_the_same_but_for_what_is_each_machines_own(
+def test_documented_settings_of_three_machines_are_valid_and_agree(
     tmp_path: Path,
 ) -> None:
     settings = BrokerSettings.load(*settings_files(tmp_path))
@@ -78,7 +78,7 @@ def test_systemd_takes_the_unit(tmp_path: Path) -> None:
     assert (done.returncode, complaints) == (0, [])
 
 
-def test_the_unit_lets_the_broker_write_its_logs_and_gives_it_the_time_to_hand_over(tmp_path: Path) -> None:
+def test_systemd_unit_allows_log_writes_and_controlled_shutdown(tmp_path: Path) -> None:
     [unit] = blocks(MACHINES, "ini")
     settings = BrokerSettings.load(*settings_files(tmp_path))
     assert f"ReadWritePaths={' '.join(settings.log_dirs)}\n" in unit
@@ -106,7 +106,7 @@ def test_every_option_of_up_stands_there_and_what_it_decides_itself() -> None:
     assert set(re.findall(r"`(\w+)`", refused)) == {*RESERVED, "zookeeper"}
 
 
-def test_what_compose_sets_stands_there() -> None:
+def test_operations_lists_the_settings_of_compose() -> None:
     rows = {name: value for name, value in re.findall(r"^\| `(\w+)` \|.*?\| (.*?) \|", section("In containers"), re.M)}
     cluster = tomllib.loads((ROOT / "compose/cluster.toml").read_text())
     compose = (ROOT / "docker-compose.yml").read_text()

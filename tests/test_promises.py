@@ -54,21 +54,21 @@ def lacking(wanted: Sequence[str]) -> str:
     return "\n".join(line for line in wanted if line not in SECTION.splitlines())
 
 
-def test_what_stands_behind_a_promise_is_there() -> None:
+def test_references_of_every_promise_exist() -> None:
     assert set(column(1)) - set(ROWS) == set()
     assert set(column(2)) - set(KEYS) == set()
     assert set(column(3)) - set(Kind) == set()
     assert set(column(4)) - set(MUTANTS) == set()
 
 
-def test_every_row_every_invariant_every_simulated_kind_and_every_bug_of_the_list_stands_behind_a_promise() -> None:
+def test_every_fault_invariant_and_planted_bug_belongs_to_a_promise() -> None:
     assert set(ROWS) - set(column(1)) == set()
     assert set(KEYS) - set(column(2)) == set()
     assert set(Kind) - set(column(3)) == set()
     assert {name for name, text in MUTANTS.items() if re.search(r"^Row: M\d+$", text, re.MULTILINE)} <= set(column(4))
 
 
-def test_every_promise_has_a_fault_an_invariant_a_simulated_fault_and_a_bug_that_breaks_it() -> None:
+def test_every_promise_has_a_fault_an_invariant_and_a_planted_bug() -> None:
     assert [cells[0] for cells in table("promise") if len(cells) != 5 or not all(cells)] == []
 
 
@@ -76,12 +76,12 @@ def test_the_simulator_judges_every_invariant() -> None:
     assert list(JUDGED) == KEYS
 
 
-def test_what_each_invariant_promises_is_what_a_report_says() -> None:
+def test_invariants_are_documented_as_the_report_states_them() -> None:
     assert list(PROMISES) == KEYS
     assert lacking([f"| {key} | {promise} |" for key, promise in PROMISES.items()]) == ""
     assert [cells[0] for cells in table("invariant")] == KEYS
 
 
-def test_every_fault_is_told_by_its_names_and_its_bound() -> None:
+def test_every_fault_is_listed_with_its_names_and_its_bound() -> None:
     assert lacking(list(fault_lines())) == ""
     assert [cells[0] for cells in table("row")] == list(ROWS)

@@ -25,7 +25,7 @@ from tidelog.model import NO_LEADER, TopicPartition
 from tidelog.protocol.control_messages import ANY_EPOCH
 
 
-def test_a_new_topic_is_elected_then_told_to_its_replicas() -> None:
+def test_new_topic_is_elected_and_then_sent_to_its_replicas() -> None:
     cluster = Cluster(1, 2, 3)
     assert cluster.news() == ["open 1@10", "open 2@20", "open 3@30"]
     cluster.create("t", (1, 2), (2, 3))
@@ -40,7 +40,7 @@ def test_a_new_topic_is_elected_then_told_to_its_replicas() -> None:
     assert cluster.state() == PartitionState(1, 0, (1, 2), 1)
 
 
-def test_when_a_broker_dies_what_it_led_is_elected_and_what_it_followed_loses_it() -> None:
+def test_failed_broker_loses_its_leaderships_and_isr_memberships() -> None:
     cluster = Cluster(1, 2, 3)
     cluster.create("t", (1, 2, 3), (2, 1, 3), (3, 2))
     cluster.settle()
@@ -58,7 +58,7 @@ def test_when_a_broker_dies_what_it_led_is_elected_and_what_it_followed_loses_it
     assert [cluster.states[TopicPartition("t", p)].partition_epoch for p in range(3)] == [1, 1, 0]
 
 
-def test_those_that_nobody_leads_come_first() -> None:
+def test_partitions_without_a_leader_are_written_first() -> None:
     cluster = Cluster(1, 2, 3)
     cluster.create("t", (2, 1, 3), (3, 1, 2), (1, 2, 3), (2, 1, 3), (1, 3, 2))
     cluster.settle()
@@ -78,7 +78,7 @@ def test_a_broker_that_comes_back_gets_everything_it_hosts() -> None:
     assert cluster.waiting == []
 
 
-def test_a_broker_that_comes_back_under_another_epoch_is_dead_first_and_new_then() -> None:
+def test_broker_with_a_new_epoch_counts_as_failed_before_it_is_online() -> None:
     cluster = Cluster(1, 2)
     cluster.create("t", (1, 2))
     cluster.settle()
@@ -100,7 +100,7 @@ def test_a_lonely_replica_that_restarts_leads_again_two_epochs_later() -> None:
     assert [state.leader for _, state in cluster.history] == [1, NO_LEADER, 1]
 
 
-def test_without_a_live_isr_member_there_is_no_leader_until_one_is_back() -> None:
+def test_partition_has_no_leader_until_an_isr_member_is_back() -> None:
     cluster = Cluster(1, 2, 3)
     cluster.create("t", (1, 2, 3))
     cluster.settle()
@@ -140,7 +140,7 @@ def test_an_unclean_election_is_a_setting_of_the_topic() -> None:
     assert cluster.asked == []
 
 
-def test_settings_that_change_are_told_to_every_broker_and_those_that_do_not_are_not() -> None:
+def test_only_changed_settings_are_sent_to_every_broker() -> None:
     cluster = Cluster(1, 2, 3)
     cluster.create("t", (1, 2))
     cluster.settle()
@@ -153,7 +153,7 @@ def test_settings_that_change_are_told_to_every_broker_and_those_that_do_not_are
     assert cluster.controller.configs_changed({"t": {"retention.ms": "5"}}) == []
 
 
-def test_settings_that_were_read_along_with_an_assignment_are_told_all_the_same_at_their_notification() -> None:
+def test_settings_read_with_an_assignment_are_sent_at_their_notification() -> None:
     cluster = Cluster(1, 2, 3)
     cluster.create("t", (1, 2))
     cluster.settle()
@@ -192,7 +192,7 @@ def test_a_refused_write_is_chosen_again_from_the_isr_that_was_found() -> None:
     assert cluster.state() == PartitionState(3, 1, (3,), 1)
 
 
-def test_an_isr_that_changes_behind_a_write_whose_outcome_is_not_known_yet_is_told_with_it() -> None:
+def test_isr_change_read_during_a_write_is_sent_after_its_outcome() -> None:
     cluster = Cluster(1, 2, 3)
     cluster.create("t", (1, 2, 3))
     cluster.settle()
@@ -212,7 +212,7 @@ def test_an_isr_that_changes_behind_a_write_whose_outcome_is_not_known_yet_is_to
     assert cluster.news() == ["tell 2: t-0 leader=2 isr=2", "tell 3: t-0 leader=2 isr=2"]
 
 
-def test_what_a_refused_write_found_counts_where_it_is_later_than_what_was_read_meanwhile() -> None:
+def test_state_found_by_a_refused_write_counts_if_it_is_the_latest() -> None:
     cluster = Cluster(1, 2, 3)
     cluster.create("t", (1, 2, 3))
     cluster.settle()
@@ -246,7 +246,7 @@ def test_a_vanished_state_is_not_made_up_again() -> None:
     assert TP not in cluster.states
 
 
-def test_a_state_that_vanished_while_it_was_waited_for_a_sign_of_life_is_waited_for_no_more() -> None:
+def test_vanished_state_ends_the_wait_for_liveness() -> None:
     cluster = Cluster(1, 2)
     cluster.create("t", (1, 2))
     cluster.settle()
@@ -262,7 +262,7 @@ def test_a_state_that_vanished_while_it_was_waited_for_a_sign_of_life_is_waited_
     assert cluster.controller.waiting_for_liveness == {}
 
 
-def test_who_may_be_short_is_so_until_every_topic_could_be_read_and_then_of_that_too() -> None:
+def test_possibly_short_mark_stays_until_every_topic_is_read() -> None:
     """Else it would lead what only others have, as soon as they are gone."""
     cluster = Cluster(2)
     odd = TopicAssignment("t", "id-t", {0: (2, 1)}, {}, version=0)
@@ -277,7 +277,7 @@ def test_who_may_be_short_is_so_until_every_topic_could_be_read_and_then_of_that
     assert (cluster.state().isr, cluster.absolved) == ((2,), [1])
 
 
-def test_what_could_not_be_read_for_long_and_is_gone_puts_nobody_in_doubt() -> None:
+def test_unreadable_topic_that_is_removed_makes_no_replica_suspect() -> None:
     cluster = Cluster(2)
     cluster.controller.unreadable_topics = {"t"}
     cluster.come(short(1, 50))
@@ -295,7 +295,7 @@ def test_a_topic_without_live_replicas_waits_for_the_first() -> None:
     assert cluster.state() == PartitionState(3, 0, (3,), 1)
 
 
-def test_a_leaving_broker_leads_no_more_and_rejoining_the_isr_costs_no_write() -> None:
+def test_broker_in_shutdown_leads_no_more_and_may_rejoin_the_isr() -> None:
     cluster = Cluster(1, 2, 3)
     cluster.create("t", (1, 2, 3), (2, 1), (1,))
     cluster.settle()
@@ -312,7 +312,7 @@ def test_a_leaving_broker_leads_no_more_and_rejoining_the_isr_costs_no_write() -
     assert cluster.waiting == []
 
 
-def test_a_topic_is_removed_when_every_live_replica_has_let_go() -> None:
+def test_topic_is_removed_when_every_live_replica_is_deleted() -> None:
     cluster = Cluster(1, 2, 3)
     cluster.create("t", (1, 2, 3))
     cluster.settle()
@@ -330,7 +330,7 @@ def test_a_topic_is_removed_when_every_live_replica_has_let_go() -> None:
     assert cluster.controller.states == {}
 
 
-def test_a_deletion_waits_for_a_broker_that_has_come_and_is_not_let_in_yet() -> None:
+def test_deletion_waits_for_a_broker_that_is_registering() -> None:
     cluster = Cluster(1, 2)
     cluster.create("t", (1, 2))
     cluster.create("u", (2, 1))
@@ -356,7 +356,7 @@ def test_a_deletion_waits_for_the_write_that_is_under_way() -> None:
     assert cluster.news() == ["remove t"], "and nobody was told to lead it"
 
 
-def test_nobody_is_told_again_of_a_topic_on_its_way_out_whose_leader_has_changed_an_isr() -> None:
+def test_isr_change_of_a_topic_being_deleted_is_not_sent() -> None:
     cluster = Cluster(1, 2)
     cluster.create("t", (1, 2))
     cluster.settle()
@@ -367,7 +367,7 @@ def test_nobody_is_told_again_of_a_topic_on_its_way_out_whose_leader_has_changed
     )
 
 
-def test_who_comes_is_told_which_topics_there_are_and_everybody_is_by_the_next_controller() -> None:
+def test_new_broker_gets_the_list_of_all_topics() -> None:
     cluster = Cluster(1, 2)
     cluster.create("t", (1, 2))
     cluster.create("u", (1, 2))
@@ -383,7 +383,7 @@ def test_who_comes_is_told_which_topics_there_are_and_everybody_is_by_the_next_c
     assert cluster.controller.every_topic() == {"u": "id-u", "odd": ""}, "of what is on its way out nothing is to stay"
 
 
-def test_the_next_controller_tells_clients_also_of_what_still_waits_for_a_leader() -> None:
+def test_next_controller_sends_metadata_of_leaderless_partitions() -> None:
     cluster = Cluster(1, 2)
     cluster.create("t", (1, 2), (2, 1))
     cluster.settle()
@@ -394,7 +394,7 @@ def test_the_next_controller_tells_clients_also_of_what_still_waits_for_a_leader
     assert not any(isinstance(each, SendLeaderAndIsr) for each in effects), "both are written first"
 
 
-def test_a_wish_to_delete_what_does_not_exist_is_only_cleared() -> None:
+def test_request_to_delete_a_missing_topic_is_only_removed() -> None:
     cluster = Cluster(1)
     cluster.news()
     cluster.play(cluster.controller.deletions_wanted(["ghost"]))
@@ -418,7 +418,7 @@ def test_the_next_controller_finds_what_happened_while_there_was_none() -> None:
     assert cluster.state() == PartitionState(2, 1, (2,), 2)
 
 
-def test_a_leader_that_came_back_while_nobody_reigned_leads_in_a_new_epoch() -> None:
+def test_leader_restarted_without_a_controller_leads_in_a_new_epoch() -> None:
     cluster = Cluster(1, 2, 3)
     cluster.create("t", (1, 2), (2, 3))
     cluster.settle()
@@ -431,7 +431,7 @@ def test_a_leader_that_came_back_while_nobody_reigned_leads_in_a_new_epoch() -> 
     assert cluster.state(TopicPartition("t", 1)) == PartitionState(2, 0, (2, 3), 1)
 
 
-def test_a_leader_that_came_back_unseen_begins_a_new_epoch_also_where_its_isr_has_shrunk_meanwhile() -> None:
+def test_unnoticed_restart_raises_the_epoch_even_if_the_isr_shrank() -> None:
     cluster = Cluster(1, 2, 3)
     cluster.create("t", (1, 2, 3))
     cluster.settle()
@@ -487,7 +487,7 @@ def test_a_failed_disk_loses_what_it_led_and_its_places_and_gets_them_back() -> 
     assert cluster.controller.offline == {}, "a new life may have a new disk"
 
 
-def test_the_only_replica_waits_for_its_disk_and_leads_when_it_answers_again() -> None:
+def test_only_replica_leads_again_when_its_disk_is_back() -> None:
     cluster = Cluster(1, 2)
     cluster.create("t", (1,))
     cluster.settle()
@@ -509,7 +509,7 @@ def test_a_disk_that_fails_during_a_write_is_dealt_with_after_it() -> None:
     assert (cluster.state().leader, cluster.state().isr) == (2, (2,))
 
 
-def test_the_brokers_default_of_unclean_elections_holds_where_a_topic_does_not_say() -> None:
+def test_broker_default_allows_unclean_elections_unless_the_topic_says() -> None:
     for by_default in (False, True):
         cluster = Cluster(1, 2)
         cluster.controller = Controller(9, 1, unclean_by_default=by_default)
@@ -552,7 +552,7 @@ def led_by_another(cluster: Cluster) -> None:
     cluster.settle()
 
 
-def test_a_leader_that_does_not_answer_is_not_deposed_by_a_wish() -> None:
+def test_requested_election_does_not_replace_a_leader_without_answer() -> None:
     """It would not hear of it, and go on to tell clients what was committed."""
     cluster = Cluster(1, 2)
     led_by_another(cluster)
@@ -565,7 +565,7 @@ def test_a_leader_that_does_not_answer_is_not_deposed_by_a_wish() -> None:
     assert cluster.state() == PartitionState(1, 2, (2, 1), 1)
 
 
-def test_whose_leader_is_silent_and_dies_is_led_as_ever() -> None:
+def test_partition_of_a_silent_leader_is_elected_when_it_dies() -> None:
     cluster = Cluster(1, 2)
     led_by_another(cluster)
     cluster.silent.add(2)
@@ -589,7 +589,7 @@ EVENTS = st.one_of(
 
 @settings(max_examples=200)
 @given(st.lists(EVENTS, max_size=30))
-def test_through_any_history_epochs_rise_and_leaders_come_from_the_isr(events: list[tuple[str, int]]) -> None:
+def test_epochs_rise_and_leaders_come_from_the_isr_in_any_history(events: list[tuple[str, int]]) -> None:
     cluster = Cluster(1, 2, 3, 4)
     cluster.create("t", (1, 2, 3), (2, 3, 4), (4, 1))
     cluster.settle()
@@ -643,7 +643,7 @@ def test_through_any_history_epochs_rise_and_leaders_come_from_the_isr(events: l
     assert cluster.controller.brokers.keys() == cluster.live.keys()
 
 
-def test_what_was_read_of_a_topic_before_it_was_made_anew_is_not_the_new_ones_state() -> None:
+def test_state_read_of_a_deleted_topic_is_not_applied_to_the_new_one() -> None:
     cluster = Cluster(1, 2)
     cluster.create("t", (1, 2))
     cluster.settle()
@@ -655,7 +655,7 @@ def test_what_was_read_of_a_topic_before_it_was_made_anew_is_not_the_new_ones_st
     assert controller.states_read(late, controller.topic_ids)
 
 
-def test_a_topic_is_deleted_in_any_epoch_and_what_was_moved_in_that_of_the_move() -> None:
+def test_topic_is_deleted_in_any_epoch_but_removed_replicas_in_theirs() -> None:
     cluster = Cluster(1, 2)
     cluster.create("t", (1, 2))
     cluster.settle()
@@ -743,7 +743,7 @@ def test_deleted_topic_without_znodes_is_forgotten_after_its_removal() -> None:
 # --- events that come late --------------------------------------------------------------------------------------
 
 
-def test_topic_whose_creation_is_reported_twice_is_written_once() -> None:
+def test_topic_reported_as_created_twice_is_written_once() -> None:
     cluster = Cluster(1)
     cluster.create("t", (1,))
     cluster.play(cluster.controller.topics_created([cluster.topics["t"]]))

@@ -33,7 +33,7 @@ def shrunk(leader: int, *isr: int) -> PartitionState:
     return PartitionState(leader, 4, isr, EPOCH)
 
 
-def test_a_new_partition_is_led_by_its_preferred_replica_and_all_live_ones_are_in_sync() -> None:
+def test_new_partition_is_led_by_its_first_live_replica() -> None:
     assert initial_state((3, 1, 2), {1, 2, 3}, EPOCH) == PartitionState(3, 0, (3, 1, 2), EPOCH)
     assert initial_state((3, 1, 2), {1, 2}, EPOCH) == PartitionState(1, 0, (1, 2), EPOCH)
     assert initial_state((3, 1, 2), {4}, EPOCH) is None
@@ -89,7 +89,7 @@ LEFT_ALONE = replace(state(1, 1), eligible=(2, 3))
         pytest.param(replace(state(3, 3, 4), eligible=(1, 2)), 4, (4,), False, (1, 2, 3), id="and an heir is alone"),
     ],
 )
-def test_who_is_given_up_by_the_controller_for_who_is_left_alone_is_eligible(
+def test_replicas_dropped_for_a_single_isr_member_become_eligible(
     before: PartitionState, leader: int, isr: tuple[int, ...], removes: bool, eligible: tuple[int, ...]
 ) -> None:
     assert before.rewritten(leader, isr, EPOCH, removes_replicas=removes).eligible == eligible
@@ -99,7 +99,7 @@ def test_a_leaving_broker_that_rejoined_the_isr_is_let_be() -> None:
     assert next_state(state(2, 2, 1), (1, 2, 3), {1, 2}, EPOCH, shutting_down={1}) is None
 
 
-def test_a_leader_that_is_to_be_fenced_begins_a_new_epoch_whether_its_isr_shrinks_or_not() -> None:
+def test_epoch_bump_begins_a_new_epoch_whether_the_isr_shrinks_or_not() -> None:
     assert next_state(state(1, 1, 2, 3), (1, 2, 3), {1, 2, 3}, EPOCH, renew=True) == after(1, 1, 2, 3)
     assert next_state(state(1, 1, 2, 3), (1, 2, 3), {1, 2}, EPOCH, renew=True) == after(1, 1, 2)
     assert next_state(state(1, 1, 2, 3), (1, 2, 3), {2, 3}, EPOCH, renew=True) == after(2, 2, 3)
@@ -137,7 +137,7 @@ REPLICAS = st.lists(BROKERS, min_size=1, max_size=4, unique=True).map(tuple)
 
 @settings(max_examples=300)
 @given(st.data())
-def test_whatever_happens_the_rules_hold(data: st.DataObject) -> None:
+def test_election_rules_hold_for_any_state(data: st.DataObject) -> None:
     replicas = data.draw(REPLICAS)
     isr = tuple(data.draw(st.lists(st.sampled_from(replicas), min_size=1, unique=True)))
     leader = data.draw(st.sampled_from((NO_LEADER, *isr)))

@@ -71,21 +71,21 @@ def log_of(*runs: tuple[int, int]) -> EpochLog:
     return EpochLog([epoch for epoch, count in runs for _ in range(count)])
 
 
-def test_what_was_not_replicated_is_cut_even_below_the_high_watermark() -> None:
+def test_unreplicated_records_are_truncated_below_the_high_watermark() -> None:
     """KIP-101, scenario 1: both have committed 2 records; the follower restarts and must not lose the second."""
     follower, leader = log_of((0, 2)), log_of((0, 2))
     assert align(follower, leader) == 1
     assert follower.epochs == [0, 0]
 
 
-def test_logs_of_the_same_length_that_differ_are_told_apart() -> None:
+def test_diverging_logs_of_the_same_length_are_truncated() -> None:
     """KIP-101, scenario 2: both lost power; the other one wrote record 1 in a new epoch."""
     follower, leader = log_of((0, 2)), log_of((0, 1), (1, 1))
     align(follower, leader)
     assert follower.epochs == [0]
 
 
-def test_an_epoch_that_the_leader_never_heard_of_takes_a_second_question() -> None:
+def test_epoch_unknown_to_the_leader_takes_a_second_request() -> None:
     """KIP-279: the logs parted more than one epoch ago."""
     follower, leader = log_of((1, 10), (3, 15)), log_of((1, 5), (2, 15), (4, 10))
     assert align(follower, leader) == 2
@@ -98,13 +98,13 @@ def test_a_leader_without_a_single_record_empties_the_follower() -> None:
     assert follower.epochs == []
 
 
-def test_a_leader_whose_log_begins_later_keeps_what_reaches_its_start() -> None:
+def test_follower_keeps_records_up_to_a_later_leader_log_start() -> None:
     follower, leader = log_of((1, 10)), EpochLog([4] * 5, start=8)
     align(follower, leader)
     assert follower.epochs == [1] * 8
 
 
-def test_what_the_leader_has_dropped_altogether_is_dropped_at_the_first_fetch() -> None:
+def test_log_below_the_leaders_start_restarts_at_the_first_fetch() -> None:
     """Its epochs tell nothing of that, so that it may be another history."""
     log = log_of((1, 8))
     following = Following(3, log)
@@ -121,7 +121,7 @@ def test_an_empty_log_is_aligned() -> None:
     assert Following(3, EpochLog()).phase is Phase.FETCHING
 
 
-def test_an_answer_that_tells_nothing_cuts_nothing_and_is_asked_again_later() -> None:
+def test_unknown_epoch_answer_truncates_nothing_and_is_asked_again() -> None:
     log = log_of((1, 5))
     assert decide_truncation(log, -1, -1) is None
     following = Following(3, log)
@@ -160,7 +160,7 @@ def test_out_of_range_begins_anew_behind_the_leaders_start_and_else_aligns(
     assert following.phase is (Phase.FETCHING if expected else Phase.ALIGNING)
 
 
-def test_an_empty_log_that_ends_behind_the_leaders_begins_where_that_begins() -> None:
+def test_empty_log_past_the_leaders_end_restarts_at_its_log_start() -> None:
     trimmed = EpochLog(start=100)
     following = Following(3, trimmed)
     assert following.phase is Phase.FETCHING

@@ -32,7 +32,7 @@ def rejoined(coordinator: Coordinator) -> Coordinator:
 # --- joining -----------------------------------------------------------------------------------------
 
 
-def test_the_first_member_leads_and_is_told_of_everybody() -> None:
+def test_first_member_leads_and_gets_the_list_of_members() -> None:
     coordinator = Coordinator()
     coordinator.join("a")
     assert coordinator.joined("a") == Joined(1, "consumer", "range", "a", "a", (("a", None, b"topics"),))
@@ -43,7 +43,7 @@ def test_the_first_member_leads_and_is_told_of_everybody() -> None:
     assert [told[0] for told in coordinator.joined("a").members] == ["a", "b"]
 
 
-def test_an_empty_group_waits_for_more_than_its_first_member_as_long_as_they_keep_coming() -> None:
+def test_initial_delay_is_extended_while_members_keep_joining() -> None:
     coordinator = Coordinator(Group("g", GroupSettings(initial_delay_ms=3000)))
     coordinator.join("a")
     coordinator.pass_time(2000)
@@ -54,7 +54,7 @@ def test_an_empty_group_waits_for_more_than_its_first_member_as_long_as_they_kee
     assert coordinator.joined("a").generation == coordinator.joined("b").generation == 1
 
 
-def test_members_that_keep_coming_are_not_waited_for_longer_than_the_first_ones_rebalance_timeout() -> None:
+def test_initial_delay_never_exceeds_the_first_rebalance_timeout() -> None:
     coordinator = Coordinator(Group("g", GroupSettings(initial_delay_ms=3000)))
     begun_ms = coordinator.now_ms
     coordinator.join("0", rebalance_ms=10_000)
@@ -66,7 +66,7 @@ def test_members_that_keep_coming_are_not_waited_for_longer_than_the_first_ones_
     assert coordinator.now_ms - begun_ms == 10_000
 
 
-def test_an_empty_group_waits_its_delay_even_where_its_first_member_would_not() -> None:
+def test_initial_delay_holds_even_with_a_short_rebalance_timeout() -> None:
     coordinator = Coordinator(Group("g", GroupSettings(initial_delay_ms=3000)))
     coordinator.join("a", rebalance_ms=1000)
     coordinator.join("b", rebalance_ms=1000)
@@ -76,7 +76,7 @@ def test_an_empty_group_waits_its_delay_even_where_its_first_member_would_not() 
     assert coordinator.joined("a").generation == 1, "and not once more"
 
 
-def test_all_that_leave_an_empty_group_that_is_waiting_leave_it_empty() -> None:
+def test_group_is_empty_if_all_leave_during_its_initial_delay() -> None:
     coordinator = Coordinator(Group("g", GroupSettings(initial_delay_ms=3000)))
     coordinator.join("a")
     coordinator.leave("a")
@@ -85,7 +85,7 @@ def test_all_that_leave_an_empty_group_that_is_waiting_leave_it_empty() -> None:
     assert coordinator.is_in(GroupState.EMPTY)
 
 
-def test_a_lost_answer_is_given_again_and_disturbs_nobody() -> None:
+def test_lost_join_answer_is_repeated_without_a_rebalance() -> None:
     coordinator = stable("a", "b")
     coordinator.join("b")
     assert coordinator.joined("b").generation == 1
@@ -98,7 +98,7 @@ def test_a_lost_answer_is_given_again_and_disturbs_nobody() -> None:
     assert coordinator.is_in(GroupState.COMPLETING)
 
 
-def test_who_asks_again_while_it_waits_is_answered_twice_and_counted_once() -> None:
+def test_repeated_join_is_answered_twice_and_counted_once() -> None:
     coordinator = stable("a", "b")
     coordinator.join("b", metadata=b"others")
     coordinator.join("b", metadata=b"others")
@@ -112,13 +112,13 @@ def test_who_asks_again_while_it_waits_is_answered_twice_and_counted_once() -> N
     assert coordinator.synced("b") == b"all"
 
 
-def test_a_leader_that_joins_again_wants_to_assign_anew() -> None:
+def test_leader_that_joins_again_starts_a_rebalance() -> None:
     coordinator = stable("a", "b")
     coordinator.join("a")
     assert coordinator.is_in(GroupState.PREPARING)
 
 
-def test_a_member_that_asks_for_something_else_while_others_wait_for_assignments_sends_all_back() -> None:
+def test_changed_subscription_while_completing_restarts_the_rebalance() -> None:
     coordinator = stable("a", "b")
     coordinator.join("a")
     coordinator.join("b")
@@ -129,7 +129,7 @@ def test_a_member_that_asks_for_something_else_while_others_wait_for_assignments
     assert coordinator.is_in(GroupState.PREPARING)
 
 
-def test_a_full_group_takes_nobody_but_those_who_are_in_it() -> None:
+def test_full_group_accepts_only_its_members() -> None:
     coordinator = stable("a", "b", max_size=2)
     with pytest.raises(GroupMaxSizeReachedError):
         coordinator.join("c")
@@ -142,7 +142,7 @@ def test_a_full_group_takes_nobody_but_those_who_are_in_it() -> None:
     assert coordinator.joined("c").generation == 3
 
 
-def test_a_newcomer_that_comes_with_its_id_to_a_group_that_is_full_by_now_is_waited_for_no_longer() -> None:
+def test_group_full_by_now_refuses_a_pending_id_and_stops_waiting() -> None:
     coordinator = stable("a", max_size=2)
     for who in ("b", "c"):
         with pytest.raises(MemberIdRequiredError):
@@ -154,7 +154,7 @@ def test_a_newcomer_that_comes_with_its_id_to_a_group_that_is_full_by_now_is_wai
     assert coordinator.joined("a").generation == coordinator.joined("b").generation == 2
 
 
-def test_several_that_leave_one_after_the_other_are_one_rebalance_for_those_that_stay() -> None:
+def test_members_that_leave_in_a_row_cause_one_rebalance() -> None:
     coordinator = stable("a", "b", "x", static={"s1": "s"})
     coordinator.leave("a")
     coordinator.leave("", "s")
@@ -167,7 +167,7 @@ def test_several_that_leave_one_after_the_other_are_one_rebalance_for_those_that
 # --- ids ---------------------------------------------------------------------------------------------
 
 
-def test_a_newcomer_that_is_given_an_id_is_waited_for_until_its_session_is_over() -> None:
+def test_pending_member_id_is_waited_for_until_its_session_ends() -> None:
     coordinator = stable("a")
     with pytest.raises(MemberIdRequiredError, match="b"):
         coordinator.join("b", needs_id=True)
@@ -186,7 +186,7 @@ def test_a_newcomer_that_is_given_an_id_is_waited_for_until_its_session_is_over(
         coordinator.join("c", member_id="c", needs_id=True)
 
 
-def test_a_newcomer_that_is_given_an_id_may_come_with_it_after_a_generation_has_begun_without_it() -> None:
+def test_pending_member_id_may_join_after_a_generation_began() -> None:
     coordinator = Coordinator(Group("g", GroupSettings(initial_delay_ms=1000)))
     coordinator.join("a")
     with pytest.raises(MemberIdRequiredError):
@@ -197,7 +197,7 @@ def test_a_newcomer_that_is_given_an_id_may_come_with_it_after_a_generation_has_
     assert sorted(coordinator.group.members) == ["a", "b"]
 
 
-def test_a_newcomer_that_leaves_with_the_id_that_it_was_given_is_not_waited_for() -> None:
+def test_pending_member_id_that_leaves_is_not_waited_for() -> None:
     coordinator = stable("a")
     with pytest.raises(MemberIdRequiredError):
         coordinator.join("b", needs_id=True)
@@ -208,7 +208,7 @@ def test_a_newcomer_that_leaves_with_the_id_that_it_was_given_is_not_waited_for(
         coordinator.leave("b")
 
 
-def test_who_names_an_id_that_nobody_gave_out_is_no_member() -> None:
+def test_member_id_that_was_never_given_out_is_unknown() -> None:
     coordinator = stable("a")
     with pytest.raises(UnknownMemberIdError):
         coordinator.join("b", member_id="b")
@@ -223,7 +223,7 @@ def test_who_names_an_id_that_nobody_gave_out_is_no_member() -> None:
     assert coordinator.is_in(GroupState.STABLE)
 
 
-def test_a_member_of_an_earlier_generation_is_told_so() -> None:
+def test_member_of_an_earlier_generation_gets_illegal_generation() -> None:
     coordinator = stable("a")
     for stale in (-1, 0, 2):
         with pytest.raises(IllegalGenerationError):
@@ -259,7 +259,7 @@ def test_the_most_votes_count_whatever_the_names() -> None:
     assert coordinator.joined("a").protocol == "range"
 
 
-def test_a_member_may_not_change_to_a_protocol_that_not_all_understand_not_even_the_only_one() -> None:
+def test_member_may_not_change_to_an_unsupported_protocol() -> None:
     coordinator = stable("a")
     with pytest.raises(InconsistentGroupProtocolError):
         coordinator.join("a", "sticky")
@@ -278,7 +278,7 @@ def test_an_empty_group_is_of_whatever_type_comes_next() -> None:
     assert coordinator.joined("b").protocol_type == "connect"
 
 
-def test_a_member_that_means_another_protocol_than_the_generation_is_assigned_by_is_refused() -> None:
+def test_sync_with_another_protocol_than_the_generations_is_refused() -> None:
     coordinator = stable("a")
     with pytest.raises(InconsistentGroupProtocolError):
         coordinator.sync("a", protocol="sticky")
@@ -289,7 +289,7 @@ def test_a_member_that_means_another_protocol_than_the_generation_is_assigned_by
 # --- assigning ---------------------------------------------------------------------------------------
 
 
-def test_everybody_waits_for_what_the_leader_says_and_hears_it_once_it_is_written() -> None:
+def test_members_get_assignments_once_the_leaders_sync_is_written() -> None:
     coordinator = rejoined(stable("a", "b"))
     coordinator.holds_back = True
     coordinator.sync("b")
@@ -301,14 +301,14 @@ def test_everybody_waits_for_what_the_leader_says_and_hears_it_once_it_is_writte
     assert coordinator.is_in(GroupState.STABLE)
 
 
-def test_who_syncs_late_hears_its_assignment_at_once_and_who_is_not_named_gets_an_empty_one() -> None:
+def test_late_sync_is_answered_at_once_and_unnamed_members_get_nothing() -> None:
     coordinator = rejoined(stable("a", "b"))
     coordinator.sync("a", {"a": b"all"})
     coordinator.sync("b")
     assert coordinator.synced("b") == b""
 
 
-def test_where_the_assignments_cannot_be_written_everybody_joins_again() -> None:
+def test_failed_write_of_assignments_makes_all_members_rejoin() -> None:
     coordinator = rejoined(stable("a", "b"))
     coordinator.holds_back = True
     coordinator.sync("b")
@@ -319,7 +319,7 @@ def test_where_the_assignments_cannot_be_written_everybody_joins_again() -> None
     assert coordinator.is_in(GroupState.PREPARING)
 
 
-def test_an_assignment_that_is_written_after_the_next_rebalance_began_counts_for_nothing() -> None:
+def test_assignment_written_after_the_next_rebalance_is_ignored() -> None:
     coordinator = rejoined(stable("a", "b"))
     coordinator.holds_back = True
     coordinator.sync("a", {"a": b"old", "b": b"old"})
@@ -329,7 +329,7 @@ def test_an_assignment_that_is_written_after_the_next_rebalance_began_counts_for
     assert coordinator.group.members["b"].assignment == b"b"
 
 
-def test_a_leader_that_assigns_twice_is_taken_at_its_last_word_once_that_is_written() -> None:
+def test_last_assignment_of_a_leader_counts_once_it_is_written() -> None:
     coordinator = rejoined(stable("a"))
     coordinator.holds_back = True
     coordinator.sync("a", {"a": b"first"})
@@ -341,7 +341,7 @@ def test_a_leader_that_assigns_twice_is_taken_at_its_last_word_once_that_is_writ
     assert coordinator.synced("a") == b"second"
 
 
-def test_commits_are_taken_while_members_join_and_not_before_they_are_assigned() -> None:
+def test_commits_are_accepted_while_preparing_but_not_while_completing() -> None:
     coordinator = stable("a", "b")
     coordinator.join("b", metadata=b"others")
     coordinator.commit("a")
@@ -352,7 +352,7 @@ def test_commits_are_taken_while_members_join_and_not_before_they_are_assigned()
         coordinator.group.check_commit("", None, -1, coordinator.now_ms)
 
 
-def test_commits_of_nobody_are_taken_while_nobody_is_in_the_group() -> None:
+def test_commits_without_membership_are_accepted_by_an_empty_group() -> None:
     group = Group("empty", GroupSettings())
     group.check_commit("", None, -1, 0)
     group.check_commit("whoever", None, -1, 0)
@@ -363,7 +363,7 @@ def test_commits_of_nobody_are_taken_while_nobody_is_in_the_group() -> None:
 # --- living ------------------------------------------------------------------------------------------
 
 
-def test_a_member_that_has_not_joined_in_time_is_out_and_the_others_begin_without_it() -> None:
+def test_member_that_joins_too_late_is_removed_from_the_generation() -> None:
     coordinator = stable("a", "b", "c")
     coordinator.join("c", metadata=b"others")
     coordinator.join("b")
@@ -375,7 +375,7 @@ def test_a_member_that_has_not_joined_in_time_is_out_and_the_others_begin_withou
     assert coordinator.joined("c").generation == 2
 
 
-def test_a_member_that_is_silent_for_its_session_is_out_and_the_others_join_again() -> None:
+def test_member_without_heartbeat_is_removed_and_the_others_rejoin() -> None:
     coordinator = stable("a", "b")
     coordinator.pass_time(SESSION_MS, "a")
     assert sorted(coordinator.group.members) == ["a"]
@@ -394,7 +394,7 @@ def test_members_that_fall_silent_together_are_out_together() -> None:
     assert coordinator.group.generation == 2
 
 
-def test_heartbeats_and_commits_keep_a_member_while_the_generation_completes() -> None:
+def test_heartbeats_and_commits_keep_a_member_while_completing() -> None:
     coordinator = rejoined(stable("a"))
     for _ in range(5):
         coordinator.pass_time(SESSION_MS - 1000)
@@ -406,7 +406,7 @@ def test_heartbeats_and_commits_keep_a_member_while_the_generation_completes() -
     assert coordinator.is_in(GroupState.STABLE)
 
 
-def test_nobody_is_silent_who_waits_for_an_answer() -> None:
+def test_member_does_not_expire_while_its_request_waits() -> None:
     coordinator = stable("a", "b")
     coordinator.join("b", metadata=b"others")
     coordinator.pass_time(REBALANCE_MS - 1000, "a")
@@ -418,7 +418,7 @@ def test_nobody_is_silent_who_waits_for_an_answer() -> None:
     assert "b" in coordinator.group.members
 
 
-def test_who_waited_for_an_assignment_that_never_came_has_its_whole_session_to_join_again() -> None:
+def test_member_has_a_whole_session_to_rejoin_after_a_failed_sync() -> None:
     coordinator = rejoined(stable("a", "b", "c"))
     coordinator.sync("b")
     coordinator.pass_time(SESSION_MS, "a")
@@ -455,7 +455,7 @@ def test_a_member_that_never_asks_for_its_assignment_is_out() -> None:
     assert coordinator.is_in(GroupState.PREPARING)
 
 
-def test_who_has_joined_the_next_generation_owes_no_question_about_the_last() -> None:
+def test_member_that_joined_the_next_generation_needs_no_sync() -> None:
     coordinator = rejoined(stable("a", "b", "c"))
     coordinator.pass_time(REBALANCE_MS - 5000, "a", "b", "c")
     coordinator.join("a", metadata=b"again")
@@ -465,7 +465,7 @@ def test_who_has_joined_the_next_generation_owes_no_question_about_the_last() ->
     assert coordinator.answers == {}
 
 
-def test_where_the_leader_never_assigns_it_is_out_and_the_others_join_again() -> None:
+def test_leader_that_never_assigns_is_removed_and_the_others_rejoin() -> None:
     coordinator = rejoined(stable("a", "b"))
     coordinator.sync("b")
     coordinator.pass_time(REBALANCE_MS, "a", "b")
@@ -473,7 +473,7 @@ def test_where_the_leader_never_assigns_it_is_out_and_the_others_join_again() ->
     assert (sorted(coordinator.group.members), coordinator.group.leader) == (["b"], "b")
 
 
-def test_a_group_whose_last_member_leaves_is_empty_and_its_generations_go_on() -> None:
+def test_group_without_members_is_empty_and_keeps_its_generation() -> None:
     coordinator = stable("a", "b")
     coordinator.leave("a")
     coordinator.join("b")
@@ -488,7 +488,7 @@ def test_a_group_whose_last_member_leaves_is_empty_and_its_generations_go_on() -
     assert coordinator.joined("c").generation == before + 1
 
 
-def test_a_group_that_moves_to_another_coordinator_tells_everybody_who_waits() -> None:
+def test_group_that_moves_to_another_coordinator_answers_all_requests() -> None:
     coordinator = stable("a", "b")
     coordinator.join("b", metadata=b"others")
     coordinator.play(coordinator.group.close())
@@ -502,7 +502,7 @@ def test_a_group_that_moves_to_another_coordinator_tells_everybody_who_waits() -
 # --- written and read again --------------------------------------------------------------------------
 
 
-def test_a_group_that_is_written_and_read_again_goes_on_with_the_same_generation() -> None:
+def test_restored_group_continues_in_the_same_generation() -> None:
     coordinator = stable("a", "b")
     record = coordinator.group.record({"a": b"0", "b": b"1"}, 1_700_000_000_000)
     assert (record.protocol_type, record.generation, record.protocol, record.leader) == ("consumer", 1, "range", "a")
@@ -520,7 +520,7 @@ def test_a_group_that_is_written_and_read_again_goes_on_with_the_same_generation
     assert sorted(there.group.members) == ["a"], "sessions begin anew, and end"
 
 
-def test_an_empty_group_that_is_read_again_is_empty_and_its_generations_go_on() -> None:
+def test_restored_empty_group_keeps_its_generation() -> None:
     coordinator = stable("a")
     coordinator.leave("a")
     record = coordinator.group.record({}, 1_700_000_000_000)
@@ -532,7 +532,7 @@ def test_an_empty_group_that_is_read_again_is_empty_and_its_generations_go_on() 
     assert there.joined("b").generation == record.generation + 1
 
 
-def test_a_group_that_is_read_with_more_members_than_may_be_sheds_those_that_join_last() -> None:
+def test_restored_group_above_max_size_drops_the_last_to_join() -> None:
     record = stable("a", "b", "c").group.record({}, 0)
     there = Coordinator(Group("g", GroupSettings(0, max_size=2)))
     there.group.restore(record, there.now_ms)
@@ -564,7 +564,7 @@ def test_stage_says_for_which_members_a_rebalance_waits() -> None:
     assert stages(coordinator) == {"a": "Awaited", "b": "Awaited", "c": "Awaited"}, "none has sent its SyncGroup"
 
 
-def test_stage_says_which_members_have_heard_of_their_partitions() -> None:
+def test_stage_shows_which_members_know_their_partitions() -> None:
     coordinator = rejoined(stable("a", "b", "c"))
     leader, *others = sorted(coordinator.group.members, key=lambda who: who != coordinator.group.leader)
     coordinator.sync(others[0])

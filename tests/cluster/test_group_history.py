@@ -220,7 +220,7 @@ def lived(events: list[tuple[str, str, int]], delay_ms: int, max_size: int, reba
 
 @given(EVENTS, st.sampled_from([0, 3000]), st.sampled_from([2, 100]), REBALANCES_MS)
 @settings(max_examples=300)
-def test_whatever_happens_every_request_is_answered_once_and_silence_empties_the_group(
+def test_every_request_is_answered_once_and_silence_empties_a_group(
     events: list[tuple[str, str, int]], delay_ms: int, max_size: int, rebalance_ms: int
 ) -> None:
     witness = lived(events, delay_ms, max_size, rebalance_ms)
@@ -236,7 +236,7 @@ def test_whatever_happens_every_request_is_answered_once_and_silence_empties_the
 
 @given(EVENTS, st.sampled_from([0, 3000]), REBALANCES_MS)
 @settings(max_examples=200)
-def test_whatever_happened_members_that_do_as_they_are_told_are_soon_assigned(
+def test_obedient_members_are_assigned_soon_after_any_history(
     events: list[tuple[str, str, int]], delay_ms: int, rebalance_ms: int
 ) -> None:
     witness = lived(events, delay_ms, 100, rebalance_ms)

@@ -33,7 +33,7 @@ def test_a_commit_counts_when_it_is_written_and_not_before() -> None:
     assert offsets.get(A) == at(7)
 
 
-def test_one_that_could_not_be_written_leaves_what_was_there() -> None:
+def test_failed_commit_leaves_the_previous_offset() -> None:
     offsets = CommittedOffsets()
     offsets.begin([A])
     offsets.written({A: at(7)}, 100)
@@ -45,7 +45,7 @@ def test_one_that_could_not_be_written_leaves_what_was_there() -> None:
     assert offsets.all() == {A: at(7)}
 
 
-def test_of_two_the_one_that_was_written_later_counts_though_it_is_heard_of_first() -> None:
+def test_commit_with_the_later_record_counts_in_any_order() -> None:
     offsets = CommittedOffsets()
     offsets.begin([A, B])
     offsets.begin([A])
@@ -87,25 +87,25 @@ def expiring(
     return lambda now_ms: bool(offsets.expired(now_ms, DAY_MS, empty_since_ms=empty_since_ms, subscribed=members))
 
 
-def test_what_somebody_committed_without_a_group_expires_after_the_retention() -> None:
+def test_commit_without_membership_expires_after_the_retention() -> None:
     expired = expiring(at(7, committed_ms=1000))
     assert not expired(1000 + DAY_MS - 1)
     assert expired(1000 + DAY_MS)
 
 
-def test_what_a_group_committed_is_kept_for_the_retention_after_its_last_member_went() -> None:
+def test_offsets_are_retained_after_the_last_member_left() -> None:
     expired = expiring(at(7, committed_ms=1000), empty_since_ms=DAY_MS * 9)
     assert not expired(DAY_MS * 10 - 1)
     assert expired(DAY_MS * 10)
 
 
-def test_what_is_committed_for_an_empty_group_by_hand_is_kept_for_the_retention_after_that() -> None:
+def test_manual_commit_of_an_empty_group_is_retained_from_its_time() -> None:
     expired = expiring(at(7, committed_ms=DAY_MS * 9 + 5), empty_since_ms=DAY_MS * 9)
     assert not expired(DAY_MS * 10)
     assert expired(DAY_MS * 10 + 5)
 
 
-def test_what_members_are_subscribed_to_does_not_expire_and_what_they_left_behind_does() -> None:
+def test_only_offsets_of_unsubscribed_topics_expire() -> None:
     assert not expiring(at(7), subscribed={"a"})(DAY_MS * 100)
     assert expiring(at(7), subscribed={"b"})(DAY_MS)
 
@@ -122,7 +122,7 @@ def test_an_old_record_expires_when_its_committer_said() -> None:
     assert expired(5000)
 
 
-def test_what_is_being_committed_just_now_does_not_expire() -> None:
+def test_pending_commit_does_not_expire() -> None:
     offsets = CommittedOffsets()
     offsets.read(A, at(7), 0)
     offsets.begin([A])
@@ -171,7 +171,7 @@ STEPS = st.lists(
 
 
 @given(STEPS)
-def test_in_whatever_order_writes_are_decided_the_register_says_what_the_topic_says(
+def test_offsets_match_the_topic_in_any_order_of_write_outcomes(
     steps: list[tuple[str, list[TopicPartition] | int]],
 ) -> None:
     offsets, topic = CommittedOffsets(), Topic()
@@ -212,7 +212,7 @@ def bury(offsets: CommittedOffsets, topic: Topic, tps: list[TopicPartition]) -> 
 
 
 @given(STEPS)
-def test_a_register_that_is_read_from_the_topic_is_the_one_that_was_written(
+def test_offsets_read_from_the_topic_equal_those_written(
     steps: list[tuple[str, list[TopicPartition] | int]],
 ) -> None:
     written, topic = CommittedOffsets(), Topic()

@@ -104,7 +104,7 @@ async def test_a_broken_connection_leaves_the_outcome_open_in_both_ways() -> Non
 
 
 @on_virtual_time
-async def test_connections_break_as_often_as_the_weather_says_before_the_write_or_after_it() -> None:
+async def test_connections_break_before_or_after_a_write_at_the_given_rate() -> None:
     stage = Stage(NetworkConditions(breaks=0.3, reconnect_ms=(1, 1)))
     told = []
     for number in range(300):
@@ -116,7 +116,7 @@ async def test_connections_break_as_often_as_the_weather_says_before_the_write_o
 
 
 @on_virtual_time
-async def test_what_was_watched_is_forgotten_with_the_connection() -> None:
+async def test_watches_end_with_their_connection() -> None:
     stage = Stage()
     await stage.store.exists("/a", watch=True)
     stage.store.network.drop()
@@ -127,7 +127,7 @@ async def test_what_was_watched_is_forgotten_with_the_connection() -> None:
 
 
 @on_virtual_time
-async def test_a_write_whose_request_or_answer_is_lost_by_command() -> None:
+async def test_write_loses_its_request_or_answer_on_command() -> None:
     stage = Stage()
     stage.store.lose_requests = 1
     assert (await stage.outcome(stage.store.create("/a")), stage.has("/a")) == ("unknown", False)
@@ -140,7 +140,7 @@ async def test_a_write_whose_request_or_answer_is_lost_by_command() -> None:
 
 
 @on_virtual_time
-async def test_a_silence_that_nobody_notices_only_delays() -> None:
+async def test_unnoticed_silence_only_delays_requests() -> None:
     stage = Stage()
     stage.store.network.cut()
     write = asyncio.ensure_future(stage.store.create("/a"))
@@ -153,7 +153,7 @@ async def test_a_silence_that_nobody_notices_only_delays() -> None:
 
 
 @on_virtual_time
-async def test_a_silence_shorter_than_the_session_costs_the_connection_only() -> None:
+async def test_silence_shorter_than_the_session_costs_only_the_connection() -> None:
     stage = Stage()
     await stage.store.create("/e", ephemeral=True)
     stage.store.network.cut()
@@ -166,7 +166,7 @@ async def test_a_silence_shorter_than_the_session_costs_the_connection_only() ->
 
 
 @on_virtual_time
-async def test_the_server_ends_a_session_of_which_it_hears_nothing_and_its_client_learns_of_it_when_it_can() -> None:
+async def test_silent_session_expires_and_its_client_learns_it_on_reconnect() -> None:
     stage = Stage()
     await stage.store.create("/e", ephemeral=True)
     first = stage.store.session_id
@@ -184,7 +184,7 @@ async def test_the_server_ends_a_session_of_which_it_hears_nothing_and_its_clien
 
 
 @on_virtual_time
-async def test_a_session_lives_as_long_as_its_timeout_after_the_last_request_that_was_heard() -> None:
+async def test_session_lives_for_its_timeout_after_the_last_request() -> None:
     for seed in range(10):
         stage = Stage(seed=seed)
         await stage.store.create("/e", ephemeral=True)
@@ -196,14 +196,14 @@ async def test_a_session_lives_as_long_as_its_timeout_after_the_last_request_tha
 
 
 @on_virtual_time
-async def test_where_only_answers_are_lost_a_write_takes_place_that_its_client_cannot_know_of() -> None:
+async def test_write_is_made_unknown_to_its_client_if_only_answers_are_lost() -> None:
     stage = Stage()
     stage.store.network.cut(requests=False)
     assert (await stage.outcome(stage.store.create("/a")), stage.has("/a")) == ("unknown", True)
 
 
 @on_virtual_time
-async def test_a_write_that_its_client_gave_up_may_still_arrive_but_not_after_the_client_is_back() -> None:
+async def test_abandoned_write_may_arrive_but_not_after_a_reconnect() -> None:
     for under_way_ms, arrives in ((50, True), (60_000, False)):
         stage = Stage(NetworkConditions(request_ms=(under_way_ms, under_way_ms)))
         stage.store.network.cut()
@@ -221,7 +221,7 @@ async def test_a_write_that_its_client_gave_up_may_still_arrive_but_not_after_th
 
 
 @on_virtual_time
-async def test_a_session_that_is_ended_by_command_is_over_for_its_client_within_the_next_turns() -> None:
+async def test_session_expired_by_command_ends_at_its_client_at_once() -> None:
     stage = Stage()
     await stage.store.create("/e", ephemeral=True)
     stage.zookeeper.expire(stage.store.session_id)
@@ -232,7 +232,7 @@ async def test_a_session_that_is_ended_by_command_is_over_for_its_client_within_
 
 
 @on_virtual_time
-async def test_the_session_of_a_killed_client_ends_by_itself_and_what_it_had_sent_still_arrives() -> None:
+async def test_killed_clients_session_times_out_and_sent_writes_arrive() -> None:
     stage = Stage(NetworkConditions(request_ms=(30, 30)))
     write = asyncio.ensure_future(stage.outcome(stage.store.multi([Create("/e", ephemeral=True)])))
     await asyncio.sleep(0.01)
@@ -248,7 +248,7 @@ async def test_the_session_of_a_killed_client_ends_by_itself_and_what_it_had_sen
 
 
 @on_virtual_time
-async def test_who_closes_takes_its_ephemerals_along_at_once_or_leaves_them_to_the_timer() -> None:
+async def test_closed_session_removes_its_ephemerals_at_once_if_reachable() -> None:
     stage = Stage()
     for cut in (False, True):
         store = stage.zookeeper.connect()
@@ -281,7 +281,7 @@ async def test_servers_that_are_killed_and_started_again_have_forgotten_nothing(
 
 
 @on_virtual_time
-async def test_a_client_that_does_not_come_back_after_an_outage_loses_its_session_one_timeout_later() -> None:
+async def test_client_absent_after_an_outage_loses_its_session_by_timeout() -> None:
     stage = Stage()
     await stage.store.create("/e", ephemeral=True)
     stage.zookeeper.stop()
@@ -327,7 +327,7 @@ async def test_a_server_that_is_behind_shows_the_past_until_it_is_asked_to_sync(
 
 
 @on_virtual_time
-async def test_a_client_never_reads_behind_its_own_writes_nor_behind_what_it_saw_over_another_connection() -> None:
+async def test_client_never_reads_older_data_than_it_has_written_or_seen() -> None:
     stage = Stage(NetworkConditions(lag_ms=(50, 300)), servers=3)
     stores = [stage.zookeeper.connect() for _ in range(6)]
     for number, store in enumerate(stores * 3):
@@ -339,7 +339,7 @@ async def test_a_client_never_reads_behind_its_own_writes_nor_behind_what_it_saw
 
 
 @on_virtual_time
-async def test_who_finds_no_way_is_told_so_in_time_and_finds_it_when_there_is_one() -> None:
+async def test_client_without_a_connection_fails_in_time_and_connects_later() -> None:
     zookeeper = MemoryZooKeeper(VirtualClock(), TIMEOUT_MS)
     network = zookeeper.client_network()
     network.cut()
@@ -358,7 +358,7 @@ async def test_who_finds_no_way_is_told_so_in_time_and_finds_it_when_there_is_on
 
 
 @pytest.mark.parametrize("servers", [1, 3])
-def test_the_same_dice_tell_the_same_story(servers: int) -> None:
+def test_equal_seeds_give_equal_runs(servers: int) -> None:
     stories = []
 
     @on_virtual_time

@@ -16,7 +16,7 @@ def settled(*broker_ids: int, controller_id: int = 9) -> Cluster:
     return cluster
 
 
-def test_only_who_answers_what_was_asked_after_the_loss_has_shown_that_it_lives() -> None:
+def test_only_an_answer_to_a_request_after_the_loss_proves_liveness() -> None:
     liveness = Liveness(controller_id=9)
     asked = liveness.epoch
     liveness.note_lost([1])
@@ -44,7 +44,7 @@ def test_a_dead_leader_is_replaced_when_one_of_the_others_has_answered() -> None
     assert cluster.state() == PartitionState(2, 1, (2, 3), 1)
 
 
-def test_where_the_controller_is_in_sync_itself_nobody_waits() -> None:
+def test_controllers_own_replica_needs_no_proof_of_liveness() -> None:
     cluster = settled(1, 2, 3, controller_id=3)
     cluster.silent = {2, 3}
     cluster.die(1)
@@ -63,7 +63,7 @@ def test_a_follower_that_died_stays_in_the_isr_until_another_has_answered() -> N
     assert cluster.state() == PartitionState(1, 0, (1,), 1)
 
 
-def test_where_all_went_down_and_come_back_before_they_are_missed_the_longest_log_leads() -> None:
+def test_longest_log_leads_after_an_unnoticed_restart_of_all_brokers() -> None:
     cluster = settled(1, 2, 3)
     cluster.silent = {1, 2, 3}  # nobody lives any more, but nobody has been missed
     for broker_id in (1, 2, 3):
@@ -81,7 +81,7 @@ def test_where_all_went_down_and_come_back_before_they_are_missed_the_longest_lo
     assert sorted(cluster.absolved) == [1, 2, 3]
 
 
-def test_a_short_one_is_put_out_once_the_leader_has_answered() -> None:
+def test_suspect_member_leaves_the_isr_once_the_leader_has_answered() -> None:
     cluster = settled(1, 2, 3)
     cluster.silent = {1, 2}
     cluster.come(short(3, 99))
@@ -94,7 +94,7 @@ def test_a_short_one_is_put_out_once_the_leader_has_answered() -> None:
     assert cluster.absolved == [3]
 
 
-def test_who_arrives_does_not_wait_for_ever_for_one_that_the_controller_cannot_reach() -> None:
+def test_registering_broker_waits_a_bounded_time_for_liveness() -> None:
     cluster = settled(1, 2, 3)
     cluster.create("u", (2, 3))
     cluster.settle()
@@ -118,7 +118,7 @@ def test_who_arrives_does_not_wait_for_ever_for_one_that_the_controller_cannot_r
     assert cluster.state() == PartitionState(1, 2, (1, 2), 1)
 
 
-def test_whoever_leaves_is_put_out_in_favour_of_one_that_lives() -> None:
+def test_broker_in_shutdown_leaves_the_isr_for_a_live_member() -> None:
     cluster = settled(1, 2)
     cluster.silent = {2}
     cluster.play(cluster.controller.shutdown_wanted(1))
@@ -131,7 +131,7 @@ def test_whoever_leaves_is_put_out_in_favour_of_one_that_lives() -> None:
     assert not cluster.controller.has_pending_work(1)
 
 
-def test_whoever_is_registered_and_dead_is_missed_at_last_and_the_short_one_is_heard() -> None:
+def test_dead_registered_broker_expires_and_the_suspect_one_leads() -> None:
     cluster = settled(1, 2)
     cluster.silent = {2}
     cluster.come(short(1, 99))
@@ -148,7 +148,7 @@ def test_whoever_is_registered_and_dead_is_missed_at_last_and_the_short_one_is_h
     assert cluster.absolved == [1]
 
 
-def test_the_next_controller_believes_nobody_either() -> None:
+def test_next_controller_suspects_the_same_replicas() -> None:
     cluster = settled(1, 2, 3)
     cluster.silent = {2, 3}
     cluster.live = {2: broker(2), 3: broker(3)}

@@ -214,7 +214,7 @@ def run_at_random(seed: int, steps: int) -> None:
     world.recover()
 
 
-def test_who_goes_down_as_it_is_chosen_is_compared_with_those_who_were_given_up_for_it() -> None:
+def test_chosen_leader_that_fails_is_compared_with_eligible_replicas() -> None:
     world = World()
     world.do("produce", 0, 0)
     for step, whom in (("kill", 1), ("miss", 1), ("slow_down", 3), ("kill", 2), ("miss", 2)):
@@ -230,7 +230,7 @@ def test_who_goes_down_as_it_is_chosen_is_compared_with_those_who_were_given_up_
     world.recover()
 
 
-def test_who_led_before_and_left_with_records_of_its_own_is_not_compared() -> None:
+def test_former_leader_with_records_of_its_own_is_not_compared() -> None:
     """They stand in a later epoch than what the others had all the while, and acknowledged later."""
     world = World()
     steps = [("append", 1), ("copy", 3), ("kill", 1), ("miss", 1), ("append", 2), ("kill", 2), ("miss", 2), ("come", 1)]
@@ -242,7 +242,7 @@ def test_who_led_before_and_left_with_records_of_its_own_is_not_compared() -> No
     world.recover()
 
 
-def test_who_was_given_up_with_records_of_its_own_leads_only_with_all_that_the_last_one_in_sync_has() -> None:
+def test_eligible_replica_leads_only_with_the_last_isr_members_log() -> None:
     """It led for a moment; the last one in sync has had an older record acknowledged since, and has lost nothing."""
     world = World()
     steps = [("append", 1), ("copy", 3), ("kill", 1), ("miss", 1), ("append", 2), ("kill", 2), ("miss", 2), ("lose", 3)]
@@ -255,7 +255,7 @@ def test_who_was_given_up_with_records_of_its_own_leads_only_with_all_that_the_l
     world.recover()
 
 
-def test_the_twin_finds_out_a_controller_that_believes_registrations_and_compares_only_those_in_sync(
+def test_twin_detects_a_controller_that_trusts_registrations(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(Liveness, "any_alive_since_loss", lambda self, candidates, lost: True)

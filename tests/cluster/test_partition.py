@@ -64,7 +64,7 @@ def test_below_min_insync_replicas_nothing_more_is_committed() -> None:
     assert partition.high_watermark == 12
 
 
-def test_where_an_acknowledgement_waits_for_the_disk_a_leader_counts_itself_only_up_to_what_it_has_synced() -> None:
+def test_leader_counts_itself_only_up_to_its_flushed_offset() -> None:
     partition = leader(end=10)
     partition.synced(8, 10, now_ms=0)
     for follower in (2, 3):
@@ -79,7 +79,7 @@ def test_where_an_acknowledgement_waits_for_the_disk_a_leader_counts_itself_only
     assert partition.high_watermark == 12
 
 
-def test_when_the_disk_need_not_be_waited_for_any_more_all_that_is_in_the_logs_counts() -> None:
+def test_whole_log_counts_when_acknowledgements_skip_the_flush() -> None:
     partition = leader(isr=[1], end=0)
     partition.synced(0, 0, now_ms=0)
     assert not partition.appended(5, now_ms=0)
@@ -96,7 +96,7 @@ def test_a_follower_that_syncs_leads_nothing_by_it() -> None:
     assert partition.high_watermark == 0
 
 
-def test_a_topic_with_fewer_replicas_than_min_insync_replicas_asks_for_all_of_them() -> None:
+def test_topic_with_fewer_replicas_than_min_isr_requires_all_replicas() -> None:
     partition = leader(end=10)
     partition.min_insync_replicas = 5
     fetch(partition, 2, 10, 10)
@@ -118,7 +118,7 @@ def test_a_new_epoch_forgets_acknowledgements_of_the_old_one() -> None:
     assert partition.high_watermark_is_known
 
 
-def test_a_proposed_member_counts_for_the_high_watermark_and_not_for_min_insync_replicas() -> None:
+def test_proposed_member_counts_for_the_high_watermark_not_for_min_isr() -> None:
     partition = leader(isr=[1, 2], end=10)
     fetch(partition, 2, 10, 10)
     proposal = fetch(partition, 3, 10, 10).proposal
@@ -133,7 +133,7 @@ def test_a_proposed_member_counts_for_the_high_watermark_and_not_for_min_insync_
     assert (partition.isr, partition.partition_epoch, partition.in_sync_count) == ((1, 2, 3), 8, 3)
 
 
-def test_a_proposed_member_that_falls_silent_still_counts_until_the_outcome_is_known() -> None:
+def test_silent_proposed_member_counts_until_the_outcome_is_known() -> None:
     partition = leader(isr=[1, 2], end=10)
     fetch(partition, 2, 10, 10)
     proposal = fetch(partition, 3, 10, 10).proposal
@@ -179,7 +179,7 @@ def test_an_idle_follower_that_has_everything_stays_even_if_silent() -> None:
     assert proposal.state.isr == (1,)
 
 
-def test_nobody_joins_below_the_high_watermark_or_the_start_of_the_epoch() -> None:
+def test_follower_joins_only_at_the_high_watermark_and_epoch_start() -> None:
     partition = leader(isr=[1, 2], end=10, high_watermark=4)
     assert fetch(partition, 3, 9, 10).proposal is None, "9 is above the high watermark 4 and below the epoch's start"
     fetch(partition, 2, 14, 14)
@@ -187,7 +187,7 @@ def test_nobody_joins_below_the_high_watermark_or_the_start_of_the_epoch() -> No
     assert fetch(partition, 3, 14, 14).proposal is not None
 
 
-def test_nobody_joins_under_a_registration_that_is_not_live() -> None:
+def test_follower_joins_only_under_its_live_registration() -> None:
     partition = leader(isr=[1, 2], end=10)
     assert partition.follower_fetched(3, 10, 99, 10, 0).proposal is None
     assert partition.follower_fetched(3, 10, 104, 10, 0).proposal is None, "not heard of that one yet"
@@ -232,7 +232,7 @@ def test_outcome_of_an_overtaken_proposal_leaves_the_pending_one_alone() -> None
     assert (partition.pending, partition.isr) == (pending, (1,))
 
 
-def test_a_leader_that_has_not_heard_of_a_restarted_follower_yet_takes_no_fetch_of_its_earlier_registration() -> None:
+def test_leader_ignores_fetches_of_a_followers_earlier_registration() -> None:
     partition = leader(end=10)
     fetch(partition, 2, 10, 10)
     partition.follower_fetched(3, 10, LIVE[3] - 1, 10, 0)
@@ -254,7 +254,7 @@ def test_the_high_watermark_waits_for_one_that_is_about_to_join() -> None:
     assert partition.high_watermark == 11, "nobody waits for a broker that is gone"
 
 
-def test_one_proposal_at_a_time_and_the_next_follows_the_outcome() -> None:
+def test_next_isr_proposal_follows_the_outcome_of_the_pending_one() -> None:
     partition = leader(isr=[1], end=10)
     first = fetch(partition, 2, 10, 10).proposal
     assert first is not None
@@ -285,7 +285,7 @@ def test_any_other_conflict_ends_the_leadership() -> None:
             assert not partition.is_stale(actual)
 
 
-def test_who_finds_a_later_epoch_is_still_told_of_it_in_an_earlier_version() -> None:
+def test_resigned_leader_accepts_an_earlier_version_of_the_later_epoch() -> None:
     partition = leader(isr=[1], end=10)
     proposal = fetch(partition, 2, 10, 10).proposal
     assert proposal is not None
@@ -325,7 +325,7 @@ def test_an_older_version_of_the_own_epoch_does_not_bring_its_isr_back() -> None
     assert (partition.isr, partition.partition_epoch) == ((1, 2), 8)
 
 
-def test_a_follower_whose_registration_becomes_known_late_is_let_in_by_the_clock() -> None:
+def test_follower_joins_by_tick_if_its_registration_becomes_known_late() -> None:
     partition = leader(isr=[1], end=10)
     partition.brokers_changed({1: 101}, 10, 0)
     assert fetch(partition, 2, 10, 10, now_ms=5).proposal is None
@@ -343,7 +343,7 @@ def test_the_same_epoch_again_keeps_what_was_acknowledged() -> None:
     assert partition.followers[2].log_end_offset == 9
 
 
-def test_a_leader_whose_isr_the_controller_shrinks_leads_on_and_waits_for_the_dead_no_more() -> None:
+def test_leader_continues_after_the_controller_shrinks_its_isr() -> None:
     partition = leader(end=10)
     fetch(partition, 2, 10, 10)
     fetch(partition, 3, 8, 10)
@@ -354,7 +354,7 @@ def test_a_leader_whose_isr_the_controller_shrinks_leads_on_and_waits_for_the_de
     assert partition.followers[2].log_end_offset == 10, "what was acknowledged stays acknowledged"
 
 
-def test_who_was_taken_out_of_the_isr_is_let_in_again_only_when_it_asks_again() -> None:
+def test_removed_isr_member_rejoins_only_after_another_fetch() -> None:
     """Its registration may be live still: only its disk is gone, or nobody has told of its death yet."""
     partition = leader(isr=[1, 3], end=10)
     fetch(partition, 3, 10, 10)
@@ -376,7 +376,7 @@ def test_who_was_taken_out_of_the_isr_is_let_in_again_only_when_it_asks_again() 
     assert told.tick(10, now_ms=6).proposal is None
 
 
-def test_a_follower_takes_the_leaders_high_watermark_as_far_as_its_log_goes() -> None:
+def test_follower_takes_the_high_watermark_only_up_to_its_log_end() -> None:
     partition = Partition(2, TopicPartition("t", 0), max_lag_ms=MAX_LAG_MS)
     assert partition.make_follower(state(), REPLICAS)
     assert not partition.make_follower(state(), REPLICAS)
@@ -398,7 +398,7 @@ def test_a_follower_takes_the_leaders_high_watermark_as_far_as_its_log_goes() ->
     ),
     st.booleans(),
 )
-def test_whatever_happens_committed_means_held_by_the_whole_maximal_isr(
+def test_committed_records_are_always_held_by_the_maximal_isr(
     steps: list[tuple[str, int]], waits_for_disk: bool
 ) -> None:
     """Members really hold what they acknowledge; ZooKeeper really holds one ISR; nothing more may be promised."""
@@ -449,7 +449,7 @@ def resting_follower(*, offset: int) -> Partition:
     return partition
 
 
-def test_resting_follower_with_the_whole_log_stays_in_sync_as_the_log_grows() -> None:
+def test_idle_follower_with_the_whole_log_stays_in_sync_as_it_grows() -> None:
     partition = resting_follower(offset=10)
     assert partition.tick(12, now_ms=5000 + MAX_LAG_MS).proposal is None
     late = partition.tick(12, now_ms=5000 + MAX_LAG_MS + 1).proposal
@@ -504,7 +504,7 @@ def test_only_a_later_log_start_is_reported() -> None:
 # --- branches of other rules -------------------------------------------------------------------------------------
 
 
-def test_conflict_with_another_leader_of_the_epoch_makes_old_versions_stale() -> None:
+def test_conflict_with_another_leader_makes_older_versions_stale() -> None:
     """ZooKeeper was restored to an earlier state."""
     partition = leader(isr=[1], end=10)
     proposal = fetch(partition, 2, 10, 10).proposal

@@ -50,7 +50,7 @@ def test_leaders_go_round_and_the_followers_shift_with_each_round() -> None:
     seed=st.integers(),
     data=st.data(),
 )
-def test_every_partition_has_distinct_live_replicas_and_leaders_are_balanced(
+def test_placement_uses_distinct_live_replicas_and_balances_leaders(
     brokers: set[int], partitions: int, seed: int, data: st.DataObject
 ) -> None:
     factor = data.draw(st.integers(1, len(brokers)))
@@ -63,7 +63,7 @@ def test_every_partition_has_distinct_live_replicas_and_leaders_are_balanced(
     assert all(len(replicas) == factor for replicas in assignment.values())
 
 
-def test_what_cannot_be_placed_is_refused() -> None:
+def test_placement_is_refused_without_enough_brokers() -> None:
     source = random.Random(0)
     with pytest.raises(InvalidReplicationFactorError, match="live brokers, 2"):
         place_replicas({1, 2}, 1, 3, source)

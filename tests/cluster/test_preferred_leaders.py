@@ -24,7 +24,7 @@ def test_each_broker_is_looked_at_by_itself() -> None:
     assert imbalanced(leaders, 9) == [TopicPartition("t", 0), TopicPartition("t", 10)]
 
 
-def test_the_controller_moves_what_can_be_moved() -> None:
+def test_rebalance_elects_preferred_leaders_that_can_lead() -> None:
     cluster = Cluster(1, 2)
     cluster.create("t", (1, 2), (1, 2), (2, 1))
     cluster.settle()

@@ -16,7 +16,7 @@ from tidelog.model import NO_LEADER, TopicPartition
 from tidelog.protocol.control_messages import PartitionStateMessage
 
 
-def test_an_assignment_goes_toward_its_target_in_the_targets_order() -> None:
+def test_assignment_lists_the_target_first_in_its_order() -> None:
     before = ReplicaAssignment((1, 2, 3))
     on_its_way = before.toward((4, 3))
     assert on_its_way == ReplicaAssignment((4, 3, 1, 2), adding=(4,), removing=(1, 2))
@@ -25,7 +25,7 @@ def test_an_assignment_goes_toward_its_target_in_the_targets_order() -> None:
     assert before.toward((3, 2, 1)) == ReplicaAssignment((3, 2, 1)), "another order needs no move"
 
 
-def test_what_was_on_its_way_in_goes_out_again_when_the_wish_changes() -> None:
+def test_changed_target_removes_the_replicas_being_added() -> None:
     on_its_way = ReplicaAssignment((1, 2, 3)).toward((4, 5))
     other = on_its_way.toward((1, 5))
     assert (other.target, other.joining) == ((1, 5), (5,))
@@ -45,7 +45,7 @@ def test_what_was_on_its_way_in_goes_out_again_when_the_wish_changes() -> None:
         pytest.param((1, 2, 3), {1, 2, 3}, None, id="who comes is dead"),
     ],
 )
-def test_who_goes_is_shed_when_enough_of_the_others_have_everything(
+def test_replica_is_removed_once_enough_others_are_in_sync(
     isr: tuple[int, ...], live: set[int], expected: tuple[int, ...] | None
 ) -> None:
     assigned = ReplicaAssignment((1, 2, 3)).toward((2, 3, 4))
@@ -69,7 +69,7 @@ def test_a_leader_that_stays_leads_on_and_one_that_leaves_does_not_inherit() -> 
     assert heir is not None and heir.leader == 3
 
 
-def test_a_partition_moves_step_by_step() -> None:
+def test_reassignment_proceeds_step_by_step() -> None:
     cluster = Cluster(1, 2, 3, 4)
     cluster.create("t", (1, 2))
     cluster.settle()
@@ -102,7 +102,7 @@ def test_a_partition_moves_step_by_step() -> None:
     assert cluster.state() == PartitionState(3, 2, (3, 4), 1)
 
 
-def test_a_cancelled_reassignment_removes_who_was_to_come() -> None:
+def test_cancelled_reassignment_removes_the_replicas_it_was_adding() -> None:
     cluster = Cluster(1, 2, 3)
     cluster.create("t", (1, 2))
     cluster.settle()
@@ -120,7 +120,7 @@ def test_a_cancelled_reassignment_removes_who_was_to_come() -> None:
 @pytest.mark.parametrize(
     "requested_elections", [[()], [(1, 7)], [(), (1, 7)]], ids=["cancelled", "sent elsewhere", "both"]
 )
-def test_of_a_move_that_was_turned_behind_its_shedding_who_had_everything_then_comes_first_in_an_unclean_election(
+def test_unclean_election_after_a_changed_target_prefers_the_longest_log(
     requested_elections: list[tuple[int, ...]],
 ) -> None:
     cluster = Cluster(1, 2, 3, 4, 5, 6, 7)
@@ -158,7 +158,7 @@ def caught_up_and_silent() -> Cluster:
     return cluster
 
 
-def test_nobody_is_shed_for_one_that_is_registered_and_dead() -> None:
+def test_replica_is_not_removed_in_favour_of_a_dead_registered_one() -> None:
     cluster = caught_up_and_silent()
     assert (cluster.state().isr, cluster.stops) == ((1, 4), [])
     cluster.die(4)
@@ -171,14 +171,14 @@ def test_nobody_is_shed_for_one_that_is_registered_and_dead() -> None:
     assert cluster.state().isr == (4,)
 
 
-def test_who_goes_is_shed_when_an_heir_has_shown_that_it_lives() -> None:
+def test_replica_is_removed_once_a_remaining_member_proved_liveness() -> None:
     cluster = caught_up_and_silent()
     cluster.hear(4)
     cluster.settle()
     assert cluster.state().isr == (4,)
 
 
-def test_an_heir_that_died_before_the_shedding_was_chosen_anew_has_to_show_once_more_that_it_lives() -> None:
+def test_remaining_member_that_died_must_prove_liveness_again() -> None:
     cluster = caught_up_and_silent()
     cluster.silent.clear()
     cluster.leader_sets_isr(TP, 1)  # it has not told yet: the shedding is refused
@@ -190,7 +190,7 @@ def test_an_heir_that_died_before_the_shedding_was_chosen_anew_has_to_show_once_
     assert cluster.state().isr == (1, 4)
 
 
-def test_the_next_controller_asks_the_heirs_too_and_sheds() -> None:
+def test_next_controller_asks_remaining_members_and_removes_replicas() -> None:
     cluster = caught_up_and_silent()
     cluster.begin_term(2)
     cluster.settle()
@@ -212,7 +212,7 @@ def shed_for_one_that_has_not_answered_since() -> Cluster:
     return cluster
 
 
-def test_who_goes_leads_no_more_but_keeps_its_log_until_an_heir_has_shown_that_it_outlived_the_shedding() -> None:
+def test_removed_replica_keeps_its_log_until_the_removal_is_confirmed() -> None:
     cluster = shed_for_one_that_has_not_answered_since()
     assert cluster.news() == ["tell 4: t-0 leader=4 isr=4", "halt 1: t-0"]
     assert cluster.holders_told() == {1, 4}, "who is told that it is others' alone sets it aside"
@@ -230,7 +230,7 @@ def test_who_goes_leads_no_more_but_keeps_its_log_until_an_heir_has_shown_that_i
     assert cluster.assigned(TP) == ReplicaAssignment((4,)) and cluster.controller.reassignments == {}
 
 
-def test_a_move_whose_last_heir_died_right_behind_the_shedding_can_be_taken_back_and_the_origin_led() -> None:
+def test_reassignment_can_be_cancelled_if_the_last_remaining_member_died() -> None:
     cluster = shed_for_one_that_has_not_answered_since()
     cluster.die(4)
     cluster.settle()
@@ -242,7 +242,7 @@ def test_a_move_whose_last_heir_died_right_behind_the_shedding_can_be_taken_back
     assert cluster.assigned(TP) == ReplicaAssignment((1,))
 
 
-def test_where_those_who_go_are_dead_by_then_an_heir_s_answer_ends_the_move() -> None:
+def test_answer_completes_a_reassignment_if_removed_replicas_are_dead() -> None:
     cluster = shed_for_one_that_has_not_answered_since()
     cluster.die(1)
     cluster.settle()
@@ -252,7 +252,7 @@ def test_where_those_who_go_are_dead_by_then_an_heir_s_answer_ends_the_move() ->
     assert cluster.assigned(TP) == ReplicaAssignment((4,))
 
 
-def test_who_goes_and_is_dead_is_not_waited_for() -> None:
+def test_dead_removed_replica_is_not_waited_for() -> None:
     cluster = Cluster(1, 2, 3)
     cluster.create("t", (1, 2))
     cluster.settle()
@@ -280,7 +280,7 @@ def moved_while_one_was_away() -> Cluster:
     return cluster
 
 
-def test_who_was_away_when_its_replica_went_elsewhere_deletes_it_when_it_is_back() -> None:
+def test_returning_broker_deletes_a_replica_reassigned_meanwhile() -> None:
     """One that only slept would keep it for ever: it has no start at which to set it aside."""
     cluster = moved_while_one_was_away()
     assert cluster.assigned(TP) == ReplicaAssignment((1, 3)), "it is not waited for"
@@ -293,7 +293,7 @@ def test_who_was_away_when_its_replica_went_elsewhere_deletes_it_when_it_is_back
     assert "stop 2: t-0" not in cluster.news(), "once is enough"
 
 
-def test_who_has_the_replica_again_when_it_is_back_keeps_it() -> None:
+def test_returning_broker_keeps_a_replica_assigned_to_it_again() -> None:
     cluster = moved_while_one_was_away()
     cluster.reassign(TP, 1, 2)
     cluster.settle()
@@ -303,7 +303,7 @@ def test_who_has_the_replica_again_when_it_is_back_keeps_it() -> None:
     assert "stop 2: t-0" not in cluster.news()
 
 
-def test_an_end_that_somebody_elses_write_came_before_is_written_again() -> None:
+def test_completed_assignment_is_written_again_after_a_conflict() -> None:
     cluster = Cluster(1, 2, 3)
     cluster.create("t", (1, 2), (1, 2))
     cluster.settle()
@@ -318,7 +318,7 @@ def test_an_end_that_somebody_elses_write_came_before_is_written_again() -> None
     assert cluster.assigned(TP) == ReplicaAssignment((1, 3))
 
 
-def test_who_comes_back_while_the_end_is_on_its_way_is_rid_of_its_replica_and_the_end_comes() -> None:
+def test_broker_back_during_completion_deletes_its_removed_replica() -> None:
     cluster = Cluster(1, 2, 3)
     cluster.create("t", (1, 2, 3))
     cluster.settle()
@@ -334,7 +334,7 @@ def test_who_comes_back_while_the_end_is_on_its_way_is_rid_of_its_replica_and_th
     assert cluster.assigned(TP) == ReplicaAssignment((1, 2)) and cluster.controller.reassignments == {}
 
 
-def test_another_order_is_another_preferred_leader_and_no_move() -> None:
+def test_reordered_replicas_change_only_the_preferred_leader() -> None:
     cluster = Cluster(1, 2)
     cluster.create("t", (1, 2))
     cluster.settle()
@@ -356,7 +356,7 @@ def test_added_partitions_are_elected_and_the_others_left_alone() -> None:
     assert cluster.news() == ["tell 1: t-1 leader=2 isr=2,1", "tell 2: t-1 leader=2 isr=2,1"]
 
 
-def test_a_deleted_topic_is_not_moved_any_more() -> None:
+def test_deleted_topic_is_no_longer_reassigned() -> None:
     cluster = Cluster(1, 2, 3)
     cluster.create("t", (1, 2))
     cluster.settle()
@@ -519,7 +519,7 @@ def step(world: World, wanted: dict[TopicPartition, set[int]], event: tuple[obje
 @settings(max_examples=250, deadline=None)
 @example([("move", 0, [1, 2, 3, 4, 5], 2), ("settle", 0), ("die", 3)])
 @given(st.lists(EVENTS, max_size=40))
-def test_whatever_happens_every_partition_ends_led_and_where_it_was_wanted(events: list[tuple[object, ...]]) -> None:
+def test_every_history_of_reassignments_ends_led_at_its_target(events: list[tuple[object, ...]]) -> None:
     world = World(1, 2, 3, 4, 5)
     world.create("t", (1, 2, 3), (3, 4))
     world.settle()

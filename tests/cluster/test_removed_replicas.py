@@ -42,7 +42,7 @@ def catch_up(cluster: Cluster, *isr: int) -> None:
 # --- an heir comes back short ----------------------------------------------------------------------------
 
 
-def test_who_goes_leads_again_where_the_only_heir_has_lost_something() -> None:
+def test_removed_replica_leads_again_if_the_only_remaining_one_has_loss() -> None:
     cluster = shed((1,), (4,))
     back_short(cluster, 4)
     cluster.news()
@@ -58,9 +58,7 @@ def test_who_goes_leads_again_where_the_only_heir_has_lost_something() -> None:
     assert cluster.assigned(TP) == ReplicaAssignment((4,)) and cluster.controller.reassignments == {}
 
 
-def test_an_heir_that_has_everything_leads_again_and_who_goes_has_its_log_until_it_has_outlived_the_next_shedding() -> (
-    None
-):
+def test_removed_replica_keeps_its_log_until_the_next_removal_is_confirmed() -> None:
     cluster = shed((1,), (4,))
     back_short(cluster, 4)
     cluster.silent.add(4)
@@ -76,7 +74,7 @@ def test_an_heir_that_has_everything_leads_again_and_who_goes_has_its_log_until_
     assert cluster.stops == [(1, [TP])]
 
 
-def test_of_several_heirs_and_those_who_go_the_one_who_has_most_leads() -> None:
+def test_longest_log_leads_among_remaining_and_removed_replicas() -> None:
     cluster = shed((1, 2), (3, 4))
     back_short(cluster, 3, 4)
     cluster.tell_ends({1: 7, 2: 8, 3: 5, 4: 6})
@@ -86,7 +84,7 @@ def test_of_several_heirs_and_those_who_go_the_one_who_has_most_leads() -> None:
     assert cluster.state().isr == (3, 4)
 
 
-def test_where_one_heir_knows_of_a_loss_and_another_does_not_who_goes_and_has_most_leads() -> None:
+def test_removed_replica_with_the_longest_log_leads_after_a_partial_loss() -> None:
     """What they lack may be the same: only one had noted how far it was committed."""
     cluster = shed((1, 2), (3, 4))
     back_short(cluster, 3, 4)
@@ -96,7 +94,7 @@ def test_where_one_heir_knows_of_a_loss_and_another_does_not_who_goes_and_has_mo
     assert (cluster.state().leader, cluster.state().isr, cluster.stops) == (1, (1,), [])
 
 
-def test_one_that_is_registered_and_silent_is_not_waited_for_for_ever() -> None:
+def test_wait_for_a_silent_registered_replica_is_bounded() -> None:
     cluster = shed((1,), (4,))
     back_short(cluster, 4)
     cluster.tell_end(4, 5)
@@ -107,7 +105,7 @@ def test_one_that_is_registered_and_silent_is_not_waited_for_for_ever() -> None:
     assert [write.state.leader for write in cluster.waiting] == [4]
 
 
-def test_where_the_only_heir_knows_of_a_loss_nobody_leads_until_somebody_gives_up_what_it_alone_may_have_had() -> None:
+def test_no_replica_leads_after_a_known_loss_without_an_unclean_request() -> None:
     cluster = shed((1,), (4,))
     back_short(cluster, 4)
     cluster.tell_end(1, 7)
@@ -119,7 +117,7 @@ def test_where_the_only_heir_knows_of_a_loss_nobody_leads_until_somebody_gives_u
     assert (cluster.state().leader, cluster.state().isr) == (1, (1,))
 
 
-def test_it_is_waited_for_who_goes_and_is_away_but_not_for_ever() -> None:
+def test_wait_for_an_absent_removed_replica_is_bounded() -> None:
     cluster = shed((1,), (4,))
     cluster.die(1)
     back_short(cluster, 4)
@@ -132,7 +130,7 @@ def test_it_is_waited_for_who_goes_and_is_away_but_not_for_ever() -> None:
     assert cluster.state().leader == 4
 
 
-def test_who_goes_and_is_back_is_asked_and_leads() -> None:
+def test_removed_replica_that_returns_is_asked_and_leads() -> None:
     cluster = shed((1,), (4,))
     cluster.die(1)
     back_short(cluster, 4)
@@ -143,7 +141,7 @@ def test_who_goes_and_is_back_is_asked_and_leads() -> None:
     assert cluster.state().leader == 1
 
 
-def test_nobody_leads_as_long_as_the_only_heir_is_away() -> None:
+def test_no_replica_leads_while_the_only_remaining_member_is_absent() -> None:
     cluster = shed((1,), (4,))
     back_short(cluster, 4)
     cluster.die(4)
@@ -155,7 +153,7 @@ def test_nobody_leads_as_long_as_the_only_heir_is_away() -> None:
     assert (cluster.state().leader, cluster.asked) == (NO_LEADER, []), "it may be whole when it is back"
 
 
-def test_the_next_controller_asks_who_goes_too() -> None:
+def test_next_controller_asks_replicas_being_removed_too() -> None:
     cluster = shed((1, 2), (3, 4))
     cluster.die(3, 4)
     cluster.settle()
@@ -167,7 +165,7 @@ def test_the_next_controller_asks_who_goes_too() -> None:
     assert (cluster.state().leader, cluster.stops) == (2, [])
 
 
-def test_of_a_move_that_is_taken_back_who_stays_now_leads_where_the_only_one_in_sync_has_lost_something() -> None:
+def test_cancelled_reassignment_elects_an_original_replica_after_a_loss() -> None:
     cluster = shed((1,), (4,))
     back_short(cluster, 4)
     cluster.reassign(TP)
@@ -178,7 +176,7 @@ def test_of_a_move_that_is_taken_back_who_stays_now_leads_where_the_only_one_in_
     assert (cluster.state().leader, cluster.assigned(TP)) == (1, ReplicaAssignment((1,)))
 
 
-def test_one_that_goes_down_once_more_before_its_leadership_is_written_is_in_doubt_again() -> None:
+def test_chosen_leader_that_fails_before_the_write_is_suspect_again() -> None:
     cluster = shed((1,), (4,))
     back_short(cluster, 4)
     cluster.tell_ends({1: 7, 4: 7})
@@ -192,7 +190,7 @@ def test_one_that_goes_down_once_more_before_its_leadership_is_written_is_in_dou
     assert cluster.state().leader == 1
 
 
-def test_behind_a_move_that_is_safe_those_who_stay_are_judged_alone() -> None:
+def test_confirmed_reassignment_considers_only_remaining_replicas() -> None:
     cluster = shed((1,), (4,))
     cluster.hear(4)
     assert cluster.stops == [(1, [TP])]
@@ -221,14 +219,14 @@ def joined_behind_the_shedding() -> Cluster:
     return cluster
 
 
-def test_who_answered_before_it_was_in_sync_has_not_shown_that_what_it_has_outlives_anything() -> None:
+def test_answer_before_joining_the_isr_proves_nothing() -> None:
     cluster = joined_behind_the_shedding()
     assert (cluster.state().isr, cluster.stops) == ((4, 3), [])
     cluster.hear(4)
     assert cluster.stops == [(1, [TP]), (2, [TP])]
 
 
-def test_where_all_heirs_that_were_asked_are_gone_those_of_now_are_asked() -> None:
+def test_current_remaining_members_are_asked_if_the_asked_ones_failed() -> None:
     cluster = joined_behind_the_shedding()
     cluster.hear(3)
     cluster.silent.add(3)
@@ -252,7 +250,7 @@ def moved_from_a_silent_leader() -> Cluster:
     return cluster
 
 
-def test_a_leader_that_does_not_answer_is_not_shed() -> None:
+def test_leader_that_does_not_answer_is_not_removed() -> None:
     """It would not hear of it, and go on to tell clients what was committed."""
     cluster = moved_from_a_silent_leader()
     cluster.hear(1)
@@ -260,7 +258,7 @@ def test_a_leader_that_does_not_answer_is_not_shed() -> None:
     assert (cluster.state().leader, cluster.state().isr) == (2, (2, 3, 4))
 
 
-def test_what_a_leader_answered_when_it_was_to_go_is_no_sign_of_life_when_it_is_to_go_again() -> None:
+def test_answer_to_an_earlier_handoff_proves_nothing_for_the_next() -> None:
     cluster = moved_from_a_silent_leader()
     catch_up(cluster, 1, 2, 3)  # who comes falls behind: nobody is to go
     cluster.hear(1)
@@ -272,7 +270,7 @@ def test_what_a_leader_answered_when_it_was_to_go_is_no_sign_of_life_when_it_is_
     assert cluster.state().isr == (2, 3, 4)
 
 
-def test_who_is_to_be_left_alone_with_the_records_lives_still_when_the_leader_has_answered() -> None:
+def test_remaining_member_proves_liveness_after_the_leaders_answer() -> None:
     """It may have answered long after them."""
     cluster = moved_from_a_silent_leader()
     cluster.silent = {2, 3, 4}
@@ -284,7 +282,7 @@ def test_who_is_to_be_left_alone_with_the_records_lives_still_when_the_leader_ha
     assert cluster.state().isr == (2, 3, 4)
 
 
-def test_heirs_are_asked_again_if_the_leader_gets_a_new_epoch_meanwhile() -> None:
+def test_remaining_members_are_asked_again_after_a_new_leader_epoch() -> None:
     cluster = moved_from_a_silent_leader()
     cluster.silent = {2, 3, 4}
     cluster.hear(1)  # the heirs are asked
@@ -306,7 +304,7 @@ def test_heirs_are_asked_again_if_the_leader_gets_a_new_epoch_meanwhile() -> Non
 # --- unclean elections -------------------------------------------------------------------------------------
 
 
-def test_an_unclean_election_takes_who_goes_before_one_that_stays_and_has_less() -> None:
+def test_unclean_election_prefers_a_removed_replica_with_a_longer_log() -> None:
     cluster = Cluster(1, 2, 3, 4)
     cluster.create("t", (1, 2, 3), **UNCLEAN)
     cluster.settle()
@@ -330,7 +328,7 @@ def test_an_unclean_election_takes_who_goes_before_one_that_stays_and_has_less()
 
 
 @pytest.mark.parametrize("cancelled", [False, True])
-def test_under_the_next_controller_an_unclean_election_takes_nobody_who_has_just_deleted_its_log(
+def test_unclean_election_skips_a_replica_that_deleted_its_log(
     cancelled: bool,
 ) -> None:
     cluster = shed((1, 2), (3, 4), **UNCLEAN)
@@ -349,7 +347,7 @@ def test_under_the_next_controller_an_unclean_election_takes_nobody_who_has_just
     assert cluster.state().leader == 4
 
 
-def test_somebody_may_give_up_what_the_heirs_alone_have_and_who_goes_leads() -> None:
+def test_requested_unclean_election_may_elect_a_removed_replica() -> None:
     cluster = shed((1, 2), (3,))
     cluster.die(3)
     cluster.settle()

@@ -39,7 +39,7 @@ def told_that_it_is_unclean(cluster: Cluster) -> bool:
     return any(state.unclean for each in effects if isinstance(each, SendLeaderAndIsr) for state in each.partitions)
 
 
-def test_it_leaves_the_isr_in_favour_of_a_whole_one() -> None:
+def test_replica_with_loss_leaves_the_isr_in_favour_of_a_trusted_one() -> None:
     cluster = Cluster(1, 2, 3)
     cluster.create("t", (1, 2, 3))
     cluster.settle()
@@ -51,7 +51,7 @@ def test_it_leaves_the_isr_in_favour_of_a_whole_one() -> None:
     assert cluster.waiting == []
 
 
-def test_it_never_leads_by_a_clean_election() -> None:
+def test_replica_with_loss_never_leads_by_a_clean_election() -> None:
     cluster = with_lacking(1)
     state = cluster.state()
     assert (state.leader, state.isr) == (NO_LEADER, (1, 2))
@@ -63,7 +63,7 @@ def test_it_never_leads_by_a_clean_election() -> None:
     assert (cluster.state().leader, cluster.state().isr) == (2, (2,))
 
 
-def test_where_all_lack_something_the_longest_leads_once_somebody_gives_the_records_up() -> None:
+def test_requested_unclean_election_takes_the_longest_log_with_loss() -> None:
     cluster = with_lacking(1, 2)
     assert cluster.state().leader == NO_LEADER
     assert not told_that_it_is_unclean(cluster)
@@ -81,13 +81,13 @@ def test_where_all_lack_something_the_longest_leads_once_somebody_gives_the_reco
     assert not told_that_it_is_unclean(cluster)
 
 
-def test_where_unclean_elections_are_allowed_it_leads_if_nobody_else_can() -> None:
+def test_replica_with_loss_leads_uncleanly_if_no_other_can() -> None:
     cluster = with_lacking(1, **{"unclean.leader.election.enable": "true"})
     assert (cluster.state().leader, cluster.state().isr) == (1, (1,))
     assert told_that_it_is_unclean(cluster)
 
 
-def test_who_was_asked_and_says_that_it_lacks_something_is_no_hope_either() -> None:
+def test_suspect_that_reports_a_loss_does_not_delay_an_unclean_election() -> None:
     cluster = Cluster(1, 2, 3)
     cluster.create("t", (1, 2, 3), **{"unclean.leader.election.enable": "true"})
     cluster.settle()
@@ -113,7 +113,7 @@ def test_a_refusal_that_crossed_with_the_election_is_dealt_with_again() -> None:
     assert told_that_it_is_unclean(cluster)
 
 
-def test_one_out_of_sync_is_rather_elected_than_one_whose_log_may_be_gone() -> None:
+def test_out_of_sync_replica_is_preferred_to_one_with_a_lost_log() -> None:
     cluster = Cluster(1, 2)
     cluster.create("t", (1, 2))
     cluster.settle()

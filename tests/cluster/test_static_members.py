@@ -16,7 +16,7 @@ from tidelog.errors import (
 )
 
 
-def test_a_static_member_that_starts_anew_has_its_place_and_disturbs_nobody() -> None:
+def test_restarted_static_member_keeps_its_place_without_a_rebalance() -> None:
     coordinator = stable("x", static={"a1": "a"})
     coordinator.join("a2", instance_id="a", metadata=b"it owns nothing by now")
     answer = coordinator.joined("a2")
@@ -26,7 +26,7 @@ def test_a_static_member_that_starts_anew_has_its_place_and_disturbs_nobody() ->
     coordinator.heartbeat("x")
 
 
-def test_a_leader_that_starts_anew_is_told_of_everybody_and_leaves_the_assignment_as_it_is() -> None:
+def test_restarted_static_leader_gets_all_members_and_keeps_assignment() -> None:
     coordinator = stable(static={"a1": "a", "b1": "b"})
     coordinator.join("a2", instance_id="a")
     answer = coordinator.joined("a2")
@@ -51,7 +51,7 @@ def test_the_former_self_of_a_static_member_is_fenced_in_all_that_it_asks() -> N
         coordinator.heartbeat("a1")
 
 
-def test_an_instance_that_nobody_is_is_no_member_by_whatever_id() -> None:
+def test_unknown_instance_id_is_no_member_under_any_member_id() -> None:
     coordinator = stable("x")
     with pytest.raises(UnknownMemberIdError):
         coordinator.join("x", instance_id="a", member_id="x")
@@ -76,7 +76,7 @@ def test_an_id_that_was_given_to_a_dynamic_member_is_no_static_ones(instance_id:
     assert coordinator.is_in(GroupState.EMPTY), "each of them could be let go"
 
 
-def test_two_processes_with_one_instance_id_are_told_apart() -> None:
+def test_second_process_of_an_instance_id_fences_the_first() -> None:
     coordinator = stable("x")
     coordinator.join("a1", instance_id="a")
     coordinator.join("a2", instance_id="a")
@@ -85,7 +85,7 @@ def test_two_processes_with_one_instance_id_are_told_apart() -> None:
     assert coordinator.joined("a2").generation == 2
 
 
-def test_a_static_member_that_starts_anew_before_it_asked_for_its_assignment_is_not_missed_for_that() -> None:
+def test_static_member_restarted_before_its_sync_is_not_removed() -> None:
     coordinator = stable("x", static={"a1": "a"})
     coordinator.join("x")
     coordinator.join("a1", instance_id="a", member_id="a1")
@@ -97,7 +97,7 @@ def test_a_static_member_that_starts_anew_before_it_asked_for_its_assignment_is_
     assert coordinator.is_in(GroupState.STABLE)
 
 
-def test_a_static_member_hears_of_its_place_once_its_new_id_is_written() -> None:
+def test_static_member_is_answered_once_its_new_id_is_written() -> None:
     coordinator = stable("x", static={"a1": "a"})
     coordinator.holds_back = True
     coordinator.join("a2", instance_id="a")
@@ -108,7 +108,7 @@ def test_a_static_member_hears_of_its_place_once_its_new_id_is_written() -> None
     assert coordinator.joined("a2").generation == 1
 
 
-def test_a_static_member_whose_new_id_cannot_be_written_asks_again() -> None:
+def test_static_member_joins_again_if_its_new_id_cannot_be_written() -> None:
     coordinator = stable("x", static={"a1": "a"})
     coordinator.holds_back = True
     coordinator.join("a2", instance_id="a")
@@ -120,7 +120,7 @@ def test_a_static_member_whose_new_id_cannot_be_written_asks_again() -> None:
     assert sorted(coordinator.group.members) == ["a3", "x"]
 
 
-def test_a_rebalance_that_begins_while_a_new_id_is_written_counts_it_as_joined() -> None:
+def test_rebalance_counts_a_static_member_as_joined_during_the_write() -> None:
     coordinator = stable("x", static={"a1": "a"})
     coordinator.holds_back = True
     coordinator.join("a2", instance_id="a")
@@ -129,7 +129,7 @@ def test_a_rebalance_that_begins_while_a_new_id_is_written_counts_it_as_joined()
     assert coordinator.joined("a2").generation == coordinator.joined("x").generation == 2
 
 
-def test_a_static_member_that_starts_anew_before_it_is_assigned_sends_all_back() -> None:
+def test_static_member_restarted_while_completing_causes_a_rebalance() -> None:
     coordinator = stable("x", static={"a1": "a"})
     coordinator.join("x")
     coordinator.join("a1", instance_id="a", member_id="a1")
@@ -143,7 +143,7 @@ def test_a_static_member_that_starts_anew_before_it_is_assigned_sends_all_back()
     assert coordinator.joined("a2").generation == 3
 
 
-def test_a_static_member_that_starts_anew_with_another_protocol_makes_all_join_where_it_changes_the_choice() -> None:
+def test_restarted_static_member_rebalances_if_the_protocol_changes() -> None:
     coordinator = stable(static={"a1": "a"})
     with pytest.raises(InconsistentGroupProtocolError):
         coordinator.join("a2", "sticky", instance_id="a")
@@ -151,7 +151,7 @@ def test_a_static_member_that_starts_anew_with_another_protocol_makes_all_join_w
     assert (coordinator.joined("a2").generation, coordinator.group.protocol) == (2, "sticky")
 
 
-def test_a_static_member_that_is_away_keeps_its_place_through_a_rebalance_and_no_longer() -> None:
+def test_absent_static_member_keeps_its_place_until_its_session_ends() -> None:
     coordinator = stable("x", static={"a1": "a"})
     coordinator.join("x")
     coordinator.pass_time(REBALANCE_MS, "a1")
@@ -170,7 +170,7 @@ def test_a_static_member_that_comes_back_after_its_session_is_new() -> None:
     assert coordinator.joined("a2").generation == coordinator.joined("x").generation == 2
 
 
-def test_where_only_static_members_are_left_that_are_away_they_are_waited_for_until_their_sessions_end() -> None:
+def test_group_of_absent_static_members_waits_until_their_sessions_end() -> None:
     coordinator = stable("x", static={"a1": "a"})
     coordinator.leave("x")
     coordinator.pass_time(REBALANCE_MS, "a1")

@@ -129,7 +129,7 @@ async def test_every_child_ever_made_is_counted_and_none_that_was_rolled_back(se
     await store.close()
 
 
-async def test_what_one_multi_makes_has_one_czxid(server: Server) -> None:
+async def test_nodes_created_by_one_multi_have_one_czxid(server: Server) -> None:
     store = await server.connect()
     await store.multi([Create("/a"), Create("/a/b"), Create("/c")])
     stats = [await store.exists(path) for path in ("/a", "/a/b", "/c")]
@@ -199,7 +199,7 @@ async def test_a_watch_set_twice_fires_once(server: Server) -> None:
     await store.close()
 
 
-async def test_a_deletion_is_told_for_each_watch_on_the_node_and_on_its_children(server: Server) -> None:
+async def test_deletion_fires_each_watch_on_the_node_and_on_its_children(server: Server) -> None:
     store = await server.connect()
     events = Events(store)
     await store.create("/a")
@@ -278,7 +278,7 @@ async def refused(request: Awaitable[object]) -> None:
         lambda store: refused(store.multi([Check("/nowhere", 0)])),
     ],
 )
-async def test_the_session_timer_starts_at_the_sending_of_what_the_leader_answered(
+async def test_session_is_confirmed_as_of_the_sending_of_an_answered_write(
     server: Server, ask: Callable[[Store], Awaitable[object]]
 ) -> None:
     store = await server.connect()
@@ -293,7 +293,7 @@ async def test_the_session_timer_starts_at_the_sending_of_what_the_leader_answer
     await store.close()
 
 
-async def test_a_read_does_not_start_the_session_timer_since_any_server_answers_it(server: Server) -> None:
+async def test_read_does_not_confirm_the_session(server: Server) -> None:
     store = await server.connect()
     await store.create("/a")
     confirmed_ms = store.confirmed_at_ms
@@ -312,14 +312,14 @@ async def test_a_timeout_that_zookeeper_does_not_grant_is_refused(zookeeper: Emb
             await ZooKeeperStore.open(zookeeper.hosts, session_timeout_ms=timeout_ms, clock=SystemClock())
 
 
-async def test_nobody_there_is_said_within_the_time_that_was_given() -> None:
+async def test_unreachable_zookeeper_is_reported_within_the_time_limit() -> None:
     with pytest.raises(UnreachableError, match="no ZooKeeper answers"):
         await ZooKeeperStore.open(
             "127.0.0.1:1", session_timeout_ms=TIMEOUT_MS, clock=SystemClock(), connect_timeout_ms=300
         )
 
 
-async def test_who_waits_for_zookeeper_says_so(caplog: pytest.LogCaptureFixture) -> None:
+async def test_wait_for_zookeeper_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     with pytest.raises(UnreachableError):
         await ZooKeeperStore.open(
             "127.0.0.1:1", session_timeout_ms=TIMEOUT_MS, clock=SystemClock(), connect_timeout_ms=1300

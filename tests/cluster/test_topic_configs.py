@@ -73,7 +73,7 @@ async def test_a_topic_that_does_not_exist_has_no_settings_and_gets_none(server:
     await one.store.close()
 
 
-async def test_a_topic_whose_settings_nobody_has_written_yet_gets_some(server: Server) -> None:
+async def test_topic_without_a_settings_znode_gets_one(server: Server) -> None:
     one = await join(server)
     topic = TopicAssignment("t", TOPIC.topic_id, TOPIC.partitions)
     await one.store.create(znodes.topic_path("t"), znodes.encode_topic(topic))
@@ -83,7 +83,7 @@ async def test_a_topic_whose_settings_nobody_has_written_yet_gets_some(server: S
     await one.store.close()
 
 
-async def test_what_the_change_refuses_is_not_written(server: Server) -> None:
+async def test_change_that_raises_writes_nothing(server: Server) -> None:
     one = await join(server)
     await one.create_topic(TOPIC, (await begin_term(one)).epoch_version)
 
@@ -96,7 +96,7 @@ async def test_what_the_change_refuses_is_not_written(server: Server) -> None:
     await one.store.close()
 
 
-async def test_a_change_whose_answer_is_lost_is_made_and_announced_once() -> None:
+async def test_settings_change_with_a_lost_answer_is_made_and_notified_once() -> None:
     _, store, zk_client = await twin()
     await zk_client.create_topic(TOPIC, (await begin_term(zk_client)).epoch_version)
     store.lose_answers = 1
@@ -105,7 +105,7 @@ async def test_a_change_whose_answer_is_lost_is_made_and_announced_once() -> Non
     assert len(await zk_client.read_config_changes()) == 1
 
 
-async def test_a_change_made_of_the_settings_of_a_topic_that_is_gone_is_made_anew_of_those_of_the_next_one() -> None:
+async def test_change_of_a_removed_topics_settings_starts_from_the_new_topics() -> None:
     zookeeper, _, other = await twin()
     epoch_version = (await begin_term(other)).epoch_version
     await other.create_topic(TOPIC, epoch_version)

@@ -22,7 +22,7 @@ def nobody_in_sync_lives(**configs: str) -> Cluster:
     return cluster
 
 
-def test_an_unclean_election_takes_whoever_reaches_farthest_and_forgets_the_isr() -> None:
+def test_unclean_election_takes_the_longest_log_and_resets_the_isr() -> None:
     cluster = nobody_in_sync_lives(**UNCLEAN)
     assert cluster.state().leader == NO_LEADER
     cluster.tell_ends({2: 5, 3: 6})
@@ -30,7 +30,7 @@ def test_an_unclean_election_takes_whoever_reaches_farthest_and_forgets_the_isr(
     assert cluster.state() == PartitionState(3, 2, (3,), 1)
 
 
-def test_an_unclean_election_does_not_wait_for_ever_for_one_that_is_registered_and_silent() -> None:
+def test_unclean_election_waits_a_bounded_time_for_a_silent_replica() -> None:
     cluster = nobody_in_sync_lives(**UNCLEAN)
     cluster.tell_end(3, 0)
     for now_ms in (0, 299_999):
@@ -56,7 +56,7 @@ def test_an_unclean_election_asks_again_where_one_was_lost_since() -> None:
     assert cluster.state().leader == NO_LEADER
 
 
-def test_a_wish_that_nobody_is_there_for_any_more_is_over() -> None:
+def test_requested_unclean_election_ends_if_no_replica_is_alive() -> None:
     cluster = nobody_in_sync_lives()
     cluster.play(cluster.controller.elections_wanted([TP], unclean=True))
     assert cluster.controller.election_in_progress(TP)
@@ -64,7 +64,7 @@ def test_a_wish_that_nobody_is_there_for_any_more_is_over() -> None:
     assert not cluster.controller.election_in_progress(TP)
 
 
-def test_where_one_that_was_in_sync_is_back_first_it_leads_and_what_was_told_is_forgotten() -> None:
+def test_returning_isr_member_leads_and_reported_log_ends_are_dropped() -> None:
     cluster = nobody_in_sync_lives(**UNCLEAN)
     cluster.tell_end(3, 6)
     cluster.come(broker(1, 60))
@@ -75,7 +75,7 @@ def test_where_one_that_was_in_sync_is_back_first_it_leads_and_what_was_told_is_
 # --- of several that reach as far --------------------------------------------------------------------------
 
 
-def test_one_that_tells_that_it_lacks_something_comes_behind_another() -> None:
+def test_replica_that_reports_a_loss_ranks_behind_another() -> None:
     cluster = nobody_in_sync_lives(**UNCLEAN)
     cluster.tell_end(2, 5, lacks=True)
     cluster.tell_end(3, 5)
@@ -83,7 +83,7 @@ def test_one_that_tells_that_it_lacks_something_comes_behind_another() -> None:
     assert cluster.state().leader == 3
 
 
-def test_of_two_that_tell_nothing_one_that_has_refused_before_comes_behind_the_other() -> None:
+def test_silent_replica_with_a_known_loss_ranks_behind_another_silent_one() -> None:
     cluster = nobody_in_sync_lives()
     cluster.play(cluster.controller.replicas_answered(2, [], [], [TP]))
     cluster.play(cluster.controller.elections_wanted([TP], unclean=True))
@@ -108,7 +108,7 @@ def one_in_sync_is_back_and_may_be_short() -> Cluster:
 
 
 @pytest.mark.parametrize("leaving", [False, True], ids=["stays", "is about to leave"])
-def test_one_that_was_in_sync_comes_first_even_if_it_is_about_to_leave(leaving: bool) -> None:
+def test_isr_member_ranks_first_even_if_it_is_shutting_down(leaving: bool) -> None:
     cluster = one_in_sync_is_back_and_may_be_short()
     if leaving:
         cluster.play(cluster.controller.shutdown_wanted(2))
@@ -118,7 +118,7 @@ def test_one_that_was_in_sync_comes_first_even_if_it_is_about_to_leave(leaving: 
     assert cluster.state().leader == 2
 
 
-def test_one_that_is_about_to_leave_comes_last() -> None:
+def test_replica_in_shutdown_ranks_last_in_an_unclean_election() -> None:
     cluster = nobody_in_sync_lives()
     cluster.play(cluster.controller.shutdown_wanted(2))
     cluster.play(cluster.controller.elections_wanted([TP], unclean=True))
@@ -144,7 +144,7 @@ def all_went_down_and_those_in_sync_are_back() -> Cluster:
     return cluster
 
 
-def test_nobody_who_was_behind_is_elected_as_long_as_those_in_sync_live_and_may_have_everything() -> None:
+def test_out_of_sync_replica_is_not_elected_while_suspects_are_alive() -> None:
     cluster = all_went_down_and_those_in_sync_are_back()
     cluster.come(broker(3, 99))
     cluster.settle()
@@ -153,7 +153,7 @@ def test_nobody_who_was_behind_is_elected_as_long_as_those_in_sync_live_and_may_
     assert cluster.state().leader == 2
 
 
-def test_whoever_was_behind_is_elected_once_those_in_sync_are_gone_again() -> None:
+def test_out_of_sync_replica_is_elected_once_suspects_are_gone() -> None:
     cluster = all_went_down_and_those_in_sync_are_back()
     cluster.die(1, 2)
     cluster.come(broker(3, 99))
@@ -161,7 +161,7 @@ def test_whoever_was_behind_is_elected_once_those_in_sync_are_gone_again() -> No
     assert cluster.state().leader == 3
 
 
-def test_one_whose_log_may_be_short_is_no_hope_once_it_is_out_of_sync() -> None:
+def test_suspect_replica_outside_the_isr_does_not_delay_an_election() -> None:
     """What its leader wrote before it went down itself is seen late: 2 had been out of sync by then."""
     cluster = Cluster(1, 2, 3)
     cluster.create("t", (1, 2, 3), **UNCLEAN)

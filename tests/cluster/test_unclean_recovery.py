@@ -55,7 +55,7 @@ def both_replicas_went_down() -> Cluster:
         ),
     ],
 )
-def test_who_leads_among_those_in_doubt(
+def test_recovery_chooses_among_suspect_replicas(
     live: set[int], poll: LogEndQuery, overdue: bool, expected: RecoveryChoice
 ) -> None:
     assert choose_recovery_leader((1, 2), (1, 2), poll, live, overdue=overdue) == expected
@@ -86,7 +86,7 @@ def test_the_only_member_needs_no_comparison() -> None:
     assert (cluster.asked, cluster.absolved) == ([], [1])
 
 
-def test_one_that_may_be_short_leaves_the_isr_and_its_leaders_get_a_new_epoch_before_it_hears_of_anything() -> None:
+def test_suspect_broker_is_online_only_after_its_leaders_epochs_rose() -> None:
     cluster = Cluster(1, 2, 3)
     cluster.create("t", (1, 2, 3), (2, 3, 1))
     cluster.settle()
@@ -104,7 +104,7 @@ def test_one_that_may_be_short_leaves_the_isr_and_its_leaders_get_a_new_epoch_be
     assert cluster.absolved == [3]
 
 
-def test_a_former_self_that_was_let_in_meanwhile_is_found_and_put_out() -> None:
+def test_earlier_registration_that_joined_the_isr_meanwhile_is_removed() -> None:
     cluster = Cluster(1, 2, 3)
     cluster.create("t", (1, 2, 3))
     cluster.settle()
@@ -119,7 +119,7 @@ def test_a_former_self_that_was_let_in_meanwhile_is_found_and_put_out() -> None:
     assert 3 in cluster.controller.brokers
 
 
-def test_one_that_may_be_short_comes_back_while_its_isr_shrinks_and_there_is_a_new_epoch_all_the_same() -> None:
+def test_suspect_registration_during_an_isr_change_raises_the_epoch() -> None:
     cluster = Cluster(1, 2, 3)
     cluster.create("t", (1, 2, 3))
     cluster.settle()
@@ -132,7 +132,7 @@ def test_one_that_may_be_short_comes_back_while_its_isr_shrinks_and_there_is_a_n
     assert cluster.state() == PartitionState(1, 1, (1, 2), 1)
 
 
-def test_what_one_that_may_be_short_was_in_sync_for_shrinks_in_a_new_epoch() -> None:
+def test_suspect_replica_leaves_the_isr_in_a_new_epoch() -> None:
     cluster = Cluster(1, 2, 3)
     cluster.create("t", (1, 2, 3))
     cluster.settle()
@@ -142,7 +142,7 @@ def test_what_one_that_may_be_short_was_in_sync_for_shrinks_in_a_new_epoch() -> 
     assert len(cluster.history) == 2, "in one write"
 
 
-def test_a_whole_member_that_comes_back_leads_and_the_short_one_copies() -> None:
+def test_trusted_member_that_returns_leads_and_the_suspect_one_copies() -> None:
     cluster = both_replicas_went_down()
     cluster.come(short(1, 98))
     cluster.settle()
@@ -154,7 +154,7 @@ def test_a_whole_member_that_comes_back_leads_and_the_short_one_copies() -> None
     assert cluster.absolved == [1]
 
 
-def test_where_all_are_short_the_greatest_leads_alone() -> None:
+def test_longest_log_leads_alone_if_every_member_is_suspect() -> None:
     cluster = both_replicas_went_down()
     cluster.come(short(1, 98))
     cluster.come(short(2, 99))
@@ -182,12 +182,12 @@ def test_where_all_are_short_the_greatest_leads_alone() -> None:
         pytest.param(LogEnd(-1, 12), False, id="the other is empty, and begins behind it"),
     ],
 )
-def test_whether_a_log_has_all_that_another_has_its_epochs_tell(other: LogEnd, extends: bool) -> None:
+def test_epochs_show_whether_a_log_contains_another(other: LogEnd, extends: bool) -> None:
     assert LogEnd(3, 9, epochs=((1, 3), (3, 7))).extends(other) == extends
 
 
 @pytest.mark.parametrize("unclean", ["false", "true"])
-def test_the_last_one_in_sync_waits_for_those_that_are_away_unless_its_records_may_be_given_up(unclean: str) -> None:
+def test_last_isr_member_waits_for_eligible_replicas_unless_unclean(unclean: str) -> None:
     cluster = Cluster(1, 2)
     cluster.create("t", (1, 2), **{"unclean.leader.election.enable": unclean})
     cluster.settle()
@@ -206,7 +206,7 @@ def test_the_last_one_in_sync_waits_for_those_that_are_away_unless_its_records_m
     assert (cluster.state().leader, cluster.state().isr) == (2, (2,))
 
 
-def test_who_has_left_before_is_not_waited_for_by_the_last_one_in_sync_under_whichever_controller() -> None:
+def test_last_isr_member_ignores_replicas_that_left_the_isr_earlier() -> None:
     cluster = Cluster(1, 2, 3)
     cluster.create("t", (1, 2, 3))
     cluster.settle()
@@ -230,7 +230,7 @@ def test_who_has_left_before_is_not_waited_for_by_the_last_one_in_sync_under_whi
     assert (cluster.state().leader, cluster.state().isr, cluster.state().eligible) == (2, (2,), (1,))
 
 
-def test_who_was_given_up_by_an_unclean_election_is_waited_for_no_more() -> None:
+def test_replica_dropped_by_an_unclean_election_is_not_waited_for() -> None:
     cluster = Cluster(1, 2)
     cluster.create("t", (1, 2))
     cluster.settle()
@@ -244,7 +244,7 @@ def test_who_was_given_up_by_an_unclean_election_is_waited_for_no_more() -> None
     assert (cluster.state().isr, cluster.state().eligible) == ((2,), ())
 
 
-def test_a_leader_that_changed_the_isr_has_outlived_who_was_given_up_for_it() -> None:
+def test_isr_change_by_the_leader_clears_eligible_replicas() -> None:
     cluster = Cluster(1, 2)
     cluster.create("t", (1, 2))
     cluster.settle()
@@ -261,7 +261,7 @@ def test_a_leader_that_changed_the_isr_has_outlived_who_was_given_up_for_it() ->
     assert (cluster.state().leader, cluster.asked) == (1, [])
 
 
-def test_it_is_not_waited_for_ever() -> None:
+def test_wait_for_absent_members_is_bounded() -> None:
     cluster = both_replicas_went_down()
     cluster.come(short(1, 98))
     cluster.settle()
@@ -276,7 +276,7 @@ def test_it_is_not_waited_for_ever() -> None:
 
 
 @pytest.mark.parametrize("silent_for_ms", [1000, 300_000, 500_000])
-def test_the_wait_for_a_whole_member_begins_when_it_goes_however_long_it_was_silent_before(silent_for_ms: int) -> None:
+def test_wait_for_a_trusted_member_starts_when_it_fails(silent_for_ms: int) -> None:
     cluster = Cluster(1, 2, 3)
     cluster.create("t", (1, 2))
     cluster.settle()
@@ -303,7 +303,7 @@ def test_the_wait_for_a_whole_member_begins_when_it_goes_however_long_it_was_sil
     assert (cluster.state().leader, cluster.state().isr) == (1, (1,))
 
 
-def test_somebody_may_decide_not_to_wait() -> None:
+def test_requested_unclean_election_ends_the_wait() -> None:
     cluster = both_replicas_went_down()
     cluster.come(short(1, 98))
     cluster.settle()
@@ -312,7 +312,7 @@ def test_somebody_may_decide_not_to_wait() -> None:
     assert cluster.state().leader == 1
 
 
-def test_one_that_dies_in_doubt_comes_back_in_doubt_and_is_asked_again() -> None:
+def test_suspect_replica_that_restarts_is_suspect_and_asked_again() -> None:
     cluster = both_replicas_went_down()
     cluster.come(short(1, 97))
     cluster.come(short(2, 98))
@@ -339,7 +339,7 @@ def test_the_next_controller_deals_with_those_that_still_bear_the_mark() -> None
     assert cluster.absolved == []
 
 
-def test_a_deletion_does_not_wait_for_one_that_is_let_in_only_behind_a_write_that_was_refused() -> None:
+def test_deletion_ignores_a_broker_brought_online_after_a_refused_write() -> None:
     cluster = Cluster(1, 2, 3)
     cluster.create("t", (1, 2, 3))
     cluster.settle()
@@ -355,7 +355,7 @@ def test_a_deletion_does_not_wait_for_one_that_is_let_in_only_behind_a_write_tha
     assert cluster.news()[-1] == "remove t"
 
 
-def test_what_is_doubtful_about_a_topic_is_so_no_more_once_the_topic_is_gone() -> None:
+def test_removed_topic_ends_the_suspicion_of_its_replicas() -> None:
     cluster = Cluster(1, 3)
     cluster.create("t", (3,))
     cluster.settle()
@@ -409,7 +409,7 @@ def test_wait_for_a_whole_member_begins_anew_also_if_it_was_over_before() -> Non
     assert cluster.state().leader == 1
 
 
-def test_election_in_doubt_waits_for_a_registering_member_however_long_away() -> None:
+def test_recovery_waits_for_a_registering_member_however_long_it_was_away() -> None:
     cluster = Cluster(1, 2, 3)
     cluster.create("t", (1, 2), (3, 2))
     cluster.settle()

@@ -64,7 +64,7 @@ async def test_blocks_of_producer_ids_never_overlap(server: Server) -> None:
     await second.store.close()
 
 
-async def test_of_two_candidates_one_is_elected_and_the_epoch_rises_with_each_election(server: Server) -> None:
+async def test_one_of_two_candidates_is_elected_and_the_epoch_rises(server: Server) -> None:
     first, second = await join(server), await join(server)
     unclaimed = await first.read_controller()
     leases = await asyncio.gather(first.try_become_controller(1, unclaimed), second.try_become_controller(2, unclaimed))
@@ -83,7 +83,7 @@ async def test_of_two_candidates_one_is_elected_and_the_epoch_rises_with_each_el
     await second.store.close()
 
 
-async def test_who_looked_at_the_seat_while_it_changed_hands_cannot_take_it() -> None:
+async def test_candidate_with_a_stale_lease_is_not_elected() -> None:
     zookeeper, _, zk_client = await twin()
     dead = await begin_term(zk_client)
     rival = ZkClient(zookeeper.connect(), SystemClock(), patience_ms=500)
@@ -170,7 +170,7 @@ async def test_an_answer_that_was_lost_is_found_by_reading_again() -> None:
     assert await zk_client.register_broker(BROKER) == (await zk_client.read_brokers())[1].epoch
 
 
-async def test_a_wish_that_a_deposed_controller_could_not_send_in_time_spares_the_next_topic_of_the_name() -> None:
+async def test_late_deletion_request_of_an_old_controller_spares_a_new_topic() -> None:
     zookeeper, store, old = await twin()
     lease = await begin_term(old)
     await old.create_topic(TOPIC, lease.epoch_version)
@@ -190,7 +190,7 @@ async def test_a_wish_that_a_deposed_controller_could_not_send_in_time_spares_th
     assert await new.read_topics(["t"]) == {"t": anew}
 
 
-async def test_a_write_that_never_arrived_is_sent_again_and_one_that_never_can_is_given_up() -> None:
+async def test_lost_write_is_repeated_until_the_deadline() -> None:
     _, store, zk_client = await twin()
     lease = await begin_term(zk_client)
     await zk_client.create_topic(TOPIC, lease.epoch_version)
@@ -205,7 +205,7 @@ async def test_a_write_that_never_arrived_is_sent_again_and_one_that_never_can_i
         await zk_client.write_state(TP, STATE, 1, lease.epoch_version)
 
 
-async def test_an_isr_of_which_nobody_knows_whether_it_is_written_is_written_again_by_who_still_wants_it_only() -> None:
+async def test_isr_change_with_unknown_outcome_is_repeated_only_by_its_leader() -> None:
     _, store, zk_client = await twin()
     lease = await begin_term(zk_client)
     await zk_client.create_topic(TOPIC, lease.epoch_version)
@@ -219,7 +219,7 @@ async def test_an_isr_of_which_nobody_knows_whether_it_is_written_is_written_aga
     assert await zk_client.read_state(TP) == VersionedState(STATE, 0)
 
 
-async def test_of_a_topic_with_a_state_that_cannot_be_read_nothing_is_known() -> None:
+async def test_topic_with_an_unreadable_state_is_left_out() -> None:
     _, store, zk_client = await twin()
     lease = await begin_term(zk_client)
     other, odd = replace(TOPIC, topic="u"), TopicPartition("t", 1)
@@ -366,7 +366,7 @@ async def test_a_restart_removes_its_own_old_registration_at_once(server: Server
     await after.store.close()
 
 
-async def test_somebody_elses_registration_is_waited_for_and_never_removed() -> None:
+async def test_registration_of_another_process_is_waited_for_and_kept() -> None:
     zookeeper, store, zk_client = await twin()
     epoch = await zk_client.register_broker(BROKER)
     second = ZkClient(zookeeper.connect(), SystemClock())
@@ -408,7 +408,7 @@ async def test_an_assignment_is_changed_on_its_own_version_and_under_the_fence(s
     await zk_client.store.close()
 
 
-async def test_an_assignment_whose_answer_was_lost_is_found_to_stand() -> None:
+async def test_assignment_with_a_lost_answer_is_found_written() -> None:
     _, store, zk_client = await twin()
     lease = await begin_term(zk_client)
     await zk_client.create_topic(TOPIC, lease.epoch_version)

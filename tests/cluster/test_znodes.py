@@ -24,7 +24,7 @@ def test_a_state_is_kafkas_json() -> None:
     assert znodes.decode_state(znodes.encode_state(left_alone)).eligible == (2, 3)
 
 
-def test_a_registration_lists_both_endpoints_and_takes_its_epoch_from_the_czxid() -> None:
+def test_registration_has_both_endpoints_and_the_czxid_as_epoch() -> None:
     broker = BrokerRegistration(3, {BROKERS: Endpoint("::1", 9601), CLIENTS: Endpoint("h", 9600)})
     data = znodes.encode_broker(broker, 1234)
     assert json.loads(data) == {

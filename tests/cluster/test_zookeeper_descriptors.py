@@ -27,7 +27,7 @@ def no_more_files() -> Iterator[None]:
         os.close(lowest_free)
 
 
-def test_who_may_open_no_more_files_still_hears() -> None:
+def test_store_works_without_free_file_descriptors() -> None:
     ours, theirs = socket.socketpair()
     with ours, theirs, no_more_files():
         handler = PollingHandler()

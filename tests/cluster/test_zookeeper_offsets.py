@@ -33,7 +33,7 @@ async def test_an_offset_lies_where_kafka_put_it_as_a_decimal_number(server: Ser
     await other.store.close()
 
 
-async def test_groups_and_their_partitions_are_listed_also_where_somebody_else_wrote_into_the_tree(
+async def test_groups_and_partitions_are_listed_beside_foreign_znodes(
     server: Server,
 ) -> None:
     one = await join(server)
@@ -49,7 +49,7 @@ async def test_groups_and_their_partitions_are_listed_also_where_somebody_else_w
     await one.store.close()
 
 
-async def test_partitions_that_are_committed_at_the_same_time_share_their_parents(server: Server) -> None:
+async def test_concurrent_commits_share_their_parent_znodes(server: Server) -> None:
     one, other = await join(server), await join(server)
     tps = [TopicPartition("t", number) for number in range(20)]
     await asyncio.gather(
@@ -61,7 +61,7 @@ async def test_partitions_that_are_committed_at_the_same_time_share_their_parent
 
 
 @pytest.mark.parametrize("first", [None, 5])
-async def test_a_commit_whose_answer_is_lost_is_made(first: int | None) -> None:
+async def test_commit_with_a_lost_answer_is_made(first: int | None) -> None:
     _, store, zk_client = await twin()
     if first is not None:
         await zk_client.zookeeper_offsets.commit("g", TP, first)
@@ -117,7 +117,7 @@ class LateStore(MemoryStore):
         await super().set(*self.under_way.result())
 
 
-async def test_a_commit_that_was_given_up_and_arrives_late_does_not_take_back_a_later_one() -> None:
+async def test_abandoned_commit_that_arrives_late_does_not_undo_a_later_one() -> None:
     server, _, zk_client = await twin()
     await zk_client.zookeeper_offsets.commit("g", TP, 5)
     late = server.connect(LateStore)
@@ -130,7 +130,7 @@ async def test_a_commit_that_was_given_up_and_arrives_late_does_not_take_back_a_
     assert await zk_client.zookeeper_offsets.read("g", TP) == 7
 
 
-async def test_without_zookeeper_all_of_it_ends_with_an_error() -> None:
+async def test_every_operation_fails_without_zookeeper() -> None:
     _, store, zk_client = await twin()
     store.network.refuse()
     offsets = zk_client.zookeeper_offsets
@@ -140,7 +140,7 @@ async def test_without_zookeeper_all_of_it_ends_with_an_error() -> None:
 
 
 @pytest.mark.parametrize("data", [b"", b"x", b"-1", b" 1", b"1_0", b"9" * 19, b"9" * 10_000, b'{"offset":1}'])
-async def test_what_is_no_offset_is_told_with_its_place(data: bytes) -> None:
+async def test_malformed_offset_is_reported_with_its_path(data: bytes) -> None:
     _, store, zk_client = await twin()
     await zk_client.zookeeper_offsets.commit("g", TP, 1)
     await store.set(PATH, data)

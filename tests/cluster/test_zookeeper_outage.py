@@ -28,7 +28,7 @@ def own_zookeeper(tmp_path: Path) -> Iterator[EmbeddedZooKeeper]:
         yield server
 
 
-async def test_a_killed_zookeeper_that_comes_back_finds_the_session_and_its_ephemerals(
+async def test_restarted_zookeeper_still_has_the_session_and_its_ephemerals(
     own_zookeeper: EmbeddedZooKeeper,
 ) -> None:
     store = await ZooKeeperStore.open(own_zookeeper.hosts, session_timeout_ms=TIMEOUT_MS, clock=SystemClock())
@@ -62,7 +62,7 @@ async def test_a_killed_zookeeper_that_comes_back_finds_the_session_and_its_ephe
     await store.close()
 
 
-async def test_a_hung_zookeeper_leaves_the_outcome_unknown_within_a_session_timeout(
+async def test_hung_zookeeper_gives_an_unknown_outcome_in_a_session_timeout(
     own_zookeeper: EmbeddedZooKeeper,
 ) -> None:
     clock = SystemClock()
@@ -122,7 +122,7 @@ class Forgetful:
         target.close()
 
 
-async def test_a_zookeeper_that_forgets_who_connected_while_it_started_is_asked_again_long_before_a_session_could_end(
+async def test_forgotten_handshake_is_repeated_before_a_session_timeout(
     own_zookeeper: EmbeddedZooKeeper,
 ) -> None:
     relay = Forgetful(own_zookeeper)
@@ -142,7 +142,7 @@ async def test_a_zookeeper_that_forgets_who_connected_while_it_started_is_asked_
         await store.close()
 
 
-def test_who_is_asked_to_stop_while_there_is_no_zookeeper_does_not_wait_for_one() -> None:
+def test_broker_told_to_stop_does_not_wait_for_zookeeper() -> None:
     async def story() -> None:
         opening = asyncio.create_task(
             ZooKeeperStore.open(
