@@ -1,7 +1,7 @@
 """DescribeConfigs and IncrementalAlterConfigs: describe settings with their sources, and change those of topics.
 
-A topic's settings are read from and written to ZooKeeper, so that all brokers answer alike. They take effect when the
-controller sends them in UpdateMetadata. A broker's settings are those of its start.
+A topic's settings are read from and written to ZooKeeper, so that all brokers answer alike. Changes take effect when
+the controller sends them in UpdateMetadata. A broker's settings are those of its start.
 """
 
 from __future__ import annotations

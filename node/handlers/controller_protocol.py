@@ -10,7 +10,7 @@ from tidelog.protocol.control_messages import ControlledShutdownRequest, Control
 
 
 class ControllerProtocol(Protocol):
-    """The controller of this process. It answers NOT_CONTROLLER while another broker is the controller."""
+    """The controller part of this process, which answers NOT_CONTROLLER while another broker is the controller."""
 
     async def controlled_shutdown(self, request: ControlledShutdownRequest) -> ControlledShutdownResponse: ...
 

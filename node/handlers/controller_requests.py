@@ -1,7 +1,7 @@
 """Handle the controller's requests: LeaderAndIsr, StopReplica, UpdateMetadata and LogEnds.
 
-LeaderAndIsr and StopReplica requests take effect one at a time, in the order of their arrival, even if one of them
-waits for the disk for a long time.
+LeaderAndIsr and StopReplica requests take effect one at a time, in the order of their arrival. That holds even if one
+of them waits for a slow disk.
 """
 
 from __future__ import annotations
@@ -227,7 +227,7 @@ class ControllerRequests:
         return admitted
 
     def _brokers_changed(self, live_brokers: Iterable[BrokerInfo]) -> None:
-        """Take over the live brokers. What a follower reported under an older registration no longer counts."""
+        """Take over the live brokers, and drop what followers reported under older registrations."""
         if not self._metadata.set_brokers(live_brokers):
             return
         self._fetchers.brokers_changed(self._metadata.brokers)
@@ -278,10 +278,10 @@ class ControllerRequests:
     async def _resolve_damage(self, replica: Replica, state: PartitionStateMessage) -> None:
         """Decide what happens to a damaged log.
 
-        A. This replica is out of the ISR, and another broker leads: reset the log, so that all is fetched again.
-        B. This replica is in the ISR with others: raise IneligibleReplicaError, so that the controller chooses another
+        A. The replica is out of the ISR, and another broker leads: reset the log, so that all is fetched again.
+        B. The replica is in the ISR with others: raise IneligibleReplicaError, so that the controller chooses another
            leader and removes this replica from the ISR.
-        C. This replica is the whole ISR, or there is no leader: keep the log, because no other replica is better.
+        C. The replica is the whole ISR, or no broker leads: keep the log, because no other replica is better.
         """
         has_leader = state.leader != NO_LEADER
         if self._broker_id not in state.isr:

@@ -1,7 +1,8 @@
 """Find the stray partitions of a broker: replicas of topics that the cluster has deleted.
 
 The controller sends StopReplica to each registered broker and waits for the answer. A broker that was paused, or was
-still opening its logs, gets no StopReplica. It compares its replicas with the topics in a full UpdateMetadata instead.
+still opening its logs, gets no StopReplica. Such a broker compares its replicas with the topics in a full
+UpdateMetadata instead.
 """
 
 from __future__ import annotations

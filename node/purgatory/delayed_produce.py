@@ -102,7 +102,7 @@ class DelayedProduce(DelayedResponse):
 
 
 class FlushedProduce(DelayedProduce):
-    """A produce with acks=1 to topics with `flush.messages=1`. It waits until this broker alone has flushed its log."""
+    """A produce with acks=1 to topics with `flush.messages=1`, which waits until this broker has flushed its log."""
 
     __slots__ = ()
 

@@ -7,8 +7,8 @@ answers it with records or an error. Then the follower must name the partition a
     idle     the follower has the whole log, is in sync, and knows the high watermark and the log start offset. The
              session's `fetched_at_ms` is the last fetch of all idle members, so no fetch touches them one by one
 
-Each change of a partition makes the member active (`mark_active`). That must happen before the ISR rules ask how long
-the follower has been caught up, because `mark_active` passes the time of the last fetch on to the partition.
+Each change of a partition makes the member active (`mark_active`) before the ISR rules check how long the follower has
+been caught up. This order matters because `mark_active` passes the time of the last fetch on to the partition.
 """
 
 from __future__ import annotations

@@ -83,7 +83,7 @@ class MaintenanceLoop:
         cleaners = settings.log_cleaner_threads if settings.log_cleaner_enable else 0
         self._cleaners = cleaners
         # One thread for each kind of work, so that a disk that is slow with one kind delays no other.
-        self._threads = ThreadPoolExecutor(cleaners + 5, thread_name_prefix="housekeeping")
+        self._threads = ThreadPoolExecutor(cleaners + 5, thread_name_prefix="log-maintenance")
 
     def start(self) -> None:
         """Start all tasks. Return at once."""

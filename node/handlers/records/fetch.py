@@ -31,9 +31,9 @@ class Wanted:
 class DelayedFetch(DelayedResponse):
     """A consumer's fetch that waits for `min_bytes`, or for the size limit of its answer if that is less.
 
-    The wait also ends if a leader epoch ends, if a partition cannot be read, or if a partition's segment has ended, so
-    that its read returns no more bytes. The available bytes are computed from the positions of batches. No batch is
-    read before the answer (as in Kafka's DelayedFetch).
+    The wait also ends if a leader epoch ends or a partition cannot be read. If the fetch offset is in a segment that is
+    no longer appended to, waiting brings no more bytes, so the wait ends too. The available bytes are computed from the
+    positions of batches. No batch is read before the answer (as in Kafka's DelayedFetch).
     """
 
     __slots__ = ("_enough", "_replicas", "_request", "_wanted")

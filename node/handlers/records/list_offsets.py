@@ -113,7 +113,7 @@ class OffsetLookUps:
 
 
 class _LongLookUp:
-    """The look-up in one partition. It starts again after each search that was too long for the event loop.
+    """The look-up in one partition, which starts again after each search that was too long for the event loop.
 
     The searcher keeps the results of finished searches, so each start gets further than the one before.
     """

@@ -1,4 +1,4 @@
-"""The bounds of a look-up of offsets. They depend on the sender: a consumer, a follower, or a debugging client."""
+"""The bounds of a look-up of offsets, which differ for a consumer, a follower, and a debugging client."""
 
 from __future__ import annotations
 

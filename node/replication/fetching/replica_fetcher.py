@@ -64,7 +64,7 @@ _MAX_FETCHES = 2
 
 
 class Peer(Protocol):
-    """What is needed of `tidelog.protocol.native.connection.Connection`."""
+    """The part of `tidelog.protocol.native.connection.Connection` that the fetcher uses."""
 
     @property
     def peer(self) -> ApiVersionsResponse: ...
@@ -97,7 +97,7 @@ class FetchSettings:
 
 
 class ReplicaFetcher:
-    """The fetch loop for one leader. It runs as long as this broker follows a partition of that leader.
+    """The fetch loop for one leader. The loop runs as long as this broker follows a partition of that leader.
 
     on_storage_error   called when an append or a truncation fails on the disk
     """
