@@ -1,4 +1,4 @@
-"""Batches and requests as clients send them, and what is in the answers."""
+"""Build batches and requests as clients send them, and read their answers."""
 
 from __future__ import annotations
 

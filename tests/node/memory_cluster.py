@@ -1,4 +1,4 @@
-"""A cluster in one process, whose controller is the test."""
+"""A cluster in one process. The test plays the controller."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ TOPIC_ID = "topic-id-1"
 
 
 class MemoryCluster:
-    """Brokers 1 to `size`. The test is the controller: it elects, and tells whom it wants to tell.
+    """Brokers 1 to `size`. The test plays the controller: it elects leaders and chooses which brokers get the state.
 
-    `histories` has what each broker, in all its lives, has told of itself.
-    With `threads` logs are synced on threads, for which virtual time does not wait.
+    histories   the recorded events of each broker, over all its restarts
+    threads     flush logs on threads, for which virtual time does not wait
     """
 
     def __init__(
@@ -84,11 +84,11 @@ class MemoryCluster:
 
     async def kill(self, broker_id: int) -> None:
         self.nodes[broker_id].alive = False
-        self.network.hang_up(broker_id)
+        self.network.disconnect(broker_id)
         await self.nodes[broker_id].stop()
 
     def restart(self, broker_id: int) -> None:
-        """A new process over what the old one left."""
+        """Start a new process over the directory that the old one left."""
         self._begin(broker_id, self.nodes[broker_id].directory)
 
     def cut(self, one: int, *others: int) -> None:
@@ -107,10 +107,10 @@ class MemoryCluster:
         leader: int,
         *,
         isr: Iterable[int] | None = None,
-        tell: Iterable[int] | None = None,
+        send_to: Iterable[int] | None = None,
         tp: TopicPartition = TP,
     ) -> None:
-        """Write a new leader epoch and tell the live brokers (or those of `tell`)."""
+        """Write a new leader epoch, and send it to the live brokers or to those of `send_to`."""
         before = self.states.states.get(tp)
         if before is None:
             members = tuple(isr or self.replicas)
@@ -119,17 +119,19 @@ class MemoryCluster:
             members = tuple(isr) if isr is not None else before.state.isr
             state = replace(before.state, leader=leader, leader_epoch=before.state.leader_epoch + 1, isr=members)
             self.states.states[tp] = VersionedState(state, before.partition_epoch + 1)
-        await self.tell(tell, tp)
+        await self.send_state(send_to, tp)
 
     async def shrink(self, *isr: int) -> None:
-        """As the controller does where a follower is gone: the leader, its epoch and all but the ISR stay."""
+        """Write a smaller ISR, as the controller does if a follower fails. Leader and leader epoch stay."""
         before = self.states.states[TP]
         self.states.states[TP] = VersionedState(replace(before.state, isr=isr), before.partition_epoch + 1)
-        await self.tell()
+        await self.send_state()
 
-    async def tell(self, whom: Iterable[int] | None = None, tp: TopicPartition = TP) -> None:
-        """Send the state as ZooKeeper has it."""
-        for broker_id in whom if whom is not None else [node.broker_id for node in self.nodes.values() if node.alive]:
+    async def send_state(self, broker_ids: Iterable[int] | None = None, tp: TopicPartition = TP) -> None:
+        """Send ZooKeeper's state to these brokers, or to all live ones."""
+        for broker_id in (
+            broker_ids if broker_ids is not None else [node.broker_id for node in self.nodes.values() if node.alive]
+        ):
             response = await self.nodes[broker_id].ask(self.leader_and_isr(tp), sender_epoch=1)
             assert isinstance(response, LeaderAndIsrResponse)
             assert [each.error_code for each in response.partitions] == [0]
@@ -159,13 +161,13 @@ class MemoryCluster:
     async def produce(
         self, value: bytes, *, acks: int = -1, timeout_ms: int = 5000, to: int | None = None
     ) -> tuple[int, int]:
-        """Append one record; (error code, base offset)."""
+        """Append one record. Return (error code, base offset)."""
         node = self.leader if to is None else self.nodes[to]
         response = await node.ask(produce_request(value, acks=acks, timeout_ms=timeout_ms))
         assert isinstance(response, ProduceResponse)
         return response.partitions[0].error_code, response.partitions[0].base_offset
 
     async def consume(self, offset: int, *, to: int | None = None) -> tuple[int, list[bytes]]:
-        """What a consumer sees from `offset` on at once; (error code, values)."""
+        """Fetch as a consumer from `offset` on, without waiting. Return (error code, values)."""
         node = self.leader if to is None else self.nodes[to]
         return (await node.fetch(fetch_request(offset)))[:2]

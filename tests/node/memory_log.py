@@ -1,4 +1,4 @@
-"""Logs in memory, for tests of those above them."""
+"""Logs in memory, for tests of the layers above storage."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tidelog.records import Record, assign_offsets, decode_records, iter_headers
 
 
 class MemoryLog:
-    """The dumb twin of `storage.log.log.Log`: a list of batches. `broken` makes every write fail."""
+    """The simple twin of `storage.log.log.Log`: a list of batches. `broken` makes every write fail."""
 
     def __init__(self, topic_id: str, config: LogConfig) -> None:
         self.topic_id = topic_id
@@ -47,7 +47,7 @@ class MemoryLog:
 
     @property
     def segment_facts(self) -> list[SegmentFacts]:
-        """One segment, never rolled."""
+        """Return one segment, which is never rolled."""
         headers = [read_header(batch) for batch in self.batches]
         largest = max((header.max_timestamp for header in headers), default=-1)
         return [SegmentFacts(self.log_end_offset, sum(map(len, self.batches)), largest, lambda: 0)]
@@ -127,7 +127,7 @@ class MemoryLog:
         return max(self._found_in_each(None, upper_bound, search), key=lambda found: found.timestamp, default=None)
 
     def segment_offsets(self, timestamp: int, max_num_offsets: int, now_ms: int) -> list[int]:
-        """One segment, last written at `written_ms`."""
+        """Return offsets as if the log had one segment, last written at `written_ms`."""
         entries: list[SegmentTime] = [(self.log_start_offset, lambda: self.written_ms)]
         if self.batches:
             entries.append((self.log_end_offset, lambda: now_ms))
@@ -184,7 +184,7 @@ class MemoryLog:
         self.recovery_point = self.log_end_offset
 
     def after_power_cut(self) -> MemoryLog:
-        """What is left of it: all that was flushed. A process that still holds this one touches the other no more."""
+        """Return a copy with the flushed records only. A process that still holds this log does not touch the copy."""
         left = copy.copy(self)
         left.on_truncation = lambda offset: None
         left.batches, left._epochs = list(self.batches), list(self._epochs)
@@ -208,7 +208,7 @@ class MemoryLog:
 
 
 class MemoryLogs:
-    """One directory; outlives the broker process that uses it."""
+    """One log directory, which outlives the broker process that uses it."""
 
     def __init__(self) -> None:
         self.failure: StorageError | None = None
@@ -283,7 +283,7 @@ class MemoryLogs:
         self._leaderships = {tp: each for tp, each in leaderships.items() if tp in self._logs}
 
     def checkpoint_high_watermarks(self, committed: Mapping[TopicPartition, Committed]) -> None:
-        """What was taken down before a cut and comes after it is not written by anybody here: there are no threads."""
+        """Write high watermarks. No check against truncations in between is needed, because there are no threads."""
         kept = {tp: noted for tp, noted in self._high_watermarks.items() if tp in self._logs}
         here = {tp: each.high_watermark for tp, each in committed.items() if self._logs.get(tp) is each.log}
         self._high_watermarks = kept | here

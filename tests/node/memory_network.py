@@ -1,6 +1,6 @@
-"""The network between brokers of one process. It is late and in order, as TCP is.
+"""The network between brokers of one process. Messages arrive with a delay and in order, as over TCP.
 
-What meets a cut waits there. It arrives when the cut is healed, or never, where the silence has ended the connection
+A message at a network cut waits. The message arrives when the cut is healed, unless the connection has timed out
 before.
 """
 
@@ -19,14 +19,14 @@ from tidelog.protocol.messages import ApiVersionsResponse, Request, Response
 from tidelog.protocol.native.sockets import HEARTBEAT_INTERVAL_MS, HEARTBEAT_TIMEOUT_MS
 
 LATENCY_S = 0.001
-#: A connection ends after so long a silence.
+#: A connection ends after this time without a message.
 SILENCE_S = (HEARTBEAT_INTERVAL_MS + HEARTBEAT_TIMEOUT_MS) / 1000
-#: Broker N takes other brokers' requests at this port + N.
+#: Broker N accepts requests of other brokers at this port + N.
 FIRST_PORT = 100
 
 
 class End(Protocol):
-    """A broker, as far as the network sees it."""
+    """The part of a broker that the network uses."""
 
     broker_id: int
     epoch: int
@@ -35,7 +35,11 @@ class End(Protocol):
 
 
 class MemoryNetwork:
-    """`requests`: (from, to, what) of all that have arrived. `group_settings` are those of brokers that start."""
+    """The network of all brokers.
+
+    requests         (source, target, request) of all arrived requests
+    group_settings   the group settings of brokers that start
+    """
 
     def __init__(self, ends: Mapping[int, End]) -> None:
         self.requests: list[tuple[int, int, Request]] = []
@@ -48,19 +52,19 @@ class MemoryNetwork:
         await asyncio.sleep(LATENCY_S)
         target = self._ends[endpoint.port - FIRST_PORT]
         if not target.alive or not self.reaches(source, target):
-            raise DisconnectedError("nobody there")
+            raise DisconnectedError("unreachable")
         connection = MemoryConnection(self, b"connection-%d" % len(self._connections), source, target)
         self._connections.append(connection)
         return connection
 
-    def hang_up(self, broker_id: int) -> None:
-        """This broker is gone: whoever was connected to it notices, unless there is a cut between them."""
+    def disconnect(self, broker_id: int) -> None:
+        """Close the connections of a stopped broker, except those across a network cut."""
         for connection in self._connections:
             if connection.concerns(broker_id) and not connection.cut:
                 connection.close()
 
     def cut(self, one: int, *others: int) -> None:
-        """Between one and each of the others, both ways."""
+        """Cut the network between one broker and each of the others, both ways."""
         for other in others:
             self._cuts |= {(one, other), (other, one)}
         self._changed()
@@ -79,7 +83,7 @@ class MemoryNetwork:
 
 
 class MemoryConnection:
-    """One direction of requests and the other of answers, each of which takes `LATENCY_S`."""
+    """A connection with requests in one direction and answers in the other, each with a delay of `LATENCY_S`."""
 
     def __init__(self, network: MemoryNetwork, name: bytes, source: End, target: End) -> None:
         self.peer = ApiVersionsResponse(0, "c", target.broker_id, target.epoch, 0, ())
@@ -110,7 +114,7 @@ class MemoryConnection:
         return not self._network.reaches(self._source, self._target)
 
     def network_changed(self) -> None:
-        """The network was cut, or healed: here or elsewhere."""
+        """React to a cut or a healing anywhere in the network."""
         if self.cut:
             if self._silence is None:
                 self._silence = asyncio.get_running_loop().call_later(SILENCE_S, self.close)
@@ -161,9 +165,9 @@ class MemoryConnection:
         answer.add_done_callback(lambda done: self._answer(future, done.exception() or done.result()))
 
     def _answer(self, future: asyncio.Future[Response], answer: Response | BaseException) -> None:
-        self._carry(partial(self._settle, future, answer))
+        self._carry(partial(self._complete, future, answer))
 
-    def _settle(self, future: asyncio.Future[Response], answer: Response | BaseException) -> None:
+    def _complete(self, future: asyncio.Future[Response], answer: Response | BaseException) -> None:
         if isinstance(answer, BaseException):
             self._fail(future, answer)
         elif not future.done():
@@ -173,4 +177,4 @@ class MemoryConnection:
     def _fail(future: asyncio.Future[Response], error: BaseException) -> None:
         if not future.done():
             future.set_exception(error)
-            future.exception()  # seen: whoever sent it may have lost interest
+            future.exception()  # marks the exception as retrieved, because the sender may not await it

@@ -1,4 +1,4 @@
-"""A broker in memory: real replicas, fetchers and handlers over logs, a network and states of the tests."""
+"""A broker in memory: real replicas, fetchers and handlers over an in-memory log, network and ZooKeeper."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tests.node.client_requests import TP, values_of
 from tests.node.memory_log import MemoryLog
 from tests.node.memory_network import FIRST_PORT, LATENCY_S, MemoryConnection, MemoryNetwork
 from tests.node.offsets_topic import MemoryOffsetsTopic, NoZooKeeperOffsets
-from tests.node.topic_settings import TopicSettings, a_brokers_settings
+from tests.node.topic_settings import TopicSettings, broker_settings
 from tests.virtual_time import VirtualClock
 from tidelog.errors import NotControllerError, StorageError
 from tidelog.model import Endpoint, TopicPartition
@@ -53,12 +53,12 @@ from tidelog.protocol.messages import (
 
 T = TypeVar("T")
 
-#: That of broker 1. The others have faster disks, so that leaders and followers wait for one another.
-SLOWEST_SYNC_S = 0.09
+#: The flush time of broker 1. The others have faster disks, so that leaders and followers wait for each other.
+SLOWEST_FLUSH_S = 0.09
 
 
 class MemoryStates:
-    """The state znodes."""
+    """The partition state znodes of an in-memory ZooKeeper."""
 
     def __init__(self) -> None:
         self.states: dict[TopicPartition, VersionedState] = {}
@@ -84,7 +84,7 @@ class MemoryStates:
 
 
 class NoController:
-    """A shell whose broker does not hold the seat."""
+    """The controller part of a broker that is not the controller."""
 
     @property
     def topics(self) -> NoController:
@@ -106,7 +106,7 @@ class NoController:
 
 
 class Node:
-    """One broker: what outlives its process is its directory. With `threads` logs are synced on threads."""
+    """One broker process. Its directory outlives it. With `threads`, logs are flushed on threads."""
 
     def __init__(
         self,
@@ -146,13 +146,13 @@ class Node:
             clock=clock,
             max_lag_ms=max_lag_ms,
             offload=_inline,
-            offload_flush=None if threads else self._sync_slowly,
+            offload_flush=None if threads else self._flush_slowly,
             on_storage_error=self.storage_errors.append,
             cut_off=lambda: self.cut_off,
             events=events,
         )
         self.fetchers.on_storage_error = self.replicas.storage_failed
-        settings = a_brokers_settings(broker_id, **network.group_settings)
+        settings = broker_settings(broker_id, **network.group_settings)
         topic = MemoryOffsetsTopic()
         self.groups = CoordinatorService(
             self.replicas, settings, topic, topic.create, lambda: self.cut_off, Random(broker_id)
@@ -182,7 +182,7 @@ class Node:
     async def ask(
         self, request: Request, *, peer: bytes = b"client", sender_epoch: int = -1, deadline_ms: int = -1
     ) -> Any:
-        """As a client, or as a broker where a `sender_epoch` is given."""
+        """Send a request as a client, or as a broker if a `sender_epoch` is given. Return the response."""
         context = RequestContext(peer, "test", sender_epoch, deadline_ms, sender_epoch >= 0)
         outcome = self.handlers.handle(request, context)
         return outcome if outcome is None or isinstance(outcome, Response) else await outcome
@@ -190,21 +190,21 @@ class Node:
     async def fetch(
         self, request: FetchRequest, *, peer: bytes = b"client", sender_epoch: int = -1
     ) -> tuple[int, list[bytes], int]:
-        """Of the first partition: (error code, values from the fetch offset on, high watermark)."""
+        """Return (error code, values from the fetch offset on, high watermark) of the first partition."""
         answer = (await self.ask(request, peer=peer, sender_epoch=sender_epoch)).partitions[0]
         values = values_of(answer.records or b"", request.partitions[0].fetch_offset)
         return answer.error_code, values, answer.high_watermark
 
     async def look_up(self, timestamp: int, *, replica_id: int = -1, epoch: int = -1) -> tuple[int, int, int]:
-        """(error code, offset, timestamp)"""
+        """Return (error code, offset, timestamp)."""
         request = ListOffsetsRequest((ListOffsetsPartition(TP.topic, TP.partition, timestamp, epoch),), replica_id)
         answer = (await self.ask(request, sender_epoch=1 if replica_id >= 0 else -1)).partitions[0]
         return answer.error_code, answer.offset, answer.timestamp
 
-    async def _sync_slowly(self, flush: Callable[[], None]) -> None:
-        await asyncio.sleep(SLOWEST_SYNC_S / self.broker_id**2)
+    async def _flush_slowly(self, flush: Callable[[], None]) -> None:
+        await asyncio.sleep(SLOWEST_FLUSH_S / self.broker_id**2)
         if not self.alive:
-            await asyncio.Event().wait()  # of a process that was killed nobody hears any more
+            await asyncio.Event().wait()  # a killed process never completes
         flush()
 
     async def stop(self) -> None:

@@ -1,4 +1,4 @@
-"""A leader whose answers the test gives by hand. The follower is broker 2, the leader broker 1."""
+"""A scripted leader whose answers the test gives one by one. The follower is broker 2, the leader broker 1."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ OTHER = TopicPartition("t", 1)
 LEADER = BrokerInfo(1, 101, (ListenerAddress(BROKERS, "h", 101),))
 
 
-class Scripted:
-    """The leader's end of a connection: the test reads what was asked and says what is answered."""
+class ScriptedLeader:
+    """The leader's end of a connection. The test reads the requests and sets the answers."""
 
     def __init__(self, broker_id: int = 1) -> None:
         self.peer = ApiVersionsResponse(0, "c", broker_id, 101, 0, ())
@@ -57,38 +57,38 @@ class Scripted:
         self.closed = True
 
     async def next_fetch(self) -> tuple[FetchRequest, asyncio.Future[Response]]:
-        """The oldest fetch without an answer."""
+        """Wait for the oldest unanswered fetch and return it."""
         await until(lambda: any(isinstance(r, FetchRequest) and not f.done() for r, f in self.asked))
         request, future = next((r, f) for r, f in self.asked if isinstance(r, FetchRequest) and not f.done())
         assert isinstance(request, FetchRequest)
         return request, future
 
     async def answer_fetch(self, **fields: object) -> None:
-        """The oldest fetch is answered with `answer_to`."""
+        """Answer the oldest unanswered fetch with `answer_to`."""
         request, answer = await self.next_fetch()
         answer.set_result(answer_to(request, **fields))
 
     def fetch(self, number: int) -> FetchRequest:
-        """What was asked as that number was a fetch."""
+        """Return the request of that number, which must be a fetch."""
         request = self.asked[number][0]
         assert isinstance(request, FetchRequest)
         return request
 
     def look_up(self, number: int) -> OffsetForLeaderEpochRequest:
-        """What was asked as that number was a look-up."""
+        """Return the request of that number, which must be an epoch request."""
         request = self.asked[number][0]
         assert isinstance(request, OffsetForLeaderEpochRequest)
         return request
 
 
 class Following:
-    """Fetchers over scripted connections; `refuse` makes the next dials fail."""
+    """A follower's fetchers over scripted connections. `refuse` is the number of next connections that fail."""
 
     def __init__(self) -> None:
-        self.connections: list[Scripted] = []
-        self.dialled_at: list[float] = []
+        self.connections: list[ScriptedLeader] = []
+        self.connected_at: list[float] = []
         self.refuse = 0
-        self.answers_as = 1
+        self.answering_broker = 1
         self.storage_errors: list[tuple[StorageError, TopicPartition]] = []
         self.fetchers = ReplicaFetchers(FetchSettings(2), self._open, VirtualClock())
         self.fetchers.on_storage_error = lambda error, tp: self.storage_errors.append((error, tp))
@@ -100,22 +100,22 @@ class Following:
     async def __aexit__(self, *_: object) -> None:
         await self.fetchers.close()
 
-    async def _open(self, endpoint: Endpoint) -> Scripted:
-        self.dialled_at.append(asyncio.get_running_loop().time())
+    async def _open(self, endpoint: Endpoint) -> ScriptedLeader:
+        self.connected_at.append(asyncio.get_running_loop().time())
         assert endpoint == Endpoint("h", 101)
         if self.refuse:
             self.refuse -= 1
             raise DisconnectedError("refused")
-        self.connections.append(Scripted(self.answers_as))
+        self.connections.append(ScriptedLeader(self.answering_broker))
         return self.connections[-1]
 
-    async def begin(self, *replicas: Replica) -> Scripted:
-        """Follows these; the connection to their leader."""
+    async def begin(self, *replicas: Replica) -> ScriptedLeader:
+        """Follow these replicas. Return the connection to their leader."""
         for replica in replicas:
             self.fetchers.follow(replica)
         return await self.connection()
 
-    async def connection(self, number: int = 0) -> Scripted:
+    async def connection(self, number: int = 0) -> ScriptedLeader:
         await until(lambda: len(self.connections) > number)
         return self.connections[number]
 
@@ -140,7 +140,7 @@ def stored(value: bytes, *, offset: int, epoch: int = 5) -> bytes:
 
 
 def answer_to(request: FetchRequest, **fields: object) -> FetchResponse:
-    """Nothing for every partition that was named, but `fields` for the first."""
+    """Return empty answers for all named partitions, with `fields` for the first one."""
     answers = [FetchPartitionResponse(each.topic, each.partition, 0, 0, 0, 0) for each in request.partitions]
     if fields:
         answers[0] = replace(answers[0], **fields)  # type: ignore[arg-type]
@@ -148,7 +148,7 @@ def answer_to(request: FetchRequest, **fields: object) -> FetchResponse:
 
 
 def named(request: FetchRequest) -> list[tuple[int, int]]:
-    """(partition, fetch offset)"""
+    """Return (partition, fetch offset) of each named partition."""
     return [(each.partition, each.fetch_offset) for each in request.partitions]
 
 

@@ -1,4 +1,4 @@
-"""What is committed, what is refused, and what becomes of it when a write fails or its time is over."""
+"""Committed offsets: commits, refusals, failed writes and expiry."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ from tidelog.records import decode_records
 
 
 def tombstones(cluster: GroupCluster) -> list[object]:
-    """The keys that the coordinator has written without a value."""
+    """Return the keys of the tombstones that the coordinator has written."""
     records = [record for batch in cluster.coordinator.log(OFFSETS).batches for record in decode_records(batch)]
     return [decode_key(record.key or b"") for record in records if record.value is None]
 
@@ -75,11 +75,11 @@ async def test_refused_partition_does_not_fail_the_other_partitions() -> None:
         ]
         asked = tuple(DescribePartition("t", number) for number in (1, 0))
         some = await cluster.coordinator.ask(OffsetFetchRequest(GROUP, asked))
-        told = [
+        fetched = [
             (p.partition, p.error_code, p.committed_offset, p.committed_leader_epoch, p.metadata)
             for p in some.partitions
         ]
-        assert told == [(1, 0, -1, -1, ""), (0, 0, 2, 4, "a note")]
+        assert fetched == [(1, 0, -1, -1, ""), (0, 0, 2, 4, "a note")]
         everything = await cluster.coordinator.ask(OffsetFetchRequest(GROUP))
         assert [(p.topic, p.partition, p.committed_offset) for p in everything.partitions] == [("t", 0, 2)]
 
@@ -125,7 +125,7 @@ async def test_only_members_of_this_generation_commit_while_there_are_any() -> N
     async with GroupCluster() as cluster:
         await cluster.coordinate(1)
         assert await cluster.commit(1, generation_id=1, member_id="m") == IllegalGenerationError.code
-        assert await cluster.commit(1) == 0, "nobody is in the group: it assigns itself"
+        assert await cluster.commit(1) == 0, "the group has no members, so any client may commit"
         member = cluster.client()
         await member.settle()
         assert await cluster.commit(2) == UnknownMemberIdError.code
@@ -186,7 +186,7 @@ async def test_session_timeout_is_bounded_by_the_broker() -> None:
         await client.settle()
         _, hosted = cluster.coordinator.groups.coordinator.find(GROUP)
         assert hosted is not None
-        assert hosted.group.members[client.member_id].rebalance_timeout_ms == 6000, "who does not say means the same"
+        assert hosted.group.members[client.member_id].rebalance_timeout_ms == 6000, "the default is the session timeout"
 
 
 @on_virtual_time
@@ -235,7 +235,7 @@ async def test_commit_on_too_few_replicas_fails_with_a_retriable_error() -> None
         assert refused.error_message == (
             "__consumer_offsets-0: in-sync replicas: 1 of 3; acks=all needs 2 (min.insync.replicas=2)"
         )
-        assert cluster.coordinator.log(OFFSETS).log_end_offset == end, "it was not even written"
+        assert cluster.coordinator.log(OFFSETS).log_end_offset == end, "the commit was not written"
         cluster.heal()
         await asyncio.sleep(2)
         assert await cluster.commit(4) == 0
@@ -288,7 +288,7 @@ async def test_offsets_and_group_expire_after_the_last_member_by_retention() -> 
         for _ in range(20):
             await asyncio.sleep(8)
             assert await member.heartbeat() == 0
-        assert await cluster.committed() == (0, 1), "it lives"
+        assert await cluster.committed() == (0, 1), "the offset is still there"
         leave = LeaveGroupRequest(GROUP, (LeavingMember(member.member_id),))
         assert (await cluster.coordinator.ask(leave)).members[0].error_code == 0
         await asyncio.sleep(115)
@@ -327,7 +327,7 @@ async def test_new_coordinator_continues_the_offset_retention() -> None:
         await member.settle()
         assert await member.commit(1) == 0
         await asyncio.sleep(50)
-        assert (await cluster.describe()).state == "Empty", "its session is over"
+        assert (await cluster.describe()).state == "Empty", "the member's session has expired"
         await cluster.coordinate(2)
         assert (await cluster.describe()).state == "Empty"
         await asyncio.sleep(75)
@@ -400,7 +400,7 @@ def test_nothing_expires_while_members_subscriptions_are_unknown(protocol_type: 
     story()
 
 
-# --- what comes while something goes -----------------------------------------------------------------
+# --- concurrent changes -----------------------------------------------------------------
 
 
 @on_virtual_time
@@ -501,17 +501,17 @@ async def test_offsets_of_a_topic_deleted_during_loading_are_deleted() -> None:
     async with GroupCluster() as cluster:
         await cluster.coordinate(1)
         assert await cluster.commit(5) == 0
-        cluster.cut(1, 2, 3)  # nobody confirms to the next coordinator what it reads
+        cluster.cut(1, 2, 3)  # the next coordinator cannot confirm what it reads
         await cluster.elect(2, tp=OFFSETS)
         await cluster.inform(OFFSETS)
         assert await cluster.committed() == (CoordinatorLoadInProgressError.code, -1)
         await cluster.inform(TP, deleted=("t",))
         await cluster.inform(TP)
         cluster.heal()
-        while (told := await cluster.committed())[0]:
-            assert told == (CoordinatorLoadInProgressError.code, -1)
+        while (fetched := await cluster.committed())[0]:
+            assert fetched == (CoordinatorLoadInProgressError.code, -1)
             await asyncio.sleep(0.001)
-        assert told == (0, -1), "its tombstone cannot be one yet"
+        assert fetched == (0, -1), "the tombstone cannot be committed yet"
         await asyncio.sleep(5)
         assert tombstones(cluster) == [CommitKey(GROUP, "t", 0)]
         assert await cluster.committed() == (0, -1)
@@ -527,7 +527,7 @@ async def test_offsets_of_a_deleted_topic_go_after_a_failed_tombstone() -> None:
         await cluster.inform(TP)
         await asyncio.sleep(2)
         cluster.heal()
-        assert await cluster.committed() == (0, -1), "what is known to be void is told to nobody"
+        assert await cluster.committed() == (0, -1), "the offset of a deleted topic is not returned"
         assert (await cluster.coordinator.ask(OffsetFetchRequest(GROUP))).partitions == ()
         await cluster.inform(TP1)
         await asyncio.sleep(5)
@@ -577,13 +577,13 @@ async def test_offsets_of_a_topic_unknown_to_the_new_coordinator_are_kept(
         await cluster.coordinate(1)
         assert await cluster.commit(5) == 0
         await cluster.kill(1)
-        await cluster.inform(TP, deleted=("t",))  # to whoever loads next it is as if it were not told of it yet
+        await cluster.inform(TP, deleted=("t",))  # the next coordinator does not know of the deletion yet
         await cluster.coordinate(2, isr=(2, 3))
         await asyncio.sleep(11)
-        assert await cluster.committed() == (0, 5), "nobody says that it is gone"
+        assert await cluster.committed() == (0, 5), "the topic is not known to be deleted"
         silent = False
         await asyncio.sleep(10)
-        assert await cluster.committed() == (0, 5), "it is there"
+        assert await cluster.committed() == (0, 5), "the topic exists"
         standing.clear()
         await asyncio.sleep(10)
         assert await cluster.committed() == (0, -1)

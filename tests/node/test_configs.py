@@ -1,4 +1,4 @@
-"""What a broker tells of settings, which changes it takes, and how they take effect."""
+"""The description of settings by a broker, the changes that it accepts, and how changes take effect."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from node.settings import BrokerSettings
 from tests.node.client_requests import TP, fetch_request
 from tests.node.memory_cluster import TOPIC_ID, MemoryCluster
 from tests.node.memory_node import Node
-from tests.node.topic_settings import TopicSettings, a_brokers_settings
+from tests.node.topic_settings import TopicSettings, broker_settings
 from tests.virtual_time import VirtualClock, on_virtual_time
 from tidelog.clock import SystemClock
 from tidelog.errors import (
@@ -87,7 +87,7 @@ async def test_settings_of_a_topic_come_with_their_sources(tmp_path: Path) -> No
 
 
 async def test_description_contains_only_the_requested_fields() -> None:
-    configs = Configs(a_brokers_settings(), TopicSettings({"t": {}}), MetadataCache("c"), SystemClock())
+    configs = Configs(broker_settings(), TopicSettings({"t": {}}), MetadataCache("c"), SystemClock())
     (entry,) = (await describe(configs, TOPIC, "t", "flush.ms", "no.such")).entries
     assert (entry.name, entry.synonyms, entry.documentation) == ("flush.ms", (), None)
     (entry,) = (await describe(configs, TOPIC, "t", "flush.ms", include_documentation=True)).entries
@@ -98,14 +98,14 @@ async def test_settings_of_a_broker_come_from_its_file_and_the_defaults(tmp_path
     text = 'log_retention_hours = 2\nnum_partitions = 7\nlog_cleanup_policy = ["compact", "delete"]\n'
     configs = Configs(loaded(tmp_path, text), TopicSettings(), MetadataCache("c"), SystemClock())
     entries = by_name(await describe(configs, BROKER, "1", include_synonyms=True, include_documentation=True))
-    told = {name: (entries[name].value, entries[name].source) for name in entries}
-    assert told["num.partitions"] == ("7", ConfigSource.STATIC_BROKER_CONFIG)
-    assert told["log.retention.hours"] == ("2", ConfigSource.STATIC_BROKER_CONFIG)
-    assert told["log.cleanup.policy"] == ("compact,delete", ConfigSource.STATIC_BROKER_CONFIG)
-    assert told["broker.id"] == ("1", ConfigSource.STATIC_BROKER_CONFIG)
-    assert told["log.level"] == ("INFO", ConfigSource.DEFAULT_CONFIG)
-    assert told["log.segment.bytes"] == (str(1 << 30), ConfigSource.DEFAULT_CONFIG)
-    assert "log.retention.ms" not in entries, "another name of what the file gives"
+    described = {name: (entries[name].value, entries[name].source) for name in entries}
+    assert described["num.partitions"] == ("7", ConfigSource.STATIC_BROKER_CONFIG)
+    assert described["log.retention.hours"] == ("2", ConfigSource.STATIC_BROKER_CONFIG)
+    assert described["log.cleanup.policy"] == ("compact,delete", ConfigSource.STATIC_BROKER_CONFIG)
+    assert described["broker.id"] == ("1", ConfigSource.STATIC_BROKER_CONFIG)
+    assert described["log.level"] == ("INFO", ConfigSource.DEFAULT_CONFIG)
+    assert described["log.segment.bytes"] == (str(1 << 30), ConfigSource.DEFAULT_CONFIG)
+    assert "log.retention.ms" not in entries, "the file gives this setting under another name"
     assert [synonym.value for synonym in entries["num.partitions"].synonyms] == ["7", "1"]
     assert all(entry.is_read_only and entry.documentation for entry in entries.values())
 
@@ -122,14 +122,14 @@ async def test_settings_of_a_broker_come_from_its_file_and_the_defaults(tmp_path
     ],
 )
 async def test_resource_types_without_settings_are_refused(kind: int, name: str, error: Any) -> None:
-    configs = Configs(a_brokers_settings(1), TopicSettings({"t": {}}), MetadataCache("c"), SystemClock())
+    configs = Configs(broker_settings(1), TopicSettings({"t": {}}), MetadataCache("c"), SystemClock())
     described = await describe(configs, kind, name)
     assert (described.error_code, described.entries) == (error.code, ())
     assert described.error_message
 
 
 async def test_request_with_too_many_resources_is_refused_as_a_whole() -> None:
-    configs = Configs(a_brokers_settings(), TopicSettings({"t": {}}), MetadataCache("c"), SystemClock())
+    configs = Configs(broker_settings(), TopicSettings({"t": {}}), MetadataCache("c"), SystemClock())
     many = 1001
     with pytest.raises(InvalidRequestError, match="1001 resources"):
         await configs.describe(DescribeConfigsRequest((ConfigQuery(TOPIC, "t"),) * many), -1)
@@ -142,7 +142,7 @@ async def test_request_with_too_many_resources_is_refused_as_a_whole() -> None:
 
 async def test_changes_are_written_together_or_not_at_all() -> None:
     topics = TopicSettings({"t": {"retention.ms": "5"}})
-    configs = Configs(a_brokers_settings(), topics, MetadataCache("c"), SystemClock())
+    configs = Configs(broker_settings(), topics, MetadataCache("c"), SystemClock())
     drop = ConfigChange("retention.ms", None, ConfigOp.DELETE)
     assert (await alter(configs, TOPIC, "t", drop, ConfigChange("flush.ms", "9"))).error_code == 0
     assert topics.topics == {"t": {"flush.ms": "9"}}
@@ -155,27 +155,27 @@ async def test_changes_are_written_together_or_not_at_all() -> None:
 async def test_answer_waits_until_this_broker_has_the_settings_or_a_bound() -> None:
     topics, metadata = TopicSettings({"t": {}}), MetadataCache("c")
 
-    def controller_tells(flush_ms: str) -> None:
-        told = (TopicInfo("t", TOPIC_ID, {"flush.ms": flush_ms}, 1),)
-        metadata.update(UpdateMetadataRequest(1, 1, (), (), told))
+    def controller_sends(flush_ms: str) -> None:
+        described = (TopicInfo("t", TOPIC_ID, {"flush.ms": flush_ms}, 1),)
+        metadata.update(UpdateMetadataRequest(1, 1, (), (), described))
 
-    controller_tells("1")
-    configs = Configs(a_brokers_settings(), topics, metadata, SystemClock())
+    controller_sends("1")
+    configs = Configs(broker_settings(), topics, metadata, SystemClock())
     loop = asyncio.get_running_loop()
     begun = loop.time()
     answer = asyncio.ensure_future(alter(configs, TOPIC, "t", ConfigChange("flush.ms", "9")))
     await asyncio.sleep(0.1)
     assert topics.topics == {"t": {"flush.ms": "9"}} and not answer.done()
-    controller_tells("9")
+    controller_sends("9")
     assert (await answer).error_code == 0
-    assert loop.time() - begun < 0.11, "it waits for the word, not for a clock"
+    assert loop.time() - begun < 0.11, "the answer waits for the controller, not for a timer"
     assert (await alter(configs, TOPIC, "t", ConfigChange("flush.ms", "8"))).error_code == 0
     assert 0.4 < loop.time() - begun < 1, "there is no controller"
 
 
 async def test_validate_only_refuses_invalid_settings_and_writes_nothing() -> None:
     topics = TopicSettings({"t": {}})
-    configs = Configs(a_brokers_settings(), topics, MetadataCache("c"), SystemClock())
+    configs = Configs(broker_settings(), topics, MetadataCache("c"), SystemClock())
     assert (await alter(configs, TOPIC, "t", ConfigChange("flush.ms", "9"), dry=True)).error_code == 0
     refused = await alter(configs, TOPIC, "t", ConfigChange("flush.ms", "x"), dry=True)
     assert (refused.error_code, topics.topics) == (InvalidConfigError.code, {"t": {}})
@@ -187,7 +187,7 @@ async def test_each_resource_of_a_request_has_its_own_outcome() -> None:
     topics = TopicSettings({"a": {}, "b": {}})
     change = (ConfigChange("flush.ms", "9"),)
     resources = tuple(ConfigAlteration(TOPIC, name, change) for name in ("a", "nowhere", "b", "b"))
-    answer = await Configs(a_brokers_settings(), topics, MetadataCache("c"), SystemClock()).alter(
+    answer = await Configs(broker_settings(), topics, MetadataCache("c"), SystemClock()).alter(
         IncrementalAlterConfigsRequest(resources), -1
     )
     assert [(each.resource_name, each.error_code) for each in answer.resources] == [
@@ -200,7 +200,7 @@ async def test_each_resource_of_a_request_has_its_own_outcome() -> None:
 
 
 @pytest.mark.parametrize(
-    ("broker", "setting", "error", "says"),
+    ("broker", "setting", "error", "message"),
     [
         ("1", "num.partitions", InvalidConfigError, "num.partitions: read-only"),
         ("", "log.retention.ms", InvalidConfigError, "log.retention.ms: read-only"),
@@ -208,11 +208,11 @@ async def test_each_resource_of_a_request_has_its_own_outcome() -> None:
         ("2", "num.partitions", InvalidRequestError, "broker '2': broker 1 knows only its own settings"),
     ],
 )
-async def test_settings_of_a_broker_are_read_only(broker: str, setting: str, error: Any, says: str) -> None:
-    configs = Configs(a_brokers_settings(1), TopicSettings(), MetadataCache("c"), SystemClock())
+async def test_settings_of_a_broker_are_read_only(broker: str, setting: str, error: Any, message: str) -> None:
+    configs = Configs(broker_settings(1), TopicSettings(), MetadataCache("c"), SystemClock())
     refused = await alter(configs, BROKER, broker, ConfigChange(setting, "1"))
     assert refused.error_code == error.code
-    assert says in (refused.error_message or "")
+    assert message in (refused.error_message or "")
 
 
 async def test_settings_requests_fail_without_zookeeper() -> None:
@@ -223,7 +223,7 @@ async def test_settings_requests_fail_without_zookeeper() -> None:
         async def change(self, topic: str, change: Change) -> Mapping[str, str] | None:
             raise OutcomeUnknownError("no answer")
 
-    configs = Configs(a_brokers_settings(), Silent(), MetadataCache("c"), SystemClock())
+    configs = Configs(broker_settings(), Silent(), MetadataCache("c"), SystemClock())
     assert (await describe(configs, TOPIC, "t")).error_code == RequestTimedOutError.code
     altered = await alter(configs, TOPIC, "t", ConfigChange("flush.ms", "9"))
     assert (altered.error_code, altered.error_message) == (RequestTimedOutError.code, "ZooKeeper: no answer")
@@ -243,7 +243,7 @@ async def test_changes_that_have_not_begun_by_the_deadline_are_not_made() -> Non
             return await self.read(topic)
 
     clock = VirtualClock()
-    configs = Configs(a_brokers_settings(), Away(), MetadataCache("c"), clock)
+    configs = Configs(broker_settings(), Away(), MetadataCache("c"), clock)
     names = [f"t{number}" for number in range(1000)]
     queries = tuple(ConfigQuery(TOPIC, name) for name in names)
     described = await configs.describe(DescribeConfigsRequest(queries), clock.monotonic_ms() + 3000)
@@ -259,8 +259,8 @@ async def test_changes_that_have_not_begun_by_the_deadline_are_not_made() -> Non
 # --- taking effect -----------------------------------------------------------------------------------------
 
 
-async def tell(cluster: MemoryCluster, topic_id: str = TOPIC_ID, **settings: str) -> None:
-    """As the controller does when settings have changed."""
+async def send_settings(cluster: MemoryCluster, topic_id: str = TOPIC_ID, **settings: str) -> None:
+    """Send changed settings to the brokers, as the controller does."""
     info = TopicInfo(TP.topic, topic_id, {name.replace("_", "."): value for name, value in settings.items()}, 1)
     for node in cluster.nodes.values():
         update = UpdateMetadataRequest(1, cluster.controller_epoch, cluster.live(), (), (info,))
@@ -275,11 +275,11 @@ def config_of(node: Node) -> Any:
 async def test_new_settings_apply_to_open_logs() -> None:
     async with MemoryCluster() as cluster:
         await cluster.elect(1)
-        await tell(cluster, retention_ms="5", segment_bytes="100", cleanup_policy="compact")
+        await send_settings(cluster, retention_ms="5", segment_bytes="100", cleanup_policy="compact")
         for node in cluster.nodes.values():
             assert (config_of(node).retention_ms, config_of(node).segment_bytes) == (5, 100)
             assert config_of(node).compact
-            assert node.replica().partition.min_insync_replicas == 1, "no setting of the topic any more"
+            assert node.replica().partition.min_insync_replicas == 1, "the topic no longer overrides the setting"
 
 
 @on_virtual_time
@@ -287,16 +287,16 @@ async def test_new_batch_limits_apply_to_the_next_batch() -> None:
     async with MemoryCluster() as cluster:
         await cluster.elect(1)
         assert (await cluster.produce(b"x" * 200))[0] == 0
-        await tell(cluster, max_message_bytes="100", min_insync_replicas="2")
+        await send_settings(cluster, max_message_bytes="100", min_insync_replicas="2")
         assert (await cluster.produce(b"x" * 200))[0] == MessageTooLargeError.code
-        await tell(cluster, min_insync_replicas="2")
+        await send_settings(cluster, min_insync_replicas="2")
         assert (await cluster.produce(b"x" * 200))[0] == 0
 
 
 @on_virtual_time
 async def test_smaller_min_insync_replicas_raises_the_high_watermark_at_once() -> None:
     async with MemoryCluster() as cluster:
-        await cluster.elect(1, isr=(1,), tell=(1,))
+        await cluster.elect(1, isr=(1,), send_to=(1,))
         assert (await cluster.produce(b"x"))[0] == NotEnoughReplicasError.code
         assert (await cluster.produce(b"x", acks=1))[0] == 0
         assert cluster.leader.replica().partition.high_watermark == 0
@@ -304,9 +304,9 @@ async def test_smaller_min_insync_replicas_raises_the_high_watermark_at_once() -
         await asyncio.sleep(0.05)
         clock = cluster.leader.replicas.clock
         begun_ms = clock.monotonic_ms()
-        await tell(cluster, min_insync_replicas="1")
+        await send_settings(cluster, min_insync_replicas="1")
         assert (await reader)[1] == [b"x"]
-        assert clock.monotonic_ms() - begun_ms < 50, "not only when somebody looks for lagging followers"
+        assert clock.monotonic_ms() - begun_ms < 50, "the change does not wait for the next ISR check"
         assert (await cluster.produce(b"y"))[0] == 0
 
 
@@ -314,7 +314,7 @@ async def test_smaller_min_insync_replicas_raises_the_high_watermark_at_once() -
 async def test_invalid_settings_change_nothing() -> None:
     async with MemoryCluster() as cluster:
         await cluster.elect(1)
-        await tell(cluster, retention_ms="soon")
+        await send_settings(cluster, retention_ms="soon")
         assert config_of(cluster.leader).retention_ms == 7 * 86_400_000
         assert cluster.leader.replica().partition.min_insync_replicas == 2
 
@@ -323,7 +323,7 @@ async def test_invalid_settings_change_nothing() -> None:
 async def test_earlier_topic_of_the_name_does_not_get_the_new_settings() -> None:
     async with MemoryCluster() as cluster:
         await cluster.elect(1)
-        await tell(cluster, topic_id="another", retention_ms="5")
+        await send_settings(cluster, topic_id="another", retention_ms="5")
         assert config_of(cluster.leader).retention_ms == 7 * 86_400_000
 
 

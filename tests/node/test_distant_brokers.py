@@ -1,4 +1,4 @@
-"""Brokers with much time between them: real sockets, and a link that delivers late."""
+"""Brokers behind a link with a long delay, over real sockets."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ONE_WAY_S = 0.2
 
 
 class SlowLink:
-    """Listens at `endpoint`, and carries to `target` and back whatever comes, each byte `ONE_WAY_S` late."""
+    """A proxy at `endpoint` that forwards all bytes to `target` and back, each `ONE_WAY_S` late."""
 
     def __init__(self, target: Endpoint) -> None:
         self._target = target
@@ -33,7 +33,7 @@ class SlowLink:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def _on_connection(self, here: asyncio.StreamReader, back: asyncio.StreamWriter) -> None:
-        await asyncio.sleep(2 * ONE_WAY_S)  # the handshake of TCP itself, which a proxy answers at once
+        await asyncio.sleep(2 * ONE_WAY_S)  # stands for TCP's handshake, which a proxy answers at once
         there, out = await asyncio.open_connection(self._target.host, self._target.port)
         self._tasks += [asyncio.create_task(self._carry(here, out)), asyncio.create_task(self._carry(there, back))]
 

@@ -107,12 +107,12 @@ async def test_a_deposed_leader_tells_that_its_change_of_the_isr_came_too_late_a
     async with MemoryCluster() as cluster:
         await cluster.elect(1)
         await cluster.produce(b"a")
-        await cluster.elect(2, isr=[2, 3], tell=[2, 3])
+        await cluster.elect(2, isr=[2, 3], send_to=[2, 3])
         await cluster.produce(b"new", to=2)
         assert (await cluster.produce(b"old", to=1, timeout_ms=10_000))[0] == NotLeaderOrFollowerError.code
         (change,) = told(cluster, 1, broker_events.IsrChange)
         assert (change.epoch, change.partition_epoch, change.ok) == (0, 0, False)
-        await cluster.tell([1])
+        await cluster.send_state([1])
         await until(lambda: cluster.nodes[1].log().values == [b"a", b"new"])
         (cut,) = told(cluster, 1, broker_events.Truncate)
         assert (cut.tp, cut.to) == (TP, 1)

@@ -1,4 +1,4 @@
-"""What a leader answers to fetches of consumers and followers, and how long it lets them wait."""
+"""The answers of a leader to fetches of consumers and followers, and how long the fetches wait."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ async def test_follower_copies_nothing_from_a_leader_of_the_deleted_topic() -> N
         await asyncio.sleep(5)
         assert [cluster.nodes[awake].replica().log.log_end_offset for awake in (2, 3)] == [0, 0]
         await cluster.nodes[1].ask(cluster.leader_and_isr(topic_id="made anew"), sender_epoch=1)
-        await asyncio.sleep(5)  # who was refused asks again
+        await asyncio.sleep(5)  # refused followers retry
         await cluster.produce(b"new")
         assert [cluster.nodes[awake].replica().log.log_end_offset for awake in (2, 3)] == [1, 1]
 
@@ -168,9 +168,9 @@ async def test_fetch_at_the_end_of_a_segment_stops_waiting(tmp_path: Path) -> No
 @pytest.mark.parametrize(
     "limits",
     [
-        pytest.param({"max_bytes": 100, "partition_max_bytes": 1 << 20}, id="all of the answer"),
-        pytest.param({"max_bytes": 1 << 20, "partition_max_bytes": 100}, id="of the partition"),
-        pytest.param({"max_bytes": 0, "partition_max_bytes": 0}, id="nothing"),
+        pytest.param({"max_bytes": 100, "partition_max_bytes": 1 << 20}, id="limit of the answer"),
+        pytest.param({"max_bytes": 1 << 20, "partition_max_bytes": 100}, id="limit of the partition"),
+        pytest.param({"max_bytes": 0, "partition_max_bytes": 0}, id="both limits are 0"),
     ],
 )
 @on_virtual_time
@@ -181,7 +181,7 @@ async def test_fetch_waits_for_no_more_bytes_than_its_answer_may_have(limits: di
         request = FetchRequest(-1, 30_000, 5_000, limits["max_bytes"], (partition,))
         waiting = asyncio.ensure_future(cluster.leader.fetch(request))
         await asyncio.sleep(0.1)
-        assert not waiting.done(), "there is nothing yet"
+        assert not waiting.done(), "no record is committed yet"
         await cluster.produce(b"a" * 100)
         await asyncio.sleep(0.1)
         assert waiting.done()
@@ -284,7 +284,7 @@ async def test_answers_to_followers_are_freed_without_the_cycle_collector() -> N
     async with MemoryCluster() as cluster:
         await cluster.elect(1)
         gc.collect()
-        gc.disable()  # a broker collects seldom, and a fetch in a cycle would keep the bytes of its answer until then
+        gc.disable()  # a fetch in a reference cycle would keep the bytes of its answer until the next, rare, collection
         try:
             for _ in range(50):
                 await cluster.produce(b"both followers' fetches are parked, and answered with this")

@@ -1,4 +1,4 @@
-"""The leader's end of incremental fetches. The leader is broker 1; the test is the follower, broker 2 or 3."""
+"""The leader's side of fetch sessions. Broker 1 leads; the test is the follower, broker 2 or 3."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def ask(tp: TopicPartition, offset: int = 0, epoch: int = 0) -> FetchPartition:
 
 @dataclass
 class Line:
-    """One connection of a follower and the session over it."""
+    """One connection of a follower, and the fetch session over it."""
 
     cluster: MemoryCluster
     replica_id: int = 2
@@ -55,7 +55,7 @@ class Line:
 
 
 async def alone(cluster: MemoryCluster, *tps: TopicPartition) -> None:
-    """Broker 1 leads these, and the others are the test's."""
+    """A cluster in which broker 1 leads the partitions of `TPS`, and the test plays the followers."""
     for other in (2, 3):
         cluster.nodes[other].fetchers._opener = nobody
     for tp in tps:
@@ -66,8 +66,8 @@ async def nobody(endpoint: object) -> None:  # type: ignore[misc]
     await asyncio.Event().wait()
 
 
-def told(answer: FetchResponse) -> list[tuple[int, list[bytes], int]]:
-    """(partition, values, high watermark)"""
+def answered(answer: FetchResponse) -> list[tuple[int, list[bytes], int]]:
+    """Return (partition, values, high watermark) of each answer."""
     return [(each.partition, values_of(each.records or b"", 0), each.high_watermark) for each in answer.partitions]
 
 
@@ -76,13 +76,15 @@ async def test_session_answers_each_partition_once_and_then_only_news() -> None:
     async with MemoryCluster() as cluster:
         await alone(cluster, *TPS)
         line = Line(cluster)
-        assert told(await line.fetch(*map(ask, TPS))) == [(0, [], 0), (1, [], 0), (2, [], 0)]
-        assert told(await line.fetch()) == []
+        assert answered(await line.fetch(*map(ask, TPS))) == [(0, [], 0), (1, [], 0), (2, [], 0)]
+        assert answered(await line.fetch()) == []
         await cluster.leader.ask(produce_request(b"a", acks=1, tp=TPS[1]))
-        assert told(await line.fetch()) == [(1, [b"a"], 0)]
-        assert told(await line.fetch()) == [], "until it is named again nobody wants it"
-        assert told(await line.fetch(ask(TPS[1], 1))) == [(1, [], 0)]
-        assert told(await line.fetch()) == []
+        assert answered(await line.fetch()) == [(1, [b"a"], 0)]
+        assert answered(await line.fetch()) == [], (
+            "the partition left the session with its records, until it is named again"
+        )
+        assert answered(await line.fetch(ask(TPS[1], 1))) == [(1, [], 0)]
+        assert answered(await line.fetch()) == []
 
 
 @on_virtual_time
@@ -93,11 +95,11 @@ async def test_raised_high_watermark_is_news() -> None:
         await line.fetch(ask(TP))
         await other.fetch(ask(TP))
         await cluster.leader.ask(produce_request(b"a", acks=1))
-        assert told(await line.fetch()) == [(0, [b"a"], 0)]
-        assert told(await line.fetch(ask(TP, 1))) == [(0, [], 0)]
+        assert answered(await line.fetch()) == [(0, [b"a"], 0)]
+        assert answered(await line.fetch(ask(TP, 1))) == [(0, [], 0)]
         await other.fetch(ask(TP, 1))
-        assert told(await line.fetch()) == [(0, [], 1)]
-        assert told(await line.fetch()) == []
+        assert answered(await line.fetch()) == [(0, [], 1)]
+        assert answered(await line.fetch()) == []
 
 
 @on_virtual_time
@@ -111,7 +113,7 @@ async def test_parked_fetch_is_answered_at_once_with_records_of_any_member() -> 
         assert not waiting.done()
         started = asyncio.get_running_loop().time()
         await cluster.leader.ask(produce_request(b"a", acks=1, tp=TPS[2]))
-        assert told(await waiting) == [(2, [b"a"], 0)]
+        assert answered(await waiting) == [(2, [b"a"], 0)]
         assert asyncio.get_running_loop().time() - started < 0.01
 
 
@@ -128,8 +130,8 @@ async def test_epoch_end_removes_the_member_and_completes_a_parked_fetch() -> No
         assert [(each.partition, each.error_code) for each in answer.partitions] == [(0, FencedLeaderEpochError.code)]
         line.max_wait_ms = 0
         await cluster.leader.ask(produce_request(b"a", acks=1))
-        assert told(await line.fetch()) == []
-        assert told(await line.fetch(ask(TPS[0], epoch=1))) == [(0, [b"a"], 0)]
+        assert answered(await line.fetch()) == []
+        assert answered(await line.fetch(ask(TPS[0], epoch=1))) == [(0, [b"a"], 0)]
 
 
 @on_virtual_time
@@ -140,7 +142,7 @@ async def test_forgotten_partition_is_neither_answered_nor_acknowledged() -> Non
         await line.fetch(*map(ask, TPS))
         await line.fetch(forgotten=(ForgottenPartition(*TPS[1]),))
         await cluster.leader.ask(produce_request(b"a", acks=1, tp=TPS[1]))
-        assert told(await line.fetch()) == []
+        assert answered(await line.fetch()) == []
 
 
 @on_virtual_time
@@ -170,7 +172,7 @@ async def test_fetch_without_a_session_answers_everything_each_time() -> None:
         await alone(cluster, *TPS)
         for _ in range(3):
             line = Line(cluster, epoch=-1)
-            assert told(await line.fetch(*map(ask, TPS))) == [(0, [], 0), (1, [], 0), (2, [], 0)]
+            assert answered(await line.fetch(*map(ask, TPS))) == [(0, [], 0), (1, [], 0), (2, [], 0)]
             assert line.session_id == 0
         assert len(cluster.leader.purgatories.sessions) == 1
 
@@ -193,7 +195,7 @@ def test_newer_registration_of_a_follower_ends_its_older_sessions() -> None:
     assert sessions.begin(2, b"c", 2, now_ms=0)[1] == [earlier]
 
 
-# --- who is in sync --------------------------------------------------------------------------------------------
+# --- in-sync replicas --------------------------------------------------------------------------------------------
 
 
 @on_virtual_time
@@ -213,7 +215,7 @@ async def test_idle_follower_stays_in_sync_until_its_last_fetch() -> None:
         await line.fetch()
         await line.fetch(ask(TP, 1))
         await asyncio.sleep(1)
-        assert cluster.leader.replica().partition.isr == (1, 2), "broker 3 has fetched no more"
+        assert cluster.leader.replica().partition.isr == (1, 2), "broker 3 has stopped fetching"
 
 
 @on_virtual_time
@@ -256,7 +258,7 @@ async def test_followers_begin_a_new_session_if_the_leader_lost_theirs() -> None
 
 @dataclass
 class View:
-    """What a follower knows of the leader's partitions, and where it stands in each."""
+    """The state that a follower has of each of the leader's partitions."""
 
     offsets: dict[int, int] = field(default_factory=lambda: dict.fromkeys(range(3), 0))
     epochs: dict[int, int] = field(default_factory=lambda: dict.fromkeys(range(3), 0))
@@ -265,7 +267,7 @@ class View:
     fenced: set[int] = field(default_factory=set)
 
     def take(self, each: FetchPartitionResponse) -> bool:
-        """Whether the partition must be named again."""
+        """Take over an answer. Return whether the partition must be named again."""
         if each.error_code:
             self.fenced.add(each.partition)
             return True
@@ -278,7 +280,7 @@ class View:
 
 
 class Incremental:
-    """A follower with a session: it names what has changed, and what was answered."""
+    """A follower with a session, which names only changed and answered partitions."""
 
     def __init__(self, cluster: MemoryCluster, replica_id: int) -> None:
         self.view = View()
@@ -288,7 +290,7 @@ class Incremental:
         self.lose()
 
     def lose(self) -> None:
-        """The connection is another."""
+        """Reconnect, so that a new session begins."""
         self.connections += 1
         self.line = Line(self.cluster, self.replica_id, b"%d by %d" % (self.connections, self.replica_id))
         self.unnamed = set(range(3))
@@ -306,7 +308,7 @@ class Incremental:
 
 
 class Full:
-    """The twin: it names everything on every fetch."""
+    """The twin without a session, which names every partition in every fetch."""
 
     def __init__(self, cluster: MemoryCluster, replica_id: int) -> None:
         self.view = View()
@@ -314,7 +316,7 @@ class Full:
         self.cluster = cluster
 
     def lose(self) -> None:
-        """It has nothing to lose."""
+        """Do nothing, because there is no session to lose."""
 
     def heard(self, partition: int, epoch: int) -> None:
         self.view.epochs[partition] = epoch
@@ -343,7 +345,7 @@ STEPS = st.one_of(
 
 
 async def endure(steps: list[tuple[str, int]], kind: type[Incremental] | type[Full]) -> list[object]:
-    """What the followers knew, and what the leader thought of them, after each step."""
+    """Return the followers' state, and the leader's view of them, after each step."""
     seen: list[object] = []
     async with MemoryCluster(max_lag_ms=1000) as cluster:
         await alone(cluster, *TPS)
@@ -368,7 +370,7 @@ async def perform(
         case "fetch":
             await followers[argument].fetch()
         case "fetch all":
-            # What a real follower does by itself: name at once what was answered, until there is no more.
+            # As a real follower, name answered partitions again at once, until there is no more news.
             for _ in range(3):
                 for follower in followers.values():
                     await follower.fetch()
@@ -391,7 +393,7 @@ async def perform(
             followers[argument].lose()
 
 
-@pytest.mark.timeout(400)  # it computes all the while, and others may have the processors
+@pytest.mark.timeout(400)  # pure computation, which takes long if other tests use the processors
 @settings(max_examples=100, deadline=None)
 @given(st.lists(STEPS, min_size=5, max_size=30))
 def test_session_and_full_fetches_have_the_same_effect(steps: list[tuple[str, int]]) -> None:

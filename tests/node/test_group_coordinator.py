@@ -205,10 +205,10 @@ async def test_a_broker_that_may_have_been_deposed_tells_no_offsets_and_acknowle
         assert await member.heartbeat() == 0
         assert await member.commit(6) == 0
         # Somebody else leads by now, and this one has not heard of it.
-        await cluster.elect(2, tp=OFFSETS, tell=(2, 3))
+        await cluster.elect(2, tp=OFFSETS, send_to=(2, 3))
         assert await member.commit(99, to=1) != 0
         cluster.nodes[1].cut_off = False
-        await cluster.tell((1,), OFFSETS)
+        await cluster.send_state((1,), OFFSETS)
         await cluster.coordinate(2)
         assert await cluster.committed() == (0, 6)
 
@@ -361,7 +361,7 @@ async def test_a_coordinator_whose_log_is_damaged_waits_for_another_in_sync(capl
         [error] = [record.message for record in caplog.records if record.name == "node.groups.shards"]
         assert "CRC" in error
         cluster.restart(2)
-        await cluster.tell(tp=OFFSETS)
+        await cluster.send_state(tp=OFFSETS)
         await until(lambda: cluster.states.log_dir_failures == [1])
         assert await told_again(cluster, 1) == IneligibleReplicaError.code
         # The other one is gone again, and this one is all there is: it leads, and goes on waiting.
@@ -370,7 +370,7 @@ async def test_a_coordinator_whose_log_is_damaged_waits_for_another_in_sync(capl
         assert cluster.nodes[1].replica(OFFSETS).partition.is_leader
         assert (await cluster.committed(to=1))[0] in NOT_YET
         cluster.restart(2)
-        await cluster.tell(tp=OFFSETS)
+        await cluster.send_state(tp=OFFSETS)
         await until(lambda: cluster.states.log_dir_failures == [1, 1])
         await cluster.coordinate(2, isr=[2])
         assert await cluster.committed() == (0, 5)
@@ -392,8 +392,8 @@ async def test_where_nobody_else_in_sync_can_lead_a_damaged_log_may() -> None:
         damaged = await damaged_leader(cluster)
         assert await told_again(cluster, 1) == IneligibleReplicaError.code
         # The others have died before they could be elected.
-        await cluster.elect(NO_LEADER, tp=OFFSETS, isr=[1, 2], tell=[1])
-        await cluster.elect(1, tp=OFFSETS, isr=[1], tell=[1])
+        await cluster.elect(NO_LEADER, tp=OFFSETS, isr=[1, 2], send_to=[1])
+        await cluster.elect(1, tp=OFFSETS, isr=[1], send_to=[1])
         assert cluster.nodes[1].log(OFFSETS) is damaged
 
 
@@ -401,7 +401,7 @@ async def test_where_nobody_else_in_sync_can_lead_a_damaged_log_may() -> None:
 async def test_a_damaged_log_is_kept_until_there_is_somebody_to_fetch_from() -> None:
     async with GroupCluster() as cluster:
         damaged = await damaged_leader(cluster)
-        await cluster.elect(NO_LEADER, tp=OFFSETS, isr=[2], tell=[1])
+        await cluster.elect(NO_LEADER, tp=OFFSETS, isr=[2], send_to=[1])
         assert cluster.nodes[1].log(OFFSETS) is damaged
         await cluster.coordinate(2, isr=[2])
         await until(lambda: 1 in cluster.states.states[OFFSETS].state.isr)

@@ -75,11 +75,11 @@ async def series(of: Metrics) -> dict[str, float]:
 async def test_a_broker_is_ready_when_it_is_registered_and_serves_what_the_controller_gave_it() -> None:
     async with MemoryCluster() as cluster:
         assert readiness(cluster, 2) == "the controller has not sent this broker its partitions yet"
-        await cluster.elect(1, tell=[1, 3])
+        await cluster.elect(1, send_to=[1, 3])
         assert readiness(cluster, 3) == "the controller has not sent this broker its partitions yet", "not of all"
         await inform(cluster, 2)
         assert readiness(cluster, 2) == "not serving yet: t-0"
-        await cluster.tell([2])
+        await cluster.send_state([2])
         assert readiness(cluster, 2) is None
         assert readiness(cluster, 2, Identity("c", 2)) == "not registered with ZooKeeper"
         assert readiness(cluster, 2, Identity("c", 2, 999)) == (

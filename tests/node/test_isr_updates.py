@@ -1,4 +1,4 @@
-"""Writes and reports of a broker about its replicas, while ZooKeeper does not answer at first."""
+"""ISR writes and notifications of a broker while ZooKeeper does not answer at first."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tidelog.model import TopicPartition
 
 
 class SilentStore:
-    """Fails so many notifications, and notes the others."""
+    """A store that fails a number of notifications and records the others."""
 
     def __init__(self, failures: int) -> None:
         self.failures = failures
@@ -47,20 +47,20 @@ async def test_failed_directory_is_reported_until_zookeeper_answers() -> None:
     changes = IsrUpdates(1, store, waiting, clock, lambda replica, facts: None, never)
     changes.replicas_failed()
 
-    def told() -> bool:
+    def reported() -> bool:
         changes.tick(clock.monotonic_ms())
         return bool(store.failed_directories)
 
-    await until(told)
+    await until(reported)
     changes.tick(clock.monotonic_ms())
-    assert store.failed_directories == [1], "it is told once"
+    assert store.failed_directories == [1], "the failure is reported once"
     await changes.close()
 
 
 @pytest.mark.parametrize("written", [False, True], ids=["the request is lost", "the answer is lost"])
 @on_virtual_time
 async def test_smaller_isr_commits_nothing_before_zookeeper_is_known_to_have_it(written: bool) -> None:
-    """Until then the controller may elect the follower that is to leave, which has not copied the record."""
+    """Until then the controller may elect the leaving follower, which has not copied the record."""
     async with MemoryCluster() as cluster:
         await cluster.elect(1)
         await cluster.produce(b"a")

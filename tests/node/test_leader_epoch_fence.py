@@ -1,4 +1,4 @@
-"""Who leads an epoch is decided once, whatever a ZooKeeper that was put back to an earlier state says."""
+"""A leader epoch has one leader only, even if ZooKeeper is restored from an older backup."""
 
 from __future__ import annotations
 
@@ -36,24 +36,24 @@ async def kill_all(cluster: MemoryCluster) -> None:
         cluster.restart(broker_id)
 
 
-def zookeeper_says(cluster: MemoryCluster, leader: int, epoch: int, version: int = 9) -> None:
+def zookeeper_holds(cluster: MemoryCluster, leader: int, epoch: int, version: int = 9) -> None:
     cluster.states.states[TP] = VersionedState(PartitionState(leader, epoch, cluster.replicas, 1), version)
 
 
 async def answers(cluster: MemoryCluster, *, topic_id: str = TOPIC_ID) -> dict[int, int]:
-    """What each broker says to the state that stands in ZooKeeper."""
+    """Send ZooKeeper's state to each broker. Return the brokers' error codes."""
     request = cluster.leader_and_isr(topic_id=topic_id)
-    told = {broker_id: await node.ask(request, sender_epoch=1) for broker_id, node in cluster.nodes.items()}
-    return {broker_id: response.partitions[0].error_code for broker_id, response in told.items()}
+    responses = {broker_id: await node.ask(request, sender_epoch=1) for broker_id, node in cluster.nodes.items()}
+    return {broker_id: response.partitions[0].error_code for broker_id, response in responses.items()}
 
 
-def all_say(code: int) -> dict[int, int]:
+def all_answer(code: int) -> dict[int, int]:
     return {1: code, 2: code, 3: code}
 
 
 @on_virtual_time
 async def test_epoch_given_out_again_gets_no_other_leader(caplog: pytest.LogCaptureFixture) -> None:
-    """Broker 3 led in epoch 1 and appended in it, which nobody has yet; an earlier ZooKeeper elects 2 in epoch 1."""
+    """Broker 3 has led epoch 1 and appended a record that no other has. A restored ZooKeeper elects 2 in epoch 1."""
     async with MemoryCluster() as cluster:
         await cluster.elect(1)
         assert await cluster.produce(b"a") == (0, 0)
@@ -65,11 +65,11 @@ async def test_epoch_given_out_again_gets_no_other_leader(caplog: pytest.LogCapt
 
         await kill_all(cluster)
         cluster.heal()
-        zookeeper_says(cluster, 2, 1)
+        zookeeper_holds(cluster, 2, 1)
         with caplog.at_level(logging.ERROR):
-            assert await answers(cluster) == all_say(FENCED)
-        acted_on, said = "epoch 1 under broker 3 in version 1", "epoch 1 under broker 2 in version 9"
-        assert f"{TP}: this broker has acted on {acted_on}, the controller says {said}; refused" in caplog.text
+            assert await answers(cluster) == all_answer(FENCED)
+        acted_on, sent = "epoch 1 under broker 3 in version 1", "epoch 1 under broker 2 in version 9"
+        assert f"{TP}: this broker has acted on {acted_on}, the controller says {sent}; refused" in caplog.text
         assert (await cluster.produce(b"c", to=2))[0] == NotLeaderOrFollowerError.code
         assert [cluster.nodes[each].log().values for each in (1, 2, 3)] == [[b"a"], [b"a"], [b"a", b"b"]]
 
@@ -84,8 +84,8 @@ async def test_epoch_given_out_again_gets_no_other_leader(caplog: pytest.LogCapt
 async def test_broker_refuses_another_leader_of_a_known_epoch() -> None:
     async with MemoryCluster() as cluster:
         await cluster.elect(1)
-        zookeeper_says(cluster, 2, 0)
-        assert await answers(cluster) == all_say(FENCED), "a later version changes nothing about who leads"
+        zookeeper_holds(cluster, 2, 0)
+        assert await answers(cluster) == all_answer(FENCED), "a later version does not change the leader of the epoch"
         assert cluster.nodes[1].replica().partition.is_leader
         assert cluster.nodes[3].replica().partition.leader == 1
 
@@ -97,13 +97,13 @@ async def test_fence_covers_an_epoch_without_records() -> None:
         await cluster.elect(2)
         await cluster.elect(1)
         await kill_all(cluster)
-        zookeeper_says(cluster, 2, 1)
-        assert await answers(cluster) == all_say(FENCED)
+        zookeeper_holds(cluster, 2, 1)
+        assert await answers(cluster) == all_answer(FENCED)
 
 
 @on_virtual_time
 async def test_restarted_leader_does_not_lead_in_its_old_epoch_again() -> None:
-    """The controller is told, and begins a new one."""
+    """The controller gets an error and begins a new epoch."""
     async with MemoryCluster() as cluster:
         await cluster.elect(2)
         await cluster.kill(2)
@@ -116,7 +116,7 @@ async def test_restarted_leader_does_not_lead_in_its_old_epoch_again() -> None:
 
 @on_virtual_time
 async def test_later_epoch_in_an_earlier_version_is_refused_after_a_restart() -> None:
-    """An earlier ZooKeeper, in which elections have brought the epochs beyond where they were."""
+    """In a restored ZooKeeper, elections have raised the epoch above its old value."""
     async with MemoryCluster() as cluster:
         await cluster.elect(1)
         cluster.cut(1, 3)
@@ -128,9 +128,9 @@ async def test_later_epoch_in_an_earlier_version_is_refused_after_a_restart() ->
         await asyncio.sleep(1)
         assert cluster.states.states[TP].partition_epoch == 3
         await kill_all(cluster)
-        zookeeper_says(cluster, 2, 5, version=2)
-        assert await answers(cluster) == all_say(FENCED)
-        zookeeper_says(cluster, 2, 5, version=3)
+        zookeeper_holds(cluster, 2, 5, version=2)
+        assert await answers(cluster) == all_answer(FENCED)
+        zookeeper_holds(cluster, 2, 5, version=3)
         assert (await answers(cluster))[1] == FENCED
         assert [cluster.nodes[each].log().values for each in (1, 2, 3)] == [[b"a", b"b"]] * 3
 
@@ -146,7 +146,7 @@ async def test_fence_covers_isrs_that_the_leader_wrote_itself() -> None:
         assert cluster.nodes[1].directory.leaderships() == {TP: Leadership(TOPIC_ID, 0, 1, 1, 1)}
         assert cluster.nodes[2].directory.leaderships() == {TP: Leadership(TOPIC_ID, 0, 1, 0, 1)}
         await kill_all(cluster)
-        zookeeper_says(cluster, 1, 1, version=1)
+        zookeeper_holds(cluster, 1, 1, version=1)
         assert await answers(cluster) == {1: FENCED, 2: 0, 3: 0}
 
 
@@ -168,7 +168,7 @@ async def test_restarted_follower_still_follows_its_leader() -> None:
         await cluster.elect(1)
         await cluster.kill(2)
         cluster.restart(2)
-        await cluster.tell([1, 2])
+        await cluster.send_state([1, 2])
         assert await cluster.produce(b"a") == (0, 0)
         assert cluster.nodes[2].log().values == [b"a"]
 
@@ -178,11 +178,11 @@ async def test_epoch_without_a_leader_gets_no_leader() -> None:
     async with MemoryCluster() as cluster:
         await cluster.elect(1)
         await cluster.elect(NO_LEADER)
-        assert await answers(cluster) == all_say(0), "said twice"
+        assert await answers(cluster) == all_answer(0), "the state was sent twice"
         await kill_all(cluster)
-        assert await answers(cluster) == all_say(0), "and after a restart"
-        zookeeper_says(cluster, 1, 1)
-        assert await answers(cluster) == all_say(FENCED)
+        assert await answers(cluster) == all_answer(0), "the state was sent again after a restart"
+        zookeeper_holds(cluster, 1, 1)
+        assert await answers(cluster) == all_answer(FENCED)
         await cluster.elect(1)
         assert cluster.leader.replica().partition.is_leader
 
@@ -193,9 +193,9 @@ async def test_recreated_topic_begins_with_its_own_epochs() -> None:
         await cluster.elect(1)
         await cluster.elect(2)
         await kill_all(cluster)
-        zookeeper_says(cluster, 1, 0, version=0)
-        assert await answers(cluster) == all_say(FENCED), "not for the topic that it is"
-        assert await answers(cluster, topic_id="topic-id-2") == all_say(0)
+        zookeeper_holds(cluster, 1, 0, version=0)
+        assert await answers(cluster) == all_answer(FENCED), "the fence holds for the old topic id"
+        assert await answers(cluster, topic_id="topic-id-2") == all_answer(0)
 
 
 @on_virtual_time
@@ -208,7 +208,7 @@ async def test_fence_drops_a_partition_with_its_replica() -> None:
         other = TP._replace(partition=1)
         await cluster.elect(1, tp=other)
         assert cluster.nodes[3].directory.leaderships() == {other: Leadership(TOPIC_ID, 0, 1, 0, 1)}
-        zookeeper_says(cluster, 1, 0)
+        zookeeper_holds(cluster, 1, 0)
         assert await answers(cluster) == {1: FENCED, 2: FENCED, 3: 0}
 
 
@@ -217,7 +217,7 @@ async def test_fence_is_written_once_before_any_role_changes() -> None:
     async with MemoryCluster() as cluster:
         others = [TP._replace(partition=partition) for partition in range(5)]
         for tp in others:
-            await cluster.elect(1, tell=(), tp=tp)
+            await cluster.elect(1, send_to=(), tp=tp)
         request = cluster.leader_and_isr()
         request = replace(request, partitions=tuple(cluster.leader_and_isr(tp).partitions[0] for tp in others))
         node, written = cluster.nodes[1], list[int]()
@@ -231,7 +231,7 @@ async def test_fence_is_written_once_before_any_role_changes() -> None:
         node.directory.checkpoint_leaderships = watched
         for _ in range(2):
             assert {each.error_code for each in (await node.ask(request, sender_epoch=1)).partitions} == {0}
-        assert written == [5], "and what is not news, not at all"
+        assert written == [5], "unchanged states are not written"
         assert len(node.replicas.led()) == 5
 
 
@@ -244,7 +244,7 @@ async def test_partition_is_not_served_if_the_fence_cannot_be_written(tmp_path: 
 
     async with MemoryCluster(size=1, directory=open_logs) as cluster:
         (tmp_path / "disk" / FILE_NAME).mkdir()
-        await cluster.elect(1, tell=())
+        await cluster.elect(1, send_to=())
         answer = await cluster.nodes[1].ask(cluster.leader_and_isr(), sender_epoch=1)
         assert answer.partitions[0].error_code == StorageError.code
         assert cluster.nodes[1].replicas.led() == []
@@ -263,7 +263,7 @@ async def test_roles_wait_until_a_file_descriptor_is_free_for_the_fence() -> Non
             checkpoint(leaderships)
 
         node.directory.checkpoint_leaderships = checkpoint_if_possible
-        await cluster.elect(1, tell=())
+        await cluster.elect(1, send_to=())
         with pytest.raises(RequestTimedOutError):
             await node.ask(cluster.leader_and_isr(), sender_epoch=1)
         assert node.replicas.led() == []

@@ -1,4 +1,4 @@
-"""ListOffsets of version 0 as a broker answers it: by the times at which segments were last written."""
+"""The answers of a broker to ListOffsets of version 0, which depend on the last write of each segment."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ LATER = 1 << 60
 async def before(
     node: Node, timestamp: int, *, most: int = 9, replica_id: int = -1, epoch: int = -1
 ) -> tuple[int, tuple[int, ...]]:
-    """(error code, offsets)"""
+    """Return (error code, offsets)."""
     asked = SegmentOffsetsPartition(TP.topic, TP.partition, timestamp, most, epoch)
     request = ListSegmentOffsetsRequest((asked,), replica_id)
     (answer,) = (await node.ask(request, sender_epoch=1 if replica_id >= 0 else -1)).partitions
@@ -50,7 +50,7 @@ async def test_consumers_get_the_high_watermark_instead_of_higher_offsets() -> N
                 await before(leader, latest, replica_id=2) == (0, (3, 0)) == await before(leader, latest, replica_id=-2)
             )
         assert await before(leader, EARLIEST_TIMESTAMP) == (0, (0,)) == await before(leader, 1000)
-        assert await before(leader, 999) == (0, ()), "all of it was written later"
+        assert await before(leader, 999) == (0, ()), "all segments were written later"
         assert await before(leader, LATER, most=0) == (0, ())
 
 
@@ -74,7 +74,7 @@ async def test_new_leader_does_not_answer_with_an_old_high_watermark() -> None:
     async with MemoryCluster() as cluster:
         await cluster.elect(1)
         await cluster.produce(b"a")
-        cluster.cut(2, 1, 3)  # so that nobody acknowledges anything to 2
+        cluster.cut(2, 1, 3)  # so that broker 2 gets no acknowledgement
         await cluster.elect(2)
         leader = cluster.leader
         leader.log().written_ms = 1000

@@ -1,4 +1,4 @@
-"""A broker with two log directories, one of which fails: only its partitions are lost to it."""
+"""A broker with two log directories, one of which fails: only the partitions in it go offline."""
 
 from __future__ import annotations
 
@@ -59,16 +59,16 @@ async def test_leader_with_a_failed_disk_still_leads_on_its_other_disks(tmp_path
         assert led(leader.replicas) == [OTHER]
         assert await produce(cluster, OTHER) == 0
         assert await produce(cluster, TP) == StorageError.code
-        assert leader.storage_errors == [], "the broker goes on"
+        assert leader.storage_errors == [], "the broker keeps running"
         await until(lambda: cluster.states.log_dir_failures == [1])
         answer = await leader.ask(cluster.leader_and_isr(TP), sender_epoch=1)
         assert [each.error_code for each in answer.partitions] == [StorageError.code]
-        await cluster.elect(2, isr=[2, 3], tell=[2, 3])
+        await cluster.elect(2, isr=[2, 3], send_to=[2, 3])
         disks.files.heal()
         assert (await cluster.produce(b"y", to=2))[0] == 0
         disks.files.fail(Fault.WRITE_ERROR, disks.paths(1)[1])
         assert await produce(cluster, OTHER) == StorageError.code
-        assert len(leader.storage_errors) == 1, "nothing is left"
+        assert len(leader.storage_errors) == 1, "no log directory is left"
 
 
 @on_virtual_time

@@ -1,4 +1,4 @@
-"""What a broker tells of its log directories."""
+"""The description of a broker's log directories."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`flush.messages=1`: an acknowledgement waits until the record is on the disks of all that it stands for."""
+"""`flush.messages=1`: an acknowledgement waits until each replica that it counts has flushed the record."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ PAGE_CACHE = {"min.insync.replicas": "2"}
 
 
 class Disks:
-    """One for each broker. The syncs of a `.log` are counted, and wait where the test holds them."""
+    """One disk for each broker. Flushes of a `.log` file are counted, and wait if the test holds the disk."""
 
     def __init__(self, crashable: CrashableFiles | None = None) -> None:
         self.crashable = crashable or CrashableFiles()
@@ -71,7 +71,7 @@ class Disks:
 async def cluster_on(
     disks: Disks, size: int = 3, configs: dict[str, str] | None = None, *, earlier: MemoryCluster | None = None
 ) -> AsyncIterator[MemoryCluster]:
-    """`earlier`: the one that the disks are of; ZooKeeper has kept what it knew."""
+    """Start a cluster on the disks. `earlier` is the cluster that used them before; its ZooKeeper state is kept."""
     async with (
         asyncio.timeout(DEADLINE_S),
         MemoryCluster(size, max_lag_ms=60_000, directory=disks, threads=True) as cluster,
@@ -131,7 +131,7 @@ async def test_acks_1_waits_only_for_the_leaders_flush() -> None:
         disks.hold(1, 2, 3)
         waiting = produce(cluster, acks=1)
         await until(lambda: all(disks.syncs[broker_id] for broker_id in (1, 2, 3)))
-        assert await cluster.leader.ask(produce_request(b"y", acks=0)) is None, "whoever wants no answer gets none"
+        assert await cluster.leader.ask(produce_request(b"y", acks=0)) is None, "acks=0 gets no answer"
         assert not waiting.done()
         disks.release(1)
         assert await waiting == (0, 0)
@@ -146,7 +146,7 @@ async def test_one_flush_covers_all_appends_during_the_flush_before() -> None:
         await until(lambda: all(disks.syncs[broker_id] for broker_id in (1, 2, 3)))
         waiting += [produce(cluster, acks=acks) for acks in (1, -1) * 50]
         await until(lambda: cluster.leader.log().log_end_offset == 101)
-        assert len(flushing_threads() - before) == 3, "one for each broker"
+        assert len(flushing_threads() - before) == 3, "one thread for each broker"
         disks.release(1, 2, 3)
         assert [code for code, _ in await asyncio.gather(*waiting)] == [0] * 101
         assert disks.syncs == {1: 2, 2: 2, 3: 2}
@@ -218,8 +218,8 @@ async def test_leader_whose_flush_fails_goes_offline_unacknowledged() -> None:
         waiting = [produce(cluster, acks=acks) for acks in (1, -1)]
         assert [await each for each in waiting] == [(NotLeaderOrFollowerError.code, -1)] * 2
         assert cluster.nodes[1].replica().offline
-        assert len(cluster.nodes[1].storage_errors) == 1, "it was the only directory"
-        await cluster.elect(2, isr=[2, 3], tell=[2, 3])
+        assert len(cluster.nodes[1].storage_errors) == 1, "the only log directory has failed"
+        await cluster.elect(2, isr=[2, 3], send_to=[2, 3])
         assert (await produce(cluster))[0] == 0
 
 
@@ -240,7 +240,7 @@ async def test_acknowledgements_wait_for_flushes_once_the_topic_says_so() -> Non
         disks.hold(1, 2, 3)
         assert await produce(cluster) == (0, 0)
         cluster.configs = DURABLE
-        await cluster.tell()
+        await cluster.send_state()
         waiting = [produce(cluster), produce(cluster, acks=1)]
         await until(lambda: cluster.leader.log().log_end_offset == 3)
         assert set(disks.syncs) == {1, 2, 3}
@@ -257,7 +257,7 @@ async def test_acknowledgements_stop_waiting_once_the_topic_says_so() -> None:
         await until(lambda: all(disks.syncs[broker_id] for broker_id in (1, 2, 3)))
         assert not any(task.done() for task in waiting)
         cluster.configs = PAGE_CACHE
-        await cluster.tell()
+        await cluster.send_state()
         assert [code for code, _ in await asyncio.gather(*waiting)] == [0, 0]
 
 
@@ -269,7 +269,7 @@ async def test_records_from_before_the_settings_change_are_flushed_too() -> None
         await until(lambda: cluster.leader.log().log_end_offset == 1)
         disks.hold(1)
         cluster.configs = DURABLE
-        await cluster.tell()
+        await cluster.send_state()
         cluster.heal()
         await until(lambda: acknowledged(cluster, 2) == acknowledged(cluster, 3) == 1)
         assert not waiting.done()
@@ -284,7 +284,7 @@ async def test_new_leader_commits_only_flushed_records() -> None:
         old = produce(cluster)
         await until(lambda: disks.syncs[2] == 1 and acknowledged(cluster, 3) == 1)
         await cluster.elect(2)
-        assert (await old)[0] == NotLeaderOrFollowerError.code, "at once, whatever the disk does"
+        assert (await old)[0] == NotLeaderOrFollowerError.code, "the answer does not wait for the disk"
         disks.release(1)
         await until(lambda: acknowledged(cluster, 1) == acknowledged(cluster, 3) == 1)
         assert cluster.leader.replica().partition.high_watermark == 0
@@ -341,7 +341,7 @@ async def test_stopping_broker_answers_at_once_and_waits_for_the_flush() -> None
 
 
 async def records_after_a_power_cut(configs: dict[str, str], choice: Random | Fate) -> tuple[list[bytes], list[bytes]]:
-    """What was acknowledged before all machines lost power, and what a consumer reads after it."""
+    """Return the values acknowledged before all machines lose power, and the values that a consumer reads after it."""
     before = Disks()
     sent = [b"record %d" % number for number in range(20)]
     async with cluster_on(before, configs=configs) as earlier:

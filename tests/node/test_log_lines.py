@@ -56,8 +56,8 @@ async def test_leader_change_logs_one_line_for_each_role(caplog: pytest.LogCaptu
             "begins to follow 1 partition: t-0 (broker 2, epoch 1)",
         ]
         caplog.clear()
-        await cluster.tell()
-        assert lines(caplog) == [], "the brokers hear the same again"
+        await cluster.send_state()
+        assert lines(caplog) == [], "the brokers get the same state again"
 
 
 @on_virtual_time

@@ -1,4 +1,4 @@
-"""What a broker does for its logs by itself: it happens, on what it may touch, and it ends when the broker does."""
+"""The periodic work of a broker on its logs: it runs, touches only what it may, and ends with the broker."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ SETTINGS = BrokerSettings(
 
 
 class Home:
-    """One broker that leads one partition on a real disk."""
+    """A broker that leads one partition on a real disk."""
 
     def __init__(self, cluster: MemoryCluster, manager: LogManager, files: FailingFiles) -> None:
         self.node = cluster.nodes[1]
@@ -95,7 +95,7 @@ def deleted(path: Path) -> list[Path]:
 
 
 class SetBack(HandClock):
-    """Its wall clock goes back by an hour with each look."""
+    """A clock whose wall time goes back by one hour with each reading."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -182,7 +182,7 @@ async def test_new_leader_epoch_is_written_to_its_file_soon(tmp_path: Path) -> N
         assert file.read_text() == "0\n1\n0 0\n"
         await here.cluster.produce(b"a")
         await here.cluster.elect(1)
-        assert here.log.latest_epoch == 1 and "1 1" not in file.read_text(), "nobody waits for it"
+        assert here.log.latest_epoch == 1 and "1 1" not in file.read_text(), "the write of the epoch is deferred"
         await keeping.write_epochs()
         assert file.read_text() == "0\n2\n0 0\n1 1\n"
         await keeping.stop()

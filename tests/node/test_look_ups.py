@@ -1,4 +1,4 @@
-"""What a leader answers when it is asked for offsets by time, for epochs and for its replicas."""
+"""The answers of a leader to look-ups by time, to epoch requests, and to DescribeReplicas."""
 
 from __future__ import annotations
 
@@ -89,10 +89,10 @@ async def test_new_leader_does_not_report_an_unknown_committed_end() -> None:
     async with MemoryCluster() as cluster:
         await cluster.elect(1)
         await cluster.produce(b"a")
-        cluster.cut(2, 1, 3)  # so that nobody acknowledges anything to 2
+        cluster.cut(2, 1, 3)  # so that broker 2 gets no acknowledgement
         await cluster.elect(2)
         leader = cluster.leader
-        assert leader.replica().partition.high_watermark == 0, "the follower had not been told"
+        assert leader.replica().partition.high_watermark == 0, "the follower did not know the high watermark yet"
         for timestamp in (LATEST_TIMESTAMP, MAX_TIMESTAMP, T0):
             assert (await leader.look_up(timestamp))[0] == OffsetNotAvailableError.code
         assert await leader.look_up(EARLIEST_TIMESTAMP) == (0, 0, -1)
@@ -107,17 +107,17 @@ async def test_answers_carry_the_epoch_in_which_their_record_was_written() -> No
     async with MemoryCluster() as cluster:
         await cluster.elect(1)
         leader = cluster.leader
-        assert await epoch_told(leader, EARLIEST_TIMESTAMP) == -1, "there is no record yet"
+        assert await reported_epoch(leader, EARLIEST_TIMESTAMP) == -1, "the log is empty"
         await leader.ask(produce_request(batch=batch_of(b"a", timestamp=T0)))
         await cluster.elect(1)
         await leader.ask(produce_request(batch=batch_of(b"b", timestamp=T0 + 5)))
-        assert await epoch_told(leader, EARLIEST_TIMESTAMP) == await epoch_told(leader, T0) == 0
-        assert await epoch_told(leader, T0 + 1) == await epoch_told(leader, MAX_TIMESTAMP) == 1
-        assert await epoch_told(leader, LATEST_TIMESTAMP) == 1
-        assert await epoch_told(leader, T0 + 6) == -1
+        assert await reported_epoch(leader, EARLIEST_TIMESTAMP) == await reported_epoch(leader, T0) == 0
+        assert await reported_epoch(leader, T0 + 1) == await reported_epoch(leader, MAX_TIMESTAMP) == 1
+        assert await reported_epoch(leader, LATEST_TIMESTAMP) == 1
+        assert await reported_epoch(leader, T0 + 6) == -1
 
 
-async def epoch_told(node: Node, timestamp: int) -> int:
+async def reported_epoch(node: Node, timestamp: int) -> int:
     answer = await node.ask(ListOffsetsRequest((ListOffsetsPartition(TP.topic, 0, timestamp),)))
     assert answer.partitions[0].error_code == 0
     return int(answer.partitions[0].leader_epoch)
@@ -226,7 +226,7 @@ async def test_the_leader_describes_its_replicas() -> None:
 
 
 def unreadable() -> bytes:
-    """A batch with a right CRC whose records are none; it is compressed, so that a leader takes it unseen."""
+    """Return a batch with a valid CRC and invalid records. The leader appends it because it is compressed."""
     data = bytearray(HEADER_BYTES) + compress(Codec.ZSTD, b"no record")
     HEADER.pack_into(data, 0, 0, len(data) - 12, -1, 2, 0, Codec.ZSTD, 0, T0 + 9, T0 + 9, -1, -1, -1, 1)
     seal(data, 0, len(data))
@@ -250,7 +250,7 @@ async def test_look_up_names_the_offset_of_unreadable_records(
 
 
 def large(timestamp: int) -> bytes:
-    """A few hundred bytes that stand for more than a loop should decompress."""
+    """Return a batch of a few hundred bytes that is too large to decompress on the event loop."""
     return encode_batch([(timestamp, None, bytes(MAX_QUICK_BYTES), ())], codec=Codec.ZSTD)
 
 

@@ -1,4 +1,4 @@
-"""A disk that cannot keep up is waited for once in a turn of the loop, which has to go on meanwhile."""
+"""The loop budget: the event loop waits at most once per turn for a slow disk, so that other work goes on."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from tidelog.protocol.messages import (
 
 
 class Turns:
-    """In which turn of the loop each append was made."""
+    """Records the turn of the event loop in which each append was made."""
 
     def __init__(self) -> None:
         self.number = 0
         self.appends: list[int] = []
 
     def slow(self, loop_budget: LoopBudget) -> None:
-        """From now on each append takes a third of a second."""
+        """Make each append take a third of a second."""
         charge: Callable[[int], None] = loop_budget.charge
 
         def note(ms: int) -> None:
@@ -43,7 +43,7 @@ class Turns:
 
     @property
     def are_their_own(self) -> bool:
-        """Whether no two appends were made in one."""
+        """Return whether each turn has at most one append."""
         return len(set(self.appends)) == len(self.appends)
 
 
@@ -168,7 +168,7 @@ async def test_coordinator_with_a_slow_disk_expires_one_groups_members_per_turn(
         found = Turns()
         node = cluster.coordinator
         found.slow(node.replicas.loop_budget)
-        node.groups.tick(VirtualClock().monotonic_ms() + 11_000)  # all of their sessions are over
+        node.groups.tick(VirtualClock().monotonic_ms() + 11_000)  # all sessions have expired
         assert len(found.appends) == 1
         await asyncio.sleep(12)
         assert [(await cluster.describe(group)).state for group in GROUPS] == ["Empty"] * len(GROUPS)

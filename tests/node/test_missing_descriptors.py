@@ -1,4 +1,4 @@
-"""What the controller says to a broker whose file descriptors are all taken waits until there are some again."""
+"""Controller requests to a broker without free file descriptors fail retriably until a descriptor is free."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ OTHER = TopicPartition(TP.topic, 1)
 
 
 class FloodedLogs(MemoryLogs):
-    """`lacking`: the partitions for whose files no descriptor is left."""
+    """Logs in memory. `lacking` are the partitions for whose files no descriptor is left."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -55,17 +55,17 @@ class FloodedLogs(MemoryLogs):
 
 
 @asynccontextmanager
-async def elected(tell: Iterable[int]) -> AsyncIterator[tuple[MemoryCluster, Node, LeaderAndIsrRequest]]:
-    """A cluster of which broker 1 is to lead two partitions, that broker, and what tells it so."""
+async def elected(send_to: Iterable[int]) -> AsyncIterator[tuple[MemoryCluster, Node, LeaderAndIsrRequest]]:
+    """Yield a cluster, its broker 1, and the LeaderAndIsr request that makes broker 1 lead two partitions."""
     async with MemoryCluster(directory=FloodedLogs) as cluster:
         for tp in (TP, OTHER):
-            await cluster.elect(1, tp=tp, tell=tell)
+            await cluster.elect(1, tp=tp, send_to=send_to)
         first, second = cluster.leader_and_isr(TP), cluster.leader_and_isr(OTHER)
         yield cluster, cluster.nodes[1], replace(first, partitions=first.partitions + second.partitions)
 
 
 async def once_there_are_descriptors(node: Node, lacking: TopicPartition, request: Request) -> Response:
-    """What the broker answers then. Until then it asks to be told again, and nothing of it has failed."""
+    """Return the answer once descriptors are free. Before that, the answers are retriable and no disk has failed."""
     node.directory.lacking = {lacking}
     for _ in range(2):
         with pytest.raises(RequestTimedOutError):
@@ -77,7 +77,7 @@ async def once_there_are_descriptors(node: Node, lacking: TopicPartition, reques
 
 @on_virtual_time
 async def test_log_that_cannot_be_opened_is_retried_and_delays_no_other() -> None:
-    async with elected(tell=()) as (_, node, both):
+    async with elected(send_to=()) as (_, node, both):
         node.directory.lacking = {OTHER}
         with pytest.raises(RequestTimedOutError):
             await node.ask(both, sender_epoch=1)
@@ -89,7 +89,7 @@ async def test_log_that_cannot_be_opened_is_retried_and_delays_no_other() -> Non
 
 @on_virtual_time
 async def test_log_that_cannot_be_deleted_is_retried() -> None:
-    async with elected(tell=(1,)) as (_, node, _):
+    async with elected(send_to=(1,)) as (_, node, _):
         stops = tuple(StopReplicaPartition(tp.topic, tp.partition, 0, True) for tp in (TP, OTHER))
         answer = await once_there_are_descriptors(node, OTHER, StopReplicaRequest(1, 1, stops))
         assert [each.error_code for each in answer.partitions] == [0, 0]
@@ -98,7 +98,7 @@ async def test_log_that_cannot_be_deleted_is_retried() -> None:
 
 @on_virtual_time
 async def test_log_that_cannot_be_set_aside_is_retried() -> None:
-    async with elected(tell=(1,)) as (cluster, node, both):
+    async with elected(send_to=(1,)) as (cluster, node, both):
         elsewhere = tuple(replace(each, leader_epoch=9, replicas=(2, 3)) for each in both.partitions)
         update = UpdateMetadataRequest(1, cluster.controller_epoch, cluster.live(), elsewhere, ())
         assert (await once_there_are_descriptors(node, OTHER, update)).error_code == 0

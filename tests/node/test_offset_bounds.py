@@ -1,9 +1,9 @@
-"""Each offset that a broker gives to its storage as a bound, in a log in which no two offsets are equal.
+"""Each offset that a broker passes to storage as a bound, in a log in which no two offsets are equal.
 
     log start 2 < recovery point 4 < high watermark 7 < log end 11, in segments from 0, 3, 6, 8 and 10
 
-Where two of them are equal, a call with the wrong one is answered rightly: so it was with compaction, which once was
-given the log end. Each test here names the only offset that its answer may depend on.
+If two offsets were equal, a call with the wrong one would still give the right answer. That once hid that compaction
+got the log end. Each test here names the only offset on which its answer may depend.
 """
 
 from __future__ import annotations
@@ -48,14 +48,14 @@ from tidelog.protocol.operator_messages import ExamineReplicaRequest
 
 LOG_START, RECOVERY_POINT, HIGH_WATERMARK, LOG_END = 2, 4, 7, 11
 SEGMENTS = (0, 3, 6, 8, 10)
-#: Of the records by offset: `a` is replaced below the high watermark, `b` and `c` above it only.
+#: The keys of the records by offset. `a` has a newer record below the high watermark, `b` and `c` only above it.
 KEYS = (b"x", b"y", b"c", b"a", b"b", b"a", b"e", b"f", b"b", b"c", b"g")
 LATER = 1 << 60
 
 
 @asynccontextmanager
 async def unequal(path: Path, **configs: str) -> AsyncIterator[Home]:
-    """A broker that leads a partition in which all offsets differ; too few are in sync for more to be committed."""
+    """A leader whose offsets all differ. Too few replicas are in sync, so the high watermark cannot rise."""
     async with home(path, min_insync_replicas="2", **configs) as here:
         begin_ms = SystemClock().now_ms() - 1_000
         for offset, key in enumerate(KEYS):
@@ -80,7 +80,7 @@ async def test_compaction_is_bounded_by_the_high_watermark(tmp_path: Path) -> No
         keeping = here.keeping()
         assert await keeping.clean()
         kept = [record.offset for record, _ in records_of(here.log)]
-        assert kept == [2, 4, 5, 6, 7, 8, 9, 10], "only what a committed record replaces is gone"
+        assert kept == [2, 4, 5, 6, 7, 8, 9, 10], "compaction removes only records with a newer committed record"
         here.log.truncate_to(HIGH_WATERMARK)
         assert {record.key for record, _ in records_of(here.log)} == {b"a", b"b", b"c", b"e"}, (
             "each key has its last value"
@@ -114,7 +114,7 @@ async def test_fetch_ends_at_the_bound_of_its_reader(tmp_path: Path, for_followe
     async with unequal(tmp_path) as here:
         found: list[bytes] = []
         at = LOG_START
-        while at < LOG_END:  # a read ends with a segment
+        while at < LOG_END:  # one read ends at the end of a segment
             (asked,) = fetch_request(at).partitions
             answer, _ = read_partition(
                 here.node.replicas, asked, here.node.replica(), 0, 1 << 20, for_follower=for_follower, first=True
@@ -184,8 +184,12 @@ async def test_checkpoints_note_each_offset_in_its_own_file(tmp_path: Path) -> N
 async def test_descriptions_show_each_offset_under_its_name(tmp_path: Path) -> None:
     async with unequal(tmp_path, retention_bytes="0") as here:
         request = DescribeReplicasRequest((DescribePartition(TP.topic, TP.partition),))
-        (told,) = describe_replicas(here.node.replicas, request).partitions
-        assert (told.log_start_offset, told.high_watermark, told.log_end_offset) == (LOG_START, HIGH_WATERMARK, LOG_END)
+        (described,) = describe_replicas(here.node.replicas, request).partitions
+        assert (described.log_start_offset, described.high_watermark, described.log_end_offset) == (
+            LOG_START,
+            HIGH_WATERMARK,
+            LOG_END,
+        )
         report = (
             await ReplicaExaminations(here.node.replicas).examine(ExamineReplicaRequest(TP.topic, TP.partition))
         ).replica
@@ -195,7 +199,7 @@ async def test_descriptions_show_each_offset_under_its_name(tmp_path: Path) -> N
             HIGH_WATERMARK,
             LOG_END,
         )
-        assert report.retention.deletable == 2, "those that end at or below the high watermark"
+        assert report.retention.deletable == 2, "two segments end at or below the high watermark"
 
 
 async def test_open_epoch_ends_at_the_log_end(tmp_path: Path) -> None:
@@ -207,17 +211,17 @@ async def test_open_epoch_ends_at_the_log_end(tmp_path: Path) -> None:
 
 @asynccontextmanager
 async def restarted(path: Path) -> AsyncIterator[MemoryCluster]:
-    """The next process of the broker; another replica is away, so that nothing more is committed."""
+    """Restart the broker. Another replica is down, so the high watermark cannot rise."""
     manager = LogManager.open([path], RealFiles(), 1, "c", "boot")
     manager.open_logs()
     async with MemoryCluster(1, directory=lambda: manager) as cluster:
         cluster.replicas = (1, 2)
-        await cluster.elect(1, isr=(1, 2), tell=())  # the epoch that the process before it led
+        await cluster.elect(1, isr=(1, 2), send_to=())  # the epoch in which the broker led before its restart
         yield cluster
 
 
 async def leave_a_log(path: Path, *, synced: bool) -> None:
-    """The unequal log, as the process that led it leaves it when it is killed."""
+    """Write the log with unequal offsets, as a killed leader leaves it."""
     async with unequal(path) as here:
         if synced:
             here.log.flush()
@@ -227,7 +231,7 @@ async def leave_a_log(path: Path, *, synced: bool) -> None:
         here.manager.close(clean=False)
 
 
-@pytest.mark.parametrize("synced", [False, True], ids=["synced below it", "synced beyond it"])
+@pytest.mark.parametrize("synced", [False, True], ids=["flushed below it", "flushed beyond it"])
 async def test_restarted_broker_begins_at_the_noted_high_watermark(tmp_path: Path, synced: bool) -> None:
     await leave_a_log(tmp_path, synced=synced)
     async with restarted(tmp_path) as cluster:

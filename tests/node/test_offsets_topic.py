@@ -11,7 +11,7 @@ from cluster.state import TopicAssignment
 from node.groups.offsets_topic import OffsetsTopic
 from tests.node.memory_cluster import MemoryCluster
 from tests.node.offsets_topic import OFFSETS, MemoryOffsetsTopic
-from tests.node.topic_settings import a_brokers_settings
+from tests.node.topic_settings import broker_settings
 from tests.virtual_time import VirtualClock, on_virtual_time, until
 from tidelog.groups.offsets_topic import OFFSETS_TOPIC, partition_for
 from tidelog.protocol.control_messages import TopicInfo, UpdateMetadataRequest
@@ -37,7 +37,7 @@ class Told:
 @on_virtual_time
 async def test_a_topic_that_was_made_anew_is_counted_anew() -> None:
     told = Told("one", 50)
-    topic = OffsetsTopic(a_brokers_settings(1), told, MemoryOffsetsTopic().create, VirtualClock())
+    topic = OffsetsTopic(broker_settings(1), told, MemoryOffsetsTopic().create, VirtualClock())
     assert topic.partition_of("billing") is None, "it is found out now"
     await until(lambda: topic.partition_of("billing") == partition_for("billing", 50))
     told.says("another", 7)
@@ -53,7 +53,7 @@ async def test_a_topic_that_was_made_anew_is_counted_anew() -> None:
 async def test_what_was_read_of_a_topic_before_the_next_one_was_told_of_is_not_taken_for_that() -> None:
     told = Told("one", 50)
     told.answers.clear()
-    topic = OffsetsTopic(a_brokers_settings(1), told, MemoryOffsetsTopic().create, VirtualClock())
+    topic = OffsetsTopic(broker_settings(1), told, MemoryOffsetsTopic().create, VirtualClock())
     assert topic.partition_of("billing") is None, "it is being read"
     await asyncio.sleep(0)
     told.says("another", 7)

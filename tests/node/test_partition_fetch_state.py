@@ -1,4 +1,4 @@
-"""What a follower does to its log upon the answers of its leader, and upon which it does nothing."""
+"""The effects of a leader's answers on a follower's log, and the answers without effect."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tests.node.memory_log import MemoryLog
 from tests.node.scripted_leader import (
     OTHER,
     Following,
-    Scripted,
+    ScriptedLeader,
     answer_to,
     follow_in,
     named,
@@ -29,8 +29,8 @@ from tidelog.protocol.messages import (
 )
 
 
-async def align(leader: Scripted, *, end: int) -> None:
-    """The leader tells where it ends what the follower has."""
+async def align(leader: ScriptedLeader, *, end: int) -> None:
+    """Answer the epoch request, so that the follower's log ends at `end`."""
     await until(lambda: bool(leader.asked))
     leader.asked[0][1].set_result(OffsetForLeaderEpochResponse((EpochEndOffset("t", 0, 0, 3, end),)))
 
@@ -46,7 +46,7 @@ async def test_the_next_fetch_acknowledges_what_the_answer_brought() -> None:
         answer.set_result(answer_to(request, records=stored(b"a", offset=0), high_watermark=7))
         request, _ = await leader.next_fetch()
         assert request.partitions[0].fetch_offset == 1
-        assert replica.partition.high_watermark == 1, "as far as its own log goes"
+        assert replica.partition.high_watermark == 1, "bounded by the follower's own log end"
 
 
 @on_virtual_time
@@ -66,7 +66,7 @@ async def test_log_is_aligned_with_a_fenced_request_before_the_first_fetch() -> 
 
 @on_virtual_time
 async def test_log_that_ends_at_the_leaders_log_start_restarts_there() -> None:
-    """Nothing tells whether the leader ever had the same: it may have led uncleanly, and dropped what it had there."""
+    """The epochs cannot prove that the leader had the same records, because it may have dropped an other history."""
     async with Following() as following:
         replica = replica_of(TP, b"lost", b"lost", b"lost")
         leader = await following.begin(replica)
@@ -76,12 +76,12 @@ async def test_log_that_ends_at_the_leaders_log_start_restarts_there() -> None:
         answer.set_result(answer_to(request, records=stored(b"c", offset=2), high_watermark=3, log_start_offset=2))
         await leader.next_fetch()
         assert (replica.log.log_start_offset, values(replica)) == (2, [b"c"])
-        assert replica.log.truncation_count == 2, "no file holds what was lost, whatever becomes of the log start"
+        assert replica.log.truncation_count == 2, "the log was truncated, so that no file holds the lost records"
 
 
 @on_virtual_time
 async def test_leader_trimming_to_the_log_end_later_keeps_an_aligned_log() -> None:
-    """Its files are housekeeping's."""
+    """The log is not truncated. Periodic work removes the files below the log start."""
     async with Following() as following:
         replica = replica_of(TP, b"a", b"b")
         leader = await following.begin(replica)

@@ -1,4 +1,4 @@
-"""What a leader answers to produces: typed codes for each partition, and when."""
+"""The answers of a leader to produces: the error code of each partition, and the time of the answer."""
 
 from __future__ import annotations
 
@@ -75,18 +75,20 @@ async def test_repeated_batch_gets_the_first_offset_and_waits_like_it() -> None:
         cluster.cut(1, 2, 3)
         await cluster.produce(b"unconfirmed", acks=1)
         again = await cluster.leader.ask(produce_request(batch=batch, timeout_ms=50))
-        assert again.partitions[0].error_code == 0, "it is committed"
+        assert again.partitions[0].error_code == 0, "the batch is committed"
         late = batch_of(b"c", producer_id=5, sequence=2)
         assert (await cluster.leader.ask(produce_request(batch=late, acks=1))).partitions[0].base_offset == 3
         await cluster.produce(b"unconfirmed too", acks=1)
         repeated = await cluster.leader.ask(produce_request(batch=late, timeout_ms=50))
-        assert repeated.partitions[0].error_code == RequestTimedOutError.code, "it is there, but not committed"
+        assert repeated.partitions[0].error_code == RequestTimedOutError.code, (
+            "the batch is in the log but not committed"
+        )
 
 
 @pytest.mark.parametrize("size_bytes", [1, MAX_QUICK_BYTES + 1], ids=["at once", "after a thread"])
 @on_virtual_time
 async def test_repeated_batch_is_not_refused_by_newer_settings(size_bytes: int) -> None:
-    """Its producer did not hear that it is there: to an outcome of "refused" it would send it anew, in parts."""
+    """The producer did not get the first answer. If it were refused now, it would send the records again."""
     async with MemoryCluster() as cluster:
         await cluster.elect(1)
         cluster.leader.log().config = LogConfig(max_message_bytes=2 * MAX_QUICK_BYTES)
@@ -188,7 +190,7 @@ async def test_leader_cut_off_from_zookeeper_gives_only_safe_answers() -> None:
 
 @on_virtual_time
 async def test_cut_off_leader_does_not_call_an_offset_out_of_range() -> None:
-    """Found by chaos: a fetch without a leader epoch at a deposed leader, of an offset that was acknowledged since."""
+    """Found by chaos: a fetch without a leader epoch asked a deposed leader for an offset acknowledged since then."""
     async with MemoryCluster() as cluster:
         await cluster.elect(1)
         await cluster.produce(b"a")

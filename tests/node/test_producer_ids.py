@@ -1,4 +1,4 @@
-"""Producer ids, while the blocks that they are taken from are slow to come."""
+"""Producer ids while ZooKeeper is slow to provide blocks of ids."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ PATIENCE_S = 6
 
 
 class Blocks:
-    """Blocks of three. While `silent` there is an error instead, after `PATIENCE_S`."""
+    """Blocks of three ids. While `silent` is set, each request fails after `PATIENCE_S`."""
 
     def __init__(self) -> None:
         self.silent = False

@@ -1,4 +1,4 @@
-"""Waiting: an operation is answered exactly once, and nothing of it stays behind."""
+"""The purgatory: an operation completes exactly once, and no reference to it stays behind."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from node.purgatory.purgatory import DelayedOperation, Purgatory
 
 
 class Waiting(DelayedOperation):
-    """Waits for `condition`; remembers how it was answered."""
+    """An operation that waits for `condition` and records how it completed."""
 
     __slots__ = ("answers", "condition")
 
@@ -65,11 +65,11 @@ def test_key_named_twice_is_watched_once() -> None:
 
 
 def test_only_an_earlier_deadline_calls_on_earlier() -> None:
-    told = list[str]()
-    purgatory: Purgatory[str, Waiting] = Purgatory(on_earlier=lambda: told.append("earlier"))
+    calls = list[str]()
+    purgatory: Purgatory[str, Waiting] = Purgatory(on_earlier=lambda: calls.append("earlier"))
     for deadline_ms, times in ((200, 1), (300, 1), (100, 2), (100, 2)):
         purgatory.try_complete_else_watch(Waiting(deadline_ms), ["a"])
-        assert len(told) == times
+        assert len(calls) == times
 
 
 def test_expire_completes_only_operations_that_are_due() -> None:
@@ -133,7 +133,7 @@ def test_heap_of_deadlines_drops_completed_operations() -> None:
 
 @given(st.lists(st.tuples(st.sampled_from(["watch", "true", "force", "expire"]), st.integers(0, 3)), max_size=60))
 def test_purgatory_agrees_with_a_plain_list(steps: list[tuple[str, int]]) -> None:
-    """The twin keeps a flat list and looks at each operation on each step."""
+    """The twin keeps a flat list and checks each operation at each step."""
     purgatory: Purgatory[int, Waiting] = Purgatory()
     true: set[int] = set()
     now_ms = 0

@@ -1,4 +1,4 @@
-"""Random faults on a cluster in one process: whatever was acknowledged, or read by anybody, is in the log for ever."""
+"""Random faults on a cluster in one process: each record that was acknowledged or read stays in the log for ever."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tidelog.protocol.messages import FetchPartition, FetchRequest
 from tidelog.records import Record, decode_records, encode_batch, iter_headers
 from verify.checker.look_ups import LookUp, StoredRecord, judge
 
-#: Which broker: 0 is the one that leads, for that is where faults hurt.
+#: The broker of a step. 0 is the current leader, where faults have the most effect.
 LEADER = 0
 BROKERS = st.integers(0, 3)
 TOLD = st.sampled_from([7, 7, 7, 6, 5, 3])
@@ -29,7 +29,7 @@ STEPS = st.one_of(
     st.tuples(st.just("kill"), BROKERS, st.just(0)),
     st.tuples(st.just("restart"), st.integers(1, 3), st.just(0)),
     st.tuples(st.just("elect"), BROKERS, TOLD),
-    st.tuples(st.just("tell"), st.integers(1, 3), st.just(0)),
+    st.tuples(st.just("inform"), st.integers(1, 3), st.just(0)),
     st.tuples(st.just("cut"), BROKERS, st.integers(1, 3)),
     st.tuples(st.just("heal"), st.just(0), st.just(0)),
     st.tuples(st.just("read"), BROKERS, st.integers(0, 5)),
@@ -39,19 +39,19 @@ STEPS = st.one_of(
 )
 
 
-#: A record that waits for the slowest disk only, that of broker 1; then that broker loses power and leads.
+#: A record waits only for the slowest disk, that of broker 1. Then broker 1 loses power and leads.
 PRODUCED = [("produce", 0, 1), ("wait", 0, 20), ("wait", 0, 20)]
 BACK_WITH_LESS = [("kill", 1, 0), ("restart", 1, 0), ("elect", 1, 7)]
-#: The next leader has the record, and has not been told yet that it is committed.
+#: The next leader has the record but does not know yet that it is committed.
 LOOKED_UP_AT_ONCE = [("produce", 0, 1), ("wait", 0, 5), ("failover", 0, 7), ("look_up", 0, 1)]
 
 
 @dataclass
 class History:
-    """What clients saw: (offset, value) of acknowledgements and of reads, and what the leader found by time.
+    """The observations of clients: (offset, value) of acknowledgements and reads, and results of look-ups by time.
 
-    machines_die      not only their processes
-    acknowledged_at   by offset; moments are counted, as much happens in one of virtual time
+    machines_die      a kill also loses unflushed data
+    acknowledged_at   the count of steps at each acknowledgement, by offset; virtual time is too coarse to order them
     """
 
     machines_die: bool
@@ -65,12 +65,12 @@ class History:
 
 
 def time_of(number: int) -> int:
-    """Of the record with this number: up and down, and now and then the same."""
+    """Return the timestamp of the record with this number: rising, falling, and sometimes equal."""
     return number * 5 % 13 + 1
 
 
 async def produce(cluster: MemoryCluster, history: History, broker_id: int, count: int) -> None:
-    """Two clients' worth of courage: ask whoever, leader or not."""
+    """Produce to any broker, leader or not."""
     values = [b"%d" % (history.produced + index) for index in range(count)]
     history.produced += count
     batch = encode_batch([(time_of(int(value)), None, value, ()) for value in values])
@@ -91,7 +91,7 @@ async def read(cluster: MemoryCluster, history: History, broker_id: int, offset:
 
 
 async def look_up(cluster: MemoryCluster, history: History, timestamp: int) -> None:
-    """Of the one that ZooKeeper has as the leader, told or not."""
+    """Look up offsets at the leader in ZooKeeper, which may not know of its election yet."""
     asked_at = next(history.moments)
     code, offset, found = await cluster.leader.look_up(timestamp)
     if code == 0:
@@ -99,18 +99,18 @@ async def look_up(cluster: MemoryCluster, history: History, timestamp: int) -> N
         history.looked_up.append(LookUp(timestamp, asked_at, next(history.moments), answer))
 
 
-async def elect(cluster: MemoryCluster, leader: int, told: int) -> None:
-    """A clean election, of which a bit set in `told` means that the broker hears at once. The others may sleep."""
+async def elect(cluster: MemoryCluster, leader: int, informed: int) -> None:
+    """Elect a leader cleanly. The bits of `informed` are the brokers that learn of it at once; the others may not."""
     state = cluster.states.states[TP].state
     alive = {node.broker_id for node in cluster.nodes.values() if node.alive}
     if leader not in state.isr or leader not in alive:
         return
     isr = [replica for replica in state.isr if replica in alive]
-    await cluster.elect(leader, isr=isr, tell=[replica for replica in alive if told & (1 << (replica - 1))])
+    await cluster.elect(leader, isr=isr, send_to=[replica for replica in alive if informed & (1 << (replica - 1))])
 
 
 async def kill(cluster: MemoryCluster, history: History, broker_id: int) -> None:
-    """The broker's process ends; with its machine all goes that is not synced."""
+    """Kill the broker's process. If its machine dies too, unflushed data is lost."""
     await cluster.kill(broker_id)
     if history.machines_die:
         node = cluster.nodes[broker_id]
@@ -118,26 +118,26 @@ async def kill(cluster: MemoryCluster, history: History, broker_id: int) -> None
 
 
 async def restart(cluster: MemoryCluster, broker_id: int) -> None:
-    """As the controller has it, a leader that has restarted leads only in a new epoch."""
+    """Restart a broker. As with the real controller, a restarted leader leads only in a new epoch."""
     cluster.restart(broker_id)
     if broker_id == cluster.states.states[TP].state.leader:
-        await cluster.elect(broker_id, tell=())
+        await cluster.elect(broker_id, send_to=())
 
 
-async def failover(cluster: MemoryCluster, history: History, choice: int, told: int) -> None:
-    """The leader dies, and another member of the ISR is elected."""
+async def failover(cluster: MemoryCluster, history: History, choice: int, informed: int) -> None:
+    """Kill the leader and elect another ISR member."""
     if cluster.leader.alive:
         await kill(cluster, history, cluster.leader.broker_id)
     isr = cluster.states.states[TP].state.isr
     candidates = [replica for replica in isr if cluster.nodes[replica].alive]
     if candidates:
-        await elect(cluster, candidates[choice % len(candidates)], told)
+        await elect(cluster, candidates[choice % len(candidates)], informed)
 
 
 async def perform(cluster: MemoryCluster, history: History, step: tuple[str, int, int]) -> None:
     action, broker_id, amount = step
     if action == "failover":
-        await failover(cluster, history, choice=broker_id, told=amount)
+        await failover(cluster, history, choice=broker_id, informed=amount)
         return
     if broker_id == LEADER:
         broker_id = cluster.leader.broker_id
@@ -157,8 +157,8 @@ async def perform(cluster: MemoryCluster, history: History, step: tuple[str, int
         await kill(cluster, history, broker_id)
     elif action == "elect":
         await elect(cluster, broker_id, amount)
-    elif action == "tell":
-        await cluster.tell([broker_id])
+    elif action == "inform":
+        await cluster.send_state([broker_id])
     elif action == "produce":
         history.in_flight.append(asyncio.ensure_future(produce(cluster, history, broker_id, amount)))
     elif action == "read":
@@ -172,7 +172,7 @@ async def perform(cluster: MemoryCluster, history: History, step: tuple[str, int
 @pytest.mark.timeout(400)  # it computes all the while, and others may have the processors
 @settings(max_examples=80)
 @example([("wait", 0, 1), ("cut", 0, 2), ("cut", 0, 3)])
-@example([("kill", LEADER, 0), ("restart", 1, 0), ("tell", 1, 0)])
+@example([("kill", LEADER, 0), ("restart", 1, 0), ("inform", 1, 0)])
 @example(LOOKED_UP_AT_ONCE)
 @given(st.lists(STEPS, min_size=5, max_size=40))
 @on_virtual_time
@@ -226,6 +226,6 @@ async def endure(steps: list[tuple[str, int, int]], *, machines_die: bool) -> No
             if task.done():
                 task.result()
             else:
-                task.cancel()  # it waits at a process that was killed
+                task.cancel()  # this request waits at a killed process
         for node in cluster.nodes.values():
             assert len(node.purgatories.produces) == 0

@@ -1,4 +1,4 @@
-"""DeleteRecords: who may be asked, what goes, and who is waited for."""
+"""DeleteRecords: which broker answers, which records go, and for which replicas the answer waits."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ async def test_answer_comes_when_all_replicas_have_dropped_the_records() -> None
         begun_ms = cluster.leader.replicas.clock.monotonic_ms()
         assert (await delete(cluster, 3)) == DeletedRecords(*TP, 0, 3)
         assert starts(cluster) == {1: 3, 2: 3, 3: 3}
-        assert cluster.leader.replicas.clock.monotonic_ms() - begun_ms < 100, "followers are told at once"
+        assert cluster.leader.replicas.clock.monotonic_ms() - begun_ms < 100, "followers learn the log start at once"
         assert await cluster.consume(2) == (OffsetOutOfRangeError.code, [])
         assert (await cluster.consume(3))[1] == [b"3", b"4"]
 
@@ -159,11 +159,11 @@ async def test_deletion_does_not_wait_for_a_dead_replica() -> None:
         await cluster.kill(3)
         waiting = asyncio.ensure_future(delete(cluster, 3))
         await asyncio.sleep(0.1)
-        assert not waiting.done(), "nobody has said yet that it is dead"
-        await cluster.tell()
+        assert not waiting.done(), "the controller has not reported the broker as dead yet"
+        await cluster.send_state()
         assert (await waiting) == DeletedRecords(*TP, 0, 3)
         cluster.restart(3)
-        await cluster.tell()
+        await cluster.send_state()
         await asyncio.sleep(1)
         assert starts(cluster) == {1: 3, 2: 3, 3: 3}
 
@@ -175,7 +175,7 @@ async def test_epoch_end_and_shutdown_complete_a_waiting_deletion() -> None:
         cluster.cut(1, 3)
         waiting = asyncio.ensure_future(delete(cluster, 3))
         await asyncio.sleep(0.1)
-        await cluster.elect(2, tell=(1,))
+        await cluster.elect(2, send_to=(1,))
         assert (await waiting).error_code == NotLeaderOrFollowerError.code
         await cluster.elect(1)
         waiting = asyncio.ensure_future(delete(cluster, 3))

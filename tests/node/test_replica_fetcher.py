@@ -1,4 +1,4 @@
-"""What a follower asks its leader when: sessions, fetches in flight, look-ups."""
+"""The requests of a follower to its leader: fetch sessions, fetches in flight, epoch requests."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ async def test_fetcher_waits_for_a_large_answer_over_a_narrow_link() -> None:
         answer.set_result(answer_to(request, records=stored(b"a", offset=0)))
         request, _ = await leader.next_fetch()
         assert values(replica) == [b"a"]
-        assert len(leader.asked) == 2, "asking again would have made it later"
+        assert len(leader.asked) == 2, "a second request would only delay the answer"
 
 
 @on_virtual_time
@@ -108,10 +108,12 @@ async def test_refused_partition_is_delayed_alone() -> None:
         refused = request.partitions[0].partition
         answer.set_result(answer_to(request, error_code=FencedLeaderEpochError.code))
         request, _ = await leader.next_fetch()
-        assert (named(request), request.forgotten) == ([], ()), "the leader fetches it no more by itself"
+        assert (named(request), request.forgotten) == ([], ()), (
+            "an error has removed the partition from the session already"
+        )
         await until(lambda: len(leader.asked) == 3)
         again = leader.fetch(2)
-        assert named(again) == [(refused, 0)], "sent on top of the one that is parked"
+        assert named(again) == [(refused, 0)], "a second fetch while the first is parked"
 
 
 @on_virtual_time

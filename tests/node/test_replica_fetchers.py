@@ -1,4 +1,4 @@
-"""When a follower dials its leader, under which registration, and how often."""
+"""The connections of a follower to its leader: when, under which registration, and how often it connects."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ async def test_fetcher_soon_replaces_a_connection_that_has_worked() -> None:
         answer.set_exception(DisconnectedError("gone"))
         failed_at = asyncio.get_running_loop().time()
         await following.connection(1)
-        assert following.dialled_at[-1] - failed_at < 0.06
+        assert following.connected_at[-1] - failed_at < 0.06
 
 
 @on_virtual_time
@@ -42,7 +42,7 @@ async def test_fetcher_backs_off_from_a_leader_that_refuses_connections() -> Non
         following.refuse = 8
         following.fetchers.follow(replica_of())
         await following.connection()
-        pauses = [round(after - before, 2) for before, after in pairwise(following.dialled_at)]
+        pauses = [round(after - before, 2) for before, after in pairwise(following.connected_at)]
         assert pauses[0] == 0.05
         assert pauses == sorted(pauses)
         assert pauses[-1] == 0.25
@@ -51,7 +51,7 @@ async def test_fetcher_backs_off_from_a_leader_that_refuses_connections() -> Non
 @on_virtual_time
 async def test_fetcher_leaves_a_port_of_another_broker() -> None:
     async with Following() as following:
-        following.answers_as = 3
+        following.answering_broker = 3
         stranger = await following.begin(replica_of())
         await until(lambda: stranger.closed)
         assert stranger.asked == []
@@ -63,7 +63,7 @@ async def test_fetcher_does_not_connect_to_a_leader_that_is_not_live() -> None:
         following.fetchers.brokers_changed({})
         following.fetchers.follow(replica_of())
         await asyncio.sleep(1)
-        assert following.dialled_at == []
+        assert following.connected_at == []
         following.fetchers.brokers_changed({1: LEADER})
         await following.connection()
 
@@ -94,7 +94,7 @@ async def test_fetcher_connects_at_once_to_a_leader_that_registered_again() -> N
     async with Following() as following:
         following.refuse = 8
         following.fetchers.follow(replica_of())
-        await until(lambda: len(following.dialled_at) == 8)
+        await until(lambda: len(following.connected_at) == 8)
         following.fetchers.brokers_changed({1: replace(LEADER, epoch=102)})
         await until(lambda: len(following.connections) == 1, timeout_s=0.01)
 
@@ -104,7 +104,7 @@ async def test_added_partitions_do_not_shorten_the_connection_backoff() -> None:
     async with Following() as following:
         following.refuse = 8
         following.fetchers.follow(replica_of())
-        await until(lambda: len(following.dialled_at) == 7)
+        await until(lambda: len(following.connected_at) == 7)
         following.fetchers.follow(replica_of(OTHER))
-        await until(lambda: len(following.dialled_at) == 8)
-        assert round(following.dialled_at[7] - following.dialled_at[6], 2) == 0.25
+        await until(lambda: len(following.connected_at) == 8)
+        assert round(following.connected_at[7] - following.connected_at[6], 2) == 0.25

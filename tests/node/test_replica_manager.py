@@ -1,4 +1,4 @@
-"""What the controller may say to a broker, and what a broker does with its replicas when it ends or its disk does."""
+"""The controller's requests to a broker, and the broker's replicas at a restart, a shutdown and a disk failure."""
 
 from __future__ import annotations
 
@@ -56,24 +56,24 @@ async def test_repeated_requests_do_not_queue_up_behind_a_hanging_disk() -> None
     async with MemoryCluster() as cluster:
         await cluster.elect(1)
         node, other, hangs = cluster.leader, TP._replace(partition=1), asyncio.Event()
-        await cluster.elect(1, tell=(), tp=other)
+        await cluster.elect(1, send_to=(), tp=other)
 
         async def offload(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
             await hangs.wait()
             return function(*args, **kwargs)
 
         node.replicas.offload = offload  # type: ignore[assignment]
-        told = []
+        answers = []
         for _ in range(20):
             deadline_ms = node.replicas.clock.monotonic_ms() + 5000
             request = cluster.leader_and_isr(other)
-            told.append(asyncio.ensure_future(node.ask(request, sender_epoch=1, deadline_ms=deadline_ms)))
+            answers.append(asyncio.ensure_future(node.ask(request, sender_epoch=1, deadline_ms=deadline_ms)))
             await asyncio.sleep(5)
         await asyncio.sleep(0.1)
-        assert [each.done() for each in told] == [False] + [True] * 19, "the first has its turn, and keeps it"
-        assert all(isinstance(each.exception(), RequestTimedOutError) for each in told[1:])
+        assert [each.done() for each in answers] == [False] + [True] * 19, "the first request still runs"
+        assert all(isinstance(each.exception(), RequestTimedOutError) for each in answers[1:])
         hangs.set()
-        assert (await told[0]).partitions[0].error_code == 0
+        assert (await answers[0]).partitions[0].error_code == 0
 
 
 @on_virtual_time
@@ -103,7 +103,7 @@ async def test_stale_state_of_the_same_epoch_succeeds_and_changes_nothing() -> N
 
 @on_virtual_time
 async def test_state_older_than_the_logs_epoch_is_refused_after_a_restart() -> None:
-    """ZooKeeper was put back to an old copy: nothing is truncated for that."""
+    """ZooKeeper was restored from an old copy. The broker truncates nothing because of that."""
     async with MemoryCluster() as cluster:
         await cluster.elect(1)
         await cluster.elect(1)
@@ -198,7 +198,7 @@ async def test_deletion_waits_for_the_outcome_of_a_proposed_isr() -> None:
         stop = StopReplicaRequest(1, 1, (StopReplicaPartition(TP.topic, 0, ANY_EPOCH, True),))
         deleting = asyncio.ensure_future(node.ask(stop, sender_epoch=1))
         await asyncio.sleep(1)
-        assert not deleting.done(), "a topic of the same name would begin with the version that is expected"
+        assert not deleting.done(), "a late ISR write would succeed on the next topic of the name"
         arrived.set()
         assert (await deleting).partitions[0].error_code == 0
         assert len(node.replicas) == 0
@@ -221,7 +221,9 @@ async def test_broker_sets_aside_a_replica_that_moved_while_it_was_down() -> Non
 
         await hear(known.leader_epoch - 1, 1, 2)
         await hear(known.leader_epoch + 1, 1, 2, 3)
-        assert len(node.replicas) == len(node.directory.logs()) == 1, "it is no news, or is this broker's still"
+        assert len(node.replicas) == len(node.directory.logs()) == 1, (
+            "the state is stale, or still contains this broker"
+        )
         await hear(known.leader_epoch + 2, 1, 2)
         assert len(node.replicas) == len(node.directory.logs()) == 0
         assert isinstance(node.directory, MemoryLogs)
@@ -230,15 +232,15 @@ async def test_broker_sets_aside_a_replica_that_moved_while_it_was_down() -> Non
 
 @on_virtual_time
 async def test_broker_of_a_later_epoch_sets_its_moved_replica_aside() -> None:
-    """Cut off from all but ZooKeeper, where it reads of the next epochs, while its partition goes elsewhere."""
+    """Broker 1 reaches only ZooKeeper, where it reads of later epochs, while its partition moves to other brokers."""
     async with MemoryCluster() as cluster:
         await cluster.elect(1)
         await cluster.produce(b"a")
         cluster.cut(1, 2, 3)
         await cluster.produce(b"b", acks=1)
-        await cluster.elect(2, tell=[2, 3])
+        await cluster.elect(2, send_to=[2, 3])
         shed = StopReplicaPartition(TP.topic, 0, cluster.states.states[TP].state.leader_epoch, delete=True)
-        await cluster.elect(3, tell=[2, 3])
+        await cluster.elect(3, send_to=[2, 3])
         (state,) = cluster.leader_and_isr().partitions
         node = cluster.nodes[1]
         await until(lambda: node.replica().partition.leader_epoch == state.leader_epoch)
@@ -250,7 +252,7 @@ async def test_broker_of_a_later_epoch_sets_its_moved_replica_aside() -> None:
         assert len(node.replicas) == len(node.directory.logs()) == 0
 
 
-@pytest.mark.parametrize("now", [{}, {TP.topic: "made anew"}], ids=["gone", "made-anew"])
+@pytest.mark.parametrize("now", [{}, {TP.topic: "recreated"}], ids=["deleted", "recreated"])
 @on_virtual_time
 async def test_broker_sets_aside_logs_of_topics_deleted_while_it_was_down(
     now: dict[str, str],
@@ -268,11 +270,11 @@ async def test_broker_sets_aside_logs_of_topics_deleted_while_it_was_down(
 
         registered = node.info.epoch
         await hear(now, registered)
-        assert node.replicas.get(TP), "it would be told, and was told of it later than this was said"
+        assert node.replicas.get(TP), "the broker would get StopReplica, and the partition is newer than this metadata"
         await hear(None, registered + 1)
         await hear({TP.topic: node.replica().topic_id}, registered + 1)
         await hear({TP.topic: ""}, registered + 1)
-        assert node.replicas.get(TP), "its topic is there, or may be"
+        assert node.replicas.get(TP), "the topic exists, or may exist"
         await hear(now, registered + 1)
         assert len(node.replicas) == len(node.directory.logs()) == 0
         assert isinstance(node.directory, MemoryLogs)
@@ -299,8 +301,12 @@ async def test_log_opened_while_its_partition_moved_is_set_aside(deleted: bool) 
             return len(node.directory.logs())
 
         states, topics = ((), {}) if deleted else ((elsewhere,), None)
-        assert await hear(cluster.controller_epoch - 1, *states, topics=topics) == 1, "who is over does not know all"
-        assert await hear(cluster.controller_epoch, known, topics=None) == 1, "it is this broker's still"
+        assert await hear(cluster.controller_epoch - 1, *states, topics=topics) == 1, (
+            "a deposed controller does not know all topics"
+        )
+        assert await hear(cluster.controller_epoch, known, topics=None) == 1, (
+            "the partition still belongs to this broker"
+        )
         assert await hear(cluster.controller_epoch, *states, topics=topics) == 0
         assert [log.values for log in node.directory.stray] == [[b"a"]]
 
@@ -338,7 +344,7 @@ async def test_high_watermarks_survive_a_restart_without_hosting_the_partition()
 
 
 async def lose_the_end(cluster: MemoryCluster) -> None:
-    """Broker 2 is back with a log that ends at 1, though it was committed up to 7."""
+    """Restart broker 2 with a log that ends at 1, although its high watermark was 7."""
     await cluster.elect(1)
     await cluster.produce(b"a")
     await cluster.kill(2)
@@ -398,15 +404,15 @@ async def test_log_that_ends_below_its_high_watermark_leads_if_unclean() -> None
 async def test_high_watermark_is_lowered_on_disk_before_a_short_log_grows(
     leads: bool,
 ) -> None:
-    """Else what it gets there would count as committed, were its broker killed before it notes high watermarks."""
+    """Otherwise new records would count as committed if the broker were killed before its next checkpoint."""
     async with MemoryCluster() as cluster:
         await lose_the_end(cluster)
         node = cluster.nodes[2]
         if leads:
             cluster.states.states[TP] = VersionedState(PartitionState(2, 1, (2,), 1), 1)
-            told = cluster.leader_and_isr()
-            states = tuple(replace(state, unclean=True) for state in told.partitions)
-            await node.ask(replace(told, partitions=states), sender_epoch=1)
+            request = cluster.leader_and_isr()
+            states = tuple(replace(state, unclean=True) for state in request.partitions)
+            await node.ask(replace(request, partitions=states), sender_epoch=1)
         else:
             await cluster.elect(1, isr=[1, 3])
         assert node.replica().partition.is_leader == leads
@@ -419,18 +425,18 @@ async def test_high_watermark_is_lowered_on_disk_before_a_short_log_grows(
 
 @on_virtual_time
 async def test_checkpoint_does_not_restore_a_lowered_high_watermark() -> None:
-    """Giving it up waits for the disk, on a thread."""
+    """The high watermark is lowered on a thread, during which a checkpoint runs."""
     async with MemoryCluster() as cluster:
         await lose_the_end(cluster)
         node, offload = cluster.nodes[2], cluster.nodes[2].replicas.offload
 
-        async def offload_beside_housekeeping(function: Callable[..., Any], *args: Any, **options: Any) -> Any:
+        async def offload_beside_a_checkpoint(function: Callable[..., Any], *args: Any, **options: Any) -> Any:
             done = await offload(function, *args, **options)
             if function.__name__ == "lower_checkpoints_to_end":
                 await node.replicas.checkpoint_high_watermarks()
             return done
 
-        node.replicas.offload = offload_beside_housekeeping
+        node.replicas.offload = offload_beside_a_checkpoint
         await cluster.elect(1, isr=[1, 3])
         assert node.directory.high_watermarks() == {TP: 1}
 
@@ -448,7 +454,7 @@ async def test_short_log_is_not_followed_if_its_loss_cannot_be_recorded() -> Non
 
 @on_virtual_time
 async def test_aligned_follower_keeps_its_files_if_its_leader_trims_all() -> None:
-    """Nothing is fetched meanwhile, in an epoch in which nothing was written."""
+    """The follower fetches no records in this epoch, because the leader has written none."""
     async with MemoryCluster() as cluster:
         await cluster.elect(1)
         await cluster.produce(b"a")

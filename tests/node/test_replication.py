@@ -65,8 +65,8 @@ async def test_new_follower_keeps_records_above_its_own_high_watermark() -> None
         assert await cluster.produce(b"a") == (0, 0)
         assert [cluster.nodes[follower].replica().partition.high_watermark for follower in (2, 3)] == [0, 0]
         await cluster.kill(1)
-        await cluster.elect(1, tell=[2, 3])
-        await cluster.elect(2, isr=[2, 3], tell=[2, 3])
+        await cluster.elect(1, send_to=[2, 3])
+        await cluster.elect(2, isr=[2, 3], send_to=[2, 3])
         assert await cluster.produce(b"b") == (0, 1)
         assert await cluster.consume(0) == (0, [b"a", b"b"])
 
@@ -92,7 +92,7 @@ async def test_leader_that_finds_a_newer_state_stops_and_then_follows() -> None:
         await cluster.elect(1)
         await cluster.produce(b"a")
         cluster.cut(1, 2, 3)
-        await cluster.elect(2, tell=[2, 3])
+        await cluster.elect(2, send_to=[2, 3])
         waiting = cluster.leader_and_isr()  # for broker 1, which is out of reach
         assert await cluster.produce(b"b", timeout_ms=10_000) == (0, 1)
         assert await cluster.produce(b"z", acks=1, to=1) == (0, 1)
@@ -136,11 +136,11 @@ async def test_zombie_leader_acknowledges_nothing_once_followers_moved_on() -> N
     async with MemoryCluster() as cluster:
         await cluster.elect(1)
         await cluster.produce(b"a")
-        await cluster.elect(2, isr=[2, 3], tell=[2, 3])
+        await cluster.elect(2, isr=[2, 3], send_to=[2, 3])
         assert await cluster.produce(b"new", to=2) == (0, 1)
         zombie = await cluster.produce(b"old", to=1, timeout_ms=10_000)
-        assert zombie[0] == NotLeaderOrFollowerError.code, "its attempt to shrink the ISR found another epoch"
-        await cluster.tell([1])
+        assert zombie[0] == NotLeaderOrFollowerError.code, "the write of a smaller ISR found another epoch"
+        await cluster.send_state([1])
         await until(lambda: cluster.nodes[1].log().values == [b"a", b"new"])
 
 
@@ -172,7 +172,7 @@ async def test_idle_followers_fetch_every_two_seconds_and_learn_of_commits_soon(
         await asyncio.sleep(4)
         before = len(cluster.network.requests)
         await asyncio.sleep(20)
-        assert 18 <= len(cluster.network.requests) - before <= 22, "by two followers"
+        assert 18 <= len(cluster.network.requests) - before <= 22, "two followers send about ten fetches each"
         for number in range(1, 3):
             await cluster.produce(b"a")
             await asyncio.sleep(0.51)
@@ -186,7 +186,7 @@ async def test_followers_drop_records_that_their_leader_has_dropped() -> None:
         for value in (b"a", b"b", b"c"):
             assert (await cluster.produce(value))[0] == 0
         await until(lambda: all(node.log().log_end_offset == 3 for node in cluster.nodes.values()))
-        await asyncio.sleep(2)  # all is told, and nobody looks at the partition any more
+        await asyncio.sleep(2)  # the followers know all and are idle
         cluster.nodes[1].log().raise_log_start(2)
         cluster.nodes[1].purgatories.mark_changed(TP)
         await until(lambda: all(node.log().log_start_offset == 2 for node in cluster.nodes.values()))
@@ -222,7 +222,7 @@ async def test_full_disk_stops_the_broker_and_loses_no_acknowledged_record() -> 
         cluster.nodes[1].log().broken = True
         assert (await cluster.produce(b"c"))[0] == 56
         assert (await cluster.produce(b"c"))[0] == 56
-        await cluster.elect(2, isr=[1, 2], tell=[2])
+        await cluster.elect(2, isr=[1, 2], send_to=[2])
         assert await cluster.consume(0) == (0, [b"a"]) or await cluster.consume(0) == (0, [b"a", b"b"])
 
 
@@ -234,14 +234,14 @@ async def test_produces_waiting_for_a_dead_follower_are_acknowledged() -> None:
         await cluster.kill(3)
         waiting = asyncio.ensure_future(cluster.produce(b"b", timeout_ms=5000))
         await until(lambda: cluster.nodes[2].log().log_end_offset == 2)
-        assert not waiting.done(), "3 is in sync still"
+        assert not waiting.done(), "broker 3 is still in the ISR"
         epochs = [cluster.nodes[each].log().latest_epoch for each in (1, 2)]
         await cluster.shrink(1, 2)
         assert await waiting == (0, 1)
         assert cluster.leader.replica().partition.isr == (1, 2)
         assert [cluster.nodes[each].log().latest_epoch for each in (1, 2)] == epochs
         cluster.restart(3)
-        await cluster.tell()
+        await cluster.send_state()
         await until(lambda: set(cluster.leader.replica().partition.isr) == {1, 2, 3})
 
 
@@ -255,5 +255,5 @@ async def test_follower_that_is_shutting_down_does_not_rejoin_the_isr() -> None:
         await cluster.produce(b"b")
         assert cluster.leader.replica().partition.isr == (1, 2)
         cluster.nodes[3].shutting_down = False
-        await cluster.tell()
+        await cluster.send_state()
         await until(lambda: cluster.leader.replica().partition.isr == (1, 2, 3))

@@ -1,4 +1,4 @@
-"""Replication over the real log: the same bytes on every replica, also after a change of leaders."""
+"""Replication over the real log: all replicas hold the same bytes, also after a change of leaders."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tidelog.records.header import HEADER, HEADER_BYTES, read_header, seal
 
 
 def another_disk(root: Path, disks: list[LogManager]) -> LogManager:
-    """That of the next broker."""
+    """Open the log manager of the next broker."""
     disks.append(LogManager.open([root / str(len(disks) + 1)], RealFiles(), len(disks) + 1, "c", "boot"))
     return disks[-1]
 
@@ -31,10 +31,10 @@ async def test_replicas_hold_equal_bytes_and_truncate_a_diverging_tail(tmp_path:
             assert await cluster.produce(b"record %d" % number) == (0, number)
         cluster.cut(1, 2, 3)
         await cluster.produce(b"only on 1", acks=1)
-        await cluster.elect(2, tell=[2, 3])
+        await cluster.elect(2, send_to=[2, 3])
         assert await cluster.produce(b"the next", to=2) == (0, 20)
         cluster.heal()
-        await cluster.tell([1])
+        await cluster.send_state([1])
         logs = [each.logs()[TP] for each in directories]
         await until(lambda: all(log.log_end_offset == 21 for log in logs))
         assert [code for code, _ in [await cluster.produce(b"x" * 5000) for _ in range(50)]] == [0] * 50

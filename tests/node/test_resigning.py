@@ -1,4 +1,4 @@
-"""Who stops leading, and when: at once, whatever its disk and its queues still have to do."""
+"""A deposed leader stops leading at once, whatever its disk and its queues still have to do."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ async def test_broker_without_registration_leads_nothing() -> None:
         assert (await cluster.produce(b"a"))[0] == NotLeaderOrFollowerError.code
 
 
-def notes_when_told(node: Node) -> asyncio.Event:
-    """From now on what it is told to lead is written down when this is set."""
+def hold_fence_writes(node: Node) -> asyncio.Event:
+    """Hold the writes of the leader epoch fence until the returned event is set."""
     written = asyncio.Event()
 
     async def slowly(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
@@ -49,30 +49,30 @@ def notes_when_told(node: Node) -> asyncio.Event:
 async def test_broker_that_loses_its_registration_before_leading_leads_nothing(waits_for: str) -> None:
     async with MemoryCluster() as cluster:
         await cluster.elect(1)
-        await cluster.elect(2, tell=())
+        await cluster.elect(2, send_to=())
         node = cluster.nodes[2]
-        written = notes_when_told(node)
-        told = [asyncio.ensure_future(node.ask(cluster.leader_and_isr(), sender_epoch=1))]
+        written = hold_fence_writes(node)
+        requests = [asyncio.ensure_future(node.ask(cluster.leader_and_isr(), sender_epoch=1))]
         await asyncio.sleep(0.1)
         if waits_for == "its turn":
-            told.append(asyncio.ensure_future(node.ask(cluster.leader_and_isr(), sender_epoch=1)))
+            requests.append(asyncio.ensure_future(node.ask(cluster.leader_and_isr(), sender_epoch=1)))
             await asyncio.sleep(0.1)
         node.replicas.registration_lost()
         written.set()
-        for answer in told:
+        for answer in requests:
             with pytest.raises(StaleBrokerEpochError):
                 await answer
         assert node.replicas.led() == []
-        await cluster.elect(2, tell=[2])
-        assert node.replicas.led() == [TP], "its next registration is told of its next epoch"
+        await cluster.elect(2, send_to=[2])
+        assert node.replicas.led() == [TP], "the next registration leads in the next epoch"
 
 
 @on_virtual_time
 async def test_request_to_a_lost_registration_is_not_handled() -> None:
-    """The server finds it to be of this registration; the loss stands in the loop's queue before the handling."""
+    """The server accepts the request's broker epoch. The loss of the registration is handled before the request."""
     async with MemoryCluster() as cluster:
         await cluster.elect(1)
-        await cluster.elect(2, tell=())
+        await cluster.elect(2, send_to=())
         node = cluster.nodes[2]
         context = RequestContext(b"", "", 1, -1, between_brokers=True)
         answer = node.handlers.handle(cluster.leader_and_isr(), context)
@@ -87,16 +87,16 @@ async def test_request_to_a_lost_registration_is_not_handled() -> None:
 async def test_broker_that_stops_before_leading_leads_nothing() -> None:
     async with MemoryCluster() as cluster:
         await cluster.elect(1)
-        await cluster.elect(2, tell=())
+        await cluster.elect(2, send_to=())
         node = cluster.nodes[2]
-        written = notes_when_told(node)
-        told = asyncio.ensure_future(node.ask(cluster.leader_and_isr(), sender_epoch=1))
+        written = hold_fence_writes(node)
+        requests = asyncio.ensure_future(node.ask(cluster.leader_and_isr(), sender_epoch=1))
         await asyncio.sleep(0.1)
         closing = asyncio.ensure_future(node.replicas.close())
         await asyncio.sleep(0.1)
         written.set()
         with pytest.raises(StaleBrokerEpochError):
-            await told
+            await requests
         await closing
         with pytest.raises(StaleBrokerEpochError):
             await node.ask(cluster.leader_and_isr(), sender_epoch=1)
@@ -105,17 +105,17 @@ async def test_broker_that_stops_before_leading_leads_nothing() -> None:
 
 @on_virtual_time
 async def test_deposed_leader_stops_before_its_slow_disk_has_the_new_state() -> None:
-    """The other may have been told before, and need nobody here: it acknowledges what this one would not tell of."""
+    """The new leader may already acknowledge records that this broker does not have."""
     async with MemoryCluster() as cluster:
         await cluster.elect(1)
-        await cluster.elect(2, tell=())
+        await cluster.elect(2, send_to=())
         node = cluster.nodes[1]
-        written = notes_when_told(node)
-        told = asyncio.ensure_future(node.ask(cluster.leader_and_isr(), sender_epoch=1))
+        written = hold_fence_writes(node)
+        requests = asyncio.ensure_future(node.ask(cluster.leader_and_isr(), sender_epoch=1))
         await asyncio.sleep(0.1)
-        meanwhile = told.done(), node.replicas.led(), (await node.look_up(LATEST_TIMESTAMP))[0]
+        meanwhile = requests.done(), node.replicas.led(), (await node.look_up(LATEST_TIMESTAMP))[0]
         written.set()
-        assert [each.error_code for each in (await told).partitions] == [0]
+        assert [each.error_code for each in (await requests).partitions] == [0]
         assert meanwhile == (False, [], NotLeaderOrFollowerError.code)
         assert node.replica().partition.leader == 2
 
@@ -125,9 +125,9 @@ async def test_leader_told_to_stop_stops_before_earlier_requests_are_done() -> N
     async with MemoryCluster() as cluster:
         await cluster.elect(1)
         other = TP._replace(partition=1)
-        await cluster.elect(2, tell=(), tp=other)
+        await cluster.elect(2, send_to=(), tp=other)
         node = cluster.nodes[1]
-        written = notes_when_told(node)
+        written = hold_fence_writes(node)
         before = asyncio.ensure_future(node.ask(cluster.leader_and_isr(other), sender_epoch=1))
         await asyncio.sleep(0.1)
         epoch = node.replica().partition.leader_epoch
@@ -157,10 +157,10 @@ async def test_leader_does_not_stop_for_a_state_that_it_refuses(told_by: str) ->
             request = replace(request, controller_epoch=4, partitions=(replace(later, partition_epoch=99),))
         else:
             request = replace(request, partitions=(replace(later, partition_epoch=state.partition_epoch),))
-        written = notes_when_told(node)
-        told = asyncio.ensure_future(node.ask(request, sender_epoch=1))
+        written = hold_fence_writes(node)
+        requests = asyncio.ensure_future(node.ask(request, sender_epoch=1))
         await asyncio.sleep(0.1)
         meanwhile = node.replicas.led()
         written.set()
-        await told
+        await requests
         assert meanwhile == node.replicas.led() == [TP]

@@ -1,4 +1,4 @@
-"""A server and a connection against peers that follow a script, over real sockets."""
+"""A server and a connection against scripted peers, over real sockets."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ LARGE_BYTES = 8 << 20
 
 
 class Broker:
-    """A ROUTER that shakes hands and then does what the test says; `apis` is what it claims to speak."""
+    """A ROUTER that does the handshake and then follows the test. `apis` are the API versions that it claims."""
 
     def __init__(self, socket: zmq.asyncio.Socket, apis: tuple[ApiRange, ...]) -> None:
         self._socket = socket
@@ -51,7 +51,7 @@ class Broker:
         self.endpoint = Endpoint("127.0.0.1", socket.bind_to_random_port("tcp://127.0.0.1"))
 
     async def next_request(self) -> tuple[bytes, RequestHeader]:
-        """The next one after the handshakes."""
+        """Return the next request after the handshakes."""
         while True:
             peer, *frames = await asyncio.wait_for(self._socket.recv_multipart(), 10)
             header, _ = decode_request([memoryview(frame) for frame in frames])
@@ -122,12 +122,12 @@ async def test_every_request_carries_a_deadline_and_its_addressee() -> None:
         connection.close()
 
 
-# --- silence --------------------------------------------------------------------------------------
+# --- peers without a sign of life ------------------------------------------------------------------
 
 GREETING = b"\xff" + bytes(8) + b"\x7f" + b"\x03\x00" + b"NULL".ljust(20, b"\0") + bytes(32)
 
 
-#: To be given up two tenths of a second after it.
+#: A connection must end within two tenths of a second after this.
 PING = b"\x04PING" + struct.pack(">H", 2)
 
 
@@ -136,7 +136,7 @@ def zmtp_command(body: bytes) -> bytes:
 
 
 def shake_hands_and_fall_silent(peer: socket.socket, kind: bytes, *last_words: bytes) -> bytes:
-    """ZMTP's handshake and these commands, and never a word again, not even to a ping. What came until the end."""
+    """Send ZMTP's handshake and these commands, then nothing more, not even a pong. Return all received bytes."""
     ready = b"\x05READY\x0bSocket-Type" + struct.pack(">I", len(kind)) + kind
     peer.settimeout(20)
     peer.sendall(GREETING + b"".join(map(zmtp_command, (ready, *last_words))))
@@ -182,7 +182,7 @@ async def test_broker_disconnects_a_client_whose_pings_stop() -> None:
             await asyncio.to_thread(client)
 
 
-# --- the other side -------------------------------------------------------------------------------
+# --- the server's side -------------------------------------------------------------------------------
 
 
 @asynccontextmanager
@@ -207,7 +207,7 @@ async def serving(handle: Any, most_queued: int) -> AsyncIterator[Server]:
 
 @contextmanager
 def raw_peer(server: Server) -> Iterator[zmq.Socket[bytes]]:
-    """One that takes nothing in until it is asked to."""
+    """Open a raw peer that reads nothing until the test says so."""
     with zmq.Context() as context, context.socket(zmq.DEALER) as raw:
         raw.setsockopt(zmq.LINGER, 0)
         raw.setsockopt(zmq.RCVHWM, 1)
@@ -218,7 +218,7 @@ def raw_peer(server: Server) -> Iterator[zmq.Socket[bytes]]:
 
 
 def ask(raw: zmq.Socket[bytes], correlation_id: int, *, deadline_ms: int = -1) -> None:
-    """The client is named like its request, so that a handler knows which one it serves."""
+    """Send a request. The client id is the correlation id, so that a handler knows which request it serves."""
     raw.send_multipart(
         [bytes(frame) for frame in encode(
             RequestHeader(ApiKey.METADATA, 0, correlation_id, f"raw {correlation_id}", "", deadline_ms, -1, -1),
@@ -228,7 +228,7 @@ def ask(raw: zmq.Socket[bytes], correlation_id: int, *, deadline_ms: int = -1) -
 
 
 async def answers(raw: zmq.Socket[bytes], expected: Callable[[], int]) -> list[int]:
-    """The correlation ids of all that comes: as many as are expected by then, and of what comes soon after."""
+    """Return the correlation ids of the expected answers, and of those that arrive soon after them."""
     found: list[int] = []
     async with asyncio.timeout(30):
         while await asyncio.to_thread(raw.poll, 300) or len(found) < expected():
@@ -258,15 +258,15 @@ async def test_answers_to_a_stalled_peer_wait_in_order_and_delay_no_other(
                 if number % 50 == 0:
                     await other.call(fetch, timeout_ms=5000)
 
-            def told() -> int:
+            def warnings() -> int:
                 return len([record for record in caplog.records if "does not read" in record.message])
 
-            async with asyncio.timeout(30):  # until what was asked on top has come, too
-                while not told():
+            async with asyncio.timeout(30):  # until the requests beyond the bound have arrived, too
+                while not warnings():
                     await other.call(fetch, timeout_ms=5000)
-            assert told() == 1
-            assert MAX_PARKED < len(served) < asked, "what was asked on top is not acted upon"
-            assert await answers(raw, lambda: len(served)) == served, "and nothing that was acted upon is dropped"
+            assert warnings() == 1
+            assert MAX_PARKED < len(served) < asked, "requests beyond the bound are not handled"
+            assert await answers(raw, lambda: len(served)) == served, "no handled request is dropped"
             ask(raw, asked + 1)
             assert await answers(raw, lambda: 1) == [asked + 1]
         other.close()
@@ -294,7 +294,7 @@ async def test_answers_to_a_stalled_peer_are_bounded_in_bytes(
             async with asyncio.timeout(10):
                 while "does not read" not in caplog.text:
                     await other.call(MetadataRequest(), timeout_ms=5000)
-            assert bound <= len(served) <= bound + 4, "some are on their way"
+            assert bound <= len(served) <= bound + 4, "some answers are in transit"
             assert await answers(raw, lambda: len(served)) == served
             ask(raw, 1000)
             assert await answers(raw, lambda: 1) == [1000]

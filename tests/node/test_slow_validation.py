@@ -1,4 +1,4 @@
-"""Batches that take long to admit: looked at on a thread, appended in their order, and nobody else waits for them."""
+"""Batches whose validation takes long: validated on a thread, appended in order, without delaying other partitions."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def quick(value: bytes = b"quick") -> bytes:
 
 
 def long(value: bytes = b"long", key: bytes | None = b"k") -> bytes:
-    """A few hundred bytes that stand for more than a loop should decompress."""
+    """Return a batch of a few hundred bytes that is too large to decompress on the event loop."""
     return encode_batch([(T0, key, value, ()), (T0, b"k", bytes(MAX_QUICK_BYTES), ())], codec=Codec.ZSTD)
 
 
@@ -51,7 +51,7 @@ async def of_compacted_topics() -> MemoryCluster:
 def begin(
     leader: Node, *batches: tuple[TopicPartition, bytes], acks: int = 1, context: RequestContext = OF_A_CLIENT
 ) -> asyncio.Future[ProduceResponse] | None:
-    """Sent, and handled before the next one is; the answer may come later."""
+    """Send a produce. It is handled before the next one; its answer may come later."""
     parts = tuple(ProducePartition(tp.topic, tp.partition, batch) for tp, batch in batches)
     outcome = leader.handlers.handle(ProduceRequest(acks, 5000, parts), context)
     if outcome is None:
@@ -92,7 +92,7 @@ async def test_later_batches_of_a_partition_keep_their_order() -> None:
         assert [answer.partitions[0].base_offset for answer in answers] == [0, 2, 3, 5]
         assert first_values(leader) == [b"a", b"b", b"c", b"d"]
         after = begin(leader, (TP, quick(b"e")))
-        assert after is not None and after.done(), "nobody waits any more"
+        assert after is not None and after.done(), "the queue is empty"
 
 
 @on_virtual_time
@@ -101,7 +101,7 @@ async def test_partitions_of_one_request_do_not_wait_for_each_other() -> None:
         leader = cluster.leader
         first = begin(leader, (TP, long(b"a")), (OTHER, quick(b"a")))
         second = begin(leader, (OTHER, quick(b"b")), (TP, quick(b"b")))
-        assert first_values(leader, OTHER) == [b"a", b"b"], "there nobody waits"
+        assert first_values(leader, OTHER) == [b"a", b"b"], "the other partition's queue is empty"
         assert first is not None and second is not None
         assert codes(await second) == codes(await first) == [0, 0]
         assert first_values(leader) == [b"a", b"b"]
@@ -134,7 +134,7 @@ async def test_batch_refused_on_the_thread_blocks_no_later_batch() -> None:
 async def test_leader_deposed_during_validation_appends_nothing() -> None:
     async with await of_compacted_topics() as cluster:
         leader = cluster.leader
-        leader.replicas.leader_epoch_fence.offload = at_once  # before the batch has been looked at
+        leader.replicas.leader_epoch_fence.offload = at_once  # before the batch is validated
         sent = [begin(leader, (TP, batch)) for batch in (long(), quick())]
         await asyncio.sleep(0)
         await cluster.elect(2)
@@ -175,7 +175,7 @@ async def test_bytes_of_waiting_batches_are_bounded(monkeypatch: pytest.MonkeyPa
         leader = cluster.leader
         sent = [begin(leader, (TP, batch)) for batch in (long(b"a"), quick(b"b"), quick(b"c"))]
         elsewhere = begin(leader, (OTHER, quick()))
-        assert elsewhere is not None and codes(await elsewhere) == [0], "it need not wait"
+        assert elsewhere is not None and codes(await elsewhere) == [0], "the other partition does not wait"
         assert [codes(await each)[0] for each in sent if each is not None] == [0, 0, RequestTimedOutError.code]
         again = begin(leader, (TP, quick(b"c")))
         assert again is not None and codes(await again) == [0]

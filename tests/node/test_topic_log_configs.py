@@ -1,4 +1,4 @@
-"""What the logs of a topic obey, also where ZooKeeper holds what nobody of ours would write."""
+"""The log settings of a topic, also if ZooKeeper holds invalid settings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a broker answers to commits and fetches of version 0, over ZooKeeper's twin."""
+"""The answers of a broker to commits and fetches of version 0, over the in-memory ZooKeeper."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ UNKNOWN = UnknownTopicOrPartitionError.code
 
 
 class Stage:
-    """A broker that knows of t-0 and t-1; another client of the same ZooKeeper."""
+    """A broker that knows t-0 and t-1, and another client of the same ZooKeeper."""
 
     def __init__(self) -> None:
         server = MemoryZooKeeper(VirtualClock())
@@ -41,9 +41,9 @@ class Stage:
         self.zk_client = ZkClient(self.store, VirtualClock())
         self.metadata = MetadataCache("c")
         self.offsets = ZooKeeperOffsetHandlers(self.zk_client.zookeeper_offsets, self.metadata, VirtualClock(), 10)
-        self.tell("t", 0, 1)
+        self.inform("t", 0, 1)
 
-    def tell(self, topic: str, *partitions: int) -> None:
+    def inform(self, topic: str, *partitions: int) -> None:
         states = tuple(PartitionStateMessage(topic, number, 1, 1, 0, (1,), 0, (1,)) for number in partitions)
         every_topic = {state.topic: "" for state in (*self.metadata.partitions, *states)}
         self.metadata.update(UpdateMetadataRequest(1, 1, (), states, (), (), every_topic))
@@ -108,7 +108,7 @@ async def test_unknown_partitions_are_refused_and_the_others_committed() -> None
 @on_virtual_time
 async def test_fetch_of_all_returns_deleted_topics_with_offset_and_error() -> None:
     stage = await staged()
-    stage.tell("gone", 3)
+    stage.inform("gone", 3)
     await stage.commit(at(5), at(6, 3, "gone"))
     stage.metadata.update(UpdateMetadataRequest(1, 1, (), (), (), ("gone",)))
     assert await stage.fetch() == [("gone", 3, UNKNOWN, 6), ("t", 0, 0, 5)]
@@ -181,7 +181,7 @@ async def test_outage_of_zookeeper_is_answered_retriable_before_the_deadline() -
     code = RequestTimedOutError.code
     assert answers[0] == [code, code]
     assert (answers[1].error_code, answers[2].partitions[0].error_code, answers[3].error_code) == (code, code, code)
-    # A sender that waits for ever is told too.
+    # A client without a deadline gets an answer too.
     assert await stage.commit(at(1)) == [code]
     assert clock.monotonic_ms() - begun_ms < 20_000
     stage.store.network.heal()

@@ -1,4 +1,4 @@
-"""Settings of topics in memory, and of a broker that needs none."""
+"""Settings of topics in memory, and minimal settings of a broker."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from node.settings import BrokerSettings
 
 
 class TopicSettings:
-    """Topics' own settings, all in memory."""
+    """The settings of topics, in memory instead of ZooKeeper."""
 
     def __init__(self, topics: Mapping[str, Mapping[str, str]] | None = None) -> None:
         self.topics = dict(topics or {})
@@ -24,5 +24,5 @@ class TopicSettings:
         return self.topics.get(topic)
 
 
-def a_brokers_settings(broker_id: int = 1, **settings: Any) -> BrokerSettings:
+def broker_settings(broker_id: int = 1, **settings: Any) -> BrokerSettings:
     return BrokerSettings(broker_id=broker_id, log_dirs=("d",), zookeeper="h:1", **settings)

@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.node.hostile.live_listeners import LiveDoors
+from tests.node.hostile.live_listeners import LiveListeners
 
 
 @pytest.fixture(scope="module")
-def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveDoors]:
-    """One broker for all that a module does to it: what an earlier test broke, a later one finds."""
+def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveListeners]:
+    """Start one broker for all tests of a module, so that later tests find damage that earlier ones have done."""
     directory: Path = tmp_path_factory.mktemp("broker")
-    with LiveDoors(directory).open() as opened:
+    with LiveListeners(directory).open() as opened:
         yield opened

@@ -1,4 +1,4 @@
-"""A broker's two doors on real sockets, over the real log, on a thread of their own; and who knocks there."""
+"""A broker with its two listeners on real sockets, over the real log, on its own thread; and peers that connect."""
 
 from __future__ import annotations
 
@@ -38,22 +38,22 @@ from tidelog.protocol.messages import (
 
 CLUSTER_ID = "c"
 BROKER_EPOCH = 101
-#: What a healthy broker may take for an answer on a machine that others use.
-PATIENCE_S = 20.0
-#: Nobody names this partition but the canary.
+#: The longest time in which a healthy broker answers on a busy machine.
+TIMEOUT_S = 20.0
+#: Only the canary uses this partition.
 CANARY = TopicPartition("canary", 0)
 
-#: Far from what anybody draws at random.
+#: Correlation ids far from those that hypothesis draws.
 _correlations = count(0x5EED << 40)
 
 
-class LiveDoors:
-    """`doors` by listener name; `complaints` are the tracebacks in the broker's log."""
+class LiveListeners:
+    """`doors` by listener name; `tracebacks` are the tracebacks in the broker's log."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
-        self.doors: dict[str, Endpoint] = {}
-        self.complaints: list[str] = []
+        self.endpoints: dict[str, Endpoint] = {}
+        self.tracebacks: list[str] = []
         self.cluster: MemoryCluster
         self._ready = threading.Event()
         self._loop = asyncio.new_event_loop()
@@ -61,16 +61,16 @@ class LiveDoors:
         self._thread = threading.Thread(target=self._loop.run_until_complete, args=(self._serve(),), daemon=True)
 
     @contextmanager
-    def open(self) -> Iterator[LiveDoors]:
-        handler = _Complaints(self.complaints)
+    def open(self) -> Iterator[LiveListeners]:
+        handler = _Tracebacks(self.tracebacks)
         logging.getLogger().addHandler(handler)
         self._thread.start()
         try:
-            assert self._ready.wait(PATIENCE_S)
+            assert self._ready.wait(TIMEOUT_S)
             yield self
         finally:
             self._loop.call_soon_threadsafe(self._stop.set)
-            self._thread.join(PATIENCE_S)
+            self._thread.join(TIMEOUT_S)
             logging.getLogger().removeHandler(handler)
 
     async def _serve(self) -> None:
@@ -98,18 +98,18 @@ class LiveDoors:
             ]
             for name, server in zip((CLIENTS, BROKERS), servers, strict=True):
                 server.start()
-                self.doors[name] = server.endpoint
+                self.endpoints[name] = server.endpoint
             self._ready.set()
             await self._stop.wait()
             for server in servers:
                 server.stop()
 
-    def knock(self, door: str) -> Caller:
-        return Caller(self.doors[door])
+    def connect(self, listener: str) -> Caller:
+        return Caller(self.endpoints[listener])
 
 
 class Caller:
-    """A peer that may send whatever it likes. `clock_ms` is the broker's, learned in the handshake."""
+    """A raw peer that can send any frames."""
 
     def __init__(self, endpoint: Endpoint) -> None:
         self.socket = zmq.Context.instance().socket(zmq.DEALER)
@@ -126,7 +126,7 @@ class Caller:
         self.socket.send_multipart(frames)
 
     def answers_until_handshake(self) -> list[int]:
-        """The error codes of everything that is answered before a handshake, sent now, is answered."""
+        """Send a handshake. Return the error codes of all answers that arrive before its answer."""
         correlation = next(_correlations)
         self.send(encode(header_of(ApiVersionsRequest("test"), correlation), ApiVersionsRequest("test")))
         codes = []
@@ -138,7 +138,7 @@ class Caller:
             codes.append(header.error_code)
 
     def call(self, request: Request, **header: int) -> Response | int:
-        """The answer, or the error code of the whole."""
+        """Return the answer, or the error code of the whole request."""
         correlation = next(_correlations)
         self.send(encode(header_of(request, correlation)._replace(**header), request))
         while True:
@@ -147,19 +147,19 @@ class Caller:
                 return answered.error_code or body.read(request.response)
 
     def _receive(self) -> list[bytes]:
-        assert self.socket.poll(PATIENCE_S * 1000), "the broker does not answer"
+        assert self.socket.poll(TIMEOUT_S * 1000), "the broker does not answer"
         return cast(list[bytes], self.socket.recv_multipart())
 
 
 class Canary:
-    """An honest client on a connection of its own: whatever others do, it writes and reads."""
+    """A well-behaved client with its own connection, which must be able to write and read at all times."""
 
-    def __init__(self, live: LiveDoors) -> None:
+    def __init__(self, live: LiveListeners) -> None:
         self._live = live
-        self._caller = live.knock(CLIENTS)
+        self._caller = live.connect(CLIENTS)
         self.slowest_s = 0.0
 
-    def sings(self) -> None:
+    def check(self) -> None:
         started = time.monotonic()
         value = b"canary %d" % next(_correlations)
         written = self._caller.call(produce_request(value, tp=CANARY))
@@ -168,10 +168,10 @@ class Canary:
         read = self._caller.call(FetchRequest(-1, 0, 1, 1 << 20, (FetchPartition(*CANARY, -1, offset, 1 << 20),)))
         assert isinstance(read, FetchResponse) and value in bytes(read.partitions[0].records or b"")
         self.slowest_s = max(self.slowest_s, time.monotonic() - started)
-        assert self._live.complaints == []
+        assert self._live.tracebacks == []
 
 
-class _Complaints(logging.Handler):
+class _Tracebacks(logging.Handler):
     def __init__(self, found: list[str]) -> None:
         super().__init__(logging.ERROR)
         self._found = found
@@ -186,15 +186,15 @@ def header_of(request: Request, correlation: int = 7) -> RequestHeader:
 
 
 def resident_bytes() -> int:
-    """Of this process, the broker's threads included."""
+    """Return the resident memory of this process, which includes the broker's threads."""
     return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
 
 
 def begin_peak() -> None:
-    """From here on `peak_bytes` counts."""
+    """Reset the peak that `peak_bytes` returns."""
     Path("/proc/self/clear_refs").write_text("5")
 
 
 def peak_bytes() -> int:
-    """The most that this process had in memory since `begin_peak`."""
+    """Return the peak of this process's resident memory since `begin_peak`."""
     return 1024 * int(Path("/proc/self/status").read_text().partition("VmHWM:")[2].split()[0])

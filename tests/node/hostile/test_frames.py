@@ -1,4 +1,4 @@
-"""Any frames at either door: the broker answers or ignores them, and others notice nothing."""
+"""Random frames at either listener: the broker answers or ignores them, and other clients are not affected."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.node.hostile.live_listeners import (
     BROKERS,
     CLIENTS,
     Canary,
-    LiveDoors,
+    LiveListeners,
     begin_peak,
     header_of,
     peak_bytes,
@@ -28,12 +28,12 @@ from tidelog.model import Buffer
 from tidelog.protocol.codec import RequestHeader, encode
 from tidelog.protocol.messages import Request
 
-#: One a line: a name, then each frame in hexadecimal. What a fuzzer finds is added here.
+#: One case per line: a name, then each frame in hexadecimal. Findings of the fuzzer are added here.
 CORPUS = Path(__file__).parent / "corpus.txt"
-#: What may stay in memory after all of them.
+#: The limit of memory growth over all frames.
 MAX_GROWTH_BYTES = 64 << 20
 
-DOORS = pytest.mark.parametrize("door", [CLIENTS, BROKERS])
+LISTENERS = pytest.mark.parametrize("listener", [CLIENTS, BROKERS])
 
 
 def _corpus() -> dict[str, list[bytes]]:
@@ -55,7 +55,7 @@ headers = st.builds(
 )
 
 
-#: Fields that mean something to this broker, so that more than its checks at the door is tried.
+#: Field values that mean something to this broker, so that requests pass the listener's checks.
 AIMED = {
     int: st.sampled_from([-2, -1, 0, 0, 0, 1, 1, 2, 100, 101, 2**31 - 1, 2**31, 2**63 - 1]) | numbers,
     bool: st.booleans(),
@@ -69,7 +69,7 @@ AIMED = {
 
 @st.composite
 def any_request(draw: st.DrawFn) -> list[bytes]:
-    """A message that the codec takes, whose fields are anything, under the header that belongs to it."""
+    """Draw a message that the codec can encode, with random fields, under a matching header."""
     cls: type[Request] = draw(st.sampled_from(REQUESTS))
     message = draw(values_of(cls, draw(st.sampled_from([ANY, AIMED, AIMED]))))
     header = header_of(message)
@@ -83,7 +83,7 @@ def any_request(draw: st.DrawFn) -> list[bytes]:
 
 @st.composite
 def damaged(draw: st.DrawFn) -> list[bytes]:
-    """A request in which some bytes are others, or are missing, or frames are lost or come twice."""
+    """Draw a request in which bytes are changed or missing, or frames are lost or repeated."""
     frames = [bytearray(frame) for frame in draw(any_request())]
     for _ in range(draw(st.integers(1, 4))):
         frame = frames[draw(st.integers(0, len(frames) - 1))]
@@ -110,7 +110,7 @@ trees = st.recursive(
 
 @st.composite
 def any_body(draw: st.DrawFn) -> list[bytes]:
-    """A header that is one, and whatever msgpack can hold as its body."""
+    """Draw a valid header with any msgpack value as the body."""
     envelope = [[0, *draw(headers)], draw(trees)]
     return [msgpack.packb(envelope), *draw(st.lists(st.binary(max_size=100), max_size=3))]
 
@@ -118,16 +118,16 @@ def any_body(draw: st.DrawFn) -> list[bytes]:
 messages = st.one_of(st.lists(st.binary(max_size=200), min_size=1, max_size=5), any_request(), damaged(), any_body())
 
 
-def throw(live: LiveDoors, door: str, conversations: Sequence[Sequence[bytes]]) -> None:
-    """All over one connection. Nothing is answered as a failure of the broker's own."""
-    with live.knock(door) as caller:
+def throw(live: LiveListeners, listener: str, conversations: Sequence[Sequence[bytes]]) -> None:
+    """Send all frames over one connection. Assert that no answer is an internal error of the broker."""
+    with live.connect(listener) as caller:
         for frames in conversations:
             caller.send(frames)
         assert UnknownServerError.code not in caller.answers_until_handshake()
 
 
-def check_growth(live: LiveDoors, door: str, examples: int, rounds: int) -> None:
-    """The first round is for what is made once, and hypothesis keeps what it needs for one round only."""
+def check_growth(live: LiveListeners, listener: str, examples: int, rounds: int) -> None:
+    """Assert that memory does not grow. The first round is a warm-up for caches and for hypothesis."""
     canary = Canary(live)
     before = 0
     for number in range(rounds + 1):
@@ -135,8 +135,8 @@ def check_growth(live: LiveDoors, door: str, examples: int, rounds: int) -> None
         @settings(max_examples=examples, deadline=None, suppress_health_check=list(HealthCheck))
         @given(conversations=st.lists(messages, min_size=1, max_size=8))
         def any_conversation(conversations: list[list[bytes]]) -> None:
-            throw(live, door, conversations)
-            canary.sings()
+            throw(live, listener, conversations)
+            canary.check()
 
         any_conversation()
         gc.collect()
@@ -145,36 +145,38 @@ def check_growth(live: LiveDoors, door: str, examples: int, rounds: int) -> None
     assert resident_bytes() - before < MAX_GROWTH_BYTES
 
 
-@DOORS
+@LISTENERS
 @pytest.mark.parametrize("name", _corpus())
-def test_known_hostile_frames_do_no_harm(live: LiveDoors, door: str, name: str) -> None:
-    throw(live, door, [_corpus()[name]] * 3)
-    Canary(live).sings()
+def test_known_hostile_frames_do_no_harm(live: LiveListeners, listener: str, name: str) -> None:
+    throw(live, listener, [_corpus()[name]] * 3)
+    Canary(live).check()
 
 
 @pytest.mark.parametrize("filler", [b"\x80", b"\x90", b"\xc0", b"\xc4\x00"], ids=["maps", "arrays", "nils", "bytes"])
-def test_envelope_of_many_small_values_delays_no_other_client(live: LiveDoors, filler: bytes) -> None:
-    """Of each 60 MB that come a multiple would be made, and others would wait for it."""
+def test_envelope_of_many_small_values_delays_no_other_client(live: LiveListeners, filler: bytes) -> None:
+    """Decoding such an envelope would take a multiple of its 60 MB and delay other clients."""
     canary = Canary(live)
-    canary.sings()
+    canary.check()
     envelope = b"\xdd" + (60_000_000 // len(filler)).to_bytes(4) + filler * (60_000_000 // len(filler))
     before = resident_bytes()
     begin_peak()
-    with live.knock(CLIENTS) as caller:
+    with live.connect(CLIENTS) as caller:
         caller.send([envelope])
         caller.answers_until_handshake()
-    assert peak_bytes() - before < 3 * len(envelope), "more than what was sent, at both ends of the connection"
-    canary.sings()
+    assert peak_bytes() - before < 3 * len(envelope), (
+        "the broker took more memory than the envelope at both ends of the connection"
+    )
+    canary.check()
 
 
-@pytest.mark.timeout(400)  # it computes all the while, and others may have the processors
-@DOORS
-def test_random_frames_cause_no_failure_and_no_leak(live: LiveDoors, door: str) -> None:
-    check_growth(live, door, 75, rounds=1)
+@pytest.mark.timeout(400)  # pure computation, which takes long if other tests use the processors
+@LISTENERS
+def test_random_frames_cause_no_failure_and_no_leak(live: LiveListeners, listener: str) -> None:
+    check_growth(live, listener, 75, rounds=1)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
-@DOORS
-def test_random_frames_for_long_cause_no_failure_and_no_leak(live: LiveDoors, door: str) -> None:
-    check_growth(live, door, 300, rounds=60)
+@LISTENERS
+def test_random_frames_for_long_cause_no_failure_and_no_leak(live: LiveListeners, listener: str) -> None:
+    check_growth(live, listener, 300, rounds=60)

@@ -1,4 +1,4 @@
-"""What speaks TCP at a door but not ZeroMQ, or speaks it badly."""
+"""TCP peers at a listener that do not speak ZeroMQ, or speak it wrongly."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from contextlib import contextmanager
 
 import pytest
 
-from tests.node.hostile.live_listeners import BROKERS, CLIENTS, Canary, LiveDoors, resident_bytes
+from tests.node.hostile.live_listeners import BROKERS, CLIENTS, Canary, LiveListeners, resident_bytes
 from tidelog.protocol.codec import MAX_FRAME_BYTES
 
-DOORS = pytest.mark.parametrize("door", [CLIENTS, BROKERS])
+LISTENERS = pytest.mark.parametrize("listener", [CLIENTS, BROKERS])
 
 GREETING = b"\xff" + bytes(8) + b"\x7f" + b"\x03\x00" + b"NULL".ljust(20, b"\0") + bytes(32)
 READY = b"\x05READY\x0bSocket-Type" + struct.pack(">I", 6) + b"DEALER"
@@ -20,14 +20,14 @@ HANDSHAKE = GREETING + bytes([4, len(READY)]) + READY
 
 
 @contextmanager
-def tcp(live: LiveDoors, door: str) -> Iterator[socket.socket]:
-    endpoint = live.doors[door]
+def tcp(live: LiveListeners, listener: str) -> Iterator[socket.socket]:
+    endpoint = live.endpoints[listener]
     with socket.create_connection((endpoint.host, endpoint.port), timeout=20) as connection:
         yield connection
 
 
-def hung_up(connection: socket.socket) -> bool:
-    """Whether the broker ends the connection, whatever it says before."""
+def disconnected(connection: socket.socket) -> bool:
+    """Return whether the broker ends the connection, after any bytes that it sends."""
     try:
         while connection.recv(4096):
             pass
@@ -38,40 +38,42 @@ def hung_up(connection: socket.socket) -> bool:
     return True
 
 
-@DOORS
+@LISTENERS
 @pytest.mark.parametrize("size", [MAX_FRAME_BYTES + 1, 1 << 40, (1 << 63) - 1, (1 << 64) - 1])
-def test_oversized_frame_ends_its_connection_before_memory_is_taken(live: LiveDoors, door: str, size: int) -> None:
+def test_oversized_frame_ends_its_connection_before_memory_is_taken(
+    live: LiveListeners, listener: str, size: int
+) -> None:
     canary, before = Canary(live), resident_bytes()
-    with tcp(live, door) as connection:
+    with tcp(live, listener) as connection:
         connection.sendall(HANDSHAKE + b"\x02" + struct.pack(">Q", size) + b"x" * 1000)
-        assert hung_up(connection)
-    canary.sings()
+        assert disconnected(connection)
+    canary.check()
     assert resident_bytes() - before < 16 << 20
 
 
-@DOORS
-def test_announced_frames_that_never_come_delay_no_other_client(live: LiveDoors, door: str) -> None:
+@LISTENERS
+def test_announced_frames_that_never_come_delay_no_other_client(live: LiveListeners, listener: str) -> None:
     canary, before = Canary(live), resident_bytes()
-    connections = [tcp(live, door) for _ in range(20)]
+    connections = [tcp(live, listener) for _ in range(20)]
     opened = [each.__enter__() for each in connections]
     for connection in opened:
         connection.sendall(HANDSHAKE + b"\x02" + struct.pack(">Q", MAX_FRAME_BYTES) + b"x" * 1000)
     for _ in range(5):
-        canary.sings()
+        canary.check()
     assert resident_bytes() - before < 64 << 20
     for each in connections:
         each.__exit__(None, None, None)
-    canary.sings()
+    canary.check()
 
 
-@DOORS
+@LISTENERS
 @pytest.mark.parametrize(
-    "said",
+    "data",
     [
         b"",
         b"GET / HTTP/1.1\r\nHost: x\r\n\r\n",
         b"\0" * 10_000,
-        b"\x00\x00\x00\x10\x00\x12\x00\x00\x00\x00\x00\x01",  # how Kafka's clients begin
+        b"\x00\x00\x00\x10\x00\x12\x00\x00\x00\x00\x00\x01",  # the first bytes of a Kafka client
         GREETING[:30],
         GREETING + b"\xff" * 1000,
         GREETING.replace(b"NULL", b"CURV") + b"x" * 100,
@@ -80,9 +82,9 @@ def test_announced_frames_that_never_come_delay_no_other_client(live: LiveDoors,
         HANDSHAKE + b"\x04\xff" + b"\x04PING" + b"x" * 250,
     ],
 )
-def test_foreign_protocols_disturb_no_client(live: LiveDoors, door: str, said: bytes) -> None:
+def test_foreign_protocols_disturb_no_client(live: LiveListeners, listener: str, data: bytes) -> None:
     canary = Canary(live)
-    with tcp(live, door) as connection:
-        connection.sendall(said)
-        canary.sings()
-    canary.sings()
+    with tcp(live, listener) as connection:
+        connection.sendall(data)
+        canary.check()
+    canary.check()

@@ -1,4 +1,4 @@
-"""Well-formed requests that must not be obeyed: stale, replayed, for others, with names that are none."""
+"""Well-formed requests that must have no effect: stale, replayed, misaddressed, or with invalid names."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.node.client_requests import TP, batch_of, produce_request
-from tests.node.hostile.live_listeners import BROKER_EPOCH, BROKERS, CLIENTS, Canary, LiveDoors
+from tests.node.hostile.live_listeners import BROKER_EPOCH, BROKERS, CLIENTS, Canary, LiveListeners
 from tidelog.errors import (
     ClusterAuthorizationFailedError,
     FencedLeaderEpochError,
@@ -47,11 +47,11 @@ from tidelog.protocol.messages import (
 NAMES = ["..", ".", "", "a/b", "../../etc/passwd", "t\0", "\0", "x" * 250, "é", "t t", "canary\n"]
 
 
-def end_offset(live: LiveDoors) -> int:
+def end_offset(live: LiveListeners) -> int:
     return live.cluster.nodes[1].log().log_end_offset
 
 
-@pytest.mark.parametrize("door", [CLIENTS, BROKERS])
+@pytest.mark.parametrize("listener", [CLIENTS, BROKERS])
 @pytest.mark.parametrize(
     ("header", "code"),
     [
@@ -63,26 +63,26 @@ def end_offset(live: LiveDoors) -> int:
     ],
 )
 def test_stale_or_misaddressed_produce_appends_nothing(
-    live: LiveDoors, door: str, header: dict[str, int], code: int
+    live: LiveListeners, listener: str, header: dict[str, int], code: int
 ) -> None:
     before = end_offset(live)
-    with live.knock(door) as caller:
+    with live.connect(listener) as caller:
         assert caller.call(produce_request(b"never"), **header) == code
     assert end_offset(live) == before
 
 
-def test_replayed_produce_appends_nothing_and_gets_its_first_answer(live: LiveDoors) -> None:
+def test_replayed_produce_appends_nothing_and_gets_its_first_answer(live: LiveListeners) -> None:
     batch = batch_of(b"once", producer_id=77, sequence=0)
-    with live.knock(CLIENTS) as caller, live.knock(CLIENTS) as other:
+    with live.connect(CLIENTS) as caller, live.connect(CLIENTS) as other:
         first = caller.call(produce_request(batch=batch))
         end = end_offset(live)
-        for who in (caller, other, caller):
-            assert who.call(produce_request(batch=batch)) == first
+        for each in (caller, other, caller):
+            assert each.call(produce_request(batch=batch)) == first
     assert end_offset(live) == end
 
 
-def test_wrong_leader_epoch_is_fenced(live: LiveDoors) -> None:
-    with live.knock(CLIENTS) as caller:
+def test_wrong_leader_epoch_is_fenced(live: LiveListeners) -> None:
+    with live.connect(CLIENTS) as caller:
         for epoch, code in ((5, UnknownLeaderEpochError.code), (2**31 - 1, UnknownLeaderEpochError.code)):
             answers = [
                 caller.call(FetchRequest(-1, 0, 1, 100, (FetchPartition(*TP, epoch, 0, 100),))),
@@ -92,10 +92,10 @@ def test_wrong_leader_epoch_is_fenced(live: LiveDoors) -> None:
             assert [each.partitions[0].error_code for each in answers] == [code] * 3  # type: ignore[union-attr]
 
 
-def test_follower_of_an_ended_epoch_moves_no_high_watermark(live: LiveDoors) -> None:
+def test_follower_of_an_ended_epoch_moves_no_high_watermark(live: LiveListeners) -> None:
     partition = live.cluster.nodes[1].replica().partition
     before = partition.high_watermark
-    with live.knock(BROKERS) as caller:
+    with live.connect(BROKERS) as caller:
         for epoch in (-1, -2, 7):
             fetch = FetchRequest(2, 0, 1, 100, (FetchPartition(*TP, epoch, 1 << 40, 100, 0),))
             answer = caller.call(fetch, sender_epoch=5)
@@ -105,22 +105,22 @@ def test_follower_of_an_ended_epoch_moves_no_high_watermark(live: LiveDoors) -> 
     assert partition.high_watermark == before
 
 
-def test_deposed_controller_changes_nothing(live: LiveDoors) -> None:
+def test_deposed_controller_changes_nothing(live: LiveListeners) -> None:
     cluster = live.cluster
     current = cluster.leader_and_isr()
-    with live.knock(BROKERS) as caller:
+    with live.connect(BROKERS) as caller:
         stale = LeaderAndIsrRequest(1, 0, current.partitions, current.topics, current.live_brokers)
         for request in (stale, StopReplicaRequest(1, 0, (StopReplicaPartition(*TP, 5, True),))):
             answer = caller.call(request, sender_epoch=1)
             refused = answer if isinstance(answer, int) else answer.error_code  # type: ignore[attr-defined]
             assert refused == StaleControllerEpochError.code
-    Canary(live).sings()
-    with live.knock(CLIENTS) as caller:
+    Canary(live).check()
+    with live.connect(CLIENTS) as caller:
         assert isinstance(caller.call(produce_request(b"still led")), ProduceResponse)
 
 
-def test_client_listener_serves_no_controller_and_no_follower(live: LiveDoors) -> None:
-    with live.knock(CLIENTS) as caller:
+def test_client_listener_serves_no_controller_and_no_follower(live: LiveListeners) -> None:
+    with live.connect(CLIENTS) as caller:
         for request in (
             live.cluster.leader_and_isr(),
             StopReplicaRequest(1, 9, (StopReplicaPartition(*TP, 9, True),)),
@@ -133,7 +133,7 @@ def test_client_listener_serves_no_controller_and_no_follower(live: LiveDoors) -
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_invalid_topic_name_reaches_no_file(live: LiveDoors, name: str) -> None:
+def test_invalid_topic_name_reaches_no_file(live: LiveListeners, name: str) -> None:
     def everything() -> set[Path]:
         return {path for path in live.directory.rglob("*") if path.is_dir()}
 
@@ -145,25 +145,25 @@ def test_invalid_topic_name_reaches_no_file(live: LiveDoors, name: str) -> None:
         OffsetForLeaderEpochRequest((EpochPartition(name, 0, -1, 0),)),
         DescribeReplicasRequest((DescribePartition(name, 0),)),
     ]
-    with live.knock(CLIENTS) as caller:
+    with live.connect(CLIENTS) as caller:
         for request in asked:
             answer = caller.call(request)
             assert not isinstance(answer, int) and answer.partitions[0].error_code > 0  # type: ignore[attr-defined]
-        told = caller.call(MetadataRequest((name,)))
-        assert not isinstance(told, int) and told.topics[0].error_code > 0  # type: ignore[attr-defined]
-    with live.knock(BROKERS) as caller:
+        metadata = caller.call(MetadataRequest((name,)))
+        assert not isinstance(metadata, int) and metadata.topics[0].error_code > 0  # type: ignore[attr-defined]
+    with live.connect(BROKERS) as caller:
         state = PartitionStateMessage(name, 0, 1, 1, 0, (1,), 0, (1,))
         topics = (TopicInfo(name, "id-of-none", {}, 1),)
-        obeyed = caller.call(LeaderAndIsrRequest(1, 1, (state,), topics, live.cluster.live()), sender_epoch=1)
-        assert isinstance(obeyed, int) or (
-            isinstance(obeyed, LeaderAndIsrResponse) and obeyed.partitions[0].error_code != 0
+        answer = caller.call(LeaderAndIsrRequest(1, 1, (state,), topics, live.cluster.live()), sender_epoch=1)
+        assert isinstance(answer, int) or (
+            isinstance(answer, LeaderAndIsrResponse) and answer.partitions[0].error_code != 0
         )
         caller.call(StopReplicaRequest(1, 1, (StopReplicaPartition(name, 0, 0, True),)), sender_epoch=1)
     assert everything() == before
-    Canary(live).sings()
+    Canary(live).check()
 
 
-def test_request_with_an_endless_deadline_does_not_wait(live: LiveDoors) -> None:
-    with live.knock(CLIENTS) as caller:
+def test_request_with_an_endless_deadline_does_not_wait(live: LiveListeners) -> None:
+    with live.connect(CLIENTS) as caller:
         fetch = FetchRequest(-1, 50, 1 << 30, 100, (FetchPartition(*TP, -1, end_offset(live), 100),))
         assert isinstance(caller.call(fetch, deadline_ms=2**63 - 1), FetchResponse)
