@@ -125,7 +125,7 @@ class Broker:
         # The listeners open before the registration announces them, so that no connection to them is refused.
         for listener in listeners:
             self._open_listener(handlers, listener)
-        # These parts stop before the listeners close, so that requests that still wait get an answer.
+        # The coordinator and the replicas stop before the listeners close, so that waiting requests get an answer.
         self._undo.callback(self._coordinator.stop)
         self._undo.push_async_callback(self._replicas.close)
         self._undo.push_async_callback(self._fetchers.close)

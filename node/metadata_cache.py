@@ -109,7 +109,7 @@ class MetadataCache:
                 reconfigured.append(info)
         for state in request.partitions:
             self._topics.setdefault(state.topic, CachedTopic(state.topic)).partitions[state.partition] = state
-        self.progress.made()
+        self.progress.notify()
         if deleted:
             self.on_deleted(deleted)
         for name, topic_id in named.items():

@@ -60,7 +60,7 @@ class ZooKeeperSession:
     def cut_off(self) -> bool:
         """Return whether the session may have expired without this broker's knowledge.
 
-        This is the case from one session timeout after this broker has sent the last request that ZooKeeper confirmed.
+        The session may have expired from one session timeout after the last confirmed request was sent.
         """
         return self.silence_ms >= self._store.session_timeout_ms
 

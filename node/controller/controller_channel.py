@@ -1,4 +1,4 @@
-"""The controller's channel to one registration of one broker: it sends the outbox over one connection."""
+"""The controller's channel to one registration of one broker, which sends the outbox over one connection."""
 
 from __future__ import annotations
 

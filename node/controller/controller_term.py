@@ -63,7 +63,7 @@ class ControllerTerm:
     """One term of the controller. When `run` returns, the caller reads `/controller` again.
 
     controller   the pure state; other objects may read it, but only this class changes it
-    refused      the registration of the previous controller, if its endpoint refused connections: it is fenced first
+    refused      the registration of the previous controller, fenced first, if its endpoint refused connections
     topics_lock  held while the set of topics is read or changed, so that a delayed read does not undo a change
     """
 
@@ -93,7 +93,7 @@ class ControllerTerm:
         )
         self.topics_lock = asyncio.Lock()
         #: Notified whenever a state was written, a broker has answered, or a topic was removed.
-        self._progress = Condition()
+        self._condition = Condition()
         self._zk_client = zk_client
         self._clock = clock
         self._detector = FailureDetector(clock, limiter, self._fence, probe)
@@ -159,7 +159,7 @@ class ControllerTerm:
         """End the term because another broker is the controller, or may be, and wake every caller of `wait_until`."""
         self._ended = self._ended or reason
         self._wake.set()
-        self._progress.made()
+        self._condition.notify()
 
     # --- commands ------------------------------------------------------------------------------------
 
@@ -247,7 +247,7 @@ class ControllerTerm:
     async def wait_until(self, condition: Callable[[], bool], deadline_ms: int) -> None:
         """Return when the condition holds, the deadline has passed, or the term has ended."""
         left_ms = max(0, deadline_ms - self._clock.monotonic_ms())
-        await self._progress.until(lambda: self.ended or condition(), left_ms)
+        await self._condition.until(lambda: self.ended or condition(), left_ms)
 
     async def wait_until_led(self, tps: Collection[TopicPartition], deadline_ms: int) -> None:
         """Wait as `wait_until` does until each of these partitions is led."""
@@ -310,7 +310,7 @@ class ControllerTerm:
 
     async def _read_brokers(self) -> None:
         self.perform(self.controller.brokers_changed(await self._zk_client.read_brokers(watch=True)))
-        self._progress.made()
+        self._condition.notify()
 
     async def _read_topics(self) -> None:
         zk_client, known = self._zk_client, self.controller.topics
@@ -367,7 +367,7 @@ class ControllerTerm:
         outcomes = await asyncio.gather(*map(self._write_one, writes))
         if not self._ended:
             self.perform(self.controller.states_written(outcomes))
-            self._progress.made()
+            self._condition.notify()
 
     async def _write_one(self, write: WriteState) -> WriteOutcome:
         try:
@@ -387,7 +387,7 @@ class ControllerTerm:
                 if not more:
                     self.perform(self.controller.topic_removed(topic))
                     self._led = {tp: led for tp, led in self._led.items() if tp.topic != topic}
-        self._progress.made()
+        self._condition.notify()
 
     async def _clear_possibly_short(self, broker: BrokerRegistration) -> None:
         log.info("broker %d: no partition depends any more on records that its machine may have lost", broker.broker_id)
@@ -398,7 +398,7 @@ class ControllerTerm:
             completed = self.controller.replica_deletion.completed_assignment(topic)
             if completed is not None and await self.change_assignment(completed):
                 log.info("topic %r: a reassignment is complete", topic)
-        self._progress.made()
+        self._condition.notify()
 
     async def _fence(self, broker: BrokerRegistration) -> bool:
         fenced = await self._zk_client.fence_broker(broker.broker_id, broker.epoch, self.lease.epoch_version)
@@ -469,7 +469,7 @@ class ControllerTerm:
                 self.perform(self.controller.log_ends_reported(broker.broker_id, ends, asked))
             case _:
                 pass
-        self._progress.made()
+        self._condition.notify()
 
     def on_gone(self, broker: BrokerRegistration) -> None:
         # This broker's own listener may be closed while it stops. Its session with ZooKeeper decides then.

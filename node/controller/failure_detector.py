@@ -91,7 +91,7 @@ class FailureDetector:
             task.add_done_callback(lambda _: self._probing.pop(broker.broker_id, None))
 
     async def fence_now(self, broker: BrokerRegistration) -> None:
-        """Fence the broker without a probe: it refused a connection, or a later process of it has answered."""
+        """Fence the broker without a probe, because it refused a connection or a later process of it has answered."""
         if not self._limiter.allows(broker.broker_id, self._clock.monotonic_ms()):
             return
         if await self._fence(broker):
@@ -112,7 +112,7 @@ class FailureDetector:
             try:
                 await self.fence_now(broker)
             except TidelogError as error:
-                # This is expected while ZooKeeper is unavailable too. The next failed connect starts a new probe.
+                # The error is expected if ZooKeeper is unavailable too. The next failed connect starts a new probe.
                 log.info("could not fence broker %d yet: %s", broker.broker_id, error)
             except Exception:
                 log.exception("fencing broker %d failed", broker.broker_id)

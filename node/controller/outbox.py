@@ -150,7 +150,7 @@ class Outbox:
             self._metadata[TopicPartition(message.topic, message.partition)] = message
 
     def peek(self) -> Batch | None:
-        """Return the next batch to send. It stays in the outbox until `answered`."""
+        """Return the next batch to send. The batch stays in the outbox until `answered`."""
         metadata = self._peek_metadata()
         if self._states and self._metadata_is_next and metadata is not None and metadata.entries:
             return metadata
@@ -165,7 +165,7 @@ class Outbox:
     def _peek_metadata(self) -> MetadataBatch | None:
         """Return the UpdateMetadata that may be sent now.
 
-        It leaves out partitions whose LeaderAndIsr or StopReplica this broker has not answered yet.
+        The request leaves out partitions whose LeaderAndIsr or StopReplica this broker has not answered yet.
         """
         if self._generation == self._answered_generation:
             return None

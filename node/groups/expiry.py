@@ -76,8 +76,8 @@ class Expiry:
         """Mark the commits to these topics as void, so that they do not apply to new topics of the same names.
 
         Tombstones for commits in flight are written before this method returns, because a later commit may be for a
-        new topic. `forget_deleted` handles the other commits. It compares the offsets of their records, because clocks
-        of two brokers cannot be compared.
+        new topic. `forget_deleted` handles the other commits. That method compares the offsets of their records,
+        because clocks of two brokers cannot be compared.
         """
         for shard in self._coordinator.shards:
             shard.deleted.update(dict.fromkeys(topics, shard.replica.log.log_end_offset))

@@ -76,7 +76,7 @@ class OffsetsTopic:
             self._partitions, self._topic_id = 0, topic_id
 
     def forget(self) -> None:
-        """Forget the topic after its deletion. It may be created again with another number of partitions."""
+        """Forget the topic after its deletion. A new topic may have another number of partitions."""
         self.reported("")
 
     def close(self) -> None:

@@ -1,8 +1,8 @@
 """The HTTP server for health and metrics: HTTP/1.1, GET and HEAD, one response per connection.
 
-The server is small on purpose, because no client may disturb the broker. It limits the size and the duration of a
-request, and the number and the rate of connections. It reads no more than a request's headers, and drops a response
-that its reader does not take. A complete request is answered however many idle connections are open.
+The server is small on purpose, because no client may disturb the broker. The server limits the size and the duration
+of a request, and the number and the rate of connections. The server reads no more than a request's headers, and drops a
+response that its reader does not take. A complete request is answered however many idle connections are open.
 """
 
 from __future__ import annotations

@@ -69,7 +69,7 @@ def require_own_addresses(
 ) -> None:
     """Raise ConfigError if another registered broker advertises one of these addresses.
 
-    This happens if a settings file was copied; clients of one broker would then send their requests to the other.
+    A copied settings file is the usual cause. Clients of one broker would send their requests to the other.
     """
     advertised = {listener.advertised: listener.name for listener in listeners}
     for other in registered:

@@ -1,9 +1,9 @@
 """One listener of a broker: check each request that arrives, pass it to its handler, and send the response.
 
 Before a handler runs, the server checks that the bytes are a message and have a supported version, and that the request
-is meant for this cluster and this registration of the broker. It also checks that the request's deadline has not
-passed, and that the listener allows the request. A broker has at least two servers: those for clients, and one for
-other brokers and the controller. Only the latter accepts requests that change roles of replicas.
+is meant for this cluster and this registration of the broker. The server also checks that the request's deadline has
+not passed, and that the listener allows the request. A broker has one server per listener: at least one for clients,
+and one for other brokers and the controller. Only the latter accepts requests that change roles of replicas.
 """
 
 from __future__ import annotations

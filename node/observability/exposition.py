@@ -49,7 +49,7 @@ def expose(families: Iterable[Family]) -> Iterator[bytes]:
 
 
 def expose_process() -> bytes:
-    """Return the metrics of this process that the kernel provides. This reads files in /proc."""
+    """Return the metrics of this process that the kernel provides in /proc."""
     return generate_latest(ProcessCollector(registry=None))
 
 

@@ -7,12 +7,12 @@ from collections.abc import Callable
 
 
 class Condition:
-    """Lets tasks wait for a condition; `made` wakes them so that each checks its condition again."""
+    """Lets tasks wait for a condition; `notify` wakes them so that each checks its condition again."""
 
     def __init__(self) -> None:
         self._waiters: dict[asyncio.Future[None], None] = {}  # in the order in which they are woken
 
-    def made(self) -> None:
+    def notify(self) -> None:
         """Wake all waiters, because an event may have met their conditions."""
         waiters, self._waiters = self._waiters, {}
         for waiter in waiters:

@@ -230,7 +230,7 @@ async def test_settings_requests_fail_without_zookeeper() -> None:
 
 
 @on_virtual_time
-async def test_changes_that_have_not_begun_by_the_deadline_are_not_made() -> None:
+async def test_items_not_started_by_the_deadline_are_not_carried_out() -> None:
     begun: list[str] = []
 
     class Away(TopicSettings):

@@ -69,7 +69,7 @@ def channel_of(owner: Owner, *refusals: Exception, delays_s: Sequence[float] = (
 
 
 @on_virtual_time
-async def test_what_could_not_be_sent_once_is_sent_again() -> None:
+async def test_channel_sends_an_unanswered_batch_again() -> None:
     owner = Owner()
     channel = channel_of(owner, ProtocolError("too long"))
     channel.enqueue(SendMetadata((1,)))
@@ -79,7 +79,7 @@ async def test_what_could_not_be_sent_once_is_sent_again() -> None:
 
 
 @on_virtual_time
-async def test_an_answer_that_took_long_is_no_sign_of_life_and_the_broker_is_asked_again() -> None:
+async def test_late_answer_does_not_prove_life_and_another_request_is_sent() -> None:
     """It may have died since, while the controller slept."""
     owner = Owner()
     channel = channel_of(owner, delays_s=[2, 0.5])
@@ -91,7 +91,7 @@ async def test_an_answer_that_took_long_is_no_sign_of_life_and_the_broker_is_ask
 
 
 @on_virtual_time
-async def test_a_question_whose_answer_took_long_is_asked_again() -> None:
+async def test_log_ends_request_with_a_late_answer_is_sent_again() -> None:
     owner = Owner()
     channel = channel_of(owner, delays_s=[2])
     channel.enqueue(AskLogEnds(1, (TopicPartition("t", 0),)))
@@ -103,7 +103,7 @@ async def test_a_question_whose_answer_took_long_is_asked_again() -> None:
 
 
 @on_virtual_time
-async def test_a_channel_that_nobody_can_go_on_with_says_so() -> None:
+async def test_channel_reports_an_unexpected_error() -> None:
     owner = Owner(at_answer=ValueError("a bug"))
     channel_of(owner).enqueue(SendMetadata((1,)))
     await until(lambda: bool(owner.failures))

@@ -39,7 +39,7 @@ from tidelog.protocol.control_messages import (
 from tidelog.protocol.messages import CreateTopicsRequest, DeleteTopicsRequest, NewTopic
 
 
-def test_one_broker_is_elected_and_all_know_which() -> None:
+def test_one_broker_is_elected_controller_and_all_know_it() -> None:
     async def story(cluster: Cluster) -> None:
         electors = [broker.elector for broker in cluster.brokers.values()]
         await cluster.until(lambda: {elector.controller_id for elector in electors} == {1})
@@ -49,7 +49,7 @@ def test_one_broker_is_elected_and_all_know_which() -> None:
     run(story)
 
 
-def test_a_broker_that_is_not_the_controller_says_so() -> None:
+def test_broker_that_is_not_controller_refuses_with_not_controller() -> None:
     async def story(cluster: Cluster) -> None:
         elector = cluster.brokers[2].elector
         created = await elector.topics.create_topics(CreateTopicsRequest((NewTopic("t", 1, 1),), 1000))
@@ -61,7 +61,7 @@ def test_a_broker_that_is_not_the_controller_says_so() -> None:
     run(story)
 
 
-def test_a_killed_leader_is_replaced_long_before_its_session_ends() -> None:
+def test_killed_leader_is_replaced_before_its_session_expires() -> None:
     async def story(cluster: Cluster) -> None:
         await cluster.create(assignment={0: (2, 3, 1)})
         start_ms = SystemClock().monotonic_ms()
@@ -75,7 +75,7 @@ def test_a_killed_leader_is_replaced_long_before_its_session_ends() -> None:
     run(story)
 
 
-def test_a_killed_controller_is_replaced_long_before_its_session_ends() -> None:
+def test_killed_controller_is_replaced_before_its_session_expires() -> None:
     async def story(cluster: Cluster) -> None:
         await cluster.create(assignment={0: (1, 2, 3)})
         start_ms = SystemClock().monotonic_ms()
@@ -89,7 +89,7 @@ def test_a_killed_controller_is_replaced_long_before_its_session_ends() -> None:
     run(story)
 
 
-def test_a_silent_broker_is_left_to_its_session() -> None:
+def test_broker_that_accepts_connections_is_not_fenced() -> None:
     async def story(cluster: Cluster) -> None:
         await cluster.create(assignment={0: (2, 3, 1)})
         cluster.brokers[2].deaf = True
@@ -103,7 +103,7 @@ def test_a_silent_broker_is_left_to_its_session() -> None:
     run(story)
 
 
-def test_a_broker_that_comes_back_gets_all_it_hosts_under_its_new_epoch() -> None:
+def test_restarted_broker_gets_its_partitions_under_its_new_epoch() -> None:
     async def story(cluster: Cluster) -> None:
         await cluster.create(assignment={0: (2, 3, 1)})
         old = cluster.brokers[2]
@@ -119,7 +119,7 @@ def test_a_broker_that_comes_back_gets_all_it_hosts_under_its_new_epoch() -> Non
     run(story)
 
 
-def test_a_healthy_broker_whose_session_expires_registers_anew_and_has_lost_its_leadership() -> None:
+def test_broker_with_an_expired_session_registers_again_without_leading() -> None:
     async def story(cluster: Cluster) -> None:
         await cluster.create(assignment={0: (2, 3, 1)})
         cluster.zookeeper.expire(cluster.brokers[2].store.session_id)
@@ -129,7 +129,7 @@ def test_a_healthy_broker_whose_session_expires_registers_anew_and_has_lost_its_
     run(story)
 
 
-def test_who_wins_the_seat_of_one_that_refuses_counts_it_among_the_living_to_nobody() -> None:
+def test_replaced_controller_is_live_in_no_metadata_of_its_successor() -> None:
     async def story(cluster: Cluster) -> None:
         await cluster.create(assignment={0: (1, 2, 3), 1: (2, 3, 1), 2: (3, 1, 2)})
         victim = next(broker for broker in cluster.brokers.values() if broker.elector.is_controller)
@@ -148,7 +148,7 @@ def test_who_wins_the_seat_of_one_that_refuses_counts_it_among_the_living_to_nob
     run(story)
 
 
-def test_the_last_replica_comes_back_as_leader() -> None:
+def test_last_isr_member_leads_again_after_its_restart() -> None:
     async def story(cluster: Cluster) -> None:
         await cluster.create(assignment={0: (2,)})
         old = cluster.brokers[2]
@@ -163,7 +163,7 @@ def test_the_last_replica_comes_back_as_leader() -> None:
     run(story)
 
 
-def test_an_isr_change_of_a_leader_reaches_everybodys_metadata() -> None:
+def test_isr_change_of_a_leader_reaches_the_metadata_of_all_brokers() -> None:
     async def story(cluster: Cluster) -> None:
         await cluster.create(assignment={0: (2, 3, 1)})
         leader = cluster.brokers[2].zk_client
@@ -177,7 +177,7 @@ def test_an_isr_change_of_a_leader_reaches_everybodys_metadata() -> None:
     run(story)
 
 
-def test_partitions_on_a_failed_disk_find_other_leaders_at_once() -> None:
+def test_partitions_on_a_failed_disk_get_other_leaders_at_once() -> None:
     async def story(cluster: Cluster) -> None:
         await cluster.create(assignment={0: (2, 3, 1), 1: (2, 1, 3)})
         owner = cluster.brokers[2]
@@ -191,7 +191,7 @@ def test_partitions_on_a_failed_disk_find_other_leaders_at_once() -> None:
     run(story)
 
 
-def test_partition_whose_leader_lacks_committed_records_finds_another() -> None:
+def test_partition_whose_leader_lacks_committed_records_gets_another() -> None:
     async def story(cluster: Cluster) -> None:
         await cluster.create(assignment={0: (2, 3, 1)})
         owner = cluster.brokers[2]
@@ -219,7 +219,7 @@ def test_unclean_election_learns_which_replicas_lack_committed_records(lacks: in
     run(story, brokers=4)
 
 
-def test_an_election_starts_from_the_isr_in_zookeeper_not_from_the_one_remembered() -> None:
+def test_election_uses_the_isr_in_zookeeper_not_the_cached_one() -> None:
     async def story(cluster: Cluster) -> None:
         await cluster.create(assignment={0: (2, 3, 1)})
         # The leader removes broker 3 and dies before anybody hears of it.
@@ -232,7 +232,7 @@ def test_an_election_starts_from_the_isr_in_zookeeper_not_from_the_one_remembere
     run(story)
 
 
-def test_a_leaving_broker_hands_over_before_it_is_answered() -> None:
+def test_controlled_shutdown_is_answered_after_leadership_has_moved() -> None:
     async def story(cluster: Cluster) -> None:
         await cluster.create(assignment={0: (2, 3, 1), 1: (3, 2, 1)})
         await cluster.create("alone", assignment={0: (2,)})
@@ -250,7 +250,7 @@ def test_a_leaving_broker_hands_over_before_it_is_answered() -> None:
     run(story)
 
 
-def test_a_controller_that_stops_politely_is_replaced_at_once() -> None:
+def test_controller_that_stops_is_replaced_at_once() -> None:
     async def story(cluster: Cluster) -> None:
         await cluster.brokers[1].elector.stop()
         await cluster.until(lambda: cluster.controller is not cluster.brokers[1].elector)
@@ -259,7 +259,7 @@ def test_a_controller_that_stops_politely_is_replaced_at_once() -> None:
     run(story)
 
 
-def test_what_a_broker_does_not_answer_is_said_again() -> None:
+def test_request_that_a_broker_does_not_answer_is_sent_again() -> None:
     async def story(cluster: Cluster) -> None:
         cluster.brokers[2].deaf = True
         request = CreateTopicsRequest((NewTopic("t", assignment={0: (2, 3)}),), timeout_ms=200)
@@ -272,7 +272,7 @@ def test_what_a_broker_does_not_answer_is_said_again() -> None:
     run(story)
 
 
-def test_a_thousand_partitions_fail_over_within_three_seconds() -> None:
+def test_thousand_partitions_fail_over_within_three_seconds() -> None:
     async def story(cluster: Cluster) -> None:
         assignment = {partition: (2, 3, 1) for partition in range(1000)}
         request = CreateTopicsRequest((NewTopic("t", assignment=assignment),), timeout_ms=60_000)
@@ -285,7 +285,7 @@ def test_a_thousand_partitions_fail_over_within_three_seconds() -> None:
     run(story)
 
 
-def test_a_controller_that_was_cut_off_for_a_while_sees_what_it_missed() -> None:
+def test_controller_reads_missed_changes_after_an_interruption() -> None:
     async def story(cluster: Cluster) -> None:
         await cluster.create(assignment={0: (2, 3, 1)})
         controller = cluster.controller
@@ -304,7 +304,7 @@ def test_a_controller_that_was_cut_off_for_a_while_sees_what_it_missed() -> None
 
 
 @pytest.mark.parametrize("written", [False, True], ids=["the request is lost", "the answer is lost"])
-def test_controller_that_cannot_know_what_it_has_written_reads_everything_anew(written: bool) -> None:
+def test_write_of_unknown_outcome_starts_a_new_term(written: bool) -> None:
     async def story(cluster: Cluster) -> None:
         await cluster.create(assignment={0: (2, 3, 1)})
         zk_client = cluster.brokers[1].zk_client
@@ -326,7 +326,7 @@ def test_controller_that_cannot_know_what_it_has_written_reads_everything_anew(w
     run(story)
 
 
-def test_a_controller_whose_session_expires_resigns_and_somebody_reigns_on() -> None:
+def test_controller_with_an_expired_session_is_replaced() -> None:
     async def story(cluster: Cluster) -> None:
         await cluster.create(assignment={0: (1, 2, 3)})
         cluster.zookeeper.expire(cluster.brokers[1].store.session_id)
@@ -340,7 +340,7 @@ def test_a_controller_whose_session_expires_resigns_and_somebody_reigns_on() -> 
     run(story)
 
 
-def test_a_partitions_state_that_nobody_can_read_costs_nobody_the_controller_nor_its_topic_its_logs(
+def test_unreadable_state_ends_neither_the_term_nor_the_topics_logs(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Nothing tells that it was mended: it is looked at again now and then."""
@@ -368,7 +368,7 @@ def test_a_partitions_state_that_nobody_can_read_costs_nobody_the_controller_nor
 
 
 @on_virtual_time
-async def test_reigns_that_fail_at_once_follow_one_another_ever_more_slowly_whatever_they_fail_of() -> None:
+async def test_terms_that_fail_at_once_follow_with_growing_pauses() -> None:
     class Odd(ZkClient):
         async def topics_to_delete(self, *, watch: bool = False) -> list[str]:
             raise LookupError("nobody foresaw this")
@@ -412,7 +412,7 @@ class Alone:
 
 
 @on_virtual_time
-async def test_a_seat_that_is_won_while_its_winner_stops_is_given_up() -> None:
+async def test_controller_elected_while_stopping_resigns() -> None:
     for under_way_s in (0.001, 0.03):
         broker = Alone()
         await broker.run_for_the_seat()
@@ -424,7 +424,7 @@ async def test_a_seat_that_is_won_while_its_winner_stops_is_given_up() -> None:
 
 
 @on_virtual_time
-async def test_who_stops_while_zookeeper_is_silent_leaves_the_seat_to_its_session(
+async def test_controller_that_stops_without_zookeeper_leaves_its_znode(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level("INFO", "node.controller.controller_elector")
@@ -437,7 +437,7 @@ async def test_who_stops_while_zookeeper_is_silent_leaves_the_seat_to_its_sessio
     assert [message for message in caplog.messages if "could not resign as controller" in message]
 
 
-def test_who_stops_leaves_the_seat_of_another_alone() -> None:
+def test_stopping_broker_keeps_the_znode_of_another_controller() -> None:
     async def story(cluster: Cluster) -> None:
         reigning = cluster.zookeeper.node(znodes.CONTROLLER).czxid
         await cluster.brokers[2].elector.stop()
@@ -458,7 +458,7 @@ def told_settings(broker: Broker) -> dict[str, str]:
     return told[-1].configs
 
 
-def test_settings_that_somebody_changes_reach_every_broker_and_the_notification_goes() -> None:
+def test_changed_topic_settings_reach_every_broker_and_are_consumed() -> None:
     async def story(cluster: Cluster) -> None:
         await cluster.create(num_partitions=2)
         settings = cluster.brokers[3].zk_client.topic_configs
@@ -470,7 +470,7 @@ def test_settings_that_somebody_changes_reach_every_broker_and_the_notification_
     run(story)
 
 
-def test_settings_that_change_while_the_controller_cannot_hear_it_are_told_when_it_can() -> None:
+def test_settings_changed_during_an_interruption_are_sent_after_it() -> None:
     async def story(cluster: Cluster) -> None:
         await cluster.create(num_partitions=1)
         cluster.brokers[1].store.network.refuse()

@@ -30,7 +30,7 @@ def registration(broker_id: int, host: str, replication_port: int) -> BrokerRegi
     return BrokerRegistration(broker_id, listeners)
 
 
-async def test_a_controller_that_hangs_up_but_still_accepts_keeps_its_seat() -> None:
+async def test_controller_that_accepts_connections_is_not_replaced() -> None:
     knocks = asyncio.Semaphore(0)
 
     async def hang_up(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -70,7 +70,7 @@ def answered(code: int) -> LeaderAndIsrResponse:
     return LeaderAndIsrResponse(0, (PartitionOutcome("t", 0, code),))
 
 
-async def test_a_partition_is_led_once_its_leader_has_answered_for_this_very_epoch() -> None:
+async def test_partition_is_led_once_its_leader_has_answered_for_the_epoch() -> None:
     term = a_reign()
     leader = replace(registration(2, "h", 2), epoch=7)
 
@@ -90,7 +90,7 @@ async def test_a_partition_is_led_once_its_leader_has_answered_for_this_very_epo
     assert term.is_led(TP)
 
 
-async def test_a_leader_that_does_not_go_on_in_its_epoch_after_a_restart_is_given_a_new_one() -> None:
+async def test_restarted_leader_that_refuses_its_epoch_gets_a_new_one() -> None:
     term = a_reign()
     leader = replace(registration(2, "h", 2), epoch=7)
     state = VersionedState(PartitionState(2, 5, (2, 3), 1), 8)
@@ -106,7 +106,7 @@ async def test_a_leader_that_does_not_go_on_in_its_epoch_after_a_restart_is_give
     term.end("the test is over")
 
 
-async def test_a_controller_reigns_in_an_epoch_above_all_that_its_broker_knows_whatever_zookeeper_says(
+async def test_controller_epoch_exceeds_all_epochs_that_the_broker_knows(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     zk_client, clock = ZkClient(MemoryZooKeeper().connect(), SystemClock(), patience_ms=2000), SystemClock()

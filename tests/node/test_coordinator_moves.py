@@ -134,7 +134,7 @@ async def inform(cluster: GroupCluster) -> None:
 @pytest.mark.timeout(400)  # it computes all the while, and others may have the processors
 @settings(max_examples=15, deadline=None)
 @given(st.lists(STEPS, min_size=3, max_size=30))
-def test_a_committed_offset_is_a_register(steps: list[tuple[str, int, int]]) -> None:
+def test_committed_offset_is_a_linearizable_register(steps: list[tuple[str, int, int]]) -> None:
     @on_virtual_time
     async def story() -> None:
         async with GroupCluster(offsets_commit_timeout_ms=1000) as cluster:

@@ -33,7 +33,7 @@ def told(cluster: MemoryCluster, broker_id: int, kind: type[E]) -> list[E]:
 
 
 @on_virtual_time
-async def test_leader_and_followers_tell_of_their_roles_and_of_what_they_append() -> None:
+async def test_roles_and_appends_are_recorded_by_leader_and_followers() -> None:
     async with MemoryCluster() as cluster:
         await cluster.elect(1)
         await cluster.produce(b"a")
@@ -51,7 +51,7 @@ async def test_leader_and_followers_tell_of_their_roles_and_of_what_they_append(
 
 
 @on_virtual_time
-async def test_a_high_watermark_is_told_when_it_rises_by_the_leader_before_it_acknowledges() -> None:
+async def test_high_watermark_is_recorded_before_the_acknowledgement() -> None:
     async with MemoryCluster() as cluster:
         await cluster.elect(1)
         await cluster.produce(b"a")
@@ -63,7 +63,7 @@ async def test_a_high_watermark_is_told_when_it_rises_by_the_leader_before_it_ac
 
 
 @on_virtual_time
-async def test_an_acknowledgement_tells_whom_the_leader_knew_to_have_the_records() -> None:
+async def test_acknowledgement_event_has_the_known_log_ends() -> None:
     async with MemoryCluster() as cluster:
         await cluster.elect(1)
         await cluster.produce(b"a")
@@ -73,7 +73,7 @@ async def test_an_acknowledgement_tells_whom_the_leader_knew_to_have_the_records
 
 
 @on_virtual_time
-async def test_only_acknowledgements_of_the_whole_isr_are_told() -> None:
+async def test_only_acks_all_is_recorded() -> None:
     async with MemoryCluster() as cluster:
         await cluster.elect(1)
         await cluster.produce(b"a", acks=1)
@@ -82,7 +82,7 @@ async def test_only_acknowledgements_of_the_whole_isr_are_told() -> None:
         assert not told(cluster, 1, broker_events.Ack)
 
 
-def test_who_may_join_the_isr_is_told_with_the_acknowledgement_and_nobodys_log_end_is_guessed() -> None:
+def test_acknowledgement_event_has_pending_isr_and_no_guessed_log_end() -> None:
     kept: list[BrokerEvent] = []
     partition, live = Partition(1, TP, max_lag_ms=1000), {1: 10, 2: 20, 3: 30}
     state = VersionedState(PartitionState(1, 4, (1, 2), 1), 0)
@@ -93,7 +93,7 @@ def test_who_may_join_the_isr_is_told_with_the_acknowledgement_and_nobodys_log_e
 
 
 @on_virtual_time
-async def test_a_change_of_the_isr_is_told_with_the_version_that_it_made() -> None:
+async def test_isr_change_is_recorded_with_its_version() -> None:
     async with MemoryCluster() as cluster:
         await cluster.elect(1)
         cluster.cut(1, 3)
@@ -103,7 +103,7 @@ async def test_a_change_of_the_isr_is_told_with_the_version_that_it_made() -> No
 
 
 @on_virtual_time
-async def test_a_deposed_leader_tells_that_its_change_of_the_isr_came_too_late_and_what_it_cut() -> None:
+async def test_deposed_leader_records_its_failed_isr_change_and_truncation() -> None:
     async with MemoryCluster() as cluster:
         await cluster.elect(1)
         await cluster.produce(b"a")
@@ -119,7 +119,7 @@ async def test_a_deposed_leader_tells_that_its_change_of_the_isr_came_too_late_a
 
 
 @on_virtual_time
-async def test_what_the_controller_says_is_told_with_its_epoch_and_what_a_dead_one_says_as_refused() -> None:
+async def test_control_requests_are_recorded_with_epochs_and_refusals() -> None:
     async with MemoryCluster() as cluster:
         cluster.controller_epoch = 7
         await cluster.elect(1)
@@ -134,7 +134,7 @@ async def test_what_the_controller_says_is_told_with_its_epoch_and_what_a_dead_o
 
 
 @on_virtual_time
-async def test_a_new_life_tells_on_in_the_same_history() -> None:
+async def test_restarted_broker_appends_to_its_history() -> None:
     async with MemoryCluster() as cluster:
         await cluster.elect(1)
         await cluster.produce(b"a")
@@ -154,7 +154,7 @@ class NoGuard:
 
 
 @on_virtual_time
-async def test_what_becomes_of_the_session_is_told() -> None:
+async def test_session_states_are_recorded() -> None:
     zookeeper = MemoryZooKeeper(clock := VirtualClock(), session_timeout_ms=300)
     store, kept = zookeeper.connect(), list[BrokerEvent]()
     session = ZooKeeperSession(store, clock, NoGuard(), events=EventRecorder(kept.append, lambda: 5))
@@ -168,7 +168,7 @@ async def test_what_becomes_of_the_session_is_told() -> None:
 # ---- what is kept
 
 
-def test_without_a_history_nothing_is_put_together() -> None:
+def test_no_event_is_built_without_a_history() -> None:
     for name in (name for name in vars(Events) if not name.startswith("_")):
         told_to: Callable[..., Any] = getattr(NO_EVENTS, name)
         assert told_to(*[object()] * (told_to.__code__.co_argcount - 1 - len(told_to.__defaults__ or ()))) is None
@@ -186,7 +186,7 @@ def lines(path: Path) -> list[object]:
     return list(read_history(path))
 
 
-def test_what_a_client_may_have_been_shown_is_on_file_at_once_and_the_rest_within_a_second(tmp_path: Path) -> None:
+def test_visible_events_are_written_at_once_and_others_in_a_second(tmp_path: Path) -> None:
     later = Later()
     file = HistoryFile(tmp_path / "1.jsonl", Broker("1", 1), later)
     raised, appended = broker_events.HighWatermark(2, TP, 0, 1), broker_events.Append(3, TP, 1, 1, 0, "leader")
@@ -201,7 +201,7 @@ def test_what_a_client_may_have_been_shown_is_on_file_at_once_and_the_rest_withi
     assert lines(file_path) == [Broker("1", 1), raised, appended, appended]
 
 
-def test_what_waits_for_the_disk_is_bounded_and_written_at_the_end(tmp_path: Path) -> None:
+def test_buffered_events_are_bounded_and_written_on_close(tmp_path: Path) -> None:
     file = HistoryFile(path := tmp_path / "1.jsonl", Broker("1"), Later())
     appended = broker_events.Append(3, TP, 1, 1, 0, "leader")
     for _ in range(2000):
@@ -211,7 +211,7 @@ def test_what_waits_for_the_disk_is_bounded_and_written_at_the_end(tmp_path: Pat
     assert len(lines(path)) == 2001
 
 
-def test_a_disk_that_refuses_ends_the_history_and_not_the_broker(caplog: pytest.LogCaptureFixture) -> None:
+def test_failed_disk_ends_the_history_and_not_the_broker(caplog: pytest.LogCaptureFixture) -> None:
     file = HistoryFile(Path("/dev/full"), Broker("1"), Later())
     for _ in range(2):
         file.keep(broker_events.HighWatermark(2, TP, 0, 1))
@@ -221,7 +221,7 @@ def test_a_disk_that_refuses_ends_the_history_and_not_the_broker(caplog: pytest.
     file.close()
 
 
-async def test_whatever_is_logged_with_a_stack_is_told_from_any_thread() -> None:
+async def test_logged_stacks_are_recorded_from_any_thread() -> None:
     kept: list[BrokerEvent] = []
     log = logging.getLogger("node.somewhere")
     log.addHandler(handler := Tracebacks(EventRecorder(kept.append, lambda: 5), asyncio.get_running_loop()))
@@ -245,7 +245,7 @@ async def test_whatever_is_logged_with_a_stack_is_told_from_any_thread() -> None
 
 
 @pytest.mark.parametrize(("decided_ms", "late"), [(774, False), (775, False), (776, True), (780, True)])
-def test_what_was_decided_in_time_is_on_time_however_much_later_it_is_written_down(decided_ms: int, late: bool) -> None:
+def test_decision_before_the_deadline_is_on_time_if_recorded_later(decided_ms: int, late: bool) -> None:
     """I20 holds the time of the event against the deadline; both are of whole milliseconds before that."""
     kept: list[BrokerEvent] = []
     EventRecorder(kept.append, lambda: 790_000_027).processed(LeaderAndIsrRequest.api, decided_ms, deadline_ms=775)

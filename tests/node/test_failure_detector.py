@@ -20,7 +20,7 @@ def broker(port: int = 1, broker_id: int = 7) -> BrokerRegistration:
     return BrokerRegistration(broker_id, {CLIENTS: endpoint, BROKERS: endpoint}, epoch=70)
 
 
-async def test_a_listener_accepts_a_free_port_refuses_and_a_full_queue_is_silent() -> None:
+async def test_probe_tells_accepted_refused_and_silent_apart() -> None:
     with socket.create_server(("127.0.0.1", 0), backlog=0) as listener:
         endpoint = Endpoint("127.0.0.1", listener.getsockname()[1])
         assert await probe(endpoint) is ProbeOutcome.ACCEPTED
@@ -34,7 +34,7 @@ async def test_a_listener_accepts_a_free_port_refuses_and_a_full_queue_is_silent
     assert await probe(endpoint) is ProbeOutcome.REFUSED
 
 
-def test_nobody_is_fenced_twice_within_a_session_timeout() -> None:
+def test_no_broker_is_fenced_twice_within_a_session_timeout() -> None:
     limiter = FenceLimiter(6000)
     assert limiter.allows(1, 0)
     limiter.fenced(1, 0)
@@ -72,7 +72,7 @@ class Court:
             await asyncio.sleep(0)
 
 
-async def test_only_a_refusal_confirms_a_suspicion() -> None:
+async def test_only_a_refused_connect_confirms_a_suspicion() -> None:
     for outcome in ProbeOutcome:
         court = Court(outcome)
         court.detector.suspect(broker())
@@ -80,7 +80,7 @@ async def test_only_a_refusal_confirms_a_suspicion() -> None:
         assert court.fenced == ([70] if outcome is ProbeOutcome.REFUSED else [])
 
 
-async def test_many_suspicions_are_one_probe_and_one_fence() -> None:
+async def test_many_suspicions_cause_one_probe_and_one_fence() -> None:
     court = Court(ProbeOutcome.REFUSED)
     for _ in range(10):
         court.detector.suspect(broker())
@@ -94,7 +94,7 @@ async def test_many_suspicions_are_one_probe_and_one_fence() -> None:
     assert (court.probes, court.fenced) == (2, [70, 70])
 
 
-async def test_a_fence_that_zookeeper_did_not_answer_is_tried_again_at_the_next_suspicion(
+async def test_failed_fence_is_tried_again_at_the_next_suspicion(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     court = Court(ProbeOutcome.REFUSED)
@@ -108,14 +108,14 @@ async def test_a_fence_that_zookeeper_did_not_answer_is_tried_again_at_the_next_
     assert (court.probes, court.fenced) == (2, [70])
 
 
-async def test_an_answer_of_a_later_life_needs_no_probe() -> None:
+async def test_answer_of_a_later_process_fences_without_a_probe() -> None:
     court = Court(ProbeOutcome.ACCEPTED)
     await court.detector.fence_now(broker())
     await court.detector.fence_now(broker())
     assert (court.probes, court.fenced) == (0, [70])
 
 
-async def test_who_left_by_himself_was_not_fenced() -> None:
+async def test_broker_that_unregistered_itself_does_not_count_as_fenced() -> None:
     court = Court(ProbeOutcome.REFUSED)
     court.registered = False
     court.detector.suspect(broker())

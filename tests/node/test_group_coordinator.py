@@ -32,7 +32,7 @@ from tidelog.records.header import seal
 
 
 @on_virtual_time
-async def test_a_commit_is_told_to_whoever_asks_and_a_group_that_has_none_has_none() -> None:
+async def test_committed_offset_is_fetched_and_a_new_group_has_none() -> None:
     async with GroupCluster() as cluster:
         await cluster.coordinate(1)
         assert await cluster.commit(7) == 0
@@ -41,7 +41,7 @@ async def test_a_commit_is_told_to_whoever_asks_and_a_group_that_has_none_has_no
 
 
 @on_virtual_time
-async def test_only_the_leader_of_the_groups_partition_answers_for_it() -> None:
+async def test_only_the_leader_of_the_groups_partition_answers() -> None:
     async with GroupCluster() as cluster:
         await cluster.coordinate(1)
         for broker_id in (2, 3):
@@ -50,7 +50,7 @@ async def test_only_the_leader_of_the_groups_partition_answers_for_it() -> None:
 
 
 @on_virtual_time
-async def test_any_broker_says_who_coordinates_as_soon_as_there_is_somebody() -> None:
+async def test_any_broker_finds_the_coordinator_once_there_is_one() -> None:
     async with GroupCluster() as cluster:
         find = FindCoordinatorRequest((GROUP, "", "another"))
         unknown = (await cluster.nodes[3].ask(find)).coordinators
@@ -71,7 +71,7 @@ async def test_any_broker_says_who_coordinates_as_soon_as_there_is_somebody() ->
 
 
 @on_virtual_time
-async def test_a_new_coordinator_knows_what_the_old_one_has_acknowledged() -> None:
+async def test_new_coordinator_has_the_acknowledged_commits_of_the_old_one() -> None:
     async with GroupCluster() as cluster:
         await cluster.coordinate(1)
         for offset in range(5):
@@ -86,7 +86,7 @@ async def test_a_new_coordinator_knows_what_the_old_one_has_acknowledged() -> No
 
 
 @on_virtual_time
-async def test_nobody_is_told_an_offset_before_all_are_loaded_and_committed() -> None:
+async def test_offsets_are_answered_only_once_all_are_loaded_and_committed() -> None:
     async with GroupCluster() as cluster:
         await cluster.coordinate(1)
         assert await cluster.commit(5) == 0
@@ -110,7 +110,7 @@ async def test_nobody_is_told_an_offset_before_all_are_loaded_and_committed() ->
 
 
 @on_virtual_time
-async def test_what_is_loaded_for_an_epoch_that_is_over_is_thrown_away() -> None:
+async def test_load_for_an_old_epoch_is_dropped() -> None:
     async with GroupCluster() as cluster:
         await cluster.coordinate(1)
         assert await cluster.commit(5) == 0
@@ -127,7 +127,7 @@ async def test_what_is_loaded_for_an_epoch_that_is_over_is_thrown_away() -> None
 
 
 @on_virtual_time
-async def test_leadership_in_another_epoch_loads_anew() -> None:
+async def test_new_leader_epoch_loads_the_shard_again() -> None:
     async with GroupCluster() as cluster:
         await cluster.coordinate(1)
         assert await cluster.commit(5) == 0
@@ -144,7 +144,7 @@ async def test_leadership_in_another_epoch_loads_anew() -> None:
 
 
 @pytest.mark.parametrize("end", ["another leads", "its registration is gone", "its disk fails", "it stops"])
-def test_whoever_waits_for_a_coordinator_that_is_none_any_more_is_told_so(end: str) -> None:
+def test_commit_waiting_at_a_deposed_coordinator_is_refused(end: str) -> None:
     @on_virtual_time
     async def story() -> None:
         async with GroupCluster() as cluster:
@@ -177,7 +177,7 @@ def test_whoever_waits_for_a_coordinator_that_is_none_any_more_is_told_so(end: s
 
 
 @on_virtual_time
-async def test_a_member_that_waits_for_its_assignment_is_told_that_its_coordinator_is_none_any_more() -> None:
+async def test_member_waiting_at_a_deposed_coordinator_is_refused() -> None:
     async with GroupCluster() as cluster:
         await cluster.coordinate(1)
         first, second = cluster.client(), cluster.client()
@@ -194,7 +194,7 @@ async def test_a_member_that_waits_for_its_assignment_is_told_that_its_coordinat
 
 
 @on_virtual_time
-async def test_a_broker_that_may_have_been_deposed_tells_no_offsets_and_acknowledges_what_all_confirm() -> None:
+async def test_possibly_deposed_coordinator_fetches_nothing_but_commits() -> None:
     async with GroupCluster() as cluster:
         await cluster.coordinate(1)
         member = cluster.client()
@@ -214,7 +214,7 @@ async def test_a_broker_that_may_have_been_deposed_tells_no_offsets_and_acknowle
 
 
 @on_virtual_time
-async def test_a_group_goes_on_under_a_new_coordinator() -> None:
+async def test_group_goes_on_under_a_new_coordinator() -> None:
     async with GroupCluster() as cluster:
         await cluster.coordinate(1)
         member = cluster.client()
@@ -254,7 +254,7 @@ async def test_description_shows_the_members_for_which_a_rebalance_waits() -> No
 
 
 @on_virtual_time
-async def test_sessions_begin_anew_under_a_new_coordinator_and_end_there() -> None:
+async def test_member_sessions_restart_under_a_new_coordinator() -> None:
     async with GroupCluster() as cluster:
         await cluster.coordinate(1)
         member = cluster.client()
@@ -273,7 +273,7 @@ async def test_sessions_begin_anew_under_a_new_coordinator_and_end_there() -> No
 
 
 @on_virtual_time
-async def test_records_that_nobody_understands_are_skipped_with_one_warning(caplog: pytest.LogCaptureFixture) -> None:
+async def test_undecodable_records_are_skipped_with_one_warning(caplog: pytest.LogCaptureFixture) -> None:
     async with GroupCluster() as cluster:
         await cluster.coordinate(1)
         assert await cluster.commit(5) == 0
@@ -329,7 +329,7 @@ async def damaged_leader(cluster: GroupCluster) -> MemoryLog:
 
 
 @on_virtual_time
-async def test_a_coordinator_whose_log_is_damaged_has_another_lead_and_begins_anew_with_what_that_has() -> None:
+async def test_coordinator_with_a_damaged_log_hands_over_and_refetches() -> None:
     async with GroupCluster() as cluster:
         damaged = await damaged_leader(cluster)
         assert (await cluster.committed(to=1))[0] in NOT_YET
@@ -346,7 +346,7 @@ async def test_a_coordinator_whose_log_is_damaged_has_another_lead_and_begins_an
 
 
 @on_virtual_time
-async def test_a_coordinator_whose_log_is_damaged_waits_for_another_in_sync(caplog: pytest.LogCaptureFixture) -> None:
+async def test_coordinator_with_a_damaged_log_waits_for_another_isr_member(caplog: pytest.LogCaptureFixture) -> None:
     async with GroupCluster() as cluster:
         await cluster.coordinate(2)
         assert await cluster.commit(5) == 0
@@ -377,7 +377,7 @@ async def test_a_coordinator_whose_log_is_damaged_waits_for_another_in_sync(capl
 
 
 @on_virtual_time
-async def test_a_damaged_log_that_leads_uncleanly_is_kept_until_another_leads() -> None:
+async def test_damaged_log_that_leads_uncleanly_stays_until_another_leads() -> None:
     async with GroupCluster() as cluster:
         damaged = await damaged_leader(cluster)
         assert await told_again(cluster, 1, unclean=True) == IneligibleReplicaError.code
@@ -387,7 +387,7 @@ async def test_a_damaged_log_that_leads_uncleanly_is_kept_until_another_leads() 
 
 
 @on_virtual_time
-async def test_where_nobody_else_in_sync_can_lead_a_damaged_log_may() -> None:
+async def test_damaged_log_leads_if_no_other_isr_member_can() -> None:
     async with GroupCluster() as cluster:
         damaged = await damaged_leader(cluster)
         assert await told_again(cluster, 1) == IneligibleReplicaError.code
@@ -398,7 +398,7 @@ async def test_where_nobody_else_in_sync_can_lead_a_damaged_log_may() -> None:
 
 
 @on_virtual_time
-async def test_a_damaged_log_is_kept_until_there_is_somebody_to_fetch_from() -> None:
+async def test_damaged_log_stays_until_there_is_a_leader_to_fetch_from() -> None:
     async with GroupCluster() as cluster:
         damaged = await damaged_leader(cluster)
         await cluster.elect(NO_LEADER, tp=OFFSETS, isr=[2], send_to=[1])
@@ -409,7 +409,7 @@ async def test_a_damaged_log_is_kept_until_there_is_somebody_to_fetch_from() -> 
 
 
 @on_virtual_time
-async def test_the_only_replica_there_is_steps_over_a_damaged_batch(caplog: pytest.LogCaptureFixture) -> None:
+async def test_only_replica_skips_a_damaged_batch(caplog: pytest.LogCaptureFixture) -> None:
     async with GroupCluster() as cluster:
         cluster.replicas = (1,)
         await cluster.coordinate(1)
@@ -422,7 +422,7 @@ async def test_the_only_replica_there_is_steps_over_a_damaged_batch(caplog: pyte
         assert "1 × unreadable batch" in caplog.text
 
 
-def test_a_group_that_stumbles_keeps_no_other_from_its_timeouts(
+def test_failed_timer_of_a_group_delays_no_other_group(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     time_passed = Group.time_passed
@@ -454,7 +454,7 @@ def test_a_group_that_stumbles_keeps_no_other_from_its_timeouts(
 
 
 @on_virtual_time
-async def test_a_request_to_sync_names_a_group_and_a_member_that_are_there() -> None:
+async def test_sync_of_an_unknown_group_or_member_is_refused() -> None:
     async with GroupCluster() as cluster:
         await cluster.coordinate(1)
         unknown = await cluster.coordinator.ask(SyncGroupRequest("nobody's", 1, "m"))
@@ -463,7 +463,7 @@ async def test_a_request_to_sync_names_a_group_and_a_member_that_are_there() -> 
 
 
 @on_virtual_time
-async def test_a_group_that_nobody_has_used_leaves_no_trace() -> None:
+async def test_unused_group_is_dropped_from_memory() -> None:
     async with GroupCluster() as cluster:
         await cluster.coordinate(1)
         assert await cluster.commit(5, group="gone", generation_id=3, member_id="m") != 0
@@ -476,7 +476,7 @@ async def test_a_group_that_nobody_has_used_leaves_no_trace() -> None:
 
 
 @on_virtual_time
-async def test_a_log_that_cannot_be_read_is_tried_again_and_complained_of_once(
+async def test_unreadable_log_is_retried_and_logged_once(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async with GroupCluster() as cluster:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from node.groups.timers import Timers
 
 
-def test_a_deadline_that_comes_earlier_than_the_one_that_stands_is_the_one() -> None:
+def test_earlier_deadline_replaces_a_later_one() -> None:
     timers: Timers[str] = Timers()
     assert timers.set("g", 1_800_000) and timers.set("g", 6_000), "each time its alarm is another one"
     assert not timers.set("h", 7_000)
@@ -20,7 +20,7 @@ def test_a_deadline_that_comes_earlier_than_the_one_that_stands_is_the_one() -> 
 
 
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.none() | st.integers(0, 20), st.integers(0, 5)), max_size=40))
-def test_nobody_is_called_late_nor_twice_for_one_deadline(steps: list[tuple[str, int | None, int]]) -> None:
+def test_each_deadline_is_due_once_and_never_late(steps: list[tuple[str, int | None, int]]) -> None:
     timers: Timers[str] = Timers()
     wanted: dict[str, int] = {}
     now_ms = 0

@@ -72,7 +72,7 @@ async def series(of: Metrics) -> dict[str, float]:
 
 
 @on_virtual_time
-async def test_a_broker_is_ready_when_it_is_registered_and_serves_what_the_controller_gave_it() -> None:
+async def test_broker_is_ready_once_registered_and_serving_its_replicas() -> None:
     async with MemoryCluster() as cluster:
         assert readiness(cluster, 2) == "the controller has not sent this broker its partitions yet"
         await cluster.elect(1, send_to=[1, 3])
@@ -90,7 +90,7 @@ async def test_a_broker_is_ready_when_it_is_registered_and_serves_what_the_contr
 
 
 @on_virtual_time
-async def test_a_broker_that_lost_its_leaderships_is_not_ready_before_it_is_told_anew() -> None:
+async def test_broker_that_lost_its_roles_is_not_ready_until_it_gets_them() -> None:
     async with MemoryCluster() as cluster:
         await cluster.elect(1)
         await inform(cluster, 1)
@@ -100,7 +100,7 @@ async def test_a_broker_that_lost_its_leaderships_is_not_ready_before_it_is_told
 
 
 @on_virtual_time
-async def test_a_broker_is_ready_though_it_keeps_a_log_of_what_is_others_now() -> None:
+async def test_broker_with_a_stray_log_is_ready() -> None:
     async with MemoryCluster() as cluster:
         await cluster.elect(1)
         node, (state,) = cluster.nodes[2], cluster.leader_and_isr().partitions
@@ -116,7 +116,7 @@ async def test_a_broker_is_ready_though_it_keeps_a_log_of_what_is_others_now() -
 
 
 @on_virtual_time
-async def test_a_broker_that_is_leaving_is_not_ready() -> None:
+async def test_broker_that_shuts_down_is_not_ready() -> None:
     async with MemoryCluster() as cluster:
         await cluster.elect(1)
         cluster.nodes[2].shutting_down = True
@@ -125,7 +125,7 @@ async def test_a_broker_that_is_leaving_is_not_ready() -> None:
 
 
 @on_virtual_time
-async def test_a_broker_that_starts_tells_what_it_waits_for() -> None:
+async def test_starting_broker_reports_its_current_step() -> None:
     observation = HealthEndpoints()
     observation.stage = "waiting for ZooKeeper at h:1"
     for path, status in (("/healthz", 200), ("/readyz", 503), ("/metrics", 503)):
@@ -139,7 +139,7 @@ async def test_a_broker_that_starts_tells_what_it_waits_for() -> None:
 
 
 @on_virtual_time
-async def test_a_leader_tells_of_followers_that_are_behind_and_of_the_isr() -> None:
+async def test_metrics_of_a_leader_have_lags_and_isr_sizes() -> None:
     async with MemoryCluster() as cluster:
         await cluster.elect(1)
         assert await cluster.produce(b"a") == (0, 0)
@@ -170,7 +170,7 @@ async def test_a_leader_tells_of_followers_that_are_behind_and_of_the_isr() -> N
 
 
 @on_virtual_time
-async def test_a_produce_that_waits_in_vain_is_told_of() -> None:
+async def test_expired_produce_is_counted() -> None:
     async with MemoryCluster() as cluster:
         await cluster.elect(1)
         cluster.cut(1, 2, 3)
@@ -185,7 +185,7 @@ async def test_a_produce_that_waits_in_vain_is_told_of() -> None:
 
 
 @on_virtual_time
-async def test_partitions_without_a_leader_are_counted_once_by_the_controller() -> None:
+async def test_only_the_controller_counts_offline_partitions() -> None:
     async with MemoryCluster() as cluster:
         await cluster.elect(1)
         await cluster.kill(1)
@@ -195,7 +195,7 @@ async def test_partitions_without_a_leader_are_counted_once_by_the_controller() 
 
 
 @on_virtual_time
-async def test_very_many_partitions_are_told_in_sums(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_partitions_beyond_the_limit_are_counted_in_sums(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(replica_metrics, "MAX_SINGLE_REPLICAS", 1)
     async with MemoryCluster() as cluster:
         for partition in range(3):
@@ -206,7 +206,7 @@ async def test_very_many_partitions_are_told_in_sums(monkeypatch: pytest.MonkeyP
 
 
 @on_virtual_time
-async def test_the_bytes_of_each_directory_are_told() -> None:
+async def test_bytes_of_each_directory_are_reported() -> None:
     async with MemoryCluster() as cluster:
         of = measures_of(cluster, 1)
         logs = {TopicPartition("t", number): SimpleNamespace(size_bytes=100) for number in range(3)}
@@ -218,7 +218,7 @@ async def test_the_bytes_of_each_directory_are_told() -> None:
 
 
 @on_virtual_time
-async def test_requests_are_told_by_door_and_api() -> None:
+async def test_requests_are_counted_by_listener_and_api() -> None:
     now_ns = 0
     times = RequestTimes(lambda: now_ns)
     now_ns = 300_000
@@ -234,19 +234,19 @@ async def test_requests_are_told_by_door_and_api() -> None:
     assert told['tidelog_requests_refused_total{door="clients",error="MessageTooLargeError"}'] == 1
 
 
-def test_a_duration_lies_in_the_first_bucket_that_holds_it() -> None:
+def test_duration_is_in_the_first_bucket_that_holds_it() -> None:
     durations = LatencyHistogram()
     for duration_ns in (0, 100_000, 100_001, 30_000_000_000, 30_000_000_001):
         durations.add(duration_ns)
     assert (durations.cumulated[:2], durations.cumulated[-2:]) == ([2, 3], [4, 5])
 
 
-def test_a_label_may_hold_anything() -> None:
+def test_label_may_contain_any_character() -> None:
     [told] = exposition.expose([Family("f", "m", Kind.GAUGE, ("path",)).add(1, 'a"b\n\\')])
     assert b'f{path="a\\"b\\n\\\\"} 1.0' in told
 
 
-def test_what_is_told_in_parts_is_the_same_as_at_once() -> None:
+def test_exposition_in_parts_equals_the_whole() -> None:
     family = Family("f", "what it means", Kind.COUNTER, ("number",))
     for number in range(250):
         family.add(number, number)
@@ -257,7 +257,7 @@ def test_what_is_told_in_parts_is_the_same_as_at_once() -> None:
 
 
 @on_virtual_time
-async def test_the_operators_document_lists_every_series() -> None:
+async def test_operations_document_lists_every_series() -> None:
     async with MemoryCluster() as cluster:
         told = [family for family in await measures_of(cluster, 1).read()]
     document = (Path(__file__).parents[2] / "docs" / "OPERATIONS.md").read_text().splitlines()
@@ -269,7 +269,7 @@ async def test_the_operators_document_lists_every_series() -> None:
 
 
 @on_virtual_time
-async def test_scrapes_take_a_tenth_of_the_time_whoever_asks_how_often() -> None:
+async def test_scrapes_take_at_most_a_tenth_of_the_time() -> None:
     loop = asyncio.get_running_loop()
     made: list[float] = []
 
@@ -291,7 +291,7 @@ async def test_scrapes_take_a_tenth_of_the_time_whoever_asks_how_often() -> None
 
 
 @on_virtual_time
-async def test_who_hangs_up_and_a_scrape_that_fails_take_nothing_from_the_next_who_ask() -> None:
+async def test_cancelled_or_failed_scrape_does_not_affect_the_next() -> None:
     failing = True
 
     async def make() -> Answer:

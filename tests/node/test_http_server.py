@@ -54,7 +54,7 @@ async def exchange(port: HttpServer, sent: bytes) -> bytes:
         writer.close()
 
 
-async def test_an_answer_says_how_long_it_is_and_ends_the_connection() -> None:
+async def test_http_response_has_its_length_and_closes_the_connection() -> None:
     async with a_port() as port:
         told = await exchange(port, b"GET /one?verbose=1 HTTP/1.1\r\nHost: h\r\n\r\n")
         head, body = told.split(b"\r\n\r\n")
@@ -77,19 +77,19 @@ async def test_an_answer_says_how_long_it_is_and_ends_the_connection() -> None:
         (b"GET /one HTTP/1.1\r\nX: " + b"x" * MAX_REQUEST_BYTES + b"\r\n\r\n", 431),
     ],
 )
-async def test_what_is_asked_wrongly_is_refused(request_: bytes, status: int) -> None:
+async def test_malformed_http_request_is_refused(request_: bytes, status: int) -> None:
     async with a_port() as port:
         told = await exchange(port, request_)
         assert told.startswith(f"HTTP/1.1 {status} ".encode())
         assert b"secret" not in told and told.count(b"\n") == told.split(b"\r\n\r\n")[0].count(b"\n") + 3
 
 
-async def test_who_does_not_finish_the_question_is_hung_up_on() -> None:
+async def test_connection_with_an_unfinished_request_is_closed() -> None:
     async with a_port(deadline_s=0.05) as port:
         assert await exchange(port, b"GET /one HTTP/1.1\r\n") == b""
 
 
-async def test_a_reader_that_reads_nothing_holds_up_nobody_and_is_hung_up_on() -> None:
+async def test_stalled_reader_delays_no_other_and_is_disconnected() -> None:
     async with a_port(deadline_s=1) as port:
         reader, writer = await connect(port)
         writer.write(b"GET /large HTTP/1.1\r\n\r\n")
@@ -100,7 +100,7 @@ async def test_a_reader_that_reads_nothing_holds_up_nobody_and_is_hung_up_on() -
         writer.close()
 
 
-async def test_who_asks_is_answered_however_many_come_and_ask_nothing() -> None:
+async def test_request_is_answered_despite_many_idle_connections() -> None:
     async with a_port(max_connections=2) as port:
         silent = [await connect(port) for _ in range(2)]
         for _, writer in silent:
@@ -114,7 +114,7 @@ async def test_who_asks_is_answered_however_many_come_and_ask_nothing() -> None:
             writer.close()
 
 
-async def test_there_are_only_so_many_answers_at_a_time() -> None:
+async def test_connections_are_bounded() -> None:
     async with a_port(max_connections=2) as port:
         held = [await connect(port) for _ in range(2)]
         for _, writer in held:
@@ -128,7 +128,7 @@ async def test_there_are_only_so_many_answers_at_a_time() -> None:
 
 
 @pytest.mark.parametrize("question", [b"GET /one HTTP/1.1\r\nX: ", b"GET /one HTTP/1.1\r\n\r\n", b""])
-async def test_who_never_stops_talking_is_not_listened_to(question: bytes) -> None:
+async def test_endless_request_is_not_read(question: bytes) -> None:
     async with a_port(deadline_s=15) as port:
         _, writer = await connect(port)
         writer.write(question)
@@ -142,7 +142,7 @@ async def test_who_never_stops_talking_is_not_listened_to(question: bytes) -> No
         writer.close()
 
 
-async def test_connections_have_a_pace_that_leaves_the_loop_to_others() -> None:
+async def test_accept_rate_leaves_the_loop_to_other_work() -> None:
     async with a_port(max_connections=100) as port:
         loop = asyncio.get_running_loop()
         began = loop.time()
@@ -151,20 +151,20 @@ async def test_connections_have_a_pace_that_leaves_the_loop_to_others() -> None:
         assert loop.time() - began > 0.25
 
 
-async def test_a_port_that_is_taken_is_named() -> None:
+async def test_taken_port_is_named_in_the_error() -> None:
     async with a_port() as port:
         with pytest.raises(OSError, match=f"cannot listen on {port.endpoint}") as raised:
             await HttpServer(port.endpoint, tell).start()
         assert raised.value.errno == errno.EADDRINUSE
 
 
-async def test_an_address_that_there_is_not_is_named_with_the_reason() -> None:
+async def test_unusable_address_is_named_with_the_reason() -> None:
     for host, reason in (("no.such.host.invalid", "[Nn]ame"), ("192.0.2.1", "Cannot assign requested address$")):
         with pytest.raises(OSError, match=f"cannot listen on {host}:9680: .*{reason}"):
             await HttpServer(Endpoint(host, 9680), tell).start()
 
 
-async def test_nobody_is_served_after_the_end() -> None:
+async def test_stopped_server_serves_no_request() -> None:
     async with a_port() as port:
         reader, writer = await connect(port)
         await port.stop()
@@ -175,7 +175,7 @@ async def test_nobody_is_served_after_the_end() -> None:
 
 
 @pytest.mark.parametrize(("host", "beyond"), [("localhost", False), ("127.0.0.3", False), ("0.0.0.0", True)])
-async def test_it_knows_whether_other_machines_reach_it(host: str, beyond: bool) -> None:
+async def test_server_knows_whether_other_machines_reach_it(host: str, beyond: bool) -> None:
     port = HttpServer(Endpoint(host, 0), tell)
     await port.start()
     try:

@@ -14,7 +14,7 @@ INSIDE = ("TIDELOG://0.0.0.0:9600", "TIDELOG_HOST://0.0.0.0:9611", "REPLICATION:
 TOLD = ("TIDELOG://broker-1:9600", "TIDELOG_HOST://127.0.0.1:9611", "REPLICATION://broker-1:9601")
 
 
-def test_each_door_is_bound_at_one_address_and_found_at_another() -> None:
+def test_listener_has_a_bound_and_an_advertised_address() -> None:
     assert parse_listeners(INSIDE, TOLD) == (
         ListenerEndpoint("TIDELOG", Endpoint("0.0.0.0", 9600), Endpoint("broker-1", 9600)),
         ListenerEndpoint("TIDELOG_HOST", Endpoint("0.0.0.0", 9611), Endpoint("127.0.0.1", 9611)),
@@ -22,7 +22,7 @@ def test_each_door_is_bound_at_one_address_and_found_at_another() -> None:
     )
 
 
-def test_what_is_not_advertised_is_found_where_it_is_bound() -> None:
+def test_default_advertised_address_is_the_bound_address() -> None:
     clients, brokers = parse_listeners(("TIDELOG://10.0.0.7:9600", "REPLICATION://[::1]:9601"), ())
     assert (clients.advertised, brokers.advertised) == (clients.bind, brokers.bind)
     assert (clients.between_brokers, brokers.between_brokers) == (False, True)
@@ -32,7 +32,7 @@ def test_what_is_not_advertised_is_found_where_it_is_bound() -> None:
     ("address", "beyond"),
     [("127.0.0.1", False), ("127.3.2.1", False), ("[::1]", False), ("10.0.0.7", True), ("[2001:db8::1]", True)],
 )
-def test_only_loopback_is_out_of_reach_of_other_machines(address: str, beyond: bool) -> None:
+def test_only_loopback_addresses_are_not_beyond_this_machine(address: str, beyond: bool) -> None:
     clients, _ = parse_listeners((f"TIDELOG://{address}:9600", "REPLICATION://127.0.0.1:9601"), ())
     assert clients.beyond_this_machine is beyond
 
@@ -54,7 +54,7 @@ def test_only_loopback_is_out_of_reach_of_other_machines(address: str, beyond: b
         (("TIDELOG://127.0.0.1:0", INSIDE[2]), TOLD[2:], "'127.0.0.1:0' is not host:port"),
     ],
 )
-def test_what_nobody_could_find_is_refused(
+def test_unreachable_and_malformed_listeners_are_refused(
     listeners: tuple[str, ...], advertised: tuple[str, ...], complaint: str
 ) -> None:
     with pytest.raises(ConfigError) as raised:
@@ -62,7 +62,7 @@ def test_what_nobody_could_find_is_refused(
     assert complaint in str(raised.value)
 
 
-def test_no_two_brokers_are_found_at_one_address() -> None:
+def test_address_of_another_broker_is_refused() -> None:
     doors = parse_listeners(INSIDE, TOLD)
     ours = {listener.name: listener.advertised for listener in doors}
     elsewhere = {CLIENTS: Endpoint("broker-2", 9600), BROKERS: Endpoint("broker-2", 9601)}

@@ -12,7 +12,7 @@ from tidelog.errors import RequestTimedOutError
 
 
 @on_virtual_time
-async def test_one_at_a_time_in_the_order_of_coming() -> None:
+async def test_lock_is_held_by_one_at_a_time_in_order() -> None:
     lock, clock, told = asyncio.Lock(), VirtualClock(), []
 
     async def work(name: str) -> None:
@@ -26,7 +26,7 @@ async def test_one_at_a_time_in_the_order_of_coming() -> None:
 
 
 @on_virtual_time
-async def test_at_its_deadline_a_request_leaves_the_queue_and_the_next_has_its_turn() -> None:
+async def test_waiter_past_its_deadline_leaves_the_queue() -> None:
     lock, clock = asyncio.Lock(), VirtualClock()
     await lock.acquire()
     deadline_ms = clock.monotonic_ms() + 500
@@ -41,7 +41,7 @@ async def test_at_its_deadline_a_request_leaves_the_queue_and_the_next_has_its_t
 
 
 @on_virtual_time
-async def test_time_that_runs_out_during_the_turn_does_not_end_it() -> None:
+async def test_deadline_does_not_interrupt_the_holder() -> None:
     lock, clock = asyncio.Lock(), VirtualClock()
     async with lock_until(lock, clock, clock.monotonic_ms() + 500):
         await asyncio.sleep(1)

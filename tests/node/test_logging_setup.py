@@ -14,14 +14,14 @@ def record(name: str, message: str, at_s: float, *arguments: object) -> logging.
     return made
 
 
-def test_what_kazoo_repeats_is_written_once_a_minute() -> None:
+def test_repeated_kazoo_message_is_logged_once_a_minute() -> None:
     passes = RateLimitedKazooLog().filter
     dropped = [passes(record("kazoo.client", "Connection dropped: %s", tenth / 2, "refused")) for tenth in range(300)]
     assert [second / 2 for second, written in enumerate(dropped) if written] == [0, 60, 120]
     assert passes(record("kazoo.client", "Session has expired", 121.0)), "that is news"
 
 
-def test_of_kazoo_the_stack_is_left_out() -> None:
+def test_stack_of_a_kazoo_message_is_left_out() -> None:
     try:
         raise ValueError("an answer that was torn")
     except ValueError:
@@ -30,6 +30,6 @@ def test_of_kazoo_the_stack_is_left_out() -> None:
     assert "Traceback" not in logging.Formatter().format(failed)
 
 
-def test_what_the_broker_says_is_always_written() -> None:
+def test_every_message_of_the_broker_is_logged() -> None:
     passes = RateLimitedKazooLog().filter
     assert all(passes(record("node.handlers.controller_requests", "t-0: leads", 0.0)) for _ in range(5))

@@ -26,7 +26,7 @@ from tidelog.protocol.messages import CreateTopicsRequest, InitProducerIdRequest
 
 
 @on_virtual_time
-async def test_metadata_names_no_leader_that_is_not_live_and_forgets_deleted_topics() -> None:
+async def test_metadata_has_only_live_leaders_and_no_deleted_topics() -> None:
     async with MemoryCluster() as cluster:
         await cluster.elect(1)
         node = cluster.nodes[2]
@@ -46,7 +46,7 @@ async def test_metadata_names_no_leader_that_is_not_live_and_forgets_deleted_top
         assert (gone.error_code, gone.partitions) == (UnknownTopicOrPartitionError.code, ())
 
 
-def test_topics_that_are_not_among_all_that_there_are_leave_the_picture() -> None:
+def test_topics_missing_from_all_names_leave_the_cache() -> None:
     cache = MetadataCache("c")
     states = tuple(PartitionStateMessage(name, 0, 1, 1, 0, (1,), 0, (1,)) for name in ("stays", "went", "goes"))
     cache.update(UpdateMetadataRequest(1, 1, (), states, ()))
@@ -57,7 +57,7 @@ def test_topics_that_are_not_among_all_that_there_are_leave_the_picture() -> Non
     assert sorted(deleted) == ["goes", "went"]
 
 
-def test_who_asks_for_all_topics_is_not_told_of_some_by_a_broker_that_has_just_started() -> None:
+def test_started_broker_refuses_to_list_all_topics_until_informed() -> None:
     cache = MetadataCache("c")
     state = PartitionStateMessage("t", 0, 1, 1, 0, (1,), 0, (1,))
     for told in (UpdateMetadataRequest(1, 1, (), (), ()), UpdateMetadataRequest(1, 1, (), (state,), ())):
@@ -70,7 +70,7 @@ def test_who_asks_for_all_topics_is_not_told_of_some_by_a_broker_that_has_just_s
     assert [topic.name for topic in cache.describe(None).topics] == ["t"]
 
 
-def test_a_broker_that_has_just_started_denies_no_topic() -> None:
+def test_started_broker_calls_no_topic_unknown_until_informed() -> None:
     cache = MetadataCache("c")
     (asked,) = cache.describe(("t",)).topics
     assert asked.error_code == LeaderNotAvailableError.code
@@ -79,7 +79,7 @@ def test_a_broker_that_has_just_started_denies_no_topic() -> None:
     assert asked.error_code == UnknownTopicOrPartitionError.code
 
 
-def test_a_topic_that_has_another_id_now_was_deleted_though_nobody_says_so() -> None:
+def test_topic_with_another_id_counts_as_deleted() -> None:
     cache = MetadataCache("c")
     deleted: list[str] = []
     cache.on_deleted = deleted.extend
@@ -91,7 +91,7 @@ def test_a_topic_that_has_another_id_now_was_deleted_though_nobody_says_so() -> 
     assert cache.exists("t", 0)
 
 
-def test_a_partition_of_which_nothing_was_told_yet_stands_among_the_others_without_a_leader() -> None:
+def test_partition_without_a_state_is_listed_without_a_leader() -> None:
     cache = MetadataCache("c")
     cache.set_brokers([BrokerInfo(1, 10, (ListenerAddress("TIDELOG", "h", 1),))])
     states = tuple(PartitionStateMessage("t", number, 1, 1, 0, (1,), 0, (1,)) for number in (0, 2))
@@ -105,7 +105,7 @@ def test_a_partition_of_which_nothing_was_told_yet_stands_among_the_others_witho
 
 
 @pytest.mark.parametrize("count", [-1, 1 << 18, (1 << 63) - 1])
-def test_a_topic_with_more_partitions_than_there_can_be_is_not_taken_over(count: int) -> None:
+def test_topic_with_too_many_partitions_is_refused(count: int) -> None:
     """To name them all would take as much memory, whoever asks."""
     cache = MetadataCache("c")
     topics = (TopicInfo("t", "id", {}, 1), TopicInfo("u", "id-2", {}, count))
@@ -114,7 +114,7 @@ def test_a_topic_with_more_partitions_than_there_can_be_is_not_taken_over(count:
     assert cache.topic("t") is None and not cache.informed
 
 
-def test_topics_that_have_more_partitions_together_than_there_can_be_are_not_taken_over() -> None:
+def test_topics_with_too_many_partitions_together_are_refused() -> None:
     cache = MetadataCache("c")
     large = [TopicInfo(f"t{number}", f"id-{number}", {}, 1 << 17) for number in range(9)]
     cache.update(UpdateMetadataRequest(1, 1, (), (), tuple(large[:5])))
@@ -128,7 +128,7 @@ def test_topics_that_have_more_partitions_together_than_there_can_be_are_not_tak
     assert cache.topic("t0") is not None and cache.topic("t8") is None
 
 
-def test_a_client_is_told_the_addresses_of_the_door_that_it_came_through() -> None:
+def test_client_gets_the_addresses_of_its_listener() -> None:
     cache = MetadataCache("c")
     inside = ListenerAddress("TIDELOG", "broker-1", 9600)
     outside = ListenerAddress("TIDELOG_HOST", "127.0.0.1", 9611)
@@ -148,7 +148,7 @@ def test_a_client_is_told_the_addresses_of_the_door_that_it_came_through() -> No
 
 
 @on_virtual_time
-async def test_producer_ids_come_from_blocks_and_topics_from_the_controller() -> None:
+async def test_producer_ids_come_from_blocks_and_topics_from_controller() -> None:
     async with MemoryCluster() as cluster:
         await cluster.elect(1)
         answers = [await cluster.leader.ask(InitProducerIdRequest()) for _ in range(4)]

@@ -35,7 +35,7 @@ class Told:
 
 
 @on_virtual_time
-async def test_a_topic_that_was_made_anew_is_counted_anew() -> None:
+async def test_recreated_topic_is_counted_again() -> None:
     told = Told("one", 50)
     topic = OffsetsTopic(broker_settings(1), told, MemoryOffsetsTopic().create, VirtualClock())
     assert topic.partition_of("billing") is None, "it is found out now"
@@ -50,7 +50,7 @@ async def test_a_topic_that_was_made_anew_is_counted_anew() -> None:
 
 
 @on_virtual_time
-async def test_what_was_read_of_a_topic_before_the_next_one_was_told_of_is_not_taken_for_that() -> None:
+async def test_look_up_of_the_old_topic_is_not_taken_for_the_new_one() -> None:
     told = Told("one", 50)
     told.answers.clear()
     topic = OffsetsTopic(broker_settings(1), told, MemoryOffsetsTopic().create, VirtualClock())
@@ -65,7 +65,7 @@ async def test_what_was_read_of_a_topic_before_the_next_one_was_told_of_is_not_t
 
 
 @on_virtual_time
-async def test_a_broker_without_a_replica_counts_the_next_topic_anew_though_it_found_the_old_one_on_its_way_out(
+async def test_broker_without_a_replica_counts_a_recreated_topic_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     told = Told("one", 50)
@@ -86,7 +86,7 @@ async def test_a_broker_without_a_replica_counts_the_next_topic_anew_though_it_f
 
 
 @on_virtual_time
-async def test_a_broker_that_sets_its_replica_of_the_old_topic_aside_knows_the_new_one(
+async def test_broker_with_a_stray_replica_knows_the_new_topic(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     told = Told("topic-id-1", 1)

@@ -29,7 +29,7 @@ from tidelog.protocol.native.connection import Connection
     ],
     ids=lambda failure: type(failure).__name__,
 )
-async def test_a_callback_that_gets_no_memory_ends_the_broker(failure: Exception) -> None:
+async def test_callback_without_memory_ends_the_broker(failure: Exception) -> None:
     ends: list[str] = []
     guard_memory(asyncio.get_running_loop(), lambda: ends.append("ended"))
 
@@ -42,7 +42,7 @@ async def test_a_callback_that_gets_no_memory_ends_the_broker(failure: Exception
     assert ends == ["ended"]
 
 
-async def test_another_failure_is_said_and_goes_by(caplog: pytest.LogCaptureFixture) -> None:
+async def test_other_failures_are_logged_and_ignored(caplog: pytest.LogCaptureFixture) -> None:
     ends: list[str] = []
     guard_memory(asyncio.get_running_loop(), lambda: ends.append("ended"))
 
@@ -66,7 +66,7 @@ def at_once() -> Response:
 
 
 @pytest.mark.parametrize("fail", [at_once, without_memory])
-async def test_a_request_that_gets_no_memory_ends_the_broker_and_has_no_answer(
+async def test_request_without_memory_ends_the_broker_unanswered(
     fail: Callable[[], Response | Awaitable[Response]],
 ) -> None:
     ends: list[str] = []

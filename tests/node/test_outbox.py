@@ -19,7 +19,7 @@ def tp(partition: int) -> TopicPartition:
     return TopicPartition("t", partition)
 
 
-def test_what_is_not_answered_is_sent_again_and_what_is_answered_is_not() -> None:
+def test_message_stays_in_the_outbox_until_it_is_answered() -> None:
     box = Outbox()
     assert box.empty
     box.put_states([state(0)])
@@ -29,7 +29,7 @@ def test_what_is_not_answered_is_sent_again_and_what_is_answered_is_not() -> Non
     assert box.empty
 
 
-def test_what_changed_while_it_was_under_way_is_sent_too() -> None:
+def test_message_that_changed_in_flight_is_sent_too() -> None:
     box = Outbox()
     box.put_states([state(0), state(1)])
     batch = box.peek()
@@ -39,7 +39,7 @@ def test_what_changed_while_it_was_under_way_is_sent_too() -> None:
     assert box.peek() == StateBatch({tp(0): state(0, leader_epoch=1)})
 
 
-def test_leaders_come_before_stops_and_these_before_metadata() -> None:
+def test_leaders_are_sent_before_stops_and_stops_before_metadata() -> None:
     box = Outbox()
     box.put_metadata([state(0)])
     box.put_stops([stop(1)])
@@ -51,7 +51,7 @@ def test_leaders_come_before_stops_and_these_before_metadata() -> None:
     assert kinds == [StateBatch, StopBatch, MetadataBatch]
 
 
-def test_clients_hear_of_those_who_lead_while_others_are_still_elected() -> None:
+def test_metadata_is_sent_between_elections() -> None:
     box = Outbox()
     box.put_states([state(0)])
     box.put_metadata([state(0)])
@@ -72,7 +72,7 @@ def test_clients_hear_of_those_who_lead_while_others_are_still_elected() -> None
     assert box.empty
 
 
-def test_what_a_broker_is_to_delete_it_does_not_hear_of_before() -> None:
+def test_metadata_of_a_partition_waits_for_its_stop() -> None:
     """It would set it aside."""
     box = Outbox()
     box.put_states([state(0), state(1)])
@@ -93,7 +93,7 @@ def test_what_a_broker_is_to_delete_it_does_not_hear_of_before() -> None:
     assert kinds == [StateBatch, StopBatch, MetadataBatch]
 
 
-def test_which_topics_there_are_is_told_last_of_all_and_once() -> None:
+def test_names_of_all_topics_are_sent_last_and_once() -> None:
     """What is on its way out is to be deleted by then: otherwise it would be set aside."""
     box = Outbox()
     box.put_states([state(0), state(1)])
@@ -113,7 +113,7 @@ def test_which_topics_there_are_is_told_last_of_all_and_once() -> None:
     assert not later.whole
 
 
-def test_what_is_told_meanwhile_does_not_take_the_place_of_which_topics_there_are() -> None:
+def test_metadata_added_in_flight_keeps_the_names_of_all_topics() -> None:
     box = Outbox()
     box.put_metadata([state(0)], whole=True)
     first = box.peek()
@@ -125,7 +125,7 @@ def test_what_is_told_meanwhile_does_not_take_the_place_of_which_topics_there_ar
     assert second.whole
 
 
-def test_news_of_brokers_alone_wait_for_those_who_lead() -> None:
+def test_live_brokers_alone_are_sent_after_the_leaders() -> None:
     box = Outbox()
     box.put_states([state(0)])
     first = box.peek()
@@ -136,7 +136,7 @@ def test_news_of_brokers_alone_wait_for_those_who_lead() -> None:
     assert isinstance(box.peek(), StateBatch)
 
 
-def test_a_stop_takes_back_what_was_to_be_led_and_the_other_way_round() -> None:
+def test_stop_and_leadership_of_a_partition_replace_each_other() -> None:
     box = Outbox()
     box.put_states([state(0)])
     box.put_stops([stop(0)])
@@ -145,7 +145,7 @@ def test_a_stop_takes_back_what_was_to_be_led_and_the_other_way_round() -> None:
     assert box.peek() == StateBatch({tp(0): state(0)})
 
 
-def test_metadata_without_partitions_is_sent_once_for_any_number_of_changes() -> None:
+def test_metadata_without_partitions_is_sent_once_for_many_changes() -> None:
     box = Outbox()
     box.put_metadata([])
     box.put_metadata([])
@@ -160,7 +160,7 @@ def test_metadata_without_partitions_is_sent_once_for_any_number_of_changes() ->
     assert box.empty
 
 
-def test_a_deleted_topic_leaves_the_metadata_and_may_come_back() -> None:
+def test_deleted_topic_leaves_the_outbox_and_may_be_created_again() -> None:
     box = Outbox()
     box.put_metadata([state(0)])
     box.put_metadata([], ["t"])
@@ -169,7 +169,7 @@ def test_a_deleted_topic_leaves_the_metadata_and_may_come_back() -> None:
     assert box.peek() == MetadataBatch({tp(0): state(0)}, frozenset(), 3)
 
 
-def test_a_deletion_that_came_while_metadata_was_under_way_is_kept() -> None:
+def test_deletion_added_in_flight_is_kept() -> None:
     box = Outbox()
     box.put_metadata([state(0)], ["old"])
     batch = box.peek()
@@ -181,7 +181,7 @@ def test_a_deletion_that_came_while_metadata_was_under_way_is_kept() -> None:
     assert "t" in left.deleted_topics
 
 
-def test_a_request_is_bounded_and_nothing_is_left_out() -> None:
+def test_large_outbox_is_sent_in_bounded_requests() -> None:
     box = Outbox()
     everything = [state(partition) for partition in range(MAX_ENTRIES * 2 + 1)]
     box.put_states(everything)

@@ -38,7 +38,7 @@ from tidelog.protocol.partition_messages import (
 )
 
 
-def test_partitions_are_added_and_led_before_the_answer_comes() -> None:
+def test_added_partitions_are_led_before_the_answer() -> None:
     async def story(cluster: Cluster) -> None:
         await cluster.create(assignment={0: (1, 2)})
         request = CreatePartitionsRequest((NewPartitions("t", 3),), timeout_ms=5000)
@@ -53,7 +53,7 @@ def test_partitions_are_added_and_led_before_the_answer_comes() -> None:
     run(story)
 
 
-def test_partitions_of_a_topic_of_this_reign_whose_answer_was_lost_are_added() -> None:
+def test_partitions_are_added_though_the_answer_of_the_write_is_lost() -> None:
     async def story(cluster: Cluster) -> None:
         await cluster.create(assignment={0: (1, 2)})
         cluster.brokers[1].store.lose_answers = 1
@@ -64,7 +64,7 @@ def test_partitions_of_a_topic_of_this_reign_whose_answer_was_lost_are_added() -
     run(story)
 
 
-def test_an_assignment_that_cannot_be_read_any_more_holds_nobody_up() -> None:
+def test_unreadable_assignment_ends_the_command_with_an_error() -> None:
     async def story(cluster: Cluster) -> None:
         await cluster.create(assignment={0: (1, 2)})
         await cluster.create("u", assignment={0: (2, 3)})
@@ -78,7 +78,7 @@ def test_an_assignment_that_cannot_be_read_any_more_holds_nobody_up() -> None:
     run(story)
 
 
-def test_changes_that_have_not_begun_by_the_deadline_are_not_made(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_items_not_started_by_the_deadline_are_not_carried_out(monkeypatch: pytest.MonkeyPatch) -> None:
     async def story(cluster: Cluster) -> None:
         for name in ("t", "u"):
             await cluster.create(name, assignment={0: (1, 2)})
@@ -118,7 +118,7 @@ def test_changes_that_have_not_begun_by_the_deadline_are_not_made(monkeypatch: p
         (NewPartitions("t", 3, {1: (1, 2)}), InvalidReplicaAssignmentError.code),
     ],
 )
-def test_partitions_that_cannot_be_are_refused(new: NewPartitions, code: int) -> None:
+def test_invalid_new_partitions_are_refused(new: NewPartitions, code: int) -> None:
     async def story(cluster: Cluster) -> None:
         await cluster.create(assignment={0: (1, 2)})
         answer = await cluster.controller.partitions.create_partitions(CreatePartitionsRequest((new,), 5000))
@@ -127,7 +127,7 @@ def test_partitions_that_cannot_be_are_refused(new: NewPartitions, code: int) ->
     run(story)
 
 
-def test_only_the_controller_answers() -> None:
+def test_only_the_controller_carries_out_partition_commands() -> None:
     async def story(cluster: Cluster) -> None:
         await cluster.create(assignment={0: (1, 2)})
         with pytest.raises(NotControllerError):
@@ -136,7 +136,7 @@ def test_only_the_controller_answers() -> None:
     run(story)
 
 
-def test_elections_say_what_came_of_them() -> None:
+def test_each_election_is_answered_with_its_result() -> None:
     async def story(cluster: Cluster) -> None:
         await cluster.create(assignment={0: (2, 1), 1: (3, 1)})
         await cluster.brokers[2].kill()
@@ -157,7 +157,7 @@ def test_elections_say_what_came_of_them() -> None:
     run(story)
 
 
-def test_whoever_lives_is_elected_where_somebody_says_so() -> None:
+def test_unclean_election_on_request_elects_a_live_replica() -> None:
     async def story(cluster: Cluster) -> None:
         await cluster.create(assignment={0: (2, 3)})
         await cluster.brokers[3].kill()
@@ -177,7 +177,7 @@ def test_whoever_lives_is_elected_where_somebody_says_so() -> None:
     run(story)
 
 
-def test_a_reassignment_is_listed_cancelled_and_refused() -> None:
+def test_reassignment_is_listed_cancelled_and_refused() -> None:
     async def story(cluster: Cluster) -> None:
         await cluster.create(assignment={0: (1, 2)})
         commands = cluster.controller.partitions
@@ -208,7 +208,7 @@ def test_a_reassignment_is_listed_cancelled_and_refused() -> None:
     run(story)
 
 
-def test_a_reassignment_whose_answer_was_lost_is_found_and_carried_on(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reassignment_whose_answer_was_lost_is_completed(monkeypatch: pytest.MonkeyPatch) -> None:
     async def answer_lost(nodes: TopicZnodes, assignment: TopicAssignment, epoch_version: int) -> TopicAssignment:
         monkeypatch.undo()
         await nodes.write_assignment(assignment, epoch_version)
@@ -225,7 +225,7 @@ def test_a_reassignment_whose_answer_was_lost_is_found_and_carried_on(monkeypatc
     run(story)
 
 
-def test_what_a_reign_that_stumbled_has_under_way_is_refused_once_the_next_one_has_read(
+def test_writes_in_flight_of_a_failed_term_are_fenced_by_the_next(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     write, under_way, read_anew = TopicZnodes.write_assignment, asyncio.Event(), asyncio.Event()

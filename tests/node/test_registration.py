@@ -67,7 +67,7 @@ def zookeeper() -> MemoryZooKeeper:
 
 
 @on_virtual_time
-async def test_a_registration_that_somebody_deletes_is_lost_and_made_again_with_a_greater_epoch(
+async def test_deleted_registration_is_created_again_with_a_greater_epoch(
     zookeeper: MemoryZooKeeper,
 ) -> None:
     node = Node(zookeeper)
@@ -80,7 +80,7 @@ async def test_a_registration_that_somebody_deletes_is_lost_and_made_again_with_
 
 
 @on_virtual_time
-async def test_an_expired_session_means_lost_then_registered_under_the_new_session(zookeeper: MemoryZooKeeper) -> None:
+async def test_expired_session_ends_leading_and_registers_again(zookeeper: MemoryZooKeeper) -> None:
     node = Node(zookeeper)
     await node.start()
     zookeeper.expire(node.store.session_id)
@@ -95,7 +95,7 @@ async def test_an_expired_session_means_lost_then_registered_under_the_new_sessi
 
 
 @on_virtual_time
-async def test_an_expired_session_is_told_at_once_even_while_an_answer_is_waited_for(
+async def test_expired_session_is_reported_at_once_during_a_pending_read(
     zookeeper: MemoryZooKeeper,
 ) -> None:
     node = Node(zookeeper)
@@ -112,7 +112,7 @@ async def test_an_expired_session_is_told_at_once_even_while_an_answer_is_waited
 
 
 @on_virtual_time
-async def test_a_short_interruption_loses_nothing(zookeeper: MemoryZooKeeper) -> None:
+async def test_short_interruption_keeps_the_registration(zookeeper: MemoryZooKeeper) -> None:
     node = Node(zookeeper)
     epoch = await node.start()
     node.store.network.refuse()
@@ -126,7 +126,7 @@ async def test_a_short_interruption_loses_nothing(zookeeper: MemoryZooKeeper) ->
 
 
 @on_virtual_time
-async def test_a_registration_deleted_during_an_interruption_is_found_gone_after_it(zookeeper: MemoryZooKeeper) -> None:
+async def test_registration_deleted_during_an_interruption_is_noticed(zookeeper: MemoryZooKeeper) -> None:
     node = Node(zookeeper)
     await node.start()
     node.store.network.refuse()
@@ -137,7 +137,7 @@ async def test_a_registration_deleted_during_an_interruption_is_found_gone_after
 
 
 @on_virtual_time
-async def test_a_failure_that_nobody_foresaw_does_not_end_the_looking(
+async def test_unexpected_failure_does_not_end_the_watching(
     zookeeper: MemoryZooKeeper, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     node = Node(zookeeper)
@@ -158,7 +158,7 @@ async def test_a_failure_that_nobody_foresaw_does_not_end_the_looking(
 
 
 @on_virtual_time
-async def test_a_polite_stop_takes_the_registration_away(zookeeper: MemoryZooKeeper) -> None:
+async def test_stop_removes_the_registration(zookeeper: MemoryZooKeeper) -> None:
     node = Node(zookeeper)
     await node.start()
     await node.registration.stop()
@@ -167,7 +167,7 @@ async def test_a_polite_stop_takes_the_registration_away(zookeeper: MemoryZooKee
 
 
 @on_virtual_time
-async def test_who_takes_its_registration_away_is_told_to_lead_no_more_though_it_does_not_hear_that_it_is_gone(
+async def test_stopping_broker_stops_leading_without_waiting_for_a_watch(
     zookeeper: MemoryZooKeeper,
 ) -> None:
     """Others lead as soon as it is gone, and acknowledge what this one would not tell of (seed 16271)."""
@@ -186,7 +186,7 @@ async def test_who_takes_its_registration_away_is_told_to_lead_no_more_though_it
 
 
 @on_virtual_time
-async def test_who_stops_while_zookeeper_cannot_be_reached_leads_no_more_either(zookeeper: MemoryZooKeeper) -> None:
+async def test_broker_that_stops_without_zookeeper_stops_leading_too(zookeeper: MemoryZooKeeper) -> None:
     """Its next session would soon be confirmed, and nobody would look any more for what the last one was good for."""
     node = Node(zookeeper)
     await node.start()
@@ -196,7 +196,7 @@ async def test_who_stops_while_zookeeper_cannot_be_reached_leads_no_more_either(
 
 
 @on_virtual_time
-async def test_the_second_process_of_an_id_is_refused_and_the_first_one_untouched(zookeeper: MemoryZooKeeper) -> None:
+async def test_second_process_of_an_id_is_refused_and_the_first_stays(zookeeper: MemoryZooKeeper) -> None:
     first, second = Node(zookeeper), Node(zookeeper, previous_session=77)
     epoch = await first.start()
     with pytest.raises(BrokerIdTaken):
@@ -207,7 +207,7 @@ async def test_the_second_process_of_an_id_is_refused_and_the_first_one_untouche
 
 
 @on_virtual_time
-async def test_who_loses_its_id_to_another_process_is_told_so(zookeeper: MemoryZooKeeper) -> None:
+async def test_broker_that_loses_its_id_is_notified(zookeeper: MemoryZooKeeper) -> None:
     first, second = Node(zookeeper), Node(zookeeper)
     await first.start()
     first.store.network.refuse()
@@ -234,7 +234,7 @@ async def controller(zookeeper: MemoryZooKeeper) -> tuple[ZkClient, int]:
 
 
 @on_virtual_time
-async def test_broker_hears_once_that_the_controller_has_taken_its_mark(zookeeper: MemoryZooKeeper) -> None:
+async def test_broker_is_notified_once_that_its_mark_is_cleared(zookeeper: MemoryZooKeeper) -> None:
     node, epoch = await possibly_short(zookeeper)
     others, fence = await controller(zookeeper)
     await others.clear_possibly_short(1, epoch, fence)
@@ -246,7 +246,7 @@ async def test_broker_hears_once_that_the_controller_has_taken_its_mark(zookeepe
 
 
 @on_virtual_time
-async def test_mark_stays_on_each_registration_until_the_controller_takes_it(zookeeper: MemoryZooKeeper) -> None:
+async def test_mark_stays_on_each_registration_until_it_is_cleared(zookeeper: MemoryZooKeeper) -> None:
     node, first = await possibly_short(zookeeper)
     others, fence = await controller(zookeeper)
     zookeeper.expire(node.store.session_id)

@@ -82,12 +82,12 @@ def answering(response: Response) -> Handle:
     return lambda request, context: response
 
 
-async def test_the_handshake_tells_who_answers() -> None:
+async def test_handshake_names_the_cluster_and_the_broker() -> None:
     async with serving(answering(EMPTY)) as server, connected(server) as connection:
         assert (connection.peer.broker_id, connection.peer.cluster_id, connection.peer.broker_epoch) == (7, "c", 42)
 
 
-async def test_who_joins_a_group_comes_from_an_address() -> None:
+async def test_join_group_request_has_the_address_of_its_sender() -> None:
     hosts = []
 
     def handle(request: Request, context: RequestContext) -> Response:
@@ -116,21 +116,21 @@ async def test_record_bytes_travel_both_ways_unchanged() -> None:
     assert seen[1] == produce
 
 
-async def test_a_request_that_no_peer_would_take_fails_at_once_and_the_connection_stays() -> None:
+async def test_oversized_request_fails_at_once_and_keeps_the_connection() -> None:
     async with serving(answering(EMPTY)) as server, connected(server) as connection:
         with pytest.raises(ProtocolError, match="cannot be sent"):
             await connection.call(MetadataRequest(("t" * 40_000,)), timeout_ms=60_000)
         assert await connection.call(MetadataRequest(("t",)), timeout_ms=5000) == EMPTY
 
 
-async def test_a_request_with_more_in_its_envelope_than_the_broker_takes_is_not_sent() -> None:
+async def test_request_with_an_oversized_envelope_is_not_sent() -> None:
     async with serving(answering(EMPTY)) as server, connected(server) as connection:
         with pytest.raises(ProtocolError, match=r"METADATA: .* can be sent"):
             await connection.call(MetadataRequest(("t" * 1000,) * 1100), timeout_ms=60_000)
         assert await connection.call(MetadataRequest(("t" * 1000,) * 1000), timeout_ms=5000) == EMPTY
 
 
-async def test_an_answer_that_no_peer_would_take_is_told_as_a_failure() -> None:
+async def test_oversized_response_becomes_an_unknown_server_error() -> None:
     def handle(request: Request, context: RequestContext) -> Response:
         if request == MetadataRequest(None):
             raise UnknownServerError("x" * 40_000)
@@ -143,7 +143,7 @@ async def test_an_answer_that_no_peer_would_take_is_told_as_a_failure() -> None:
             await connection.call(MetadataRequest(None), timeout_ms=5000)
 
 
-async def test_a_deadline_is_told_on_the_clock_of_the_addressee() -> None:
+async def test_deadline_is_sent_on_the_clock_of_the_receiver() -> None:
     class Elsewhere(SystemClock):
         def monotonic_ms(self) -> int:
             return super().monotonic_ms() + 10**9
@@ -171,7 +171,7 @@ async def test_a_deadline_is_told_on_the_clock_of_the_addressee() -> None:
         server.stop()
 
 
-async def test_an_answer_may_come_later_and_out_of_order() -> None:
+async def test_responses_may_be_deferred_and_out_of_order() -> None:
     held: list[asyncio.Future[Response]] = []
 
     def handle(request: Request, context: RequestContext) -> Awaitable[Response]:
@@ -188,7 +188,7 @@ async def test_an_answer_may_come_later_and_out_of_order() -> None:
     assert [a.controller_id for a in answers if isinstance(a, MetadataResponse)] == [1, 2]
 
 
-async def test_what_is_in_flight_fails_at_once_when_the_broker_goes_away() -> None:
+async def test_requests_in_flight_fail_at_once_when_the_broker_stops() -> None:
     def hold(request: Request, context: RequestContext) -> Awaitable[Response]:
         return asyncio.get_running_loop().create_future()
 
@@ -200,7 +200,7 @@ async def test_what_is_in_flight_fails_at_once_when_the_broker_goes_away() -> No
         assert connection.closed
 
 
-async def test_a_refused_port_is_reported_at_once() -> None:
+async def test_refused_port_is_reported_at_once() -> None:
     with socket.socket() as holder:
         holder.bind(("127.0.0.1", 0))  # bound but not listening: refused
         with pytest.raises(DisconnectedError):
@@ -209,7 +209,7 @@ async def test_a_refused_port_is_reported_at_once() -> None:
             )
 
 
-async def test_a_host_is_tried_at_each_of_its_addresses(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_each_address_of_a_host_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
     async def several(host: str) -> tuple[str, ...]:
         return ("127.0.0.2", "127.0.0.1", "127.0.0.3")  # as ::1 and 127.0.0.1 are both localhost
 
@@ -221,7 +221,7 @@ async def test_a_host_is_tried_at_each_of_its_addresses(monkeypatch: pytest.Monk
         connection.close()
 
 
-async def test_a_name_that_nobody_knows_is_nobody_there(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_unknown_host_name_is_a_disconnect(monkeypatch: pytest.MonkeyPatch) -> None:
     async def unknown(host: str) -> tuple[str, ...]:
         raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
 
@@ -230,12 +230,12 @@ async def test_a_name_that_nobody_knows_is_nobody_there(monkeypatch: pytest.Monk
         await Connection.open(Endpoint("nowhere", 1), client_id="t", timeout_ms=60_000)
 
 
-async def test_a_peer_that_never_answers_costs_only_the_timeout() -> None:
+async def test_peer_that_never_answers_costs_only_the_timeout() -> None:
     with socket.create_server(("127.0.0.1", 0)) as mute, pytest.raises((TimeoutError, DisconnectedError)):
         await Connection.open(Endpoint("127.0.0.1", mute.getsockname()[1]), client_id="t", timeout_ms=50)
 
 
-async def test_a_call_that_is_not_answered_in_time_raises_and_the_connection_stays() -> None:
+async def test_timed_out_call_raises_and_keeps_the_connection() -> None:
     hold = True
 
     def handle(request: Request, context: RequestContext) -> Response | Awaitable[Response]:
@@ -248,7 +248,7 @@ async def test_a_call_that_is_not_answered_in_time_raises_and_the_connection_sta
         assert await connection.call(MetadataRequest(), timeout_ms=5000) == EMPTY
 
 
-async def test_a_thousand_requests_of_a_connection_may_wait_for_their_answers_and_more_are_refused() -> None:
+async def test_unanswered_requests_beyond_a_thousand_are_refused() -> None:
     held: list[DeferredResponse] = []
     all_there = asyncio.Event()
 
@@ -274,7 +274,7 @@ async def test_a_thousand_requests_of_a_connection_may_wait_for_their_answers_an
         assert await others == await again == EMPTY
 
 
-def test_no_request_waits_longer_than_ten_minutes_whatever_it_asks_for() -> None:
+def test_no_request_waits_longer_than_ten_minutes() -> None:
     patient = RequestContext(b"", "test", -1, deadline_ms=-1, between_brokers=False)
     assert patient.due_ms(5, 2**31 - 1) == 5 + 600_000
     assert replace(patient, deadline_ms=400).due_ms(5, 2**31 - 1) == 400
@@ -287,7 +287,7 @@ def test_no_request_waits_longer_than_ten_minutes_whatever_it_asks_for() -> None
         ({"cluster_id": "other"}, None, InconsistentClusterIdError),
     ],
 )
-async def test_requests_meant_for_somebody_else_are_refused(
+async def test_requests_meant_for_another_broker_are_refused(
     options: dict[str, object], call: dict[str, int] | None, error: type[BrokerError]
 ) -> None:
     async with serving(answering(EMPTY)) as server:
@@ -296,7 +296,7 @@ async def test_requests_meant_for_somebody_else_are_refused(
                 await connection.call(MetadataRequest(), timeout_ms=5000, **(call or {}))
 
 
-async def test_the_clients_door_refuses_what_only_brokers_may_ask() -> None:
+async def test_clients_listener_refuses_requests_of_brokers() -> None:
     async with serving(answering(FetchResponse(()))) as server, connected(server) as connection:
         with pytest.raises(ClusterAuthorizationFailedError):
             await connection.call(FetchRequest(2, 0, 1, 1, ()), timeout_ms=5000)
@@ -304,7 +304,7 @@ async def test_the_clients_door_refuses_what_only_brokers_may_ask() -> None:
             await connection.call(UpdateMetadataRequest(1, 1, (), (), ()), timeout_ms=5000)
 
 
-async def test_a_handler_that_fails_answers_unknown_server_error() -> None:
+async def test_failed_handler_answers_unknown_server_error() -> None:
     def handle(request: Request, context: RequestContext) -> Response:
         raise RuntimeError("a bug")
 
@@ -331,7 +331,7 @@ GOOD = RequestHeader(ApiKey.METADATA, 0, 5, "raw", "", -1, -1, -1)
         [b"\x91" * 100_000],  # nested without end
     ],
 )
-async def test_garbage_in_place_of_a_header_is_ignored_and_the_server_lives(frames: list[bytes]) -> None:
+async def test_malformed_header_is_ignored_and_the_server_goes_on(frames: list[bytes]) -> None:
     async with serving(answering(EMPTY)) as server:
         with zmq.Context.instance().socket(zmq.DEALER) as raw:
             raw.setsockopt(zmq.LINGER, 0)
@@ -365,7 +365,7 @@ async def ask_raw(server: Server, header: RequestHeader, body: list[Any]) -> lis
         (GOOD._replace(deadline_ms=0), [[None]], 7),
     ],
 )
-async def test_a_malformed_body_gets_its_error_code(header: RequestHeader, body: list[Any], code: int) -> None:
+async def test_malformed_body_gets_its_error_code(header: RequestHeader, body: list[Any], code: int) -> None:
     async with serving(answering(EMPTY)) as server:
         frames = await ask_raw(server, header, body)
     assert decode_response(frames)[0][:2] == (5, code)
@@ -389,7 +389,7 @@ async def test_a_malformed_body_gets_its_error_code(header: RequestHeader, body:
         (GOOD._replace(api_key=999, deadline_ms=0), [Reject(5, "999", LATE)]),
     ],
 )
-async def test_what_is_refused_as_stale_is_told_and_so_is_what_is_acted_upon(
+async def test_refused_and_processed_requests_are_recorded_as_events(
     header: RequestHeader, told: list[BrokerEvent]
 ) -> None:
     kept: list[BrokerEvent] = []
@@ -398,7 +398,7 @@ async def test_what_is_refused_as_stale_is_told_and_so_is_what_is_acted_upon(
     assert kept == told
 
 
-async def test_a_failure_that_nobody_foresaw_is_told_with_what_was_asked() -> None:
+async def test_unexpected_failure_is_recorded_with_its_request() -> None:
     def fail(request: Request, context: RequestContext) -> Response:
         raise ZeroDivisionError
 

@@ -12,7 +12,7 @@ from tidelog.errors import ConfigError
 GOOD = 'broker_id = 1\nlog_dirs = "d"\nzookeeper = "h:1,g:2/root"\n'
 
 
-def test_a_short_file_gets_the_defaults(tmp_path: Path) -> None:
+def test_minimal_settings_file_gets_the_defaults(tmp_path: Path) -> None:
     (tmp_path / "b.toml").write_text(GOOD + "num_partitions = 7\n")
     settings = BrokerSettings.load(tmp_path / "b.toml")
     assert (settings.broker_id, settings.num_partitions, settings.log_level) == (1, 7, "INFO")
@@ -27,12 +27,12 @@ def test_a_short_file_gets_the_defaults(tmp_path: Path) -> None:
     ("text", "log_dirs"),
     [('"a"', ("a",)), ('"a, b,"', ("a", "b")), ('["a, b", "c"]', ("a, b", "c"))],
 )
-def test_log_directories_are_a_list_or_names_with_commas(tmp_path: Path, text: str, log_dirs: tuple[str, ...]) -> None:
+def test_log_dirs_are_a_list_or_names_with_commas(tmp_path: Path, text: str, log_dirs: tuple[str, ...]) -> None:
     (tmp_path / "b.toml").write_text(GOOD.replace('log_dirs = "d"', f"log_dirs = {text}"))
     assert BrokerSettings.load(tmp_path / "b.toml").log_dirs == log_dirs
 
 
-def test_an_http_port_needs_an_address(tmp_path: Path) -> None:
+def test_http_listener_needs_an_address(tmp_path: Path) -> None:
     (tmp_path / "b.toml").write_text(GOOD + 'http_listener = "9680"\n')
     with pytest.raises(ConfigError, match="http_listener: '9680' is not host:port"):
         BrokerSettings.load(tmp_path / "b.toml")
@@ -81,7 +81,7 @@ def test_topics_take_their_defaults_from_the_brokers_settings(tmp_path: Path) ->
         ("broker_id = \n", "is not TOML"),
     ],
 )
-def test_anything_else_is_refused_by_name(tmp_path: Path, text: str, complaint: str) -> None:
+def test_invalid_setting_is_refused_by_its_name(tmp_path: Path, text: str, complaint: str) -> None:
     path = tmp_path / "b.toml"
     path.write_text(text)
     with pytest.raises(ConfigError, match=r"b\.toml") as raised:
@@ -89,12 +89,12 @@ def test_anything_else_is_refused_by_name(tmp_path: Path, text: str, complaint: 
     assert complaint in str(raised.value)
 
 
-def test_a_missing_file_is_named(tmp_path: Path) -> None:
+def test_missing_settings_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"cannot read .*none\.toml"):
         BrokerSettings.load(tmp_path / "none.toml")
 
 
-def test_settings_may_be_spread_over_files_that_each_say_something_else(tmp_path: Path) -> None:
+def test_settings_may_be_spread_over_several_files(tmp_path: Path) -> None:
     common, own = tmp_path / "cluster.toml", tmp_path / "broker-1.toml"
     common.write_text('zookeeper = "h:1"\nlog_dirs = "d"\nnum_partitions = 6\n')
     own.write_text('broker_id = 1\nlisteners = "TIDELOG://127.0.0.1:1, REPLICATION://127.0.0.1:2"\n')
@@ -125,7 +125,7 @@ def test_settings_may_be_spread_over_files_that_each_say_something_else(tmp_path
         ("http_listener = ''\nlisteners = 'TIDELOG://127.0.0.1:1'\n", 2),
     ],
 )
-def test_what_is_wrong_is_found_at_its_line(tmp_path: Path, text: str, place: int) -> None:
+def test_error_names_the_file_and_the_line(tmp_path: Path, text: str, place: int) -> None:
     path, required = tmp_path / "b.toml", tmp_path / "c.toml"
     path.write_text(text)
     required.write_text("".join(line for line in GOOD.splitlines(True) if line.split()[0] not in text))

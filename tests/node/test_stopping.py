@@ -74,7 +74,7 @@ def settings_in(directory: Path) -> BrokerSettings:
     )
 
 
-async def test_who_waits_at_a_broker_that_stops_is_answered_in_time_though_zookeeper_is_silent(tmp_path: Path) -> None:
+async def test_stopping_broker_answers_in_time_without_zookeeper(tmp_path: Path) -> None:
     environment = BrokerEnvironment()
     broker = Broker(settings_in(tmp_path), environment)
     await broker.start()
@@ -99,7 +99,7 @@ async def lead(broker: Broker, *tps: TopicPartition) -> None:
 
 
 @pytest.mark.parametrize("outcome", ["in time", "never"])
-async def test_a_broker_that_hands_over_does_not_vouch_for_an_end_and_leads_only_what_nobody_else_could_take(
+async def test_broker_in_controlled_shutdown_reports_no_log_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, outcome: str
 ) -> None:
     """Others may lead before it is told, be it that its own disk keeps it from hearing it out."""

@@ -28,7 +28,7 @@ from tidelog.protocol.messages import CreateTopicsRequest, DeleteTopicsRequest, 
 from tidelog.protocol.partition_messages import CreatePartitionsRequest, NewPartitions
 
 
-def test_a_created_topic_is_led_before_the_answer_comes() -> None:
+def test_created_topic_is_led_before_the_answer() -> None:
     async def story(cluster: Cluster) -> None:
         request = CreateTopicsRequest((NewTopic("t", 6, 3, None, {"retention.ms": "-1"}),), timeout_ms=5000)
         (created,) = (await cluster.controller.topics.create_topics(request)).topics
@@ -50,7 +50,7 @@ def test_a_created_topic_is_led_before_the_answer_comes() -> None:
     run(story)
 
 
-def test_each_topic_that_cannot_be_is_refused_with_its_own_error() -> None:
+def test_each_invalid_topic_is_refused_with_its_own_error() -> None:
     async def story(cluster: Cluster) -> None:
         await cluster.create("a.b")
         request = CreateTopicsRequest(
@@ -80,7 +80,7 @@ def test_each_topic_that_cannot_be_is_refused_with_its_own_error() -> None:
     run(story)
 
 
-def test_a_deleted_topic_is_gone_from_brokers_and_zookeeper_before_the_answer_comes() -> None:
+def test_deleted_topic_is_gone_everywhere_before_the_answer() -> None:
     async def story(cluster: Cluster) -> None:
         await cluster.create(num_partitions=3)
         request = DeleteTopicsRequest(("t", "never-was"), timeout_ms=5000)
@@ -95,7 +95,7 @@ def test_a_deleted_topic_is_gone_from_brokers_and_zookeeper_before_the_answer_co
     run(story)
 
 
-def test_a_broker_that_was_away_while_a_topic_was_deleted_hears_which_topics_there_are() -> None:
+def test_broker_that_missed_a_deletion_gets_the_names_of_all_topics() -> None:
     async def story(cluster: Cluster) -> None:
         await cluster.create("t")
         await cluster.create("u")
@@ -117,7 +117,7 @@ def test_a_broker_that_was_away_while_a_topic_was_deleted_hears_which_topics_the
     run(story)
 
 
-def test_a_deletion_waits_for_a_silent_broker_no_longer_than_it_may() -> None:
+def test_deletion_waits_for_a_silent_broker_until_its_deadline() -> None:
     async def story(cluster: Cluster) -> None:
         await cluster.create()
         cluster.brokers[3].deaf = True
@@ -133,7 +133,7 @@ def test_a_deletion_waits_for_a_silent_broker_no_longer_than_it_may() -> None:
     run(story)
 
 
-def test_changes_that_have_not_begun_by_the_deadline_are_not_made(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_items_not_started_by_the_deadline_are_not_carried_out(monkeypatch: pytest.MonkeyPatch) -> None:
     async def story(cluster: Cluster) -> None:
         for name in ("c", "d"):
             await cluster.create(name)
@@ -158,7 +158,7 @@ def test_changes_that_have_not_begun_by_the_deadline_are_not_made(monkeypatch: p
     run(story)
 
 
-def test_while_a_topic_of_many_partitions_goes_others_have_their_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_deletion_of_a_large_topic_delays_no_other_command(monkeypatch: pytest.MonkeyPatch) -> None:
     async def story(cluster: Cluster) -> None:
         await cluster.create(assignment=dict.fromkeys(range(8), (1,)))
         term = cluster.controller._term
@@ -185,7 +185,7 @@ def test_while_a_topic_of_many_partitions_goes_others_have_their_turn(monkeypatc
 
 
 @pytest.mark.parametrize("timeout_ms", [100, 0, -(1 << 31)])
-def test_topics_that_are_busy_are_waited_for_no_longer_than_the_request_may_take(timeout_ms: int) -> None:
+def test_command_waits_for_the_topics_lock_until_its_deadline(timeout_ms: int) -> None:
     async def story(cluster: Cluster) -> None:
         await cluster.create()
         controller = cluster.controller

@@ -13,7 +13,7 @@ from tidelog.errors import InvalidConfigError
 from tidelog.protocol.messages import NewTopic
 
 
-def test_settings_that_contradict_the_brokers_own_are_refused() -> None:
+def test_settings_that_contradict_the_brokers_defaults_are_refused() -> None:
     """No replica could follow them, so that the topic would be there and have no partition."""
     defaults = LogConfig(max_compaction_lag_ms=1000)
 

@@ -8,7 +8,7 @@ import threading
 from node.runtime.watchdog import Watchdog
 
 
-async def test_the_watchdog_bites_when_the_loop_hangs_and_only_then() -> None:
+async def test_watchdog_ends_only_a_process_whose_loop_hangs() -> None:
     bitten = threading.Event()
     watchdog = Watchdog(200, bitten.set)
     watchdog.start()

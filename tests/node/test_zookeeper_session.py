@@ -43,7 +43,7 @@ async def beside_a_server_that_has_lost_its_leader() -> Counting:
     return behind[0]
 
 
-async def test_a_session_is_cut_off_one_timeout_after_the_last_confirmed_request_was_sent() -> None:
+async def test_session_is_cut_off_one_timeout_after_the_last_confirmation() -> None:
     clock = HandClock()
     zookeeper = MemoryZooKeeper(clock, session_timeout_ms=300)
     store = zookeeper.connect()
@@ -61,7 +61,7 @@ async def test_a_session_is_cut_off_one_timeout_after_the_last_confirmed_request
 
 
 @on_virtual_time
-async def test_who_is_beside_a_server_that_has_lost_its_leader_is_cut_off_although_that_server_answers_reads() -> None:
+async def test_session_on_a_server_without_quorum_is_cut_off() -> None:
     store = await beside_a_server_that_has_lost_its_leader()
     session = ZooKeeperSession(store, VirtualClock(), Watchdog(TIMEOUT_MS, lambda: None))
     await session.start()
@@ -73,7 +73,7 @@ async def test_who_is_beside_a_server_that_has_lost_its_leader_is_cut_off_althou
 
 
 @on_virtual_time
-async def test_heartbeats_that_are_not_answered_do_not_pile_up() -> None:
+async def test_unanswered_heartbeats_do_not_pile_up() -> None:
     store = await beside_a_server_that_has_lost_its_leader()
     session = ZooKeeperSession(store, VirtualClock(), Watchdog(TIMEOUT_MS, lambda: None))
     await session.start()
