@@ -11,7 +11,7 @@ import pytest
 
 from tools.bench import __main__, interpreter, kafka_dump_check, machine
 from tools.bench.__main__ import status
-from tools.bench.catalog import BENCHMARKS, TABLES, chosen
+from tools.bench.catalog import BENCHMARKS, TABLES, select
 from tools.bench.clusters.probe_producer import longest_silence
 from tools.bench.environment import BenchEnvironment
 from tools.bench.results import Benchmark, Figure, NotMeasured, Results
@@ -119,7 +119,7 @@ def test_aims_option_fails_the_run_if_an_aim_is_missed(
     # The tests go on after `main` has returned.
     monkeypatch.setattr("signal.signal", lambda number, handler: None)
     benchmark = benchmark_of({RATE.key: 39.0, BOUND.key: 100.0})
-    monkeypatch.setattr(__main__, "chosen", lambda names: ([benchmark], [RATE]))
+    monkeypatch.setattr(__main__, "select", lambda names: ([benchmark], [RATE]))
     assert __main__.main() == status_
     assert ("bench: not reached: made-up.rate ≥ 40 MB/s" in capsys.readouterr().err) == bool(arguments)
 
@@ -149,7 +149,7 @@ def test_names_and_keys_are_unique_and_bounds_exist() -> None:
 
 
 def test_table_selects_the_benchmarks_of_its_rows_and_keeps_their_order() -> None:
-    benchmarks, rows = chosen(["cluster"])
+    benchmarks, rows = select(["cluster"])
     assert [row.key for row in rows] == list(TABLES["cluster"])
     names = [benchmark.name for benchmark in benchmarks]
     assert names == [benchmark.name for benchmark in BENCHMARKS if benchmark.name in names]
@@ -159,14 +159,14 @@ def test_table_selects_the_benchmarks_of_its_rows_and_keeps_their_order() -> Non
 
 
 def test_name_selects_benchmarks_by_prefix_and_each_row_once() -> None:
-    benchmarks, rows = chosen(["latency", "cluster-idle"])
+    benchmarks, rows = select(["latency", "cluster-idle"])
     assert [benchmark.name for benchmark in benchmarks] == ["latency", "cluster-idle"]
     assert [row.key.partition(".")[0] for row in rows] == ["latency", "latency", "cluster-idle", "cluster-idle"]
-    both = [row.key for row in chosen(["cluster", "latency"])[1]]
+    both = [row.key for row in select(["cluster", "latency"])[1]]
     assert len(set(both)) == len(both)
-    assert chosen([])[0] == BENCHMARKS
+    assert select([])[0] == BENCHMARKS
     with pytest.raises(ValueError, match="no benchmark nonsense: there are cluster, "):
-        chosen(["latency", "nonsense"])
+        select(["latency", "nonsense"])
 
 
 def reading(*complaints: str) -> Callable[[Sequence[str], Path, Sequence[str]], Reading]:

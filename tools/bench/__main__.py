@@ -13,7 +13,7 @@ from pathlib import Path
 from types import FrameType
 
 from tools.bench import machine, table
-from tools.bench.catalog import BENCHMARKS, TABLES, chosen
+from tools.bench.catalog import BENCHMARKS, TABLES, select
 from tools.bench.environment import MIN_IN_SYNC, REPLICAS, BenchEnvironment
 from tools.bench.kafka.cluster import Kafka
 from tools.bench.kafka_dump_check import KafkaDumpCheck
@@ -24,7 +24,7 @@ from tools.bench.runner import run
 def main() -> int:
     options = _options()
     try:
-        benchmarks, rows = chosen(options.names)
+        benchmarks, rows = select(options.names)
     except ValueError as error:
         sys.exit(f"bench: {error}")
     described = machine.describe()

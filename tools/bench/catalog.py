@@ -51,7 +51,7 @@ BENCHMARKS: list[Benchmark] = [
 TABLES: Mapping[str, Sequence[str]] = {"cluster": cluster_table.KEYS}
 
 
-def chosen(names: Sequence[str]) -> tuple[list[Benchmark], list[Figure]]:
+def select(names: Sequence[str]) -> tuple[list[Benchmark], list[Figure]]:
     """Return the benchmarks that `names` select, in the order in which they run, and the rows to show.
 
     A name is that of a table, or the beginning of a benchmark's name. No names select everything. The benchmarks of a

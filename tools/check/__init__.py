@@ -1,4 +1,4 @@
 """Checks brokers' files with Kafka's dump tool: `scripts/check`.
 
-Uses only the standard library, so that any Python runs it. Start with `judge.py`.
+Uses only the standard library, so that a bare Python 3.11 runs it. Start with `judge.py`.
 """

@@ -59,7 +59,7 @@ def report(verdict: Verdict) -> None:
         print(f"{kind:<11}{verdict.files[kind]:>6,} files   {held[kind]}{ending}")
     if not verdict.faults:
         print(f"Kafka {KAFKA_VERSION} reads them all and finds no mismatch.")
-    elif verdict.given_up:
+    elif verdict.stopped_early:
         print(f"Kafka {KAFKA_VERSION} finds {len(verdict.faults)} files wrong; the rest was not read.")
     else:
         print(f"Kafka {KAFKA_VERSION} finds {len(verdict.faults)} of {sum(verdict.files.values()):,} files wrong.")

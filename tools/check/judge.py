@@ -16,7 +16,7 @@ KINDS = (".log", ".index", ".timeindex", ".snapshot")
 # Linux gives one argument at most 128 KiB.
 _LIST_BYTES = 100_000
 _MOST_FAULTS = 10
-_LOOKS = 3
+_MOST_READS = 3
 
 _LOG_FILE = re.compile(r"\d{20}(\.log|\.index|\.timeindex|\.snapshot)")
 _PARTNERS = {".index": (".log",), ".timeindex": (".log", ".index")}
@@ -39,7 +39,7 @@ class Verdict:
         self.faults: list[Fault] = []
 
     @property
-    def given_up(self) -> bool:
+    def stopped_early(self) -> bool:
         return len(self.faults) >= _MOST_FAULTS
 
 
@@ -76,9 +76,9 @@ def _narrow_down(directory: Path, files: Sequence[str], dump: Dump, verdict: Ver
 
     The tool stops at a file that it cannot read, and does not name every file that is wrong.
     """
-    if verdict.given_up:
+    if verdict.stopped_early:
         return
-    reading = _look(directory, files, dump)
+    reading = _read_stable(directory, files, dump)
     if reading is None:
         return
     if not reading.complaints:
@@ -91,10 +91,10 @@ def _narrow_down(directory: Path, files: Sequence[str], dump: Dump, verdict: Ver
         _narrow_down(directory, files[middle:], dump, verdict)
 
 
-def _look(directory: Path, files: Sequence[str], dump: Dump) -> Reading | None:
+def _read_stable(directory: Path, files: Sequence[str], dump: Dump) -> Reading | None:
     """Return what the tool reads, or None if the files were deleted. A file that its broker writes is read again."""
     reading = None
-    for _ in range(_LOOKS if len(files) == 1 else 1):
+    for _ in range(_MOST_READS if len(files) == 1 else 1):
         present = [name for name in files if (directory / name).exists()]
         if not present:
             return None

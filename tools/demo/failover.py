@@ -1,7 +1,7 @@
 """Chooses the victim, kills it, and measures the gap.
 
-The gap is the longest, over the partitions that the victim led, from the SIGKILL to the first acknowledgement of a
-record that was sent to that partition after the SIGKILL.
+The gap of a partition lasts from the SIGKILL to the first acknowledgement of a record that was sent to it after the
+SIGKILL. The failover gap is the longest over the partitions that the victim led.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ from typing import Final
 from tools.fuzz.targets.target import Target
 
 CORPUS: Final = Path(__file__).parents[2] / "tests" / "fuzz" / "corpus"
-#: Longer inputs are neither kept nor tried, because they are slow and seldom find more.
+#: Longer inputs are neither stored nor tried, because they are slow and seldom find more.
 MOST_BYTES: Final = 4096
 
 
@@ -19,7 +19,7 @@ def directory_of(target: Target) -> Path:
     return CORPUS / target.name
 
 
-def kept(target: Target) -> list[bytes]:
+def stored(target: Target) -> list[bytes]:
     """Return the stored inputs of a target, in the order of their names."""
     directory = directory_of(target)
     return [path.read_bytes() for path in sorted(directory.iterdir())] if directory.exists() else []
@@ -27,7 +27,7 @@ def kept(target: Target) -> list[bytes]:
 
 def starting_inputs(target: Target) -> Sequence[bytes]:
     """Return the inputs that a fuzzer starts from: the seeds, then the stored inputs."""
-    return [*target.seeds(), *kept(target)]
+    return [*target.seeds(), *stored(target)]
 
 
 def keep(target: Target, data: bytes, kind: str) -> Path:

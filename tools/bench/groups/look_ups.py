@@ -106,11 +106,11 @@ def look_up_async(cluster: ClusterUnderTest, log: FilledTopic, requests: int) ->
     """Look up by the asyncio client on uvloop, with one request in flight."""
     warm(cluster, log)
 
-    async def asked() -> LookUpTimings:
+    async def measure_all() -> LookUpTimings:
         async with AsyncConsumer(cluster.bootstrap_servers, client_id="bench") as consumer:
             return await _one_after_the_other(cluster, log, requests, consumer.offsets_for_times)
 
-    return uvloop.run(asked())
+    return uvloop.run(measure_all())
 
 
 def look_up_sync(cluster: ClusterUnderTest, log: FilledTopic, requests: int) -> LookUpTimings:
@@ -131,7 +131,7 @@ def fetch_beginning(cluster: ClusterUnderTest, log: FilledTopic, requests: int) 
     """
     [tp] = log.tps
 
-    async def asked() -> LookUpTimings:
+    async def measure_all() -> LookUpTimings:
         async with AsyncConsumer(cluster.bootstrap_servers, client_id="bench") as consumer:
 
             async def look_up(targets: _Targets) -> _Found:
@@ -140,7 +140,7 @@ def fetch_beginning(cluster: ClusterUnderTest, log: FilledTopic, requests: int) 
 
             return await _one_after_the_other(cluster, log, requests, look_up)
 
-    return uvloop.run(asked())
+    return uvloop.run(measure_all())
 
 
 async def _one_after_the_other(

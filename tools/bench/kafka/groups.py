@@ -126,14 +126,14 @@ class KafkaGroups:
         """Return the seconds from the last join to the last assignment of the generation with all members."""
         pattern = re.compile(rf"^(\S+ \S+) INFO .*Stabilized group {topic} generation \d+ .*with {len(group)} members")
 
-        def took() -> float | None:
+        def elapsed_s() -> float | None:
             if sum(len(member.owned) for member in group) != rebalance.PARTITIONS:
                 return None
             begun = max(map(_timestamp, self._logged(pattern)), default=0.0)
             assigned_at = [member.assigned_at for member in group]
             return max(assigned_at) - begun if begun and min(assigned_at) >= begun else None
 
-        return wait_for("a rebalance of Kafka's", took, _REBALANCED_S)
+        return wait_for("a rebalance of Kafka's", elapsed_s, _REBALANCED_S)
 
     # --- loading -------------------------------------------------------------------------------------
 
