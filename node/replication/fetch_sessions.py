@@ -24,7 +24,7 @@ from tidelog.protocol.messages import FetchPartition
 #: The limit of sessions. Each follower needs one. Beyond the limit, the session with the oldest fetch is dropped.
 MAX_SESSIONS = 1000
 #: A session without a fetch for this long is dropped when another session begins, because its connection is gone.
-MAX_SILENCE_MS = 120_000
+MAX_FETCH_INTERVAL_MS = 120_000
 #: The session epoch of a fetch that begins a session, and that of a fetch without a session.
 FIRST_EPOCH = 0
 NO_SESSION = -1
@@ -39,7 +39,7 @@ class Member:
     sent_log_start        the log start offset that the follower was sent last; −1: none yet
     """
 
-    asked: FetchPartition
+    requested: FetchPartition
     replica: Replica
     leader_epoch: int
     sent_high_watermark: int = -1
@@ -105,7 +105,7 @@ class FetchSession:
         """Make the member idle if its follower has the whole log and is in sync."""
         member = self._active[tp]
         replica, partition = member.replica, member.replica.partition
-        if member.asked.fetch_offset == replica.log.log_end_offset and self.replica_id in partition.isr:
+        if member.requested.fetch_offset == replica.log.log_end_offset and self.replica_id in partition.isr:
             del self._active[tp]
 
 
@@ -114,7 +114,7 @@ class FetchSessions:
 
     def __init__(self) -> None:
         self._sessions: dict[int, FetchSession] = {}
-        self._begun = 0
+        self._last_id = 0
 
     def __iter__(self) -> Iterator[FetchSession]:
         return iter(self._sessions.values())
@@ -126,14 +126,14 @@ class FetchSessions:
         self, replica_id: int, peer: bytes, broker_epoch: int, now_ms: int
     ) -> tuple[FetchSession, list[FetchSession]]:
         """Begin a session. Return it and the sessions that end by it, whose parked fetches must be answered."""
-        ended = [each for each in self if self._is_over(each, replica_id, peer, broker_epoch, now_ms)]
+        ended = [each for each in self if self._has_ended(each, replica_id, peer, broker_epoch, now_ms)]
         for session in ended:
             del self._sessions[session.id]
         if len(self._sessions) >= MAX_SESSIONS:
             oldest = min(self, key=lambda session: session.fetched_at_ms)
             ended.append(self._sessions.pop(oldest.id))
-        self._begun += 1
-        session = self._sessions[self._begun] = FetchSession(self._begun, replica_id, peer, broker_epoch, now_ms)
+        self._last_id += 1
+        session = self._sessions[self._last_id] = FetchSession(self._last_id, replica_id, peer, broker_epoch, now_ms)
         return session, ended
 
     def go_on(self, session_id: int, epoch: int, replica_id: int, peer: bytes, broker_epoch: int) -> FetchSession:
@@ -155,8 +155,8 @@ class FetchSessions:
         return session
 
     @staticmethod
-    def _is_over(session: FetchSession, replica_id: int, peer: bytes, broker_epoch: int, now_ms: int) -> bool:
-        if now_ms - session.fetched_at_ms > MAX_SILENCE_MS:
+    def _has_ended(session: FetchSession, replica_id: int, peer: bytes, broker_epoch: int, now_ms: int) -> bool:
+        if now_ms - session.fetched_at_ms > MAX_FETCH_INTERVAL_MS:
             return True
         same_connection, older_registration = session.peer == peer, session.broker_epoch < broker_epoch
         return session.replica_id == replica_id and (same_connection or older_registration)

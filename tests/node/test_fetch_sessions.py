@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from node.replication.fetch_sessions import MAX_SESSIONS, MAX_SILENCE_MS, FetchSessions
+from node.replication.fetch_sessions import MAX_FETCH_INTERVAL_MS, MAX_SESSIONS, FetchSessions
 from tests.node.client_requests import TP, produce_request, values_of
 from tests.node.memory_cluster import MemoryCluster
 from tests.virtual_time import on_virtual_time, until
@@ -184,7 +184,7 @@ def test_sessions_are_bounded_and_the_oldest_fetch_goes_first() -> None:
         assert sessions.begin(2, b"%d" % number, 1, now_ms=number)[1] == []
     assert sessions.begin(2, b"one more", 1, now_ms=MAX_SESSIONS)[1] == [first]
     assert len(sessions) == MAX_SESSIONS
-    sessions.begin(3, b"late", 1, now_ms=MAX_SILENCE_MS + MAX_SESSIONS)
+    sessions.begin(3, b"late", 1, now_ms=MAX_FETCH_INTERVAL_MS + MAX_SESSIONS)
     assert len(sessions) == 2
 
 

@@ -16,7 +16,7 @@ import pytest
 
 from node.handlers.inspection.describe_replicas import describe_replicas
 from node.handlers.inspection.examine_replica import ReplicaExaminations
-from node.handlers.records.fetch import DelayedFetch, Wanted
+from node.handlers.records.fetch import DelayedFetch, FetchTarget
 from node.handlers.records.read_partition import read_partition
 from storage.checkpoints import HIGH_WATERMARKS, LOG_STARTS, RECOVERY_POINTS, read_offsets, write_offsets
 from storage.files import RealFiles
@@ -147,8 +147,8 @@ async def test_waiting_fetch_counts_committed_bytes_alone(tmp_path: Path) -> Non
         assert record_bytes
         for records, satisfied in ((1, True), (2, False)):
             request = fetch_request(6, min_bytes=records * record_bytes)
-            wanted = Wanted(request.partitions[0], here.node.replica(), 0)
-            assert DelayedFetch(1_000, here.node.replicas, request, [wanted]).is_satisfied() == satisfied
+            target = FetchTarget(request.partitions[0], here.node.replica(), 0)
+            assert DelayedFetch(1_000, here.node.replicas, request, [target]).is_satisfied() == satisfied
 
 
 @pytest.mark.parametrize(

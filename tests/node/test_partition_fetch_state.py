@@ -36,7 +36,7 @@ async def align(leader: ScriptedLeader, *, end: int) -> None:
 
 
 @on_virtual_time
-async def test_the_next_fetch_acknowledges_what_the_answer_brought() -> None:
+async def test_next_fetch_acknowledges_the_records_of_the_answer() -> None:
     async with Following() as following:
         replica = replica_of()
         leader = await following.begin(replica)

@@ -33,13 +33,13 @@ class ReplicaExaminations:
         """
         replica = self._replicas.get_or_raise(TopicPartition(request.topic, request.partition))
         now_ms = self._replicas.clock.now_ms()
-        held = None
+        report = None
         if not replica.offline:
             # This may read a file's modification time, so it runs on a thread in case the disk is slow.
-            held = await self._replicas.offload(self._retention, replica, replica.partition.high_watermark, now_ms)
-        return ExamineReplicaResponse(0, now_ms, self._report(replica, held))
+            report = await self._replicas.offload(self._retention, replica, replica.partition.high_watermark, now_ms)
+        return ExamineReplicaResponse(0, now_ms, self._report(replica, report))
 
-    def _report(self, replica: Replica, held: RetentionReport | None) -> ReplicaReport:
+    def _report(self, replica: Replica, report: RetentionReport | None) -> ReplicaReport:
         partition, log, config = replica.partition, replica.log, replica.log.config
         return ReplicaReport(
             role="offline" if replica.offline else partition.role.value,
@@ -58,7 +58,7 @@ class ReplicaExaminations:
             cut_off=self._replicas.cut_off,
             unclean_election=config.unclean_leader_election_enable,
             followers=tuple(self._follower(partition, *each) for each in sorted(partition.followers.items())),
-            retention=held,
+            retention=report,
         )
 
     def _follower(self, partition: Partition, broker_id: int, state: FollowerState) -> FollowerReport:

@@ -17,13 +17,13 @@ from tidelog.protocol.messages import FetchPartition, FetchPartitionResponse, Fe
 
 
 @dataclass(slots=True)
-class Wanted:
+class FetchTarget:
     """One partition of a fetch, and the replica to read from.
 
     leader_epoch   the leader epoch when the fetch arrived; the wait ends with this epoch
     """
 
-    asked: FetchPartition
+    requested: FetchPartition
     replica: Replica
     leader_epoch: int
 
@@ -36,58 +36,58 @@ class DelayedFetch(DelayedResponse):
     positions of batches. No batch is read before the answer (as in Kafka's DelayedFetch).
     """
 
-    __slots__ = ("_enough", "_replicas", "_request", "_wanted")
+    __slots__ = ("_min_bytes", "_replicas", "_request", "_targets")
 
     def __init__(
         self,
         deadline_ms: int,
         replicas: ReplicaManager,
         request: FetchRequest,
-        wanted: list[Wanted | FetchPartitionResponse],
+        targets: list[FetchTarget | FetchPartitionResponse],
     ) -> None:
         super().__init__(deadline_ms)
         self._replicas = replicas
         self._request = request
-        self._wanted = wanted
-        most = sum(asked.partition_max_bytes for asked in request.partitions)
-        self._enough = max(1, min(request.min_bytes, request.max_bytes, most, MAX_RESPONSE_BYTES))
+        self._targets = targets
+        most = sum(requested.partition_max_bytes for requested in request.partitions)
+        self._min_bytes = max(1, min(request.min_bytes, request.max_bytes, most, MAX_RESPONSE_BYTES))
 
     def is_satisfied(self) -> bool:
         total = 0
-        for want in self._wanted:
-            available = None if isinstance(want, FetchPartitionResponse) else self._available_bytes(want)
+        for target in self._targets:
+            available = None if isinstance(target, FetchPartitionResponse) else self._available_bytes(target)
             if available is None:
                 return True
             total += available
-        return total >= self._enough
+        return total >= self._min_bytes
 
-    def _available_bytes(self, want: Wanted) -> int | None:
+    def _available_bytes(self, target: FetchTarget) -> int | None:
         """Return the committed bytes that this partition can return now, or None if the wait must end.
 
         None means an error, or that the segment has ended. If one byte is enough, the result is only 0 or 1.
         """
-        replica, offset = want.replica, want.asked.fetch_offset
-        if not replica.leads_in(want.leader_epoch) or not replica.is_in_range(offset):
+        replica, offset = target.replica, target.requested.fetch_offset
+        if not replica.leads_in(target.leader_epoch) or not replica.is_in_range(offset):
             return None
         high_watermark = replica.partition.high_watermark
-        if high_watermark <= offset or self._enough == 1:
+        if high_watermark <= offset or self._min_bytes == 1:
             return int(high_watermark > offset)
         try:
             available = replica.log.bytes_between(offset, high_watermark)
         except BrokerError:
             return None
-        return None if available is None else min(available, want.asked.partition_max_bytes)
+        return None if available is None else min(available, target.requested.partition_max_bytes)
 
     def answer(self) -> Response:
         budget = min(self._request.max_bytes, MAX_RESPONSE_BYTES)
         size = 0
         answers = []
-        for want in self._wanted:
-            if isinstance(want, FetchPartitionResponse):
-                answers.append(want)
+        for target in self._targets:
+            if isinstance(target, FetchPartitionResponse):
+                answers.append(target)
                 continue
             answer, read_bytes = read_partition(
-                self._replicas, want.asked, want.replica, want.leader_epoch, budget - size,
+                self._replicas, target.requested, target.replica, target.leader_epoch, budget - size,
                 for_follower=False, first=size == 0,
             )  # fmt: skip
             size += read_bytes
@@ -112,19 +112,19 @@ class Fetches:
         if request.replica_id >= 0:
             return self._followers.handle(request, context)
         replicas = self._replicas
-        wanted = [_resolve(replicas, asked) for asked in request.partitions]
+        targets = [_resolve(replicas, requested) for requested in request.partitions]
         due_ms = context.due_ms(replicas.clock.monotonic_ms(), request.max_wait_ms)
-        delayed = DelayedFetch(due_ms, replicas, request, wanted)
-        if request.max_wait_ms == 0 or request.min_bytes == 0 or not wanted:
+        delayed = DelayedFetch(due_ms, replicas, request, targets)
+        if request.max_wait_ms == 0 or request.min_bytes == 0 or not targets:
             return delayed.answer()
-        keys = {TopicPartition(asked.topic, asked.partition) for asked in request.partitions}
+        keys = {TopicPartition(requested.topic, requested.partition) for requested in request.partitions}
         replicas.purgatories.consumer_fetches.try_complete_else_watch(delayed, keys)
         return delayed.response
 
 
-def _resolve(replicas: ReplicaManager, asked: FetchPartition) -> Wanted | FetchPartitionResponse:
+def _resolve(replicas: ReplicaManager, requested: FetchPartition) -> FetchTarget | FetchPartitionResponse:
     try:
-        replica = leader_for(replicas, asked)
+        replica = leader_for(replicas, requested)
     except BrokerError as error:
-        return refusal(asked, error)
-    return Wanted(asked, replica, replica.partition.leader_epoch)
+        return refusal(requested, error)
+    return FetchTarget(requested, replica, replica.partition.leader_epoch)

@@ -39,7 +39,7 @@ class SessionFetch(DelayedResponse):
         if self._refused:
             return True
         for _, member in self.session.active():
-            replica, offset = member.replica, member.asked.fetch_offset
+            replica, offset = member.replica, member.requested.fetch_offset
             if not member.is_led or replica.log.log_end_offset > offset or not replica.is_in_range(offset):
                 return True
         return False
@@ -50,7 +50,7 @@ class SessionFetch(DelayedResponse):
         budget = min(self._request.max_bytes, MAX_RESPONSE_BYTES)
         for tp, member in session.active():
             answer, read_bytes = read_partition(
-                self._replicas, member.asked, member.replica, member.leader_epoch, budget - size,
+                self._replicas, member.requested, member.replica, member.leader_epoch, budget - size,
                 for_follower=True, first=size == 0,
             )  # fmt: skip
             size += read_bytes
@@ -83,7 +83,7 @@ class FollowerFetches:
         session = self._session(request, context, now_ms)
         for forgotten in request.forgotten:
             session.drop(TopicPartition(forgotten.topic, forgotten.partition))
-        refused = [refusal for asked in request.partitions if (refusal := self._add(session, asked))]
+        refused = [refusal for requested in request.partitions if (refusal := self._add(session, requested))]
         for _, member in session.active():
             self._acknowledge(session, member, now_ms)
         session.fetched_at_ms = now_ms
@@ -114,28 +114,28 @@ class FollowerFetches:
         if parked is not None:
             self._replicas.purgatories.follower_fetches.force_complete_operation(parked)
 
-    def _add(self, session: FetchSession, asked: FetchPartition) -> FetchPartitionResponse | None:
+    def _add(self, session: FetchSession, requested: FetchPartition) -> FetchPartitionResponse | None:
         """Add the partition to the session. Return None, or the refusal to answer."""
-        tp = TopicPartition(asked.topic, asked.partition)
+        tp = TopicPartition(requested.topic, requested.partition)
         try:
-            replica = leader_for(self._replicas, asked)
-            if asked.current_leader_epoch < 0:
+            replica = leader_for(self._replicas, requested)
+            if requested.current_leader_epoch < 0:
                 raise UnknownLeaderEpochError(f"{tp}: a follower's fetch must carry its leader epoch")
         except BrokerError as error:
             session.drop(tp)
-            return refusal(asked, error)
+            return refusal(requested, error)
         known = replica.partition.leader_epoch
-        self._replicas.events.processed(FetchRequest.api, epoch=asked.current_leader_epoch, known=known)
-        session.add(tp, Member(asked, replica, known))
+        self._replicas.events.processed(FetchRequest.api, epoch=requested.current_leader_epoch, known=known)
+        session.add(tp, Member(requested, replica, known))
         return None
 
     def _acknowledge(self, session: FetchSession, member: Member, now_ms: int) -> None:
-        replica, log, offset = member.replica, member.replica.log, member.asked.fetch_offset
+        replica, log, offset = member.replica, member.replica.log, member.requested.fetch_offset
         end = log.log_end_offset
         # An offset outside this log acknowledges no records, because the follower's log still differs from this one.
         if member.is_led and log.log_start_offset <= offset <= end:
             partition = replica.partition
             facts = partition.follower_fetched(
-                session.replica_id, offset, session.broker_epoch, end, now_ms, member.asked.log_start_offset
+                session.replica_id, offset, session.broker_epoch, end, now_ms, member.requested.log_start_offset
             )
             self._replicas.apply_facts(replica, facts)

@@ -61,22 +61,22 @@ class Produces:
                 tuple(ProducePartitionResponse(part.topic, part.partition, code) for part in request.partitions)
             )
         now_ms = self._replicas.clock.monotonic_ms()
-        late_ms = context.due_ms(now_ms, _MAX_WAIT_MS)
+        deadline_ms = context.due_ms(now_ms, _MAX_WAIT_MS)
         outcomes: list[Outcome] = []  # only those that are known at once
-        begun: list[Outcome | asyncio.Task[Outcome]] = []
+        started: list[Outcome | asyncio.Task[Outcome]] = []
         for part in request.partitions:
-            outcome = self._append_or_wait(part, acks, late_ms)
-            begun.append(outcome)
+            outcome = self._append_or_wait(part, acks, deadline_ms)
+            started.append(outcome)
             if not isinstance(outcome, asyncio.Task):
                 outcomes.append(outcome)
         due_ms = context.due_ms(now_ms, request.timeout_ms)
-        if len(outcomes) == len(begun):
+        if len(outcomes) == len(started):
             return self._acknowledge(outcomes, acks, due_ms)
-        return None if acks == ACKS_NONE else self._acknowledge_later(begun, acks, due_ms)
+        return None if acks == ACKS_NONE else self._acknowledge_later(started, acks, due_ms)
 
     # --- appending -------------------------------------------------------------------------------------------
 
-    def _append_or_wait(self, part: ProducePartition, acks: int, late_ms: int) -> Outcome | asyncio.Task[Outcome]:
+    def _append_or_wait(self, part: ProducePartition, acks: int, deadline_ms: int) -> Outcome | asyncio.Task[Outcome]:
         tp = TopicPartition(part.topic, part.partition)
         try:
             check_produce(tp.topic)
@@ -91,16 +91,16 @@ class Produces:
             return self._appends.refusal(
                 tp, RequestTimedOutError(f"{tp}: too many batches are waiting for validation; retry later")
             )
-        return self._queues.submit(tp, size_bytes, lambda: self._append_in_turn(tp, part, acks, late_ms))
+        return self._queues.submit(tp, size_bytes, lambda: self._append_in_turn(tp, part, acks, deadline_ms))
 
-    async def _append_in_turn(self, tp: TopicPartition, part: ProducePartition, acks: int, late_ms: int) -> Outcome:
+    async def _append_in_turn(self, tp: TopicPartition, part: ProducePartition, acks: int, deadline_ms: int) -> Outcome:
         try:
             await self._replicas.loop_budget.yield_()
-            self._raise_if_late(late_ms)
+            self._raise_if_late(deadline_ms)
             try:
                 return self._append_at_once(tp, part, acks)
             except SlowValidationError:
-                return await self._append_after_thread(tp, part, acks, late_ms)
+                return await self._append_after_thread(tp, part, acks, deadline_ms)
         except BrokerError as error:
             return self._appends.refusal(tp, error)
 
@@ -113,10 +113,10 @@ class Produces:
         return self._appends.append(replica, validated)
 
     async def _append_after_thread(
-        self, tp: TopicPartition, part: ProducePartition, acks: int, late_ms: int
+        self, tp: TopicPartition, part: ProducePartition, acks: int, deadline_ms: int
     ) -> Appended:
         async with self._threads:
-            self._raise_if_late(late_ms)
+            self._raise_if_late(deadline_ms)
             replica = self._appends.leader_or_raise(self._replicas.get_or_raise(tp), acks)
             config, now_ms = replica.log.config, self._replicas.clock.now_ms()
             validated: ValidatedBatch | BrokerError
@@ -124,7 +124,7 @@ class Produces:
                 validated = await self._replicas.offload(validate_batch, part.records, config, now_ms)
             except BrokerError as refusal:
                 validated = refusal
-        self._raise_if_late(late_ms)
+        self._raise_if_late(deadline_ms)
         # The batch goes to this replica object only. The topic may have been deleted and created again meanwhile, with
         # other settings.
         replica = self._appends.leader_or_raise(replica, acks)
@@ -132,8 +132,8 @@ class Produces:
             return self._appends.repeated(replica, part.records, validated)
         return self._appends.append(replica, validated)
 
-    def _raise_if_late(self, late_ms: int) -> None:
-        if late_ms < self._replicas.clock.monotonic_ms():
+    def _raise_if_late(self, deadline_ms: int) -> None:
+        if deadline_ms < self._replicas.clock.monotonic_ms():
             raise RequestTimedOutError("timed out waiting for earlier batches of the same partition")
 
     # --- answering -------------------------------------------------------------------------------------------
@@ -142,9 +142,9 @@ class Produces:
         return None if acks == ACKS_NONE else self._appends.acknowledge(outcomes, acks, due_ms)
 
     async def _acknowledge_later(
-        self, begun: list[Outcome | asyncio.Task[Outcome]], acks: int, due_ms: int
+        self, started: list[Outcome | asyncio.Task[Outcome]], acks: int, due_ms: int
     ) -> Response:
-        outcomes = [await each if isinstance(each, asyncio.Task) else each for each in begun]
+        outcomes = [await each if isinstance(each, asyncio.Task) else each for each in started]
         answer = self._acknowledge(outcomes, acks, due_ms)
         assert answer is not None
         return answer if isinstance(answer, Response) else await answer

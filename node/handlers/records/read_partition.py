@@ -12,24 +12,24 @@ from tidelog.protocol.messages import FetchPartition, FetchPartitionResponse
 MAX_RESPONSE_BYTES = 52_428_800
 
 
-def leader_for(replicas: ReplicaManager, asked: FetchPartition) -> Replica:
+def leader_for(replicas: ReplicaManager, requested: FetchPartition) -> Replica:
     """Return the replica to read from, or raise the BrokerError to answer."""
-    replica = replicas.get_or_raise(TopicPartition(asked.topic, asked.partition))
-    replica.check_topic(asked.topic_id)
-    replica.leader_or_raise(asked.current_leader_epoch)
-    if asked.partition_max_bytes < 0:
-        raise InvalidFetchSizeError(f"partition_max_bytes={asked.partition_max_bytes}: must be at least 0")
+    replica = replicas.get_or_raise(TopicPartition(requested.topic, requested.partition))
+    replica.check_topic(requested.topic_id)
+    replica.leader_or_raise(requested.current_leader_epoch)
+    if requested.partition_max_bytes < 0:
+        raise InvalidFetchSizeError(f"partition_max_bytes={requested.partition_max_bytes}: must be at least 0")
     return replica
 
 
-def refusal(asked: FetchPartition, error: BrokerError) -> FetchPartitionResponse:
+def refusal(requested: FetchPartition, error: BrokerError) -> FetchPartitionResponse:
     """Return the answer for a partition that cannot be read."""
-    return FetchPartitionResponse(asked.topic, asked.partition, error.code)
+    return FetchPartitionResponse(requested.topic, requested.partition, error.code)
 
 
 def read_partition(
     replicas: ReplicaManager,
-    asked: FetchPartition,
+    requested: FetchPartition,
     replica: Replica,
     leader_epoch: int,
     budget: int,
@@ -49,27 +49,29 @@ def read_partition(
     try:
         if not replica.leads_in(leader_epoch):
             replica.leader_or_raise(leader_epoch)
-        if replicas.cut_off and not for_follower and asked.fetch_offset > log.log_end_offset:
+        if replicas.cut_off and not for_follower and requested.fetch_offset > log.log_end_offset:
             # Another broker may lead now and have more records. The answer "out of range" would make a consumer reset
             # its position.
             raise OffsetNotAvailableError(
                 f"{replica.topic_partition}: another broker may lead now, so the end of the log is unknown; retry"
             )
-        replica.in_range_or_raise(asked.fetch_offset)
+        replica.in_range_or_raise(requested.fetch_offset)
         bound = log.log_end_offset if for_follower else partition.high_watermark
-        if bound > asked.fetch_offset and (first or budget > 0):
-            limit = min(asked.partition_max_bytes, max(0, budget))
+        if bound > requested.fetch_offset and (first or budget > 0):
+            limit = min(requested.partition_max_bytes, max(0, budget))
             # The first batch is sent whole, even if it exceeds the limit. Otherwise a client with a small limit would
             # never make progress.
-            records = log.read(asked.fetch_offset, limit, bound, at_least_one=first) or None
+            records = log.read(requested.fetch_offset, limit, bound, at_least_one=first) or None
     except OffsetOutOfRangeError as error:
         # The answer carries the log's bounds, so that a follower knows whether its offset is below or above them.
         bounds = (partition.high_watermark, partition.high_watermark, log.log_start_offset)
-        return FetchPartitionResponse(asked.topic, asked.partition, error.code, *bounds), 0
+        return FetchPartitionResponse(requested.topic, requested.partition, error.code, *bounds), 0
     except BrokerError as error:
-        return FetchPartitionResponse(asked.topic, asked.partition, replicas.code_of(error, replica.topic_partition)), 0
+        return FetchPartitionResponse(
+            requested.topic, requested.partition, replicas.code_of(error, replica.topic_partition)
+        ), 0
     high_watermark = partition.high_watermark
     answer = FetchPartitionResponse(
-        asked.topic, asked.partition, 0, high_watermark, high_watermark, log.log_start_offset, records
+        requested.topic, requested.partition, 0, high_watermark, high_watermark, log.log_start_offset, records
     )
     return answer, 0 if records is None else len(records)

@@ -49,7 +49,7 @@ class PartitionFetchState:
 
     # --- aligning the log with the leader's ------------------------------------------------------------------
 
-    def question(self) -> EpochPartition:
+    def epoch_entry(self) -> EpochPartition:
         """Return the entry of an OffsetForLeaderEpoch request that asks where this log's last epoch ends."""
         tp, following = self.replica.topic_partition, self.following
         return EpochPartition(tp.topic, tp.partition, following.leader_epoch, following.asked_epoch)

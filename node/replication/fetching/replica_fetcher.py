@@ -217,17 +217,17 @@ class ReplicaFetcher:
         next_due_ms = None
         if self._not_fetching:
             next_due_ms = self._wake_delayed()
-            if in_flight.look_up is None:
-                in_flight.look_up = self._send_look_up(connection)
+            if in_flight.epoch_request is None:
+                in_flight.epoch_request = self._send_epoch_request(connection)
         fetches = in_flight.fetches
         if self._is_fetch_due(len(fetches)):
             fetches.append(self._send_fetch(connection))
         if not in_flight.answered:
             timeout_ms = None if next_due_ms is None else max(1, next_due_ms - self._clock.monotonic_ms())
             await self._signal.wait(timeout_ms)
-        if (look_up := in_flight.look_up) is not None and look_up.answer.done():
-            in_flight.look_up = None
-            await self._apply_look_up(look_up, look_up.answer.result())
+        if (epoch_request := in_flight.epoch_request) is not None and epoch_request.answer.done():
+            in_flight.epoch_request = None
+            await self._apply_epoch_answers(epoch_request, epoch_request.answer.result())
         try:
             while any(fetch.answer.done() for fetch in fetches):
                 fetch = fetches.popleft()
@@ -249,17 +249,17 @@ class ReplicaFetcher:
 
     # --- aligning the logs with the leader's -----------------------------------------------------------------
 
-    def _send_look_up(self, connection: Peer) -> LookUp | None:
+    def _send_epoch_request(self, connection: Peer) -> EpochRequest | None:
         """Ask where the last epochs of the partitions end that must align now. Return None if there are none."""
         now_ms = self._clock.monotonic_ms()
         due = tuple(each for each in self._not_fetching.values() if each.following.is_due(Phase.ALIGNING, now_ms))
         if not due:
             return None
-        questions = tuple(each.question() for each in due)
-        request = OffsetForLeaderEpochRequest(questions, self._settings.broker_id)
-        return LookUp(self._send(connection, request, self._settings.request_timeout_ms), due)
+        entries = tuple(each.epoch_entry() for each in due)
+        request = OffsetForLeaderEpochRequest(entries, self._settings.broker_id)
+        return EpochRequest(self._send(connection, request, self._settings.request_timeout_ms), due)
 
-    async def _apply_look_up(self, sent: LookUp, response: Response) -> None:
+    async def _apply_epoch_answers(self, sent: EpochRequest, response: Response) -> None:
         if not isinstance(response, OffsetForLeaderEpochResponse) or len(response.partitions) != len(sent.fetch_state):
             raise ProtocolError(f"broker {self.leader}: the answer does not match the OffsetForLeaderEpoch request")
         for fetch_state, answer in zip(sent.fetch_state, response.partitions, strict=True):
@@ -397,7 +397,7 @@ def _address(broker: BrokerInfo) -> tuple[int, Endpoint]:
 
 
 @frozen
-class LookUp:
+class EpochRequest:
     """An OffsetForLeaderEpoch request in flight, and the partitions that it names, in order."""
 
     answer: asyncio.Future[Response]
@@ -416,19 +416,21 @@ class Fetch:
 class InFlight:
     """The requests of one connection whose answers are not applied yet; the fetches in the order of sending."""
 
-    look_up: LookUp | None = None
+    epoch_request: EpochRequest | None = None
     fetches: deque[Fetch] = field(default_factory=deque)
 
     @property
     def answered(self) -> bool:
         """Return whether an answer waits to be applied."""
-        look_up = self.look_up
-        return (look_up is not None and look_up.answer.done()) or any(fetch.answer.done() for fetch in self.fetches)
+        epoch_request = self.epoch_request
+        return (epoch_request is not None and epoch_request.answer.done()) or any(
+            fetch.answer.done() for fetch in self.fetches
+        )
 
     def cancel(self) -> None:
         """Stop waiting for all answers."""
-        if self.look_up is not None:
-            self.look_up.answer.cancel()
+        if self.epoch_request is not None:
+            self.epoch_request.answer.cancel()
         self.cancel_fetches()
 
     def cancel_fetches(self) -> None:
