@@ -83,7 +83,7 @@ def test_the_windows_of_availability_are_those_of_the_faults_also_where_nobody_h
 @pytest.mark.parametrize(
     ("spoil", "told"),
     [
-        (lambda run: (run / "histories").rename(run / "elsewhere"), "has no histories"),
+        (lambda run: (run / "histories").rename(run / "elsewhere"), "contains no histories"),
         (lambda run: (run / "faults.jsonl").write_text("{}\n"), "faults.jsonl:1: row is missing"),
         (lambda run: (run / "run.json").write_text("[]"), "run.json:1: the file is not a JSON object"),
         (lambda run: (run / "histories" / "1.jsonl").write_text("nonsense\n"), "1.jsonl:1: "),

@@ -81,7 +81,7 @@ def test_who_begins_anew_leads_in_another_epoch() -> None:
     for epoch in (5, 5, 6):
         checker.take(checker.begin(Broker("1")), BecomeLeader(epoch, TP, epoch, 0, 0))
     (twice,) = checker.conclude(Ending()).only(["I12"]).findings
-    assert twice.says == "broker 1 led in epoch 5 in two lives"
+    assert twice.says == "broker 1 led in epoch 5 in two of its processes"
     assert len(twice.operations) == 2
 
 

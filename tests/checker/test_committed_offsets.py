@@ -27,7 +27,9 @@ def committed(offset: int, t0: int, t1: int, tp: TopicPartition = TP, group: str
 @pytest.mark.parametrize("read", [5, -1])
 def test_what_was_committed_before_the_question_is_the_least_though_nobody_has_read_it(read: int) -> None:
     told = [commit(5, 1, 2), commit(7, 3, 4)]
-    assert says(*told, committed(read, 5, 6)) == [f"g's committed offset was read as {read}, after 7 was committed"]
+    assert says(*told, committed(read, 5, 6)) == [
+        f"the committed offset of group g was read as {read}, after 7 was committed"
+    ]
     assert not says(*told, committed(7, 5, 6))
 
 
@@ -41,7 +43,7 @@ def test_a_commit_that_had_not_ended_when_it_was_asked_for_may_be_seen_or_not() 
 def test_what_was_read_once_is_the_least_though_its_commit_never_ended() -> None:
     asked = [CommitInvoked("g", TP, 5, 1), CommitUnknown("g", TP, 7, "TIMEOUT", 2, 3)]
     assert says(*asked, committed(7, 4, 5), committed(5, 6, 7)) == [
-        "g's committed offset was read as 5, after 7 was read"
+        "the committed offset of group g was read as 5, after 7 was read"
     ]
     assert not says(*asked, committed(7, 4, 6), committed(5, 5, 7)), "both were asked for at once"
 
@@ -51,7 +53,7 @@ def test_groups_and_partitions_have_offsets_of_their_own() -> None:
 
 
 def test_what_nobody_asked_for_or_what_was_refused_is_seen_by_nobody() -> None:
-    assert says(committed(5, 1, 2)) == ["g's committed offset was read as 5, and nobody had committed it"]
+    assert says(committed(5, 1, 2)) == ["the committed offset of group g was read as 5, but no client had committed it"]
     assert says(CommitFailed("g", TP, 5, "ILLEGAL_GENERATION", 1, 2), committed(5, 3, 4))
     assert says(committed(5, 1, 2), commit(5, 3, 4)), "it was committed later"
     assert not says(commit(5, 2, 4), committed(5, 1, 3))

@@ -89,7 +89,7 @@ def test_a_trim_of_something_else_excuses_nothing(trim: TrimOk) -> None:
 
 def test_an_end_that_was_told_is_the_least_for_whoever_asks_afterwards() -> None:
     (back,) = found("I8", [LatestOk(TP, 7, 1, 2, epoch=3), LatestOk(TP, 6, 3, 4)])
-    assert back.says == "the end was told as 6, and before that as 7"
+    assert back.says == "the returned end offset was 6, but 7 before that"
     assert [" in epoch 3" in each for each in back.operations] == [True, False]
     assert not found("I8", [LatestOk(TP, 7, 1, 2), LatestOk(TP, 6, 2, 4)]), "asked before the answer was there"
     assert not found("I8", [LatestOk(TP, 7, 1, 2), LatestOk(TP, 7, 3, 4)])
@@ -118,7 +118,7 @@ TRIMMED = [*THREE, TrimOk(TP, 2, 20, 30)]
 
 def test_the_first_offset_is_no_earlier_than_what_was_trimmed_before() -> None:
     (undone,) = found("I8", [*TRIMMED, EarliestOk(TP, 1, 31, 40)])
-    assert undone.says == "the first offset was told as 1, and what stands before 2 had been trimmed"
+    assert undone.says == "the returned first offset was 1, but records below 2 had been trimmed"
     assert "trim to 2" in undone.operations[0]
     assert not found("I8", [*TRIMMED, EarliestOk(TP, 2, 31, 40)])
     assert not found("I8", [*TRIMMED, EarliestOk(TP, 1, 30, 40)]), "asked before it was done"
@@ -164,7 +164,7 @@ def test_no_log_of_the_end_begins_before_what_was_trimmed() -> None:
     whole = replace(FINAL, broker="2", log_start=1, offsets=range(1, 3), ids=[1, 2], ts=[5, 5], leader_epochs=[1, 1])
     ending = Ending({TP: [FINAL, whole]})
     (undone,) = verdict_on(TRIMMED, "I8", ending=ending).findings
-    assert undone.says == "broker 2's log begins at 1, and what stands before 2 had been trimmed"
+    assert undone.says == "broker 2's log begins at 1, but records below 2 had been trimmed"
     assert not verdict_on(THREE, "I8", ending=ending).findings
     assert not verdict_on([*THREE, TrimInvoked(TP, 2, 20)], "I8", ending=ending).findings
 

@@ -227,10 +227,10 @@ def test_a_final_log_with_gaps_finds_what_it_has(tmp_path: Path) -> None:
 def test_what_is_no_final_log_is_refused_with_its_place(tmp_path: Path) -> None:
     path = tmp_path / "t-0.jsonl"
     path.write_text('{"history":1}\n')
-    with pytest.raises(HistoryError, match="jsonl:1: it does not begin"):
+    with pytest.raises(HistoryError, match="jsonl:1: the file does not begin"):
         read_final_log(path)
     path.write_text(
         '{"final":1,"broker":1,"tp":["t",0],"log_start":0,"leo":1}\n{"offset":0,"ids":[1],"ts":[],"epochs":[1]}\n'
     )
-    with pytest.raises(HistoryError, match="jsonl:2: its columns"):
+    with pytest.raises(HistoryError, match="jsonl:2: the columns"):
         read_final_log(path)

@@ -83,7 +83,7 @@ def test_an_operation_that_ends_in_time_with_a_documented_error_is_right(kind: s
 def test_an_operation_that_ends_too_late_is_named_with_what_it_took(kind: str) -> None:
     event = ended(BEGAN + MOST + MS)[kind]
     (late,) = found(event)
-    assert late.says == f"{type(event).__name__} took 1101 ms, and 1100 ms were allowed"
+    assert late.says == f"{type(event).__name__} took 1101 ms; the limit is 1100 ms"
     assert late.operations and late.tp == TP
 
 
@@ -117,7 +117,7 @@ def test_a_produce_hangs_once_its_client_has_gone_on_for_longer_than_it_may_take
 
 def test_what_its_client_still_waits_for_when_it_should_have_ended_hangs() -> None:
     (hangs,) = found(Overdue("read", TP, BEGAN, BEGAN + MOST + MS))
-    assert hangs.says == "read hangs: 1101 ms later it had not ended"
+    assert hangs.says == "read hangs: the operation had not ended after 1101 ms"
     assert hangs.tp == TP and hangs.operations
     assert not found(Overdue("read", TP, BEGAN, BEGAN + MOST))
 
@@ -135,7 +135,7 @@ def test_a_client_that_waits_or_asks_for_more_is_one_that_goes_on() -> None:
 def test_a_commit_hangs_like_a_produce() -> None:
     began, later = CommitInvoked("g", TP, 5, BEGAN), LatestOk(TP, 0, BEGAN + MOST, BEGAN + MOST + 1)
     (hangs,) = found(began, later)
-    assert hangs.says == "commit of 5 by g hangs: it never ended, and client went on"
+    assert hangs.says == "commit of 5 by g hangs: the operation never ended, but client continued"
     assert hangs.tp == TP and hangs.operations
     assert not found(began, LatestOk(TP, 0, BEGAN + MOST - 1, BEGAN + MOST))
     for end in (CommitOk("g", TP, 5, BEGAN, 9), CommitUnknown("g", TP, 5, "TIMEOUT", BEGAN, 9)):

@@ -32,10 +32,10 @@ def shown(*reads: Read, compacted: frozenset[str] = frozenset()) -> list[str]:
 
 def test_a_session_goes_from_offset_to_offset_within_an_answer_and_between_two() -> None:
     assert not shown(read(3, 4), read(), read(5, 6))
-    assert shown(read(3, 5)) == ["r was given offset 5 after 3 in one session"]
-    assert shown(read(3, 4), read(6)) == ["r was given offset 6 after 4 in one session"]
-    assert shown(read(3, 4), read(4, 5)) == ["r was given offset 4 again, after 4, in one session"]
-    assert shown(read(3, 4, 2)) == ["r was given offset 2 again, after 4, in one session"]
+    assert shown(read(3, 5)) == ["r received offset 5 after 3 in one session"]
+    assert shown(read(3, 4), read(6)) == ["r received offset 6 after 4 in one session"]
+    assert shown(read(3, 4), read(4, 5)) == ["r received offset 4 again, after 4, in one session"]
+    assert shown(read(3, 4, 2)) == ["r received offset 2 again, after 4, in one session"]
 
 
 def test_another_session_reader_or_partition_begins_where_it_likes() -> None:
@@ -70,7 +70,7 @@ def test_what_a_group_commits_its_members_together_were_given() -> None:
     assert not found("I7", *FOUR, ("m", commit(4)))
     assert not found("I7", ("m", commit(4)), *FOUR), "histories come in any order"
     (skipped,) = found("I7", *FOUR, ("m", commit(5)))
-    assert skipped.says == "g committed 5, and none of its members was ever given offset 4"
+    assert skipped.says == "g committed 5, but none of its members received offset 4"
     assert "members: m, n" in skipped.operations
     (skipped,) = found("I7", ("m", read(0, session=1)), ("m", read(2, session=2)), ("m", commit(3)))
     assert "offset 1" in skipped.says

@@ -75,7 +75,7 @@ def test_where_a_final_log_is_missing_nothing_has_passed(tmp_path: Path, broker:
         path.unlink()
     result = run(str(tmp_path))
     assert result.exit_code == 3, result.output
-    assert f"unknown, since final logs are missing: {tp}" in result.output
+    assert f"unknown, because final logs are missing: {tp}" in result.output
     assert json.loads(run(str(tmp_path), "--json").output)["unread"] == [list(tp)]
 
 

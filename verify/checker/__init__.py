@@ -1,4 +1,5 @@
-"""The checker: reads what clients and brokers wrote down, and what the replicas hold in the end; says what was broken.
+"""The checker: decides from the histories of clients and brokers and from the final logs which invariants were
+violated.
 
-It is pure: it asks no cluster, and its own clock is that of the histories.
+The checker queries no cluster, and its only clock is that of the histories.
 """

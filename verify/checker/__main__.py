@@ -1,4 +1,4 @@
-"""`python -m verify.checker DIR`: the verdict on a run's directory."""
+"""Check a run's directory: `python -m verify.checker DIR`."""
 
 from __future__ import annotations
 
@@ -15,20 +15,25 @@ from verify.checker.run_directory import RunDirectory
 
 @click.command("check", cls=Command)
 @click.argument("directory", metavar="DIR", type=click.Path(exists=True, file_okay=False, path_type=Path))
-@click.option("--only", metavar="I1,I2,…", help="Judge these invariants alone.")
-@click.option("--findings", type=click.IntRange(0), default=3, show_default=True, help="Violations told in full, each.")
+@click.option("--only", metavar="I1,I2,…", help="Check only these invariants.")
+@click.option(
+    "--findings",
+    type=click.IntRange(0),
+    default=3,
+    show_default=True,
+    help="Violations of each invariant printed in full.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
 @click.pass_context
 def check(context: click.Context, directory: Path, only: str | None, findings: int, as_json: bool) -> None:
-    """Judge the histories and final logs of a run.
+    """Check the histories and final logs of a run.
 
-    DIR holds histories/*.jsonl and final/*/*.jsonl. Exits with 0 when each invariant was observed and held, with 1 when
-    one was violated, with 3 when one was not observed or a partition's final log is missing, with 2 when a file cannot
-    be read.
+    DIR holds histories/*.jsonl and final/*/*.jsonl. Exit status: 0 if each invariant was observed and held, 1 if one
+    was violated, 3 if one was not observed or a final log is missing, 2 if a file cannot be read.
     """
     keys = [each.key for each in INVARIANTS] if only is None else [each.strip() for each in only.split(",")]
     if unknown := sorted(set(keys) - {each.key for each in INVARIANTS}):
-        raise click.BadParameter(f"there is no invariant {', '.join(unknown)}", context, param_hint="--only")
+        raise click.BadParameter(f"unknown invariant {', '.join(unknown)}", context, param_hint="--only")
     try:
         verdict = RunDirectory(directory).check().only(keys)
     except (HistoryError, OSError) as error:

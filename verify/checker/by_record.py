@@ -1,7 +1,7 @@
-"""A number of each record, by its id.
+"""Store one number per record id.
 
-Producers count their records, so that ids come in runs. A dict of ints costs a look-up and a hundred bytes a record;
-here a run is one copy of memory, and a record eight bytes of a page.
+Producers count their records, so ids come in runs. A dict of ints would cost a look-up and a hundred bytes per record.
+Here a run costs one copy of memory, and a record eight bytes of a page.
 """
 
 from __future__ import annotations
@@ -12,17 +12,19 @@ from typing import Final
 
 from tidelog.history.columns import Column, as_array
 
-#: Stands where there is no number: no moment and no offset is that.
+#: The value for a missing number. No time and no offset has this value.
 ABSENT: Final = -1 << 63
 
-#: A page is small, for ids that lie far apart are right, too.
+#: The size of a page in bits. Pages are small, because ids may also be far apart.
 _BITS: Final = 8
 _SIZE: Final = 1 << _BITS
 _EMPTY: Final = array("q", [ABSENT]) * _SIZE
 
 
 class ByRecord:
-    """Runs are known by being ranges (`columns.consecutive`); other columns cost a step a record."""
+    """The numbers by record id. A column that is a range (`columns.consecutive`) is stored at once; others cost one
+    step per record.
+    """
 
     __slots__ = ("_pages",)
 
@@ -44,7 +46,7 @@ class ByRecord:
         return None if number == ABSENT else number
 
     def items(self) -> Iterator[tuple[int, int]]:
-        """(id, number), in the order of the ids where they were told in it."""
+        """Yield (id, number), in the order of ids if the ids were stored in order."""
         for key, page in self._pages.items():
             if page != _EMPTY:
                 for record_id, number in enumerate(page, key << _BITS):
@@ -52,7 +54,7 @@ class ByRecord:
                         yield record_id, number
 
     def put(self, ids: Column, numbers: Column) -> None:
-        """As many of the one as of the other."""
+        """Store a number for each id. Both columns have the same length."""
         if isinstance(ids, range):
             numbers = as_array(numbers)
             for key, places, part in _on_pages(ids):
@@ -62,7 +64,7 @@ class ByRecord:
                 self._page(record_id >> _BITS)[record_id % _SIZE] = number
 
     def numbers(self, ids: Column) -> array[int]:
-        """Of each of these; `ABSENT` where there is none."""
+        """Return the number of each id, or `ABSENT`."""
         pages = self._pages
         if not isinstance(ids, range):
             return array("q", [pages.get(each >> _BITS, _EMPTY)[each % _SIZE] for each in ids])
@@ -78,7 +80,7 @@ class ByRecord:
         return self.numbers(ids).count(ABSENT) < len(ids)
 
     def take(self, ids: Column) -> array[int]:
-        """The same as `numbers`, which are gone afterwards."""
+        """Return the same as `numbers`, and remove the numbers."""
         found = self.numbers(ids)
         self.put(ids, array("q", [ABSENT]) * len(ids))
         return found
@@ -91,7 +93,7 @@ class ByRecord:
 
 
 def _on_pages(ids: range) -> Iterator[tuple[int, slice, slice]]:
-    """A run as its parts on one page each: the page's key, the places on it, and those in the run."""
+    """Split a range by pages: yield the page's key, the slice of the page, and the slice of the range."""
     start = ids.start
     while start < ids.stop:
         first, done = start % _SIZE, start - ids.start

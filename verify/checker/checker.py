@@ -1,4 +1,4 @@
-"""The checker: takes events, answers at any time what has been violated so far, and gives the verdict at the end."""
+"""Check invariants: take events, report new violations at any time, and give the verdict at the end."""
 
 from __future__ import annotations
 
@@ -67,11 +67,12 @@ INVARIANTS: Final[Sequence[type[Invariant]]] = (
 
 
 class Checker:
-    """Begin each life of each writer, tell its events, ask for violations now and then, conclude once.
+    """The checker. Call `begin` for each start of a writer, `take` for its events, `new_findings` at any time,
+    `conclude` once.
 
-    Events may come in any order while nothing is asked. Who asks in between tells them in the order in which they ended
-    (an event's `t` or `t1`); then each question costs what was told since the last one, times a logarithm. `compacted`
-    are the topics whose logs may have gaps, which only who asks needs to tell before the end (`Ending.compacted`).
+    Events may come in any order as long as `new_findings` is not called in between. Otherwise they must come in the
+    order of their ends (`t` or `t1`); each call then costs the number of new events times a logarithm. `compacted` are
+    the topics whose logs may have gaps; it is only needed for `new_findings` (otherwise `Ending.compacted`).
     """
 
     def __init__(self, compacted: frozenset[str] = frozenset()) -> None:
@@ -101,19 +102,19 @@ class Checker:
         self._handlers: dict[type, list[Handler]] = handlers
 
     def begin(self, header: Header) -> Source:
-        """A life of a client or broker begins: the first, or a further one of the same name."""
+        """Begin the history of a client's or broker's process, which may be a restart under the same name."""
         source = Source(header, self._lives[header.name])
         self._lives[header.name] += 1
         self.facts.begun(source)
         return source
 
     def take(self, source: Source, event: Event) -> None:
-        """Its columns must not change afterwards."""
+        """Take an event. Its columns must not change afterwards."""
         for handler in self._handlers.get(type(event), ()):
             handler(source, event)
 
     def new_findings(self) -> Sequence[Finding]:
-        """The violations that have come to light since the last time, of the invariants that need no final log."""
+        """Return the violations found since the last call, of the invariants that need no final log."""
         found: list[Finding] = []
         for index, invariant in enumerate(self._invariants):
             invariant.examine()
@@ -124,7 +125,7 @@ class Checker:
         return found
 
     def conclude(self, ending: Ending) -> Verdict:
-        """The verdict on all that was told. Nothing can be told or asked afterwards."""
+        """Return the verdict. No other call is permitted afterwards."""
         for tp in ending.logs:
             log = ending.log(tp)
             if log is not None:
@@ -143,9 +144,7 @@ class Checker:
 
 
 def _lacks_logs(facts: PartitionFacts, ending: Ending, by_files: bool) -> bool:
-    """No final log is there; or one of a replica's is missing, where any replicas' logs were read: what it holds is not
-    known either.
-    """
+    """Return whether the partition's final log is missing, or that of a replica if any replicas' logs were read."""
     there = {log.broker for log in ending.replicas(facts.tp)}
     _, replicas = facts.replicas
     return ending.log(facts.tp) is None or (by_files and not there.issuperset(map(str, replicas)))

@@ -1,10 +1,10 @@
-"""Replicas' logs, read from their files and written as a checker compares them (`verify.checker.logs`).
+"""Export the logs of replicas from their files in the checker's format (`verify.checker.logs`).
 
     python -P -m verify.checker.export_logs BROKER OUT LOG_DIR… --topic TOPIC…
 
-Each log of the topics in the directories becomes OUT/final/BROKER/TOPIC-PARTITION.jsonl. The files are read as they
-lie there, and nothing is changed; that their broker rests or has stopped is up to the caller. What is damaged is told
-as it is: a batch whose CRC is wrong has records with the id −1, and what cannot be read as a batch ends the log.
+Each log of the topics becomes OUT/final/BROKER/TOPIC-PARTITION.jsonl. The files are only read; the caller must ensure
+that their broker is idle or stopped. Damage is preserved: the records of a batch with a wrong CRC get the id −1, and
+bytes that are no batch end the log.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from verify.checker.logs import EpochStart, FinalLog, StoredBatch, write_final_l
 
 @dataclass(slots=True)
 class Columns:
-    """What a log's batches hold, one after another, as a checker compares it."""
+    """The records of a log's batches as columns in the checker's format."""
 
     offsets: array[int] = field(default_factory=lambda: array("q"))
     ids: array[int] = field(default_factory=lambda: array("q"))
@@ -47,7 +47,7 @@ class Columns:
     batches: list[StoredBatch] = field(default_factory=list)
 
     def add(self, data: memoryview, header: BatchHeader) -> None:
-        """One batch, from its first byte to its last; where it is damaged its records have the id −1."""
+        """Add one complete batch. The records of a damaged batch get the id −1."""
         self.batches.append(StoredBatch(header.base_offset, header.last_offset, zlib.crc32(data)))
         if header.is_control:
             return
@@ -60,7 +60,7 @@ class Columns:
     def log(
         self, broker: str, tp: TopicPartition, begin: int, end: int, hw: int, epochs: Sequence[EpochStart] | None
     ) -> FinalLog:
-        """Without what stands before the log start `begin`, which nobody is given."""
+        """Return the log without records below the log start `begin`, which no client receives."""
         skipped = sum(offset < begin for offset in self.offsets)
         offsets, ids = self.offsets[skipped:], self.ids[skipped:]
         ts, leader_epochs = self.ts[skipped:], self.epochs[skipped:]
@@ -82,7 +82,9 @@ def _records(data: memoryview, header: BatchHeader) -> tuple[Iterable[int], Iter
 def read_replica(
     directory: Path, broker: str, tp: TopicPartition, *, log_start: int | None = None, hw: int = -1
 ) -> FinalLog:
-    """The log in this directory. `log_start` where its checkpoint has one, else where the files begin. OSError."""
+    """Return the log in this directory. `log_start` is the checkpointed value, if any; otherwise the log begins with
+    its files. Raise OSError if a file cannot be read.
+    """
     columns, end = Columns(), 0
     segments = offsets_named((path.name for path in directory.iterdir()), LOG_SUFFIX)
     for path in sorted(path for path in directory.glob(f"*{LOG_SUFFIX}") if offset_of(path.stem) is not None):
@@ -105,7 +107,9 @@ def _whole(found: Iterator[Batch | Damage]) -> Iterator[Batch]:
 
 
 def write_replicas(broker: str, out: Path, log_dirs: Sequence[Path], topics: Container[str]) -> list[Path]:
-    """A broker's logs of these topics; where each was written. OSError."""
+    """Write a broker's logs of these topics, and return the paths. Raise OSError if a file cannot be read or
+    written.
+    """
     written = []
     for log_dir in log_dirs:
         starts, marks = (read_offsets(RealFiles(), log_dir / name) for name in (LOG_STARTS, HIGH_WATERMARKS))
@@ -120,9 +124,11 @@ def write_replicas(broker: str, out: Path, log_dirs: Sequence[Path], topics: Con
 @click.argument("broker")
 @click.argument("out", type=click.Path(path_type=Path))
 @click.argument("log_dirs", metavar="LOG_DIR…", nargs=-1, required=True, type=click.Path(exists=True, path_type=Path))
-@click.option("--topic", "topics", multiple=True, required=True, help="Whose logs; may be repeated.")
+@click.option(
+    "--topic", "topics", multiple=True, required=True, help="A topic whose logs are exported; may be repeated."
+)
 def main(broker: str, out: Path, log_dirs: tuple[Path, ...], topics: tuple[str, ...]) -> None:
-    """Write what a broker's replicas hold, for a checker to compare."""
+    """Export the logs of a broker's replicas for the checker."""
     try:
         for path in write_replicas(broker, out, log_dirs, topics):
             print(path)

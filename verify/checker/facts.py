@@ -1,4 +1,4 @@
-"""What all invariants stand on: who wrote, what was produced and read, and what was told of each offset."""
+"""Collect the facts that all invariants use: the writers, the produced and read records, and the observed offsets."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ from verify.checker.timeline import RunningMax
 
 @frozen
 class Source:
-    """One life of who writes a history: its process from one start to its end.
+    """The history of one process: a client or broker from one start to its end.
 
-    life   from 0
+    life   the number of earlier starts under the same name
     """
 
     header: Header
@@ -45,13 +45,15 @@ class Source:
 
     @property
     def waits_for_all(self) -> bool:
-        """Whether what it is told to be written is promised to stay: it produces with acks=all."""
+        """Return whether acknowledgements to this source are durable: it is a client that produces with acks=all."""
         return isinstance(self.header, Client) and self.header.acks == -1
 
 
 @dataclass(slots=True)
 class Term:
-    """A broker took itself for the leader of this epoch, until it followed, led another, or its process was another."""
+    """The time in which a broker considered itself the leader of this epoch, until it followed, led another epoch, or
+    restarted.
+    """
 
     broker: str
     epoch: int
@@ -61,24 +63,24 @@ class Term:
 
 @dataclass(slots=True)
 class PartitionFacts:
-    """Of one partition. Only what was acknowledged with acks=all counts as acknowledged.
+    """The facts of one partition. Only acknowledgements to producers with acks=all count.
 
-    invoked_at       by id
-    invocations      the same as they were told, with their timestamps
-    is_awaited       whether anybody ever produced to it who waits for all replicas
-    acknowledged     by id: when
-    failed           by id: when it was refused for certain
-    refusals         the ids of the same, as they were told
-    acknowledgements the offsets that were acknowledged, in time
-    latest           the ends that clients were told, in time
-    high_watermarks  that any broker wrote down, in time
-    sightings        which record anybody saw at which offset
+    invoked_at       the time of each record's produce call, by id
+    invocations      the same calls as events, with their timestamps
+    is_awaited       whether a producer with acks=all produced to the partition
+    acknowledged     the time of acknowledgement, by id
+    failed           the time of a definite refusal, by id
+    refusals         the ids of the same refusals, by event
+    acknowledgements the acknowledged offsets, over time
+    latest           the end offsets returned to clients, over time
+    high_watermarks  the high watermarks that brokers recorded, over time
+    sightings        the record observed at each offset
     produces         every acknowledgement
-    reads            every answer that showed records
-    trims            (offset, asked at, answered at or None)
-    terms            of its leaders, by the brokers' events
-    replicas         who had one when a broker last acknowledged something: (moment, brokers)
-    final            the log of the end, when that has come
+    reads            every answer with records
+    trims            (offset, request time, answer time or None)
+    terms            the terms of its leaders, from the brokers' events
+    replicas         the replicas at the last acknowledgement by a broker: (time, brokers)
+    final            the final log, once it is known
     """
 
     tp: TopicPartition
@@ -100,41 +102,41 @@ class PartitionFacts:
     final: FinalLog | None = None
 
     def end_term(self, broker: str, at: float) -> None:
-        """The broker knows by now that it does not lead as it did."""
+        """End the broker's terms at the time when it knows that it no longer leads."""
         for term in self.terms:
             if term.broker == broker:
                 term.end = min(term.end, at)
 
     def may_answer_from_the_past(self, asked: float, answered: float) -> bool:
-        """Whether a broker still took itself for the leader of an epoch that was over: it knows of no trim since."""
+        """Return whether a broker may have answered as the leader of an old epoch, without knowledge of later trims."""
         begun = [term for term in self.terms if term.begin <= answered]
         latest = max((term.epoch for term in begun), default=-1)
         return any(term.epoch < latest and term.end >= asked for term in begun)
 
     @property
     def trimmed_to(self) -> int:
-        """Up to where anybody ever asked to trim; no log begins later."""
+        """Return the highest offset of any trim request. No log may begin later."""
         return max((offset for offset, _, _ in self.trims), default=0)
 
     def produce(self, record_id: int) -> str:
-        """The whole story of a record's produce, as proof."""
-        told = f"produce of {record_name(record_id)} to {self.tp}"
+        """Return the description of a record's produce call and its outcome, as evidence."""
+        text = f"produce of {record_name(record_id)} to {self.tp}"
         if record_id not in self.invoked_at:
-            return f"{told}: never invoked"
-        told += f", invoked at {seconds(self.invoked_at[record_id])}"
+            return f"{text}: never invoked"
+        text += f", invoked at {seconds(self.invoked_at[record_id])}"
         if record_id in self.acknowledged:
             for source, event in self.produces:
                 if record_id in event.ids:
                     offset = event.offsets[list(event.ids).index(record_id)]
-                    told += f", acknowledged to {source.name} with offset {offset}"
+                    text += f", acknowledged to {source.name} with offset {offset}"
                     break
-            return f"{told} at {seconds(self.acknowledged[record_id])}"
+            return f"{text} at {seconds(self.acknowledged[record_id])}"
         if record_id in self.failed:
-            return f"{told}, refused at {seconds(self.failed[record_id])}"
-        return f"{told}, outcome unknown"
+            return f"{text}, refused at {seconds(self.failed[record_id])}"
+        return f"{text}, outcome unknown"
 
     def witnesses(self, offset: int, record_id: int) -> Iterator[str]:
-        """Who was told that this record stands there."""
+        """Yield the evidence that this record was at this offset."""
         for _, event in self.produces:
             if record_id in event.ids and event.offsets[list(event.ids).index(record_id)] == offset:
                 yield self.produce(record_id)
@@ -146,7 +148,7 @@ class PartitionFacts:
 
 
 def read_story(source: Source, read: Read, offset: int, record_id: int) -> str:
-    """A read that showed a record, as proof."""
+    """Return the description of a read that returned a record, as evidence."""
     return (
         f"read by {source.name} (session {read.session}) of {read.tp}, {seconds(read.t0)}–{seconds(read.t1)}:"
         f" {record_name(record_id)} at offset {offset}"
@@ -154,16 +156,16 @@ def read_story(source: Source, read: Read, offset: int, record_id: int) -> str:
 
 
 class Facts:
-    """Gathers them from events; each invariant reads here what others have told.
+    """The collected facts of all partitions, on which the invariants are based.
 
-    compacted   the topics of which that is known before the end
+    compacted   the compacted topics, as far as they are known before the end
     """
 
     def __init__(self, compacted: frozenset[str] = frozenset()) -> None:
         self.compacted = compacted
         self.sources: list[Source] = []
         self.partitions: dict[TopicPartition, PartitionFacts] = {}
-        #: Who invoked for the producer with that number.
+        #: The source that produced with each producer number.
         self.producers: dict[int, Source] = {}
 
     def of(self, tp: TopicPartition) -> PartitionFacts:
@@ -173,7 +175,7 @@ class Facts:
         return facts
 
     def home_of(self, record_id: int) -> TopicPartition | None:
-        """The partition that a record was produced to."""
+        """Return the partition to which a record was produced."""
         return next((tp for tp, facts in self.partitions.items() if record_id in facts.invoked_at), None)
 
     def is_idempotent(self, record_id: int) -> bool:
@@ -184,15 +186,16 @@ class Facts:
         return source is not None and isinstance(source.header, Client) and source.header.idempotent
 
     def begun(self, source: Source) -> None:
-        """A life of who writes a history has begun."""
+        """Note the start of a process."""
         self.sources.append(source)
         if isinstance(source.header, Broker):
             for facts in self.partitions.values():
                 facts.end_term(source.name, source.header.t)
 
     def has_forgotten_trims(self, since: float, until: float = inf) -> bool:
-        """Whether what was trimmed until then may be there again: a broker that begins anew may have forgotten it, as
-        in Kafka, where log starts are noted once a minute.
+        """Return whether records trimmed before `since` may be back, because a broker restarted after that.
+
+        As in Kafka, a restarted broker may have forgotten a trim, because log starts are checkpointed once a minute.
         """
         lives = (life.header for life in self.sources if life.life)
         return any(isinstance(each, Broker) and since < each.t <= until for each in lives)

@@ -1,4 +1,4 @@
-"""What an invariant found: violations, each with the operations that prove it, and how much it looked at."""
+"""Collect the results of an invariant: violations with their evidence, and the number of observations."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tidelog.frozen_dataclass import frozen
 from tidelog.history.columns import SEQUENCE_BITS
 from tidelog.model import TopicPartition
 
-#: So many violations of one invariant are told in full; the others are counted.
+#: The number of violations per invariant that are described; others are only counted.
 TOLD: Final = 100
 
 
@@ -18,10 +18,10 @@ TOLD: Final = 100
 class Finding:
     """One violation.
 
-    invariant    "I1"
-    t            of the last of the operations; 0 where it has no time
-    says         what is wrong, in a sentence
-    operations   each who, what and when: together they prove it
+    invariant    for example "I1"
+    t            the time of the last operation; 0 if it has no time
+    says         the violation in one sentence
+    operations   the evidence: each operation with its source and time
     """
 
     invariant: str
@@ -37,7 +37,7 @@ class Finding:
 
 @dataclass(slots=True)
 class Tally:
-    """What one invariant has seen so far."""
+    """The results of one invariant so far."""
 
     observations: int = 0
     violations: int = 0
@@ -45,7 +45,7 @@ class Tally:
 
     @property
     def is_full(self) -> bool:
-        """Further violations are only counted: nobody needs to gather their proofs."""
+        """Return whether further violations are only counted, so that their evidence is not needed."""
         return len(self.findings) >= TOLD
 
     def add(self, finding: Finding) -> None:
@@ -55,12 +55,12 @@ class Tally:
 
 
 def seconds(t: int) -> str:
-    """A moment, as people read it."""
+    """Format a time for readers."""
     return f"{t / 1e9:.6f} s"
 
 
 def record_name(record_id: int) -> str:
-    """A record's id, as people read it: producer and sequence."""
+    """Format a record id for readers: producer and sequence."""
     if record_id < 0:
         return "a damaged record"
     producer = record_id >> SEQUENCE_BITS

@@ -1,4 +1,4 @@
-"""What all invariants have in common."""
+"""Define the base class of invariants."""
 
 from __future__ import annotations
 
@@ -15,20 +15,21 @@ from verify.checker.logs import READ, FinalLog
 
 T = TypeVar("T")
 
-#: Takes a source and an event of the class that it is registered for.
+#: Takes a source and an event of the class for which it is registered.
 Handler = Callable[[Any, Any], None]
 
 
 @frozen
 class Window:
-    """A fault, as far as availability goes.
+    """A fault, for the invariant of availability. Times are in ns.
 
-    injected, whole   from the injection until all partitions are whole again; `healed` between them; all in ns
-    most_gap_ns       the longest time without an acknowledged produce on a partition; None: as long as it lasts
-    least_operations  so many must succeed from `injected` to `healed`, or to a second after `most_gap_ns` is over,
-                      whichever is later
-    most_healing_ns   the longest time from `healed` to `whole`; None: unbounded
-    broke             what else the fault was to leave alone, or to be over within, and was not; empty: nothing
+    injected, whole   from the injection until all replicas are in sync again; `healed` is in between
+    most_gap_ns       the longest permitted time without an acknowledged produce request on a partition; None: as long
+                      as the fault lasts
+    least_operations  the number of operations that must succeed from `injected` to `healed`, or to a second after
+                      `most_gap_ns`, whichever is later
+    most_healing_ns   the longest permitted time from `healed` to `whole`; None: unlimited
+    broke             another bound of the fault that was exceeded; empty: none
     """
 
     row: str
@@ -43,11 +44,11 @@ class Window:
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """What is known when all is over.
+    """The facts at the end of a run.
 
-    logs         each partition's logs: of the replicas, and what a client read of the leader's
-    windows      the faults that there were
-    compacted    topics whose logs may have gaps, on each replica others
+    logs         each partition's logs: those of the replicas, and the leader's as a client read it
+    windows      the injected faults
+    compacted    topics whose logs may have gaps, which differ between replicas
     """
 
     logs: Mapping[TopicPartition, Sequence[FinalLog]] = field(default_factory=dict)
@@ -58,25 +59,27 @@ class Ending:
         return [log for log in self.logs.get(tp, ()) if log.broker != READ]
 
     def may_lack(self, log: FinalLog, offset: int, trimmed_to: int) -> bool:
-        """Whether a log may have nothing at an offset: what stands before its start was trimmed, and compaction takes
-        what lies between its ends, which it moves neither of.
+        """Return whether a log may have no record at an offset.
+
+        Records below its start may be missing if they were trimmed, and records between its ends if they were
+        compacted.
         """
         if offset < log.log_start:
             return offset < trimmed_to
         return offset < log.leo and log.tp.topic in self.compacted
 
     def log(self, tp: TopicPartition) -> FinalLog | None:
-        """The one that counts: what a client read where there is that, else the longest replica's."""
+        """Return the log that a client read, if any, otherwise the longest log of a replica."""
         logs = self.logs.get(tp, ())
         read = [log for log in logs if log.broker == READ]
         return max(read or logs, key=lambda log: log.leo, default=None)
 
 
 class Invariant(ABC):
-    """One of I1–I23. It takes events as they come and judges them at the next question.
+    """One of the invariants I1–I23. It takes events, and evaluates them when `examine` or `conclude` is called.
 
-    Events may come in any order as long as nothing is asked before they are all there; who asks in between tells
-    events in the order in which they ended.
+    Events may come in any order if `examine` is not called before the last one. Otherwise they must come in the order
+    of their ends.
     """
 
     key: ClassVar[str]
@@ -85,36 +88,39 @@ class Invariant(ABC):
     def __init__(self, facts: Facts) -> None:
         self.facts = facts
         self.tally = Tally()
-        #: By identity: the sequences belong to the facts and live as long.
+        #: The number of seen elements of each sequence, by identity: the sequences belong to the facts and exist as
+        #: long.
         self._seen: dict[int, int] = {}
 
     def handlers(self) -> Mapping[type, Handler]:
-        """The classes of events that it wants to be told of."""
+        """Return the handlers of the event classes that the invariant needs."""
         return {}
 
-    def examine(self) -> None:  # noqa: B027 - those that judge at once, or at the end, have nothing to do
-        """Judges what was told since the last time, as far as that can be done before the end."""
+    def examine(self) -> None:  # # noqa: B027 - invariants that decide at once, or only at the end, have nothing to do
+        """Evaluate the new events, as far as that is possible before the end."""
 
     def conclude(self, ending: Ending) -> None:
-        """Judges the rest; nothing is told afterwards."""
+        """Evaluate everything else. No event may follow."""
         self.examine()
 
     def violated(self, tp: TopicPartition | None, t: int, says: str, *operations: str) -> None:
         self.tally.add(Finding(self.key, tp, t, says, operations))
 
     def only_counted(self) -> bool:
-        """Counts a violation that nobody will be told of, so that its proof need not be searched for."""
+        """If violations are only counted from now on, count one and return True, so that the caller can skip its
+        evidence.
+        """
         if self.tally.is_full:
             self.tally.violations += 1
         return self.tally.is_full
 
-    def new_in(self, told: Sequence[T]) -> Sequence[T]:
-        """What stands in a sequence that only grows since it was asked for last."""
-        seen = self._seen.get(id(told), 0)
-        if seen == len(told):
+    def new_in(self, grown: Sequence[T]) -> Sequence[T]:
+        """Return the new elements of a sequence since the last call. The sequence only grows."""
+        seen = self._seen.get(id(grown), 0)
+        if seen == len(grown):
             return ()
-        self._seen[id(told)] = len(told)
-        return told[seen:]
+        self._seen[id(grown)] = len(grown)
+        return grown[seen:]
 
     def partitions(self) -> Iterable[PartitionFacts]:
         return self.facts.partitions.values()

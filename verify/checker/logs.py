@@ -1,9 +1,10 @@
-"""The logs of the end: what each replica holds after healing, and what the leader gives to a client that reads it all.
+"""Read and write the final logs: each replica's log after healing, and the leader's log as a client read it.
 
     DIR/final/BROKER/TOPIC-PARTITION.jsonl     of each broker, from its files
     DIR/final/read/TOPIC-PARTITION.jsonl       the leader's, through a client
 
-A header line, then columns, as many lines as one likes, in the order of the offsets; of files also batches:
+A header line is followed by any number of lines with columns in the order of offsets. Logs from files also have
+batches:
 
     {"final":1,"broker":1,"tp":["t",0],"log_start":0,"leo":3,"hw":3,"epochs":[[1,0],[2,2]]}
     {"offset":0,"ids":[1,2,3],"ts":[5,6,7],"epochs":[1,1,2]}
@@ -28,20 +29,20 @@ from tidelog.history.json_lines import to_line, topic_partition
 from tidelog.model import TopicPartition
 
 DIRECTORY: Final = "final"
-#: What stands for a broker in the path of the log that a client read.
+#: The name, in place of a broker, of the log that a client read.
 READ: Final = "read"
 VERSION: Final = 1
 
 
 class EpochStart(NamedTuple):
-    """The first offset of a leader epoch, as a checkpoint has it."""
+    """The first offset of a leader epoch, from an epoch checkpoint."""
 
     epoch: int
     start_offset: int
 
 
 class StoredBatch(NamedTuple):
-    """A batch's first and last offset, and a CRC of all its bytes (its header's too)."""
+    """The first and last offset of a batch, and a CRC of all its bytes including the header."""
 
     base: int
     last: int
@@ -50,12 +51,12 @@ class StoredBatch(NamedTuple):
 
 @dataclass(slots=True)
 class FinalLog:
-    """One replica's log when all was over; the columns are as long as it has records.
+    """One replica's log at the end of a run. All columns have one element per record.
 
-    broker    "1", or `READ` for what a client read
-    leo       its log end offset; hw its high watermark, −1 where that is not known
-    epochs    its leader epoch checkpoint; None where there is none to compare
-    batches   empty where it was read by a client
+    broker    for example "1", or `READ` for the log that a client read
+    leo       its log end offset; hw its high watermark, −1 if unknown
+    epochs    its leader epoch checkpoint, or None
+    batches   empty if a client read the log
     """
 
     broker: str
@@ -79,13 +80,13 @@ class FinalLog:
 
     @property
     def name(self) -> str:
-        return "what a client reads" if self.broker == READ else f"broker {self.broker}'s log"
+        return "the log read by a client" if self.broker == READ else f"broker {self.broker}'s log"
 
     def __str__(self) -> str:
         return f"{self.name} of {self.tp}: offsets {self.log_start}–{self.leo}, {len(self.ids)} records"
 
     def place(self, offset: int) -> int | None:
-        """Where in the columns an offset stands."""
+        """Return the index of an offset in the columns."""
         if isinstance(self.offsets, range):
             place = offset - self.offsets.start
             return place if 0 <= place < len(self.offsets) else None
@@ -93,7 +94,7 @@ class FinalLog:
         return place if place < len(self.offsets) and self.offsets[place] == offset else None
 
     def id_at(self, offset: int) -> int | None:
-        """The record that stands there."""
+        """Return the id of the record at an offset."""
         place = self.place(offset)
         return None if place is None else self.ids[place]
 
@@ -101,7 +102,7 @@ class FinalLog:
         return self.offsets == other.offsets and self.ids == other.ids
 
     def holds(self, offsets: Column, ids: Column, ts: Column | None = None) -> bool:
-        """Whether each of these records stands at its offset, with its timestamp where those are given."""
+        """Return whether each of these records is at its offset, with its timestamp if timestamps are given."""
         if not ids:
             return True
         run = consecutive(offsets)
@@ -119,7 +120,7 @@ class FinalLog:
 
 
 def write_final_log(directory: Path, log: FinalLog, *, records_per_line: int = 10_000) -> Path:
-    """Into a run's directory; it is there whole or not at all. OSError where the disk refuses."""
+    """Write the log to a run's directory, atomically. Raise OSError if the disk refuses."""
     path = directory / DIRECTORY / log.broker / f"{log.tp}{SUFFIX}"
     path.parent.mkdir(parents=True, exist_ok=True)
     begun = path.with_suffix(".part")
@@ -142,7 +143,7 @@ def _lines(log: FinalLog, records_per_line: int) -> Iterator[dict[str, Any]]:
 
 
 def read_final_logs(directory: Path) -> Iterator[FinalLog]:
-    """All that a run's directory has, partition after partition. As `read_final_log`."""
+    """Yield all final logs in a run's directory, sorted by partition. The call raises errors like `read_final_log`."""
     paths = sorted((directory / DIRECTORY).glob(f"*/*{SUFFIX}"), key=lambda path: (path.name, path))
     for _, replicas in groupby(paths, key=lambda path: path.name):
         known: dict[bytes, _Part] = {}
@@ -151,9 +152,10 @@ def read_final_logs(directory: Path) -> Iterator[FinalLog]:
 
 
 def read_final_log(path: Path, known: dict[bytes, _Part] | None = None) -> FinalLog:
-    """HistoryError, with file and line, where it is none or was cut; OSError where it cannot be read.
+    """Return a final log. Raise HistoryError with file and line if it is invalid or truncated, and OSError if it cannot
+    be read.
 
-    known   of the partition's other replicas, by their lines: what is the same need not be parsed again
+    known   parsed lines of the partition's other replicas, so that equal lines are not parsed again
     """
     known = {} if known is None else known
     offsets: array[int] | range = range(0)
@@ -174,14 +176,14 @@ def read_final_log(path: Path, known: dict[bytes, _Part] | None = None) -> Final
         leader_epochs += part.leader_epochs
         batches += part.batches
     if header is None:
-        raise HistoryError(f"{path}:1: it was cut")
+        raise HistoryError(f"{path}:1: the file is truncated")
     header.offsets = offsets
     header.ids, header.ts, header.leader_epochs, header.batches = ids, ts, leader_epochs, batches
     return header
 
 
 class _Part(NamedTuple):
-    """What a line behind the header says."""
+    """The parsed contents of a line after the header."""
 
     offsets: array[int] | range = range(0)
     ids: array[int] = array("q")
@@ -196,7 +198,7 @@ def _part(line: Any) -> _Part:
     columns = column(line["ids"]), column(line["ts"]), column(line["epochs"])
     offsets = _offsets(line, len(columns[0]))
     if len({len(offsets), *(len(each) for each in columns)}) > 1:
-        raise ValueError("its columns have different lengths")
+        raise ValueError("the columns have different lengths")
     return _Part(offsets, *columns)
 
 
@@ -208,7 +210,7 @@ def _offsets(line: Any, count: int) -> array[int] | range:
 
 
 def _joined(offsets: array[int] | range, more: array[int] | range) -> array[int] | range:
-    """A range as long as they follow one another."""
+    """Concatenate offsets. The result is a range if they are consecutive."""
     if not more:
         return offsets
     if not offsets:
@@ -220,13 +222,13 @@ def _joined(offsets: array[int] | range, more: array[int] | range) -> array[int]
 
 def _ints(values: Any) -> list[int]:
     if type(values) is not list or any(type(each) is not int for each in values):
-        raise TypeError("ints are wanted")
+        raise TypeError("must be a list of integers")
     return values
 
 
 def _header(line: Any) -> FinalLog:
     if line.get("final") != VERSION:
-        raise ValueError("it does not begin with the header of a final log")
+        raise ValueError("the file does not begin with the header of a final log")
     epochs = line.get("epochs")
     starts = None if epochs is None else [EpochStart(*column(each)) for each in epochs]
     log_start, leo, hw = column([line["log_start"], line["leo"], line.get("hw", -1)])

@@ -1,13 +1,13 @@
-"""I18: look-ups by time, judged after the fault: was each answer one that the log could give while it was asked for?
+"""Check look-ups by time after a run (I18): was each answer possible for the log at some time during its request?
 
-The promise is that of `Consumer.offsets_for_times`: the earliest offset whose timestamp is at or after the target. Who
-looks on from outside knows of every moment only what must be there and what may be gone by then:
+The contract is that of `Consumer.offsets_for_times`: the earliest offset whose timestamp is at or after the target. An
+observer of a cluster knows for each time only which records must exist and which may be gone:
 
-- A record is there from its acknowledgement on; with it, since offsets are a total order and the high watermark only
-  rises, is all that stands before it. And where an answer names an offset, all that stands before that was there too.
-- A trim takes what stands before an offset: perhaps from its request on, certainly from its answer on.
-- Compaction takes a record at any time after a later one of its key was sent; on each replica at another time, so that
-  a record may be back after an election. No answer may be held against it then, in neither direction.
+- A record exists from its acknowledgement on. All earlier records exist too, because offsets are ordered and the high
+  watermark only increases. If an answer names an offset, all earlier records existed as well.
+- A trim removes the records below an offset, at the earliest at its request, at the latest at its answer.
+- Compaction may remove a record at any time after a later one of its key was sent. Replicas remove it at different
+  times, so the record may be back after an election. No answer can be wrong because of such a record.
 
 All times are of one clock, in any unit.
 """
@@ -27,13 +27,13 @@ from verify.checker.timeline import RunningMax
 
 
 class StoredRecord(NamedTuple):
-    """A record that the final log has, or had until compaction or a trim took it.
+    """A record of the final log, or one that compaction or a trim removed.
 
-    timestamp         as it was stored
-    sent_at           nobody can have been told of it before
-    acknowledged_at   `inf` where it never was
-    superseded_at     when a later record of its key was sent: from then on compaction may take it (`inf`: never)
-    leader_epoch      of its batch, None where that is not known
+    timestamp         the stored timestamp
+    sent_at           no client can have known the record before
+    acknowledged_at   `inf` if it was not acknowledged
+    superseded_at     when a later record of its key was sent, after which compaction may remove it (`inf`: never)
+    leader_epoch      of its batch, or None if unknown
     """
 
     offset: int
@@ -45,7 +45,7 @@ class StoredRecord(NamedTuple):
 
 
 class Trim(NamedTuple):
-    """What stands before `offset` was asked to go; `answered_at` is `inf` where nobody said that it has gone."""
+    """A request to remove the records below `offset`; `answered_at` is `inf` without a successful answer."""
 
     offset: int
     asked_at: float
@@ -53,7 +53,7 @@ class Trim(NamedTuple):
 
 
 class LookUp(NamedTuple):
-    """A question, and what was told: (offset, timestamp, leader epoch or None), or None for "nothing so late"."""
+    """A look-up and its answer: (offset, timestamp, leader epoch or None), or None if no record was found."""
 
     target: int
     asked_at: float
@@ -62,36 +62,38 @@ class LookUp(NamedTuple):
 
 
 class Fault(Enum):
-    """What is wrong with an answer."""
+    """The kinds of wrong answers."""
 
-    NOTHING_FOUND = "nothing was found although a record that qualifies had been acknowledged"
+    NOTHING_FOUND = "no record was found although a qualifying record had been acknowledged"
     TOO_LATE = "an earlier record qualifies"
-    TOO_OLD = "the record that was named is older than the target"
+    TOO_OLD = "the returned record is older than the target"
     NO_RECORD = "there is no such record"
     OTHER_TIMESTAMP = "the record has another timestamp"
     OTHER_EPOCH = "the record is of another leader epoch"
-    NOT_SENT_YET = "the record was sent after the answer"
-    TRIMMED = "the record had been trimmed before the question"
+    NOT_SENT_YET = "the returned record was sent after the answer"
+    TRIMMED = "the returned record had been trimmed before the request"
 
 
 class Wrong(NamedTuple):
-    """An answer that could not be given; `expected` is the record that it denies, where it denies one."""
+    """An impossible answer. `expected` is the record that it should have considered, if any."""
 
     look_up: LookUp
     fault: Fault
     expected: StoredRecord | None = None
 
     def __str__(self) -> str:
-        told = f"{self.look_up.target} was answered by {self.look_up.found}: {self.fault.value}"
-        return told if self.expected is None else f"{told}: {self.expected}"
+        text = f"{self.look_up.target} was answered by {self.look_up.found}: {self.fault.value}"
+        return text if self.expected is None else f"{text}: {self.expected}"
 
 
 @dataclass(slots=True)
 class Verdict:
-    """`wrong` in order of the targets.
+    """The result for one partition. `wrong` is in order of the targets.
 
-    forced    right answers of which no other could have been right: the others stood beside what may have been gone
-    nothing   right answers that nothing is so late
+    found     the number of right answers with a record
+    forced    those of them for which no other answer would have been right, because the other records may have been
+              gone
+    nothing   the number of right answers without a record
     """
 
     wrong: list[Wrong] = field(default_factory=list)
@@ -105,33 +107,36 @@ class Verdict:
 
 
 class StoredLog(ABC):
-    """The final log of one partition, with what compaction or a trim took of it."""
+    """The final log of one partition, including records that compaction or a trim removed."""
 
     @abstractmethod
     def record(self, offset: int) -> StoredRecord | None: ...
 
     @abstractmethod
     def first_that_lasts(self, target: int, after: float) -> int | None:
-        """The least offset at or after the target that cannot be gone at that moment. Targets never rise."""
+        """Return the least offset at or after the target that cannot be gone at that time. Targets of successive calls
+        must not increase.
+        """
 
     @abstractmethod
     def committed_end(self, before: float) -> int:
-        """The offset behind the last record that was acknowledged before then."""
+        """Return the offset after the last record that was acknowledged before that time."""
 
 
 def judge(
     records: Iterable[StoredRecord], trims: Iterable[Trim], look_ups: Iterable[LookUp], all_known_from: int = 0
 ) -> Verdict:
-    """Of one partition, in O((records + look-ups) log records).
+    """Check the look-ups of one partition in O((records + look-ups) log records).
 
-    `all_known_from`: what was trimmed before that offset is known only where somebody saw it.
+    Records below `all_known_from` that were trimmed are known only if a reader saw them, so answers with unknown ones
+    are not checked.
     """
     trimmed = _Trims(trims)
     return _judge(_RecordsThatMayGo(records, trimmed), trimmed, look_ups, all_known_from)
 
 
 def judge_log(log: StoredLog, look_ups: Iterable[LookUp]) -> Verdict:
-    """The same where nothing was trimmed."""
+    """Check the look-ups of a partition without trims."""
     return _judge(log, _Trims(()), look_ups)
 
 
@@ -160,7 +165,7 @@ def _judge(log: StoredLog, trimmed: _Trims, look_ups: Iterable[LookUp], all_know
 
 
 def _fault_of(look_up: LookUp, record: StoredRecord | None, trimmed: _Trims) -> Fault | None:
-    """What is wrong with the record that was named, whatever else there is."""
+    """Return what is wrong with the returned record itself."""
     assert look_up.found is not None
     _, timestamp, leader_epoch = look_up.found
     if record is None:
@@ -179,7 +184,7 @@ def _fault_of(look_up: LookUp, record: StoredRecord | None, trimmed: _Trims) -> 
 
 
 class _Trims:
-    """When which offsets may be gone, and when they are."""
+    """The times at which offsets may be gone, and must be gone."""
 
     def __init__(self, trims: Iterable[Trim]) -> None:
         by_offset = sorted(trims)
@@ -195,7 +200,7 @@ class _Trims:
 
 
 def _least_from_each(values: Sequence[float]) -> list[float]:
-    """The least value from each place to the end; `inf` behind the last."""
+    """Return for each index the least value from there to the end, and `inf` after the last."""
     least = [inf]
     for value in reversed(values):
         least.append(min(value, least[-1]))
@@ -203,7 +208,9 @@ def _least_from_each(values: Sequence[float]) -> list[float]:
 
 
 class _RecordsThatMayGo(StoredLog):
-    """From the latest target to the earliest, with those records at hand that are at or after it."""
+    """A log whose records may be gone. Queries go from the latest target to the earliest, and the index holds the
+    records at or after the target.
+    """
 
     def __init__(self, records: Iterable[StoredRecord], trimmed: _Trims) -> None:
         self._by_offset = {record.offset: record for record in records}
@@ -229,13 +236,13 @@ class _RecordsThatMayGo(StoredLog):
 
 
 class _FirstThatLasts:
-    """Of the offsets that were added, the first that cannot be gone at a given moment: a Fenwick tree of minima.
+    """An index that returns the first added offset that cannot be gone at a given time: a Fenwick tree of minima.
 
-    It is made for the offsets that may be added, each with the moment from which on it may be gone.
+    It is created for the offsets that may be added, each with the time from which it may be gone.
     """
 
     def __init__(self, may_go_at: Mapping[int, float]) -> None:
-        self._moments = sorted(set(may_go_at.values()), reverse=True)  # those that last longest come first
+        self._moments = sorted(set(may_go_at.values()), reverse=True)  # the ones that last longest come first
         ranks = {moment: rank for rank, moment in enumerate(self._moments, 1)}
         self._rank_of = {offset: ranks[moment] for offset, moment in may_go_at.items()}
         self._least = [inf] * (len(self._moments) + 1)
@@ -247,7 +254,7 @@ class _FirstThatLasts:
             rank += rank & -rank
 
     def first(self, *, after: float) -> int | None:
-        """The least that may be gone only later than `after`."""
+        """Return the least offset that may be gone only after `after`."""
         rank, least = bisect_left(self._moments, -after, key=lambda moment: -moment), inf
         while rank:
             least = min(least, self._least[rank])

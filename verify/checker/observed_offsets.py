@@ -1,4 +1,4 @@
-"""Which record stands at which offset of a partition, by all who ever told of it: one table for I2, I3, I4 and I6."""
+"""Record which record is at which offset of a partition, from all observations: one table for I2, I3, I4 and I6."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from typing import Final, NamedTuple
 from tidelog.history.columns import DAMAGED, SEQUENCE_BITS, Column, as_array
 from verify.checker.by_record import ABSENT, ByRecord
 
-#: Nobody has told of this offset.
+#: The value of an offset without an observation.
 UNSEEN: Final = -2
 
 
 class Contradiction(NamedTuple):
-    """An offset for which two records were told."""
+    """An offset at which two records were observed."""
 
     offset: int
     first: int
@@ -23,7 +23,7 @@ class Contradiction(NamedTuple):
 
 
 class Duplicate(NamedTuple):
-    """A record that was told of at two offsets."""
+    """A record that was observed at two offsets."""
 
     record_id: int
     first: int
@@ -32,13 +32,13 @@ class Duplicate(NamedTuple):
 
 @dataclass(slots=True)
 class Sightings:
-    """Of one partition. What has been said a thousand times over costs one comparison of columns each.
+    """The observed records of one partition. A repeated observation costs one comparison of columns.
 
-    All three only grow, so that who looks again goes on where it was.
+    The lists only grow, so that an invariant can continue where it stopped.
 
-    fresh     (ids, offsets) of what was not known before
-    compared  how often somebody told of an offset of which another had told
-    records   how many records were seen, by their producers
+    fresh     (ids, offsets) of new observations
+    compared  the number of observations at an offset that was observed before
+    records   the number of observed records, by producer
     """
 
     contradictions: list[Contradiction] = field(default_factory=list)
@@ -51,11 +51,11 @@ class Sightings:
     _place: ByRecord = field(default_factory=ByRecord)
 
     def offset_of(self, record_id: int) -> int | None:
-        """Where the record was seen first."""
+        """Return the offset at which the record was observed first."""
         return self._place.get(record_id)
 
     def id_at(self, offset: int) -> int:
-        """The record that was seen there first, or `UNSEEN`."""
+        """Return the record that was observed first at the offset, or `UNSEEN`."""
         place = offset - self._origin
         return self._ids[place] if self._origin >= 0 and 0 <= place < len(self._ids) else UNSEEN
 
@@ -63,23 +63,25 @@ class Sightings:
         return record_id in self._place
 
     def see(self, offsets: Column, ids: Column) -> None:
-        """Of these offsets somebody told that these records stand there."""
+        """Add the observation that these records are at these offsets."""
         if not ids:
             return
         self._reach(min(offsets[0], offsets[-1]))
         if isinstance(offsets, range):
             start = offsets.start - self._origin
-            told = as_array(ids)
-            there = self._ids[start : start + len(told)]
-            if there == told:
-                self.compared += len(told)
+            observed = as_array(ids)
+            there = self._ids[start : start + len(observed)]
+            if there == observed:
+                self.compared += len(observed)
                 return
-            if there.count(UNSEEN) == len(there) and self._fill(start, told, ids, offsets):
+            if there.count(UNSEEN) == len(there) and self._fill(start, observed, ids, offsets):
                 return
         self._see_each(offsets, ids)
 
     def _reach(self, offset: int) -> None:
-        """Makes room in front: twice as much as there is, so that going backwards costs no square."""
+        """Extend the table to lower offsets, by at least its size, so that going backwards does not take quadratic
+        time.
+        """
         if self._origin < 0:
             self._origin = offset
         if offset < self._origin:
@@ -87,13 +89,13 @@ class Sightings:
             self._ids = array("q", [UNSEEN]) * (self._origin - origin) + self._ids
             self._origin = origin
 
-    def _fill(self, start: int, told: array[int], ids: Column, offsets: range) -> bool:
-        """Takes what is all new, at offsets that are too; False, and nothing done, where a record is not new."""
+    def _fill(self, start: int, observed: array[int], ids: Column, offsets: range) -> bool:
+        """Add observations that are entirely new. Return False without effect if a record is not new."""
         if self._place.has_any(ids) or not _distinct(ids):
             return False
         if start > len(self._ids):
             self._ids.extend(array("q", [UNSEEN]) * (start - len(self._ids)))
-        self._ids[start : start + len(told)] = told
+        self._ids[start : start + len(observed)] = observed
         self._place.put(ids, offsets)
         self._count(ids)
         self.fresh.append((ids, offsets))
@@ -102,7 +104,7 @@ class Sightings:
     def _see_each(self, offsets: Column, ids: Column) -> None:
         new_ids, new_offsets = array("q"), array("q")
         table, place_of, origin = self._ids, self._place, self._origin
-        first_told = 0
+        first_observed = 0
         for offset, record_id in zip(offsets, ids, strict=True):
             place = offset - origin
             if place < 0:
@@ -118,7 +120,7 @@ class Sightings:
                 self.contradictions.append(Contradiction(offset, known, record_id))
             else:
                 table[place] = record_id
-                first_told += 1
+                first_observed += 1
             if record_id >= 0:
                 first = place_of[record_id]
                 if first == ABSENT:
@@ -128,7 +130,7 @@ class Sightings:
                     self.duplicates.append(Duplicate(record_id, first, offset))
             new_ids.append(record_id)
             new_offsets.append(offset)
-        self.compared += len(ids) - first_told
+        self.compared += len(ids) - first_observed
         if new_ids:
             self.fresh.append((new_ids, new_offsets))
 
@@ -141,5 +143,5 @@ class Sightings:
 
 
 def _distinct(ids: Column) -> bool:
-    """Whether these are records, each of them once."""
+    """Return whether these are undamaged and distinct records."""
     return DAMAGED not in ids and (isinstance(ids, range) or len(set(ids)) == len(ids))

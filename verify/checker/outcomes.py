@@ -1,9 +1,9 @@
-"""Which errors promise that nothing was written, by name: the one table of the outcome classes.
+"""Classify errors by name: the only table of which errors guarantee that nothing was written.
 
-An error that is not in the table leaves the outcome unknown. Getting this wrong either hides a loss or invents one:
-NOT_LEADER_OR_FOLLOWER may follow the leader's own append (KAFKA-13574), and a record that
-NOT_ENOUGH_REPLICAS_AFTER_APPEND speaks of stands in the log. Names are Kafka's; ours, which are never on the wire, are
-named the same way.
+An error that is not in the table leaves the outcome unknown. A wrong entry either hides a loss or invents one.
+NOT_LEADER_OR_FOLLOWER may follow the leader's own append (KAFKA-13574), and the record of a
+NOT_ENOUGH_REPLICAS_AFTER_APPEND is in the log. The names are Kafka's; errors of the client that are never on the wire
+are named in the same style.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from tidelog.errors import TidelogError, error_for
 
 
 class Outcome(StrEnum):
-    """What an operation came to, as far as its client knows."""
+    """The outcome of an operation, as far as its client knows."""
 
     OK = "ok"
     FAILED = "failed"
-    """It was refused before anything was written."""
+    """The operation was refused before anything was written."""
     UNKNOWN = "unknown"
-    """It may count or not, now or later."""
+    """The operation may have an effect or not, now or later."""
 
 
-#: Kafka's names that do not follow from the name of our class.
+#: Kafka's names that cannot be derived from the names of our classes.
 _NAMED: Final[dict[type[TidelogError], str]] = {
     errors.UnknownServerError: "UNKNOWN_SERVER_ERROR",
     errors.NetworkError: "NETWORK_EXCEPTION",
@@ -39,7 +39,7 @@ _NAMED: Final[dict[type[TidelogError], str]] = {
 
 
 def error_name(error: TidelogError | type[TidelogError] | int) -> str:
-    """An error's name in histories, of the error, of its class or of its wire code; `NONE` for code 0."""
+    """Return the name in histories of an error, an error class or a wire code; `NONE` for code 0."""
     if isinstance(error, int):
         found = error_for(error)
         return "NONE" if found is None else error_name(found)
@@ -51,7 +51,7 @@ def _names(*classes: type[TidelogError]) -> frozenset[str]:
     return frozenset(error_name(each) for each in classes)
 
 
-#: A produce that ends so was refused before any leader appended it, or never sent.
+#: Errors of produce requests that were refused before any leader appended the records, or never sent.
 PRODUCE_FAILED: Final = _names(
     errors.CorruptMessageError,
     errors.UnknownTopicOrPartitionError,
@@ -70,8 +70,8 @@ PRODUCE_FAILED: Final = _names(
     errors.ConfigError,
 )
 
-#: A commit that ends so was refused before its record was written. NOT_COORDINATOR and COORDINATOR_NOT_AVAILABLE are
-#: none of these: they may follow the write.
+#: Errors of commits that were refused before their record was written. NOT_COORDINATOR and COORDINATOR_NOT_AVAILABLE
+#: are not among them, because they may follow the write.
 COMMIT_FAILED: Final = _names(
     errors.CoordinatorLoadInProgressError,
     errors.FencedInstanceIdError,
@@ -85,15 +85,15 @@ COMMIT_FAILED: Final = _names(
 
 
 def produce_outcome(attempts: Iterable[str]) -> Outcome:
-    """What a produce came to that ended without an acknowledgement, by the errors of all its attempts.
+    """Return the outcome of a produce request without an acknowledgement, from the errors of all its attempts.
 
-    One attempt of unknown outcome makes that of the whole unknown, whatever came later.
+    One attempt with unknown outcome makes the outcome unknown, whatever followed.
     """
     return Outcome.FAILED if set(attempts) <= PRODUCE_FAILED else Outcome.UNKNOWN
 
 
 def commit_outcome(attempts: Iterable[str]) -> Outcome:
-    """The same of a commit."""
+    """Return the outcome of a commit in the same way."""
     return Outcome.FAILED if set(attempts) <= COMMIT_FAILED else Outcome.UNKNOWN
 
 
@@ -103,7 +103,7 @@ def _documented(cls: type[TidelogError]) -> Iterable[str]:
         yield from _documented(each)
 
 
-#: What an operation may end with: everything that `tidelog.errors` has, but what a broker or a client did not foresee.
+#: The documented errors of operations: all of `tidelog.errors` except the unexpected errors of brokers and clients.
 DOCUMENTED: Final = frozenset(_documented(TidelogError)) - _names(
     errors.BrokerError, errors.ClientError, errors.InternalError, errors.UnknownServerError
 )

@@ -1,10 +1,10 @@
-"""A run's directory, as it is checked.
+"""The directory of a run, as the checker reads it.
 
-DIR/histories/NAME.jsonl                of each client and broker (`history`)
-DIR/final/BROKER/TOPIC-PARTITION.jsonl  what each replica holds, and what a client reads (`logs`)
-DIR/windows.jsonl                       the faults, for availability (I19), one a line:
+DIR/histories/NAME.jsonl                the history of each client and broker (`history`)
+DIR/final/BROKER/TOPIC-PARTITION.jsonl  the logs of replicas, and those that a client read (`logs`)
+DIR/windows.jsonl                       the faults, for availability (I19), one per line:
 {"row":"F1","injected":…,"healed":…,"whole":…,"most_gap_ms":3500,"least_operations":100,"most_healing_ms":60000,"broke":""}
-DIR/compacted.txt                       topics whose logs may have gaps, one a line
+DIR/compacted.txt                       topics whose logs may have gaps, one per line
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _MS: Final = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class RunDirectory:
-    """HistoryError where it holds something that is no history; OSError where it cannot be read."""
+    """A run's directory. Methods raise HistoryError for an invalid file, and OSError if one cannot be read."""
 
     path: Path
 
@@ -46,7 +46,7 @@ class RunDirectory:
             return self._judged()
 
     def _judged(self) -> Verdict:
-        """By itself, so that all that was gathered is gone before anybody looks for garbage again."""
+        """Return the verdict. A separate method frees all data before the garbage collector is enabled again."""
         checker = Checker()
         for path in self.histories():
             _tell(checker, path)
@@ -55,7 +55,7 @@ class RunDirectory:
     def histories(self) -> Sequence[Path]:
         found = sorted((self.path / history_files.DIRECTORY).glob(f"*{history_files.SUFFIX}"))
         if not found:
-            raise HistoryError(f"{self.path / history_files.DIRECTORY} has no histories")
+            raise HistoryError(f"{self.path / history_files.DIRECTORY} contains no histories")
         return found
 
     def ending(self) -> Ending:
@@ -77,20 +77,20 @@ class RunDirectory:
 
 
 def write_windows(directory: Path, windows: Sequence[Window]) -> None:
-    """Into a run's directory, for I19."""
+    """Write the windows of the faults for I19 to a run's directory."""
     directory.mkdir(parents=True, exist_ok=True)
     (directory / WINDOWS).write_bytes(b"".join(to_line(_window_fields(each)) for each in windows))
 
 
 def write_compacted(directory: Path, topics: Sequence[str]) -> None:
-    """Into a run's directory: in the logs of these topics records may be missing."""
+    """Write the compacted topics, whose logs may lack records, to a run's directory."""
     directory.mkdir(parents=True, exist_ok=True)
     (directory / COMPACTED).write_text("".join(f"{topic}\n" for topic in topics))
 
 
 @contextmanager
 def _no_collections() -> Iterator[None]:
-    """Nothing that is read here is part of a cycle, and each full collection would walk over all of it."""
+    """Disable the garbage collector: the data contains no cycles, and each full collection would visit all of it."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:
@@ -115,7 +115,7 @@ def _window(line: Any) -> Window:
 
     moments = line["injected"], line["healed"], line["whole"]
     if any(type(each) is not int for each in moments):
-        raise TypeError("its moments are ints, in nanoseconds")
+        raise TypeError("times must be integers, in nanoseconds")
     least = line.get("least_operations", 0)
     broke = str(line.get("broke") or "")
     return Window(str(line["row"]), *moments, ns("most_gap_ms"), least, ns("most_healing_ms"), broke)

@@ -1,4 +1,4 @@
-"""Values at moments, and the greatest of them before a moment."""
+"""Look up the running maximum of values over time."""
 
 from __future__ import annotations
 
@@ -8,14 +8,15 @@ from itertools import accumulate, islice
 
 
 class RunningMax:
-    """Moments are of one clock, in any unit.
+    """The running maximum. Times are of one clock, in any unit.
 
-    May be told in any order; that costs a sort at the next question, unless it was the order of the moments."""
+    Values may be added in any order. If they are not in order of time, the next query sorts them.
+    """
 
     def __init__(self, events: Iterable[tuple[float, int]] = ()) -> None:
         self._times: list[float] = []
         self._greatest: list[int] = []
-        #: What was told since the last question.
+        #: The values added since the last query.
         self._new_times: list[float] = []
         self._new_values: list[int] = []
         for moment, value in events:
@@ -26,26 +27,26 @@ class RunningMax:
         self._new_values.append(value)
 
     def extend(self, moments: Iterable[float], values: Iterable[int]) -> None:
-        """As many of the one as of the other."""
+        """Add values. Both sequences have the same length."""
         self._new_times.extend(moments)
         self._new_values.extend(values)
 
     def before(self, moment: float) -> int | None:
-        """The greatest strictly before; None where there is none."""
+        """Return the maximum of the values strictly before that time, or None."""
         if self._new_times:
             self._settle()
         count = bisect_left(self._times, moment)
         return self._greatest[count - 1] if count else None
 
     def until(self, moment: float) -> int | None:
-        """The greatest before or at that moment."""
+        """Return the maximum of the values at or before that time, or None."""
         if self._new_times:
             self._settle()
         count = bisect_right(self._times, moment)
         return self._greatest[count - 1] if count else None
 
     def settled(self) -> tuple[list[float], list[int]]:
-        """All moments in order, and the greatest value until each: to be read only."""
+        """Return all times in order with the maximum up to each. The caller must not change the lists."""
         if self._new_times:
             self._settle()
         return self._times, self._greatest
@@ -59,7 +60,7 @@ class RunningMax:
             self._greatest.append(max(values[0], self._greatest[-1]) if self._greatest else values[0])
             return
         if self._times and min(times) < last:
-            # Running maxima stand in for the values that they came from: the maxima stay the same.
+            # The running maxima replace the values that they came from, because later maxima stay the same.
             times, values = self._times + times, self._greatest + values
             self._times, self._greatest = [], []
         order = sorted(range(len(times)), key=times.__getitem__)

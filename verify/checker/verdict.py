@@ -1,4 +1,4 @@
-"""The verdict: a row for each invariant, and the violations with their proofs."""
+"""The verdict: a row for each invariant, and the violations with their evidence."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ class Status(StrEnum):
     PASSED = "passed"
     VIOLATED = "violated"
     NO_DATA = "no data"
-    """Nothing was observed that it speaks of: it has not passed."""
+    """Nothing was observed for the invariant, so it has not passed."""
 
 
 @frozen
 class Row:
-    """One invariant's."""
+    """The row of one invariant."""
 
     key: str
     name: str
@@ -37,10 +37,10 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """`findings` has the first violations of each invariant; the rows count them all.
+    """The verdict. `findings` has the first violations of each invariant; the rows count all of them.
 
-    unread   partitions of which not everything is known in the end, though somebody was promised or shown something of
-             them: no final log is there, or one of a replica's is missing, where any replicas' logs were read
+    unread   partitions with acknowledgements or reads whose final logs are incomplete: the log is missing, or that of a
+             replica if any replicas' logs were read
     """
 
     rows: Sequence[Row]
@@ -57,17 +57,19 @@ class Verdict:
 
     @property
     def exit_code(self) -> int:
-        """0: all passed; 1: a violation; 3: none, but an invariant without data, or a final log is missing."""
+        """Return the exit status: 1 for a violation, else 3 for an invariant without data or a missing final log, else
+        0.
+        """
         return 1 if self.violated else 3 if self.without_data or self.unread else 0
 
     def only(self, keys: Sequence[str]) -> Verdict:
-        """Of these invariants alone."""
+        """Return the verdict on these invariants only."""
         rows = [row for row in self.rows if row.key in keys]
         return Verdict(rows, [each for each in self.findings if each.invariant in keys], self.unread)
 
     def to_json(self) -> dict[str, Any]:
-        """`{"violated":[…],"no_data":[…],"unread":[…],"invariants":[…],"findings":[…]}`, times in ns of the histories'
-        clock.
+        """Return `{"violated":[…],"no_data":[…],"unread":[…],"invariants":[…],"findings":[…]}`. Times are in ns of the
+        histories' clock.
         """
         return {
             "violated": [row.key for row in self.violated],
@@ -96,22 +98,23 @@ class Verdict:
         }
 
     @classmethod
-    def of_json(cls, told: Mapping[str, Any]) -> Verdict:
-        """What `to_json` made. KeyError, TypeError, ValueError: it did not."""
+    def of_json(cls, fields: Mapping[str, Any]) -> Verdict:
+        """Return the verdict that `to_json` wrote. Raise KeyError, TypeError or ValueError for anything else."""
         rows = [
-            Row(str(r["key"]), str(r["name"]), int(r["observations"]), int(r["violations"])) for r in told["invariants"]
+            Row(str(r["key"]), str(r["name"]), int(r["observations"]), int(r["violations"]))
+            for r in fields["invariants"]
         ]
-        return cls(rows, [_finding(each) for each in told["findings"]], [_tp(each) for each in told["unread"]])
+        return cls(rows, [_finding(each) for each in fields["findings"]], [_tp(each) for each in fields["unread"]])
 
     def lines(self, *, most_findings: int = 3) -> Iterator[str]:
-        """As a table for people, then up to so many findings of each invariant that is violated."""
+        """Yield a table for readers, then up to `most_findings` violations of each violated invariant."""
         width = max((len(row.name) for row in self.rows), default=0)
         yield f"{'':4}{'invariant':<{width}}  {'observations':>12}  {'violations':>10}  verdict"
         for row in self.rows:
             yield f"{row.key:<4}{row.name:<{width}}  {row.observations:>12,}  {row.violations:>10,}  {row.status.value}"
         if self.unread:
             yield ""
-            yield f"unknown, since final logs are missing: {', '.join(map(str, self.unread))}"
+            yield f"unknown, because final logs are missing: {', '.join(map(str, self.unread))}"
         for row in self.violated:
             found = [each for each in self.findings if each.invariant == row.key]
             yield ""
@@ -124,11 +127,12 @@ class Verdict:
         return "\n".join(self.lines())
 
 
-def _finding(told: Mapping[str, Any]) -> Finding:
-    tp = None if told["tp"] is None else _tp(told["tp"])
-    return Finding(str(told["invariant"]), tp, int(told["t"]), str(told["says"]), list(map(str, told["operations"])))
+def _finding(fields: Mapping[str, Any]) -> Finding:
+    tp = None if fields["tp"] is None else _tp(fields["tp"])
+    operations = list(map(str, fields["operations"]))
+    return Finding(str(fields["invariant"]), tp, int(fields["t"]), str(fields["says"]), operations)
 
 
-def _tp(told: Sequence[Any]) -> TopicPartition:
-    topic, partition = told
+def _tp(pair: Sequence[Any]) -> TopicPartition:
+    topic, partition = pair
     return TopicPartition(str(topic), int(partition))

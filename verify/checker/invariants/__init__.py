@@ -1,1 +1,1 @@
-"""The invariants of the checker, one file for each kind of promise."""
+"""The invariants of the checker, one module per kind."""

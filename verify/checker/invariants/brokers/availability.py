@@ -1,4 +1,4 @@
-"""I19: how long a partition took no record while a fault lasted, how much was done meanwhile, and what else it cost."""
+"""Check I19: the longest time without an acknowledgement during a fault, the number of operations, and other bounds."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from verify.checker.facts import Facts, PartitionFacts, Source
 from verify.checker.findings import seconds
 from verify.checker.invariant import Ending, Handler, Invariant, Window
 
-#: After a pause in which nothing need succeed this is time enough for what had to.
+#: The time after a permitted pause within which the required operations must have succeeded.
 _SOON_NS = 1_000_000_000
 
 
 class Availability(Invariant):
-    """I19, of each fault's window: what was asked for is answered within its bound, and enough is; and the bounds that
-    the fault judges itself were kept.
+    """Check I19 for each fault's window: requests are answered within the bound, enough of them succeed, and the
+    fault's other bounds are kept.
 
-    A gap begins with the last acknowledgement, or with the fault, where a record waits at that moment, else with the
-    first one that is produced afterwards: where nobody produces, nothing is unavailable. It ends with the next fault,
-    which is judged by its own bound. Judged is each partition that somebody produces to who waits for all replicas,
-    also one that never took a record.
+    A gap begins with the last acknowledgement or with the fault if a record is waiting at that time, otherwise with the
+    next produce call, because a partition without requests is not unavailable. A gap ends at the next fault, which has
+    its own bound. Every partition with produce calls with acks=all is checked, including one that never acknowledged a
+    record.
     """
 
     key, name = "I19", "unavailable no longer than allowed"
@@ -34,7 +34,7 @@ class Availability(Invariant):
     def __init__(self, facts: Facts) -> None:
         super().__init__(facts)
         self._operations = array("q")
-        #: By id: when its producer gave it up, or was refused.
+        #: The time at which a record's producer gave up or was refused, by id.
         self._given_up: dict[TopicPartition, dict[int, int]] = defaultdict(dict)
 
     def handlers(self) -> Mapping[type, Handler]:
@@ -66,10 +66,10 @@ class Availability(Invariant):
             self.tally.observations += 1
             if done < window.least_operations and not self.only_counted():
                 during = f"during {window.row}, {seconds(window.injected)}–{seconds(until)}"
-                says = f"{done} operations succeeded {during}, and {window.least_operations} had to"
+                says = f"{done} operations succeeded {during}, but at least {window.least_operations} were required"
                 self.violated(None, until, says)
             if window.broke and not self.only_counted():
-                lasted = f"it lasted from {seconds(window.injected)} to {seconds(window.healed)}"
+                lasted = f"the fault lasted from {seconds(window.injected)} to {seconds(window.healed)}"
                 self.violated(None, window.whole, f"{window.row}: {window.broke}", lasted)
             healing = window.whole - window.healed
             if window.most_healing_ns is not None and healing > window.most_healing_ns and not self.only_counted():
@@ -88,12 +88,14 @@ class Availability(Invariant):
             self.tally.observations += 1
             if end - begin > most_ns and not self.only_counted():
                 took = f"{(end - begin) / 1e6:.0f} ms"
-                says = f"nothing was acknowledged for {took} during {window.row}; allowed are {most_ns / 1e6:.0f} ms"
+                says = f"no record was acknowledged for {took} during {window.row}; the limit is {most_ns / 1e6:.0f} ms"
                 self.violated(facts.tp, end, says, f"no acknowledgement from {seconds(begin)} to {seconds(end)}")
 
 
 def _counted_until(window: Window, next_fault: int | None) -> int:
-    """Until it is healed; while it may pause everything nothing need succeed. The next fault is judged by itself."""
+    """Return the end of the time in which operations count: the healing, or later if the fault may stop everything. The
+    next fault counts separately.
+    """
     if window.most_gap_ns is None:
         return window.healed
     enough = window.injected + window.most_gap_ns + _SOON_NS
@@ -101,7 +103,9 @@ def _counted_until(window: Window, next_fault: int | None) -> int:
 
 
 class _Waits:
-    """Who waits for a partition. What has no end, since its client was killed or hangs, counts only as asked for."""
+    """The waiting requests of a partition. A request without an end, because its client was killed or hangs, counts
+    only at its begin.
+    """
 
     def __init__(self, facts: PartitionFacts, given_up: Mapping[int, int]) -> None:
         invoked = sorted(facts.invoked_at.items(), key=itemgetter(1))
@@ -110,18 +114,20 @@ class _Waits:
         self._ended = list(accumulate(ends, max))
 
     def asked(self, since: int) -> int | None:
-        """When the next record was produced."""
+        """Return the time of the next produce call."""
         place = bisect_left(self._asked, since)
         return self._asked[place] if place < len(self._asked) else None
 
     def until(self, moment: int) -> int:
-        """When the last of those that were produced before had its end; if not after the moment, none of them waits."""
+        """Return the latest end of the calls made before that time. If it is not later than the time, no call is
+        waiting.
+        """
         place = bisect_left(self._asked, moment)
         return self._ended[place - 1] if place else 0
 
 
 def _gaps(facts: PartitionFacts, waits: _Waits, window: Window) -> Iterator[tuple[int, int]]:
-    """From when somebody waited for the next acknowledgement, to that: all that touch the window."""
+    """Yield the gaps that touch the window: from a waiting request to the next acknowledgement."""
     times, _ = facts.acknowledgements.settled()
     place = bisect_left(times, window.injected)
     begin = window.injected

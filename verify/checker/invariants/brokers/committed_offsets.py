@@ -1,9 +1,10 @@
-"""I17: a group's committed offset is a register, of its generation alone, and each partition has one owner.
+"""Check I17: a group's committed offset is a register, commits of old generations are refused, and each partition has
+one owner.
 
-Whoever commits must raise a partition's offset from commit to commit and never use a value twice for two purposes; then
-the values alone tell which commit a reader saw, and no search is needed: two sorted lists a partition, O(m log m) for m
-events. Who commits how far it has read a log has to go back where an unclean election took records away: only there is
-the last commit searched for. Times are of one clock, in any unit.
+A committer must increase a partition's offset from commit to commit and use each value once. The values alone then
+identify the commit that a reader saw, and no search is needed: two sorted lists per partition, O(m log m) for m events.
+A committer that follows a log must go back after an unclean election has removed records; only then is the last commit
+searched for. Times are of one clock, in any unit.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ Attempt: TypeAlias = CommitOk | CommitFailed | CommitUnknown
 
 @frozen
 class Broken:
-    """What may not have been, and those who saw it."""
+    """A violation, and the operations that prove it."""
 
     tp: TopicPartition
     says: str
@@ -41,10 +42,10 @@ class Register:
         self._promised = RunningMax()
         self._shown = RunningMax()
         self._attempts: list[Attempt] = []
-        #: Each value that was ever asked for, and when.
+        #: Each requested value, and the time of the request.
         self._begun: list[tuple[int, int]] = []
         self._fetches: list[CommittedOk] = []
-        #: When a value was asked for first, by an attempt that was not refused.
+        #: The time of the first request of a value that was not refused.
         self._first_asked: dict[int, float] = {}
 
     def begin(self, invoked: CommitInvoked) -> None:
@@ -63,19 +64,22 @@ class Register:
         self._shown.add(fetch.t1, fetch.offset)
 
     def bears_on(self, fetch: CommittedOk) -> bool:
-        """Whether some commit does: until there was one nothing is known of a fetch that sees none."""
+        """Return whether a commit concerns this fetch. Before the first commit, a fetch without a value proves
+        nothing.
+        """
         return fetch.offset >= 0 or self._promised.before(fetch.t0) is not None
 
     def went_back(self, fetch: CommittedOk, losses: Iterable[tuple[int, int]]) -> Iterator[Broken]:
-        """A fetch sees at least what was committed, and what any other fetch has seen, before it was asked for.
+        """Check that a fetch returns at least the value committed, and the value of any other fetch, before its
+        request.
 
-        `losses`: the log's end, and when, wherever a leader began with less than was committed to the log.
+        `losses` are (log end, time) of each leader that began with less than the committed records of the log.
         """
         least, seen = self._promised.before(fetch.t0), self._shown.before(fetch.t0)
         most = max((each for each in (least, seen) if each is not None), default=-1)
         if fetch.offset >= most or self._had_to_go_back(fetch, most, losses):
             return
-        here = f"{fetch.group}'s committed offset was read as {fetch.offset}"
+        here = f"the committed offset of group {fetch.group} was read as {fetch.offset}"
         if least is not None and fetch.offset < least:
             yield Broken(fetch.tp, f"{here}, after {least} was committed", (self._commit_of(least), fetch))
         else:
@@ -83,8 +87,10 @@ class Register:
             yield Broken(fetch.tp, f"{here}, after {seen} was read", (earlier, fetch))
 
     def _had_to_go_back(self, fetch: CommittedOk, most: int, losses: Iterable[tuple[int, int]]) -> bool:
-        """Who reads a log that lost records begins anew, and commits less than before. What counts from then on is the
-        last commit that was acknowledged before the fetch, or one that was begun since.
+        """Return whether an earlier value is right, because the log lost records.
+
+        A reader of such a log starts again and commits less than before. The valid value is then the last commit
+        acknowledged before the fetch, or one begun since.
         """
         lost = min((t for end, t in losses if end < most), default=math.inf)
         commits = (each.t0 for each in self._attempts if isinstance(each, CommitOk) and each.t1 < fetch.t0)
@@ -92,7 +98,9 @@ class Register:
         return any(offset == fetch.offset and since <= t < fetch.t1 for offset, t in self._begun)
 
     def out_of_nothing(self) -> Iterator[Broken]:
-        """Nor does it see what nobody had asked for by its end, or what was refused: for when all commits are known."""
+        """Check that no fetch returns a value that was requested only later, or was refused. All commits must be
+        known.
+        """
         ended = {attempt.offset for attempt in self._attempts}
         never_ended: dict[int, float] = {}
         for offset, t in self._begun:
@@ -102,18 +110,18 @@ class Register:
             asked = min(self._first_asked.get(fetch.offset, math.inf), never_ended.get(fetch.offset, math.inf))
             if fetch.offset >= 0 and asked > fetch.t1:
                 refused = [each for each in self._attempts if each.offset == fetch.offset]
-                here = f"{fetch.group}'s committed offset was read as {fetch.offset}"
-                yield Broken(fetch.tp, f"{here}, and nobody had committed it", (*refused, fetch))
+                here = f"the committed offset of group {fetch.group} was read as {fetch.offset}"
+                yield Broken(fetch.tp, f"{here}, but no client had committed it", (*refused, fetch))
 
     def _commit_of(self, offset: int) -> CommitOk:
         return next(each for each in self._attempts if each.offset == offset and isinstance(each, CommitOk))
 
 
 class Generations:
-    """The generations of groups, as members were told of them.
+    """The generations of groups, as members learned of them.
 
-    A generation is over when a later one has been assigned to anybody: one that was announced and never assigned may
-    come again, under the same number, from a coordinator that never heard of it.
+    A generation is over once a later one has been assigned to any member. A generation that was announced but never
+    assigned may come again with the same number, from a coordinator that never learned of it.
     """
 
     def __init__(self) -> None:
@@ -121,7 +129,7 @@ class Generations:
         self._owner: dict[tuple[str, int, TopicPartition], Assigned] = {}
 
     def assign(self, assigned: Assigned) -> Iterator[Broken]:
-        """Yields the partitions that another member was told to own in the same generation."""
+        """Yield the partitions that another member owns in the same generation."""
         self._begun.setdefault(assigned.group, RunningMax()).add(assigned.t, assigned.generation)
         for tp in sorted(assigned.tps):
             first = self._owner.setdefault((assigned.group, assigned.generation, tp), assigned)
@@ -130,7 +138,7 @@ class Generations:
                 yield Broken(tp, f"{assigned.group}: {both}", (first, assigned))
 
     def fence(self, commit: CommitOk) -> Iterator[Broken]:
-        """Yields a commit of a generation that was over before it was begun, although it was accepted."""
+        """Yield the commit if it was accepted although its generation was over before its request."""
         if commit.generation < 0 or commit.group not in self._begun:
             return
         current = self._begun[commit.group].before(commit.t0)
@@ -141,9 +149,10 @@ class Generations:
 
 
 class CommittedOffsets(Invariant):
-    """I17. A reader that sees a value before it was asked for is found at the end only, when all commits are known.
+    """Check I17. A read of a value that no client had committed yet is found only at the end, when all commits are
+    known.
 
-    Observed are fetches: a commit that nobody asks for afterwards may have been lost.
+    The observations are fetches, because a commit that no client fetches may have been lost.
     """
 
     key, name = "I17", "committed offsets are registers"
@@ -179,13 +188,13 @@ class CommittedOffsets(Invariant):
         self._new_fetches.append(event)
 
     def _assigned(self, _source: Source, event: Assigned) -> None:
-        self._tell(self._generations.assign(event))
+        self._report(self._generations.assign(event))
 
     def _leads(self, _source: Source, event: BecomeLeader) -> None:
         self._led[event.tp].append(event)
 
     def _losses(self, tp: TopicPartition) -> Iterator[tuple[int, int]]:
-        """Unclean elections."""
+        """Yield the unclean elections of a partition."""
         committed = self.facts.of(tp).high_watermarks
         for event in self._led[tp]:
             if event.leo < (committed.before(event.t) or 0):
@@ -196,18 +205,18 @@ class CommittedOffsets(Invariant):
         fetches, self._new_fetches = self._new_fetches, []
         for attempt in attempts:
             if isinstance(attempt, CommitOk):
-                self._tell(self._generations.fence(attempt))
+                self._report(self._generations.fence(attempt))
         for fetch in fetches:
             register = self._registers[fetch.group, fetch.tp]
             self.tally.observations += register.bears_on(fetch)
-            self._tell(register.went_back(fetch, self._losses(fetch.tp)))
+            self._report(register.went_back(fetch, self._losses(fetch.tp)))
 
     def conclude(self, ending: Ending) -> None:
         self.examine()
         for register in self._registers.values():
-            self._tell(register.out_of_nothing())
+            self._report(register.out_of_nothing())
 
-    def _tell(self, found: Iterator[Broken]) -> None:
+    def _report(self, found: Iterator[Broken]) -> None:
         for broken in found:
             if not self.only_counted():
                 t = _moment(broken.operations[-1])
@@ -219,11 +228,11 @@ def _moment(operation: Attempt | CommittedOk | Assigned) -> int:
 
 
 def _story(operation: Attempt | CommittedOk | Assigned) -> str:
-    """As proof."""
+    """Return the description of an operation, as evidence."""
     if isinstance(operation, Assigned):
         tps = ", ".join(map(str, sorted(operation.tps)))
-        who = f"{operation.member} of {operation.group}"
-        return f"{who} was assigned {tps} in generation {operation.generation} at {seconds(operation.t)}"
+        member = f"{operation.member} of {operation.group}"
+        return f"{member} was assigned {tps} in generation {operation.generation} at {seconds(operation.t)}"
     here = f"{operation.group} {operation.tp}, {seconds(operation.t0)}–{seconds(operation.t1)}"
     if isinstance(operation, CommittedOk):
         return f"committed offset read of {here}: {operation.offset}"

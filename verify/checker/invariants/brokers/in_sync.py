@@ -1,4 +1,4 @@
-"""I14: an acknowledgement to acks=all stands on enough replicas that have it."""
+"""Check I14: an acknowledgement with acks=all requires enough replicas that have the record."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from verify.checker.invariant import Ending, Handler, Invariant
 
 
 class _Untold(NamedTuple):
-    """An acknowledgement by a leader that did not know the log end of a member of its maximal ISR.
+    """An acknowledgement by a leader that did not know the log end offset of a member of its maximal ISR.
 
-    since   when it began to lead in that epoch
+    since   the time at which it became leader of that epoch
     """
 
     source: Source
@@ -26,18 +26,19 @@ class _Untold(NamedTuple):
 
 
 class InSyncReplicas(Invariant):
-    """I14: at each acknowledgement the confirmed ISR is large enough, the maximal ISR (with those pending) has it all.
+    """Check I14: at each acknowledgement the ISR is large enough, and all members of the maximal ISR have the records.
 
-    Its leader is a member, and all members are replicas. A member whose log end is not known has what was committed
-    when the leader's epoch began, of which a retry is acknowledged again; or it has registered anew, and had it before.
-    The leader may hear of that before the broker writes it down, so that it is asked for in the end.
+    The leader is a member, and all members are replicas. If a member's log end offset is unknown, there are two
+    permitted cases. The records were already committed when the leader's epoch began, and a retry is acknowledged
+    again. Or the member has registered again since, and had the records before. The leader may learn of the
+    registration before the broker records it, so this is checked at the end.
     """
 
     key, name = "I14", "acknowledged by enough replicas"
 
     def __init__(self, facts: Facts) -> None:
         super().__init__(facts)
-        #: Of each life that leads: since when, and with which high watermark it began.
+        #: The time and the high watermark at which each leader began its epoch.
         self._began: dict[tuple[Source, TopicPartition, int], tuple[int, int]] = {}
         self._registered: dict[int, int] = defaultdict(int)
         self._untold: list[_Untold] = []
@@ -57,7 +58,7 @@ class InSyncReplicas(Invariant):
     def _acknowledged(self, source: Source, event: Ack) -> None:
         self.tally.observations += 1
         for says in _wrong(int(source.name), event):
-            self._tell(source, event, says)
+            self._report(source, event, says)
         untold = {*event.isr, *event.pending}.difference(event.leos)
         if untold:
             since, committed = self._began.get((source, event.tp, event.epoch), (event.t, 0))
@@ -70,9 +71,11 @@ class InSyncReplicas(Invariant):
                 self._is_new(life.header.broker_id, life.header.t)
         for source, ack, member, since in self._untold:
             if self._registered[member] <= since:
-                self._tell(source, ack, f"offset {ack.last} was acknowledged, and broker {member} had not told its end")
+                self._report(
+                    source, ack, f"offset {ack.last} was acknowledged, but the end of broker {member} was unknown"
+                )
 
-    def _tell(self, source: Source, event: Ack, says: str) -> None:
+    def _report(self, source: Source, event: Ack, says: str) -> None:
         if not self.only_counted():
             proof = (
                 f"broker {source.name} acknowledged up to offset {event.last} in epoch {event.epoch} at"
@@ -92,4 +95,4 @@ def _wrong(leader: int, ack: Ack) -> Iterator[str]:
     if leader not in isr:
         yield f"acknowledged by broker {leader}, which is not in the ISR"
     if not maximal <= set(ack.replicas):
-        yield f"{sorted(maximal - set(ack.replicas))} in the ISR are no replicas"
+        yield f"{sorted(maximal - set(ack.replicas))} in the ISR are not replicas"

@@ -1,4 +1,4 @@
-"""I12: one leader an epoch, one controller an epoch, and each change of the ISR on a version of its own."""
+"""Check I12: one leader per epoch, one controller per epoch, and each ISR change has a version of its own."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from verify.checker.invariant import Handler, Invariant
 
 
 class _Version(NamedTuple):
-    """A version of a partition's state in which somebody led, or which is a new ISR; in the order of versions."""
+    """A version of a partition's state that has a leader or a new ISR; ordered by version."""
 
     partition_epoch: int
     epoch: int
-    told: str
+    evidence: str
 
 
 class Leadership(Invariant):
-    """I12. A leader epoch is of one life of one broker: who begins anew has forgotten how far its followers are.
+    """Check I12. A leader epoch belongs to one process of one broker, because a restarted broker has forgotten its
+    followers' positions.
 
-    A broker's leader epochs of a partition never fall; nor does its controller epoch.
-
-    Of ISR changes the versions are distinct and rise for each broker. Leader epochs rise with the versions in which
-    somebody led or the ISR was changed: who was deposed can change nothing any more. They are compared by version and
-    not by the clock, since who was stopped between the compare-and-set and its answer learns of it late.
+    A broker's leader epochs of a partition never decrease, and its controller epochs increase. Versions of ISR changes
+    are distinct and increase for each broker. Leader epochs increase with the versions in which a leader was seen or
+    the ISR was changed, because a replaced leader cannot change anything. Versions are compared instead of times,
+    because a broker that was paused between a compare-and-set and its answer learns of the change late.
     """
 
     key, name = "I12", "one leader an epoch"
@@ -58,21 +58,21 @@ class Leadership(Invariant):
         leader, since = self._leaders.setdefault((event.tp, event.epoch), (source, event.t))
         if (leader.name, leader.life) != (source.name, source.life) and not self.only_counted():
             says = (
-                f"broker {source.name} led in epoch {event.epoch} in two lives"
+                f"broker {source.name} led in epoch {event.epoch} in two of its processes"
                 if leader.name == source.name
                 else f"brokers {leader.name} and {source.name} led in epoch {event.epoch}"
             )
             proof = (
-                f"broker {who.name}, in its life {who.life}, became leader of epoch {event.epoch} at {seconds(at)}"
-                for who, at in ((leader, since), (source, event.t))
+                f"broker {each.name}, in its process {each.life}, became leader of epoch {event.epoch} at {seconds(at)}"
+                for each, at in ((leader, since), (source, event.t))
             )
             self.violated(event.tp, event.t, says, *proof)
         if event.partition_epoch >= 0:
-            told = (
+            evidence = (
                 f"broker {source.name} led in leader epoch {event.epoch}, partition epoch {event.partition_epoch},"
                 f" since {seconds(event.t)}"
             )
-            self._is_at(event.tp, event.t, _Version(event.partition_epoch, event.epoch, told))
+            self._is_at(event.tp, event.t, _Version(event.partition_epoch, event.epoch, evidence))
 
     def _follows(self, source: Source, tp: TopicPartition, epoch: int, t: int) -> None:
         self.tally.observations += 1
@@ -102,31 +102,31 @@ class Leadership(Invariant):
         if not event.ok:
             return
         self.tally.observations += 1
-        told = (
+        evidence = (
             f"broker {source.name} set the ISR to {list(event.isr)} in leader epoch {event.epoch},"
             f" partition epoch {event.partition_epoch}, at {seconds(event.t)}"
         )
         wrong, proof = self._wrong_version(source, event)
-        self._changed[source.name, event.tp] = event.partition_epoch, told
+        self._changed[source.name, event.tp] = event.partition_epoch, evidence
         if not wrong:
-            self._changes[event.tp][event.partition_epoch] = told
-            self._is_at(event.tp, event.t, _Version(event.partition_epoch, event.epoch, told))
+            self._changes[event.tp][event.partition_epoch] = evidence
+            self._is_at(event.tp, event.t, _Version(event.partition_epoch, event.epoch, evidence))
         elif not self.only_counted():
-            self.violated(event.tp, event.t, wrong, *proof, told)
+            self.violated(event.tp, event.t, wrong, *proof, evidence)
 
     def _wrong_version(self, source: Source, event: IsrChange) -> tuple[str, list[str]]:
         version = event.partition_epoch
         if version <= 0:
             return f"a change of the ISR succeeded without a version ({version})", []
-        last, told = self._changed.get((source.name, event.tp), (-1, ""))
+        last, evidence = self._changed.get((source.name, event.tp), (-1, ""))
         if version < last:
-            return f"broker {source.name}'s ISR changes went back from partition epoch {last} to {version}", [told]
+            return f"broker {source.name}'s ISR changes went back from partition epoch {last} to {version}", [evidence]
         if version in self._changes[event.tp]:
             return f"two changes of the ISR have the partition epoch {version}", [self._changes[event.tp][version]]
         return "", []
 
     def _is_at(self, tp: TopicPartition, t: int, version: _Version) -> None:
-        """Epochs rise with versions, and no version is of two."""
+        """Check that epochs increase with versions, and that no version has two epochs."""
         versions = self._versions[tp]
         place = bisect(versions, version)
         versions.insert(place, version)
@@ -138,4 +138,4 @@ class Leadership(Invariant):
                     f"partition epoch {later.partition_epoch} is of leader epoch {later.epoch},"
                     f" and {earlier.partition_epoch} of {earlier.epoch}"
                 )
-                self.violated(tp, t, says, earlier.told, later.told)
+                self.violated(tp, t, says, earlier.evidence, later.evidence)

@@ -1,4 +1,4 @@
-"""I15 and I16: in the end all replicas are the same, byte for byte, and their leader epochs rise along the log."""
+"""Check I15 and I16: at the end all replicas are identical, byte for byte, and leader epochs increase along the log."""
 
 from __future__ import annotations
 
@@ -16,12 +16,11 @@ from verify.checker.logs import READ, EpochStart, FinalLog, StoredBatch
 
 
 class SameReplicas(Invariant):
-    """I15: after quiescence all replicas end at one offset and have the same batches from the latest log start on.
+    """Check I15: at the end all replicas have the same end offset, and the same batches from the latest log start on.
 
-    Of a batch that one of them has not whole, and where batches are not known, the records are compared. Compaction
-    runs on each replica when it likes: of a compacted topic the same record stands at each offset that two have.
-
-    Since only what lies behind all log starts can be compared, no log starts later than anybody has asked to trim to.
+    If a replica lacks part of a batch, or batches are unknown, the records are compared. Replicas compact
+    independently, so replicas of a compacted topic must have the same record at each offset that both have. Because
+    only records above all log starts can be compared, no log may start above the highest trim request.
     """
 
     key, name = "I15", "replicas are the same"
@@ -42,7 +41,7 @@ class SameReplicas(Invariant):
     def _begins_where_it_may(self, log: FinalLog) -> None:
         trimmed_to = self.facts.of(log.tp).trimmed_to
         if log.log_start > trimmed_to:
-            says = f"{log.name} begins at {log.log_start}, and nobody had asked to trim further than {trimmed_to}"
+            says = f"{log.name} begins at {log.log_start}, but the highest trim request was {trimmed_to}"
             self.violated(log.tp, 0, says, str(log))
 
     def _compare(self, tp: TopicPartition, one: FinalLog, other: FinalLog, start: int, compacted: bool) -> None:
@@ -63,7 +62,7 @@ class SameReplicas(Invariant):
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """What a replica has between two offsets; of the batches, those that lie there whole."""
+    """The records of a replica between two offsets, and the batches that are completely inside."""
 
     offsets: Column
     ids: Column
@@ -99,7 +98,7 @@ def _batch(batch: StoredBatch | None) -> str:
 
 
 def _different_records(left: _Part, right: _Part) -> str:
-    """The first offset that both have, with other records; empty where there is none."""
+    """Return the first offset at which both have different records, or an empty text."""
     there = {offset: record for offset, *record in zip(*right.records, strict=True)}
     for offset, *ours in zip(*left.records, strict=True):
         theirs = there.get(offset, ours)
@@ -110,9 +109,9 @@ def _different_records(left: _Part, right: _Part) -> str:
 
 
 class EpochsRise(Invariant):
-    """I16: leader epochs never fall along a log, and each replica's checkpoint says where they begin in the log.
+    """Check I16: leader epochs never decrease along a log, and each replica's checkpoint has their start offsets.
 
-    Nor does it say anything of what is behind the log's end: that is left over from records that were cut.
+    The checkpoint must have no entry above the log end, because such an entry is left over from truncated records.
     """
 
     key, name = "I16", "epochs rise along the log"
@@ -135,24 +134,24 @@ class EpochsRise(Invariant):
             return
         if log.epochs is None:
             if log.broker != READ and log.ids:
-                self.violated(tp, 0, f"{log.name} has records, and no checkpoint that says of which epochs", str(log))
+                self.violated(tp, 0, f"{log.name} has records but no leader epoch checkpoint", str(log))
             return
         derived, checkpoint = _starts(log), _clamped(log.epochs, log)
-        told = f"{log.name}'s checkpoint has {[tuple(each) for each in log.epochs]}"
+        entries = f"{log.name}'s checkpoint has {[tuple(each) for each in log.epochs]}"
         if log.epochs and log.epochs[-1].start_offset > log.leo:
-            self.violated(tp, 0, f"{told}, and its log ends at {log.leo}", str(log))
+            self.violated(tp, 0, f"{entries}, but its log ends at {log.leo}", str(log))
             return
         if compacted:
-            # Compaction may have taken an epoch's first records.
+            # Compaction may have removed an epoch's first records.
             fits = all(_epoch_at(checkpoint, offset) == epoch for epoch, offset in derived)
         else:
             fits = derived == checkpoint
         if not fits:
-            self.violated(tp, 0, f"{told}, and its log {[tuple(each) for each in derived]}", str(log))
+            self.violated(tp, 0, f"{entries}, but its log has {[tuple(each) for each in derived]}", str(log))
 
 
 def _starts(log: FinalLog) -> list[EpochStart]:
-    """Each epoch with its first record's offset; epochs never fall."""
+    """Return each epoch with the offset of its first record. The epochs never decrease."""
     found, place = [], 0
     while place < len(log.leader_epochs):
         epoch = log.leader_epochs[place]
@@ -162,7 +161,9 @@ def _starts(log: FinalLog) -> list[EpochStart]:
 
 
 def _clamped(epochs: Sequence[EpochStart], log: FinalLog) -> list[EpochStart]:
-    """What a checkpoint says of the records that there are: a leader enters its epoch before it has any of its own."""
+    """Return the checkpoint's entries for existing records, because a leader adds its epoch before it has records of
+    it.
+    """
     first = log.offsets[0] if log.offsets else log.leo
     entries = [each for each in epochs if each.start_offset < log.leo]
     return [

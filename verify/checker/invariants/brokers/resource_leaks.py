@@ -1,4 +1,4 @@
-"""I21: no broker fails in a way that it did not foresee, and all that it held is given back."""
+"""Check I21: brokers have no unexpected errors and leak no resources."""
 
 from __future__ import annotations
 
@@ -11,18 +11,19 @@ from verify.checker.findings import seconds
 from verify.checker.invariant import Handler, Invariant
 
 _BASELINE, _HEALED = "baseline", "healed"
-#: A broker may hold a twentieth more than before, and of few things a few more. Its threads are pools, which grow with
-#: what there is to do and keep their size: eight that sync (where topics wait for the disk, as some faults have them do
-#: for a while), six that keep house, and asyncio's, four more than there are processors.
+#: The permitted growth of a resource: five percent, or a small number. Thread pools grow with the work and keep their
+#: size: eight threads for flushes (used if a fault makes topics flush each record), six for log maintenance, and
+#: asyncio's pool of four more than there are processors.
 _MORE: Final = 0.05
 _FEW: Final = {"fds": 8, "threads": 20, "rss": 16 << 20, "purgatory": 4, "tasks": 8}
 
 
 class Hygiene(Invariant):
-    """I21: no traceback, no UNKNOWN_SERVER_ERROR; file descriptors, threads, memory and waiting operations go back.
+    """Check I21: no traceback and no UNKNOWN_SERVER_ERROR; file descriptors, threads, memory and waiting operations
+    return to their level.
 
-    Resources are compared within one life of a broker, from its "baseline" to its last "healed", and each comparison is
-    an observation. That a broker failed at nothing is none.
+    Resources are compared within one process of a broker, from its "baseline" to its last "healed", and each comparison
+    is an observation. The absence of errors is not an observation.
     """
 
     key, name = "I21", "no unforeseen failure, nothing leaks"
@@ -44,7 +45,7 @@ class Hygiene(Invariant):
         self.tally.observations += 1
         if not self.only_counted():
             last = event.text.strip().rsplit("\n", 1)[-1]
-            says = f"broker {source.name} did not foresee this: {last}"
+            says = f"broker {source.name} had an unexpected error: {last}"
             self.violated(None, event.t, says, f"broker {source.name} at {seconds(event.t)}: {event.text}")
 
     def _counted(self, source: Source, event: Resources) -> None:
@@ -58,7 +59,7 @@ class Hygiene(Invariant):
         self.tally.observations += any(min(pair) >= 0 for pair in pairs.values())
         for what, (had, has) in pairs.items():
             if had >= 0 and has > max(had * (1 + _MORE), had + _FEW[what]) and not self.only_counted():
-                says = f"broker {source.name} has {has} {what} when all is over, and had {had}"
+                says = f"broker {source.name} has {has} {what} at the end of the run, but had {had} before"
                 proof = (
                     f"broker {source.name}: {each} at {seconds(t)}" for each, t in ((had, before.t), (has, event.t))
                 )

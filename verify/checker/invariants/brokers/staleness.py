@@ -1,4 +1,4 @@
-"""I20: no broker acts on what is out of date: a request after its deadline, or one of a lower epoch."""
+"""Check I20: no broker acts on outdated requests: after their deadline, or of a lower epoch."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from verify.checker.invariant import Handler, Invariant
 
 
 class NoReplays(Invariant):
-    """I20. A stale request that was refused counts as looked at.
+    """Check I20. A refused outdated request counts as an observation.
 
-    What a replica appends, and where it is told that its high watermark is, belongs to the leader epoch that the broker
-    is in, or to a later one that it has not been told of otherwise.
+    A leader's appends and a replica's high watermarks belong to the leader epoch of the broker, or to a later one that
+    the broker learns by them.
     """
 
     key, name = "I20", "nothing stale is acted on"
@@ -28,8 +28,8 @@ class NoReplays(Invariant):
         return {
             Processed: self._processed,
             Reject: self._rejected,
-            BecomeLeader: self._told,
-            BecomeFollower: self._told,
+            BecomeLeader: self._changed_role,
+            BecomeFollower: self._changed_role,
             Append: self._appended,
             HighWatermark: self._moved,
         }
@@ -46,11 +46,11 @@ class NoReplays(Invariant):
     def _rejected(self, _source: Source, _event: Reject) -> None:
         self.tally.observations += 1
 
-    def _told(self, source: Source, event: BecomeLeader | BecomeFollower) -> None:
+    def _changed_role(self, source: Source, event: BecomeLeader | BecomeFollower) -> None:
         self._epochs[source.name, event.tp] = event.epoch, event.t
 
     def _appended(self, source: Source, event: Append) -> None:
-        # A follower's batches are of the epochs in which they were written first.
+        # A follower's batches have the epochs in which a leader wrote them.
         if event.role == "leader":
             self._in_epoch(source, event.tp, event.epoch, event.t, f"appended {event.base}–{event.last}")
 
@@ -61,9 +61,9 @@ class NoReplays(Invariant):
         self.tally.observations += 1
         known, since = self._epochs.get((source.name, tp), (-1, 0))
         if 0 <= epoch < known and not self.only_counted():
-            says = f"broker {source.name} {did} in epoch {epoch}, and was in epoch {known} already"
-            told = f"broker {source.name} was told of epoch {known} at {seconds(since)}"
-            self.violated(tp, t, says, told, f"broker {source.name} {did} at {seconds(t)}")
+            says = f"broker {source.name} {did} in epoch {epoch}, but was in epoch {known} already"
+            learned = f"broker {source.name} entered epoch {known} at {seconds(since)}"
+            self.violated(tp, t, says, learned, f"broker {source.name} {did} at {seconds(t)}")
 
 
 def _proof(source: Source, event: Processed) -> str:

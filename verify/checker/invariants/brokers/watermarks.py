@@ -1,4 +1,4 @@
-"""I11: a replica's high watermark never falls within a leader epoch."""
+"""Check I11: a replica's high watermark never decreases within a leader epoch."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ from verify.checker.invariant import Handler, Invariant
 
 
 class HighWatermarks(Invariant):
-    """I11, of each replica in each life and leader epoch: it may know less in another epoch, or after a start.
+    """Check I11 for each process of a replica and leader epoch, because a replica may know less in another epoch or
+    after a restart.
 
-    That no leader *tells clients* of an end before one that was told already is I8.
+    I8 checks that no leader returns an end offset to clients that is below an earlier one.
     """
 
     key, name = "I11", "high watermarks never fall"

@@ -1,1 +1,1 @@
-"""Invariants of records: none is lost, invented, doubled or reordered, and look-ups answer what the log holds."""
+"""Invariants of records: none is lost, invented, duplicated or reordered, and look-ups return what the log holds."""

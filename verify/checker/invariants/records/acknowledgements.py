@@ -1,4 +1,6 @@
-"""I1 and I13: what was acknowledged is there in the end, also what a leader acknowledged that was deposed later."""
+"""Check I1 and I13: acknowledged records exist at the end, including those acknowledged by a leader that was
+replaced.
+"""
 
 from __future__ import annotations
 
@@ -13,11 +15,11 @@ from verify.checker.logs import FinalLog
 
 
 class Acknowledged(Invariant):
-    """I1: each record acknowledged with acks=all stands at its offset, in what a client reads and in every replica.
+    """Check I1: each record acknowledged with acks=all is at its offset, in the leader's log and in every replica.
 
-    Before the end it is asked of each new leader that its log ends behind what was acknowledged; but not of one that
-    slept, and hears of an epoch that another has ended. A record before the log's start was trimmed, or is lost: lost
-    unless somebody asked for a trim; one at the log's end or behind it is lost, also where records are compacted.
+    During the run, the log of each new leader must end after the acknowledged records. A broker that was paused and
+    learns of an old epoch late is exempt. A record below the log start was trimmed if a client requested that, and is
+    lost otherwise. A record at or above the log end is lost, even in a compacted topic.
     """
 
     key, name = "I1", "acknowledged records are there"
@@ -42,7 +44,7 @@ class Acknowledged(Invariant):
                 self.violated(
                     event.tp,
                     event.t,
-                    f"{leads}, and offset {promised} had been acknowledged",
+                    f"{leads}, but offset {promised} had been acknowledged",
                     *facts.witnesses(promised, facts.sightings.id_at(promised)),
                     f"{leads}, since {seconds(event.t)}",
                 )
@@ -77,17 +79,18 @@ class Acknowledged(Invariant):
             self.violated(
                 facts.tp,
                 t,
-                f"{record_name(record_id)} was acknowledged at offset {offset}; there is {there} in {log.name}",
+                f"{record_name(record_id)} was acknowledged at offset {offset}, but {log.name} has {there} there",
                 facts.produce(record_id),
                 str(log),
             )
 
 
 class LeaderCompleteness(Invariant):
-    """I13: what was acknowledged in an epoch that a later leader ended is there, in that epoch or an earlier one.
+    """Check I13: a record acknowledged in an epoch that a later leader ended is at its offset, in that epoch or an
+    earlier one.
 
-    Judged are the acknowledgements of clients that name the epoch, and those that the brokers wrote down themselves.
-    What may be gone is as in I1.
+    The acknowledgements to clients that have the epoch are checked, and those that the brokers recorded. Records may be
+    missing as in I1.
     """
 
     key, name = "I13", "what deposed leaders acknowledged is there"
@@ -110,8 +113,10 @@ class LeaderCompleteness(Invariant):
             self.tally.observations += 1
             wrong = _later_or_gone(log, ack.last, ack.epoch, ending, self.facts.of(ack.tp).trimmed_to)
             if wrong and not self.only_counted():
-                told = f"broker {source.name} acknowledged up to offset {ack.last} in epoch {ack.epoch}"
-                self.violated(ack.tp, ack.t, f"{told}; in the end {wrong}", f"{told} at {seconds(ack.t)}", str(log))
+                evidence = f"broker {source.name} acknowledged up to offset {ack.last} in epoch {ack.epoch}"
+                self.violated(
+                    ack.tp, ack.t, f"{evidence}; at the end {wrong}", f"{evidence} at {seconds(ack.t)}", str(log)
+                )
         for facts in self.partitions():
             log, last_epoch = ending.log(facts.tp), last_epochs.get(facts.tp, -1)
             if log is None or last_epoch < 0:
@@ -121,24 +126,24 @@ class LeaderCompleteness(Invariant):
                 self.tally.observations += 1
                 wrong = _later_or_gone(log, offset, epoch, ending, trimmed_to)
                 if wrong and not self.only_counted():
-                    says = f"offset {offset} was acknowledged in epoch {epoch}, which ended; in the end {wrong}"
+                    says = f"offset {offset} was acknowledged in epoch {epoch}, which ended; at the end {wrong}"
                     self.violated(facts.tp, t, says, facts.produce(record_id), str(log))
 
 
 def _acknowledged_before(epoch: int, facts: PartitionFacts) -> Iterator[tuple[int, int, int, int]]:
-    """(id, offset, epoch, moment) of the acknowledgements in an earlier epoch, of those whose epoch was told."""
+    """Yield (id, offset, epoch, time) of the acknowledgements in an earlier epoch, as far as their epoch is known."""
     for _, event in facts.produces:
         if event.epochs and min(event.epochs) < epoch:
-            told = zip(event.ids, event.offsets, event.epochs, event.t, strict=True)
-            yield from (each for each in told if each[2] < epoch)
+            rows = zip(event.ids, event.offsets, event.epochs, event.t, strict=True)
+            yield from (each for each in rows if each[2] < epoch)
 
 
 def _later_or_gone(log: FinalLog, offset: int, epoch: int, ending: Ending, trimmed_to: int) -> str:
-    """What is wrong with an offset that was acknowledged in this epoch; empty where nothing is."""
+    """Return what is wrong with an offset that was acknowledged in this epoch, or an empty text."""
     place = log.place(offset)
     if place is None:
         if ending.may_lack(log, offset, trimmed_to):
             return ""
-        return f"the log ends at {log.leo}" if offset >= log.leo else f"there is nothing at {offset}"
+        return f"the log ends at {log.leo}" if offset >= log.leo else f"the log has no record at {offset}"
     found = log.leader_epochs[place]
     return f"offset {offset} is of epoch {found}" if found > epoch else ""

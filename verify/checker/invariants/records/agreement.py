@@ -1,4 +1,4 @@
-"""I2, I3, I4: one record at an offset, one offset for a record, and no record that nobody produced."""
+"""Check I2, I3 and I4: one record per offset, one offset per record, and only produced records."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from verify.checker.invariant import Invariant
 
 
 class OneRecordAnOffset(Invariant):
-    """I2: whoever tells of an offset, an acknowledgement or an answer to any reader, tells of the same record.
+    """Check I2: all acknowledgements and answers to readers have the same record at an offset.
 
-    The log that a client reads in the end is the last of those who tell.
+    The final log that a client reads is included.
     """
 
     key, name = "I2", "one record at an offset"
@@ -20,16 +20,17 @@ class OneRecordAnOffset(Invariant):
         for facts in self.partitions():
             for offset, first, other in self.new_in(facts.sightings.contradictions):
                 if not self.only_counted():
-                    says = f"offset {offset} holds {record_name(first)}, and {record_name(other)}"
+                    says = f"offset {offset} has {record_name(first)} and also {record_name(other)}"
                     proof = (next(facts.witnesses(offset, each), None) for each in (first, other))
                     self.violated(facts.tp, 0, says, *(each for each in proof if each is not None))
         self.tally.observations = sum(facts.sightings.compared for facts in self.partitions())
 
 
 class OneOffsetARecord(Invariant):
-    """I3: a record of an idempotent producer stands in the log once.
+    """Check I3: a record of an idempotent producer is in the log once.
 
-    Of another producer a record may stand there as often as it was tried, and no history tells how often that was.
+    A record of another producer may be in the log once per attempt, and histories do not contain the number of
+    attempts.
     """
 
     key, name = "I3", "no duplicates"
@@ -39,7 +40,7 @@ class OneOffsetARecord(Invariant):
             for record_id, first, other in self.new_in(facts.sightings.duplicates):
                 if self.facts.is_idempotent(record_id) and not self.only_counted():
                     proof = (next(facts.witnesses(offset, record_id), None) for offset in (first, other))
-                    says = f"{record_name(record_id)} stands at offset {first} and at {other}"
+                    says = f"{record_name(record_id)} is at offset {first} and at {other}"
                     operations = (each for each in proof if each is not None)
                     self.violated(facts.tp, 0, says, facts.produce(record_id), *operations)
         self.tally.observations = sum(
@@ -51,7 +52,7 @@ class OneOffsetARecord(Invariant):
 
 
 class NoPhantoms(Invariant):
-    """I4: what is seen was produced to this partition, is whole, and had not been refused for certain."""
+    """Check I4: an observed record was produced to this partition, is undamaged, and was not definitely refused."""
 
     key, name = "I4", "no phantoms, no aborted reads"
 
@@ -73,14 +74,14 @@ class NoPhantoms(Invariant):
             if record_id in facts.invoked_at or self.only_counted():
                 continue
             home = self.facts.home_of(record_id)
-            says = f"{record_name(record_id)} stands at offset {offset}, and "
-            says += "nobody ever produced it" if home is None else f"it was produced to {home}"
+            says = f"{record_name(record_id)} is at offset {offset}, but "
+            says += "no client produced it" if home is None else f"it was produced to {home}"
             produce = [] if home is None else [self.facts.of(home).produce(record_id)]
             self.violated(facts.tp, 0, says, *produce, *list(facts.witnesses(offset, record_id))[:1])
 
     def _aborted(self, facts: PartitionFacts, ids: Column, offsets: Column) -> None:
         for record_id, offset in zip(ids, offsets, strict=True):
             if record_id in facts.failed and not self.only_counted():
-                says = f"{record_name(record_id)} stands at offset {offset}, and it was refused"
+                says = f"{record_name(record_id)} is at offset {offset}, but it was refused"
                 witnesses = list(facts.witnesses(offset, record_id))[:1]
                 self.violated(facts.tp, facts.failed[record_id], says, facts.produce(record_id), *witnesses)

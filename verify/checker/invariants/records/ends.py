@@ -1,6 +1,7 @@
-"""I8: where a partition ends, as its clients are told, never goes back and lies behind what was acknowledged.
+"""Check I8: the end offset returned to clients never decreases, and is above the acknowledged offsets.
 
-And where it begins, as they are told, is where it was trimmed to, which no replica has left in the end.
+The first offset returned to clients is the one to which the partition was trimmed, and no replica keeps trimmed records
+at the end.
 """
 
 from __future__ import annotations
@@ -19,12 +20,12 @@ _OUT_OF_RANGE = error_name(OffsetOutOfRangeError)
 
 
 class Ends(Invariant):
-    """I8: the end that is told does not fall, in real time over all clients, also across leaders (KIP-207).
+    """Check I8: the returned end offset never decreases in real time over all clients and leaders (KIP-207).
 
-    It lies behind each offset acknowledged before the question, and no reader of such an offset is told that it is out
-    of range, unless it was trimmed. The first offset that is told is no later than anybody has asked to trim to, and no
-    earlier than what was acknowledged as trimmed before the question, unless a leader that was deposed and cannot know
-    it has told it; nor does any log of the end begin earlier.
+    The end offset is above each offset acknowledged before the request. No reader of such an offset gets an
+    out-of-range error, unless the record was trimmed. The returned first offset is at most the highest trim request. It
+    is at least the offset of each trim acknowledged before the request, unless the answer came from a replaced leader
+    that cannot know the trim. No final log begins earlier.
     """
 
     key, name = "I8", "the end never goes back"
@@ -50,20 +51,20 @@ class Ends(Invariant):
             self._refused.append((source, event))
 
     def examine(self) -> None:
-        told, start = self._told, self._judged_until
-        self._judged_until = len(told)
-        for index in range(start, len(told)):
-            source, event = told[index]
+        events, start = self._told, self._judged_until
+        self._judged_until = len(events)
+        for index in range(start, len(events)):
+            source, event = events[index]
             facts = self.facts.of(event.tp)
             self.tally.observations += 1
             seen = facts.latest.before(event.t0)
             if seen is not None and event.offset < seen and not self.only_counted():
                 earlier = next(
-                    (who, each)
-                    for who, each in told
+                    (other, each)
+                    for other, each in events
                     if each.tp == event.tp and each.offset == seen and each.t1 < event.t0
                 )
-                says = f"the end was told as {event.offset}, and before that as {seen}"
+                says = f"the returned end offset was {event.offset}, but {seen} before that"
                 self.violated(event.tp, event.t1, says, _story(*earlier), _story(source, event))
             self._behind_acknowledged(facts, source, event)
         first, self._first = self._first, []
@@ -77,7 +78,7 @@ class Ends(Invariant):
     def _behind_acknowledged(self, facts: PartitionFacts, source: Source, event: LatestOk) -> None:
         acknowledged = facts.acknowledgements.before(event.t0)
         if acknowledged is not None and event.offset <= acknowledged and not self.only_counted():
-            says = f"the end was told as {event.offset}, and offset {acknowledged} had been acknowledged"
+            says = f"the returned end offset was {event.offset}, but offset {acknowledged} had been acknowledged"
             witness = facts.produce(facts.sightings.id_at(acknowledged))
             self.violated(event.tp, event.t1, says, witness, _story(source, event))
 
@@ -85,9 +86,9 @@ class Ends(Invariant):
         self.tally.observations += 1
         trimmed = max((offset for offset, asked, _ in facts.trims if asked <= event.t1), default=0)
         if event.offset > trimmed and not self.only_counted():
-            says = f"the first offset was told as {event.offset}, and nobody had asked to trim further than {trimmed}"
+            says = f"the returned first offset was {event.offset}, but the highest trim request was {trimmed}"
             when = f"{seconds(event.t0)}–{seconds(event.t1)}"
-            self.violated(event.tp, event.t1, says, f"{source.name} asked for the beginning, {when}: {event.offset}")
+            self.violated(event.tp, event.t1, says, f"{source.name} requested the first offset, {when}: {event.offset}")
 
     def _not_before_trims(self, facts: PartitionFacts, source: Source, event: EarliestOk) -> None:
         for offset, asked, answered in facts.trims:
@@ -95,10 +96,10 @@ class Ends(Invariant):
                 continue
             may_be_old = facts.may_answer_from_the_past(event.t0, event.t1)
             if not may_be_old and not self.facts.has_forgotten_trims(answered, event.t1) and not self.only_counted():
-                says = f"the first offset was told as {event.offset}, and what stands before {offset} had been trimmed"
+                says = f"the returned first offset was {event.offset}, but records below {offset} had been trimmed"
                 when = f"{seconds(event.t0)}–{seconds(event.t1)}"
-                told = f"{source.name} asked for the beginning, {when}: {event.offset}"
-                self.violated(event.tp, event.t1, says, _trim_story(offset, asked, answered), told)
+                request = f"{source.name} requested the first offset, {when}: {event.offset}"
+                self.violated(event.tp, event.t1, says, _trim_story(offset, asked, answered), request)
 
     def conclude(self, ending: Ending) -> None:
         self.examine()
@@ -111,7 +112,7 @@ class Ends(Invariant):
     def _trimmed(self, log: FinalLog, offset: int, asked: int, answered: int) -> None:
         self.tally.observations += 1
         if log.log_start < offset and not self.only_counted():
-            says = f"{log.name} begins at {log.log_start}, and what stands before {offset} had been trimmed"
+            says = f"{log.name} begins at {log.log_start}, but records below {offset} had been trimmed"
             self.violated(log.tp, answered, says, _trim_story(offset, asked, answered), str(log))
 
     def _in_range(self, facts: PartitionFacts, source: Source, event: ReadFailed) -> None:
@@ -120,7 +121,7 @@ class Ends(Invariant):
         trimmed = any(offset > event.offset and asked <= event.t1 for offset, asked, _ in facts.trims)
         if acknowledged is None or event.offset > acknowledged or trimmed or self.only_counted():
             return
-        says = f"offset {event.offset} was called out of range, and {acknowledged} had been acknowledged"
+        says = f"offset {event.offset} was reported as out of range, but {acknowledged} had been acknowledged"
         when = f"{seconds(event.t0)}–{seconds(event.t1)}"
         witness = facts.produce(facts.sightings.id_at(acknowledged))
         self.violated(event.tp, event.t1, says, witness, f"read by {source.name} at {event.offset}, {when}: refused")
@@ -132,4 +133,4 @@ def _trim_story(offset: int, asked: int, answered: int) -> str:
 
 def _story(source: Source, event: LatestOk) -> str:
     epoch = "" if event.epoch is None else f" in epoch {event.epoch}"
-    return f"{source.name} asked for the end, {seconds(event.t0)}–{seconds(event.t1)}: {event.offset}{epoch}"
+    return f"{source.name} requested the end offset, {seconds(event.t0)}–{seconds(event.t1)}: {event.offset}{epoch}"

@@ -1,4 +1,4 @@
-"""I23: compaction keeps the last committed record of each key."""
+"""Check I23: compaction keeps the last committed record of each key."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""I18 over a history: each look-up by time is held against the log of the end (`look_ups` has the judge)."""
+"""Check I18: compare each look-up by time with the final log (`verify.checker.look_ups` has the rules)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from verify.checker.look_ups import Fault, LookUp, StoredLog, StoredRecord, Trim
 
 
 class LookUps(Invariant):
-    """I18. Of compacted topics nothing is judged: no history tells which record supersedes which."""
+    """Check I18. Compacted topics are not checked, because histories do not contain which record supersedes which."""
 
     key, name = "I18", "look-ups by time are exact"
 
@@ -35,12 +35,12 @@ class LookUps(Invariant):
             log = ending.log(tp)
             if log is None or tp.topic in ending.compacted:
                 continue
-            who = {_look_up(event): source for source, event in asked}
+            sources = {_look_up(event): source for source, event in asked}
             verdict = _verdict(log, self.facts.of(tp), self._trims(tp), [_look_up(event) for _, event in asked])
             self.tally.observations += len(asked)
             for wrong in verdict.wrong:
                 if not self._is_excused(tp, wrong) and not self.only_counted():
-                    self._tell(tp, who[wrong.look_up], wrong)
+                    self._report(tp, sources[wrong.look_up], wrong)
 
     def _is_excused(self, tp: TopicPartition, wrong: Wrong) -> bool:
         asked, facts = wrong.look_up, self.facts.of(tp)
@@ -52,7 +52,7 @@ class LookUps(Invariant):
             for offset, t0, t1 in self.facts.of(tp).trims
         ]
 
-    def _tell(self, tp: TopicPartition, source: Source, wrong: Wrong) -> None:
+    def _report(self, tp: TopicPartition, source: Source, wrong: Wrong) -> None:
         asked, t1 = wrong.look_up, int(wrong.look_up.answered_at)
         when = f"{seconds(int(asked.asked_at))}–{seconds(t1)}"
         answer = "nothing" if asked.found is None else f"offset {asked.found[0]} of {asked.found[1]} ms"
@@ -78,7 +78,7 @@ def _verdict(log: FinalLog, facts: PartitionFacts, trims: list[Trim], asked: Ite
 
 
 def _with_what_was_trimmed(log: FinalLog, facts: PartitionFacts) -> Iterable[StoredRecord]:
-    """The log's records, and those before its start that somebody saw while they were there."""
+    """Yield the log's records, and the trimmed records below its start that a reader saw."""
     columns = _ColumnsOfLog(log, facts)
     for offset in log.offsets:
         record = columns.record(offset)
@@ -97,7 +97,9 @@ def _acknowledged_at(record_id: int, facts: PartitionFacts) -> float:
 
 
 class _ColumnsOfLog(StoredLog):
-    """A log of which nothing ever went: the first record at or after a time is where the greatest so far reaches it."""
+    """A log without removed records. The first record at or after a time is where the running maximum of timestamps
+    reaches it.
+    """
 
     def __init__(self, log: FinalLog, facts: PartitionFacts) -> None:
         self._log, self._facts = log, facts

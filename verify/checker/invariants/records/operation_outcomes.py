@@ -1,4 +1,4 @@
-"""I22: each operation ends in time, and what it ends with is documented."""
+"""Check I22: each operation ends in time, with success or a documented error."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from verify.checker.findings import record_name, seconds
 from verify.checker.invariant import Ending, Handler, Invariant
 from verify.checker.outcomes import DOCUMENTED
 
-#: So much later than its request timeout an operation may end.
+#: The time after its request timeout within which an operation must end.
 GRACE_NS: Final = 1_000_000_000
 _WITH_TWO_TIMES: Final = (
     operations.Read,
@@ -38,15 +38,17 @@ _Commit: TypeAlias = tuple[str, TopicPartition, int]
 
 
 class Honesty(Invariant):
-    """I22. A produce or a commit, which a history names before it ends, hangs if it has no end and its client's life
-    goes on for longer than it may take; of the others who waits for them tells.
+    """Check I22. A produce or commit call, which the history names at its begin, hangs if it has no end and its client
+    goes on for longer than the limit.
+
+    For other operations, the client that waits for them reports a hang.
     """
 
     key, name = "I22", "every operation ends, and says how"
 
     def __init__(self, facts: Facts) -> None:
         super().__init__(facts)
-        #: Of each life: what was invoked and has not ended, and the last moment of which it tells.
+        #: The open operations of each process, and the time of its last event.
         self._open: dict[Source, ByRecord] = defaultdict(ByRecord)
         self._open_commits: dict[Source, dict[_Commit, int]] = defaultdict(dict)
         self._last: dict[Source, int] = {}
@@ -106,7 +108,7 @@ class Honesty(Invariant):
         self.tally.observations += 1
         self._goes_on(source, event.t1)
         if event.t1 - event.t0 > _most_ns(source) and not self.only_counted():
-            says = f"{event.what} hangs: {(event.t1 - event.t0) / 1e6:.0f} ms later it had not ended"
+            says = f"{event.what} hangs: the operation had not ended after {(event.t1 - event.t0) / 1e6:.0f} ms"
             self.violated(event.tp, event.t1, says, f"{source.name}: {event.what} at {seconds(event.t0)}")
 
     def _goes_on(self, source: Source, t: int) -> None:
@@ -118,7 +120,7 @@ class Honesty(Invariant):
             self.violated(tp, t, says, f"{source.name} at {seconds(t)}")
 
     def _late(self, source: Source, tp: TopicPartition, what: str, t0: int, t1: int) -> None:
-        says = f"{what} took {(t1 - t0) / 1e6:.0f} ms, and {_most_ns(source) / 1e6:.0f} ms were allowed"
+        says = f"{what} took {(t1 - t0) / 1e6:.0f} ms; the limit is {_most_ns(source) / 1e6:.0f} ms"
         self.violated(tp, t1, says, f"{source.name}: {what}, {seconds(t0)}–{seconds(t1)}")
 
     def conclude(self, ending: Ending) -> None:
@@ -132,13 +134,13 @@ class Honesty(Invariant):
                     self._never_ended(source, tp, f"commit of {offset} by {group}", t)
 
     def _hangs(self, source: Source, t: int) -> bool:
-        """Whether what was invoked then should have had its end, whose client has gone on."""
+        """Return whether the operation should have ended by the last event of its client."""
         hangs = self._last.get(source, 0) - t > _most_ns(source)
         self.tally.observations += hangs
         return hangs and not self.only_counted()
 
     def _never_ended(self, source: Source, tp: TopicPartition | None, what: str, t: int) -> None:
-        says = f"{what} hangs: it never ended, and {source.name} went on"
+        says = f"{what} hangs: the operation never ended, but {source.name} continued"
         self.violated(tp, t, says, f"invoked at {seconds(t)}, last event at {seconds(self._last[source])}")
 
 

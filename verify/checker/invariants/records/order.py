@@ -1,4 +1,4 @@
-"""I5 and I6: the log's order is that of real time, and each producer's own."""
+"""Check I5 and I6: the order of the log is that of real time, and that of each producer."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from verify.checker.invariant import Ending, Invariant
 
 
 class RealTimeOrder(Invariant):
-    """I5: a record that was acknowledged before another was sent stands before it.
+    """Check I5: a record that was acknowledged before another was sent has the smaller offset.
 
-    At the end that holds for all of the log, also for records whose own produce came to nobody knows what.
+    At the end this is checked for the whole log, including records whose outcome is unknown.
     """
 
     key, name = "I5", "order of real time"
@@ -41,17 +41,19 @@ class RealTimeOrder(Invariant):
         if not ids:
             return
         self.tally.observations += len(ids)
-        invoked_at = facts.invoked_at.numbers(ids)  # what nobody invoked was sent before everything else
+        # a record without a produce call counts as sent before everything else
+        invoked_at = facts.invoked_at.numbers(ids)
         times, greatest = facts.acknowledgements.settled()
         before = bisect_left(times, max(invoked_at))
         if before == 0 or greatest[before - 1] < min(offsets):
-            return  # the latest of them was sent before the least of their offsets could be too small
+            return  # even the latest of them was sent before a larger offset was acknowledged
         for record_id, offset, asked in zip(ids, offsets, invoked_at, strict=True):
             before = bisect_left(times, asked)
             if before and greatest[before - 1] >= offset and not self.only_counted():
                 earlier = greatest[before - 1]
                 there = facts.sightings.id_at(earlier)
-                says = f"{record_name(record_id)} was sent after offset {earlier} was acknowledged, and got {offset}"
+                sent = f"{record_name(record_id)} was sent after offset {earlier} was acknowledged"
+                says = f"{sent}, but got offset {offset}"
                 self.violated(facts.tp, asked, says, facts.produce(there), facts.produce(record_id))
 
 
@@ -63,16 +65,16 @@ def _unacknowledged(facts: PartitionFacts) -> Iterator[int]:
 
 @dataclass(slots=True)
 class _Chain:
-    """One producer's records that were seen in a partition, by id, each with its offset."""
+    """One producer's observed records in a partition, by id, each with its offset."""
 
     ids: array[int] = field(default_factory=lambda: array("q"))
     offsets: array[int] = field(default_factory=lambda: array("q"))
 
 
 class ProducerOrder(Invariant):
-    """I6: the records of an idempotent producer stand in the order in which it sent them.
+    """Check I6: the records of an idempotent producer are in the order in which it sent them.
 
-    What is observed are pairs of neighbours: a producer's only record in a partition has no order.
+    The observations are pairs of neighbours, because a producer's only record in a partition has no order.
     """
 
     key, name = "I6", "order of each producer"
@@ -102,7 +104,7 @@ class ProducerOrder(Invariant):
         )
 
     def _append(self, chain: _Chain, ids: Column, offsets: range) -> bool:
-        """Takes one producer's records all together, if they are its next ones."""
+        """Add consecutive records of one producer at once. Return False if they are not its next ones."""
         behind = not chain.ids or (ids[0] > chain.ids[-1] and offsets[0] > chain.offsets[-1])
         if behind and ids[0] >> SEQUENCE_BITS == ids[-1] >> SEQUENCE_BITS and isinstance(consecutive(ids), range):
             chain.ids.extend(as_array(ids))
@@ -111,7 +113,7 @@ class ProducerOrder(Invariant):
         return False
 
     def _insert(self, facts: PartitionFacts, chain: _Chain, record_id: int, offset: int) -> None:
-        """Between its neighbours; a record that is out of order is told of and left out."""
+        """Insert a record between its neighbours. A record that is out of order is reported and left out."""
         place = bisect_left(chain.ids, record_id)
         if place < len(chain.ids) and chain.ids[place] == record_id:
             return
@@ -125,7 +127,7 @@ class ProducerOrder(Invariant):
             chain.offsets.insert(place, offset)
         elif self.facts.is_idempotent(record_id) and not self.only_counted():
             other, other_offset = chain.ids[neighbours[0]], chain.offsets[neighbours[0]]
-            at = f"{record_name(record_id)} stands at offset {offset}"
-            says = f"{at}, and its producer's {record_name(other)} at {other_offset}"
+            at = f"{record_name(record_id)} is at offset {offset}"
+            says = f"{at}, but its producer's {record_name(other)} at {other_offset}"
             t = facts.invoked_at.get(record_id) or 0
             self.violated(facts.tp, t, says, facts.produce(other), facts.produce(record_id), f"{at} ({seconds(t)})")

@@ -1,4 +1,4 @@
-"""I7, I9, I10: readers get every record, none that is not there in the end, and none above the high watermark."""
+"""Check I7, I9 and I10: readers get every record, only records that last, and none above the high watermark."""
 
 from __future__ import annotations
 
@@ -17,12 +17,11 @@ from verify.checker.logs import FinalLog
 
 
 class Contiguity(Invariant):
-    """I7: within a session a consumer gets offset after offset, none left out and none twice.
+    """Check I7: within a session a consumer receives consecutive offsets, each once.
 
-    Nor does a group leave any out: its members together were given all that is committed in its name, but for what was
-    trimmed. Who commits without being a member may do so whatever it has read.
-
-    What was left out of a compacted topic nobody can hold against anybody, nor what was trimmed before it was reached.
+    A group misses nothing either: its members together received all records that are committed in its name, except
+    trimmed ones. A committer that is not a member may commit any offset. Records missing from a compacted topic are no
+    violation, and neither are records that were trimmed before they were reached.
     """
 
     key, name = "I7", "consumers miss nothing"
@@ -32,7 +31,7 @@ class Contiguity(Invariant):
         self._last: dict[tuple[str, int, int, TopicPartition], tuple[int, Read]] = {}
         self._gaps: list[tuple[TopicPartition, int, int, str, tuple[str, ...]]] = []
         self._committed: dict[tuple[str, TopicPartition], CommitOk] = {}
-        #: By group, the names of those who ever were.
+        #: The names of all members that a group ever had.
         self._members: dict[str, set[str]] = defaultdict(set)
 
     def handlers(self) -> Mapping[type, Handler]:
@@ -66,17 +65,17 @@ class Contiguity(Invariant):
     def _broken(self, source: Source, before: Read, event: Read, last: int, following: int) -> None:
         proof = (_shown(source, before, last), _shown(source, event, following))
         if following > last:
-            says = f"{source.name} was given offset {following} after {last} in one session"
+            says = f"{source.name} received offset {following} after {last} in one session"
             self._gaps.append((event.tp, following, event.t1, says, proof))
         elif not self.only_counted():
-            says = f"{source.name} was given offset {following} again, after {last}, in one session"
+            says = f"{source.name} received offset {following} again after {last} in one session"
             self.violated(event.tp, event.t1, says, *proof)
 
     def examine(self) -> None:
-        self._tell_gaps(self.facts.compacted)
+        self._report_gaps(self.facts.compacted)
 
     def conclude(self, ending: Ending) -> None:
-        self._tell_gaps(ending.compacted)
+        self._report_gaps(ending.compacted)
         for commit in self._committed.values():
             if commit.tp.topic not in ending.compacted:
                 self._covered(commit, self.facts.of(commit.tp))
@@ -88,23 +87,23 @@ class Contiguity(Invariant):
         spans = (span for source, read in facts.reads if source.name in members for span in _spans(read.offsets))
         unread = _first_outside(spans, begin, end)
         if unread is not None and not self.only_counted():
-            says = f"{commit.group} committed {end}, and none of its members was ever given offset {unread}"
-            told = (
+            says = f"{commit.group} committed {end}, but none of its members received offset {unread}"
+            evidence = (
                 f"commit of {commit.group}, generation {commit.generation}, {seconds(commit.t0)}–{seconds(commit.t1)}"
             )
-            self.violated(commit.tp, commit.t1, says, told, f"members: {', '.join(sorted(members))}")
+            self.violated(commit.tp, commit.t1, says, evidence, f"members: {', '.join(sorted(members))}")
 
-    def _tell_gaps(self, compacted: frozenset[str]) -> None:
+    def _report_gaps(self, compacted: frozenset[str]) -> None:
         gaps, self._gaps = self._gaps, []
         for tp, following, t, says, proof in gaps:
-            # Who is behind a log's start goes on there, if it may, without a word to anybody.
+            # A reader below the log start continues at the start, without an error if its reset policy permits that.
             was_trimmed = any(following <= offset and asked < t for offset, asked, _ in self.facts.of(tp).trims)
             if tp.topic not in compacted and not was_trimmed and not self.only_counted():
                 self.violated(tp, t, says, *proof)
 
 
 def _spans(offsets: Column) -> Iterable[tuple[int, int]]:
-    """Each with the offset behind its last one."""
+    """Return ranges of offsets as (first, last + 1)."""
     run = consecutive(offsets)
     if isinstance(run, range):
         return [(run.start, run.stop)]
@@ -112,7 +111,7 @@ def _spans(offsets: Column) -> Iterable[tuple[int, int]]:
 
 
 def _first_outside(spans: Iterable[tuple[int, int]], begin: int, end: int) -> int | None:
-    """The first from `begin` up to `end` that is in none of them."""
+    """Return the first offset from `begin` to `end` that is in none of the ranges, or None."""
     for start, stop in sorted(spans):
         if start > begin:
             break
@@ -125,7 +124,7 @@ def _shown(source: Source, read: Read, offset: int) -> str:
 
 
 class NoDirtyReads(Invariant):
-    """I9: each record that anybody was ever shown is there in the end, at its offset, with its timestamp."""
+    """Check I9: each record that any reader received is at its offset at the end, with its timestamp."""
 
     key, name = "I9", "no dirty reads"
 
@@ -154,15 +153,16 @@ class NoDirtyReads(Invariant):
             else:
                 continue
             if not self.only_counted():
-                says = f"{record_name(record_id)} was read at offset {offset}, and in the end there is {there}"
+                says = f"{record_name(record_id)} was read at offset {offset}, but at the end there is {there}"
                 proof = read_story(source, read, offset, record_id)
                 self.violated(facts.tp, read.t1, says, proof, facts.produce(record_id), str(log))
 
 
 class BelowHighWatermark(Invariant):
-    """I10: no answer shows a record at or above the high watermark that it names, nor names one that no broker had.
+    """Check I10: no answer has a record at or above the high watermark that it names, or a high watermark that no
+    broker had.
 
-    The latter is asked where brokers wrote down their high watermarks, each before it told anybody.
+    The second part is checked if brokers recorded their high watermarks, each before any client could see it.
     """
 
     key, name = "I10", "no reads above the high watermark"
@@ -175,9 +175,9 @@ class BelowHighWatermark(Invariant):
                 self.tally.observations += 1
                 had = facts.high_watermarks.until(read.t1)
                 if read.offsets and read.offsets[-1] >= read.hw:
-                    says = f"offset {read.offsets[-1]} was shown with high watermark {read.hw}"
+                    says = f"offset {read.offsets[-1]} was returned with high watermark {read.hw}"
                 elif had is not None and read.hw > had:
-                    says = f"an answer named high watermark {read.hw}, and the greatest that any broker had was {had}"
+                    says = f"an answer had high watermark {read.hw}, but the highest one of any broker was {had}"
                 else:
                     continue
                 if not self.only_counted():
