@@ -34,8 +34,8 @@ def test_a_session_goes_from_offset_to_offset_within_an_answer_and_between_two()
     assert not shown(read(3, 4), read(), read(5, 6))
     assert shown(read(3, 5)) == ["r received offset 5 after 3 in one session"]
     assert shown(read(3, 4), read(6)) == ["r received offset 6 after 4 in one session"]
-    assert shown(read(3, 4), read(4, 5)) == ["r received offset 4 again, after 4, in one session"]
-    assert shown(read(3, 4, 2)) == ["r received offset 2 again, after 4, in one session"]
+    assert shown(read(3, 4), read(4, 5)) == ["r received offset 4 again after 4 in one session"]
+    assert shown(read(3, 4, 2)) == ["r received offset 2 again after 4 in one session"]
 
 
 def test_another_session_reader_or_partition_begins_where_it_likes() -> None:
