@@ -176,7 +176,7 @@ REFUSALS = [
 
 
 @pytest.mark.parametrize("refusal", REFUSALS, ids=lambda refusal: refusal.case)
-def test_a_batch_that_is_refused_leaves_no_trace(tmp_path: Path, refusal: Refusal) -> None:
+def test_refused_batch_changes_nothing(tmp_path: Path, refusal: Refusal) -> None:
     log = open_with(tmp_path, refusal.settings)
     log.append_as_leader(keyed(b"first"), 0, NOW)
     before = read_all(log), log.epochs, (tmp_path / "00000000000000000000.log").read_bytes()
@@ -206,13 +206,13 @@ def test_a_batch_that_is_refused_leaves_no_trace(tmp_path: Path, refusal: Refusa
         (changed(zipped(ONE), record_count=MAX_RECORDS, last_offset_delta=MAX_RECORDS - 1), {}),
     ],
 )  # fmt: skip
-def test_a_batch_at_the_very_bounds_is_taken(tmp_path: Path, data: bytes, settings: dict[str, object]) -> None:
+def test_batch_at_the_limits_is_accepted(tmp_path: Path, data: bytes, settings: dict[str, object]) -> None:
     log = open_with(tmp_path, settings)
     log.append_as_leader(data, 0, NOW)
     assert log.log_end_offset == read_header(data).record_count
 
 
-def test_no_record_is_decoded_where_the_header_tells_enough(tmp_path: Path) -> None:
+def test_no_record_is_decoded_if_the_header_is_sufficient(tmp_path: Path) -> None:
     log = open_log(tmp_path)
     log.append_as_leader(with_records(TWO, b"\xff" * 30, Codec.ZSTD), 0, NOW)
     assert append(log) == 2
@@ -238,7 +238,7 @@ GZIP: dict[str, object] = {"compression_type": "gzip"}
         pytest.param(keyed(*[None] * (MAX_QUICK_RECORDS + 1)), COMPACT, id="what will be refused"),
     ],
 )
-def test_what_takes_long_is_left_to_those_who_have_the_time(data: bytes, settings: dict[str, object]) -> None:
+def test_slow_validation_is_left_to_another_thread(data: bytes, settings: dict[str, object]) -> None:
     with pytest.raises(SlowValidationError):
         validate_if_quick(data, config(**settings), NOW)
     assert validate_if_quick(data, config(), NOW) == (read_header(data), data), "the header tells all"
@@ -246,12 +246,12 @@ def test_what_takes_long_is_left_to_those_who_have_the_time(data: bytes, setting
 
 @pytest.mark.parametrize("settings", [COMPACT, BOUNDED, GZIP, {**COMPACT, **GZIP}])
 @pytest.mark.parametrize("data", [keyed(b"k"), zipped(keyed(b"k", b"l")), keyed(*[b"k"] * 1000)])
-def test_what_is_quick_is_admitted_as_it_would_be_there(data: bytes, settings: dict[str, object]) -> None:
+def test_quick_validation_accepts_as_full_validation_does(data: bytes, settings: dict[str, object]) -> None:
     assert validate_if_quick(data, config(**settings), NOW) == validate_batch(data, config(**settings), NOW)
 
 
 @pytest.mark.parametrize("refusal", REFUSALS, ids=lambda refusal: refusal.case)
-def test_what_is_quick_is_refused_as_it_would_be_there(refusal: Refusal) -> None:
+def test_quick_validation_refuses_as_full_validation_does(refusal: Refusal) -> None:
     try:
         validate_if_quick(refusal.data, config(**refusal.settings), NOW)
     except SlowValidationError:
@@ -319,7 +319,7 @@ def test_a_refusal_of_the_whole_batch_names_no_record() -> None:
     assert caught.value.record_errors == {}
 
 
-def test_the_bounds_are_those_that_users_are_told() -> None:
+def test_documentation_states_the_limits() -> None:
     docs = Path(__file__).parents[2] / "docs"
     told = (docs / "LIMITS.md").read_text() + (docs / "PROTOCOL.md").read_text()
     assert told.count(f"{MAX_RECORDS:,} records") == 2

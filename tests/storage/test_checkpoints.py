@@ -23,6 +23,6 @@ def test_offsets_come_back_as_they_were_written(tmp_path: Path) -> None:
     "line",
     ["orders 0 -1", "orders -1 7", f"orders 0 {2**63}", f"orders {2**31} 7", "orders 0 x", "orders 0", "a/b 0 7"],
 )
-def test_a_checkpoint_that_says_what_no_log_can_have_says_nothing(tmp_path: Path, line: str) -> None:
+def test_checkpoint_with_an_impossible_value_is_ignored(tmp_path: Path, line: str) -> None:
     (tmp_path / RECOVERY_POINTS).write_text(f"0\n2\norders 1 5\n{line}\n")
     assert read_offsets(FILES, tmp_path / RECOVERY_POINTS) == {}

@@ -40,7 +40,7 @@ def test_the_last_value_of_each_key_remains_at_its_offset(tmp_path: Path) -> Non
     assert values_of(log) == [(1, b"b", b"1"), (2, b"a", b"2"), (3, b"c", b"1")]
 
 
-def test_the_active_segment_is_neither_cleaned_nor_does_it_replace_anything(tmp_path: Path) -> None:
+def test_active_segment_is_not_cleaned_and_replaces_nothing(tmp_path: Path) -> None:
     log = compacted(tmp_path)
     put(log, (b"a", b"1"))
     roll(log)
@@ -49,7 +49,7 @@ def test_the_active_segment_is_neither_cleaned_nor_does_it_replace_anything(tmp_
     assert values_of(log) == [(0, b"a", b"1"), (1, b"a", b"2")]
 
 
-def test_nothing_above_the_bound_goes_or_lets_another_go(tmp_path: Path) -> None:
+def test_records_above_the_bound_stay_and_replace_no_others(tmp_path: Path) -> None:
     log = compacted(tmp_path)
     for number in range(3):
         put(log, (b"a", b"%d" % number))
@@ -73,7 +73,7 @@ def test_a_batch_of_which_some_records_survive_keeps_its_header(tmp_path: Path) 
     assert values_of(log)[0] == (1, b"b", b"1")
 
 
-def test_the_largest_timestamp_is_that_of_what_remains(tmp_path: Path) -> None:
+def test_largest_timestamp_is_that_of_the_remaining_records(tmp_path: Path) -> None:
     log = compacted(tmp_path)
     put(log, (b"first", b"1"), timestamp=NOW)
     put(log, (b"a", b"1"), timestamp=NOW + 500)
@@ -87,7 +87,7 @@ def test_the_largest_timestamp_is_that_of_what_remains(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("codec", Codec)
-def test_a_compressed_batch_is_written_anew_with_its_codec(tmp_path: Path, codec: Codec) -> None:
+def test_compressed_batch_is_rewritten_with_its_codec(tmp_path: Path, codec: Codec) -> None:
     log = compacted(tmp_path)
     put(log, (b"a", b"1" * 100), (b"b", b"1" * 100), codec=codec)
     put(log, (b"a", b"2"))
@@ -97,7 +97,7 @@ def test_a_compressed_batch_is_written_anew_with_its_codec(tmp_path: Path, codec
     assert values_of(log) == [(1, b"b", b"1" * 100), (2, b"a", b"2")]
 
 
-def test_records_without_a_key_go(tmp_path: Path) -> None:
+def test_records_without_a_key_are_removed(tmp_path: Path) -> None:
     log = open_log(tmp_path)
     put(log, (None, b"1"), (b"a", b"1"))
     log.config = config(**COMPACT)
@@ -120,7 +120,7 @@ def test_only_a_compacted_topic_is_cleaned(tmp_path: Path) -> None:
     assert plan_cleaning(log, 0, NOW, 1) is not None
 
 
-def test_where_nothing_goes_the_segment_stays_the_same_file(tmp_path: Path) -> None:
+def test_segment_without_removals_stays_the_same_file(tmp_path: Path) -> None:
     log = compacted(tmp_path)
     put(log, (b"a", b"1"))
     roll(log)
@@ -133,7 +133,7 @@ def test_where_nothing_goes_the_segment_stays_the_same_file(tmp_path: Path) -> N
 # --- producers, transactions, the end of a segment ---------------------------------------------------
 
 
-def test_the_last_batch_of_each_producer_stays_as_an_empty_one_so_that_its_sequence_is_known(tmp_path: Path) -> None:
+def test_last_batch_of_each_producer_stays_with_its_sequence(tmp_path: Path) -> None:
     log = compacted(tmp_path)
     for sequence in range(3):
         put(log, (b"a", b"1"), producer_id=5, producer_epoch=0, base_sequence=sequence)
@@ -154,7 +154,7 @@ def test_the_last_batch_of_each_producer_stays_as_an_empty_one_so_that_its_seque
     assert put(log, (b"a", b"3"), producer_id=5, producer_epoch=0, base_sequence=3) == 5
 
 
-def test_the_empty_batch_goes_when_the_producer_has_written_another(tmp_path: Path) -> None:
+def test_empty_batch_is_removed_after_a_later_one_of_the_producer(tmp_path: Path) -> None:
     log = compacted(tmp_path)
     put(log, (b"a", b"1"), producer_id=5, producer_epoch=0, base_sequence=0)
     put(log, (b"a", b"2"))
@@ -167,7 +167,7 @@ def test_the_empty_batch_goes_when_the_producer_has_written_another(tmp_path: Pa
     assert [(header.base_offset, header.record_count) for header in headers_of(log)] == [(0, 0), (2, 0), (3, 1)]
 
 
-def test_who_copies_a_compacted_log_knows_where_each_epoch_began(tmp_path: Path) -> None:
+def test_copy_of_a_compacted_log_knows_the_start_of_each_epoch(tmp_path: Path) -> None:
     log, copy = compacted(tmp_path / "log"), compacted(tmp_path / "copy")
     for epoch in (2, 2, 3, 3, 5):
         log.append_as_leader(keyed((b"a", b"%d" % epoch)), epoch, NOW)
@@ -181,7 +181,7 @@ def test_who_copies_a_compacted_log_knows_where_each_epoch_began(tmp_path: Path)
     assert [(header.base_offset, header.record_count) for header in headers_of(log)] == [(0, 0), (2, 0), (4, 1), (5, 1)]
 
 
-def test_a_segment_ends_where_it_ended_although_nothing_of_its_end_remains(tmp_path: Path) -> None:
+def test_cleaned_segment_keeps_its_end_offset_without_its_last_records(tmp_path: Path) -> None:
     log = compacted(tmp_path)
     put(log, (b"b", b"1"))
     put(log, (b"a", b"1"), (b"a", b"1"))
@@ -197,7 +197,7 @@ def test_a_segment_ends_where_it_ended_although_nothing_of_its_end_remains(tmp_p
     assert (again.log_end_offset, len(again.segments)) == (4, 3)
 
 
-def test_what_a_transaction_wrote_replaces_nothing_and_its_marker_stays(tmp_path: Path) -> None:
+def test_transactional_records_replace_nothing_and_markers_stay(tmp_path: Path) -> None:
     log = compacted(tmp_path, segment_bytes=100_000)
     put(log, (b"a", b"1"), (b"b", b"1"))
     transaction = {"producer_id": 8, "producer_epoch": 0}
@@ -319,7 +319,7 @@ def test_a_record_stays_readable_beside_a_tombstone_however_old_it_is(
 # --- all of it together ------------------------------------------------------------------------------
 
 
-def test_the_compacted_log_of_the_corpus_has_what_it_promises(tmp_path: Path) -> None:
+def test_compacted_log_of_the_corpus_is_as_documented(tmp_path: Path) -> None:
     log = write_compacted_log(tmp_path)
     headers = headers_of(log)
     assert {header.codec for header in headers if header.record_count < header.last_offset_delta + 1} == set(Codec)

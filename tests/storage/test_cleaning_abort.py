@@ -38,7 +38,7 @@ def test_a_damaged_batch_makes_the_log_uncleanable_and_changes_nothing(tmp_path:
     assert not list(tmp_path.glob("*.cleaned"))
 
 
-def test_a_log_that_is_truncated_meanwhile_refuses_what_was_cleaned(tmp_path: Path) -> None:
+def test_log_truncated_during_cleaning_refuses_the_cleaned_segment(tmp_path: Path) -> None:
     log = compacted(tmp_path)
     for number in range(4):
         put(log, (b"a", b"%d" % number))
@@ -55,7 +55,7 @@ def test_a_log_that_is_truncated_meanwhile_refuses_what_was_cleaned(tmp_path: Pa
     assert put(log, (b"a", b"new")) == 1
 
 
-def test_no_record_goes_for_a_newer_one_that_was_cut_off_meanwhile(tmp_path: Path) -> None:
+def test_record_stays_if_its_newer_one_is_truncated_meanwhile(tmp_path: Path) -> None:
     """The segments that were cleaned first all stand; it is a later one that was cut."""
     log = compacted(tmp_path, segment_bytes=300)
     put(log, (b"a", b"old"))
@@ -76,7 +76,7 @@ def test_no_record_goes_for_a_newer_one_that_was_cut_off_meanwhile(tmp_path: Pat
     assert not list(tmp_path.glob("*.cleaned"))
 
 
-def test_a_newest_record_whose_offset_is_damaged_does_not_go_for_an_older_one(tmp_path: Path) -> None:
+def test_damaged_offset_does_not_make_compaction_remove_a_newest_record(tmp_path: Path) -> None:
     log = compacted(tmp_path)
     for number in range(4):
         put(log, (b"other", b"%d" % number))
@@ -95,7 +95,7 @@ def test_a_newest_record_whose_offset_is_damaged_does_not_go_for_an_older_one(tm
     assert path.read_bytes() == damaged
 
 
-def test_what_a_truncation_put_into_a_planned_segment_does_not_count_as_damage(tmp_path: Path) -> None:
+def test_records_appended_after_a_truncation_are_not_damage_to_a_plan(tmp_path: Path) -> None:
     log = compacted(tmp_path)
     put(log, (b"a", b"0"))
     put(log, (b"a", b"1"))
@@ -166,7 +166,7 @@ def test_a_round_can_be_ended_from_outside_and_leaves_nothing(tmp_path: Path) ->
     assert cleaning.bytes_read == sum(moved)
 
 
-def test_what_was_written_for_a_log_that_was_closed_meanwhile_goes_when_it_is_opened(tmp_path: Path) -> None:
+def test_open_removes_the_cleaned_segment_of_a_closed_log(tmp_path: Path) -> None:
     log = compacted(tmp_path)
     put(log, (b"a", b"0"), (b"a", b"1"))
     roll(log)
@@ -180,7 +180,7 @@ def test_what_was_written_for_a_log_that_was_closed_meanwhile_goes_when_it_is_op
     assert not list(tmp_path.glob("*.cleaned"))
 
 
-def test_a_round_of_a_log_that_is_gone_leaves_the_next_log_of_its_name_alone(tmp_path: Path) -> None:
+def test_round_of_a_deleted_log_ignores_a_later_log_of_its_name(tmp_path: Path) -> None:
     directory = tmp_path / "orders-0"
 
     def a_log_of_its_name() -> Log:

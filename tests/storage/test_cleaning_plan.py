@@ -24,7 +24,7 @@ def test_a_log_is_cleaned_from_its_dirty_ratio_on(tmp_path: Path) -> None:
     assert plan_cleaning(log, 4, NOW, 4) is None
 
 
-def test_what_is_clean_is_not_cleaned_again_however_small_the_ratio(tmp_path: Path) -> None:
+def test_clean_log_is_not_cleaned_again_at_any_dirty_ratio(tmp_path: Path) -> None:
     log = compacted(tmp_path)
     put(log, (b"a", b"1"))
     roll(log)
@@ -56,7 +56,7 @@ def test_a_record_that_waits_longer_than_the_maximal_lag_makes_the_log_due(tmp_p
     assert plan_cleaning(log, 1, NOW + 1001, 2) is not None
 
 
-def test_a_note_that_contradicts_the_log_makes_all_of_it_dirty(tmp_path: Path) -> None:
+def test_cleaner_offset_past_the_log_end_makes_the_whole_log_dirty(tmp_path: Path) -> None:
     log = compacted(tmp_path)
     put(log, (b"a", b"1"))
     roll(log)
@@ -66,7 +66,7 @@ def test_a_note_that_contradicts_the_log_makes_all_of_it_dirty(tmp_path: Path) -
     assert values_of(log) == [(1, b"a", b"2")]
 
 
-def test_when_the_map_is_full_the_rest_waits_for_the_next_round(tmp_path: Path) -> None:
+def test_full_offset_map_leaves_the_rest_to_the_next_round(tmp_path: Path) -> None:
     log = compacted(tmp_path)
     for number in range(6):
         put(log, (b"key %d" % number, b"1"), (b"same", b"1"))
@@ -78,7 +78,7 @@ def test_when_the_map_is_full_the_rest_waits_for_the_next_round(tmp_path: Path) 
     assert [key for _, key, _ in values_of(log)] == [b"key %d" % number for number in range(6)] + [b"same"]
 
 
-def test_a_batch_with_more_keys_than_the_map_may_hold_is_taken_all_the_same(tmp_path: Path) -> None:
+def test_offset_map_accepts_one_batch_larger_than_its_capacity(tmp_path: Path) -> None:
     log = compacted(tmp_path)
     put(log, *((b"%d" % number, b"1") for number in range(50)))
     put(log, *((b"%d" % number, b"2") for number in range(50)))
@@ -129,7 +129,7 @@ def test_segments_are_merged_up_to_segment_bytes(tmp_path: Path) -> None:
     assert [segment.base_offset for segment in log.segments] == [0, 3, 6, 7]
 
 
-def test_a_reader_that_goes_on_where_it_stopped_reads_on_in_the_new_segment(tmp_path: Path) -> None:
+def test_reader_continues_in_the_cleaned_segment(tmp_path: Path) -> None:
     log = compacted(tmp_path)
     for number in range(20):
         put(log, (b"key %d" % (number % 3), b"%d" % number))
@@ -142,7 +142,7 @@ def test_a_reader_that_goes_on_where_it_stopped_reads_on_in_the_new_segment(tmp_
     assert [record.offset for at, _ in iter_headers(rest) for record in decode_records(rest, at)] == [17, 18, 19]
 
 
-def test_epochs_are_what_they_were(tmp_path: Path) -> None:
+def test_compaction_keeps_the_leader_epochs(tmp_path: Path) -> None:
     log = compacted(tmp_path)
     for epoch in range(5):
         log.append_as_leader(keyed((b"a", b"1")), epoch, NOW)

@@ -14,7 +14,7 @@ def sealed(
     return SealedSegment(base, end, size, index, times, largest, lambda: largest, lambda: largest)
 
 
-def test_what_is_clean_may_be_as_young_as_it_likes() -> None:
+def test_minimal_lag_does_not_apply_to_clean_segments() -> None:
     young, old = sealed(0, 10, largest=NOW), sealed(10, 20, largest=NOW - 1000)
     lagging = config(min_compaction_lag_ms=1000)
     assert cleanable([young, old], 10, 20, lagging, NOW).segments == (young, old)
@@ -37,5 +37,5 @@ def test_neighbours_become_one_segment_up_to_each_limit_and_not_beyond() -> None
         assert len(grouped([sealed(5, 10), sealed(10, end)], config())) == groups
 
 
-def test_a_note_counts_within_the_log_alone() -> None:
+def test_cleaner_offset_outside_the_log_is_ignored() -> None:
     assert [first_dirty_offset(noted, 3, 9) for noted in (2, 3, 9, 10)] == [3, 3, 9, 3]

@@ -56,7 +56,7 @@ def records(log: Log) -> list[Record]:
     return [record for record, _ in records_of(log)]
 
 
-def test_wherever_the_power_fails_each_segment_is_the_old_one_or_the_new_one() -> None:
+def test_power_failure_leaves_each_segment_old_or_new() -> None:
     files = CrashableFiles()
     log = dirty_log(files)
     before = records(log)

@@ -126,7 +126,7 @@ def test_every_setting_can_be_written_as_text_and_read_back() -> None:
         ("local.retention.ms", "-3", "must be at least -2"),
     ],
 )
-def test_what_is_wrong_is_named(name: str, value: str, message: str) -> None:
+def test_error_names_the_wrong_setting(name: str, value: str, message: str) -> None:
     with pytest.raises(InvalidConfigError) as caught:
         LogConfig.from_topic_configs({name: value})
     assert message in str(caught.value)
@@ -164,7 +164,7 @@ def test_a_setting_without_effect_says_why() -> None:
         ({"message.timestamp.after.max.ms": MAX}, 2**63 - 1, 2**63 - 1),
     ],
 )
-def test_the_older_setting_bounds_timestamps_where_the_newer_ones_are_at_their_defaults(
+def test_older_timestamp_setting_applies_to_default_bounds(
     given: dict[str, str], earliest_lag_ms: int, latest_lead_ms: int
 ) -> None:
     config = LogConfig.from_topic_configs(given)
@@ -205,7 +205,7 @@ def test_a_topic_may_choose_how_its_batches_are_compressed(
         ("max.compaction.lag.ms", 1, 2**63 - 1),
     ],
 )
-def test_a_number_may_be_as_small_and_as_large_as_kafka_lets_it(name: str, least: int, most: int) -> None:
+def test_numbers_have_kafkas_limits(name: str, least: int, most: int) -> None:
     for value in (least, most):
         assert LogConfig.from_topic_configs({name: str(value)}).to_topic_configs()[name] == str(value)
     for value in (least - 1 if name != "compression.gzip.level" else 0, most + 1):

@@ -19,7 +19,7 @@ def described(configs: dict[str, str], given: dict[str, str]) -> dict[str, Confi
     return {entry.name: entry for entry in describe_topic(configs, given, topic_defaults(given))}
 
 
-def test_the_topics_own_value_comes_before_the_brokers_file_and_that_before_the_default() -> None:
+def test_synonyms_list_topic_then_broker_then_default() -> None:
     given = {"log.retention.hours": "2"}
     own = described({"retention.ms": "5"}, given)["retention.ms"]
     assert (own.value, own.source) == ("5", TOPIC)
@@ -53,12 +53,12 @@ def test_types_are_kafkas() -> None:
     assert kinds["compression.type"] == ConfigType.STRING
 
 
-def test_every_setting_says_what_it_means() -> None:
+def test_every_setting_has_documentation() -> None:
     assert MEANINGS.keys() == LogConfig().to_topic_configs().keys()
     documentation = described({}, {})["preallocate"].documentation
     assert documentation is not None and "no effect: files grow" in documentation
 
 
-def test_what_somebody_else_wrote_is_shown_as_it_stands() -> None:
+def test_unknown_setting_is_described_unchanged() -> None:
     strange = described({"of.tomorrow": "1"}, {})["of.tomorrow"]
     assert (strange.value, strange.source, strange.documentation) == ("1", TOPIC, None)

@@ -203,7 +203,7 @@ def original() -> Original:
     return Original()
 
 
-def test_the_log_has_what_can_be_damaged(original: Original) -> None:
+def test_damaged_log_example_covers_every_file(original: Original) -> None:
     assert len(original.segments) >= 3
     assert len(original.epochs) == 3
     assert any(read_header(data).codec == Codec.LZ4 for data in original.batches.values())
@@ -259,7 +259,7 @@ def flipped(data: bytes, at: int, bit: int) -> bytes:
 
 
 @pytest.mark.parametrize("clean", [True, False], ids=["after an orderly end", "after a crash"])
-def test_a_file_that_is_missing_zeroed_cut_or_noise_is_repaired_or_reported(original: Original, clean: bool) -> None:
+def test_missing_zeroed_truncated_or_noisy_file_is_repaired_or_reported(original: Original, clean: bool) -> None:
     random = Random(2)
     for path in original.paths:
         whole = original.content(path)
@@ -279,7 +279,7 @@ def test_a_file_that_is_missing_zeroed_cut_or_noise_is_repaired_or_reported(orig
             original.check(path, content, clean=clean)
 
 
-def test_a_tail_torn_at_any_byte_costs_its_batch_and_no_other(original: Original) -> None:
+def test_partial_batch_at_the_end_costs_only_that_batch(original: Original) -> None:
     last = [path for path in original.paths if path.suffix == ".log"][-1]
     whole = original.content(last)
     ends = [position + header.size_bytes for position, header in iter_headers(whole)]

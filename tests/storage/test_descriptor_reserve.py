@@ -62,7 +62,7 @@ def reserve() -> Iterator[DescriptorReserve]:
     kept.close()
 
 
-def test_a_directory_stays_and_its_logs_grow_roll_and_are_cut_where_no_other_descriptor_is_left(
+def test_logs_append_roll_and_truncate_with_reserved_descriptors_only(
     tmp_path: Path, reserve: DescriptorReserve
 ) -> None:
     manager = LogManager.open([tmp_path], RealFiles(reserve), 1, "c1", None)
@@ -90,7 +90,7 @@ def test_a_directory_stays_and_its_logs_grow_roll_and_are_cut_where_no_other_des
     again.close()
 
 
-def test_what_comes_free_is_kept_again(tmp_path: Path, reserve: DescriptorReserve) -> None:
+def test_reserve_refills_from_freed_descriptors(tmp_path: Path, reserve: DescriptorReserve) -> None:
     files = RealFiles(reserve)
     with none_left() as taken:
         held = [files.open(tmp_path / str(number)) for number in range(3)]
@@ -105,7 +105,7 @@ def test_what_comes_free_is_kept_again(tmp_path: Path, reserve: DescriptorReserv
         file.close()
 
 
-def test_it_is_told_once_and_not_for_each_file(
+def test_descriptor_warning_is_logged_once_for_many_files(
     tmp_path: Path, reserve: DescriptorReserve, caplog: pytest.LogCaptureFixture
 ) -> None:
     files = RealFiles(reserve)
@@ -115,7 +115,7 @@ def test_it_is_told_once_and_not_for_each_file(
     assert [record.getMessage().split(" (")[0] for record in caplog.records] == ["no file descriptor is left"]
 
 
-def test_without_a_reserve_what_can_wait_waits_and_an_append_is_refused_and_no_directory_has_failed(
+def test_lack_of_descriptors_refuses_appends_and_fails_no_directory(
     tmp_path: Path,
 ) -> None:
     manager = LogManager.open([tmp_path], RealFiles(), 1, "c1", None)
@@ -156,7 +156,7 @@ def test_without_a_reserve_what_can_wait_waits_and_an_append_is_refused_and_no_d
     manager.close()
 
 
-def test_a_cut_that_gets_no_descriptor_half_way_is_a_failure_and_one_that_has_not_begun_is_none(
+def test_truncation_without_a_descriptor_fails_only_after_it_began(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     manager = LogManager.open([tmp_path], RealFiles(), 1, "c1", None)
@@ -183,7 +183,7 @@ def test_a_cut_that_gets_no_descriptor_half_way_is_a_failure_and_one_that_has_no
     assert not manager.works
 
 
-def test_a_cut_whose_checkpoint_could_not_be_written_writes_it_the_next_time(tmp_path: Path) -> None:
+def test_truncation_retries_a_checkpoint_that_could_not_be_written(tmp_path: Path) -> None:
     manager = LogManager.open([tmp_path], RealFiles(), 1, "c1", None)
     log = manager.get_or_create(TP, "A" * 22, config())
     for _ in range(5):
@@ -197,7 +197,7 @@ def test_a_cut_whose_checkpoint_could_not_be_written_writes_it_the_next_time(tmp
     manager.close()
 
 
-def test_a_reserve_that_is_used_up_says_so(tmp_path: Path) -> None:
+def test_used_up_reserve_raises_an_error(tmp_path: Path) -> None:
     kept = DescriptorReserve(1)
     files = RealFiles(kept)
     with none_left():
@@ -208,7 +208,7 @@ def test_a_reserve_that_is_used_up_says_so(tmp_path: Path) -> None:
         first.close()
 
 
-def test_a_log_that_gets_too_few_descriptors_is_made_when_there_are_enough_and_nothing_has_failed(
+def test_log_creation_is_repeated_once_descriptors_are_free(
     tmp_path: Path,
 ) -> None:
     manager = LogManager.open([tmp_path], RealFiles(), 1, "c1", None)
@@ -245,7 +245,7 @@ class Flooded(RealFiles):
 
 
 @pytest.mark.parametrize("leave", [LogManager.delete, LogManager.set_aside], ids=["deleted", "set-aside"])
-def test_a_log_stays_whole_until_there_is_a_descriptor_to_forget_it_with(
+def test_deletion_without_a_descriptor_leaves_the_log_whole(
     tmp_path: Path, leave: Callable[[LogManager, TopicPartition], object]
 ) -> None:
     files = Flooded()
@@ -268,7 +268,7 @@ def test_a_log_stays_whole_until_there_is_a_descriptor_to_forget_it_with(
     manager.close()
 
 
-def test_files_of_a_deleted_log_for_whose_removal_no_descriptor_is_left_go_with_those_of_the_next(
+def test_removal_without_a_descriptor_is_repeated_with_the_next_log(
     tmp_path: Path,
 ) -> None:
     files, other = Flooded(), TopicPartition("other", 0)
@@ -287,9 +287,7 @@ def test_files_of_a_deleted_log_for_whose_removal_no_descriptor_is_left_go_with_
     manager.close()
 
 
-def test_a_log_that_is_put_back_without_a_descriptor_to_open_it_is_set_aside_still(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_stray_log_stays_aside_if_no_descriptor_opens_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     manager = LogManager.open([tmp_path / "a", tmp_path / "b"], RealFiles(), 1, "c1", None)
     others = [TopicPartition("other", partition) for partition in range(4)]
     for tp in (TP, *others):

@@ -221,7 +221,7 @@ PROMISES = {
 
 
 @pytest.mark.parametrize("name", PROMISES)
-def test_operation_leaves_the_old_fact_until_the_new_one_is_on_the_disk(disk: Disk, name: str) -> None:
+def test_operation_keeps_the_old_content_until_the_new_one_is_on_the_disk(disk: Disk, name: str) -> None:
     promise, broker = PROMISES[name], Broker(disk)
     promise.prepare(broker)
     before = promise.fact(broker, disk.after())
@@ -235,7 +235,7 @@ def test_operation_leaves_the_old_fact_until_the_new_one_is_on_the_disk(disk: Di
         assert {repr(promise.fact(broker, picture)) for picture in pictures} == {repr(before), repr(after)}
 
 
-def test_first_start_notes_the_empty_directory_before_its_owner(disk: Disk) -> None:
+def test_first_start_writes_found_empty_before_meta_properties(disk: Disk) -> None:
     brokers: list[Broker] = []
     pictures = disk.pictures(lambda: brokers.append(Broker(disk)))
     (broker,) = brokers
@@ -315,9 +315,7 @@ def vouched_for(name: str, log: Log) -> bool:
         compacted_log,
     ],
 )
-def test_marker_of_a_clean_shutdown_comes_after_all_that_it_vouches_for(
-    disk: Disk, work: Callable[[Broker], object]
-) -> None:
+def test_clean_marker_is_written_after_everything_that_it_covers(disk: Disk, work: Callable[[Broker], object]) -> None:
     broker = Broker(disk)
     work(broker)
     log = broker.log
@@ -351,7 +349,7 @@ def test_recovery_point_on_the_disk_never_passes_the_bytes_on_the_disk(disk: Dis
         assert Broker(disk, picture).log.log_end_offset >= noted
 
 
-def test_damaged_tail_is_set_aside_on_the_disk_before_it_is_cut(disk: Disk) -> None:
+def test_damaged_tail_is_flushed_aside_before_the_truncation(disk: Disk) -> None:
     broker = Broker(disk)
     flushed(broker)
     broker.manager.close(clean=False)
@@ -369,7 +367,7 @@ def test_damaged_tail_is_set_aside_on_the_disk_before_it_is_cut(disk: Disk) -> N
 
 
 @pytest.mark.parametrize("segments", [1, 3], ids=["in the active segment", "with segments behind it"])
-def test_synced_bytes_behind_damage_are_kept_before_they_are_cut_off(disk: Disk, segments: int) -> None:
+def test_flushed_bytes_after_damage_are_copied_before_the_truncation(disk: Disk, segments: int) -> None:
     """No crash explains such damage, so that what comes after it must outlast every later crash as well."""
     broker = Broker(disk)
     for number in range(segments):
@@ -474,9 +472,7 @@ def run_beside(broker: Broker, work: Callable[[], object], act: Callable[[], obj
 
 @pytest.mark.parametrize("act", [append_more, roll_and_append, cut_and_append, begin_an_epoch, retire_oldest])
 @pytest.mark.parametrize("flushed_before", [False, True], ids=["never flushed", "flushed before"])
-def test_flush_vouches_only_for_what_was_there_when_each_sync_began(
-    act: Callable[[Broker], object], flushed_before: bool
-) -> None:
+def test_flush_covers_only_writes_from_before_each_fsync(act: Callable[[Broker], object], flushed_before: bool) -> None:
     for number in count():
         for disk in disk_of(CrashableFiles, Path("/")):
             broker = Broker(disk)
@@ -491,7 +487,7 @@ def test_flush_vouches_only_for_what_was_there_when_each_sync_began(
     assert number > 2
 
 
-def test_flush_amid_a_change_of_names_vouches_for_none_of_them() -> None:
+def test_flush_during_renames_does_not_cover_them() -> None:
     for number in count():
         for disk in disk_of(CrashableFiles, Path("/")):
             broker = Broker(disk)
@@ -527,7 +523,7 @@ def refuse_one_open(broker: Broker, number: int) -> Callable[[], bool]:
     return end
 
 
-def test_flush_that_got_no_descriptor_is_made_good_by_the_next_one(tmp_path: Path) -> None:
+def test_flush_without_a_descriptor_is_completed_by_the_next_one(tmp_path: Path) -> None:
     """Nothing was tried, so that nothing counts as done either: no name, no index, no leader epoch."""
     for number in count():
         for disk in disk_of(DURABLE["production"], tmp_path / str(number)):
@@ -567,7 +563,7 @@ REPEATED = (
 
 
 @pytest.mark.parametrize("name", REPEATED)
-def test_operation_that_got_no_descriptor_keeps_its_promise_when_it_is_repeated(name: str, tmp_path: Path) -> None:
+def test_operation_without_a_descriptor_succeeds_when_repeated(name: str, tmp_path: Path) -> None:
     promise = PROMISES[name]
     for number in count():
         for disk in disk_of(DURABLE["production"], tmp_path / str(number)):
@@ -590,7 +586,7 @@ def test_operation_that_got_no_descriptor_keeps_its_promise_when_it_is_repeated(
     assert number > 0
 
 
-def test_close_that_got_no_descriptor_vouches_for_nothing_that_is_not_on_the_disk(tmp_path: Path) -> None:
+def test_close_without_descriptors_covers_no_unflushed_data(tmp_path: Path) -> None:
     for number in count():
         for disk in disk_of(DURABLE["production"], tmp_path / str(number)):
             broker = Broker(disk)
@@ -613,7 +609,7 @@ def test_close_that_got_no_descriptor_vouches_for_nothing_that_is_not_on_the_dis
 
 
 @pytest.mark.parametrize("rolled", [False, True], ids=["written at the end", "written by a roll"])
-def test_failed_sync_of_a_snapshot_is_not_mended_by_a_later_sync(rolled: bool) -> None:
+def test_later_fsync_does_not_repair_a_failed_snapshot_flush(rolled: bool) -> None:
     """The kernel tells of a failed sync once; a later one succeeds and brings nothing to the disk."""
     memory = CrashableFiles()
     for disk in disk_of(lambda: memory, Path("/")):
@@ -634,7 +630,7 @@ def test_failed_sync_of_a_snapshot_is_not_mended_by_a_later_sync(rolled: bool) -
 
 
 @pytest.mark.parametrize("errors", [1, 2, 99], ids=["once", "twice", "for ever"])
-def test_log_whose_sync_failed_is_not_synced_again_and_vouches_for_nothing(tmp_path: Path, errors: int) -> None:
+def test_log_with_a_failed_flush_is_never_flushed_again(tmp_path: Path, errors: int) -> None:
     for disk in disk_of(DURABLE["production"], tmp_path):
         broker = Broker(disk)
         broker.append(8, producer_id=7)
@@ -661,7 +657,7 @@ def test_log_whose_sync_failed_is_not_synced_again_and_vouches_for_nothing(tmp_p
 
 
 @pytest.mark.parametrize("cut", [False, True], ids=["only deleted", "truncated after that"])
-def test_retention_keeps_producers_whose_snapshot_a_crash_has_damaged(disk: Disk, cut: bool) -> None:
+def test_retention_keeps_producers_despite_a_damaged_snapshot(disk: Disk, cut: bool) -> None:
     """The batches made up for the snapshot; what a kill leaves without them is a snapshot again."""
     broker = Broker(disk)
     broker.append(3, producer_id=7)
@@ -679,7 +675,7 @@ def test_retention_keeps_producers_whose_snapshot_a_crash_has_damaged(disk: Disk
     assert last_batches(Broker(disk, killed.crash(KEPT)).log) == {7: 2}
 
 
-def test_failed_sync_that_cannot_be_noted_leaves_no_marker_of_a_clean_shutdown(tmp_path: Path) -> None:
+def test_unrecorded_flush_failure_prevents_the_clean_marker(tmp_path: Path) -> None:
     for disk in disk_of(DURABLE["production"], tmp_path):
         broker = Broker(disk)
         broker.append(8, producer_id=7)

@@ -63,14 +63,14 @@ def observed(files: Files, directory: Path, steps: list[tuple[object, ...]]) -> 
 
 @settings(max_examples=150)
 @given(STEPS)
-def test_in_memory_and_unharmed_they_behave_like_the_real_one(steps: list[tuple[object, ...]]) -> None:
+def test_fake_files_behave_like_the_real_ones(steps: list[tuple[object, ...]]) -> None:
     with tempfile.TemporaryDirectory() as name:
         expected = observed(UnsyncedFiles(), Path(name), steps)
     assert observed(CrashableFiles(), ROOT, steps) == expected
     assert observed(FailingFiles(CrashableFiles()), ROOT, steps) == expected
 
 
-def test_what_is_synced_survives_every_crash_and_nothing_else_has_to() -> None:
+def test_fsynced_data_survives_every_crash_and_other_data_may_not() -> None:
     files = CrashableFiles()
     files.make_directory(ROOT)
     files.fsync_directory(Path("/"))
@@ -110,7 +110,7 @@ def test_changes_of_names_survive_in_their_order() -> None:
     assert {tuple(files.crash(Random(seed)).names(ROOT)) for seed in range(50)} == {("a", "b"), ("b", "c"), ("c",)}
 
 
-def test_a_cut_falls_on_every_call_that_changes_something_and_no_later_one_returns() -> None:
+def test_crash_can_hit_every_changing_call_and_no_later_call_returns() -> None:
     outcomes = []
     for cut in count():
         files = CrashableFiles(cut)
@@ -129,7 +129,7 @@ def test_a_cut_falls_on_every_call_that_changes_something_and_no_later_one_retur
     assert files.crash(FORGOTTEN).read(ROOT / "a") == b"new"
 
 
-def test_a_sync_that_failed_brings_nothing_to_the_disk_any_more() -> None:
+def test_failed_fsync_drops_the_dirty_pages() -> None:
     disk = CrashableFiles()
     files = FailingFiles(disk)
     files.make_directory(ROOT)

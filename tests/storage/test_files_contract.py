@@ -45,7 +45,7 @@ def any_disk(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Disk]:
 # --- what a caller sees ------------------------------------------------------------------------------
 
 
-def test_file_holds_what_was_written_at_each_position(any_disk: Disk) -> None:
+def test_file_returns_the_bytes_written_at_each_position(any_disk: Disk) -> None:
     file = any_disk.files.open(any_disk.root / "a")
     file.write(0, (b"one", b"", b"two"))
     file.write(3, (memoryview(b"TWO"), bytearray(b"three")))
@@ -148,7 +148,7 @@ def test_lock_is_held_by_one_until_it_is_released(any_disk: Disk) -> None:
     again.release()
 
 
-def test_sync_of_a_removed_file_returns(any_disk: Disk) -> None:
+def test_fsync_of_a_removed_file_returns(any_disk: Disk) -> None:
     file = any_disk.files.open(any_disk.root / "a")
     file.write(0, (b"a",))
     any_disk.files.remove(any_disk.root / "a")
@@ -159,7 +159,7 @@ def test_sync_of_a_removed_file_returns(any_disk: Disk) -> None:
 # --- what a power failure leaves ---------------------------------------------------------------------
 
 
-def test_unsynced_bytes_and_names_may_be_lost(disk: Disk) -> None:
+def test_unflushed_bytes_and_names_may_be_lost(disk: Disk) -> None:
     """The model forgets, so the tests below prove something."""
     named = disk.files.open(disk.root / "named")
     named.write(0, (b"synced",))
@@ -173,7 +173,7 @@ def test_unsynced_bytes_and_names_may_be_lost(disk: Disk) -> None:
     assert disk.after(KEPT).names(disk.root) == ["named", "unnamed"]
 
 
-def test_sync_brings_the_bytes_of_every_handle_to_the_disk(disk: Disk) -> None:
+def test_fsync_writes_the_bytes_of_every_handle(disk: Disk) -> None:
     one, other = disk.files.open(disk.root / "a"), disk.files.open(disk.root / "a", create=False)
     one.write(0, (b"one", b"two"))
     disk.files.fsync_directory(disk.root)
@@ -185,7 +185,7 @@ def test_sync_brings_the_bytes_of_every_handle_to_the_disk(disk: Disk) -> None:
         assert disk.after(choice).read(disk.root / "a") == b"onetwothr"
 
 
-def test_each_sync_brings_what_was_written_since_the_one_before(disk: Disk) -> None:
+def test_each_fsync_writes_everything_since_the_previous_one(disk: Disk) -> None:
     file = disk.files.open(disk.root / "a")
     file.write(0, (b"",))
     disk.files.fsync_directory(disk.root)
@@ -195,7 +195,7 @@ def test_each_sync_brings_what_was_written_since_the_one_before(disk: Disk) -> N
         assert disk.after().read(disk.root / "a") == b"0123"[: number + 1]
 
 
-def test_truncation_stays_once_it_is_synced(disk: Disk) -> None:
+def test_truncation_survives_once_it_is_flushed(disk: Disk) -> None:
     file = disk.files.open(disk.root / "a")
     file.write(0, (b"abcdef",))
     file.fsync()
@@ -208,7 +208,7 @@ def test_truncation_stays_once_it_is_synced(disk: Disk) -> None:
 
 
 @pytest.mark.parametrize("old", [None, b"old " * 400], ids=["a new file", "a file that is there"])
-def test_replace_leaves_old_or_new_content_wherever_the_power_fails(disk: Disk, old: bytes | None) -> None:
+def test_replace_leaves_old_or_new_content_at_any_power_failure(disk: Disk, old: bytes | None) -> None:
     path, new = disk.root / "a", b"new!" * 300
     if old is not None:
         disk.files.replace(path, old)
@@ -218,7 +218,7 @@ def test_replace_leaves_old_or_new_content_wherever_the_power_fails(disk: Disk, 
         assert disk.after(choice).read(path) == new
 
 
-def test_unsynced_replace_leaves_old_or_new_content_if_the_process_ends(disk: Disk) -> None:
+def test_unflushed_replace_is_atomic_if_the_process_ends(disk: Disk) -> None:
     path = disk.root / "a"
     disk.files.replace(path, b"old")
     work = disk.pictures(lambda: disk.files.replace(path, b"new" * 300, fsync=False), process_only=True)
@@ -233,7 +233,7 @@ def test_replace_over_a_draft_of_a_crash_leaves_nothing_of_it(disk: Disk) -> Non
 
 
 @pytest.mark.parametrize("target", [False, True], ids=["to a new name", "over another file"])
-def test_rename_happens_whole_or_not_at_all_and_stays_once_synced(disk: Disk, target: bool) -> None:
+def test_rename_is_atomic_and_survives_once_flushed(disk: Disk, target: bool) -> None:
     files, old, new = disk.files, disk.root / "a", disk.root / "b"
     files.replace(old, b"a")
     if target:
@@ -244,7 +244,7 @@ def test_rename_happens_whole_or_not_at_all_and_stays_once_synced(disk: Disk, ta
     assert (disk.after().read(old), disk.after().read(new)) == after
 
 
-def test_removal_stays_once_the_directory_is_synced(disk: Disk) -> None:
+def test_removal_survives_once_the_directory_is_flushed(disk: Disk) -> None:
     files = disk.files
     files.replace(disk.root / "a", b"a")
     files.remove(disk.root / "a")
@@ -254,7 +254,7 @@ def test_removal_stays_once_the_directory_is_synced(disk: Disk) -> None:
         assert not disk.after(choice).exists(disk.root / "a")
 
 
-def test_directory_is_on_the_disk_once_each_parent_is_synced(disk: Disk) -> None:
+def test_directory_is_on_the_disk_once_each_parent_is_flushed(disk: Disk) -> None:
     disk.files.make_directory(disk.root / "b" / "c")
     disk.files.replace(disk.root / "b" / "c" / "a", b"a")
     assert not disk.after().exists(disk.root / "b" / "c" / "a")
@@ -263,7 +263,7 @@ def test_directory_is_on_the_disk_once_each_parent_is_synced(disk: Disk) -> None
     assert disk.after().read(disk.root / "b" / "c" / "a") == b"a"
 
 
-def test_sync_of_a_missing_directory_is_an_error(disk: Disk) -> None:
+def test_fsync_of_a_missing_directory_is_an_error(disk: Disk) -> None:
     with pytest.raises(StorageError, match="none"):
         disk.files.fsync_directory(disk.root / "none")
 
@@ -365,7 +365,7 @@ def test_refused_close_of_a_file_is_a_storage_error(
 
 
 @pytest.mark.parametrize("error", ERRORS, ids=errno.errorcode.__getitem__)
-def test_removal_of_a_directory_tells_the_error_of_each_system_call(
+def test_removal_of_a_directory_raises_the_error_of_each_system_call(
     error: int, production: tuple[RealFiles, Path, SystemCalls]
 ) -> None:
     """Count the calls of a removal first, because they depend on the interpreter."""
@@ -388,7 +388,7 @@ def test_removal_of_a_directory_tells_the_error_of_each_system_call(
         calls.refuse = lambda call: 0
 
 
-def test_replace_beside_a_directory_with_the_drafts_name_leaves_nothing_of_another_draft(
+def test_replace_beside_a_directory_named_like_its_temporary_file(
     production: tuple[RealFiles, Path, SystemCalls],
 ) -> None:
     files, root, calls = production
@@ -404,7 +404,7 @@ def test_read_of_a_whole_file_that_fails_half_way_is_a_storage_error() -> None:
 
 
 @pytest.mark.parametrize("most", [1, 2, 5])
-def test_short_writes_and_reads_go_on_until_every_byte_is_there(
+def test_short_writes_and_reads_continue_until_complete(
     most: int, production: tuple[RealFiles, Path, SystemCalls]
 ) -> None:
     files, root, calls = production

@@ -27,7 +27,7 @@ STEPS = st.one_of(
 
 @settings(max_examples=80)
 @given(st.lists(STEPS, max_size=12))
-def test_it_is_the_list_of_what_was_appended(steps: list[tuple[str, float]]) -> None:
+def test_entry_file_equals_the_list_of_appended_entries(steps: list[tuple[str, float]]) -> None:
     with tempfile.TemporaryDirectory() as name:
         path = Path(name) / "entries"
         file, twin = EntryFile(UnsyncedFile(path), LAYOUT), list[tuple[int, int]]()
@@ -93,7 +93,7 @@ def test_an_append_writes_only_full_pages(tmp_path: Path) -> None:
     assert sorted(set(sizes)) == [0, PAGE, 2 * PAGE]
 
 
-def test_what_waits_is_written_before_the_sync_that_promises_it() -> None:
+def test_flush_writes_waiting_entries_before_the_fsync() -> None:
     files = CrashableFiles()
     path = Path("/data/entries")
     files.make_directory(path.parent)
@@ -104,7 +104,7 @@ def test_what_waits_is_written_before_the_sync_that_promises_it() -> None:
     assert not files.unsynced(path)
 
 
-def test_what_still_waits_when_the_file_is_given_up_is_written_by_no_later_sync(tmp_path: Path) -> None:
+def test_unwritten_entries_of_a_closed_file_are_never_written(tmp_path: Path) -> None:
     path = tmp_path / "entries"
     file = EntryFile(UnsyncedFile(path), LAYOUT)
     for number in range(PAGE + 5):
@@ -115,7 +115,7 @@ def test_what_still_waits_when_the_file_is_given_up_is_written_by_no_later_sync(
     assert not path.exists()
 
 
-def test_another_thread_may_sync_beside_the_appends(tmp_path: Path) -> None:
+def test_another_thread_may_flush_during_appends(tmp_path: Path) -> None:
     path = tmp_path / "entries"
     file = EntryFile(UnsyncedFile(path), LAYOUT)
     done = threading.Event()
@@ -139,7 +139,7 @@ def test_another_thread_may_sync_beside_the_appends(tmp_path: Path) -> None:
     assert path.read_bytes() == b"".join(LAYOUT.pack(*entry) for entry in twin)
 
 
-def test_a_file_that_lost_entries_behind_our_back_is_an_error(tmp_path: Path) -> None:
+def test_file_that_lost_entries_raises_a_storage_error(tmp_path: Path) -> None:
     path = tmp_path / "entries"
     file = EntryFile(UnsyncedFile(path), LAYOUT)
     for number in range(3 * PAGE):

@@ -69,7 +69,7 @@ def test_a_file_named_like_a_log_is_none(tmp_path: Path) -> None:
     directory.close()
 
 
-def test_a_directory_named_like_a_draft_ends_nobody(tmp_path: Path) -> None:
+def test_directory_with_the_name_of_a_temporary_file_is_harmless(tmp_path: Path) -> None:
     directory = LogDirectory.open(tmp_path / "data", RealFiles(), 1, "c", None)
     path = tmp_path / "data" / RECOVERY_POINTS
     path.with_name(path.name + ".tmp").mkdir()
@@ -79,7 +79,7 @@ def test_a_directory_named_like_a_draft_ends_nobody(tmp_path: Path) -> None:
     directory.close()
 
 
-def test_where_no_draft_can_be_made_the_error_names_it(tmp_path: Path) -> None:
+def test_error_names_the_temporary_file_that_cannot_be_created(tmp_path: Path) -> None:
     for suffix in (".tmp", ".1.tmp"):
         (tmp_path / (RECOVERY_POINTS + suffix)).mkdir()
     with pytest.raises(StorageError, match=r"checkpoint\.1\.tmp: Is a directory"):

@@ -145,7 +145,7 @@ def test_a_checkpoint_of_offsets(tmp_path: Path, name: str) -> None:
     assert read_offsets(FILES, path) == offsets
 
 
-def test_the_epochs_of_a_log(tmp_path: Path) -> None:
+def test_leader_epoch_checkpoint_example(tmp_path: Path) -> None:
     epochs = LeaderEpochs(tmp_path, FILES, [])
     epochs.assign(0, 0)
     epochs.assign(3, 4711)
@@ -155,13 +155,13 @@ def test_the_epochs_of_a_log(tmp_path: Path) -> None:
     assert read is not None and read.entries() == (EpochStart(0, 0), EpochStart(3, 4711))
 
 
-def test_the_id_of_a_topic(tmp_path: Path) -> None:
+def test_partition_metadata_example(tmp_path: Path) -> None:
     partition_metadata.write(FILES, tmp_path, "AAAAAAAAAAAAAAAAAAAAAQ")
     assert (tmp_path / "partition.metadata").read_text() == blocks("Small files")[2]
     assert partition_metadata.read(FILES, tmp_path) == ("AAAAAAAAAAAAAAAAAAAAAQ", True)
 
 
-def test_whose_a_directory_is_and_that_it_was_closed_in_order(tmp_path: Path) -> None:
+def test_meta_properties_and_clean_marker_examples(tmp_path: Path) -> None:
     cluster_id = "Ysd1K2tSSbC0ubF4Jg5dRg"
     LogDirectory.open(tmp_path, FILES, 1, cluster_id, "a boot").close()
     assert (tmp_path / meta_properties.FILE_NAME).read_text() == blocks("Small files")[3]
@@ -171,7 +171,7 @@ def test_whose_a_directory_is_and_that_it_was_closed_in_order(tmp_path: Path) ->
     again.close()
 
 
-def test_which_logs_are_lost(tmp_path: Path) -> None:
+def test_lost_logs_example(tmp_path: Path) -> None:
     lost = {TopicPartition("orders", 0): "AAAAAAAAAAAAAAAAAAAAAQ"}
     lost_logs.write(FILES, tmp_path, lost)
     assert (tmp_path / "lost-logs").read_text() == blocks("Small files")[5]
@@ -180,7 +180,7 @@ def test_which_logs_are_lost(tmp_path: Path) -> None:
     assert not (tmp_path / "lost-logs").exists()
 
 
-def test_on_whose_leadership_a_broker_acted_last(tmp_path: Path) -> None:
+def test_leadership_checkpoint_example(tmp_path: Path) -> None:
     topic_id = "AAAAAAAAAAAAAAAAAAAAAQ"
     known = {
         TopicPartition("orders", 0): Leadership(topic_id, 17, 3, 40, 2),
@@ -196,7 +196,7 @@ def test_on_whose_leadership_a_broker_acted_last(tmp_path: Path) -> None:
     ]
 
 
-def test_when_and_in_which_session_a_directory_was_opened_last(tmp_path: Path) -> None:
+def test_boot_id_and_session_id_examples(tmp_path: Path) -> None:
     boot_id, session = blocks("Small files")[6:8]
     opened = LogDirectory.open(tmp_path, FILES, 1, "c", boot_id.strip())
     opened.write_session(session.strip())
@@ -215,7 +215,7 @@ def test_when_and_in_which_session_a_directory_was_opened_last(tmp_path: Path) -
     assert (tmp_path / "other" / "boot.id").read_text() == "\n"
 
 
-def test_the_names_of_a_segment_on_its_ways(tmp_path: Path) -> None:
+def test_names_of_cleaned_deleted_and_stray_segments(tmp_path: Path) -> None:
     cleaned, swapped, deleted, stray, _ = (block.splitlines() for block in blocks("Names"))
 
     def names() -> list[str]:
@@ -244,7 +244,7 @@ def test_the_names_of_a_segment_on_its_ways(tmp_path: Path) -> None:
     assert [name for name in names() if "4711.log" in name or "4711.index" in name] == stray
 
 
-def test_the_names_of_a_log_on_its_way_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_names_of_deleted_and_stray_logs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     log, deleted, stray = blocks("Names")[4].splitlines()
     orders = TopicPartition("orders", 0)
     drawn = uuid.UUID(re.findall(r"\.([0-9a-f]{32})-", deleted)[0])

@@ -88,7 +88,7 @@ def test_offset_checkpoints_are_kafkas(tmp_path: Path) -> None:
     assert read_offsets(RealFiles(), path) == offsets
 
 
-def test_a_damaged_checkpoint_says_nothing(tmp_path: Path) -> None:
+def test_damaged_checkpoint_is_ignored(tmp_path: Path) -> None:
     path = tmp_path / HIGH_WATERMARKS
     assert read_offsets(RealFiles(), path) == {}
     for content in (

@@ -26,7 +26,7 @@ def test_a_list_is_appended_to_without_repetitions() -> None:
     assert changed(both, [ConfigChange("cleanup.policy", "compact, delete", APPEND)], DEFAULTS) == both
 
 
-def test_a_list_that_the_topic_does_not_have_begins_as_the_broker_has_it() -> None:
+def test_append_to_a_missing_list_starts_from_the_broker_default() -> None:
     compacting = LogConfig.from_topic_configs({"cleanup.policy": "compact"})
     append = [ConfigChange("cleanup.policy", "delete", APPEND)]
     assert changed({}, append, compacting) == {"cleanup.policy": "compact,delete"}
@@ -41,7 +41,7 @@ def test_items_are_taken_out_of_a_list() -> None:
     assert changed(both, [ConfigChange("cleanup.policy", "none", SUBTRACT)], DEFAULTS) == both
 
 
-def test_a_setting_that_no_version_of_ours_knows_can_be_deleted_where_it_stands() -> None:
+def test_unknown_setting_of_a_topic_can_be_deleted() -> None:
     assert changed({"of.tomorrow": "1"}, [ConfigChange("of.tomorrow", None, DELETE)], DEFAULTS) == {}
 
 
@@ -59,7 +59,7 @@ def test_a_setting_that_no_version_of_ours_knows_can_be_deleted_where_it_stands(
         (ConfigChange("min.compaction.lag.ms", "5"), InvalidConfigError, "min.compaction.lag.ms=5 is more than"),
     ],
 )
-def test_what_is_wrong_is_named(change: ConfigChange, error: type[BrokerError], says: str) -> None:
+def test_error_names_the_wrong_setting(change: ConfigChange, error: type[BrokerError], says: str) -> None:
     with pytest.raises(error, match=says):
         changed({"max.compaction.lag.ms": "4"}, [change], DEFAULTS)
 

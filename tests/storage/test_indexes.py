@@ -72,7 +72,7 @@ def test_a_last_entry_below_the_running_maximum_hides_nothing(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("interval", [0, 150])
-def test_an_entry_that_changed_to_a_plausible_time_misleads_no_look_up(tmp_path: Path, interval: int) -> None:
+def test_plausible_but_wrong_time_entry_changes_no_answer(tmp_path: Path, interval: int) -> None:
     log = open_log(tmp_path, index_interval_bytes=interval)
     for number in range(8):
         append(log, NOW + 10 * number)  # the largest of its interval comes first, well before the entries
@@ -109,7 +109,7 @@ def test_zeros_are_no_entries_and_cost_time_once(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("by_time", [True, False], ids=["by time", "the largest"])
 @pytest.mark.parametrize("clean", [True, False], ids=["closed in order", "after a crash"])
-def test_entries_that_are_cut_out_of_a_time_index_mislead_nobody(tmp_path: Path, clean: bool, by_time: bool) -> None:
+def test_entries_missing_in_a_time_index_change_no_answer(tmp_path: Path, clean: bool, by_time: bool) -> None:
     """What is left is true and rises, so that only the log tells what is missing."""
     log = open_log(tmp_path, index_interval_bytes=150)
     for number in range(18):
@@ -135,7 +135,7 @@ def test_entries_that_are_cut_out_of_a_time_index_mislead_nobody(tmp_path: Path,
             log.abandon()
 
 
-def test_a_long_standstill_of_the_maximum_is_walked_through_once_with_turns_for_others(tmp_path: Path) -> None:
+def test_constant_maximum_is_scanned_once_and_in_several_steps(tmp_path: Path) -> None:
     log = open_log(tmp_path, index_interval_bytes=1000, retention_ms=-1)
     append(log, NOW)
     for _ in range(2_500):
@@ -147,7 +147,7 @@ def test_a_long_standstill_of_the_maximum_is_walked_through_once_with_turns_for_
     assert in_turns(ask) == (found, 0), "it is remembered"
 
 
-def test_what_was_seen_to_stand_still_is_forgotten_where_the_log_is_cut(tmp_path: Path) -> None:
+def test_constant_maximum_is_forgotten_after_a_truncation(tmp_path: Path) -> None:
     log = open_log(tmp_path, index_interval_bytes=100)
     for timestamp in (50, *[1] * 20, 60):
         append(log, timestamp)

@@ -85,7 +85,7 @@ CASES = [
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-def test_damage_is_told_with_its_place(tmp_path: Path, case: Case) -> None:
+def test_damage_is_reported_with_its_position(tmp_path: Path, case: Case) -> None:
     file = write_worked_example(tmp_path) / case.file
     assert damage_in(file) == []
     file.write_bytes(case.change(file.read_bytes()))
@@ -94,14 +94,14 @@ def test_damage_is_told_with_its_place(tmp_path: Path, case: Case) -> None:
     assert case.told in first.reason
 
 
-def test_what_follows_a_bad_batch_is_shown(tmp_path: Path) -> None:
+def test_batches_after_a_damaged_one_are_shown(tmp_path: Path) -> None:
     file = write_worked_example(tmp_path) / LOG
     file.write_bytes(flip(70)(file.read_bytes()))
     assert [type(finding) for finding in inspect(file)] == [Fact, Damage, *[Fact] * 5]
 
 
 @pytest.mark.parametrize("archive", ["clean", "killed"])
-def test_what_kafka_wrote_is_sound(tmp_path: Path, archive: str) -> None:
+def test_files_written_by_kafka_have_no_damage(tmp_path: Path, archive: str) -> None:
     logs = unpack(KAFKA_WRITTEN / f"{archive}.tar.xz", tmp_path) / LOGS
     found = [finding for file in files_below(logs) for finding in inspect(file, records=True)]
     assert not [finding for finding in found if isinstance(finding, Damage)]
@@ -110,7 +110,7 @@ def test_what_kafka_wrote_is_sound(tmp_path: Path, archive: str) -> None:
     assert ("padding" in told) == (archive == "killed")
 
 
-def test_a_record_without_a_timestamp_is_told_as_one(tmp_path: Path) -> None:
+def test_record_without_a_timestamp_is_shown_without_one(tmp_path: Path) -> None:
     marker = encode_control_batch(
         MarkerKind.ABORT, producer_id=8, producer_epoch=0, timestamp_ms=NO_TIMESTAMP, coordinator_epoch=3, base_offset=2
     )
@@ -130,7 +130,7 @@ def test_zeros_are_gone_through_once_and_fast(tmp_path: Path, name: str) -> None
 
 @pytest.mark.timeout(20)
 @pytest.mark.parametrize("name", [INDEX, TIME_INDEX])
-def test_zeros_with_an_entry_behind_them_are_gone_through_once(tmp_path: Path, name: str) -> None:
+def test_zeros_before_an_entry_are_scanned_once(tmp_path: Path, name: str) -> None:
     (tmp_path / name).write_bytes(bytes(600_000) + b"\x01" * 24)
     found = list(inspect(tmp_path / name))
     assert any(isinstance(finding, Damage) for finding in found)

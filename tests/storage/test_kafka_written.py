@@ -89,20 +89,20 @@ def test_every_topic_is_found_with_kafkas_own(opened: Opened) -> None:
 
 
 @pytest.mark.parametrize("topic", sorted(set(TOPICS) - {"compacted", "trimmed"}))
-def test_every_record_is_what_the_client_wrote(opened: Opened, topic: str) -> None:
+def test_every_record_equals_the_one_that_the_client_wrote(opened: Opened, topic: str) -> None:
     log = opened.logs[topic]
     assert as_written(log) == opened.of(topic)
     assert log.recovered.cut_bytes == log.recovered.removed_segments == 0
 
 
-def test_a_trimmed_log_starts_where_kafka_says(opened: Opened) -> None:
+def test_trimmed_log_starts_at_kafkas_log_start(opened: Opened) -> None:
     log = opened.logs["trimmed"]
     start = read_offsets(UnsyncedFiles(), opened.original / "log-start-offset-checkpoint")[TopicPartition("trimmed", 0)]
     assert log.log_start_offset == start > log.segment_base_offsets[0] > 0
     assert as_written(log) == [record for record in opened.of("trimmed") if record.offset >= start]
 
 
-def test_a_compacted_log_has_the_last_record_of_each_key_and_no_other_than_the_client_wrote(opened: Opened) -> None:
+def test_compacted_log_holds_the_last_record_of_each_key_only(opened: Opened) -> None:
     log, written = opened.logs["compacted"], opened.of("compacted")
     kept = as_written(log)
     assert len(kept) < len(written) / 2
@@ -113,7 +113,7 @@ def test_a_compacted_log_has_the_last_record_of_each_key_and_no_other_than_the_c
     assert any(bits & 1 << 6 for bits in attributes), "no batch has a delete horizon"
 
 
-def test_holes_of_compaction_are_no_loss_after_the_topic_has_another_policy(opened: Opened, tmp_path: Path) -> None:
+def test_compaction_gaps_are_no_loss_after_a_change_of_policy(opened: Opened, tmp_path: Path) -> None:
     path = unpack(ARCHIVES / f"{opened.name}.tar.xz", tmp_path) / LOGS
     directory = LogDirectory.open(path, UnsyncedFiles(), 1, cluster_of(path), "this boot")
     log = directory.open_log(TopicPartition("compacted", 0), config(cleanup_policy="delete"))
@@ -135,7 +135,7 @@ def test_markers_of_transactions_are_read(opened: Opened) -> None:
 
 
 @pytest.mark.parametrize("topic", TOPICS)
-def test_a_look_up_by_time_finds_what_a_scan_finds(opened: Opened, topic: str) -> None:
+def test_look_up_by_time_agrees_with_a_scan(opened: Opened, topic: str) -> None:
     log = opened.logs[topic]
     records = records_of(log)
     stamps = sorted({record.timestamp for record, _ in records})
@@ -146,9 +146,9 @@ def test_a_look_up_by_time_finds_what_a_scan_finds(opened: Opened, topic: str) -
 
 
 @pytest.mark.parametrize("topic", TOPICS)
-def test_indexes_that_kafka_finished_are_confirmed_and_not_made_anew(opened: Opened, topic: str) -> None:
+def test_indexes_finished_by_kafka_are_confirmed_without_a_rebuild(opened: Opened, topic: str) -> None:
     log = opened.logs[topic]
-    test_a_look_up_by_time_finds_what_a_scan_finds(opened, topic)
+    test_look_up_by_time_agrees_with_a_scan(opened, topic)
     directory = opened.original / f"{topic}-0"
     sealed = [f"{base:020}" for base in log.segment_base_offsets[: -1 if opened.name == "killed" else None]]
     indexes = [directory / f"{stem}{suffix}" for stem in sealed for suffix in (".index", ".timeindex")]
@@ -157,7 +157,7 @@ def test_indexes_that_kafka_finished_are_confirmed_and_not_made_anew(opened: Ope
     assert len(sealed) * 2 > len(changed)
 
 
-def test_the_padding_behind_the_indexes_of_a_killed_kafka_is_no_entry(opened: Opened) -> None:
+def test_index_padding_of_a_killed_kafka_is_not_an_entry(opened: Opened) -> None:
     log = opened.logs["codecs"]
     log.segments[-1].flush()  # its indexes were written anew, as far as memory
     name = f"{log.segment_base_offsets[-1]:020}"
@@ -217,7 +217,7 @@ def test_producers_are_read_as_kafkas_tool_reads_them(opened: Opened) -> None:
         assert sorted(read) == sorted(expected), name
 
 
-def test_appends_go_on_behind_what_kafka_wrote(opened: Opened) -> None:
+def test_log_written_by_kafka_accepts_appends(opened: Opened) -> None:
     log = opened.logs["codecs"]
     end = log.log_end_offset
     assert append(log, leader_epoch=9) == end

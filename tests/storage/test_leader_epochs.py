@@ -13,7 +13,7 @@ from tests.storage.logs import UnsyncedFiles
 from tests.storage.soundness import epoch_of
 
 
-def test_a_file_that_contradicts_itself_is_as_good_as_none(tmp_path: Path) -> None:
+def test_epoch_file_that_contradicts_itself_is_ignored(tmp_path: Path) -> None:
     for entries in ("1 5\n1 6", "2 5\n1 6", "1 5\n2 5", "1 6\n2 5", "1\n2 5", "1 5 9\n2 6", "x 5\n2 6"):
         (tmp_path / "leader-epoch-checkpoint").write_text(f"0\n2\n{entries}\n")
         assert LeaderEpochs.load(tmp_path, UnsyncedFiles()) is None, entries
@@ -114,7 +114,7 @@ def noted(directory: Path) -> tuple[EpochStart, ...] | None:
     return None if loaded is None else loaded.entries()
 
 
-def test_an_epoch_that_begins_waits_for_the_next_write_and_one_that_is_cut_off_for_nothing(tmp_path: Path) -> None:
+def test_new_epoch_waits_for_the_next_write_and_a_removed_one_does_not(tmp_path: Path) -> None:
     epochs = LeaderEpochs(tmp_path, UnsyncedFiles(), [])
     epochs.assign(1, 0)
     assert noted(tmp_path) is None
@@ -126,14 +126,14 @@ def test_an_epoch_that_begins_waits_for_the_next_write_and_one_that_is_cut_off_f
     assert noted(tmp_path) == ((1, 0), (2, 10))
 
 
-def test_what_is_synced_is_written_first(tmp_path: Path) -> None:
+def test_flush_writes_unwritten_epochs_first(tmp_path: Path) -> None:
     epochs = LeaderEpochs(tmp_path, UnsyncedFiles(), [])
     epochs.assign(1, 0)
     epochs.flush()
     assert noted(tmp_path) == ((1, 0),)
 
 
-def test_nothing_is_written_into_a_directory_that_was_given_back(tmp_path: Path) -> None:
+def test_closed_directory_is_never_written(tmp_path: Path) -> None:
     epochs = LeaderEpochs(tmp_path, UnsyncedFiles(), [])
     epochs.assign(7, 0)
     epochs.close()

@@ -42,7 +42,7 @@ def with_orders(*paths: Path, files: UnsyncedFiles | CrashableFiles = FILES) -> 
 
 
 @given(st.dictionaries(_PARTITIONS, _LEADERSHIPS, max_size=5))
-def test_what_is_written_is_read_again(known: dict[TopicPartition, Leadership]) -> None:
+def test_leaderships_are_read_as_written(known: dict[TopicPartition, Leadership]) -> None:
     files, directory = CrashableFiles(), Path("/data")
     files.make_directory(directory)
     leadership_checkpoint.write(files, directory, known)
@@ -65,7 +65,7 @@ def test_what_is_written_is_read_again(known: dict[TopicPartition, Leadership]) 
         b"0\n1\norders 0 17 3 40 2\n",
     ],
 )
-def test_a_damaged_file_says_nothing(tmp_path: Path, content: bytes) -> None:
+def test_damaged_file_is_ignored(tmp_path: Path, content: bytes) -> None:
     (tmp_path / FILE_NAME).write_bytes(content)
     assert leadership_checkpoint.read(FILES, tmp_path) == {}
     logs = with_orders(tmp_path)
@@ -74,14 +74,14 @@ def test_a_damaged_file_says_nothing(tmp_path: Path, content: bytes) -> None:
     assert leadership_checkpoint.read(FILES, tmp_path) == KNOWN
 
 
-def test_a_process_that_is_killed_has_left_what_it_acted_on(tmp_path: Path) -> None:
+def test_killed_process_leaves_its_last_leaderships(tmp_path: Path) -> None:
     logs = with_orders(tmp_path)
     logs.checkpoint_leaderships(KNOWN)
     logs.close(clean=False)
     assert start(tmp_path).leaderships() == KNOWN
 
 
-def test_after_a_power_failure_it_may_be_gone_and_is_whole_or_nothing() -> None:
+def test_power_failure_leaves_the_leaderships_whole_or_missing() -> None:
     files, path = CrashableFiles(), Path("/data")
     logs = with_orders(path, files=files)
     logs.checkpoint_leaderships(KNOWN)
@@ -89,7 +89,7 @@ def test_after_a_power_failure_it_may_be_gone_and_is_whole_or_nothing() -> None:
     assert start(path, files=left).leaderships() in ({}, KNOWN)
 
 
-def test_each_directory_keeps_those_of_its_own_logs(tmp_path: Path) -> None:
+def test_each_directory_keeps_the_leaderships_of_its_own_logs(tmp_path: Path) -> None:
     paths = tmp_path / "a", tmp_path / "b"
     logs = with_orders(*paths)
     logs.checkpoint_leaderships(KNOWN)
@@ -97,7 +97,7 @@ def test_each_directory_keeps_those_of_its_own_logs(tmp_path: Path) -> None:
     assert logs.leaderships() == KNOWN
 
 
-def test_what_is_known_goes_with_a_log_that_was_moved_to_another_directory(tmp_path: Path) -> None:
+def test_later_leadership_counts_after_a_log_was_moved(tmp_path: Path) -> None:
     paths = tmp_path / "a", tmp_path / "b"
     logs = with_orders(*paths)
     logs.checkpoint_leaderships(KNOWN)
@@ -112,7 +112,7 @@ def test_what_is_known_goes_with_a_log_that_was_moved_to_another_directory(tmp_p
     assert start(*paths).leaderships() == later
 
 
-def test_the_next_write_is_without_the_logs_that_are_gone(tmp_path: Path) -> None:
+def test_next_write_omits_the_leaderships_of_removed_logs(tmp_path: Path) -> None:
     logs = with_orders(tmp_path)
     logs.checkpoint_leaderships(KNOWN)
     logs.delete(ORDERS[0])

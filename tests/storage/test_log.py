@@ -21,7 +21,7 @@ from tidelog.errors import (
 from tidelog.records import decode_records, iter_headers, read_header
 
 
-def test_a_leader_gives_offsets_and_its_epoch_and_leaves_the_callers_bytes_alone(tmp_path: Path) -> None:
+def test_leader_assigns_offsets_and_epoch_without_changing_the_input(tmp_path: Path) -> None:
     log = open_log(tmp_path)
     sent = batch(NOW, NOW, NOW)
     frame = memoryview(bytearray(sent))
@@ -46,7 +46,7 @@ def test_a_segment_is_rolled_before_it_grows_past_its_size(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("forgotten", [False, True], ids=["read before", "not read before"])
-def test_how_many_bytes_lie_between_offsets_is_known_without_reading_records(
+def test_bytes_between_offsets_are_known_without_reading_records(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, forgotten: bool
 ) -> None:
     log = open_log(tmp_path, segment_bytes=70_000)
@@ -115,7 +115,7 @@ def test_reads_return_whole_batches_within_the_limit_and_below_the_bound(tmp_pat
         assert found == data[offset // 2 * size :][: len(found)]
 
 
-def test_a_reader_who_wants_no_more_than_it_asked_for_gets_nothing_when_the_first_batch_is_larger(
+def test_read_without_at_least_one_omits_a_larger_batch(
     tmp_path: Path,
 ) -> None:
     log = open_log(tmp_path)
@@ -124,7 +124,7 @@ def test_a_reader_who_wants_no_more_than_it_asked_for_gets_nothing_when_the_firs
     assert log.read(0, 10) == read_all(log)
 
 
-def test_a_reader_at_the_end_waits_and_beyond_it_is_told_so(tmp_path: Path) -> None:
+def test_read_at_the_log_end_is_empty_and_past_it_out_of_range(tmp_path: Path) -> None:
     log = open_log(tmp_path)
     append(log, NOW, NOW)
     assert log.read(2, 100) == b""
@@ -148,7 +148,7 @@ def test_a_follower_copies_the_leaders_bytes(tmp_path: Path) -> None:
     assert follower.offset_for_timestamp(NOW - 5, 30) == leader.offset_for_timestamp(NOW - 5, 30)
 
 
-def test_a_follower_takes_the_holes_that_compaction_left_in_its_leaders_log(tmp_path: Path) -> None:
+def test_follower_copies_the_gaps_of_a_compacted_leader_log(tmp_path: Path) -> None:
     log = open_log(tmp_path, cleanup_policy="compact", segment_bytes=3 * len(batch(NOW)))
     fetched = b"".join(batch(NOW + offset, base_offset=offset, leader_epoch=0) for offset in (2, 3, 9, 10, 11, 40))
     assert log.append_as_follower(fetched)[:2] == (2, 40)
@@ -197,7 +197,7 @@ def test_a_log_takes_the_batch_within_which_the_leaders_log_begins(
     assert read_all(log) == first
 
 
-def test_a_log_refuses_what_ends_before_the_leaders_log_begins(tmp_path: Path) -> None:
+def test_follower_log_refuses_batches_below_the_leaders_log_start(tmp_path: Path) -> None:
     log = open_log(tmp_path)
     log.truncate_fully_and_start_at(35)
     with pytest.raises(InvalidRecordError):
@@ -205,7 +205,7 @@ def test_a_log_refuses_what_ends_before_the_leaders_log_begins(tmp_path: Path) -
     assert log.segment_base_offsets == (35,)
 
 
-def test_a_cut_that_damage_hides_the_place_of_leaves_the_log_as_it_is(tmp_path: Path) -> None:
+def test_truncation_at_a_damaged_batch_changes_nothing(tmp_path: Path) -> None:
     log = open_log(tmp_path, index_interval_bytes=1_000_000)
     for count in (10, 5, 1):
         for _ in range(count):
@@ -223,7 +223,7 @@ def test_a_cut_that_damage_hides_the_place_of_leaves_the_log_as_it_is(tmp_path: 
     assert log.log_end_offset == 16
 
 
-def test_who_asks_outside_of_the_log_is_told_what_it_holds(tmp_path: Path) -> None:
+def test_out_of_range_error_names_the_offsets_of_the_log(tmp_path: Path) -> None:
     log = open_log(tmp_path)
     append(log, NOW, NOW, NOW)
     log.raise_log_start(1)
@@ -234,7 +234,7 @@ def test_who_asks_outside_of_the_log_is_told_what_it_holds(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("base_offset", [0, 1, 2])
-def test_a_follower_refuses_offsets_that_go_back(tmp_path: Path, base_offset: int) -> None:
+def test_follower_refuses_decreasing_offsets(tmp_path: Path, base_offset: int) -> None:
     log = open_log(tmp_path)
     append(log, NOW, NOW)
     before = read_all(log)
@@ -243,7 +243,7 @@ def test_a_follower_refuses_offsets_that_go_back(tmp_path: Path, base_offset: in
     assert read_all(log) == before
 
 
-def test_log_append_time_goes_on_from_the_old_leaders_stamps(tmp_path: Path) -> None:
+def test_log_append_time_continues_from_the_old_leaders_timestamps(tmp_path: Path) -> None:
     settings = {"message_timestamp_type": "LogAppendTime"}
     leader, follower = open_log(tmp_path / "a", **settings), open_log(tmp_path / "b", **settings)
     leader.append_as_leader(batch(1), 0, NOW)
@@ -251,7 +251,7 @@ def test_log_append_time_goes_on_from_the_old_leaders_stamps(tmp_path: Path) -> 
     assert follower.append_as_leader(batch(1), 1, NOW - 500).log_append_time_ms == NOW
 
 
-def test_log_append_time_stamps_the_batch_and_never_goes_back(tmp_path: Path) -> None:
+def test_log_append_time_never_decreases(tmp_path: Path) -> None:
     settings = {"message_timestamp_type": "LogAppendTime"}
     log = open_log(tmp_path, **settings)
     assert log.append_as_leader(batch(1, 2), 0, NOW).log_append_time_ms == NOW
@@ -286,7 +286,7 @@ def test_truncation_takes_everything_with_it(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("end", range(12))
-def test_a_log_ends_where_it_was_cut_at_segment_borders_too(tmp_path: Path, end: int) -> None:
+def test_truncation_at_segment_borders_sets_the_log_end(tmp_path: Path, end: int) -> None:
     log = open_log(tmp_path, segment_bytes=3 * len(batch(NOW)))
     for number in range(12):
         append(log, NOW - number)
@@ -297,7 +297,7 @@ def test_a_log_ends_where_it_was_cut_at_segment_borders_too(tmp_path: Path, end:
     assert append(log) == end
 
 
-def test_trimming_forgets_the_epochs_that_it_takes(tmp_path: Path) -> None:
+def test_trimming_removes_the_epochs_of_trimmed_records(tmp_path: Path) -> None:
     log = open_log(tmp_path)
     for number in range(6):
         append(log, leader_epoch=number // 2)
@@ -306,7 +306,7 @@ def test_trimming_forgets_the_epochs_that_it_takes(tmp_path: Path) -> None:
     assert log.end_offset_for_epoch(0) == (0, 3)
 
 
-def test_a_reader_does_not_read_on_where_the_log_was_cut_and_written_anew(tmp_path: Path) -> None:
+def test_remembered_position_is_dropped_after_a_truncation(tmp_path: Path) -> None:
     log = open_log(tmp_path)
     for _ in range(4):
         append(log, NOW, NOW)
@@ -327,7 +327,7 @@ def test_truncation_inside_a_batch_removes_the_whole_batch(tmp_path: Path) -> No
     assert log.log_end_offset == 1
 
 
-def test_a_truncation_at_the_end_takes_an_epoch_that_began_there_and_nothing_else(tmp_path: Path) -> None:
+def test_truncation_at_the_log_end_removes_only_an_epoch_without_records(tmp_path: Path) -> None:
     log = open_log(tmp_path)
     log.assign_leader_epoch(1)
     append(log, NOW, leader_epoch=1)
@@ -337,7 +337,7 @@ def test_a_truncation_at_the_end_takes_an_epoch_that_began_there_and_nothing_els
     assert (log.latest_epoch, log.log_end_offset) == (1, 1)
 
 
-def test_truncation_below_the_start_and_a_full_one_begin_the_log_anew(tmp_path: Path) -> None:
+def test_truncation_below_the_log_start_restarts_the_log(tmp_path: Path) -> None:
     log = open_log(tmp_path)
     for _ in range(5):
         append(log, leader_epoch=1)
@@ -375,7 +375,7 @@ def announcing_log(directory: Path) -> tuple[Log, list[tuple[int, int]]]:
     return log, announced
 
 
-def test_a_truncation_below_the_recovery_point_is_announced_before_it_happens_and_after_it(tmp_path: Path) -> None:
+def test_on_truncation_is_called_before_and_after_a_truncation(tmp_path: Path) -> None:
     log, announced = announcing_log(tmp_path)
     for _ in range(5):
         append(log)
@@ -389,7 +389,7 @@ def test_a_truncation_below_the_recovery_point_is_announced_before_it_happens_an
     assert announced[4:] == [(0, 1), (0, 0)]
 
 
-def test_what_a_truncation_cut_beyond_its_offset_is_announced_too(tmp_path: Path) -> None:
+def test_on_truncation_reports_a_split_batch_as_removed(tmp_path: Path) -> None:
     log, announced = announcing_log(tmp_path)
     append(log)
     append(log, NOW, NOW, NOW)
@@ -416,7 +416,7 @@ def test_the_topic_id_survives(tmp_path: Path) -> None:
     assert open_log(tmp_path).topic_id == "AAAAAAAAAAAAAAAAAAAAAQ"
 
 
-def test_a_batch_that_claims_an_offset_past_the_end_is_reported_and_not_waited_for(tmp_path: Path) -> None:
+def test_read_reports_a_batch_with_an_offset_past_the_log_end(tmp_path: Path) -> None:
     log = open_log(tmp_path)
     for _ in range(4):
         append(log)
@@ -441,7 +441,7 @@ def test_calls_say_whether_they_changed_anything(tmp_path: Path) -> None:
     assert (log.log_start_offset, log.log_end_offset) == (1, 1)
 
 
-def test_a_batch_that_is_cut_off_under_an_open_log_is_corrupt(tmp_path: Path) -> None:
+def test_read_of_an_incomplete_batch_raises_corrupt_message(tmp_path: Path) -> None:
     log = open_log(tmp_path)
     log.append_as_leader(batch(NOW, value=b"x" * 20_000), 0, NOW)
     os.truncate(log.segments[0].log.path, 10_000)

@@ -27,7 +27,7 @@ def open_directory(path: Path, broker_id: int = 1, cluster: str = "c1", boot_id:
     return LogDirectory.open(path, UnsyncedFiles(), broker_id, cluster, boot_id)
 
 
-def test_a_second_process_is_told_who_holds_the_directory(tmp_path: Path) -> None:
+def test_second_process_is_refused_while_the_directory_is_locked(tmp_path: Path) -> None:
     directory = open_directory(tmp_path)
     with pytest.raises(DataDirectoryError, match=f"{tmp_path} is in use by another process"):
         open_directory(tmp_path)
@@ -60,7 +60,7 @@ def test_no_call_that_is_made_again_and_again_uses_up_descriptors(tmp_path: Path
     assert len(os.listdir("/proc/self/fd")) == before - 2
 
 
-def test_a_log_start_that_was_noted_does_not_hold_for_a_log_that_begins_anew_before_it(tmp_path: Path) -> None:
+def test_old_log_start_is_dropped_by_a_log_that_restarts_below_it(tmp_path: Path) -> None:
     directory = open_directory(tmp_path)
     log = directory.open_log(ORDERS, config())
     for _ in range(10):
@@ -76,7 +76,7 @@ def test_a_log_start_that_was_noted_does_not_hold_for_a_log_that_begins_anew_bef
 
 
 @pytest.mark.parametrize("offset", [5, 3])
-def test_what_another_thread_notes_in_the_middle_of_a_cut_does_not_outlive_it(offset: int) -> None:
+def test_checkpoint_written_during_a_truncation_is_lowered(offset: int) -> None:
     files, path = CrashableFiles(), Path("/data")
     directory = LogDirectory.open(path, files, 1, "c1", "boot-1")
     log = directory.open_log(ORDERS, config(segment_bytes=300))
@@ -106,7 +106,7 @@ def test_what_another_thread_notes_in_the_middle_of_a_cut_does_not_outlive_it(of
 
 
 @pytest.mark.parametrize("closed", [True, False])
-def test_what_was_deleted_and_then_went_with_its_segments_stays_away(closed: bool) -> None:
+def test_deleted_records_stay_deleted_after_segment_removal(closed: bool) -> None:
     files, path = CrashableFiles(), Path("/data")
     directory = LogDirectory.open(path, files, 1, "c1", "boot-1")
     log = directory.open_log(ORDERS, config(segment_bytes=300))
@@ -125,7 +125,7 @@ def test_what_was_deleted_and_then_went_with_its_segments_stays_away(closed: boo
     assert (again.log_start_offset, again.log_end_offset) == (20, 20)
 
 
-def test_a_log_start_that_the_name_of_a_segment_tells_is_noted_until_that_is_on_the_disk(tmp_path: Path) -> None:
+def test_log_start_is_checkpointed_until_the_segment_name_is_flushed(tmp_path: Path) -> None:
     directory = open_directory(tmp_path)
     log = directory.open_log(ORDERS, config())
     append(log)
@@ -139,7 +139,7 @@ def test_a_log_start_that_the_name_of_a_segment_tells_is_noted_until_that_is_on_
         log.flush()
 
 
-def test_a_log_start_that_is_passed_over_is_forgotten(tmp_path: Path) -> None:
+def test_ignored_log_start_is_removed_from_the_checkpoint(tmp_path: Path) -> None:
     (tmp_path / "log-start-offset-checkpoint").write_text("0\n1\norders 0 8\n")
     for _ in range(3):
         directory = open_directory(tmp_path)
@@ -151,7 +151,7 @@ def test_a_log_start_that_is_passed_over_is_forgotten(tmp_path: Path) -> None:
         directory.close(clean=False)
 
 
-def test_a_directory_of_another_broker_or_cluster_is_refused_and_left_alone(tmp_path: Path) -> None:
+def test_directory_of_another_broker_or_cluster_is_refused_unchanged(tmp_path: Path) -> None:
     open_directory(tmp_path).close()
     assert (tmp_path / "meta.properties").read_text() == "version=0\nbroker.id=1\ncluster.id=c1\n"
     with pytest.raises(DataDirectoryError, match=r"broker\.id=1 instead of 2"):
@@ -203,7 +203,7 @@ def test_high_watermarks_and_the_session_survive(tmp_path: Path) -> None:
     assert again.read_session() == "0x1000 secret"
 
 
-def test_a_new_directory_is_on_the_disk_with_all_the_directories_above_that_it_needed() -> None:
+def test_new_directory_is_flushed_with_its_new_parents() -> None:
     files = CrashableFiles()
     path = Path("/new/broker-1/data")
     LogDirectory.open(path, files, 1, "c1", "boot-1")
@@ -212,7 +212,7 @@ def test_a_new_directory_is_on_the_disk_with_all_the_directories_above_that_it_n
     assert LogDirectory.open(path, files, 1, "c1", "boot-2").data_loss_marker.possibly_short
 
 
-def test_a_checkpoint_that_would_say_the_same_is_not_written_again(tmp_path: Path) -> None:
+def test_unchanged_checkpoint_is_not_written_again(tmp_path: Path) -> None:
     directory = open_directory(tmp_path)
     log = directory.open_log(ORDERS, config())
     path = tmp_path / HIGH_WATERMARKS
@@ -227,7 +227,7 @@ def test_a_checkpoint_that_would_say_the_same_is_not_written_again(tmp_path: Pat
     assert open_directory(tmp_path).checkpoints.high_watermarks() == {ORDERS: 12}
 
 
-def test_a_directory_stays_doubtful_until_somebody_vouches_for_it(tmp_path: Path) -> None:
+def test_directory_stays_possibly_short_until_the_cluster_clears_it(tmp_path: Path) -> None:
     open_directory(tmp_path, boot_id="boot-1").close(clean=False)
     for clean in (False, True, False):
         doubtful = open_directory(tmp_path, boot_id="boot-2")
@@ -243,7 +243,7 @@ def test_a_directory_stays_doubtful_until_somebody_vouches_for_it(tmp_path: Path
         again.close(clean=False)
 
 
-def test_a_failed_sync_leaves_the_next_process_in_doubt_though_the_machine_runs_on() -> None:
+def test_failed_flush_makes_the_next_process_possibly_short() -> None:
     disk, path = FailingFiles(CrashableFiles()), Path("/data")
     fail_to_sync(path, disk)
     for clean in (False, True, False):
@@ -257,7 +257,7 @@ def test_a_failed_sync_leaves_the_next_process_in_doubt_though_the_machine_runs_
     assert not LogDirectory.open(path, disk, 1, "c1", "boot-1").data_loss_marker.possibly_short
 
 
-def test_a_sync_that_fails_on_another_thread_right_before_an_orderly_end_leaves_the_next_process_in_doubt() -> None:
+def test_flush_failure_right_before_close_prevents_the_clean_marker() -> None:
     disk, path = FailingFiles(CrashableFiles()), Path("/data")
     directory = LogDirectory.open(path, disk, 1, "c1", "boot-1")
     log = directory.open_log(ORDERS, config())
@@ -270,13 +270,13 @@ def test_a_sync_that_fails_on_another_thread_right_before_an_orderly_end_leaves_
     assert LogDirectory.open(path, disk, 1, "c1", "boot-1").data_loss_marker.possibly_short
 
 
-def test_nobody_vouches_for_a_directory_in_which_a_sync_has_failed() -> None:
+def test_possibly_short_is_never_cleared_after_a_failed_flush() -> None:
     disk, path = FailingFiles(CrashableFiles()), Path("/data")
     fail_to_sync(path, disk).data_loss_marker.clear_possibly_short()
     assert LogDirectory.open(path, disk, 1, "c1", "boot-1").data_loss_marker.possibly_short
 
 
-def test_what_was_not_synced_since_that_failed_is_on_the_disk_when_a_later_process_has_synced_it() -> None:
+def test_data_of_a_failed_flush_is_durable_after_a_later_process_flushes() -> None:
     files, path = CrashableFiles(), Path("/data")
     fail_to_sync(path, FailingFiles(files))
     directory = LogDirectory.open(path, files, 1, "c1", "boot-1")

@@ -79,7 +79,7 @@ def values(log: Log) -> list[bytes | None]:
 # --- retention -----------------------------------------------------------------------------------------------
 
 
-def test_old_segments_go_and_their_files_follow_after_the_delay(broker: Broker) -> None:
+def test_old_segments_are_deleted_and_their_files_after_the_delay(broker: Broker) -> None:
     log = broker.log(ORDERS, segment_bytes=300, retention_ms=1000, file_delete_delay_ms=DELAY_MS)
     for _ in range(20):
         append(log)
@@ -142,7 +142,7 @@ def test_producers_that_were_idle_for_too_long_are_forgotten(broker: Broker) -> 
 # --- syncing -------------------------------------------------------------------------------------------------
 
 
-def test_a_record_is_synced_when_flush_ms_has_passed(broker: Broker) -> None:
+def test_record_is_flushed_after_flush_ms(broker: Broker) -> None:
     log, other = broker.log(ORDERS, flush_ms=1000), broker.log(STATES)
     append(log)
     append(other)
@@ -156,7 +156,7 @@ def test_a_record_is_synced_when_flush_ms_has_passed(broker: Broker) -> None:
     assert broker.maintenance.flush_due(NOW + 2500) == 1
 
 
-def test_rolled_segments_are_synced_at_the_next_look(broker: Broker) -> None:
+def test_rolled_segments_are_flushed_by_the_next_check(broker: Broker) -> None:
     log = broker.log(ORDERS, segment_bytes=300)
     for _ in range(9):
         append(log)
@@ -164,7 +164,7 @@ def test_rolled_segments_are_synced_at_the_next_look(broker: Broker) -> None:
     assert log.recovery_point == log.segment_base_offsets[-1] > 0
 
 
-def test_a_sync_that_fails_takes_the_disk_offline(broker: Broker) -> None:
+def test_failed_flush_takes_the_directory_offline(broker: Broker) -> None:
     append(broker.log(ORDERS, flush_ms=0))
     broker.files.fail(Fault.SYNC_ERROR, matching=lambda path: path.suffix == ".log")
     broker.maintenance.flush_due(NOW)
@@ -174,7 +174,7 @@ def test_a_sync_that_fails_takes_the_disk_offline(broker: Broker) -> None:
 # --- compaction ----------------------------------------------------------------------------------------------
 
 
-def test_a_log_is_compacted_and_its_old_segments_go_after_the_delay(broker: Broker) -> None:
+def test_compaction_removes_old_segments_after_the_delay(broker: Broker) -> None:
     log = broker.compacted(STATES, file_delete_delay_ms=DELAY_MS)
     drive(broker.begin())
     assert values(log) == [b"2", b"2"]
@@ -184,7 +184,7 @@ def test_a_log_is_compacted_and_its_old_segments_go_after_the_delay(broker: Brok
     assert broker.begin() is None, "nothing is left to do"
 
 
-def test_up_to_where_a_log_is_compacted_is_known_after_a_restart(broker: Broker, tmp_path: Path) -> None:
+def test_cleaner_offset_survives_a_restart(broker: Broker, tmp_path: Path) -> None:
     broker.compacted(STATES)
     drive(broker.begin())
     assert (tmp_path / "cleaner-offset-checkpoint").read_text() == "0\n1\nstates 0 6\n"
@@ -195,7 +195,7 @@ def test_up_to_where_a_log_is_compacted_is_known_after_a_restart(broker: Broker,
     assert again.begin() is None
 
 
-def test_what_was_compacted_away_is_not_back_beside_a_note_that_says_so() -> None:
+def test_compacted_records_never_reappear_below_the_cleaner_offset() -> None:
     files, path = CrashableFiles(), Path("/data")
     broker = Broker(path, files)
     log = broker.compacted(STATES)
@@ -208,7 +208,7 @@ def test_what_was_compacted_away_is_not_back_beside_a_note_that_says_so() -> Non
     assert values(again.log(STATES, **COMPACT)) == [b"2", b"2"]
 
 
-def test_a_record_does_not_go_before_the_one_that_replaces_it_is_on_the_disk() -> None:
+def test_record_is_removed_only_after_its_replacement_is_flushed() -> None:
     files = CrashableFiles()
     broker = Broker(Path("/data"), files)
     log = broker.log(STATES, **COMPACT, segment_bytes=400)
@@ -229,7 +229,7 @@ def test_a_record_does_not_go_before_the_one_that_replaces_it_is_on_the_disk() -
             assert {old, new} & set(values(left.log(STATES))), seed
 
 
-def test_a_truncation_makes_what_follows_the_cut_dirty_again(broker: Broker, tmp_path: Path) -> None:
+def test_truncation_makes_later_records_dirty_again(broker: Broker, tmp_path: Path) -> None:
     log = broker.compacted(STATES)
     drive(broker.begin())
     log.flush()
@@ -239,7 +239,7 @@ def test_a_truncation_makes_what_follows_the_cut_dirty_again(broker: Broker, tmp
     assert "states 0 6" not in (tmp_path / "cleaner-offset-checkpoint").read_text()
 
 
-def test_a_note_of_another_log_does_not_hold_once_this_one_is_as_long(tmp_path: Path) -> None:
+def test_cleaner_offset_of_a_longer_log_is_dropped_at_open(tmp_path: Path) -> None:
     (tmp_path / "cleaner-offset-checkpoint").write_text("0\n1\nstates 0 3\n")
     broker = Broker(tmp_path)
     log = broker.log(STATES, **COMPACT)
@@ -249,7 +249,7 @@ def test_a_note_of_another_log_does_not_hold_once_this_one_is_as_long(tmp_path: 
     assert "states 0 0" in (tmp_path / "cleaner-offset-checkpoint").read_text()
 
 
-def test_what_is_appended_over_a_cut_is_dirty(broker: Broker, tmp_path: Path) -> None:
+def test_records_appended_after_a_truncation_are_dirty(broker: Broker, tmp_path: Path) -> None:
     log = broker.compacted(STATES)
     drive(broker.begin())
     assert (broker.manager.cleaner_offset(STATES), log.recovery_point) == (6, 6), "a round ends with a sync"
@@ -260,7 +260,7 @@ def test_what_is_appended_over_a_cut_is_dirty(broker: Broker, tmp_path: Path) ->
     assert "states 0 6" not in (tmp_path / "cleaner-offset-checkpoint").read_text()
 
 
-def test_who_looks_for_a_log_to_compact_waits_for_no_checkpoint_that_is_being_written(broker: Broker) -> None:
+def test_choice_of_a_log_to_clean_waits_for_no_checkpoint(broker: Broker) -> None:
     broker.compacted(STATES)
     rounds: list[CleaningRound | None] = []
 
@@ -274,7 +274,7 @@ def test_who_looks_for_a_log_to_compact_waits_for_no_checkpoint_that_is_being_wr
     assert [round_ is not None for round_ in rounds] == [True]
 
 
-def test_what_is_cut_as_a_round_ends_is_not_noted_as_compacted(broker: Broker) -> None:
+def test_truncation_at_the_end_of_a_round_prevents_its_record(broker: Broker) -> None:
     log = broker.compacted(STATES)
     flush = log.flush
 
@@ -293,7 +293,7 @@ def test_what_is_cut_as_a_round_ends_is_not_noted_as_compacted(broker: Broker) -
     assert values(log) == [b"last", b"last"]
 
 
-def test_the_log_with_the_most_to_gain_comes_first_and_no_log_twice_at_once(broker: Broker) -> None:
+def test_dirtiest_log_is_cleaned_first_and_never_twice_at_once(broker: Broker) -> None:
     broker.compacted(ORDERS)
     drive(broker.begin())
     put(broker.manager.logs()[ORDERS], (b"a", b"later"))
@@ -313,7 +313,7 @@ def test_the_log_with_the_most_to_gain_comes_first_and_no_log_twice_at_once(brok
     assert broker.begin() is None
 
 
-def test_only_what_is_replicated_is_compacted(broker: Broker) -> None:
+def test_only_replicated_records_are_compacted(broker: Broker) -> None:
     log = broker.compacted(STATES)
     assert broker.maintenance.begin_cleaning(NOW, {STATES: 0}) is None
     assert broker.maintenance.begin_cleaning(NOW, {}) is None
@@ -334,7 +334,7 @@ def test_a_log_with_a_damaged_batch_is_left_alone_until_the_next_start(broker: B
     assert log.log_end_offset == 6
 
 
-def test_a_log_whose_plan_meets_a_damaged_header_keeps_no_other_from_being_compacted(
+def test_damaged_header_in_a_plan_does_not_stop_other_compactions(
     broker: Broker, caplog: pytest.LogCaptureFixture
 ) -> None:
     damaged = broker.compacted(ORDERS, min_cleanable_dirty_ratio=0.9, max_compaction_lag_ms=1)
@@ -351,9 +351,7 @@ def test_a_log_whose_plan_meets_a_damaged_header_keeps_no_other_from_being_compa
     assert broker.manager.failed() == []
 
 
-def test_a_log_with_timestamps_that_leave_64_bits_keeps_no_other_from_being_compacted(
-    broker: Broker, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_overflowing_timestamps_do_not_stop_other_compactions(broker: Broker, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     unreadable = broker.log(ORDERS, **COMPACT)
     pairs = [(5, b"a", b"1", ()), (0, b"b", b"1", ()), (6, b"c", b"1", ())]
@@ -372,9 +370,7 @@ def test_a_log_with_timestamps_that_leave_64_bits_keeps_no_other_from_being_comp
     assert broker.manager.cleaner_offset(ORDERS) == 0
 
 
-def test_a_round_that_ends_as_nobody_foresaw_sets_its_log_apart_and_is_no_success(
-    broker: Broker, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_unexpected_error_excludes_the_log_from_compaction(broker: Broker, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     broker.compacted(STATES)
 
@@ -391,7 +387,7 @@ def test_a_round_that_ends_as_nobody_foresaw_sets_its_log_apart_and_is_no_succes
     assert broker.manager.failed() == []
 
 
-def test_a_log_with_a_damaged_batch_is_kept_in_memory_no_longer_than_its_topic_is_there(broker: Broker) -> None:
+def test_excluded_log_is_released_when_its_topic_is_deleted(broker: Broker) -> None:
     log = broker.compacted(STATES)
     (broker.path / "states-0" / f"{0:020d}.log").write_bytes(bytes(log.segments[0].size))
     drive(broker.begin())
@@ -407,7 +403,7 @@ def test_a_disk_that_fails_under_the_cleaner_is_taken_offline(broker: Broker) ->
     assert len(broker.manager.failed()) == 1
 
 
-def test_a_note_that_comes_late_is_not_made_of_the_next_log_of_the_name(broker: Broker) -> None:
+def test_late_cleaner_offset_is_dropped_for_a_later_log_of_the_name(broker: Broker) -> None:
     earlier = broker.compacted(STATES)
     broker.manager.delete(STATES)
     later = broker.compacted(STATES)
@@ -416,7 +412,7 @@ def test_a_note_that_comes_late_is_not_made_of_the_next_log_of_the_name(broker: 
         assert broker.manager.cleaner_offset(STATES) == noted
 
 
-def test_a_log_that_goes_while_it_is_compacted_fails_nothing(broker: Broker) -> None:
+def test_deletion_of_a_log_during_its_compaction_fails_no_directory(broker: Broker) -> None:
     broker.compacted(STATES)
     round_ = broker.begin()
     assert round_ is not None
@@ -430,7 +426,7 @@ def test_a_log_that_goes_while_it_is_compacted_fails_nothing(broker: Broker) -> 
     assert list(broker.path.glob("states*")) == []
 
 
-def test_files_of_deleted_logs_go_one_log_after_the_other_until_the_broker_stops(
+def test_files_of_deleted_logs_are_removed_until_the_broker_stops(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for tp in (STATES, ORDERS):

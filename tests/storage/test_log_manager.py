@@ -41,7 +41,7 @@ def test_logs_are_found_again(tmp_path: Path) -> None:
     assert again.logs()[tps[0]].config.max_message_bytes == 3
 
 
-def test_a_killed_process_leaves_logs_that_are_checked_from_the_recovery_point(tmp_path: Path) -> None:
+def test_logs_of_a_killed_process_are_checked_from_the_recovery_point(tmp_path: Path) -> None:
     manager = open_manager(tmp_path)
     log = manager.get_or_create(ORDERS, "id", LogConfig(segment_bytes=300))
     for _ in range(20):
@@ -74,7 +74,7 @@ def test_logs_are_closed_side_by_side(tmp_path: Path) -> None:
     assert open_manager(tmp_path).directories[0].previous_shutdown.clean
 
 
-def test_a_start_that_is_stopped_between_two_logs_vouches_for_neither(tmp_path: Path) -> None:
+def test_start_stopped_between_two_logs_writes_no_clean_marker(tmp_path: Path) -> None:
     manager = open_manager(tmp_path)
     for tp in (ORDERS, TopicPartition("orders", 1)):
         append(manager.get_or_create(tp, "id", LogConfig()))
@@ -95,7 +95,7 @@ def test_a_start_that_is_stopped_between_two_logs_vouches_for_neither(tmp_path: 
     assert all(log.recovered.checked_bytes for log in again.logs().values())
 
 
-def test_without_a_recovery_point_a_clean_end_is_not_believed(tmp_path: Path) -> None:
+def test_clean_marker_is_ignored_without_a_recovery_point(tmp_path: Path) -> None:
     manager = open_manager(tmp_path)
     log = manager.get_or_create(ORDERS, "id", LogConfig())
     append(log)
@@ -107,7 +107,7 @@ def test_without_a_recovery_point_a_clean_end_is_not_believed(tmp_path: Path) ->
     assert manager.logs()[ORDERS].recovered.checked_bytes == log.size_bytes
 
 
-def test_a_log_of_an_earlier_topic_of_the_same_name_is_set_aside_and_never_read(tmp_path: Path) -> None:
+def test_log_of_an_earlier_topic_of_the_same_name_is_set_aside(tmp_path: Path) -> None:
     manager = open_manager(tmp_path)
     append(manager.get_or_create(ORDERS, "old", LogConfig()))
     manager.close()
@@ -140,7 +140,7 @@ def written(path: Path, high_watermark: int) -> None:
     manager.close()
 
 
-def test_a_log_that_is_gone_although_something_was_committed_is_lost(tmp_path: Path) -> None:
+def test_missing_log_with_committed_records_is_lost(tmp_path: Path) -> None:
     written(tmp_path, high_watermark=3)
     shutil.rmtree(tmp_path / log_name(ORDERS))
     for _ in range(2):  # also the next process knows
@@ -154,7 +154,7 @@ def test_a_log_that_is_gone_although_something_was_committed_is_lost(tmp_path: P
 
 
 @pytest.mark.parametrize("elsewhere", [False, True], ids=["at its place", "on another disk"])
-def test_a_log_in_the_place_of_a_lost_one_is_not_said_to_be_committed_as_far(tmp_path: Path, elsewhere: bool) -> None:
+def test_log_that_replaces_a_lost_one_inherits_no_high_watermark(tmp_path: Path, elsewhere: bool) -> None:
     """Else what it gets would count as committed, were its broker killed before it notes high watermarks."""
     disks, other = [tmp_path / "a", tmp_path / "b"], TopicPartition("other", 0)
 
@@ -181,7 +181,7 @@ def test_a_log_in_the_place_of_a_lost_one_is_not_said_to_be_committed_as_far(tmp
     assert manager.high_watermarks().get(ORDERS, 0) == 0 and not manager.possibly_short
 
 
-def test_a_log_that_is_gone_of_a_topic_that_could_not_be_read_is_not_begun_anew_in_sync(tmp_path: Path) -> None:
+def test_missing_log_of_an_unreadable_topic_is_not_created_in_sync(tmp_path: Path) -> None:
     written(tmp_path, high_watermark=3)
     shutil.rmtree(tmp_path / log_name(ORDERS))
     manager = open_manager(tmp_path)
@@ -194,7 +194,7 @@ def test_a_log_that_is_gone_of_a_topic_that_could_not_be_read_is_not_begun_anew_
     assert manager.get_or_create(ORDERS, "old", LogConfig()).log_end_offset == 0
 
 
-def test_a_log_that_is_gone_and_had_nothing_committed_is_as_good_as_a_new_one(tmp_path: Path) -> None:
+def test_missing_log_without_committed_records_is_created_again(tmp_path: Path) -> None:
     written(tmp_path, high_watermark=0)
     shutil.rmtree(tmp_path / log_name(ORDERS))
     manager = restarted(tmp_path, "old")
@@ -202,15 +202,13 @@ def test_a_log_that_is_gone_and_had_nothing_committed_is_as_good_as_a_new_one(tm
     assert manager.get_or_create(ORDERS, "old", LogConfig(), in_sync=True).log_end_offset == 0
 
 
-def test_a_log_that_ends_before_its_high_watermark_makes_its_broker_doubtful(tmp_path: Path) -> None:
+def test_log_that_ends_below_its_high_watermark_is_possibly_short(tmp_path: Path) -> None:
     written(tmp_path, high_watermark=4)
     assert restarted(tmp_path, "old").possibly_short
 
 
 @pytest.mark.parametrize("clean", [False, True], ids=["killed", "closed in order"])
-def test_a_log_that_is_cut_where_it_is_damaged_makes_its_broker_doubtful_also_above_the_high_watermark(
-    tmp_path: Path, clean: bool
-) -> None:
+def test_truncation_at_damage_is_possibly_short_above_the_high_watermark(tmp_path: Path, clean: bool) -> None:
     """What was acknowledged after the last checkpoint is missed by nothing else."""
     manager = open_manager(tmp_path)
     manager.open_logs(hosted={})
@@ -233,7 +231,7 @@ def test_a_log_that_is_cut_where_it_is_damaged_makes_its_broker_doubtful_also_ab
     assert not restarted(tmp_path, "old").possibly_short
 
 
-def test_segments_that_are_gone_from_the_end_of_a_log_make_its_broker_doubtful(tmp_path: Path) -> None:
+def test_missing_last_segments_make_the_directory_possibly_short(tmp_path: Path) -> None:
     manager = open_manager(tmp_path)
     manager.open_logs(hosted={})
     log = manager.get_or_create(ORDERS, "old", LogConfig(segment_bytes=300))
@@ -245,7 +243,7 @@ def test_segments_that_are_gone_from_the_end_of_a_log_make_its_broker_doubtful(t
     assert restarted(tmp_path, "old").possibly_short
 
 
-def test_what_was_committed_to_an_earlier_topic_of_the_name_is_not_missed(tmp_path: Path) -> None:
+def test_committed_records_of_an_earlier_topic_are_not_lost_ones(tmp_path: Path) -> None:
     written(tmp_path, high_watermark=3)
     manager = restarted(tmp_path, "new")
     assert not manager.possibly_short
@@ -275,7 +273,7 @@ def test_a_new_log_inherits_nothing_from_a_deleted_one_of_its_name(tmp_path: Pat
     assert not manager.possibly_short, "nothing is missing of the new one"
 
 
-def test_a_high_watermark_that_is_noted_late_is_not_that_of_the_next_log_of_the_name(tmp_path: Path) -> None:
+def test_late_high_watermark_is_dropped_for_a_later_log_of_the_name(tmp_path: Path) -> None:
     manager = open_manager(tmp_path)
     log = manager.get_or_create(ORDERS, "old", LogConfig())
     append(log)
@@ -295,7 +293,7 @@ def log_of_five(manager: LogManager) -> Log:
     return log
 
 
-def test_a_log_that_was_cut_is_not_said_to_be_committed_up_to_where_it_once_was(tmp_path: Path) -> None:
+def test_truncation_lowers_the_checkpointed_high_watermark(tmp_path: Path) -> None:
     """Else what is appended after the cut would count as committed, once it reaches as far."""
     manager = open_manager(tmp_path)
     log = log_of_five(manager)
@@ -310,7 +308,7 @@ def test_a_log_that_was_cut_is_not_said_to_be_committed_up_to_where_it_once_was(
     assert manager.high_watermarks() == {ORDERS: 2}
 
 
-def test_a_high_watermark_that_is_noted_late_is_not_that_of_a_log_that_was_cut_meanwhile(tmp_path: Path) -> None:
+def test_late_high_watermark_is_dropped_after_a_truncation(tmp_path: Path) -> None:
     manager = open_manager(tmp_path)
     log = log_of_five(manager)
     manager.checkpoint_high_watermarks({ORDERS: Committed.of(log, 3)})
@@ -325,7 +323,7 @@ def test_a_high_watermark_that_is_noted_late_is_not_that_of_a_log_that_was_cut_m
     manager.close()
 
 
-def test_a_log_that_lost_its_end_is_not_said_to_be_committed_beyond_it_once_that_is_given_up(tmp_path: Path) -> None:
+def test_high_watermark_is_lowered_once_the_lost_end_is_given_up(tmp_path: Path) -> None:
     """Also where what was noted before is noted once more, late."""
     manager = open_manager(tmp_path)
     log = log_of_five(manager)
@@ -343,7 +341,7 @@ def test_a_log_that_lost_its_end_is_not_said_to_be_committed_beyond_it_once_that
     assert manager.high_watermarks() == {ORDERS: 5}
 
 
-def test_that_a_log_lost_its_end_is_told_until_the_cluster_has_dealt_with_it_be_it_given_up(tmp_path: Path) -> None:
+def test_lost_log_end_stays_recorded_until_the_cluster_clears_it(tmp_path: Path) -> None:
     manager = open_manager(tmp_path)
     log = log_of_five(manager)
     manager.checkpoint_high_watermarks({ORDERS: Committed.of(log, 8)})
@@ -359,7 +357,7 @@ def test_that_a_log_lost_its_end_is_told_until_the_cluster_has_dealt_with_it_be_
     assert not restarted(tmp_path, "id").possibly_short
 
 
-def test_a_log_whose_high_watermark_cannot_be_lowered_is_not_cut() -> None:
+def test_truncation_fails_if_the_high_watermark_cannot_be_lowered() -> None:
     files = FailingFiles(CrashableFiles())
     manager = LogManager.open([Path("/data")], files, 1, "c1", "boot-1")
     log = log_of_five(manager)
@@ -371,7 +369,7 @@ def test_a_log_whose_high_watermark_cannot_be_lowered_is_not_cut() -> None:
     assert manager.high_watermarks() == {ORDERS: 4}
 
 
-def test_a_topic_that_was_deleted_is_not_missed_where_the_next_of_its_name_has_no_log_yet(tmp_path: Path) -> None:
+def test_deleted_topic_is_not_lost_before_the_next_of_its_name_has_a_log(tmp_path: Path) -> None:
     manager = open_manager(tmp_path)
     manager.open_logs(hosted={})
     log = manager.get_or_create(ORDERS, "old", LogConfig())
@@ -383,7 +381,7 @@ def test_a_topic_that_was_deleted_is_not_missed_where_the_next_of_its_name_has_n
     assert manager.get_or_create(ORDERS, "new", LogConfig(), in_sync=True).log_end_offset == 0
 
 
-def test_what_is_trimmed_as_its_namesake_was_is_noted_all_the_same(tmp_path: Path) -> None:
+def test_log_start_equal_to_that_of_an_earlier_log_is_written(tmp_path: Path) -> None:
     manager = open_manager(tmp_path)
     for topic_id in ("old", "new"):
         log = manager.get_or_create(ORDERS, topic_id, LogConfig())
@@ -399,7 +397,7 @@ def test_what_is_trimmed_as_its_namesake_was_is_noted_all_the_same(tmp_path: Pat
     assert manager.logs()[ORDERS].log_start_offset == 3
 
 
-def test_a_log_that_an_earlier_zookeeper_had_set_aside_is_put_back_where_a_later_one_counts_on_it(
+def test_stray_log_is_put_back_when_the_replica_is_in_the_isr(
     tmp_path: Path,
 ) -> None:
     written(tmp_path, high_watermark=3)
@@ -416,7 +414,7 @@ def test_a_log_that_an_earlier_zookeeper_had_set_aside_is_put_back_where_a_later
     assert manager.get_or_create(ORDERS, "new", LogConfig(), in_sync=True).log_end_offset == 0, "another topic's"
 
 
-def test_a_log_whose_name_was_cut_as_it_was_set_aside_is_put_back_too(tmp_path: Path) -> None:
+def test_stray_log_with_a_shortened_name_is_put_back(tmp_path: Path) -> None:
     mine, other = TopicPartition("t" * 248 + "1", 0), TopicPartition("t" * 248 + "2", 0)
     manager = open_manager(tmp_path)
     for tp in (mine, other):
@@ -435,7 +433,7 @@ def test_a_log_whose_name_was_cut_as_it_was_set_aside_is_put_back_too(tmp_path: 
     assert manager.logs()[mine].log_end_offset == 2
 
 
-def test_which_of_two_logs_that_were_set_aside_is_meant_cannot_be_told(tmp_path: Path) -> None:
+def test_two_stray_logs_of_a_partition_are_refused(tmp_path: Path) -> None:
     written(tmp_path, high_watermark=3)
     manager = restarted(tmp_path, "old")
     manager.set_aside(ORDERS)
@@ -446,7 +444,7 @@ def test_which_of_two_logs_that_were_set_aside_is_meant_cannot_be_told(tmp_path:
     assert manager.get_or_create(ORDERS, "old", LogConfig()).log_end_offset == 0
 
 
-def test_a_log_that_is_deleted_while_it_is_synced_does_not_fail_the_disk(tmp_path: Path) -> None:
+def test_deletion_of_a_log_during_its_flush_fails_no_directory(tmp_path: Path) -> None:
     manager = LogManager.open([tmp_path], RealFiles(), 1, "c1", None)
     log = manager.get_or_create(ORDERS, "id", LogConfig())
     append(log)
@@ -572,7 +570,7 @@ def test_a_checkpoint_that_is_damaged_or_from_the_future_costs_no_record(
         manager.close(clean)
 
 
-def test_a_recovery_point_past_the_end_vouches_for_nothing(tmp_path: Path) -> None:
+def test_recovery_point_past_the_log_end_is_ignored(tmp_path: Path) -> None:
     manager = open_manager(tmp_path)
     log = manager.get_or_create(ORDERS, "id", LogConfig(segment_bytes=300))
     for _ in range(20):

@@ -103,7 +103,7 @@ def touched(log: Log, monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     return count
 
 
-def test_a_look_up_touches_a_logarithm_of_the_entries_and_decodes_one_batch(log: Log, touched: Counter[str]) -> None:
+def test_look_up_reads_few_index_entries_and_decodes_one_batch(log: Log, touched: Counter[str]) -> None:
     end, dice = log.log_end_offset, random.Random(7)
     batch_bytes = log.size_bytes // (end // PER_BATCH)
     for _ in range(200):
@@ -120,7 +120,7 @@ def test_a_look_up_touches_a_logarithm_of_the_entries_and_decodes_one_batch(log:
         assert touched["bytes"] <= 3 * batch_bytes + 20 * 1024
 
 
-def test_two_are_decoded_where_the_log_start_lies_inside_the_first(log: Log, touched: Counter[str]) -> None:
+def test_look_up_decodes_two_batches_if_the_log_start_splits_the_first(log: Log, touched: Counter[str]) -> None:
     end = log.log_end_offset
     number = end // PER_BATCH // 2
     log.raise_log_start(number * PER_BATCH + 1)

@@ -40,22 +40,22 @@ def test_the_id_of_the_topic_is_kept_with_a_checksum(tmp_path: Path) -> None:
     assert partition_metadata.read(FILES, tmp_path) == (TOPIC_ID, True)
 
 
-def test_kafka_writes_none_and_no_line_end(tmp_path: Path) -> None:
+def test_metadata_of_kafka_has_no_checksum_and_no_line_end(tmp_path: Path) -> None:
     assert read(tmp_path, BY_KAFKA) == read(tmp_path, BY_KAFKA + b"\n") == (TOPIC_ID, False)
 
 
 @pytest.mark.parametrize("kept", range(len(BY_KAFKA)))
-def test_a_torn_file_names_no_topic_rather_than_another_one(tmp_path: Path, kept: int) -> None:
+def test_truncated_metadata_names_no_topic(tmp_path: Path, kept: int) -> None:
     for rest in (b"", bytes(40), bytes(42 - kept)):
         assert read(tmp_path, BY_KAFKA[:kept] + rest) == UNKNOWN
 
 
 @pytest.mark.parametrize("kept", range(len(BY_KAFKA), len(BY_US)))
-def test_a_torn_checksum_proves_nothing(tmp_path: Path, kept: int) -> None:
+def test_truncated_checksum_proves_nothing(tmp_path: Path, kept: int) -> None:
     assert read(tmp_path, BY_US[:kept]) in (UNKNOWN, (TOPIC_ID, False))
 
 
-def test_no_flipped_bit_makes_another_topics_log_of_it(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_flipped_bit_never_turns_the_log_into_another_topics(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     for bit in range(8 * len(BY_US)):
         assert read(tmp_path, flipped(BY_US, bit)) == UNKNOWN
     assert len(caplog.records) == 8 * len(BY_US)
@@ -90,32 +90,28 @@ def strays(directory: Path) -> list[Path]:
 
 @pytest.mark.parametrize("unread", [False, True])
 @pytest.mark.parametrize("in_sync", [False, True])
-def test_a_damaged_file_costs_no_record_and_is_written_anew(tmp_path: Path, in_sync: bool, unread: bool) -> None:
+def test_damaged_metadata_loses_no_record_and_is_rewritten(tmp_path: Path, in_sync: bool, unread: bool) -> None:
     log_with(tmp_path, ANOTHER_ID)
     assert ends_at(start(tmp_path, unread=unread), in_sync=in_sync) == 1
     assert (tmp_path / "orders-0" / FILE_NAME).read_bytes() == BY_US
     assert not strays(tmp_path)
 
 
-def test_a_file_that_kafka_wrote_gets_a_checksum_when_the_cluster_names_the_id(tmp_path: Path) -> None:
+def test_kafka_metadata_gets_a_checksum_once_the_cluster_confirms_the_id(tmp_path: Path) -> None:
     log_with(tmp_path, BY_KAFKA)
     assert ends_at(start(tmp_path), in_sync=True) == 1
     assert (tmp_path / "orders-0" / FILE_NAME).read_bytes() == BY_US
 
 
 @pytest.mark.parametrize("unread", [False, True])
-def test_a_topic_that_was_made_anew_begins_empty_even_where_this_replica_counts_as_in_sync(
-    tmp_path: Path, unread: bool
-) -> None:
+def test_recreated_topic_begins_empty_even_if_the_replica_is_in_the_isr(tmp_path: Path, unread: bool) -> None:
     log_with(tmp_path, BY_US)
     assert ends_at(start(tmp_path, "anew", unread=unread), "anew", in_sync=True) == 0
     assert len(strays(tmp_path)) == 1
 
 
 @pytest.mark.parametrize("unread", [False, True])
-def test_another_id_without_a_checksum_makes_no_empty_log_of_a_replica_that_counts_as_in_sync(
-    tmp_path: Path, unread: bool
-) -> None:
+def test_unproven_topic_id_creates_no_empty_log_of_an_in_sync_replica(tmp_path: Path, unread: bool) -> None:
     log_with(tmp_path, ANOTHER_ID_BY_KAFKA)
     for begun in range(3):  # nor does a later start, which finds no log to doubt
         manager = start(tmp_path, unread=unread and not begun)
@@ -127,7 +123,7 @@ def test_another_id_without_a_checksum_makes_no_empty_log_of_a_replica_that_coun
     assert ends_at(start(tmp_path), in_sync=False) == 0, "the others have the records"
 
 
-def test_a_log_that_was_set_aside_in_doubt_can_be_had_back(tmp_path: Path) -> None:
+def test_log_set_aside_by_mistake_can_be_restored(tmp_path: Path) -> None:
     log_with(tmp_path, ANOTHER_ID_BY_KAFKA)
     start(tmp_path).close()
     [stray] = strays(tmp_path)

@@ -246,7 +246,7 @@ def work(seed: int, disk: Disk | None = None) -> Counter[str]:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_any_work_cut_at_any_call_leaves_a_sound_log_with_all_that_was_synced(seed: int) -> None:
+def test_power_failure_at_any_call_leaves_a_valid_log_with_flushed_records(seed: int) -> None:
     work(seed)
 
 
@@ -259,7 +259,7 @@ def test_the_same_work_on_the_production_file_layer_leaves_as_much(seed: int, tm
 @pytest.mark.slow
 @pytest.mark.timeout(600)  # a quarter of a minute on a quiet machine
 @pytest.mark.parametrize("first", range(1000, 1100, 10))
-def test_the_same_with_many_more_seeds(first: int) -> None:
+def test_power_failures_with_many_more_seeds(first: int) -> None:
     seen = sum((work(seed) for seed in range(first, first + 10)), Counter[str]())
     assert all(
         seen[kind] > 100 for kind in ("pictures", "cut tail", "several segments", "index entries", "cut in recovery")
@@ -267,7 +267,7 @@ def test_the_same_with_many_more_seeds(first: int) -> None:
 
 
 @pytest.mark.parametrize("cut", [0, 3])
-def test_what_is_appended_over_a_cut_is_neither_believed_nor_mixed_with_what_was_cut(cut: int) -> None:
+def test_records_appended_after_a_truncation_never_mix_with_removed_ones(cut: int) -> None:
     def append(log: Log, value: bytes) -> None:
         for number in range(20):
             log.append_as_leader(batch(NOW + number, value=value * 150 + b"%d" % number), 0, NOW)

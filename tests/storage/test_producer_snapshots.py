@@ -52,7 +52,7 @@ def test_the_bytes_are_those_that_kafka_writes() -> None:
     assert encode_snapshot(ProducerState()).hex() == "0001" + "48674bc7" + "00000000"
 
 
-def test_what_kafka_wrote_is_understood() -> None:
+def test_metadata_written_by_kafka_is_understood() -> None:
     state = decode_snapshot(KAFKAS)
     assert facts(state) == facts(kafkas_producers())
     assert state is not None
@@ -77,7 +77,7 @@ def test_any_flipped_bit_is_noticed() -> None:
         )
     )
 )
-def test_a_snapshot_reads_back_and_any_cut_of_it_does_not(batches: list[tuple[int, int, int, int, int]]) -> None:
+def test_snapshot_is_readable_and_its_truncations_are_not(batches: list[tuple[int, int, int, int, int]]) -> None:
     state = ProducerState()
     for producer_id, epoch, sequence, offset, count in batches:
         data = batch(*range(count), producer_id=producer_id, epoch=epoch, sequence=sequence, base_offset=offset)
@@ -92,7 +92,7 @@ def test_a_snapshot_reads_back_and_any_cut_of_it_does_not(batches: list[tuple[in
     assert decode_snapshot(data + b"\0") is None
 
 
-def test_the_newest_sound_one_counts_and_what_is_no_use_goes(tmp_path: Path) -> None:
+def test_newest_valid_snapshot_counts_and_others_are_removed(tmp_path: Path) -> None:
     files = UnsyncedFiles()
     snapshots = ProducerSnapshots(tmp_path, files)
     for offset in (3, 5, 8, 9):
@@ -107,7 +107,7 @@ def test_the_newest_sound_one_counts_and_what_is_no_use_goes(tmp_path: Path) -> 
     assert snapshots.latest(4) is None
 
 
-def test_there_is_one_for_each_roll_and_one_at_the_end(tmp_path: Path) -> None:
+def test_snapshots_exist_for_each_roll_and_for_the_log_end(tmp_path: Path) -> None:
     log = open_log(tmp_path, segment_bytes=300)
     for _ in range(3):
         for _ in range(5):
@@ -140,7 +140,7 @@ class KilledError(Exception):
 
 
 @pytest.mark.parametrize("killed", [False, True])
-def test_what_was_cut_is_not_remembered_of_a_producer_when_the_log_is_as_long_again(killed: bool) -> None:
+def test_truncated_batches_are_not_remembered_after_later_appends(killed: bool) -> None:
     files = CrashableFiles()
     log = opened(files)
     produce(log, 7)
@@ -173,7 +173,7 @@ def test_what_was_cut_is_not_remembered_of_a_producer_when_the_log_is_as_long_ag
     assert log.last_offsets_of_producers == {7: 0, 8: beyond - 1}
 
 
-def test_what_only_a_snapshot_knows_is_on_the_disk_after_an_orderly_end() -> None:
+def test_clean_shutdown_flushes_the_last_snapshot() -> None:
     files = CrashableFiles()
     log = opened(files)
     produce(log, 7)

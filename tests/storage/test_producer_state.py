@@ -46,9 +46,7 @@ def test_each_of_the_last_five_batches_is_answered_with_its_first_offset(tmp_pat
     [{"max_message_bytes": 80}, {"segment_bytes": 80}, {"cleanup_policy": "compact"}],
     ids=["max.message.bytes", "segment.bytes", "cleanup.policy"],
 )
-def test_a_repetition_is_answered_though_the_topic_would_not_take_the_batch_any_more(
-    tmp_path: Path, settings: dict[str, Any]
-) -> None:
+def test_repeated_batch_is_answered_although_settings_now_forbid_it(tmp_path: Path, settings: dict[str, Any]) -> None:
     log = open_log(tmp_path)
     produce(log, 0, 3)
     log.config = config(**settings)
@@ -72,7 +70,7 @@ def test_a_gap_is_refused_and_other_producers_do_not_count(tmp_path: Path) -> No
     assert produce(log, 3) == (7, False)
 
 
-def test_only_the_very_batch_is_a_repetition_and_not_one_that_ends_alike(tmp_path: Path) -> None:
+def test_repetition_requires_the_same_first_and_last_sequence(tmp_path: Path) -> None:
     log = open_log(tmp_path)
     produce(log, 0, 3)
     for sequence in (0, 1, 2):
@@ -105,7 +103,7 @@ def test_sequences_wrap(tmp_path: Path) -> None:
         produce(log, 2**31 - 2, 4)
 
 
-def test_after_the_last_sequence_of_all_comes_the_first(tmp_path: Path) -> None:
+def test_sequence_zero_follows_the_greatest_sequence(tmp_path: Path) -> None:
     log = open_log(tmp_path)
     produce(log, 2**31 - 1)
     with pytest.raises(OutOfOrderSequenceError):
@@ -121,7 +119,7 @@ def test_a_producer_that_the_log_does_not_know_begins_anywhere(tmp_path: Path) -
 
 
 @pytest.mark.parametrize("how", ["closed", "killed"])
-def test_a_restart_remembers(tmp_path: Path, how: str) -> None:
+def test_restart_keeps_the_producers(tmp_path: Path, how: str) -> None:
     log = open_log(tmp_path, segment_bytes=300)
     for sequence in range(10):
         produce(log, sequence)
@@ -133,7 +131,7 @@ def test_a_restart_remembers(tmp_path: Path, how: str) -> None:
     assert produce(log, 10) == (10, False)
 
 
-def test_a_follower_that_becomes_leader_remembers_what_it_copied(tmp_path: Path) -> None:
+def test_follower_that_becomes_leader_knows_the_copied_producers(tmp_path: Path) -> None:
     leader, follower = open_log(tmp_path / "a"), open_log(tmp_path / "b")
     for sequence in range(4):
         produce(leader, sequence)
@@ -147,7 +145,7 @@ def test_a_follower_that_becomes_leader_remembers_what_it_copied(tmp_path: Path)
     ]
 
 
-def test_what_is_truncated_may_be_sent_again(tmp_path: Path) -> None:
+def test_truncated_batch_may_be_sent_again(tmp_path: Path) -> None:
     log = open_log(tmp_path, segment_bytes=300)
     for sequence in range(10):
         produce(log, sequence)
@@ -183,7 +181,7 @@ def test_a_damaged_snapshot_is_replaced_by_the_batches(tmp_path: Path) -> None:
     assert produce(log, 8) == (8, True)
 
 
-def test_raising_the_log_start_forgets_nobody(tmp_path: Path) -> None:
+def test_raising_the_log_start_keeps_all_producers(tmp_path: Path) -> None:
     log = open_log(tmp_path)
     for sequence in range(3):
         produce(log, sequence)
@@ -201,7 +199,7 @@ def headed(
     return read_header(data)._replace(attributes=attributes)
 
 
-def test_an_idle_producer_is_forgotten_after_a_day_whatever_its_records_timestamps() -> None:
+def test_idle_producer_is_forgotten_regardless_of_record_timestamps() -> None:
     state = ProducerState()
     state.update(headed(0, timestamp=NOW - 400 * DAY_MS))
     state.update(headed(0, producer_id=8, timestamp=NOW + 400 * DAY_MS))
@@ -215,7 +213,7 @@ def test_an_idle_producer_is_forgotten_after_a_day_whatever_its_records_timestam
     assert state.expire(NOW + 2 * DAY_MS - 1, DAY_MS) == 1
 
 
-def test_how_long_is_a_setting_and_an_open_transaction_is_waited_for() -> None:
+def test_producer_expiration_is_a_setting_and_spares_open_transactions() -> None:
     state = ProducerState()
     state.update(headed(0, attributes=0x10)._replace(base_offset=40))
     assert state.producers[7].transaction_start == 40
@@ -229,7 +227,7 @@ def test_how_long_is_a_setting_and_an_open_transaction_is_waited_for() -> None:
     assert (state.expire(NOW + 29, 10), state.expire(NOW + 30, 10)) == (0, 1)
 
 
-def test_a_marker_of_a_newer_epoch_fences_the_old_one_and_the_new_one_begins_at_zero() -> None:
+def test_marker_of_a_newer_epoch_fences_the_old_epoch() -> None:
     state = ProducerState()
     state.update(headed(0))
     state.update(headed(-1, epoch=1, attributes=0x30))
@@ -299,7 +297,7 @@ EVENTS = st.one_of(
 
 
 @given(st.integers(2**31 - 6, 2**31 - 1), st.lists(EVENTS, max_size=40))
-def test_any_history_gets_the_answers_of_one_that_remembers_everything(
+def test_any_history_agrees_with_a_model_that_remembers_everything(
     tmp_path_factory: pytest.TempPathFactory, first: int, events: list[tuple[object, ...]]
 ) -> None:
     directory = tmp_path_factory.mktemp("log")
@@ -384,7 +382,7 @@ STEPS = st.one_of(
 
 
 @given(st.lists(STEPS, max_size=40))
-def test_after_a_cut_the_producers_are_known_as_the_batches_tell_them(
+def test_truncation_leaves_the_producers_that_a_rebuild_finds(
     tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[object, ...]]
 ) -> None:
     directory = tmp_path_factory.mktemp("log")
@@ -426,7 +424,7 @@ class CountedFiles(UnsyncedFiles):
 
 
 @pytest.mark.parametrize("producer_id", [-1, 7])
-def test_a_cut_of_a_few_batches_reads_none_of_those_long_before_it(tmp_path: Path, producer_id: int) -> None:
+def test_truncation_of_few_batches_reads_only_batches_near_the_end(tmp_path: Path, producer_id: int) -> None:
     log = Log.open(tmp_path, config(), CountedFiles(), recovery_point=0, clean=True)
     for sequence in range(1_000):
         data = batch(NOW + sequence, value=b"x" * 1_000, producer_id=producer_id, epoch=0, sequence=sequence)

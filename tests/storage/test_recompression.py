@@ -14,7 +14,7 @@ from tidelog.records import Codec, decode_records, encode_batch, read_header, va
 
 @pytest.mark.parametrize("to", Codec)
 @pytest.mark.parametrize("codec", Codec)
-def test_a_batch_with_another_codec_is_the_same_batch_else(codec: Codec, to: Codec) -> None:
+def test_recompression_changes_only_the_codec(codec: Codec, to: Codec) -> None:
     before = encode_batch(
         [(NOW, b"k", b"value" * 50, (("h", None),)), (NOW - 5, None, None, ())],
         producer_id=9, producer_epoch=1, base_sequence=4, base_offset=7, leader_epoch=3, codec=codec,
@@ -28,7 +28,7 @@ def test_a_batch_with_another_codec_is_the_same_batch_else(codec: Codec, to: Cod
     assert header._replace(**same) == read_header(before)._replace(**same)
 
 
-def test_what_is_stored_is_not_larger_than_the_topic_allows(tmp_path: Path) -> None:
+def test_recompressed_batch_must_fit_the_topic_limit(tmp_path: Path) -> None:
     small = batch(NOW, value=bytes(10_000), codec=Codec.ZSTD)
     log = open_log(tmp_path, compression_type="uncompressed", max_message_bytes=10_070)
     assert len(small) < 200

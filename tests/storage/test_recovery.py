@@ -36,7 +36,7 @@ def whole_batches(data: bytes) -> set[bytes]:
 
 @settings(max_examples=75)
 @given(cut=st.floats(0, 1), fill=st.sampled_from(["nothing", "zeros", "noise"]))
-def test_a_log_cut_at_any_byte_is_recovered_to_a_prefix_of_whole_batches(cut: float, fill: str) -> None:
+def test_log_truncated_at_any_byte_recovers_whole_batches(cut: float, fill: str) -> None:
     with tempfile.TemporaryDirectory() as name:
         directory = Path(name)
         data = write_log(directory)
@@ -61,7 +61,7 @@ def test_a_log_cut_at_any_byte_is_recovered_to_a_prefix_of_whole_batches(cut: fl
         log.abandon()
 
 
-def test_a_flipped_bit_above_the_recovery_point_cuts_the_log_there_and_removes_later_segments(tmp_path: Path) -> None:
+def test_flipped_bit_above_the_recovery_point_truncates_the_log(tmp_path: Path) -> None:
     data = write_log(tmp_path)
     second = sorted(tmp_path.glob("*.log"))[1]
     content = bytearray(second.read_bytes())
@@ -75,7 +75,7 @@ def test_a_flipped_bit_above_the_recovery_point_cuts_the_log_there_and_removes_l
     assert sorted(tmp_path.glob("*.log"))[-1] == second
 
 
-def test_below_the_recovery_point_nothing_is_read_again(tmp_path: Path) -> None:
+def test_recovery_reads_nothing_below_the_recovery_point(tmp_path: Path) -> None:
     data = write_log(tmp_path)
     log = open_log(tmp_path, clean=False, recovery_point=list(iter_headers(data))[-2][1].base_offset, **SMALL)
     assert 0 < log.recovered.checked_bytes < 600
@@ -84,9 +84,7 @@ def test_below_the_recovery_point_nothing_is_read_again(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("suffix", [".index", ".timeindex"])
 @pytest.mark.parametrize("kept", [0, 12, 13, 24])
-def test_an_index_that_lost_entries_below_the_recovery_point_misleads_nobody(
-    tmp_path: Path, suffix: str, kept: int
-) -> None:
+def test_missing_index_entries_below_the_recovery_point_are_harmless(tmp_path: Path, suffix: str, kept: int) -> None:
     log = open_log(tmp_path, index_interval_bytes=150)
     for number in range(30):
         append(log, NOW + 10 * number)
@@ -119,7 +117,7 @@ def test_a_missing_segment_in_the_middle_ends_the_log_before_it(tmp_path: Path) 
 
 
 @pytest.mark.parametrize("left", ["nothing", "all but the last batch"])
-def test_a_segment_of_a_compacted_log_that_lost_its_end_with_the_power_ends_the_log(tmp_path: Path, left: str) -> None:
+def test_compacted_segment_that_lost_its_end_ends_the_log(tmp_path: Path, left: str) -> None:
     """No cleaner was there, so it is not compaction that took what is missing."""
     data = write_log(tmp_path)
     second = sorted(tmp_path.glob("*.log"))[1]
@@ -133,7 +131,7 @@ def test_a_segment_of_a_compacted_log_that_lost_its_end_with_the_power_ends_the_
 
 
 @pytest.mark.parametrize("cleaned", [True, False])
-def test_below_what_was_cleaned_a_segment_may_end_before_the_next_begins(tmp_path: Path, cleaned: bool) -> None:
+def test_segments_below_the_cleaner_offset_may_end_early(tmp_path: Path, cleaned: bool) -> None:
     """As Kafka's cleaner leaves it."""
     data = write_log(tmp_path)
     second, third = sorted(tmp_path.glob("*.log"))[1:3]
@@ -149,7 +147,7 @@ def strays(directory: Path) -> list[Path]:
 
 
 @pytest.mark.parametrize("clean", [True, False])
-def test_what_follows_a_missing_segment_is_kept_and_can_be_put_back(
+def test_segments_after_a_missing_one_are_set_aside_and_restorable(
     tmp_path: Path, clean: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     data = write_log(tmp_path)
@@ -175,7 +173,7 @@ def test_what_follows_a_missing_segment_is_kept_and_can_be_put_back(
 
 
 @pytest.mark.parametrize("clean", [True, False])
-def test_what_follows_damage_within_a_synced_segment_is_kept(tmp_path: Path, clean: bool) -> None:
+def test_bytes_after_damage_in_a_flushed_segment_are_set_aside(tmp_path: Path, clean: bool) -> None:
     data = write_log(tmp_path)
     flushed_to = records_of(open_log(tmp_path, **SMALL))[-1][0].offset + 1
     paths = sorted(tmp_path.glob("*.log"))
@@ -193,7 +191,7 @@ def test_what_follows_damage_within_a_synced_segment_is_kept(tmp_path: Path, cle
     assert log.recovered.set_aside == sorted(path.name for path in strays(tmp_path))
 
 
-def test_what_is_set_aside_replaces_nothing_that_was_set_aside_before(tmp_path: Path) -> None:
+def test_file_set_aside_replaces_no_earlier_one(tmp_path: Path) -> None:
     for _ in range(3):
         write_log(tmp_path)
         sorted(tmp_path.glob("*.log"))[1].unlink()
@@ -209,7 +207,7 @@ def test_what_is_set_aside_replaces_nothing_that_was_set_aside_before(tmp_path: 
     assert {name.split(".log")[1] for name in names} == {".stray", ".1.stray", ".2.stray"}
 
 
-def test_what_was_never_synced_is_removed_behind_a_torn_batch(tmp_path: Path) -> None:
+def test_unflushed_bytes_after_a_partial_batch_are_removed(tmp_path: Path) -> None:
     write_log(tmp_path)
     second = sorted(tmp_path.glob("*.log"))[1]
     second.write_bytes(second.read_bytes()[:-5])
@@ -251,7 +249,7 @@ def test_a_damaged_epoch_checkpoint_is_read_from_the_batches(tmp_path: Path, con
     assert len(epochs) == 3
 
 
-def test_a_log_that_was_trimmed_inside_a_segment_believes_its_epoch_checkpoint(tmp_path: Path) -> None:
+def test_log_trimmed_inside_a_segment_keeps_its_epoch_checkpoint(tmp_path: Path) -> None:
     write_log(tmp_path)
     log = open_log(tmp_path, **SMALL)
     log.raise_log_start(1)
@@ -265,7 +263,7 @@ def test_a_log_that_was_trimmed_inside_a_segment_believes_its_epoch_checkpoint(t
     assert open_log(tmp_path, **SMALL).epochs == ((0, 0), (1, 20), (2, 40))
 
 
-def test_the_epoch_checkpoint_loses_what_begins_past_the_end(tmp_path: Path) -> None:
+def test_epoch_checkpoint_drops_epochs_past_the_log_end(tmp_path: Path) -> None:
     log = open_log(tmp_path)
     append(log, NOW, NOW, leader_epoch=1)
     append(log, NOW, leader_epoch=4)
@@ -287,7 +285,7 @@ def test_leftovers_of_a_crash_are_swept_up(tmp_path: Path) -> None:
     ]
 
 
-def test_after_a_clean_close_nothing_needs_to_be_checked_and_all_is_there(tmp_path: Path) -> None:
+def test_clean_close_leaves_everything_and_needs_no_checks(tmp_path: Path) -> None:
     log = open_log(tmp_path, **SMALL)
     for number in range(30):
         append(log, NOW - number)
@@ -315,7 +313,7 @@ def test_a_restart_does_not_depend_on_the_index_files(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("clean", [True, False])
-def test_a_log_whose_first_segment_is_gone_says_so(
+def test_log_without_its_first_segment_reports_the_loss(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, clean: bool
 ) -> None:
     write_log(tmp_path)
@@ -330,7 +328,7 @@ def test_a_log_whose_first_segment_is_gone_says_so(
     assert not caplog.text
 
 
-def test_the_checks_begin_at_most_one_index_entry_before_the_recovery_point(tmp_path: Path) -> None:
+def test_checks_begin_one_index_entry_before_the_recovery_point(tmp_path: Path) -> None:
     settings = {"segment_bytes": 100_000, "index_interval_bytes": 150}
     for clock, step in (("forward", 1), ("backward", -1), ("standing", 0)):
         directory = tmp_path / clock

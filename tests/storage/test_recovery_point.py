@@ -61,7 +61,7 @@ def flushing(log: Log) -> threading.Thread:
     return thread
 
 
-def test_nothing_is_said_to_be_synced_before_the_sync_has_returned(tmp_path: Path) -> None:
+def test_recovery_point_rises_only_after_the_flush_has_returned(tmp_path: Path) -> None:
     files = HeldFiles()
     log = opened(tmp_path, files)
     append(log)
@@ -74,7 +74,7 @@ def test_nothing_is_said_to_be_synced_before_the_sync_has_returned(tmp_path: Pat
     assert (log.recovery_point, log.log_end_offset) == (1, 2)
 
 
-def test_who_waits_for_a_sync_that_fails_is_not_told_that_the_next_one_succeeded(tmp_path: Path) -> None:
+def test_flush_that_waited_for_a_failed_one_raises_too(tmp_path: Path) -> None:
     """The kernel tells an error once, calls the pages clean, and has nothing to write when it is asked again."""
     files = HeldFiles()
     log = opened(tmp_path, files)
@@ -104,7 +104,7 @@ def test_who_waits_for_a_sync_that_fails_is_not_told_that_the_next_one_succeeded
     assert (files.syncs, log.recovery_point) == (1, 0)
 
 
-def test_a_hundred_appends_during_a_sync_cost_one_more_whoever_asks(tmp_path: Path) -> None:
+def test_hundred_appends_during_a_flush_need_one_more_flush(tmp_path: Path) -> None:
     files = HeldFiles()
     log = opened(tmp_path, files)
     append(log)
@@ -119,7 +119,7 @@ def test_a_hundred_appends_during_a_sync_cost_one_more_whoever_asks(tmp_path: Pa
     assert (files.syncs, log.recovery_point) == (2, 101)
 
 
-def test_what_was_cut_during_a_sync_is_not_taken_for_synced(tmp_path: Path) -> None:
+def test_truncation_during_a_flush_limits_the_recovery_point(tmp_path: Path) -> None:
     files = HeldFiles()
     log = opened(tmp_path, files)
     for _ in range(3):
@@ -134,7 +134,7 @@ def test_what_was_cut_during_a_sync_is_not_taken_for_synced(tmp_path: Path) -> N
     assert log.recovery_point <= 1
 
 
-def test_a_sync_that_begins_amid_a_truncation_does_not_outlive_it(tmp_path: Path) -> None:
+def test_flush_that_begins_during_a_truncation_raises_no_recovery_point(tmp_path: Path) -> None:
     files = HeldFiles()
     threads: list[threading.Thread] = []
 
@@ -156,9 +156,7 @@ def test_a_sync_that_begins_amid_a_truncation_does_not_outlive_it(tmp_path: Path
     assert log.recovery_point <= log.log_end_offset == 1
 
 
-def test_a_sync_that_begins_while_indexes_are_made_anew_syncs_the_segment(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_flush_during_an_index_rebuild_flushes_the_segment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     files = HeldFiles()
     files.go.release(DEADLINE_S)
     log = opened(tmp_path, files)
@@ -179,7 +177,7 @@ def test_a_sync_that_begins_while_indexes_are_made_anew_syncs_the_segment(
     assert (files.syncs, log.recovery_point) == (synced + 1, 6)
 
 
-def test_flush_messages_counts_what_is_not_synced(tmp_path: Path) -> None:
+def test_flush_messages_counts_unflushed_records(tmp_path: Path) -> None:
     log = opened(tmp_path, UnsyncedFiles(), flush_messages=3)
     for due in (False, False, True, True):
         append(log)
@@ -215,7 +213,7 @@ def changed_to_client(stored: bytes) -> bytes:
     return bytes(sent)
 
 
-def test_where_nothing_is_missing_nothing_is_synced() -> None:
+def test_flush_without_unflushed_data_calls_no_fsync() -> None:
     syncs: list[tuple[int, int]] = []
     point = RecoveryPoint(3)
     assert not point.advance(lambda: 3, lambda start, end: syncs.append((start, end)))

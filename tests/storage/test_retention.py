@@ -69,7 +69,7 @@ def test_a_segment_is_as_old_as_its_youngest_record_up_to_now_says() -> None:
     assert [written_ms(stamp, lambda: 7, NOW) for stamp in (NO_TIMESTAMP, NOW + 1)] == [7, 7]
 
 
-def test_a_segment_goes_when_its_youngest_record_is_too_old() -> None:
+def test_segment_is_deleted_when_its_youngest_record_is_too_old() -> None:
     segments = [facts(0, NOW - 3 * DAY), facts(1, NOW - 2 * DAY), facts(2, NOW - DAY)]
     assert deletable(segments, config(retention_ms=2 * DAY)) == 1
     assert deletable(segments, config(retention_ms=2 * DAY - 1)) == 2
@@ -78,7 +78,7 @@ def test_a_segment_goes_when_its_youngest_record_is_too_old() -> None:
     assert deletable(segments, config(retention_ms=0)) == 3
 
 
-def test_an_old_segment_behind_a_young_one_stays() -> None:
+def test_old_segment_after_a_young_one_stays() -> None:
     assert deletable([facts(0, NOW), facts(1, NOW - 9 * DAY), facts(2, NOW)], config(retention_ms=DAY)) == 0
 
 
@@ -106,26 +106,26 @@ def test_a_file_that_was_written_while_the_clock_was_wrong_is_not_asked() -> Non
     assert deletable([facts(0, NOW - DAY), facts(1, NOW)], config(retention_ms=2 * DAY)) == 0
 
 
-def test_by_size_the_log_never_falls_below_what_it_may_keep() -> None:
+def test_retention_by_size_keeps_at_least_the_limit() -> None:
     segments = [facts(number, NOW, size=100) for number in range(5)]
     for keep, gone in ((500, 0), (401, 0), (400, 1), (300, 2), (299, 2), (100, 4), (0, 5), (-1, 0)):
         assert deletable(segments, config(retention_bytes=keep)) == gone, keep
 
 
-def test_nothing_goes_that_is_not_replicated() -> None:
+def test_segments_above_the_high_watermark_are_not_deleted() -> None:
     segments = [facts(number, NOW - 9 * DAY) for number in range(3)]
     settings = config(retention_ms=DAY, retention_bytes=0)
     for high_watermark, gone in ((0, 0), (9, 0), (10, 1), (19, 1), (20, 2), (29, 2), (30, 3)):
         assert deletable(segments, settings, log_start=30, high_watermark=high_watermark) == gone
 
 
-def test_what_lies_below_the_log_start_goes_but_never_the_segment_that_is_written_to() -> None:
+def test_segments_below_the_log_start_are_deleted_except_the_active_one() -> None:
     segments = [facts(number, NOW) for number in range(3)]
     for log_start, gone in ((0, 0), (9, 0), (10, 1), (29, 2), (30, 2)):
         assert deletable(segments, config(), log_start=log_start) == gone
 
 
-def test_a_compacted_log_loses_only_what_lies_below_its_start() -> None:
+def test_compacted_log_deletes_only_segments_below_its_start() -> None:
     segments = [facts(number, NOW - 99 * DAY) for number in range(3)]
     old_and_large = {"retention_ms": 1, "retention_bytes": 0}
     assert deletable(segments, config(cleanup_policy="compact", **old_and_large), log_start=10) == 1
@@ -157,7 +157,7 @@ def test_the_log_begins_after_the_segments_that_it_lost(tmp_path: Path) -> None:
     assert log.delete_old_segments(NOW, log.log_end_offset) == ()
 
 
-def test_many_segments_go_at_once_and_the_row_of_those_left_is_made_once(tmp_path: Path) -> None:
+def test_deletion_of_many_segments_rebuilds_the_list_once(tmp_path: Path) -> None:
     files = FailingFiles(UnsyncedFiles())
     log = filled(tmp_path, 15, files, retention_ms=0)
     assert len(log.segments) > 3
@@ -179,7 +179,7 @@ def test_an_error_in_the_middle_leaves_the_segments_after_it_in_the_log(tmp_path
     assert list(log.segment_base_offsets) == bases[2:]
 
 
-def test_segments_are_told_though_no_descriptor_is_left_to_look_for_their_snapshots(tmp_path: Path) -> None:
+def test_deletion_returns_segments_although_snapshots_cannot_be_listed(tmp_path: Path) -> None:
     files = Unlistable()
     log = filled(tmp_path, files=files, retention_ms=4 * DAY)
     before = set(tmp_path.glob("*.snapshot"))
@@ -191,7 +191,7 @@ def test_segments_are_told_though_no_descriptor_is_left_to_look_for_their_snapsh
     assert len(set(tmp_path.glob("*.snapshot"))) < len(before)
 
 
-def test_their_files_wait_under_another_name_until_they_are_removed(tmp_path: Path) -> None:
+def test_files_of_deleted_segments_wait_under_another_name(tmp_path: Path) -> None:
     log = filled(tmp_path, retention_ms=4 * DAY)
     retired = log.delete_old_segments(NOW, log.log_end_offset)
     waiting = sorted(path.name for path in tmp_path.iterdir() if path.name.startswith(f"{0:020d}."))
@@ -201,7 +201,7 @@ def test_their_files_wait_under_another_name_until_they_are_removed(tmp_path: Pa
     assert not list(tmp_path.glob("*.deleted"))
 
 
-def test_what_nobody_removed_goes_when_the_log_is_opened_again(tmp_path: Path) -> None:
+def test_open_removes_files_of_deleted_segments(tmp_path: Path) -> None:
     log = filled(tmp_path, retention_ms=4 * DAY)
     log.delete_old_segments(NOW, log.log_end_offset)
     data = read_all(log)
@@ -211,7 +211,7 @@ def test_what_nobody_removed_goes_when_the_log_is_opened_again(tmp_path: Path) -
     assert not list(tmp_path.glob("*.deleted"))
 
 
-def test_all_of_a_log_may_be_too_old_and_it_goes_on_where_it_ended(tmp_path: Path) -> None:
+def test_log_with_only_old_records_is_emptied_and_keeps_its_end_offset(tmp_path: Path) -> None:
     log = filled(tmp_path, retention_ms=4 * DAY)
     assert len(log.delete_old_segments(NOW + 5 * DAY, log.log_end_offset)) == 3
     assert (log.log_start_offset, log.log_end_offset, log.size_bytes) == (9, 9, 0)
@@ -221,7 +221,7 @@ def test_all_of_a_log_may_be_too_old_and_it_goes_on_where_it_ended(tmp_path: Pat
     assert open_log(tmp_path, clean=False).log_end_offset == 10
 
 
-def test_what_followers_have_not_got_stays_however_old(tmp_path: Path) -> None:
+def test_unreplicated_records_stay_however_old(tmp_path: Path) -> None:
     log = filled(tmp_path, retention_ms=0)
     assert [segment.base_offset for segment in log.delete_old_segments(NOW + 9 * DAY, 8)] == [0, 3]
     assert log.segment_base_offsets == (6,)
@@ -233,7 +233,7 @@ def test_a_log_that_is_too_large_loses_its_oldest_segments(tmp_path: Path) -> No
     assert log.segment_base_offsets == (3, 6)
 
 
-def test_records_that_a_user_deletes_cannot_be_read_and_their_segments_go(tmp_path: Path) -> None:
+def test_deleted_records_are_unreadable_and_their_segments_removed(tmp_path: Path) -> None:
     log = filled(tmp_path)
     assert log.delete_records(4, high_watermark=8) == 4
     assert [record.offset for record, _ in records_of(log)] == [4, 5, 6, 7, 8]
@@ -246,7 +246,7 @@ def test_records_that_a_user_deletes_cannot_be_read_and_their_segments_go(tmp_pa
         assert (caught.value.first, caught.value.end) == (8, 8)
 
 
-def test_a_reader_that_read_on_is_told_when_its_segment_is_gone(tmp_path: Path) -> None:
+def test_sequential_reader_gets_an_error_for_a_deleted_segment(tmp_path: Path) -> None:
     log = filled(tmp_path, retention_ms=4 * DAY)
     log.read(0, SIZE)
     log.delete_old_segments(NOW, log.log_end_offset)

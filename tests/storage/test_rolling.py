@@ -46,13 +46,13 @@ def test_an_empty_segment_takes_any_size_but_not_any_offset(tmp_path: Path) -> N
     assert rolls(empty, last_offset=7 + 2**31)
 
 
-def test_a_segment_is_as_old_as_its_batches_are_apart_whatever_the_clock_says(active: Segment) -> None:
+def test_segment_age_is_the_span_of_its_batch_timestamps(active: Segment) -> None:
     assert not rolls(active, at=NOW + HOUR, waited=10 * HOUR, segment_ms=HOUR)
     assert rolls(active, at=NOW + HOUR + 1, segment_ms=HOUR)
     assert not rolls(active, at=NOW - 10 * HOUR, segment_ms=HOUR)
 
 
-def test_without_timestamps_the_clock_tells_the_age(tmp_path: Path) -> None:
+def test_broker_clock_gives_the_age_without_timestamps(tmp_path: Path) -> None:
     log = open_log(tmp_path, segment_ms=HOUR)
     assert append_at(log, NOW, NO_TIMESTAMP) == 0
     assert append_at(log, NOW + HOUR, NO_TIMESTAMP) == 1
@@ -115,7 +115,7 @@ def test_a_follower_rolls_by_age_where_its_leader_did(tmp_path: Path) -> None:
     assert follower.segment_base_offsets == leader.segment_base_offsets == (0, 5, 10)
 
 
-def test_rolling_on_demand_seals_what_is_there(tmp_path: Path) -> None:
+def test_roll_on_demand_seals_the_active_segment(tmp_path: Path) -> None:
     log = open_log(tmp_path)
     assert not log.roll(NOW)
     append(log)
@@ -128,7 +128,7 @@ def test_rolling_on_demand_seals_what_is_there(tmp_path: Path) -> None:
     assert read_all(open_log(tmp_path)) == data
 
 
-def test_a_hole_too_wide_for_relative_offsets_begins_a_segment_behind_it(tmp_path: Path) -> None:
+def test_gap_too_wide_for_relative_offsets_begins_a_segment(tmp_path: Path) -> None:
     log = open_log(tmp_path)
     log.append_as_follower(batch(NOW, base_offset=3, leader_epoch=0))
     far = 2**31 + 3

@@ -24,7 +24,7 @@ def written(path: Path, *sizes: int) -> tuple[RealFile, list[bytes]]:
 @pytest.mark.parametrize(
     "sizes", [(MIB // 2, MIB // 2), (3 * MIB,), (10, 2 * MIB, 10), (MIB - 100, 50, 50), (9000,) * 300]
 )
-def test_every_batch_is_met_whole_wherever_a_reading_of_the_file_ends(tmp_path: Path, sizes: tuple[int, ...]) -> None:
+def test_scan_yields_whole_batches_across_read_boundaries(tmp_path: Path, sizes: tuple[int, ...]) -> None:
     file, batches = written(tmp_path / "a.log", *sizes)
     end = file.size()
     starts = [sum(map(len, batches[:number])) for number in range(len(batches))]
@@ -35,7 +35,7 @@ def test_every_batch_is_met_whole_wherever_a_reading_of_the_file_ends(tmp_path: 
     assert list(scan_headers(file, end, end)) == []
 
 
-def test_a_batch_that_the_end_cuts_off_is_no_batch(tmp_path: Path) -> None:
+def test_batch_truncated_by_the_end_of_the_file_is_ignored(tmp_path: Path) -> None:
     file, batches = written(tmp_path / "a.log", 10, MIB)
     for end in (len(batches[0]) + 1, file.size() - 1):
         for scan in (scan_headers, scan_batches):

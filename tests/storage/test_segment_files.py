@@ -85,7 +85,7 @@ ENDINGS = [
 
 
 @pytest.mark.parametrize(("end", "left"), ENDINGS)
-def test_a_segment_leaves_none_of_its_files_behind(tmp_path: Path, end: Ending, left: dict[int, set[str]]) -> None:
+def test_deleted_segment_leaves_no_file(tmp_path: Path, end: Ending, left: dict[int, set[str]]) -> None:
     files = UnsyncedFiles()
     log = of_kafka(files, tmp_path)
     end(log, files)
@@ -93,7 +93,7 @@ def test_a_segment_leaves_none_of_its_files_behind(tmp_path: Path, end: Ending, 
     assert {base: found for base in (0, 3, 6, 100) if (found := names_of(names, base))} == left
 
 
-def test_one_that_waits_for_its_deletion_has_all_of_them_marked(tmp_path: Path) -> None:
+def test_deleted_segment_has_all_its_files_renamed(tmp_path: Path) -> None:
     files = UnsyncedFiles()
     log = of_kafka(files, tmp_path)
     assert len(log.delete_old_segments(NOW, 9)) == 2
@@ -102,7 +102,7 @@ def test_one_that_waits_for_its_deletion_has_all_of_them_marked(tmp_path: Path) 
 
 @pytest.mark.parametrize("fate", [FORGOTTEN, KEPT])
 @pytest.mark.parametrize("end", [retain, compact, cut, begin_anew])
-def test_nor_does_one_that_the_power_failed_upon_once_the_log_is_opened_again(end: Ending, fate: Fate) -> None:
+def test_open_after_a_power_failure_removes_all_files_of_a_segment(end: Ending, fate: Fate) -> None:
     directory = Path("/data/orders-0")
     for step in range(100):
         files = CrashableFiles()
@@ -129,7 +129,7 @@ def test_nor_does_one_that_the_power_failed_upon_once_the_log_is_opened_again(en
     assert step > 5
 
 
-def test_a_file_of_a_segment_that_is_gone_goes_too(tmp_path: Path) -> None:
+def test_index_without_its_log_file_is_removed(tmp_path: Path) -> None:
     files = UnsyncedFiles()
     of_kafka(files, tmp_path).close()
     files.replace(tmp_path / file_name(4711, ".txnindex"), TRANSACTIONS)

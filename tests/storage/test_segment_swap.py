@@ -97,7 +97,7 @@ def test_a_segment_of_which_nothing_is_left_is_passed_over(tmp_path: Path) -> No
     assert offsets(open_on(files, tmp_path)) == [6, 7, 8, 9, 10]
 
 
-def test_where_a_log_ends_in_a_hole_as_kafkas_cleaner_leaves_it_a_reader_waits_for_what_comes(tmp_path: Path) -> None:
+def test_reader_waits_in_a_gap_at_the_log_end(tmp_path: Path) -> None:
     files = UnsyncedFiles()
     log = filled(files, tmp_path)
     log.roll(NOW)
@@ -110,7 +110,7 @@ def test_where_a_log_ends_in_a_hole_as_kafkas_cleaner_leaves_it_a_reader_waits_f
     assert log.read(10, SIZE) == log.read(11, SIZE) != b""
 
 
-def test_the_cleaned_segment_is_as_old_as_what_it_replaces(tmp_path: Path) -> None:
+def test_cleaned_segment_has_the_age_of_the_replaced_ones(tmp_path: Path) -> None:
     files = UnsyncedFiles()
     log = filled(files, tmp_path)
     old = log.segments[:2]
@@ -129,7 +129,7 @@ def test_the_cleaned_segment_is_as_old_as_what_it_replaces(tmp_path: Path) -> No
     ],
     ids=["cut inside", "cut before", "begun anew", "oldest deleted"],
 )
-def test_a_log_that_changed_while_it_was_cleaned_keeps_what_it_has(tmp_path: Path, meanwhile: object) -> None:
+def test_log_that_changed_during_cleaning_keeps_its_segments(tmp_path: Path, meanwhile: object) -> None:
     files = UnsyncedFiles()
     log = filled(files, tmp_path)
     old = log.segments[:2]
@@ -153,7 +153,7 @@ def test_the_active_segment_cannot_be_replaced(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("seed", [FORGOTTEN, KEPT, *range(6)])
-def test_a_swap_that_was_cut_at_any_step_is_finished_or_undone(seed: object) -> None:
+def test_swap_interrupted_at_any_step_is_finished_or_undone(seed: object) -> None:
     choice = Random(seed) if isinstance(seed, int) else seed
     before, after = list(range(11)), [1, 5, 6, 7, 8, 9, 10]
     outcomes = []
@@ -185,7 +185,7 @@ def test_a_swap_that_was_cut_at_any_step_is_finished_or_undone(seed: object) -> 
     assert before in outcomes
 
 
-def test_a_swap_that_is_interrupted_while_it_is_finished_is_finished_the_next_time() -> None:
+def test_swap_interrupted_during_recovery_is_finished_by_the_next_start() -> None:
     for cut in range(100):
         files = CrashableFiles()
         log = filled(files)
@@ -203,7 +203,7 @@ def test_a_swap_that_is_interrupted_while_it_is_finished_is_finished_the_next_ti
     assert cut > 5
 
 
-def test_a_swapped_segment_that_is_damaged_does_not_take_the_place_of_good_ones() -> None:
+def test_damaged_swap_file_does_not_replace_good_segments() -> None:
     files = CrashableFiles()
     log = filled(files)
     cleaned = clean(log, files, log.segments[:2], keep=[1, 5])
@@ -212,7 +212,7 @@ def test_a_swapped_segment_that_is_damaged_does_not_take_the_place_of_good_ones(
     assert offsets(open_on(files.crash(KEPT), clean=False)) == list(range(11))
 
 
-def test_a_disk_that_fails_in_the_middle_of_a_swap_takes_the_log_offline_and_loses_nothing(tmp_path: Path) -> None:
+def test_disk_failure_during_a_swap_fails_the_log_and_loses_nothing(tmp_path: Path) -> None:
     disk = FailingFiles(UnsyncedFiles())
     log = filled(disk, tmp_path)
     old = log.segments[:2]
@@ -228,7 +228,7 @@ def test_a_disk_that_fails_in_the_middle_of_a_swap_takes_the_log_offline_and_los
 
 
 @pytest.mark.parametrize("content", [b"", b"junk" * 50])
-def test_what_is_only_named_like_a_cleaned_segment_replaces_nothing(tmp_path: Path, content: bytes) -> None:
+def test_foreign_file_named_like_a_swap_file_replaces_nothing(tmp_path: Path, content: bytes) -> None:
     files = UnsyncedFiles()
     filled(files, tmp_path).close()
     (tmp_path / "00000000000000000003.log.swap").write_bytes(content)

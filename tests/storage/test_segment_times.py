@@ -47,7 +47,7 @@ def _answers_are_those_of_the_old_procedure(
         log.abandon()
 
 
-def test_answers_are_those_of_the_old_procedure_over_the_segments_own_times() -> None:
+def test_segment_offsets_agree_with_the_old_procedure() -> None:
     Happened().come_past(
         _answers_are_those_of_the_old_procedure,
         "several segments",
@@ -86,7 +86,7 @@ def entries(*times: tuple[int, int]) -> list[SegmentTime]:
         "any before it",
     ],
 )
-def test_offsets_go_back_from_the_newest_segment_that_is_old_enough(timestamp: int, expected: list[int]) -> None:
+def test_segment_offsets_begin_at_the_newest_segment_old_enough(timestamp: int, expected: list[int]) -> None:
     times = entries((1, 400), (3, 600), (6, 300 if timestamp == 300 else 700), (9, 800), (14, 900))
     for most in (10, 2, 0):
         assert offsets_by_segment_time(times, timestamp, most) == expected[:most]
@@ -108,7 +108,7 @@ def test_only_the_times_that_the_answer_depends_upon_are_looked_at() -> None:
     assert offsets_by_segment_time([(0, forbidden)], LATEST, 9) == [0] == offsets_by_segment_time(times, EARLIEST, 9)
 
 
-def test_an_empty_log_has_its_end_and_a_trimmed_one_begins_where_it_may_be_read(tmp_path: Path) -> None:
+def test_empty_log_returns_its_end_and_a_trimmed_log_its_start(tmp_path: Path) -> None:
     log = open_log(tmp_path)
     assert log.segment_offsets(LATEST, 9, NOW) == [0]
     append(log, NOW)
@@ -138,7 +138,7 @@ def test_a_restart_does_not_make_segments_younger(tmp_path: Path, clean: bool) -
     assert [again.segment_offsets(1000 * number, 1, NOW) for number in range(5)] == [[], [0], [1], [2], [2]]
 
 
-def test_a_segment_that_was_cut_is_as_young_as_the_cut(tmp_path: Path) -> None:
+def test_truncated_segment_has_the_time_of_the_truncation(tmp_path: Path) -> None:
     log = open_log(tmp_path)
     append(log, NOW)
     append(log, NOW)

@@ -59,7 +59,7 @@ def places(manager: LogManager) -> dict[str, list[int]]:
 # --- opening -------------------------------------------------------------------------------------------------
 
 
-def test_a_new_log_goes_where_the_fewest_are(machine: Machine) -> None:
+def test_new_log_is_created_in_the_directory_with_the_fewest_logs(machine: Machine) -> None:
     manager = machine.start_with_records()
     assert places(manager) == {"a": [0, 3], "b": [1, 4], "c": [2, 5]}
     manager.delete(ORDERS[1], ORDERS[4])
@@ -80,7 +80,7 @@ def test_every_log_is_found_where_it_is(machine: Machine) -> None:
     assert not [log for log in manager.logs().values() if log.recovered.checked_bytes]
 
 
-def test_one_directory_is_recovered_and_the_others_are_believed(machine: Machine) -> None:
+def test_only_the_directory_without_a_clean_marker_is_recovered(machine: Machine) -> None:
     machine.start_with_records().close()
     (machine.paths[1] / ".kafka_cleanshutdown").unlink()
     (machine.paths[1] / "recovery-point-offset-checkpoint").unlink()
@@ -133,7 +133,7 @@ def test_one_directory_of_another_broker_keeps_all_of_them_as_they_were(machine:
     assert all(each.previous_shutdown.clean for each in machine.start().directories)
 
 
-def test_a_partition_that_stands_in_two_directories_is_refused_by_the_names_of_both(machine: Machine) -> None:
+def test_partition_in_two_directories_is_refused_with_both_paths(machine: Machine) -> None:
     machine.start_with_records().close()
     a, b = machine.paths[:2]
     (a / "orders-0").rename(b / "orders-0")
@@ -239,7 +239,7 @@ def test_a_log_that_cannot_be_read_at_the_start_fails_its_directory(machine: Mac
         manager.get_or_create(ORDERS[1], "id", LogConfig())
 
 
-def test_where_no_directory_works_the_broker_does_not_start(machine: Machine) -> None:
+def test_broker_does_not_start_without_a_working_directory(machine: Machine) -> None:
     machine.start_with_records().close()
     machine.files.fail(Fault.READ_ERROR)
     with pytest.raises(StorageError):
@@ -250,7 +250,7 @@ def test_where_no_directory_works_the_broker_does_not_start(machine: Machine) ->
         machine.start()
 
 
-def test_the_log_of_a_later_topic_of_the_name_may_begin_while_the_earlier_one_is_offline(machine: Machine) -> None:
+def test_later_topic_gets_a_log_while_the_earlier_log_is_offline(machine: Machine) -> None:
     manager = machine.start_with_records()
     manager.take_offline(machine.paths[0], StorageError("gone"))
     append(manager.get_or_create(ORDERS[0], "later", LogConfig()))
@@ -261,7 +261,7 @@ def test_the_log_of_a_later_topic_of_the_name_may_begin_while_the_earlier_one_is
     assert len(list(machine.paths[0].glob("*-stray"))) == 2
 
 
-def test_a_new_log_goes_to_the_next_directory_where_the_first_choice_fails(machine: Machine) -> None:
+def test_new_log_uses_the_next_directory_if_the_first_choice_fails(machine: Machine) -> None:
     manager = machine.start()
     machine.files.fail(Fault.FULL, machine.paths[0])
     manager.get_or_create(ORDERS[0], "id", LogConfig())
@@ -270,9 +270,7 @@ def test_a_new_log_goes_to_the_next_directory_where_the_first_choice_fails(machi
 
 
 @pytest.mark.parametrize("full_after", [1, 2, 3, 4])
-def test_what_a_creation_that_failed_leaves_is_no_log_beside_that_which_was_made_elsewhere(
-    machine: Machine, full_after: int
-) -> None:
+def test_failed_creation_is_set_aside_if_the_log_exists_elsewhere(machine: Machine, full_after: int) -> None:
     manager = machine.start()
     machine.files.fail(Fault.FULL, machine.paths[0], after=full_after)
     log = manager.get_or_create(ORDERS[0], "id", LogConfig())
@@ -310,14 +308,14 @@ def test_logs_of_a_topic_of_which_nothing_is_known_are_kept(machine: Machine) ->
     assert set(manager.logs()) == set(ORDERS)
 
 
-def test_a_log_whose_topic_id_was_never_written_is_kept(machine: Machine) -> None:
+def test_log_without_a_topic_id_is_kept(machine: Machine) -> None:
     machine.start_with_records().close()
     (machine.paths[0] / "orders-0" / "partition.metadata").unlink()
     manager = machine.start(HOSTED)
     assert manager.get_or_create(ORDERS[0], "id", LogConfig()).log_end_offset == 1
 
 
-def test_an_empty_directory_makes_no_empty_log_of_a_replica_that_counts_as_in_sync(machine: Machine) -> None:
+def test_empty_directory_creates_no_log_of_an_in_sync_replica(machine: Machine) -> None:
     machine.start_with_records().close()
     machine.paths[0].rename(machine.paths[0].with_name("elsewhere"))
     machine.paths[0].mkdir()
@@ -338,7 +336,7 @@ def test_an_empty_directory_makes_no_empty_log_of_a_replica_that_counts_as_in_sy
     assert not [root for root in machine.paths if (root / "lost-logs").exists()]
 
 
-def test_an_empty_directory_makes_no_empty_log_of_a_topic_that_could_not_be_read_at_the_first_start(
+def test_empty_directory_creates_no_in_sync_log_of_an_unreadable_topic(
     machine: Machine,
 ) -> None:
     machine.start_with_records().close()
@@ -353,7 +351,7 @@ def test_an_empty_directory_makes_no_empty_log_of_a_topic_that_could_not_be_read
         manager.close()
 
 
-def test_a_log_that_fails_as_it_is_put_back_is_not_made_anew_elsewhere(machine: Machine) -> None:
+def test_stray_log_that_fails_to_open_is_not_recreated_elsewhere(machine: Machine) -> None:
     manager = machine.start_with_records()
     manager.set_aside(ORDERS[0])
     lies_in = next(path for path in machine.paths if list(path.glob("*-stray")))
@@ -394,7 +392,7 @@ def start_beside_a_directory_of_another_broker(machine: Machine) -> None:
 
 
 @pytest.mark.parametrize("first_start", [start_up_to_the_logs, start_beside_a_directory_of_another_broker])
-def test_a_first_start_that_ends_early_leaves_an_empty_directory_as_doubtful_as_it_was(
+def test_interrupted_first_start_keeps_the_found_empty_file(
     machine: Machine, first_start: Callable[[Machine], None]
 ) -> None:
     machine.start_with_records().close()
@@ -406,7 +404,7 @@ def test_a_first_start_that_ends_early_leaves_an_empty_directory_as_doubtful_as_
 
 
 @pytest.mark.parametrize("fate", [FORGOTTEN, KEPT])
-def test_wherever_the_power_fails_in_the_first_start_an_empty_directory_makes_no_empty_log_in_sync(fate: Fate) -> None:
+def test_power_failure_in_the_first_start_creates_no_empty_in_sync_log(fate: Fate) -> None:
     paths = [Path("/data/a"), Path("/data/b")]
 
     def start(files: CrashableFiles) -> LogManager:
@@ -437,7 +435,7 @@ def test_wherever_the_power_fails_in_the_first_start_an_empty_directory_makes_no
     assert list(dict.fromkeys(each for each in files.mutations if each in steps)) == steps
 
 
-def test_what_was_lost_with_an_empty_directory_is_noted_while_another_one_is_offline(machine: Machine) -> None:
+def test_losses_of_an_empty_directory_are_recorded_despite_an_offline_one(machine: Machine) -> None:
     machine.start_with_records().close()
     replace_by_an_empty_one(machine.paths[0])
     machine.files.fail(Fault.READ_ERROR, machine.paths[1])
@@ -454,7 +452,7 @@ def test_what_was_lost_with_an_empty_directory_is_noted_while_another_one_is_off
         assert (root / "lost-logs").read_text() == "0\n2\norders 0 id\norders 3 id\n"
 
 
-def test_what_is_lost_while_a_directory_is_offline_is_noted_beside_what_was_lost_before(machine: Machine) -> None:
+def test_losses_are_added_to_the_record_while_a_directory_is_offline(machine: Machine) -> None:
     machine.start_with_records().close()
     replace_by_an_empty_one(machine.paths[0])
     machine.start(HOSTED).close()
@@ -467,7 +465,7 @@ def test_what_is_lost_while_a_directory_is_offline_is_noted_beside_what_was_lost
     assert [tp.partition for tp in ORDERS if begins_in_sync(manager, tp)] == [1, 4, 5]
 
 
-def test_a_directory_that_is_merely_offline_casts_no_doubt_on_the_logs_of_the_others(machine: Machine) -> None:
+def test_offline_directory_does_not_mark_other_logs_as_lost(machine: Machine) -> None:
     manager = machine.start_with_records()
     manager.checkpoint_high_watermarks({tp: Committed.of(log, 1) for tp, log in manager.logs().items()})
     manager.close()
@@ -478,13 +476,13 @@ def test_a_directory_that_is_merely_offline_casts_no_doubt_on_the_logs_of_the_ot
     assert not manager.possibly_short
 
 
-def test_a_broker_that_never_had_a_log_may_begin_one_in_sync(machine: Machine) -> None:
+def test_broker_that_never_had_a_log_may_create_one_while_in_the_isr(machine: Machine) -> None:
     machine.start().close()
     manager = machine.start(HOSTED)
     assert manager.get_or_create(ORDERS[0], "id", LogConfig(), in_sync=True).log_end_offset == 0
 
 
-def test_the_session_is_found_in_whatever_directory_is_left(machine: Machine) -> None:
+def test_session_is_read_from_any_working_directory(machine: Machine) -> None:
     manager = machine.start()
     assert manager.read_session() is None
     manager.write_session("0x17")
@@ -500,7 +498,7 @@ def test_a_broker_that_has_closed_its_directories_makes_no_more_logs(machine: Ma
         manager.get_or_create(ORDERS[0], "id", LogConfig())
 
 
-def test_a_deletion_that_fails_in_one_directory_is_done_in_the_others_and_says_so(machine: Machine) -> None:
+def test_deletion_continues_in_other_directories_and_raises_the_error(machine: Machine) -> None:
     manager = machine.start_with_records()
     machine.files.fail(Fault.READ_ONLY, machine.paths[1])
     with pytest.raises(StorageError, match="Read-only"):
@@ -511,7 +509,7 @@ def test_a_deletion_that_fails_in_one_directory_is_done_in_the_others_and_says_s
     assert not list(machine.paths[0].glob("orders*")) and not list(machine.paths[2].glob("orders*"))
 
 
-def test_an_end_that_fails_in_one_directory_is_orderly_in_the_others_and_says_so(machine: Machine) -> None:
+def test_close_failure_in_one_directory_closes_the_others_cleanly(machine: Machine) -> None:
     manager = machine.start_with_records()
     machine.files.fail(Fault.SYNC_ERROR, machine.paths[1])
     with pytest.raises(StorageError):
@@ -528,7 +526,7 @@ def test_a_log_that_cannot_be_set_aside_stays_known_as_failed(machine: Machine) 
     assert [path for path, _ in manager.failed()] == [machine.paths[1]]
 
 
-def test_sizes_are_told_of_each_directory_and_of_one_that_failed_why(machine: Machine) -> None:
+def test_log_sizes_return_the_error_of_a_failed_directory(machine: Machine) -> None:
     manager = machine.start_with_records()
     a, b, c = machine.paths
     sizes = manager.log_sizes()
@@ -544,7 +542,7 @@ def test_sizes_are_told_of_each_directory_and_of_one_that_failed_why(machine: Ma
 # --- while threads open logs and remove them -----------------------------------------------------------------
 
 
-def test_sizes_are_told_while_a_thread_makes_logs(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_log_sizes_are_available_while_a_thread_creates_logs(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     manager = machine.start_with_records()
     more = map(partial(TopicPartition, "more"), itertools.count())
     size_bytes = Log.size_bytes.fget
@@ -558,7 +556,7 @@ def test_sizes_are_told_while_a_thread_makes_logs(machine: Machine, monkeypatch:
     assert {tp for found in sizes.values() if isinstance(found, dict) for tp in found} >= {*ORDERS}
 
 
-def test_a_round_of_syncs_goes_on_where_a_thread_takes_logs_out_meanwhile(machine: Machine) -> None:
+def test_flush_round_continues_while_logs_are_removed(machine: Machine) -> None:
     class Leaving(dict[TopicPartition, Log]):
         """Who looks one up finds the other gone."""
 
@@ -576,7 +574,7 @@ def test_a_round_of_syncs_goes_on_where_a_thread_takes_logs_out_meanwhile(machin
     assert [log.recovery_point for log in logs] == [1] * len(ORDERS)
 
 
-def test_a_disk_is_taken_offline_without_waiting_for_the_log_that_a_thread_is_opening_there(machine: Machine) -> None:
+def test_directory_goes_offline_without_waiting_for_a_log_being_opened(machine: Machine) -> None:
     manager = machine.start()
     directory, error = manager.directories[0], StorageError("on fire")
     stalled, on_again = threading.Event(), threading.Event()

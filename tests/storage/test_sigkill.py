@@ -61,13 +61,13 @@ def survive(directory: Path, rounds: int) -> Counter[str]:
     return seen
 
 
-def test_what_was_appended_before_a_kill_is_there_after_it(tmp_path: Path) -> None:
+def test_appended_records_survive_a_kill(tmp_path: Path) -> None:
     survive(tmp_path, 4)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-def test_the_same_a_hundred_times_with_torn_tails_among_them(tmp_path: Path) -> None:
+def test_appended_records_survive_a_hundred_kills_with_partial_batches(tmp_path: Path) -> None:
     seen = survive(tmp_path, 100)
     print(dict(seen))
     for kind in ("torn tails", "several segments", "index entries", "compressed batches"):

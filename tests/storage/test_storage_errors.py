@@ -92,7 +92,7 @@ def test_a_write_that_fails_half_way_leaves_the_log_as_it_was(tmp_path: Path, su
     assert len(log.segments[0].offset_index) == len(log.segments[0].time_index) == PAGE
 
 
-def test_a_log_whose_half_written_batch_cannot_be_taken_back_refuses_all_that_follows(tmp_path: Path) -> None:
+def test_log_fails_if_a_partly_written_batch_cannot_be_removed(tmp_path: Path) -> None:
     disk = FailingFiles()
     log = open_on(disk, tmp_path)
     log.append_as_leader(batch(NOW), 0, NOW)
@@ -106,7 +106,7 @@ def test_a_log_whose_half_written_batch_cannot_be_taken_back_refuses_all_that_fo
     assert open_on(RealFiles(), tmp_path).log_end_offset == 1
 
 
-def test_a_failed_sync_is_never_forgotten(tmp_path: Path) -> None:
+def test_failed_flush_fails_all_later_appends(tmp_path: Path) -> None:
     disk = FailingFiles()
     log = open_on(disk, tmp_path)
     log.append_as_leader(batch(NOW), 0, NOW)
@@ -134,7 +134,7 @@ def test_a_failed_sync_is_never_forgotten(tmp_path: Path) -> None:
             again()
 
 
-def test_what_the_recovery_point_vouches_for_was_synced_before(tmp_path: Path) -> None:
+def test_recovery_point_covers_only_flushed_files(tmp_path: Path) -> None:
     disk = FailingFiles()
     log = open_on(disk, tmp_path)
     for number in range(3):
@@ -147,7 +147,7 @@ def test_what_the_recovery_point_vouches_for_was_synced_before(tmp_path: Path) -
     assert log.recovery_point == 3
 
 
-def test_a_truncation_in_the_middle_of_a_sync_keeps_the_recovery_point_below_it(tmp_path: Path) -> None:
+def test_truncation_during_a_flush_keeps_the_recovery_point_below_it(tmp_path: Path) -> None:
     disk = FailingFiles()
     log = open_on(disk, tmp_path)
     for _ in range(5):
@@ -165,7 +165,7 @@ def test_a_truncation_in_the_middle_of_a_sync_keeps_the_recovery_point_below_it(
     assert (log.recovery_point, log.log_end_offset) == (0, 6)
 
 
-def test_a_checkpoint_is_synced_with_its_name(tmp_path: Path) -> None:
+def test_checkpoint_flushes_its_content_and_its_name(tmp_path: Path) -> None:
     disk = FailingFiles()
     directory = LogDirectory.open(tmp_path, disk, 1, "c1", None)
     replaced: list[tuple[str, bool]] = []
@@ -181,7 +181,7 @@ def test_a_checkpoint_is_synced_with_its_name(tmp_path: Path) -> None:
     directory.close()
 
 
-def test_a_directory_whose_disk_failed_at_the_end_is_not_called_clean(tmp_path: Path) -> None:
+def test_directory_that_fails_at_close_gets_no_clean_marker(tmp_path: Path) -> None:
     disk = FailingFiles()
     directory = LogDirectory.open(tmp_path, disk, 1, "c1", None)
     log = directory.open_log(TopicPartition("orders", 0), config())

@@ -18,7 +18,7 @@ class Time:
         return Throttle(bytes_per_second, lambda: self.now_ns, self.sleep)
 
 
-def test_after_a_millisecond_of_work_it_rests_so_that_others_get_their_turn() -> None:
+def test_throttle_sleeps_after_each_millisecond_of_work() -> None:
     time = Time()
     throttle = time.throttle(2**63 - 1)
     for _ in range(40):
@@ -27,7 +27,7 @@ def test_after_a_millisecond_of_work_it_rests_so_that_others_get_their_turn() ->
     assert time.slept_ns == [500_000] * 10
 
 
-def test_it_keeps_to_its_rate() -> None:
+def test_throttle_keeps_to_its_rate() -> None:
     time = Time()
     throttle = time.throttle(1_000_000)
     start_ns = time.now_ns
@@ -37,7 +37,7 @@ def test_it_keeps_to_its_rate() -> None:
     assert 0.999e9 <= time.now_ns - start_ns <= 1.002e9, "a megabyte takes a second"
 
 
-def test_a_pause_is_not_made_up_for_by_a_burst() -> None:
+def test_throttle_allows_no_burst_after_a_pause() -> None:
     time = Time()
     throttle = time.throttle(1_000_000)
     throttle(100_000)

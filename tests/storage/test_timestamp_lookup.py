@@ -55,7 +55,7 @@ def _every_look_up_answers_what_the_list_answers(
         log.abandon()
 
 
-def test_every_look_up_answers_what_a_list_of_all_records_answers() -> None:
+def test_every_look_up_agrees_with_a_list_of_all_records() -> None:
     Happened().come_past(
         _every_look_up_answers_what_the_list_answers,
         "several segments",
@@ -76,7 +76,7 @@ def test_every_look_up_answers_what_a_list_of_all_records_answers() -> None:
     st.sampled_from(["zero", "garbage"]),
     st.sampled_from([(".index", 8), (".timeindex", 12)]),
 )
-def test_an_index_that_is_damaged_under_an_open_log_is_noticed_at_the_look_up(
+def test_look_up_notices_an_index_damaged_under_an_open_log(
     batches: list[list[int]], seed: int, how: str, index: tuple[str, int]
 ) -> None:
     suffix, size = index
@@ -106,7 +106,7 @@ def test_the_earliest_of_equal_timestamps_wins(tmp_path: Path) -> None:
     assert log.offset_of_max_timestamp(40) == TimestampOffset(5, 0, 0)
 
 
-def test_the_earliest_of_equal_timestamps_wins_also_where_a_later_segment_holds_more_above_the_bound(
+def test_first_of_equal_timestamps_wins_across_segments_and_bounds(
     tmp_path: Path,
 ) -> None:
     log = open_log(tmp_path)
@@ -119,7 +119,7 @@ def test_the_earliest_of_equal_timestamps_wins_also_where_a_later_segment_holds_
     assert log.offset_of_max_timestamp(2) == TimestampOffset(5, 1, 0)
 
 
-def test_where_the_largest_record_was_trimmed_from_its_batch_the_largest_of_all_others_wins(tmp_path: Path) -> None:
+def test_largest_timestamp_ignores_a_trimmed_record(tmp_path: Path) -> None:
     log = open_log(tmp_path)
     append(log, 9, 1)
     append(log, 5)
@@ -129,7 +129,7 @@ def test_where_the_largest_record_was_trimmed_from_its_batch_the_largest_of_all_
     assert log.offset_of_max_timestamp(2) == TimestampOffset(1, 1, 0)
 
 
-def test_a_look_up_goes_on_when_the_record_that_reached_the_target_was_trimmed(tmp_path: Path) -> None:
+def test_look_up_continues_past_a_trimmed_record(tmp_path: Path) -> None:
     log = open_log(tmp_path, segment_bytes=150)
     append(log, 100)
     append(log, 7)
@@ -206,7 +206,7 @@ def past_what_was_trimmed(log: Log) -> list[Callable[[QuickSearcher], TimestampO
     ]
 
 
-def test_a_look_up_past_what_was_trimmed_has_turns_for_others_and_goes_on_where_it_was(tmp_path: Path) -> None:
+def test_look_up_past_trimmed_records_yields_and_resumes(tmp_path: Path) -> None:
     by_time, latest = past_what_was_trimmed(open_log(tmp_path))
     assert in_turns(by_time) == (None, 2), "a thousand batches at once"
     assert in_turns(by_time) == (None, 0), "it is remembered"
@@ -214,7 +214,7 @@ def test_a_look_up_past_what_was_trimmed_has_turns_for_others_and_goes_on_where_
     assert in_turns(latest) == (TimestampOffset(NOW, 1, 0), 0)
 
 
-def test_how_far_a_look_up_came_holds_while_the_log_grows_and_not_where_it_was_cut(tmp_path: Path) -> None:
+def test_look_up_progress_survives_appends_but_no_truncation(tmp_path: Path) -> None:
     log = open_log(tmp_path)
     both = past_what_was_trimmed(log)
     assert [in_turns(ask)[1] for ask in both] == [2, 2]
@@ -227,7 +227,7 @@ def test_how_far_a_look_up_came_holds_while_the_log_grows_and_not_where_it_was_c
     assert [in_turns(ask)[0] for ask in both] == [TimestampOffset(NOW + 2, 500, 0)] * 2
 
 
-def test_what_is_large_or_decoded_counts_for_more_than_one_batch(tmp_path: Path) -> None:
+def test_large_or_decoded_batches_cost_more_than_one(tmp_path: Path) -> None:
     log = open_log(tmp_path, max_message_bytes=20 << 20)
     append(log, NOW + 9)
     log.append_as_leader(batch(NOW, value=bytes(17 << 20)), 0, NOW)

@@ -83,7 +83,7 @@ def both(log: Log, search: QuickSearcher) -> list[TimestampOffset | None]:
 
 
 @pytest.mark.parametrize("data", LONG)
-def test_a_look_up_ends_at_a_long_search_and_begins_anew_with_its_answer(tmp_path: Path, data: bytes) -> None:
+def test_look_up_ends_at_a_long_search_and_restarts_with_its_answer(tmp_path: Path, data: bytes) -> None:
     log = open_log(tmp_path)
     log.append_as_leader(batch(NOW - 1), 0, NOW)
     log.append_as_leader(data, 0, NOW)
@@ -97,7 +97,7 @@ def test_a_look_up_ends_at_a_long_search_and_begins_anew_with_its_answer(tmp_pat
     assert found == [log.offset_for_timestamp(NOW, 10**6), log.offset_of_max_timestamp(10**6)], "the same at once"
 
 
-def test_what_is_at_the_bounds_is_searched_at_once() -> None:
+def test_search_at_the_limits_runs_at_once() -> None:
     for data in (
         with_block(record(bytes(MAX_QUICK_BYTES - len(record(bytes(MAX_QUICK_BYTES))) + MAX_QUICK_BYTES))),
         with_block(b"".join(record(delta=each) for each in range(MAX_QUICK_RECORDS)), MAX_QUICK_RECORDS),
@@ -127,7 +127,7 @@ def test_the_answer_is_known_though_the_log_grows_and_is_trimmed_elsewhere(tmp_p
         pytest.param(with_block(b"\x0e", codec=Codec.ZSTD)[:-1] + b"?", id="not compressed as it says"),
     ],
 )
-def test_records_that_cannot_be_read_as_they_were_written_have_an_error_that_names_their_offset(data: bytes) -> None:
+def test_unreadable_records_error_names_the_offset(data: bytes) -> None:
     sealed = bytearray(data)
     seal(sealed, 0, len(sealed))
     search = RecordSearch(NOW, 0, 10, read_header(sealed)._replace(base_offset=7), bytes(sealed))
