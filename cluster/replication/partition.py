@@ -344,7 +344,7 @@ class Partition:
         """
         return self._advance_high_watermark(log_end_offset, now_ms)
 
-    def synced(self, flushed_offset: int | None, log_end_offset: int, now_ms: int) -> bool:
+    def flushed(self, flushed_offset: int | None, log_end_offset: int, now_ms: int) -> bool:
         """Note how far this broker's log is flushed (None: it need not be). Return whether the high watermark
         advanced.
         """

@@ -64,11 +64,13 @@ _MAX_NAMED = 5
 
 
 class ControllerRequests:
-    """Handle the controller's requests; refuse those of an older controller epoch as a whole, and stale states singly.
+    """The handlers of the controller's requests.
 
-    Each handler raises RequestTimedOutError if earlier requests take until its deadline. Each handler raises
-    StaleBrokerEpochError if the broker has lost the registration to which the request was addressed, because other
-    brokers may lead the named partitions by then.
+    A request of an older controller epoch is refused as a whole, and stale partition states are refused one by one.
+
+    A handler that waits for earlier requests raises RequestTimedOutError if they take until its deadline. A handler
+    raises StaleBrokerEpochError if the broker has lost the registration to which the request was addressed, because
+    other brokers may lead the named partitions by then.
     """
 
     def __init__(self, replicas: ReplicaManager) -> None:
@@ -118,6 +120,7 @@ class ControllerRequests:
                 except BrokerError as error:
                     outcomes[tp] = self._failed(tp, error)
                 else:
+                    # The fence needs the open log, because the log may have records of a later epoch.
                     if refusal := self._leader_epoch_fence.refusal(replica, state):
                         self._leader_epoch_fence.note_controller(replica, request.controller_epoch)
                         outcomes[tp] = self._refused(tp, refusal)
@@ -332,6 +335,7 @@ class ControllerRequests:
         begins = not replica.leads_in(leader_epoch)
         if begins:
             self._fetchers.drop(tp)
+            # The log must know where the epoch starts before the first append in it. Followers align by this offset.
             replica.log.assign_leader_epoch(leader_epoch)
             replica.flush_if_due()
         facts = partition.make_leader(versioned, replicas, self._live, end, self._clock.monotonic_ms())

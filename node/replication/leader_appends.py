@@ -69,7 +69,7 @@ class LeaderAppends:
         appended = replica.append_as_leader(batch, clock.now_ms())
         now_ms = clock.monotonic_ms()
         replicas.loop_budget.charge(now_ms - began_ms)
-        if not appended.duplicate:
+        if not appended.duplicate:  # a repetition changes nothing; its acknowledgement waits like the first one's
             replicas.purgatories.log_grew(tp)
             if replica.flushes:
                 replica.flush_if_due()

@@ -177,7 +177,7 @@ class ReplicaManager:
         opened = self.log_of(tp)
         if opened is None or opened.topic_id != topic_id:
             if opened is None or opened.topic_id:
-                self._recovered_high_watermarks.pop(tp, None)  # an earlier topic's
+                self._recovered_high_watermarks.pop(tp, None)  # of an earlier topic of the name
             opened = await self.offload(self._logs.get_or_create, tp, topic_id, config, in_sync=in_sync)
         if (end := opened.log_end_offset) < (known := self.recovered_high_watermark(tp)):
             if in_sync:
@@ -185,6 +185,8 @@ class ReplicaManager:
             log.error(
                 "%s: the log ends at %d, before its high watermark %d; this disk has lost records", tp, end, known
             )
+            # The loss is recorded before this replica follows. Otherwise the records that it fetches later would count
+            # as committed after a crash, up to the old high watermark.
             await self.offload(opened.lower_checkpoints_to_end)
             self._recovered_high_watermarks[tp] = end
         return opened
@@ -281,7 +283,7 @@ class ReplicaManager:
     def _flushed(self, replica: Replica) -> None:
         """Continue after a flush, or after the flush settings changed: acknowledge produces, or fetch on."""
         tp, partition = replica.topic_partition, replica.partition
-        if partition.synced(replica.flushed_offset, replica.log.log_end_offset, self.clock.monotonic_ms()):
+        if partition.flushed(replica.flushed_offset, replica.log.log_end_offset, self.clock.monotonic_ms()):
             self.high_watermark_rose(replica)
         if partition.is_leader:
             self.purgatories.produces.check_and_complete(tp)

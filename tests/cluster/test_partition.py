@@ -66,14 +66,14 @@ def test_below_min_insync_replicas_nothing_more_is_committed() -> None:
 
 def test_leader_counts_itself_only_up_to_its_flushed_offset() -> None:
     partition = leader(end=10)
-    partition.synced(8, 10, now_ms=0)
+    partition.flushed(8, 10, now_ms=0)
     for follower in (2, 3):
         fetch(partition, follower, 10, 10)
     assert partition.high_watermark == 8
     assert not partition.appended(12, now_ms=0)
-    assert partition.synced(12, 12, now_ms=0)
+    assert partition.flushed(12, 12, now_ms=0)
     assert partition.high_watermark == 10, "the followers have not asked for more yet"
-    assert partition.synced(None, 12, now_ms=0) is False
+    assert partition.flushed(None, 12, now_ms=0) is False
     for follower in (2, 3):
         fetch(partition, follower, 12, 12)
     assert partition.high_watermark == 12
@@ -81,18 +81,18 @@ def test_leader_counts_itself_only_up_to_its_flushed_offset() -> None:
 
 def test_whole_log_counts_when_acknowledgements_skip_the_flush() -> None:
     partition = leader(isr=[1], end=0)
-    partition.synced(0, 0, now_ms=0)
+    partition.flushed(0, 0, now_ms=0)
     assert not partition.appended(5, now_ms=0)
-    assert partition.synced(None, 5, now_ms=0)
+    assert partition.flushed(None, 5, now_ms=0)
     assert partition.high_watermark == 5
-    partition.synced(0, 5, now_ms=0)
+    partition.flushed(0, 5, now_ms=0)
     assert partition.high_watermark == 5, "it never goes back"
 
 
 def test_a_follower_that_syncs_leads_nothing_by_it() -> None:
     partition = Partition(2, TopicPartition("t", 0), max_lag_ms=MAX_LAG_MS)
     partition.make_follower(state(), REPLICAS)
-    assert not partition.synced(10, 10, now_ms=0)
+    assert not partition.flushed(10, 10, now_ms=0)
     assert partition.high_watermark == 0
 
 
@@ -405,7 +405,7 @@ def test_committed_records_are_always_held_by_the_maximal_isr(
     partition = leader(isr=[1, 2, 3], end=0)
     end, synced, now_ms = 0, 0, 0
     if waits_for_disk:
-        partition.synced(synced, end, now_ms)
+        partition.flushed(synced, end, now_ms)
     held = {2: 0, 3: 0}
     znode = state()
     for step, amount in steps:
@@ -416,7 +416,7 @@ def test_committed_records_are_always_held_by_the_maximal_isr(
             partition.appended(end, now_ms)
         elif waits_for_disk and step == "sync":
             synced = min(end, synced + amount)
-            partition.synced(synced, end, now_ms)
+            partition.flushed(synced, end, now_ms)
         elif step.startswith("fetch"):
             replica = int(step[-1])
             fetch(partition, replica, held[replica], end, now_ms)

@@ -81,7 +81,7 @@ class ScriptedLeader:
         return request
 
 
-class Following:
+class ScriptedFollower:
     """A follower's fetchers over scripted connections. `refuse` is the number of next connections that fail."""
 
     def __init__(self) -> None:
@@ -94,7 +94,7 @@ class Following:
         self.fetchers.on_storage_error = lambda error, tp: self.storage_errors.append((error, tp))
         self.fetchers.brokers_changed({1: LEADER})
 
-    async def __aenter__(self) -> Following:
+    async def __aenter__(self) -> ScriptedFollower:
         return self
 
     async def __aexit__(self, *_: object) -> None:

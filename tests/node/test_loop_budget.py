@@ -9,7 +9,7 @@ from node.runtime.loop_budget import LoopBudget
 from tests.node.client_requests import TP, produce_request
 from tests.node.group_cluster import GroupCluster
 from tests.node.memory_cluster import MemoryCluster
-from tests.node.scripted_leader import OTHER, Following, replica_of, stored, values
+from tests.node.scripted_leader import OTHER, ScriptedFollower, replica_of, stored, values
 from tests.virtual_time import VirtualClock, on_virtual_time, until
 from tidelog.protocol.group_messages import DeleteGroupsRequest
 from tidelog.protocol.messages import (
@@ -80,7 +80,7 @@ async def test_leader_with_a_slow_disk_appends_once_per_turn_in_order() -> None:
 
 @on_virtual_time
 async def test_follower_with_a_slow_disk_appends_once_per_turn() -> None:
-    async with Following() as following:
+    async with ScriptedFollower() as following:
         found = Turns()
         first, second = replica_of(TP), replica_of(OTHER)
         leader = await following.begin(first, second)
@@ -101,7 +101,7 @@ async def test_follower_with_a_slow_disk_appends_once_per_turn() -> None:
 
 @on_virtual_time
 async def test_follower_with_a_slow_disk_truncates_once_per_turn() -> None:
-    async with Following() as following:
+    async with ScriptedFollower() as following:
         found = Turns()
         first, second = replica_of(TP, b"a", b"z"), replica_of(OTHER, b"a", b"z")
         leader = await following.begin(first, second)

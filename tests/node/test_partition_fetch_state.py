@@ -8,7 +8,7 @@ from tests.node.client_requests import TP
 from tests.node.memory_log import MemoryLog
 from tests.node.scripted_leader import (
     OTHER,
-    Following,
+    ScriptedFollower,
     ScriptedLeader,
     answer_to,
     follow_in,
@@ -37,7 +37,7 @@ async def align(leader: ScriptedLeader, *, end: int) -> None:
 
 @on_virtual_time
 async def test_next_fetch_acknowledges_the_records_of_the_answer() -> None:
-    async with Following() as following:
+    async with ScriptedFollower() as following:
         replica = replica_of()
         leader = await following.begin(replica)
         request, answer = await leader.next_fetch()
@@ -51,7 +51,7 @@ async def test_next_fetch_acknowledges_the_records_of_the_answer() -> None:
 
 @on_virtual_time
 async def test_log_is_aligned_with_a_fenced_request_before_the_first_fetch() -> None:
-    async with Following() as following:
+    async with ScriptedFollower() as following:
         replica = replica_of(TP, b"a", b"b")
         leader = await following.begin(replica)
         await until(lambda: bool(leader.asked))
@@ -67,7 +67,7 @@ async def test_log_is_aligned_with_a_fenced_request_before_the_first_fetch() -> 
 @on_virtual_time
 async def test_log_that_ends_at_the_leaders_log_start_restarts_there() -> None:
     """The epochs cannot prove that the leader had the same records, because it may have dropped an other history."""
-    async with Following() as following:
+    async with ScriptedFollower() as following:
         replica = replica_of(TP, b"lost", b"lost", b"lost")
         leader = await following.begin(replica)
         await align(leader, end=2)
@@ -82,7 +82,7 @@ async def test_log_that_ends_at_the_leaders_log_start_restarts_there() -> None:
 @on_virtual_time
 async def test_leader_trimming_to_the_log_end_later_keeps_an_aligned_log() -> None:
     """The log is not truncated. Periodic work removes the files below the log start."""
-    async with Following() as following:
+    async with ScriptedFollower() as following:
         replica = replica_of(TP, b"a", b"b")
         leader = await following.begin(replica)
         await align(leader, end=2)
@@ -94,7 +94,7 @@ async def test_leader_trimming_to_the_log_end_later_keeps_an_aligned_log() -> No
 
 @on_virtual_time
 async def test_epoch_without_records_is_dropped_and_not_asked_for_again() -> None:
-    async with Following() as following:
+    async with ScriptedFollower() as following:
         replica = replica_of(TP, b"a", epoch=9)
         replica.log.assign_leader_epoch(8)
         leader = await following.begin(replica)
@@ -111,7 +111,7 @@ async def test_epoch_without_records_is_dropped_and_not_asked_for_again() -> Non
 
 @on_virtual_time
 async def test_refused_alignment_is_retried_and_truncates_nothing() -> None:
-    async with Following() as following:
+    async with ScriptedFollower() as following:
         replica = replica_of(TP, b"a")
         leader = await following.begin(replica)
         for number in range(3):
@@ -125,7 +125,7 @@ async def test_refused_alignment_is_retried_and_truncates_nothing() -> None:
 
 @on_virtual_time
 async def test_answer_for_an_earlier_leader_epoch_is_not_applied() -> None:
-    async with Following() as following:
+    async with ScriptedFollower() as following:
         replica = replica_of()
         leader = await following.begin(replica)
         request, answer = await leader.next_fetch()
@@ -139,7 +139,7 @@ async def test_answer_for_an_earlier_leader_epoch_is_not_applied() -> None:
 
 @on_virtual_time
 async def test_answer_for_another_log_end_is_not_applied() -> None:
-    async with Following() as following:
+    async with ScriptedFollower() as following:
         replica = replica_of()
         leader = await following.begin(replica)
         request, answer = await leader.next_fetch()
@@ -152,7 +152,7 @@ async def test_answer_for_another_log_end_is_not_applied() -> None:
 
 @on_virtual_time
 async def test_alignment_for_an_earlier_leader_epoch_truncates_nothing() -> None:
-    async with Following() as following:
+    async with ScriptedFollower() as following:
         replica = replica_of(TP, b"a", b"b")
         leader = await following.begin(replica)
         await until(lambda: bool(leader.asked))
@@ -167,7 +167,7 @@ async def test_alignment_for_an_earlier_leader_epoch_truncates_nothing() -> None
 
 @on_virtual_time
 async def test_dropped_partition_gets_no_more_records() -> None:
-    async with Following() as following:
+    async with ScriptedFollower() as following:
         replica, other = replica_of(), replica_of(OTHER)
         leader = await following.begin(replica, other)
         request, answer = await leader.next_fetch()
@@ -181,7 +181,7 @@ async def test_dropped_partition_gets_no_more_records() -> None:
 
 @on_virtual_time
 async def test_corrupt_records_are_fetched_again() -> None:
-    async with Following() as following:
+    async with ScriptedFollower() as following:
         replica = replica_of()
         leader = await following.begin(replica)
         await leader.answer_fetch(records=stored(b"gap", offset=5))
@@ -192,7 +192,7 @@ async def test_corrupt_records_are_fetched_again() -> None:
 
 @on_virtual_time
 async def test_failed_disk_is_reported() -> None:
-    async with Following() as following:
+    async with ScriptedFollower() as following:
         replica = replica_of()
         assert isinstance(replica.log, MemoryLog)
         replica.log.broken = True
@@ -204,7 +204,7 @@ async def test_failed_disk_is_reported() -> None:
 
 @on_virtual_time
 async def test_raised_high_watermark_names_no_partition_again() -> None:
-    async with Following() as following:
+    async with ScriptedFollower() as following:
         replica = replica_of()
         leader = await following.begin(replica)
         await leader.answer_fetch(records=stored(b"a", offset=0))
@@ -216,7 +216,7 @@ async def test_raised_high_watermark_names_no_partition_again() -> None:
 
 @on_virtual_time
 async def test_adopted_log_start_is_reported_to_the_leader() -> None:
-    async with Following() as following:
+    async with ScriptedFollower() as following:
         replica = replica_of()
         leader = await following.begin(replica)
         await leader.answer_fetch(records=stored(b"a", offset=0))

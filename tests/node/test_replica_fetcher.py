@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from tests.node.client_requests import TP
-from tests.node.scripted_leader import OTHER, Following, answer_to, follow_in, named, replica_of, stored, values
+from tests.node.scripted_leader import OTHER, ScriptedFollower, answer_to, follow_in, named, replica_of, stored, values
 from tests.virtual_time import on_virtual_time, until
 from tidelog.errors import (
     FencedLeaderEpochError,
@@ -25,7 +25,7 @@ from tidelog.protocol.messages import (
 
 @on_virtual_time
 async def test_answer_to_a_later_fetch_proves_that_the_earlier_was_lost() -> None:
-    async with Following() as following:
+    async with ScriptedFollower() as following:
         replica, other = replica_of(TP), replica_of(OTHER)
         leader = await following.begin(replica)
         await leader.answer_fetch()
@@ -42,7 +42,7 @@ async def test_answer_to_a_later_fetch_proves_that_the_earlier_was_lost() -> Non
 
 @on_virtual_time
 async def test_fetches_without_news_wait_longer_until_one_brings_news() -> None:
-    async with Following() as following:
+    async with ScriptedFollower() as following:
         leader = await following.begin(replica_of())
         waits = []
         for _ in range(5):
@@ -59,7 +59,7 @@ async def test_fetches_without_news_wait_longer_until_one_brings_news() -> None:
 
 @on_virtual_time
 async def test_fetcher_waits_for_a_large_answer_over_a_narrow_link() -> None:
-    async with Following() as following:
+    async with ScriptedFollower() as following:
         replica = replica_of()
         leader = await following.begin(replica)
         request, answer = await leader.next_fetch()
@@ -72,7 +72,7 @@ async def test_fetcher_waits_for_a_large_answer_over_a_narrow_link() -> None:
 
 @on_virtual_time
 async def test_unanswered_epoch_request_delays_no_other_partition() -> None:
-    async with Following() as following:
+    async with ScriptedFollower() as following:
         leader = await following.begin(replica_of(TP))
         request, answer = await leader.next_fetch()
         following.fetchers.follow(replica_of(OTHER, b"a"))
@@ -85,7 +85,7 @@ async def test_unanswered_epoch_request_delays_no_other_partition() -> None:
 
 @on_virtual_time
 async def test_next_epoch_request_covers_all_partitions_added_meanwhile() -> None:
-    async with Following() as following:
+    async with ScriptedFollower() as following:
         leader = await following.begin(replica_of(TP, b"a"))
         await until(lambda: bool(leader.asked))
         for number in range(1, 4):
@@ -102,7 +102,7 @@ async def test_next_epoch_request_covers_all_partitions_added_meanwhile() -> Non
 
 @on_virtual_time
 async def test_refused_partition_is_delayed_alone() -> None:
-    async with Following() as following:
+    async with ScriptedFollower() as following:
         leader = await following.begin(replica_of(TP), replica_of(OTHER))
         request, answer = await leader.next_fetch()
         refused = request.partitions[0].partition
@@ -118,7 +118,7 @@ async def test_refused_partition_is_delayed_alone() -> None:
 
 @on_virtual_time
 async def test_fetcher_has_at_most_two_fetches_in_flight() -> None:
-    async with Following() as following:
+    async with ScriptedFollower() as following:
         leader = await following.begin(replica_of())
         first, answer = await leader.next_fetch()
         answer.set_result(answer_to(first))
@@ -135,7 +135,7 @@ async def test_fetcher_has_at_most_two_fetches_in_flight() -> None:
 
 @on_virtual_time
 async def test_unchanged_partition_is_named_once() -> None:
-    async with Following() as following:
+    async with ScriptedFollower() as following:
         leader = await following.begin(replica_of(TP), replica_of(OTHER))
         request, answer = await leader.next_fetch()
         assert (request.session_id, request.session_epoch, named(request)) == (0, 0, [(0, 0), (1, 0)])
@@ -150,7 +150,7 @@ async def test_unchanged_partition_is_named_once() -> None:
 
 @on_virtual_time
 async def test_only_one_fetch_is_in_flight_until_the_session_has_an_id() -> None:
-    async with Following() as following:
+    async with ScriptedFollower() as following:
         leader = await following.begin(replica_of())
         request, answer = await leader.next_fetch()
         following.fetchers.follow(replica_of(OTHER))
@@ -164,7 +164,7 @@ async def test_only_one_fetch_is_in_flight_until_the_session_has_an_id() -> None
 @on_virtual_time
 async def test_lost_session_begins_again_over_the_same_connection() -> None:
     for lost in (FetchSessionIdNotFoundError("gone"), InvalidFetchSessionEpochError("not the next")):
-        async with Following() as following:
+        async with ScriptedFollower() as following:
             leader = await following.begin(replica_of(TP), replica_of(OTHER))
             request, answer = await leader.next_fetch()
             answer.set_result(answer_to(request))
@@ -177,7 +177,7 @@ async def test_lost_session_begins_again_over_the_same_connection() -> None:
 
 @on_virtual_time
 async def test_new_connection_begins_a_new_session() -> None:
-    async with Following() as following:
+    async with ScriptedFollower() as following:
         leader = await following.begin(replica_of())
         await leader.answer_fetch()
         await leader.next_fetch()
@@ -188,7 +188,7 @@ async def test_new_connection_begins_a_new_session() -> None:
 
 @on_virtual_time
 async def test_error_for_an_older_entry_of_a_partition_is_ignored() -> None:
-    async with Following() as following:
+    async with ScriptedFollower() as following:
         replica = replica_of()
         leader = await following.begin(replica)
         await leader.answer_fetch()

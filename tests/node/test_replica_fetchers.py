@@ -7,7 +7,7 @@ from dataclasses import replace
 from itertools import pairwise
 
 from tests.node.client_requests import TP
-from tests.node.scripted_leader import LEADER, OTHER, Following, replica_of
+from tests.node.scripted_leader import LEADER, OTHER, ScriptedFollower, replica_of
 from tests.virtual_time import on_virtual_time, until
 from tidelog.errors import (
     DisconnectedError,
@@ -16,7 +16,7 @@ from tidelog.errors import (
 
 @on_virtual_time
 async def test_fetcher_reconnects_to_a_live_leader_that_never_answers() -> None:
-    async with Following() as following:
+    async with ScriptedFollower() as following:
         leader = await following.begin(replica_of())
         await leader.next_fetch()
         await until(lambda: leader.closed, timeout_s=70)
@@ -25,7 +25,7 @@ async def test_fetcher_reconnects_to_a_live_leader_that_never_answers() -> None:
 
 @on_virtual_time
 async def test_fetcher_soon_replaces_a_connection_that_has_worked() -> None:
-    async with Following() as following:
+    async with ScriptedFollower() as following:
         following.refuse = 8
         leader = await following.begin(replica_of())
         await leader.answer_fetch()
@@ -38,7 +38,7 @@ async def test_fetcher_soon_replaces_a_connection_that_has_worked() -> None:
 
 @on_virtual_time
 async def test_fetcher_backs_off_from_a_leader_that_refuses_connections() -> None:
-    async with Following() as following:
+    async with ScriptedFollower() as following:
         following.refuse = 8
         following.fetchers.follow(replica_of())
         await following.connection()
@@ -50,7 +50,7 @@ async def test_fetcher_backs_off_from_a_leader_that_refuses_connections() -> Non
 
 @on_virtual_time
 async def test_fetcher_leaves_a_port_of_another_broker() -> None:
-    async with Following() as following:
+    async with ScriptedFollower() as following:
         following.answering_broker = 3
         stranger = await following.begin(replica_of())
         await until(lambda: stranger.closed)
@@ -59,7 +59,7 @@ async def test_fetcher_leaves_a_port_of_another_broker() -> None:
 
 @on_virtual_time
 async def test_fetcher_does_not_connect_to_a_leader_that_is_not_live() -> None:
-    async with Following() as following:
+    async with ScriptedFollower() as following:
         following.fetchers.brokers_changed({})
         following.fetchers.follow(replica_of())
         await asyncio.sleep(1)
@@ -70,7 +70,7 @@ async def test_fetcher_does_not_connect_to_a_leader_that_is_not_live() -> None:
 
 @on_virtual_time
 async def test_new_registration_uses_a_new_connection() -> None:
-    async with Following() as following:
+    async with ScriptedFollower() as following:
         first = await following.begin(replica_of())
         await first.next_fetch()
         following.fetchers.reconnect()
@@ -81,7 +81,7 @@ async def test_new_registration_uses_a_new_connection() -> None:
 
 @on_virtual_time
 async def test_new_registration_reconnects_while_an_epoch_request_waits() -> None:
-    async with Following() as following:
+    async with ScriptedFollower() as following:
         first = await following.begin(replica_of(TP, b"a"))
         await until(lambda: bool(first.asked))
         following.fetchers.reconnect()
@@ -91,7 +91,7 @@ async def test_new_registration_reconnects_while_an_epoch_request_waits() -> Non
 
 @on_virtual_time
 async def test_fetcher_connects_at_once_to_a_leader_that_registered_again() -> None:
-    async with Following() as following:
+    async with ScriptedFollower() as following:
         following.refuse = 8
         following.fetchers.follow(replica_of())
         await until(lambda: len(following.connected_at) == 8)
@@ -101,7 +101,7 @@ async def test_fetcher_connects_at_once_to_a_leader_that_registered_again() -> N
 
 @on_virtual_time
 async def test_added_partitions_do_not_shorten_the_connection_backoff() -> None:
-    async with Following() as following:
+    async with ScriptedFollower() as following:
         following.refuse = 8
         following.fetchers.follow(replica_of())
         await until(lambda: len(following.connected_at) == 7)

@@ -325,6 +325,7 @@ class ReplicaFetcher:
         left_session = bool(answer.error_code or answer.records)
         if left_session:
             fetch_state.dropped()
+        # An answer to an entry from before a truncation or an append is about another log end, so it is not applied.
         if ask is None or not fetch_state.is_current(ask):
             fetch_state.ask = None
             self._reclassify(fetch_state)
