@@ -1,4 +1,4 @@
-"""Controllers in action: real sockets between brokers that only take notes, and ZooKeeper's twin in memory."""
+"""Controllers with real sockets, the in-memory ZooKeeper, and brokers that only record the controller's requests."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ TP = TopicPartition("t", 0)
 
 
 class SkippingClock(SystemClock):
-    """A clock that a story may put forward."""
+    """A clock that a test can advance."""
 
     skipped_ms = 0
 
@@ -50,7 +50,7 @@ class SkippingClock(SystemClock):
 
 
 class Broker:
-    """A whole broker but for the replicas: of these it only notes what the controller says."""
+    """A broker without replicas, which only records the states that the controller sends."""
 
     def __init__(self, zookeeper: MemoryZooKeeper, broker_id: int, port: int = 0) -> None:
         self.broker_id = broker_id
@@ -65,7 +65,7 @@ class Broker:
         self.requests: list[Request] = []
         self.deaf = False
         self.offline: set[TopicPartition] = set()
-        self.lacking: set[TopicPartition] = set()
+        self.with_loss: set[TopicPartition] = set()
         self.log_ends: dict[TopicPartition, LogEndAnswer] = {}
         self.settings = BrokerSettings(
             broker_id=broker_id,
@@ -97,21 +97,21 @@ class Broker:
         await self.elector.start()
 
     async def stop(self) -> None:
-        """As on SIGTERM, once leadership is handed over."""
+        """Stop as on SIGTERM, after the controlled shutdown."""
         await self.elector.stop()
         await self.registration.stop()
         self.server.stop()
         await self.store.close()
 
     async def kill(self) -> None:
-        """As on SIGKILL: the door closes at once, and ZooKeeper knows nothing of it."""
+        """Stop as on SIGKILL: the listener closes at once, and the session stays until it expires."""
         self.server.stop()
         self.store.kill()
         await self.elector.stop()
         await self.registration.stop()
 
     async def reopen(self) -> None:
-        """All connections break, and the same door opens again (as soon as the library has let go of the port)."""
+        """Break all connections, and listen at the same port again as soon as the library has released it."""
         endpoint = self.server.endpoint
         self.server.stop()
         while True:
@@ -147,13 +147,13 @@ class Broker:
     def _outcome(self, message: PartitionStateMessage) -> PartitionOutcome:
         tp = TopicPartition(message.topic, message.partition)
         code = StorageError.code if tp in self.offline else 0
-        if tp in self.lacking and self.broker_id in message.isr and not message.unclean:
+        if tp in self.with_loss and self.broker_id in message.isr and not message.unclean:
             code = IneligibleReplicaError.code
         return PartitionOutcome(message.topic, message.partition, code)
 
 
 class Cluster:
-    """Brokers 1 to n and the ZooKeeper between them."""
+    """Brokers 1 to n and their ZooKeeper."""
 
     def __init__(self, brokers: int = 3) -> None:
         self.zookeeper = MemoryZooKeeper(session_timeout_ms=SESSION_TIMEOUT_MS)

@@ -1,4 +1,4 @@
-"""A cluster in memory with groups: who leads the one partition of `__consumer_offsets` is said by the test."""
+"""A cluster in memory with groups, in which the test elects the leader of the only `__consumer_offsets` partition."""
 
 from __future__ import annotations
 
@@ -52,23 +52,23 @@ class GroupCluster(MemoryCluster):
         return self
 
     async def inform(self, tp: TopicPartition, *, deleted: Sequence[str] = ()) -> None:
-        """Tell all live brokers how this partition stands."""
+        """Send the state of this partition to all live brokers."""
         state = self.leader_and_isr(tp)
-        told = ((), ()) if deleted else (state.partitions, state.topics)
-        request = UpdateMetadataRequest(1, self.controller_epoch, self.live(), *told, tuple(deleted))
+        known = ((), ()) if deleted else (state.partitions, state.topics)
+        request = UpdateMetadataRequest(1, self.controller_epoch, self.live(), *known, tuple(deleted))
         for node in self.nodes.values():
             if node.alive:
                 await node.ask(request, sender_epoch=1)
 
     async def coordinate(self, broker_id: int, **how: Any) -> None:
-        """Elect, and wait until it answers."""
+        """Elect the broker, and wait until it answers as the coordinator."""
         await self.elect(broker_id, tp=OFFSETS, **how)
         await self.inform(OFFSETS)
-        while (await self.committed(to=broker_id))[0] in NOT_YET:  # noqa: ASYNC110 — each turn asks anew
+        while (await self.committed(to=broker_id))[0] in NOT_YET:  # noqa: ASYNC110 — each iteration sends a new request
             await asyncio.sleep(0.01)
 
     async def write(self, *records: tuple[bytes | None, bytes | None]) -> None:
-        """Records in the offsets topic, committed, past its coordinator."""
+        """Append committed records to the offsets topic without its coordinator."""
         for node in self.nodes.values():
             log = node.log(OFFSETS)
             batch = bytearray(encode_batch([(0, key, value, ()) for key, value in records]))
@@ -82,12 +82,12 @@ class GroupCluster(MemoryCluster):
     def node(self, broker_id: int | None) -> Node:
         return self.coordinator if broker_id is None else self.nodes[broker_id]
 
-    # --- what clients ask ---
+    # --- requests of clients ---
 
     async def commit(
         self, offset: int, *, tp: TopicPartition = TP, group: str = GROUP, to: int | None = None, **more: Any
     ) -> int:
-        """The error code."""
+        """Commit an offset, and return the error code."""
         part = OffsetCommitPartition(tp.topic, tp.partition, offset)
         response = await self.node(to).ask(OffsetCommitRequest(group, (part,), **more))
         [outcome] = response.partitions
@@ -95,7 +95,7 @@ class GroupCluster(MemoryCluster):
         return int(outcome.error_code)
 
     async def committed(self, *, tp: TopicPartition = TP, group: str = GROUP, to: int | None = None) -> tuple[int, int]:
-        """(error code, offset)"""
+        """Return the error code and the committed offset."""
         response = await self.node(to).ask(OffsetFetchRequest(group, (DescribePartition(*tp),)))
         if response.error_code:
             return response.error_code, -1
@@ -112,7 +112,7 @@ class GroupCluster(MemoryCluster):
 
 
 class GroupClient:
-    """One member, whose every request goes to whoever coordinates."""
+    """One member, which sends each request to the current coordinator."""
 
     def __init__(
         self, cluster: GroupCluster, *, group: str = GROUP, topics: Sequence[str] = ("t",), instance: str | None = None
@@ -160,7 +160,7 @@ class GroupClient:
         return response
 
     async def settle(self) -> None:
-        """Be the only member, with an assignment."""
+        """Join as the only member, and get an assignment."""
         assert (await self.join()).error_code == 0
         assert (await self.sync(**{self.member_id: b"all of it"})).error_code == 0
 

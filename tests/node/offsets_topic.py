@@ -1,4 +1,4 @@
-"""`__consumer_offsets` in a cluster of the tests: one partition, made when it is asked for."""
+"""`__consumer_offsets` for clusters of tests, with one partition that is created on demand."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ OFFSETS = TopicPartition(OFFSETS_TOPIC, 0)
 
 
 class MemoryOffsetsTopic:
-    """What ZooKeeper says of it, and which topics there are."""
+    """The part of ZooKeeper with the topic's assignment, and the names of all topics."""
 
     async def read_topic(self, topic: str) -> TopicAssignment | None:
         return TopicAssignment(topic, "topic-id-1", {0: (1, 2, 3)})

@@ -1,4 +1,4 @@
-"""The controller's line to one broker goes on after whatever it can, and says so where it cannot."""
+"""The controller's channel to one broker goes on after expected errors, and reports unexpected ones."""
 
 from __future__ import annotations
 
@@ -23,19 +23,22 @@ BROKER = BrokerRegistration(1, {BROKERS: Endpoint("h", 1)}, 10)
 
 
 class Owner:
-    """Builds no real requests; `at_answer` is raised when an answer comes. `heard`: what was answered, asked when."""
+    """A ChannelOwner that builds no real requests, and raises `at_answer` for each answer.
+
+    answers   the batch and the liveness epoch of each answer
+    """
 
     def __init__(self, at_answer: Exception | None = None) -> None:
         self.liveness_epoch = 0
         self.failures: list[BaseException] = []
-        self.heard: list[tuple[type, int]] = []
+        self.answers: list[tuple[type, int]] = []
         self._at_answer = at_answer
 
     def build(self, batch: Any) -> Any:
         return batch
 
     def on_answer(self, broker: BrokerRegistration, batch: Batch, response: Response, asked: int) -> None:
-        self.heard.append((type(batch), asked))
+        self.answers.append((type(batch), asked))
         if self._at_answer is not None:
             raise self._at_answer
 
@@ -50,7 +53,7 @@ class Owner:
 
 
 def channel_of(owner: Owner, *refusals: Exception, delays_s: Sequence[float] = ()) -> ControllerChannel:
-    """One to a broker that answers when each of these was raised, after each of these delays, and then at once."""
+    """Return a channel to a broker that first fails with these errors, then answers with these delays, then at once."""
     left, delays = list(refusals), list(delays_s)
 
     async def call(*_: object, **__: object) -> UpdateMetadataResponse:
@@ -61,9 +64,9 @@ def channel_of(owner: Owner, *refusals: Exception, delays_s: Sequence[float] = (
         return UpdateMetadataResponse(0)
 
     async def opened(_: Endpoint) -> Any:
-        line = SimpleNamespace(peer=SimpleNamespace(broker_epoch=10), closed=False, call=call)
-        line.on_closed = line.close = lambda *_: None
-        return line
+        connection = SimpleNamespace(peer=SimpleNamespace(broker_epoch=10), closed=False, call=call)
+        connection.on_closed = connection.close = lambda *_: None
+        return connection
 
     return ControllerChannel(BROKER, opened, owner)
 
@@ -80,13 +83,13 @@ async def test_channel_sends_an_unanswered_batch_again() -> None:
 
 @on_virtual_time
 async def test_late_answer_does_not_prove_life_and_another_request_is_sent() -> None:
-    """It may have died since, while the controller slept."""
+    """The broker may have died since, while the controller was suspended."""
     owner = Owner()
     channel = channel_of(owner, delays_s=[2, 0.5])
     owner.liveness_epoch = 3
     channel.enqueue(SendStopReplica(1, (StopReplicaPartition("t", 0, 0, delete=True),)))
-    await until(lambda: channel.outbox.empty and len(owner.heard) == 2)
-    assert owner.heard == [(StopBatch, NEVER), (MetadataBatch, 3)]
+    await until(lambda: channel.outbox.empty and len(owner.answers) == 2)
+    assert owner.answers == [(StopBatch, NEVER), (MetadataBatch, 3)]
     channel.close()
 
 
@@ -98,7 +101,7 @@ async def test_log_ends_request_with_a_late_answer_is_sent_again() -> None:
     await asyncio.sleep(1)
     owner.liveness_epoch = 3
     await until(lambda: channel.outbox.empty)
-    assert owner.heard == [(QuestionBatch, 3)], "what was told of before may be no more"
+    assert owner.answers == [(QuestionBatch, 3)], "the log ends of the late answer may be outdated"
     channel.close()
 
 

@@ -1,4 +1,4 @@
-"""Who is the controller, and what it does when brokers, disks and ZooKeeper fail: over brokers that only take notes."""
+"""Election of the controller, and its reactions to failures, with brokers that only record its requests."""
 
 from __future__ import annotations
 
@@ -94,7 +94,9 @@ def test_broker_that_accepts_connections_is_not_fenced() -> None:
         await cluster.create(assignment={0: (2, 3, 1)})
         cluster.brokers[2].deaf = True
         cluster.brokers[2].store.network.cut()
-        await cluster.create("other", assignment={0: (3, 1)}, timeout_ms=5000)  # half of it for who is deaf
+        await cluster.create(
+            "other", assignment={0: (3, 1)}, timeout_ms=5000
+        )  # half of the time waits for the deaf broker
         assert (await cluster.state()).leader == 2
         cluster.zookeeper.expire(cluster.brokers[2].store.session_id)
         await cluster.until(lambda: cluster.brokers[3].hosted[TP].leader == 3)
@@ -136,14 +138,14 @@ def test_replaced_controller_is_live_in_no_metadata_of_its_successor() -> None:
         others = [broker for broker in cluster.brokers.values() if broker is not victim]
         await victim.kill()
         await cluster.until(lambda: all(victim.broker_id not in broker.live for broker in others))
-        told = [
+        sent = [
             request
             for broker in others
             for request in broker.requests
             if isinstance(request, LeaderAndIsrRequest | UpdateMetadataRequest) and request.controller_epoch == 2
         ]
-        assert told
-        assert not any(live.broker_id == victim.broker_id for request in told for live in request.live_brokers)
+        assert sent
+        assert not any(live.broker_id == victim.broker_id for request in sent for live in request.live_brokers)
 
     run(story)
 
@@ -195,8 +197,9 @@ def test_partition_whose_leader_lacks_committed_records_gets_another() -> None:
     async def story(cluster: Cluster) -> None:
         await cluster.create(assignment={0: (2, 3, 1)})
         owner = cluster.brokers[2]
-        owner.lacking = {TP}
-        await owner.zk_client.notify_log_dir_failure(2)  # it is asked what it can take its part in
+        owner.with_loss = {TP}
+        # The controller then sends LeaderAndIsr for all replicas of broker 2.
+        await owner.zk_client.notify_log_dir_failure(2)
         await cluster.until(lambda: all(b.metadata[TP].leader == 3 for b in cluster.brokers.values()))
         assert (await cluster.state()).isr == (3, 1)
 
@@ -222,7 +225,7 @@ def test_unclean_election_learns_which_replicas_lack_committed_records(lacks: in
 def test_election_uses_the_isr_in_zookeeper_not_the_cached_one() -> None:
     async def story(cluster: Cluster) -> None:
         await cluster.create(assignment={0: (2, 3, 1)})
-        # The leader removes broker 3 and dies before anybody hears of it.
+        # The leader removes broker 3 from the ISR and dies before another broker learns of it.
         state = await cluster.state()
         await cluster.brokers[2].zk_client.change_isr(TP, replace(state, isr=(2, 1)), 0)
         await cluster.brokers[2].kill()
@@ -294,7 +297,7 @@ def test_controller_reads_missed_changes_after_an_interruption() -> None:
         epoch = expired.identity.broker_epoch
         cluster.zookeeper.expire(expired.store.session_id)
         await cluster.until(lambda: expired.identity.broker_epoch > epoch)
-        assert (await cluster.state()).leader == 2, "nobody can act meanwhile"
+        assert (await cluster.state()).leader == 2, "no broker can act meanwhile"
         cluster.brokers[1].store.network.heal()
         await cluster.until(lambda: cluster.brokers[3].hosted[TP].leader == 3)
         assert cluster.controller is controller
@@ -334,8 +337,8 @@ def test_controller_with_an_expired_session_is_replaced() -> None:
         state = await cluster.state()
         assert (state.leader, state.leader_epoch, state.controller_epoch) in ((1, 1, 2), (2, 1, 2))
         assert cluster.controller.controller_epoch == 2
-        reigning = [broker.elector.is_controller for broker in cluster.brokers.values()]
-        assert reigning.count(True) == 1
+        controllers = [broker.elector.is_controller for broker in cluster.brokers.values()]
+        assert controllers.count(True) == 1
 
     run(story)
 
@@ -343,7 +346,7 @@ def test_controller_with_an_expired_session_is_replaced() -> None:
 def test_unreadable_state_ends_neither_the_term_nor_the_topics_logs(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Nothing tells that it was mended: it is looked at again now and then."""
+    """No watch fires when the state is repaired, so that the controller reads it periodically."""
     monkeypatch.setattr(controller_term, "_UNREADABLE_TOPICS_CHECK_S", 0.2)
 
     async def story(cluster: Cluster) -> None:
@@ -351,11 +354,11 @@ def test_unreadable_state_ends_neither_the_term_nor_the_topics_logs(
         await cluster.create("odd", assignment={0: (2, 3), 1: (3, 2)})
         path = znodes.state_path(TopicPartition("odd", 1))
         right = (await cluster.brokers[3].store.get(path)).data
-        await cluster.brokers[3].store.set(path, b"nobody can read this")
+        await cluster.brokers[3].store.set(path, b"unreadable")
         await cluster.brokers[1].kill()
         await cluster.until(lambda: cluster.controller.controller_epoch == 2)
-        await cluster.until(lambda: told_topics(cluster.brokers[3]).keys() == {"t", "odd"})
-        assert told_topics(cluster.brokers[3])["odd"] == "", "its logs are no strays, though nothing is known of it"
+        await cluster.until(lambda: sent_topics(cluster.brokers[3]).keys() == {"t", "odd"})
+        assert sent_topics(cluster.brokers[3])["odd"] == "", "the topic is known, so that its logs are not stray"
         new = NewTopic("odd", 1, 1)
         (refused,) = (await cluster.controller.topics.create_topics(CreateTopicsRequest((new,), 1000))).topics
         assert refused.error_code == TopicAlreadyExistsError.code
@@ -371,7 +374,7 @@ def test_unreadable_state_ends_neither_the_term_nor_the_topics_logs(
 async def test_terms_that_fail_at_once_follow_with_growing_pauses() -> None:
     class Odd(ZkClient):
         async def topics_to_delete(self, *, watch: bool = False) -> list[str]:
-            raise LookupError("nobody foresaw this")
+            raise LookupError("unexpected")
 
     zk_client = Odd(MemoryZooKeeper().connect(), VirtualClock())
     await zk_client.ensure_paths()
@@ -380,12 +383,12 @@ async def test_terms_that_fail_at_once_follow_with_growing_pauses() -> None:
     await elector.start()
     await asyncio.sleep(60)
     epoch = (await zk_client.read_controller()).epoch
-    assert 100 < epoch < 60_000 / MOST_BACKOFF_MS + 10, "each of them costs the cluster an epoch"
+    assert 100 < epoch < 60_000 / MOST_BACKOFF_MS + 10, "each term uses up an epoch"
     await elector.stop()
 
 
 class Alone:
-    """A broker that runs for the seat, and has a ZooKeeper from which every answer takes its time."""
+    """A broker that runs for controller, with a slow ZooKeeper."""
 
     def __init__(self) -> None:
         conditions = NetworkConditions(request_ms=(20, 20), answer_ms=(20, 20))
@@ -395,16 +398,16 @@ class Alone:
         settings = BrokerSettings(broker_id=1, log_dirs=("unused",), zookeeper="127.0.0.1:1")
         self.elector = ControllerElector(settings, self.zk_client, VirtualClock(), Identity("", 1, broker_epoch=1))
 
-    async def run_for_the_seat(self) -> None:
-        """Until it has asked for it."""
+    async def run_for_controller(self) -> None:
+        """Start the elector, and return when it has sent its election to ZooKeeper."""
         asked = asyncio.Event()
         await self.zk_client.ensure_paths()
         self.store.network.on_write = lambda write: asked.set()
         await self.elector.start()
         await asked.wait()
 
-    def holder(self) -> int:
-        """Whose session holds the seat; 0 nobody's."""
+    def controller_session(self) -> int:
+        """Return the session that owns `/controller`; 0 if there is none."""
         try:
             return self.zookeeper.node(znodes.CONTROLLER).owner
         except NoNodeError:
@@ -413,14 +416,14 @@ class Alone:
 
 @on_virtual_time
 async def test_controller_elected_while_stopping_resigns() -> None:
-    for under_way_s in (0.001, 0.03):
+    for in_flight_s in (0.001, 0.03):
         broker = Alone()
-        await broker.run_for_the_seat()
-        await asyncio.sleep(under_way_s)
-        assert broker.holder() == (0 if under_way_s < 0.02 else broker.store.session_id)
+        await broker.run_for_controller()
+        await asyncio.sleep(in_flight_s)
+        assert broker.controller_session() == (0 if in_flight_s < 0.02 else broker.store.session_id)
         await broker.elector.stop()
-        assert (await broker.zk_client.read_controller()).epoch == 1, "it was won"
-        assert broker.holder() == 0
+        assert (await broker.zk_client.read_controller()).epoch == 1, "the election was won"
+        assert broker.controller_session() == 0
 
 
 @on_virtual_time
@@ -429,33 +432,33 @@ async def test_controller_that_stops_without_zookeeper_leaves_its_znode(
 ) -> None:
     caplog.set_level("INFO", "node.controller.controller_elector")
     broker = Alone()
-    await broker.run_for_the_seat()
+    await broker.run_for_controller()
     await asyncio.sleep(0.03)
     broker.store.network.cut()
     await broker.elector.stop()
-    assert broker.holder() == broker.store.session_id
+    assert broker.controller_session() == broker.store.session_id
     assert [message for message in caplog.messages if "could not resign as controller" in message]
 
 
 def test_stopping_broker_keeps_the_znode_of_another_controller() -> None:
     async def story(cluster: Cluster) -> None:
-        reigning = cluster.zookeeper.node(znodes.CONTROLLER).czxid
+        controller_czxid = cluster.zookeeper.node(znodes.CONTROLLER).czxid
         await cluster.brokers[2].elector.stop()
-        assert cluster.zookeeper.node(znodes.CONTROLLER).czxid == reigning
+        assert cluster.zookeeper.node(znodes.CONTROLLER).czxid == controller_czxid
 
     run(story)
 
 
-def told_topics(broker: Broker) -> dict[str, str]:
-    """Of which topics the broker was told last that there are no others."""
-    told = (each.every_topic for each in broker.requests if isinstance(each, UpdateMetadataRequest))
-    return [each for each in told if each is not None][-1]
+def sent_topics(broker: Broker) -> dict[str, str]:
+    """Return the latest names of all topics that the controller sent to the broker, with their ids."""
+    sent = (each.every_topic for each in broker.requests if isinstance(each, UpdateMetadataRequest))
+    return [each for each in sent if each is not None][-1]
 
 
-def told_settings(broker: Broker) -> dict[str, str]:
-    """What the broker was told last of the topic's settings."""
-    told = [t for r in broker.requests if isinstance(r, UpdateMetadataRequest) for t in r.topics if t.name == "t"]
-    return told[-1].configs
+def sent_settings(broker: Broker) -> dict[str, str]:
+    """Return the latest settings of the topic that the controller sent to the broker."""
+    sent = [t for r in broker.requests if isinstance(r, UpdateMetadataRequest) for t in r.topics if t.name == "t"]
+    return sent[-1].configs
 
 
 def test_changed_topic_settings_reach_every_broker_and_are_consumed() -> None:
@@ -463,8 +466,8 @@ def test_changed_topic_settings_reach_every_broker_and_are_consumed() -> None:
         await cluster.create(num_partitions=2)
         settings = cluster.brokers[3].zk_client.topic_configs
         await settings.change("t", lambda before: {**before, "retention.ms": "5"})
-        everybody = cluster.brokers.values()
-        await cluster.until(lambda: all(told_settings(broker) == {"retention.ms": "5"} for broker in everybody))
+        brokers = cluster.brokers.values()
+        await cluster.until(lambda: all(sent_settings(broker) == {"retention.ms": "5"} for broker in brokers))
         await cluster.until(lambda: not cluster.zookeeper.node("/config/changes").children)
 
     run(story)
@@ -476,9 +479,9 @@ def test_settings_changed_during_an_interruption_are_sent_after_it() -> None:
         cluster.brokers[1].store.network.refuse()
         settings = cluster.brokers[3].zk_client.topic_configs
         await settings.change("t", lambda before: {**before, "retention.ms": "5"})
-        assert all(told_settings(broker) == {} for broker in cluster.brokers.values())
+        assert all(sent_settings(broker) == {} for broker in cluster.brokers.values())
         cluster.brokers[1].store.network.heal()
-        everybody = cluster.brokers.values()
-        await cluster.until(lambda: all(told_settings(broker) == {"retention.ms": "5"} for broker in everybody))
+        brokers = cluster.brokers.values()
+        await cluster.until(lambda: all(sent_settings(broker) == {"retention.ms": "5"} for broker in brokers))
 
     run(story)

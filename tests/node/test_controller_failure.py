@@ -1,4 +1,4 @@
-"""When a controller is taken for dead, and when a topic for led: both by what was said and nothing less."""
+"""The evidence on which a controller counts as dead, and a partition as led."""
 
 from __future__ import annotations
 
@@ -31,39 +31,39 @@ def registration(broker_id: int, host: str, replication_port: int) -> BrokerRegi
 
 
 async def test_controller_that_accepts_connections_is_not_replaced() -> None:
-    knocks = asyncio.Semaphore(0)
+    connects = asyncio.Semaphore(0)
 
     async def hang_up(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        knocks.release()
+        connects.release()
         writer.close()
 
-    door = await asyncio.start_server(hang_up, "127.0.0.1", 0)
-    port = door.sockets[0].getsockname()[1]
+    listener = await asyncio.start_server(hang_up, "127.0.0.1", 0)
+    port = listener.sockets[0].getsockname()[1]
     zookeeper, clock = MemoryZooKeeper(session_timeout_ms=60_000), SystemClock()
-    odd, me = (ZkClient(zookeeper.connect(), clock, patience_ms=2000) for _ in range(2))
-    await odd.ensure_paths()
-    await odd.register_broker(registration(2, "127.0.0.1", port))
-    lease = await odd.try_become_controller(2, await odd.read_controller())
+    other, me = (ZkClient(zookeeper.connect(), clock, patience_ms=2000) for _ in range(2))
+    await other.ensure_paths()
+    await other.register_broker(registration(2, "127.0.0.1", port))
+    lease = await other.try_become_controller(2, await other.read_controller())
     settings = BrokerSettings(broker_id=1, log_dirs=("unused",), zookeeper="127.0.0.1:1")
     elector = ControllerElector(settings, me, clock, Identity("", 1, broker_epoch=1))
     await elector.start()
     for _ in range(6):  # the handshake and the plain connect of three suspicions
-        await knocks.acquire()
+        await connects.acquire()
     assert await me.read_controller() == lease
     assert (elector.controller_id, elector.is_controller) == (2, False)
     await elector.stop()
-    door.close()
-    await door.wait_closed()
+    listener.close()
+    await listener.wait_closed()
 
 
-def a_reign() -> ControllerTerm:
-    """Of broker 1, which has not begun."""
+def new_term() -> ControllerTerm:
+    """Return a term of broker 1 that has not started."""
 
-    async def nobody(*_: object) -> None:
-        raise AssertionError("nobody is dialled here")
+    async def refuse(*_: object) -> None:
+        raise AssertionError("no connection is opened here")
 
     zk_client, clock = ZkClient(MemoryZooKeeper().connect(), SystemClock()), SystemClock()
-    return ControllerTerm(ControllerLease(1, 1, 1), zk_client, clock, FenceLimiter(1000), nobody)  # type: ignore[arg-type]
+    return ControllerTerm(ControllerLease(1, 1, 1), zk_client, clock, FenceLimiter(1000), refuse)  # type: ignore[arg-type]
 
 
 def answered(code: int) -> LeaderAndIsrResponse:
@@ -71,7 +71,7 @@ def answered(code: int) -> LeaderAndIsrResponse:
 
 
 async def test_partition_is_led_once_its_leader_has_answered_for_the_epoch() -> None:
-    term = a_reign()
+    term = new_term()
     leader = replace(registration(2, "h", 2), epoch=7)
 
     def elected(epoch: int) -> StateBatch:
@@ -81,17 +81,17 @@ async def test_partition_is_led_once_its_leader_has_answered_for_the_epoch() -> 
     first = elected(0)
     assert not term.is_led(TP)
     term.on_answer(leader, first, answered(NotControllerError.code), 0)
-    assert not term.is_led(TP), "it refused"
+    assert not term.is_led(TP), "the broker refused"
     term.on_answer(leader, first, answered(0), 0)
     assert term.is_led(TP)
     second = elected(1)
-    assert not term.is_led(TP), "it has answered for the epoch before"
+    assert not term.is_led(TP), "the broker has answered for the epoch before"
     term.on_answer(leader, second, answered(0), 0)
     assert term.is_led(TP)
 
 
 async def test_restarted_leader_that_refuses_its_epoch_gets_a_new_one() -> None:
-    term = a_reign()
+    term = new_term()
     leader = replace(registration(2, "h", 2), epoch=7)
     state = VersionedState(PartitionState(2, 5, (2, 3), 1), 8)
     topic = TopicAssignment("t", "id", {0: (2, 3)})
@@ -99,7 +99,7 @@ async def test_restarted_leader_that_refuses_its_epoch_gets_a_new_one() -> None:
     term.controller.begin({2: leader} | others, {"t": topic}, {TP: state})
     batch = StateBatch({TP: PartitionStateMessage("t", 0, 1, 2, 5, (2, 3), 8, (2, 3))})
     term.on_answer(leader, batch, answered(FencedLeaderEpochError.code), 0)
-    assert not term.controller.election_in_progress(TP), "who knows better than ZooKeeper is not talked over"
+    assert not term.controller.election_in_progress(TP), "a leader of a later epoch keeps it"
     term.on_answer(leader, batch, answered(NotLeaderOrFollowerError.code), 0)
     assert term.controller.election_in_progress(TP)
     assert not term.is_led(TP)
@@ -122,5 +122,5 @@ async def test_controller_epoch_exceeds_all_epochs_that_the_broker_knows(
         assert (elector.controller_epoch, (await zk_client.read_controller()).epoch) == (epoch, epoch)
         known.append(epoch)
         await elector.stop()
-    said = [record.getMessage() for record in caplog.records if record.levelname == "ERROR"]
-    assert said == ["ZooKeeper has controller epoch 0, but this broker knows epoch 7: ZooKeeper's data is older"]
+    logged = [record.getMessage() for record in caplog.records if record.levelname == "ERROR"]
+    assert logged == ["ZooKeeper has controller epoch 0, but this broker knows epoch 7: ZooKeeper's data is older"]

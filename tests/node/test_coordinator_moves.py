@@ -1,4 +1,4 @@
-"""A committed offset is a register, wherever its coordinator goes: never back, never nothing after a success (I17)."""
+"""A committed offset is a linearizable register although its coordinator moves (I17)."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ TP = TopicPartition("t", 0)
 
 GROUPS = ("g", "h")
 BROKERS = st.integers(1, 3)
-#: What a broker that is asked does not answer in time is asked again; so do clients.
+#: A request that a broker does not answer in time is sent again, as clients do.
 _PATIENCE_S = 3.0
 
 STEPS = st.one_of(
@@ -41,35 +41,35 @@ STEPS = st.one_of(
 
 
 class Register:
-    """What was done with one group's offset, and what came of it. One commits, in growing order; many ask."""
+    """The operations on one group's offset with their results. One client commits growing offsets; many fetch."""
 
     def __init__(self, group: str) -> None:
         self.group = group
-        self.told: list[Event] = []
+        self.events: list[Event] = []
         self._moments = itertools.count()
 
     def now(self) -> int:
-        """Two things that follow one another do so here too, also where virtual time stands still."""
+        """Return a time that grows with each call, even if virtual time does not advance."""
         return round(asyncio.get_running_loop().time() * 1e9) + next(self._moments)
 
     def count(self, kind: type[Event]) -> int:
-        return sum(isinstance(event, kind) for event in self.told)
+        return sum(isinstance(event, kind) for event in self.events)
 
 
 async def keep_committing(cluster: GroupCluster, register: Register, broker_id: int) -> None:
-    """Whoever answers; an outcome that is not known is not repeated."""
+    """Commit growing offsets at this broker; a commit with an unknown outcome is not repeated."""
     for offset in itertools.count():
         node, mark, asked = cluster.nodes[broker_id], (register.group, TP, offset), register.now()
         if node.alive:
-            register.told.append(CommitInvoked(*mark, asked))
+            register.events.append(CommitInvoked(*mark, asked))
             code = await in_time(cluster.commit(offset, group=register.group, to=broker_id))
             error = error_name(RequestTimedOutError if code is None else code)
             if code == 0:
-                register.told.append(CommitOk(*mark, asked, register.now()))
+                register.events.append(CommitOk(*mark, asked, register.now()))
                 await asyncio.sleep(0.002)
                 continue
             kind = CommitFailed if commit_outcome([error]) is Outcome.FAILED else CommitUnknown
-            register.told.append(kind(*mark, error, asked, register.now()))
+            register.events.append(kind(*mark, error, asked, register.now()))
         broker_id = broker_id % 3 + 1
         await asyncio.sleep(0.007)
 
@@ -77,9 +77,9 @@ async def keep_committing(cluster: GroupCluster, register: Register, broker_id: 
 async def keep_asking(cluster: GroupCluster, register: Register, broker_id: int) -> None:
     while True:
         asked, node = register.now(), cluster.nodes[broker_id]
-        told = await in_time(cluster.committed(group=register.group, to=broker_id)) if node.alive else None
-        if told is not None and told[0] == 0:
-            register.told.append(CommittedOk(register.group, TP, told[1], asked, register.now()))
+        answer = await in_time(cluster.committed(group=register.group, to=broker_id)) if node.alive else None
+        if answer is not None and answer[0] == 0:
+            register.events.append(CommittedOk(register.group, TP, answer[1], asked, register.now()))
         await asyncio.sleep(0.003)
 
 
@@ -92,7 +92,7 @@ async def in_time(asked: Awaitable[T]) -> T | None:
 
 
 async def elect(cluster: GroupCluster, leader: int) -> None:
-    """A clean election, of which all hear that live. What a dead one led, nobody leads until it is back."""
+    """Elect a leader cleanly, and inform all live brokers. A dead leader without a successor leads again later."""
     alive = {node.broker_id for node in cluster.nodes.values() if node.alive}
     isr = cluster.states.states[OFFSETS].state.isr
     candidates = [replica for replica in isr if replica in alive]
@@ -131,7 +131,7 @@ async def inform(cluster: GroupCluster) -> None:
         await cluster.inform(tp)
 
 
-@pytest.mark.timeout(400)  # it computes all the while, and others may have the processors
+@pytest.mark.timeout(400)  # the test computes all the time, and other tests may use the processors
 @settings(max_examples=15, deadline=None)
 @given(st.lists(STEPS, min_size=3, max_size=30))
 def test_committed_offset_is_a_linearizable_register(steps: list[tuple[str, int, int]]) -> None:
@@ -161,7 +161,7 @@ def test_committed_offset_is_a_linearizable_register(steps: list[tuple[str, int,
             for done in await asyncio.gather(*tasks, return_exceptions=True):
                 assert isinstance(done, asyncio.CancelledError), done
             for register in registers:
-                verdict = verdict_on(register.told, "I17")
+                verdict = verdict_on(register.events, "I17")
                 assert verdict.exit_code == 0, str(verdict)
 
     story()

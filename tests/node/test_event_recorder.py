@@ -1,4 +1,4 @@
-"""What brokers tell of themselves, and what they keep of it."""
+"""The events that brokers record, and the history file that keeps them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from tidelog.protocol.control_messages import LeaderAndIsrRequest
 E = TypeVar("E", bound=BrokerEvent)
 
 
-def told(cluster: MemoryCluster, broker_id: int, kind: type[E]) -> list[E]:
+def events_of(cluster: MemoryCluster, broker_id: int, kind: type[E]) -> list[E]:
     return [event for event in cluster.histories[broker_id] if isinstance(event, kind)]
 
 
@@ -38,12 +38,12 @@ async def test_roles_and_appends_are_recorded_by_leader_and_followers() -> None:
         await cluster.elect(1)
         await cluster.produce(b"a")
         await cluster.produce(b"b")
-        (leads,) = told(cluster, 1, broker_events.BecomeLeader)
-        (follows,) = told(cluster, 2, broker_events.BecomeFollower)
+        (leads,) = events_of(cluster, 1, broker_events.BecomeLeader)
+        (follows,) = events_of(cluster, 2, broker_events.BecomeFollower)
         assert (leads.tp, leads.epoch, leads.leo, leads.hw, leads.partition_epoch) == (TP, 0, 0, 0, 0)
         assert (follows.tp, follows.epoch, follows.leader) == (TP, 0, 1)
         for broker_id, role in (1, "leader"), (2, "follower"), (3, "follower"):
-            appended = told(cluster, broker_id, broker_events.Append)
+            appended = events_of(cluster, broker_id, broker_events.Append)
             assert [(each.base, each.last, each.epoch, each.role) for each in appended] == [
                 (0, 0, 0, role),
                 (1, 1, 0, role),
@@ -55,11 +55,11 @@ async def test_high_watermark_is_recorded_before_the_acknowledgement() -> None:
     async with MemoryCluster() as cluster:
         await cluster.elect(1)
         await cluster.produce(b"a")
-        await until(lambda: len(told(cluster, 3, broker_events.HighWatermark)) == 1)
+        await until(lambda: len(events_of(cluster, 3, broker_events.HighWatermark)) == 1)
         order = [type(event) for event in cluster.histories[1]]
         assert order.index(broker_events.HighWatermark) < order.index(broker_events.Ack)
-        assert [each.value for each in told(cluster, 1, broker_events.HighWatermark)] == [1]
-        assert [(each.epoch, each.value) for each in told(cluster, 3, broker_events.HighWatermark)] == [(0, 1)]
+        assert [each.value for each in events_of(cluster, 1, broker_events.HighWatermark)] == [1]
+        assert [(each.epoch, each.value) for each in events_of(cluster, 3, broker_events.HighWatermark)] == [(0, 1)]
 
 
 @on_virtual_time
@@ -67,7 +67,7 @@ async def test_acknowledgement_event_has_the_known_log_ends() -> None:
     async with MemoryCluster() as cluster:
         await cluster.elect(1)
         await cluster.produce(b"a")
-        (ack,) = told(cluster, 1, broker_events.Ack)
+        (ack,) = events_of(cluster, 1, broker_events.Ack)
         assert (ack.tp, ack.last, ack.epoch, ack.isr, list(ack.pending)) == (TP, 0, 0, (1, 2, 3), [])
         assert (ack.replicas, ack.min_isr, ack.leos) == ((1, 2, 3), 2, {1: 1, 2: 1, 3: 1})
 
@@ -79,7 +79,7 @@ async def test_only_acks_all_is_recorded() -> None:
         await cluster.produce(b"a", acks=1)
         cluster.cut(1, 2, 3)
         assert (await cluster.produce(b"b", timeout_ms=100))[0] == RequestTimedOutError.code
-        assert not told(cluster, 1, broker_events.Ack)
+        assert not events_of(cluster, 1, broker_events.Ack)
 
 
 def test_acknowledgement_event_has_pending_isr_and_no_guessed_log_end() -> None:
@@ -98,7 +98,7 @@ async def test_isr_change_is_recorded_with_its_version() -> None:
         await cluster.elect(1)
         cluster.cut(1, 3)
         await cluster.produce(b"a")
-        (change,) = told(cluster, 1, broker_events.IsrChange)
+        (change,) = events_of(cluster, 1, broker_events.IsrChange)
         assert (change.isr, change.epoch, change.partition_epoch, change.ok) == ((1, 2), 0, 1, True)
 
 
@@ -110,11 +110,11 @@ async def test_deposed_leader_records_its_failed_isr_change_and_truncation() -> 
         await cluster.elect(2, isr=[2, 3], send_to=[2, 3])
         await cluster.produce(b"new", to=2)
         assert (await cluster.produce(b"old", to=1, timeout_ms=10_000))[0] == NotLeaderOrFollowerError.code
-        (change,) = told(cluster, 1, broker_events.IsrChange)
+        (change,) = events_of(cluster, 1, broker_events.IsrChange)
         assert (change.epoch, change.partition_epoch, change.ok) == (0, 0, False)
         await cluster.send_state([1])
         await until(lambda: cluster.nodes[1].log().values == [b"a", b"new"])
-        (cut,) = told(cluster, 1, broker_events.Truncate)
+        (cut,) = events_of(cluster, 1, broker_events.Truncate)
         assert (cut.tp, cut.to) == (TP, 1)
 
 
@@ -126,9 +126,9 @@ async def test_control_requests_are_recorded_with_epochs_and_refusals() -> None:
         stale = cluster.leader_and_isr()
         stale = LeaderAndIsrRequest(1, 6, stale.partitions, stale.topics, stale.live_brokers)
         await cluster.nodes[1].ask(stale, sender_epoch=1)
-        acted = [each for each in told(cluster, 1, broker_events.Processed) if each.api == "LEADER_AND_ISR"]
+        acted = [each for each in events_of(cluster, 1, broker_events.Processed) if each.api == "LEADER_AND_ISR"]
         assert [(each.epoch, each.known) for each in acted] == [(7, -1)]
-        assert [(each.api, each.why) for each in told(cluster, 1, broker_events.Reject)] == [
+        assert [(each.api, each.why) for each in events_of(cluster, 1, broker_events.Reject)] == [
             ("LEADER_AND_ISR", "controller epoch 6 is older than 7")
         ]
 
@@ -141,8 +141,8 @@ async def test_restarted_broker_appends_to_its_history() -> None:
         await cluster.kill(3)
         cluster.restart(3)
         await cluster.elect(3)
-        assert [each.epoch for each in told(cluster, 3, broker_events.BecomeLeader)] == [1]
-        assert told(cluster, 3, broker_events.BecomeLeader)[0].leo == 1
+        assert [each.epoch for each in events_of(cluster, 3, broker_events.BecomeLeader)] == [1]
+        assert events_of(cluster, 3, broker_events.BecomeLeader)[0].leo == 1
 
 
 # ---- the session
@@ -170,8 +170,8 @@ async def test_session_states_are_recorded() -> None:
 
 def test_no_event_is_built_without_a_history() -> None:
     for name in (name for name in vars(Events) if not name.startswith("_")):
-        told_to: Callable[..., Any] = getattr(NO_EVENTS, name)
-        assert told_to(*[object()] * (told_to.__code__.co_argcount - 1 - len(told_to.__defaults__ or ()))) is None
+        record: Callable[..., Any] = getattr(NO_EVENTS, name)
+        assert record(*[object()] * (record.__code__.co_argcount - 1 - len(record.__defaults__ or ()))) is None
 
 
 class Later:
@@ -228,7 +228,7 @@ async def test_logged_stacks_are_recorded_from_any_thread() -> None:
 
     def fail() -> None:
         try:
-            raise ValueError("nobody foresaw this")
+            raise ValueError("unexpected")
         except ValueError:
             log.exception("it failed")
         log.error("this was foreseen")
@@ -241,12 +241,12 @@ async def test_logged_stacks_are_recorded_from_any_thread() -> None:
     (event,) = kept
     assert isinstance(event, broker_events.Traceback)
     assert event.text.startswith("it failed\n")
-    assert "nobody foresaw this" in event.text
+    assert "unexpected" in event.text
 
 
 @pytest.mark.parametrize(("decided_ms", "late"), [(774, False), (775, False), (776, True), (780, True)])
 def test_decision_before_the_deadline_is_on_time_if_recorded_later(decided_ms: int, late: bool) -> None:
-    """I20 holds the time of the event against the deadline; both are of whole milliseconds before that."""
+    """Invariant I20 compares the time of the event with the deadline; both come from whole milliseconds."""
     kept: list[BrokerEvent] = []
     EventRecorder(kept.append, lambda: 790_000_027).processed(LeaderAndIsrRequest.api, decided_ms, deadline_ms=775)
     (event,) = kept

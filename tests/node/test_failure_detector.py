@@ -1,4 +1,4 @@
-"""What counts as a death, and how often anybody may be declared dead."""
+"""The evidence on which a broker counts as dead, and how often it may be fenced."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ def test_no_broker_is_fenced_twice_within_a_session_timeout() -> None:
     assert limiter.allows(1, 6000)
 
 
-class Court:
-    """Counts probes and fences."""
+class DetectorStage:
+    """A failure detector whose probes and fences are counted."""
 
     def __init__(self, outcome: ProbeOutcome) -> None:
         self.clock = HandClock()
@@ -74,53 +74,53 @@ class Court:
 
 async def test_only_a_refused_connect_confirms_a_suspicion() -> None:
     for outcome in ProbeOutcome:
-        court = Court(outcome)
-        court.detector.suspect(broker())
-        await court.rest()
-        assert court.fenced == ([70] if outcome is ProbeOutcome.REFUSED else [])
+        stage = DetectorStage(outcome)
+        stage.detector.suspect(broker())
+        await stage.rest()
+        assert stage.fenced == ([70] if outcome is ProbeOutcome.REFUSED else [])
 
 
 async def test_many_suspicions_cause_one_probe_and_one_fence() -> None:
-    court = Court(ProbeOutcome.REFUSED)
+    stage = DetectorStage(ProbeOutcome.REFUSED)
     for _ in range(10):
-        court.detector.suspect(broker())
-    await court.rest()
-    court.detector.suspect(broker())
-    await court.rest()
-    assert (court.probes, court.fenced) == (1, [70])
-    court.clock.at_ms = 6000
-    court.detector.suspect(broker())
-    await court.rest()
-    assert (court.probes, court.fenced) == (2, [70, 70])
+        stage.detector.suspect(broker())
+    await stage.rest()
+    stage.detector.suspect(broker())
+    await stage.rest()
+    assert (stage.probes, stage.fenced) == (1, [70])
+    stage.clock.at_ms = 6000
+    stage.detector.suspect(broker())
+    await stage.rest()
+    assert (stage.probes, stage.fenced) == (2, [70, 70])
 
 
 async def test_failed_fence_is_tried_again_at_the_next_suspicion(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    court = Court(ProbeOutcome.REFUSED)
-    court.failure = OutcomeUnknownError("no connection")
-    court.detector.suspect(broker())
-    await court.rest()
-    assert [record for record in caplog.records if record.exc_info] == [], "an outage is no surprise"
-    court.failure = None
-    court.detector.suspect(broker())
-    await court.rest()
-    assert (court.probes, court.fenced) == (2, [70])
+    stage = DetectorStage(ProbeOutcome.REFUSED)
+    stage.failure = OutcomeUnknownError("no connection")
+    stage.detector.suspect(broker())
+    await stage.rest()
+    assert [record for record in caplog.records if record.exc_info] == [], "an outage is expected"
+    stage.failure = None
+    stage.detector.suspect(broker())
+    await stage.rest()
+    assert (stage.probes, stage.fenced) == (2, [70])
 
 
 async def test_answer_of_a_later_process_fences_without_a_probe() -> None:
-    court = Court(ProbeOutcome.ACCEPTED)
-    await court.detector.fence_now(broker())
-    await court.detector.fence_now(broker())
-    assert (court.probes, court.fenced) == (0, [70])
+    stage = DetectorStage(ProbeOutcome.ACCEPTED)
+    await stage.detector.fence_now(broker())
+    await stage.detector.fence_now(broker())
+    assert (stage.probes, stage.fenced) == (0, [70])
 
 
 async def test_broker_that_unregistered_itself_does_not_count_as_fenced() -> None:
-    court = Court(ProbeOutcome.REFUSED)
-    court.registered = False
-    court.detector.suspect(broker())
-    await court.rest()
-    court.registered = True
-    court.detector.suspect(broker())
-    await court.rest()
-    assert court.fenced == [70]
+    stage = DetectorStage(ProbeOutcome.REFUSED)
+    stage.registered = False
+    stage.detector.suspect(broker())
+    await stage.rest()
+    stage.registered = True
+    stage.detector.suspect(broker())
+    await stage.rest()
+    assert stage.fenced == [70]

@@ -1,4 +1,4 @@
-"""Which broker answers for a group, from when on, and until when."""
+"""The broker that answers for a group, from the load of its shard until the next election."""
 
 from __future__ import annotations
 
@@ -91,7 +91,9 @@ async def test_offsets_are_answered_only_once_all_are_loaded_and_committed() -> 
         await cluster.coordinate(1)
         assert await cluster.commit(5) == 0
         before = cluster.nodes[2].replica(OFFSETS).partition.high_watermark
-        assert before < cluster.nodes[2].log(OFFSETS).log_end_offset, "it has not heard that the commit is one"
+        assert before < cluster.nodes[2].log(OFFSETS).log_end_offset, (
+            "the broker does not know yet that the record is committed"
+        )
         cluster.cut(2, 3)
         await cluster.kill(1)
         await cluster.elect(2, tp=OFFSETS, isr=(2, 3))
@@ -103,10 +105,10 @@ async def test_offsets_are_answered_only_once_all_are_loaded_and_committed() -> 
             assert (listed.error_code, listed.groups) == (CoordinatorLoadInProgressError.code, ())
             await asyncio.sleep(0.05)
         cluster.heal()
-        while (told := await cluster.committed())[0]:
-            assert told == (CoordinatorLoadInProgressError.code, -1)
+        while (answer := await cluster.committed())[0]:
+            assert answer == (CoordinatorLoadInProgressError.code, -1)
             await asyncio.sleep(0.01)
-        assert told == (0, 5)
+        assert answer == (0, 5)
 
 
 @on_virtual_time
@@ -117,7 +119,7 @@ async def test_load_for_an_old_epoch_is_dropped() -> None:
         await cluster.coordinate(2)
         assert await cluster.commit(6) == 0
         await asyncio.sleep(2)
-        await cluster.elect(1, tp=OFFSETS)  # it begins to load
+        await cluster.elect(1, tp=OFFSETS)  # the broker starts to load
         await cluster.elect(2, tp=OFFSETS)
         await cluster.coordinate(2)
         assert await cluster.commit(7) == 0
@@ -136,10 +138,10 @@ async def test_new_leader_epoch_loads_the_shard_again() -> None:
         coordinator = cluster.nodes[1].groups.coordinator
         assert coordinator.shard_of(GROUP) is not shard and not shard.open
         assert await cluster.committed() == (0, 5)
-        told: list[BrokerError | None] = []
+        errors: list[BrokerError | None] = []
         end = cluster.coordinator.log(OFFSETS).log_end_offset
-        coordinator.writes.write(shard, [(encode_key(GroupKey(GROUP)), None)], lambda _, error: told.append(error))
-        assert [type(error) for error in told] == [NotCoordinatorError], "of an epoch that is over nothing is written"
+        coordinator.writes.write(shard, [(encode_key(GroupKey(GROUP)), None)], lambda _, error: errors.append(error))
+        assert [type(error) for error in errors] == [NotCoordinatorError], "a closed shard is not written to"
         assert cluster.coordinator.log(OFFSETS).log_end_offset == end
 
 
@@ -170,7 +172,7 @@ def test_commit_waiting_at_a_deposed_coordinator_is_refused(end: str) -> None:
             assert (await joining).error_code == NotCoordinatorError.code
             assert await committing == NotCoordinatorError.code
             assert await cluster.committed(to=1) == (NotCoordinatorError.code, -1)
-            assert node.groups.tick(0) is None, "nothing of its groups is left to do"
+            assert node.groups.tick(0) is None, "no timer of its groups is left"
             cluster.heal()
 
     story()
@@ -204,7 +206,7 @@ async def test_possibly_deposed_coordinator_fetches_nothing_but_commits() -> Non
         assert await cluster.committed() == (CoordinatorNotAvailableError.code, -1)
         assert await member.heartbeat() == 0
         assert await member.commit(6) == 0
-        # Somebody else leads by now, and this one has not heard of it.
+        # Another broker leads by now, and this broker does not know it yet.
         await cluster.elect(2, tp=OFFSETS, send_to=(2, 3))
         assert await member.commit(99, to=1) != 0
         cluster.nodes[1].cut_off = False
@@ -226,9 +228,13 @@ async def test_group_goes_on_under_a_new_coordinator() -> None:
         assert (await member.sync()).assignment == b"all of it"
         described = await cluster.describe()
         assert (described.state, described.protocol_type, described.protocol) == ("Stable", "consumer", "range")
-        [told] = described.members
-        assert (told.member_id, told.client_id, told.assignment) == (member.member_id, "test", b"all of it")
-        # A round later the generation has gone on from the old coordinator's.
+        [described_member] = described.members
+        assert (described_member.member_id, described_member.client_id, described_member.assignment) == (
+            member.member_id,
+            "test",
+            b"all of it",
+        )
+        # The next generation counts on from the generation of the old coordinator.
         another = cluster.client()
         joining = asyncio.ensure_future(another.join())
         await asyncio.sleep(0.05)
@@ -266,7 +272,7 @@ async def test_member_sessions_restart_under_a_new_coordinator() -> None:
         await asyncio.sleep(3)
         assert (await cluster.describe()).state == "Empty"
         assert await member.heartbeat() == UnknownMemberIdError.code
-        # That it is empty is written, too.
+        # The record of the empty group is written too.
         await cluster.coordinate(3)
         described = await cluster.describe()
         assert (described.state, described.protocol_type, described.members) == ("Empty", "consumer", ())
@@ -290,7 +296,7 @@ async def test_undecodable_records_are_skipped_with_one_warning(caplog: pytest.L
         log = cluster.nodes[1].log(OFFSETS)
         unreadable = bytearray(log.batches[-1][:-1] + b"!")
         seal(unreadable, 0, len(unreadable))
-        log.batches[-1] = bytes(unreadable)  # as a faulty producer wrote it, under the right CRC
+        log.batches[-1] = bytes(unreadable)  # a faulty producer wrote it with a correct CRC
         caplog.clear()
         await cluster.coordinate(3)
         assert await cluster.committed() == (0, 5)
@@ -304,21 +310,21 @@ async def test_undecodable_records_are_skipped_with_one_warning(caplog: pytest.L
 
 
 def damage(cluster: GroupCluster, broker_id: int) -> None:
-    """A byte of the first batch of the offsets topic is another one on this broker's disk."""
+    """Change a byte of the first batch of the offsets topic on this broker's disk."""
     batches = cluster.nodes[broker_id].log(OFFSETS).batches
     batches[0] = batches[0][:-1] + bytes([batches[0][-1] ^ 1])
 
 
-async def told_again(cluster: GroupCluster, broker_id: int, *, unclean: bool = False) -> int:
-    """What it answers to the state as it stands."""
-    told = cluster.leader_and_isr(OFFSETS)
-    told = replace(told, partitions=(replace(told.partitions[0], unclean=unclean),))
-    answer = await cluster.nodes[broker_id].ask(told, sender_epoch=1)
+async def send_state_again(cluster: GroupCluster, broker_id: int, *, unclean: bool = False) -> int:
+    """Send the current state to the broker again, and return the error code of its answer."""
+    request = cluster.leader_and_isr(OFFSETS)
+    request = replace(request, partitions=(replace(request.partitions[0], unclean=unclean),))
+    answer = await cluster.nodes[broker_id].ask(request, sender_epoch=1)
     return int(answer.partitions[0].error_code)
 
 
 async def damaged_leader(cluster: GroupCluster) -> MemoryLog:
-    """Broker 1 leads, and has found out; a commit of 5 is behind the damage. Its log."""
+    """Return the log of broker 1, which leads and has found its log damaged before a commit of offset 5."""
     await cluster.coordinate(2)
     assert await cluster.commit(5) == 0
     damage(cluster, 1)
@@ -334,13 +340,13 @@ async def test_coordinator_with_a_damaged_log_hands_over_and_refetches() -> None
         damaged = await damaged_leader(cluster)
         assert (await cluster.committed(to=1))[0] in NOT_YET
         await asyncio.sleep(5)
-        assert cluster.states.log_dir_failures == [1], "said once"
-        assert await told_again(cluster, 1) == IneligibleReplicaError.code
+        assert cluster.states.log_dir_failures == [1], "reported once"
+        assert await send_state_again(cluster, 1) == IneligibleReplicaError.code
         await cluster.coordinate(2, isr=[2, 3])
         assert await cluster.committed() == (0, 5)
         await until(lambda: 1 in cluster.states.states[OFFSETS].state.isr)
         assert cluster.nodes[1].log(OFFSETS).batches == cluster.nodes[2].log(OFFSETS).batches
-        assert damaged in cluster.nodes[1].directory.stray, "nothing is removed"
+        assert damaged in cluster.nodes[1].directory.stray, "the damaged log is kept aside"
         await cluster.coordinate(1)
         assert await cluster.committed() == (0, 5)
 
@@ -363,8 +369,8 @@ async def test_coordinator_with_a_damaged_log_waits_for_another_isr_member(caplo
         cluster.restart(2)
         await cluster.send_state(tp=OFFSETS)
         await until(lambda: cluster.states.log_dir_failures == [1])
-        assert await told_again(cluster, 1) == IneligibleReplicaError.code
-        # The other one is gone again, and this one is all there is: it leads, and goes on waiting.
+        assert await send_state_again(cluster, 1) == IneligibleReplicaError.code
+        # The other replica has died again, so that this one leads again, and waits on.
         await cluster.kill(2)
         await cluster.elect(1, tp=OFFSETS, isr=[1])
         assert cluster.nodes[1].replica(OFFSETS).partition.is_leader
@@ -380,7 +386,7 @@ async def test_coordinator_with_a_damaged_log_waits_for_another_isr_member(caplo
 async def test_damaged_log_that_leads_uncleanly_stays_until_another_leads() -> None:
     async with GroupCluster() as cluster:
         damaged = await damaged_leader(cluster)
-        assert await told_again(cluster, 1, unclean=True) == IneligibleReplicaError.code
+        assert await send_state_again(cluster, 1, unclean=True) == IneligibleReplicaError.code
         assert cluster.nodes[1].log(OFFSETS) is damaged
         await cluster.coordinate(2, isr=[2, 3])
         assert await cluster.committed() == (0, 5)
@@ -390,8 +396,8 @@ async def test_damaged_log_that_leads_uncleanly_stays_until_another_leads() -> N
 async def test_damaged_log_leads_if_no_other_isr_member_can() -> None:
     async with GroupCluster() as cluster:
         damaged = await damaged_leader(cluster)
-        assert await told_again(cluster, 1) == IneligibleReplicaError.code
-        # The others have died before they could be elected.
+        assert await send_state_again(cluster, 1) == IneligibleReplicaError.code
+        # The other replicas have died before they could be elected.
         await cluster.elect(NO_LEADER, tp=OFFSETS, isr=[1, 2], send_to=[1])
         await cluster.elect(1, tp=OFFSETS, isr=[1], send_to=[1])
         assert cluster.nodes[1].log(OFFSETS) is damaged
@@ -429,7 +435,7 @@ def test_failed_timer_of_a_group_delays_no_other_group(
 
     def stumble(group: Group, now_ms: int) -> list[GroupEffect]:
         if group.group_id == "odd":
-            raise KeyError("what nobody has thought of")
+            raise KeyError("unexpected")
         return time_passed(group, now_ms)
 
     async def state_of(cluster: GroupCluster, group: str) -> str:
@@ -448,7 +454,7 @@ def test_failed_timer_of_a_group_delays_no_other_group(
             assert 1 <= len(errors) <= 5 and all("'odd'" in error for error in errors)
             monkeypatch.undo()
             await asyncio.sleep(10)
-            assert await state_of(cluster, "odd") == "Empty", "it is looked at again"
+            assert await state_of(cluster, "odd") == "Empty", "its timer is run again"
 
     story()
 
@@ -485,12 +491,12 @@ async def test_unreadable_log_is_retried_and_logged_once(
         await asyncio.sleep(2)
         log = cluster.nodes[2].log(OFFSETS)
         [good] = log.batches
-        log.batches[0] = good[:16] + b"\x09" + good[17:]  # of a format that nobody knows
+        log.batches[0] = good[:16] + b"\x09" + good[17:]  # an unknown format
         await cluster.elect(2, tp=OFFSETS)
         await asyncio.sleep(10)
         assert await cluster.committed() == (CoordinatorLoadInProgressError.code, -1)
         log.batches[0] = good
         await asyncio.sleep(2)
         assert await cluster.committed() == (0, 5)
-        told = [record for record in caplog.records if record.name == "node.groups.shards"]
-        assert [record.levelname for record in told] == ["ERROR"]
+        logged = [record for record in caplog.records if record.name == "node.groups.shards"]
+        assert [record.levelname for record in logged] == ["ERROR"]

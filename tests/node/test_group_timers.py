@@ -1,4 +1,4 @@
-"""When groups are due, as their coordinator keeps it."""
+"""The deadlines of groups in one heap."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from node.groups.timers import Timers
 
 def test_earlier_deadline_replaces_a_later_one() -> None:
     timers: Timers[str] = Timers()
-    assert timers.set("g", 1_800_000) and timers.set("g", 6_000), "each time its alarm is another one"
+    assert timers.set("g", 1_800_000) and timers.set("g", 6_000), "each deadline is the first of all"
     assert not timers.set("h", 7_000)
     assert timers.next_deadline_ms() == 6_000
     assert timers.take_due(6_000) == ["g"]

@@ -1,4 +1,4 @@
-"""What a broker tells those who watch it, of replicas and states in memory."""
+"""Readiness and metrics of a broker whose replicas and states are in memory."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ async def inform(cluster: MemoryCluster, broker_id: int) -> None:
     await cluster.nodes[broker_id].ask(update, sender_epoch=1)
 
 
-def measures_of(cluster: MemoryCluster, broker_id: int, *, leads: bool = False) -> Metrics:
+def metrics_of(cluster: MemoryCluster, broker_id: int, *, leads: bool = False) -> Metrics:
     node = cluster.nodes[broker_id]
     return Metrics(
         identity=identity_in(cluster, broker_id),
@@ -62,9 +62,9 @@ def measures_of(cluster: MemoryCluster, broker_id: int, *, leads: bool = False) 
 
 
 async def series(of: Metrics) -> dict[str, float]:
-    """Every sample by its name and labels, as Prometheus reads them."""
-    told = b"".join(exposition.expose(await of.read())).decode()
-    samples = (line.rsplit(" ", 1) for line in told.splitlines() if line.startswith("tidelog_"))
+    """Return every sample by its name and labels, as Prometheus reads them."""
+    text = b"".join(exposition.expose(await of.read())).decode()
+    samples = (line.rsplit(" ", 1) for line in text.splitlines() if line.startswith("tidelog_"))
     return {name: float(value) for name, value in samples}
 
 
@@ -76,7 +76,9 @@ async def test_broker_is_ready_once_registered_and_serving_its_replicas() -> Non
     async with MemoryCluster() as cluster:
         assert readiness(cluster, 2) == "the controller has not sent this broker its partitions yet"
         await cluster.elect(1, send_to=[1, 3])
-        assert readiness(cluster, 3) == "the controller has not sent this broker its partitions yet", "not of all"
+        assert readiness(cluster, 3) == "the controller has not sent this broker its partitions yet", (
+            "the broker does not know all topics yet"
+        )
         await inform(cluster, 2)
         assert readiness(cluster, 2) == "not serving yet: t-0"
         await cluster.send_state([2])
@@ -107,10 +109,10 @@ async def test_broker_with_a_stray_log_is_ready() -> None:
         stop = StopReplicaPartition(*TP, state.leader_epoch, False)
         await node.ask(StopReplicaRequest(1, cluster.controller_epoch, (stop,)), sender_epoch=1)
         moved, topics = replace(state, replicas=(1, 3), leaving=(2,)), (TopicInfo(TP.topic, TOPIC_ID, {}, 1),)
-        told = UpdateMetadataRequest(
+        request = UpdateMetadataRequest(
             1, cluster.controller_epoch, cluster.live(), (moved,), topics, (), {TP.topic: TOPIC_ID}
         )
-        await node.ask(told, sender_epoch=1)
+        await node.ask(request, sender_epoch=1)
         assert node.replica().partition.role is Role.STOPPED
         assert readiness(cluster, 2) is None
 
@@ -146,26 +148,26 @@ async def test_metrics_of_a_leader_have_lags_and_isr_sizes() -> None:
         await until(lambda: cluster.nodes[2].replica().partition.high_watermark == 1)
         cluster.cut(1, 2, 3)
         await cluster.produce(b"b", acks=1)
-        told = await series(measures_of(cluster, 1))
-        assert told['tidelog_follower_lag_records{follower="2"}'] == 1
-        assert told['tidelog_partition_follower_lag_records{follower="3",partition="0",topic="t"}'] == 1
-        assert told['tidelog_partition_high_watermark{partition="0",topic="t"}'] == 1
-        assert told['tidelog_partition_log_end_offset{partition="0",topic="t"}'] == 2
-        assert (told["tidelog_leaders"], told["tidelog_under_replicated_partitions"]) == (1, 0)
+        samples = await series(metrics_of(cluster, 1))
+        assert samples['tidelog_follower_lag_records{follower="2"}'] == 1
+        assert samples['tidelog_partition_follower_lag_records{follower="3",partition="0",topic="t"}'] == 1
+        assert samples['tidelog_partition_high_watermark{partition="0",topic="t"}'] == 1
+        assert samples['tidelog_partition_log_end_offset{partition="0",topic="t"}'] == 2
+        assert (samples["tidelog_leaders"], samples["tidelog_under_replicated_partitions"]) == (1, 0)
 
         leader = cluster.nodes[1].replica().partition
         await until(lambda: len(leader.isr) == 1)
-        told = await series(measures_of(cluster, 1))
-        assert (told["tidelog_under_replicated_partitions"], told["tidelog_under_min_isr_partitions"]) == (1, 1)
-        assert (told["tidelog_isr_shrinks_total"], told["tidelog_isr_expansions_total"]) == (1, 0)
+        samples = await series(metrics_of(cluster, 1))
+        assert (samples["tidelog_under_replicated_partitions"], samples["tidelog_under_min_isr_partitions"]) == (1, 1)
+        assert (samples["tidelog_isr_shrinks_total"], samples["tidelog_isr_expansions_total"]) == (1, 0)
         cluster.heal()
         await until(lambda: len(leader.isr) == 3)
-        told = await series(measures_of(cluster, 1))
-        assert (told["tidelog_under_replicated_partitions"], told["tidelog_under_min_isr_partitions"]) == (0, 0)
-        assert (told["tidelog_isr_shrinks_total"], told["tidelog_isr_expansions_total"]) == (1, 2)
-        assert told["tidelog_zookeeper_silence_seconds"] == 1.5
+        samples = await series(metrics_of(cluster, 1))
+        assert (samples["tidelog_under_replicated_partitions"], samples["tidelog_under_min_isr_partitions"]) == (0, 0)
+        assert (samples["tidelog_isr_shrinks_total"], samples["tidelog_isr_expansions_total"]) == (1, 2)
+        assert samples["tidelog_zookeeper_silence_seconds"] == 1.5
 
-        follower = await series(measures_of(cluster, 2))
+        follower = await series(metrics_of(cluster, 2))
         assert (follower["tidelog_partitions"], follower["tidelog_leaders"]) == (1, 0)
 
 
@@ -177,11 +179,11 @@ async def test_expired_produce_is_counted() -> None:
         node = cluster.nodes[1]
         node.replicas.purgatories.produces._now_ns = lambda: round(node.replicas.clock.monotonic_ms() * 1e6)
         await node.ask(produce_request(b"a", timeout_ms=300))
-        told = await series(measures_of(cluster, 1))
-        assert told['tidelog_purgatory_expired_total{purgatory="produce"}'] == 1
-        assert told['tidelog_purgatory_wait_seconds_bucket{le="0.25",purgatory="produce"}'] == 0
-        assert told['tidelog_purgatory_wait_seconds_bucket{le="0.5",purgatory="produce"}'] == 1
-        assert told['tidelog_purgatory_size{purgatory="produce"}'] == 0
+        samples = await series(metrics_of(cluster, 1))
+        assert samples['tidelog_purgatory_expired_total{purgatory="produce"}'] == 1
+        assert samples['tidelog_purgatory_wait_seconds_bucket{le="0.25",purgatory="produce"}'] == 0
+        assert samples['tidelog_purgatory_wait_seconds_bucket{le="0.5",purgatory="produce"}'] == 1
+        assert samples['tidelog_purgatory_size{purgatory="produce"}'] == 0
 
 
 @on_virtual_time
@@ -190,8 +192,8 @@ async def test_only_the_controller_counts_offline_partitions() -> None:
         await cluster.elect(1)
         await cluster.kill(1)
         await inform(cluster, 2)
-        assert (await series(measures_of(cluster, 2)))["tidelog_offline_partitions"] == 0
-        assert (await series(measures_of(cluster, 2, leads=True)))["tidelog_offline_partitions"] == 1
+        assert (await series(metrics_of(cluster, 2)))["tidelog_offline_partitions"] == 0
+        assert (await series(metrics_of(cluster, 2, leads=True)))["tidelog_offline_partitions"] == 1
 
 
 @on_virtual_time
@@ -200,21 +202,21 @@ async def test_partitions_beyond_the_limit_are_counted_in_sums(monkeypatch: pyte
     async with MemoryCluster() as cluster:
         for partition in range(3):
             await cluster.elect(1, tp=TopicPartition("t", partition))
-        told = await series(measures_of(cluster, 1))
-        assert (told["tidelog_partitions"], told["tidelog_partitions_left_out"]) == (3, 2)
-        assert sum(name.startswith("tidelog_partition_log_end_offset{") for name in told) == 1
+        samples = await series(metrics_of(cluster, 1))
+        assert (samples["tidelog_partitions"], samples["tidelog_partitions_left_out"]) == (3, 2)
+        assert sum(name.startswith("tidelog_partition_log_end_offset{") for name in samples) == 1
 
 
 @on_virtual_time
 async def test_bytes_of_each_directory_are_reported() -> None:
     async with MemoryCluster() as cluster:
-        of = measures_of(cluster, 1)
+        of = metrics_of(cluster, 1)
         logs = {TopicPartition("t", number): SimpleNamespace(size_bytes=100) for number in range(3)}
         directory = SimpleNamespace(path=Path("/d"), logs=logs)
         of.disks = SimpleNamespace(directories=(directory,), failures={Path("/e"): "gone"})
-        told = await series(of)
-        assert told['tidelog_log_directory_bytes{directory="/d"}'] == 300
-        assert told["tidelog_offline_log_directories"] == 1
+        samples = await series(of)
+        assert samples['tidelog_log_directory_bytes{directory="/d"}'] == 300
+        assert samples["tidelog_offline_log_directories"] == 1
 
 
 @on_virtual_time
@@ -225,13 +227,13 @@ async def test_requests_are_counted_by_listener_and_api() -> None:
     times.answered(ApiKey.PRODUCE, 0)
     times.refused_with(MessageTooLargeError.code)
     async with MemoryCluster() as cluster:
-        of = measures_of(cluster, 1)
+        of = metrics_of(cluster, 1)
         of.request_times = {"clients": times}
-        told = await series(of)
-    assert told['tidelog_request_seconds_bucket{api="PRODUCE",door="clients",le="0.00025"}'] == 0
-    assert told['tidelog_request_seconds_bucket{api="PRODUCE",door="clients",le="0.0005"}'] == 1
-    assert told['tidelog_request_seconds_sum{api="PRODUCE",door="clients"}'] == pytest.approx(0.0003)
-    assert told['tidelog_requests_refused_total{door="clients",error="MessageTooLargeError"}'] == 1
+        samples = await series(of)
+    assert samples['tidelog_request_seconds_bucket{api="PRODUCE",door="clients",le="0.00025"}'] == 0
+    assert samples['tidelog_request_seconds_bucket{api="PRODUCE",door="clients",le="0.0005"}'] == 1
+    assert samples['tidelog_request_seconds_sum{api="PRODUCE",door="clients"}'] == pytest.approx(0.0003)
+    assert samples['tidelog_requests_refused_total{door="clients",error="MessageTooLargeError"}'] == 1
 
 
 def test_duration_is_in_the_first_bucket_that_holds_it() -> None:
@@ -242,8 +244,8 @@ def test_duration_is_in_the_first_bucket_that_holds_it() -> None:
 
 
 def test_label_may_contain_any_character() -> None:
-    [told] = exposition.expose([Family("f", "m", Kind.GAUGE, ("path",)).add(1, 'a"b\n\\')])
-    assert b'f{path="a\\"b\\n\\\\"} 1.0' in told
+    [text] = exposition.expose([Family("f", "m", Kind.GAUGE, ("path",)).add(1, 'a"b\n\\')])
+    assert b'f{path="a\\"b\\n\\\\"} 1.0' in text
 
 
 def test_exposition_in_parts_equals_the_whole() -> None:
@@ -259,9 +261,9 @@ def test_exposition_in_parts_equals_the_whole() -> None:
 @on_virtual_time
 async def test_operations_document_lists_every_series() -> None:
     async with MemoryCluster() as cluster:
-        told = [family for family in await measures_of(cluster, 1).read()]
+        families = [family for family in await metrics_of(cluster, 1).read()]
     document = (Path(__file__).parents[2] / "docs" / "OPERATIONS.md").read_text().splitlines()
-    for family in told:
+    for family in families:
         name = family.name + ("_total" if family.kind is Kind.COUNTER else "")
         labels = ", ".join(family.labels)
         begin = f"| `{name}` | {family.kind.value} | {labels} | {family.meaning} | "
@@ -282,7 +284,7 @@ async def test_scrapes_take_at_most_a_tenth_of_the_time() -> None:
         while loop.time() < until_s:
             asked = loop.time()
             answer = await scrapes.next()
-            assert made[int(answer.body) - 1] >= asked, "it is not older than the question"
+            assert made[int(answer.body) - 1] >= asked, "the answer is not older than the request"
 
     scrapes = Scrapes(make)
     began = loop.time()
@@ -298,7 +300,7 @@ async def test_cancelled_or_failed_scrape_does_not_affect_the_next() -> None:
         await asyncio.sleep(0.01)
         if failing:
             raise RuntimeError("a bug")
-        return line(200, "told")
+        return line(200, "metrics")
 
     scrapes = Scrapes(make)
     with pytest.raises(RuntimeError):
@@ -308,4 +310,4 @@ async def test_cancelled_or_failed_scrape_does_not_affect_the_next() -> None:
     patient = asyncio.create_task(scrapes.next())
     await asyncio.sleep(0)
     impatient.cancel()
-    assert (await patient).body == b"told\n"
+    assert (await patient).body == b"metrics\n"

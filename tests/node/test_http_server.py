@@ -1,4 +1,4 @@
-"""The port for those who watch: over real loopback sockets, with readers and askers of every kind."""
+"""The HTTP server over real loopback sockets, with well-behaved and malicious clients."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from node.net.http_server import MAX_REQUEST_BYTES, Answer, HttpServer, line
 from tests.virtual_time import until
 from tidelog.model import Endpoint
 
-pytestmark = pytest.mark.timeout(20)  # what these tests look for is that nothing waits for ever
+pytestmark = pytest.mark.timeout(20)  # these tests prove that no connection waits for ever
 
 LARGE = b"x" * (8 << 20)
 
@@ -56,12 +56,12 @@ async def exchange(port: HttpServer, sent: bytes) -> bytes:
 
 async def test_http_response_has_its_length_and_closes_the_connection() -> None:
     async with a_port() as port:
-        told = await exchange(port, b"GET /one?verbose=1 HTTP/1.1\r\nHost: h\r\n\r\n")
-        head, body = told.split(b"\r\n\r\n")
+        response = await exchange(port, b"GET /one?verbose=1 HTTP/1.1\r\nHost: h\r\n\r\n")
+        head, body = response.split(b"\r\n\r\n")
         assert head.startswith(b"HTTP/1.1 200 OK\r\n") and b"Connection: close" in head
         assert body == b"a word and another\n" and f"Content-Length: {len(body)}".encode() in head
-        told = await exchange(port, b"HEAD /one HTTP/1.1\r\n\r\n")
-        assert told.endswith(b"\r\n\r\n") and b"Content-Length: 19" in told
+        response = await exchange(port, b"HEAD /one HTTP/1.1\r\n\r\n")
+        assert response.endswith(b"\r\n\r\n") and b"Content-Length: 19" in response
 
 
 @pytest.mark.parametrize(
@@ -79,9 +79,9 @@ async def test_http_response_has_its_length_and_closes_the_connection() -> None:
 )
 async def test_malformed_http_request_is_refused(request_: bytes, status: int) -> None:
     async with a_port() as port:
-        told = await exchange(port, request_)
-        assert told.startswith(f"HTTP/1.1 {status} ".encode())
-        assert b"secret" not in told and told.count(b"\n") == told.split(b"\r\n\r\n")[0].count(b"\n") + 3
+        response = await exchange(port, request_)
+        assert response.startswith(f"HTTP/1.1 {status} ".encode())
+        assert b"secret" not in response and response.count(b"\n") == response.split(b"\r\n\r\n")[0].count(b"\n") + 3
 
 
 async def test_connection_with_an_unfinished_request_is_closed() -> None:
@@ -93,8 +93,8 @@ async def test_stalled_reader_delays_no_other_and_is_disconnected() -> None:
     async with a_port(deadline_s=1) as port:
         reader, writer = await connect(port)
         writer.write(b"GET /large HTTP/1.1\r\n\r\n")
-        told = await exchange(port, b"GET /one HTTP/1.1\r\n\r\n")
-        assert told.startswith(b"HTTP/1.1 200"), "another is answered meanwhile"
+        response = await exchange(port, b"GET /one HTTP/1.1\r\n\r\n")
+        assert response.startswith(b"HTTP/1.1 200"), "another client is answered meanwhile"
         await until(lambda: not port._open)
         assert len(await reader.read(-1)) < len(LARGE)
         writer.close()
@@ -107,7 +107,7 @@ async def test_request_is_answered_despite_many_idle_connections() -> None:
             writer.write(b"GET /one HT")
         await until(lambda: len(port._open) == 2)
         assert (await exchange(port, b"GET /one HTTP/1.1\r\n\r\n")).startswith(b"HTTP/1.1 200")
-        assert await silent[0][0].read() == b"", "the one that has been silent for the longest time has gone"
+        assert await silent[0][0].read() == b"", "the connection without a request for the longest time is closed"
         silent[1][1].write(b"TP/1.1\r\n\r\n")
         assert (await silent[1][0].read()).startswith(b"HTTP/1.1 200")
         for _, writer in silent:

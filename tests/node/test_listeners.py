@@ -1,4 +1,4 @@
-"""Which doors a broker opens, and what it tells others of them."""
+"""The listeners of a broker and their advertised addresses."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from tidelog.errors import ConfigError
 from tidelog.model import Endpoint
 from tidelog.protocol.listeners import BROKERS, CLIENTS
 
-INSIDE = ("TIDELOG://0.0.0.0:9600", "TIDELOG_HOST://0.0.0.0:9611", "REPLICATION://0.0.0.0:9601")
-TOLD = ("TIDELOG://broker-1:9600", "TIDELOG_HOST://127.0.0.1:9611", "REPLICATION://broker-1:9601")
+BOUND = ("TIDELOG://0.0.0.0:9600", "TIDELOG_HOST://0.0.0.0:9611", "REPLICATION://0.0.0.0:9601")
+ADVERTISED = ("TIDELOG://broker-1:9600", "TIDELOG_HOST://127.0.0.1:9611", "REPLICATION://broker-1:9601")
 
 
 def test_listener_has_a_bound_and_an_advertised_address() -> None:
-    assert parse_listeners(INSIDE, TOLD) == (
+    assert parse_listeners(BOUND, ADVERTISED) == (
         ListenerEndpoint("TIDELOG", Endpoint("0.0.0.0", 9600), Endpoint("broker-1", 9600)),
         ListenerEndpoint("TIDELOG_HOST", Endpoint("0.0.0.0", 9611), Endpoint("127.0.0.1", 9611)),
         ListenerEndpoint("REPLICATION", Endpoint("0.0.0.0", 9601), Endpoint("broker-1", 9601)),
@@ -40,18 +40,22 @@ def test_only_loopback_addresses_are_not_beyond_this_machine(address: str, beyon
 @pytest.mark.parametrize(
     ("listeners", "advertised", "complaint"),
     [
-        (INSIDE[:2], TOLD[:2], "listeners must have REPLICATION://address:port"),
-        (INSIDE[1:], TOLD[1:], "listeners must have TIDELOG://address:port"),
-        (INSIDE, TOLD[1:], "advertised_listeners must have an address for TIDELOG://0.0.0.0:9600"),
-        (INSIDE, INSIDE, "advertised_listeners must have an address for TIDELOG://0.0.0.0:9600"),
-        (("TIDELOG://[::0]:1", INSIDE[2]), TOLD[2:], "must have an address for TIDELOG://[::0]:1"),
-        (INSIDE[::2], TOLD, "advertised_listeners: TIDELOG_HOST is not among the listeners"),
-        ((*INSIDE, INSIDE[0]), TOLD, "listeners: TIDELOG is listed twice"),
-        ((*INSIDE, "TIDELOG_B://0.0.0.0:9600"), TOLD, "listeners: two listeners have the same address"),
-        (("TIDELOG://localhost:1", INSIDE[2]), TOLD[::2], "TIDELOG must be bound to an IP address, not 'localhost'"),
-        (("KAFKA://127.0.0.1:1", *INSIDE), TOLD, "'KAFKA' names no listener"),
-        (("127.0.0.1:1", *INSIDE), TOLD, "'127.0.0.1:1' is not NAME://host:port"),
-        (("TIDELOG://127.0.0.1:0", INSIDE[2]), TOLD[2:], "'127.0.0.1:0' is not host:port"),
+        (BOUND[:2], ADVERTISED[:2], "listeners must have REPLICATION://address:port"),
+        (BOUND[1:], ADVERTISED[1:], "listeners must have TIDELOG://address:port"),
+        (BOUND, ADVERTISED[1:], "advertised_listeners must have an address for TIDELOG://0.0.0.0:9600"),
+        (BOUND, BOUND, "advertised_listeners must have an address for TIDELOG://0.0.0.0:9600"),
+        (("TIDELOG://[::0]:1", BOUND[2]), ADVERTISED[2:], "must have an address for TIDELOG://[::0]:1"),
+        (BOUND[::2], ADVERTISED, "advertised_listeners: TIDELOG_HOST is not among the listeners"),
+        ((*BOUND, BOUND[0]), ADVERTISED, "listeners: TIDELOG is listed twice"),
+        ((*BOUND, "TIDELOG_B://0.0.0.0:9600"), ADVERTISED, "listeners: two listeners have the same address"),
+        (
+            ("TIDELOG://localhost:1", BOUND[2]),
+            ADVERTISED[::2],
+            "TIDELOG must be bound to an IP address, not 'localhost'",
+        ),
+        (("KAFKA://127.0.0.1:1", *BOUND), ADVERTISED, "'KAFKA' is not a listener name"),
+        (("127.0.0.1:1", *BOUND), ADVERTISED, "'127.0.0.1:1' is not NAME://host:port"),
+        (("TIDELOG://127.0.0.1:0", BOUND[2]), ADVERTISED[2:], "'127.0.0.1:0' is not host:port"),
     ],
 )
 def test_unreachable_and_malformed_listeners_are_refused(
@@ -63,10 +67,10 @@ def test_unreachable_and_malformed_listeners_are_refused(
 
 
 def test_address_of_another_broker_is_refused() -> None:
-    doors = parse_listeners(INSIDE, TOLD)
-    ours = {listener.name: listener.advertised for listener in doors}
+    listeners = parse_listeners(BOUND, ADVERTISED)
+    ours = {listener.name: listener.advertised for listener in listeners}
     elsewhere = {CLIENTS: Endpoint("broker-2", 9600), BROKERS: Endpoint("broker-2", 9601)}
     copied = elsewhere | {BROKERS: Endpoint("broker-1", 9601)}
-    require_own_addresses(1, doors, [BrokerRegistration(1, ours), BrokerRegistration(2, elsewhere)])
+    require_own_addresses(1, listeners, [BrokerRegistration(1, ours), BrokerRegistration(2, elsewhere)])
     with pytest.raises(ConfigError, match="broker 2 already has the address of REPLICATION://broker-1:9601"):
-        require_own_addresses(1, doors, [BrokerRegistration(2, copied)])
+        require_own_addresses(1, listeners, [BrokerRegistration(2, copied)])

@@ -1,4 +1,4 @@
-"""Requests that wait for one another, and for how long."""
+"""A lock that requests wait for, and their deadlines."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from tidelog.errors import RequestTimedOutError
 
 @on_virtual_time
 async def test_lock_is_held_by_one_at_a_time_in_order() -> None:
-    lock, clock, told = asyncio.Lock(), VirtualClock(), []
+    lock, clock, order = asyncio.Lock(), VirtualClock(), []
 
     async def work(name: str) -> None:
         async with lock_until(lock, clock, -1):
-            told.append(f"{name} begins")
+            order.append(f"{name} begins")
             await asyncio.sleep(100)
-            told.append(f"{name} ends")
+            order.append(f"{name} ends")
 
     await asyncio.gather(work("a"), work("b"))
-    assert told == ["a begins", "a ends", "b begins", "b ends"]
+    assert order == ["a begins", "a ends", "b begins", "b ends"]
 
 
 @on_virtual_time
@@ -33,7 +33,7 @@ async def test_waiter_past_its_deadline_leaves_the_queue() -> None:
     patient = asyncio.ensure_future(_pass(lock, clock))
     with pytest.raises(RequestTimedOutError):
         async with lock_until(lock, clock, deadline_ms):
-            raise AssertionError("it had no turn")
+            raise AssertionError("the waiter got the lock")
     assert clock.monotonic_ms() - deadline_ms in range(3)
     lock.release()
     await patient

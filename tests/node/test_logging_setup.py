@@ -1,4 +1,4 @@
-"""What a broker's log has of its own, and of the library that talks to ZooKeeper."""
+"""The lines of the broker and of kazoo in a broker's log."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def test_repeated_kazoo_message_is_logged_once_a_minute() -> None:
     passes = RateLimitedKazooLog().filter
     dropped = [passes(record("kazoo.client", "Connection dropped: %s", tenth / 2, "refused")) for tenth in range(300)]
     assert [second / 2 for second, written in enumerate(dropped) if written] == [0, 60, 120]
-    assert passes(record("kazoo.client", "Session has expired", 121.0)), "that is news"
+    assert passes(record("kazoo.client", "Session has expired", 121.0)), "the message is a new one"
 
 
 def test_stack_of_a_kazoo_message_is_left_out() -> None:

@@ -1,4 +1,4 @@
-"""What every broker tells clients of the cluster, by what it has last heard from the controller."""
+"""Metadata for clients, from the latest requests of the controller."""
 
 from __future__ import annotations
 
@@ -60,8 +60,8 @@ def test_topics_missing_from_all_names_leave_the_cache() -> None:
 def test_started_broker_refuses_to_list_all_topics_until_informed() -> None:
     cache = MetadataCache("c")
     state = PartitionStateMessage("t", 0, 1, 1, 0, (1,), 0, (1,))
-    for told in (UpdateMetadataRequest(1, 1, (), (), ()), UpdateMetadataRequest(1, 1, (), (state,), ())):
-        cache.update(told)
+    for request in (UpdateMetadataRequest(1, 1, (), (), ()), UpdateMetadataRequest(1, 1, (), (state,), ())):
+        cache.update(request)
         with pytest.raises(BrokerNotAvailableError, match="has not received the names of all topics"):
             cache.describe(None)
     assert [topic.name for topic in cache.describe(("t",)).topics] == ["t"]
@@ -106,7 +106,7 @@ def test_partition_without_a_state_is_listed_without_a_leader() -> None:
 
 @pytest.mark.parametrize("count", [-1, 1 << 18, (1 << 63) - 1])
 def test_topic_with_too_many_partitions_is_refused(count: int) -> None:
-    """To name them all would take as much memory, whoever asks."""
+    """Each metadata response lists all partitions, and would take as much memory."""
     cache = MetadataCache("c")
     topics = (TopicInfo("t", "id", {}, 1), TopicInfo("u", "id-2", {}, count))
     with pytest.raises(InvalidRequestError, match=r"partitions: must be "):
@@ -141,7 +141,7 @@ def test_client_gets_the_addresses_of_its_listener() -> None:
     assert [(broker.host, broker.port) for broker in within.brokers] == [("broker-1", 9600), ("broker-2", 9600)]
     assert [(broker.host, broker.port) for broker in without.brokers] == [("127.0.0.1", 9611)]
     assert (within.controller_id, without.controller_id) == (2, -1)
-    # Led by a broker with such a door, by one without, by one that is gone.
+    # The leaders are a broker with this listener, a broker without it, and a broker that is not live.
     assert [p.error_code for p in within.topics[0].partitions] == [0, 0, LeaderNotAvailableError.code]
     codes = [0, ListenerNotFoundError.code, LeaderNotAvailableError.code]
     assert [p.error_code for p in without.topics[0].partitions] == codes

@@ -1,4 +1,4 @@
-"""What a broker knows of `__consumer_offsets`: how many partitions it has, for as long as it is the same topic."""
+"""The number of partitions of `__consumer_offsets`, which a broker keeps as long as the topic is the same."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from tidelog.groups.offsets_topic import OFFSETS_TOPIC, partition_for
 from tidelog.protocol.control_messages import TopicInfo, UpdateMetadataRequest
 
 
-class Told:
-    """What ZooKeeper says."""
+class ScriptedZooKeeper:
+    """Answers reads of the topic with the latest scripted assignment."""
 
     def __init__(self, topic_id: str, partitions: int) -> None:
-        self.says(topic_id, partitions)
+        self.answer_with(topic_id, partitions)
         self.answers = asyncio.Event()
         self.answers.set()
 
-    def says(self, topic_id: str, partitions: int) -> None:
+    def answer_with(self, topic_id: str, partitions: int) -> None:
         self.topic_id, self.partitions = topic_id, partitions
 
     async def read_topic(self, topic: str) -> TopicAssignment | None:
@@ -36,29 +36,29 @@ class Told:
 
 @on_virtual_time
 async def test_recreated_topic_is_counted_again() -> None:
-    told = Told("one", 50)
-    topic = OffsetsTopic(broker_settings(1), told, MemoryOffsetsTopic().create, VirtualClock())
-    assert topic.partition_of("billing") is None, "it is found out now"
+    zookeeper = ScriptedZooKeeper("one", 50)
+    topic = OffsetsTopic(broker_settings(1), zookeeper, MemoryOffsetsTopic().create, VirtualClock())
+    assert topic.partition_of("billing") is None, "a look-up is started"
     await until(lambda: topic.partition_of("billing") == partition_for("billing", 50))
-    told.says("another", 7)
+    zookeeper.answer_with("another", 7)
     topic.hosted("one")
     assert topic.partition_of("billing") == partition_for("billing", 50)
     topic.hosted("another")
-    assert topic.partition_of("billing") is None, "never by the old one's number"
+    assert topic.partition_of("billing") is None, "the number of the old topic does not count"
     await until(lambda: topic.partition_of("billing") == partition_for("billing", 7))
     topic.close()
 
 
 @on_virtual_time
 async def test_look_up_of_the_old_topic_is_not_taken_for_the_new_one() -> None:
-    told = Told("one", 50)
-    told.answers.clear()
-    topic = OffsetsTopic(broker_settings(1), told, MemoryOffsetsTopic().create, VirtualClock())
-    assert topic.partition_of("billing") is None, "it is being read"
+    zookeeper = ScriptedZooKeeper("one", 50)
+    zookeeper.answers.clear()
+    topic = OffsetsTopic(broker_settings(1), zookeeper, MemoryOffsetsTopic().create, VirtualClock())
+    assert topic.partition_of("billing") is None, "a read is in progress"
     await asyncio.sleep(0)
-    told.says("another", 7)
+    zookeeper.answer_with("another", 7)
     topic.hosted("another")
-    told.answers.set()
+    zookeeper.answers.set()
     await until(lambda: topic.partition_of("billing") is not None)
     assert topic.partition_of("billing") == partition_for("billing", 7)
     topic.close()
@@ -68,8 +68,8 @@ async def test_look_up_of_the_old_topic_is_not_taken_for_the_new_one() -> None:
 async def test_broker_without_a_replica_counts_a_recreated_topic_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    told = Told("one", 50)
-    monkeypatch.setattr(MemoryOffsetsTopic, "read_topic", lambda _, topic: told.read_topic(topic))
+    zookeeper = ScriptedZooKeeper("one", 50)
+    monkeypatch.setattr(MemoryOffsetsTopic, "read_topic", lambda _, topic: zookeeper.read_topic(topic))
     async with MemoryCluster() as cluster:
         node, topic = cluster.nodes[2], cluster.nodes[2].groups.topic
 
@@ -79,9 +79,9 @@ async def test_broker_without_a_replica_counts_a_recreated_topic_again(
         await hear(TopicInfo(OFFSETS_TOPIC, "one", {}, 50))
         await hear(deleted=(OFFSETS_TOPIC,))
         await until(lambda: topic.partition_of("billing") == partition_for("billing", 50))
-        told.says("another", 7)
+        zookeeper.answer_with("another", 7)
         await hear(TopicInfo(OFFSETS_TOPIC, "another", {}, 7))
-        assert topic.partition_of("billing") is None, "never by the old one's number"
+        assert topic.partition_of("billing") is None, "the number of the old topic does not count"
         await until(lambda: topic.partition_of("billing") == partition_for("billing", 7))
 
 
@@ -89,14 +89,15 @@ async def test_broker_without_a_replica_counts_a_recreated_topic_again(
 async def test_broker_with_a_stray_replica_knows_the_new_topic(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    told = Told("topic-id-1", 1)
-    monkeypatch.setattr(MemoryOffsetsTopic, "read_topic", lambda _, topic: told.read_topic(topic))
+    zookeeper = ScriptedZooKeeper("topic-id-1", 1)
+    monkeypatch.setattr(MemoryOffsetsTopic, "read_topic", lambda _, topic: zookeeper.read_topic(topic))
     async with MemoryCluster() as cluster:
         await cluster.elect(1, tp=OFFSETS)
         node, topic = cluster.nodes[2], cluster.nodes[2].groups.topic
         await until(lambda: topic.partition_of("billing") == 0)
-        told.says("another", 7)
-        # While it slept the topic was made anew, without a replica here; it has registered anew.
+        zookeeper.answer_with("another", 7)
+        # While this broker was suspended, the topic was recreated without a replica here. The broker has registered
+        # again.
         live = tuple(replace(each, epoch=each.epoch + 1000) if each.broker_id == 2 else each for each in cluster.live())
         anew = TopicInfo(OFFSETS_TOPIC, "another", {}, 7)
         update = UpdateMetadataRequest(1, cluster.controller_epoch, live, (), (anew,), (), {OFFSETS_TOPIC: "another"})

@@ -1,4 +1,4 @@
-"""A broker without memory ends; whatever else goes wrong in a callback does not end it."""
+"""A broker ends when it runs out of memory, and survives other errors of a callback."""
 
 from __future__ import annotations
 

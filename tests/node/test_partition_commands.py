@@ -1,4 +1,4 @@
-"""What a client may ask of the controller about partitions, through the shell, with brokers that only take notes."""
+"""Commands of clients on partitions, at a real controller with brokers that only record its requests."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ def test_added_partitions_are_led_before_the_answer() -> None:
     async def story(cluster: Cluster) -> None:
         await cluster.create(assignment={0: (1, 2)})
         request = CreatePartitionsRequest((NewPartitions("t", 3),), timeout_ms=5000)
-        (told,) = (await cluster.controller.partitions.create_partitions(request)).topics
-        assert told.error_code == 0
+        (answer,) = (await cluster.controller.partitions.create_partitions(request)).topics
+        assert answer.error_code == 0
         for number in (1, 2):
             message = cluster.brokers[3].metadata[TopicPartition("t", number)]
             assert message.leader in message.isr and len(message.replicas) == 2
@@ -58,8 +58,8 @@ def test_partitions_are_added_though_the_answer_of_the_write_is_lost() -> None:
         await cluster.create(assignment={0: (1, 2)})
         cluster.brokers[1].store.lose_answers = 1
         request = CreatePartitionsRequest((NewPartitions("t", 2),), timeout_ms=5000)
-        (told,) = (await cluster.controller.partitions.create_partitions(request)).topics
-        assert (told.error_code, told.error_message) == (0, None)
+        (answer,) = (await cluster.controller.partitions.create_partitions(request)).topics
+        assert (answer.error_code, answer.error_message) == (0, None)
 
     run(story)
 
@@ -70,8 +70,8 @@ def test_unreadable_assignment_ends_the_command_with_an_error() -> None:
         await cluster.create("u", assignment={0: (2, 3)})
         await cluster.brokers[3].store.set(znodes.topic_path("t"), b"{}")
         request = CreatePartitionsRequest((NewPartitions("t", 2),), timeout_ms=5000)
-        (told,) = (await cluster.controller.partitions.create_partitions(request)).topics
-        assert told.error_code == NotControllerError.code
+        (answer,) = (await cluster.controller.partitions.create_partitions(request)).topics
+        assert answer.error_code == NotControllerError.code
         await cluster.brokers[2].kill()
         await cluster.until(lambda: cluster.brokers[3].hosted[TopicPartition("u", 0)].leader == 3)
 
@@ -150,7 +150,9 @@ def test_each_election_is_answered_with_its_result() -> None:
             UnknownTopicOrPartitionError.code,
         ]
         everything = await commands.elect_leaders(ElectLeadersRequest(ElectionType.PREFERRED, None, 5000))
-        assert [each.partition for each in everything.partitions] == [0], "what needed none is left out"
+        assert [each.partition for each in everything.partitions] == [0], (
+            "partitions that need no election are left out"
+        )
         with pytest.raises(InvalidRequestError):
             await commands.elect_leaders(ElectLeadersRequest(5, None, 5000))
 
@@ -218,8 +220,8 @@ def test_reassignment_whose_answer_was_lost_is_completed(monkeypatch: pytest.Mon
         await cluster.create(assignment={0: (1, 2)})
         monkeypatch.setattr(TopicZnodes, "write_assignment", answer_lost)
         request = AlterPartitionReassignmentsRequest((WantedReplicas("t", 0, (1, 3)),), timeout_ms=5000)
-        (told,) = (await cluster.controller.partitions.alter_reassignments(request)).partitions
-        assert told.error_code == RequestTimedOutError.code
+        (answer,) = (await cluster.controller.partitions.alter_reassignments(request)).partitions
+        assert answer.error_code == RequestTimedOutError.code
         await cluster.until(lambda: 3 in cluster.brokers[1].metadata[TP].replicas)
 
     run(story)
@@ -228,11 +230,11 @@ def test_reassignment_whose_answer_was_lost_is_completed(monkeypatch: pytest.Mon
 def test_writes_in_flight_of_a_failed_term_are_fenced_by_the_next(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    write, under_way, read_anew = TopicZnodes.write_assignment, asyncio.Event(), asyncio.Event()
+    write, in_flight, next_term_has_read = TopicZnodes.write_assignment, asyncio.Event(), asyncio.Event()
 
     async def late(nodes: TopicZnodes, assignment: TopicAssignment, epoch_version: int) -> TopicAssignment:
-        under_way.set()
-        await read_anew.wait()
+        in_flight.set()
+        await next_term_has_read.wait()
         return await write(nodes, assignment, epoch_version)
 
     async def no_answer(zk_client: ZkClient, *, watch: bool = False) -> dict[str, int | None]:
@@ -244,16 +246,16 @@ def test_writes_in_flight_of_a_failed_term_are_fenced_by_the_next(
         monkeypatch.setattr(TopicZnodes, "write_assignment", late)
         request = AlterPartitionReassignmentsRequest((WantedReplicas("t", 0, (1, 3)),), timeout_ms=5000)
         asked = asyncio.create_task(cluster.controller.partitions.alter_reassignments(request))
-        await under_way.wait()
+        await in_flight.wait()
         monkeypatch.setattr(ZkClient, "read_log_dir_failures", no_answer)
         others = cluster.brokers[2], cluster.brokers[3]
         for other in others:
             other.requests.clear()
         await others[0].zk_client.notify_log_dir_failure(2)
         await cluster.until(lambda: all(other.requests for other in others))
-        read_anew.set()
-        (told,) = (await asked).partitions
-        assert told.error_code == RequestTimedOutError.code
+        next_term_has_read.set()
+        (answer,) = (await asked).partitions
+        assert answer.error_code == RequestTimedOutError.code
         topic = await cluster.brokers[1].zk_client.read_topic("t")
         assert topic is not None and (topic.partitions, topic.version) == ({0: (1, 2)}, 0)
         await cluster.until(lambda: all(other.elector.controller_epoch == 2 for other in others))

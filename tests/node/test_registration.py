@@ -1,4 +1,4 @@
-"""A broker's registration, on ZooKeeper's twin and virtual time: lost, found gone, made again, and taken by another."""
+"""A broker's registration on the in-memory ZooKeeper: lost, created again, taken by another process."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ BROKER = BrokerRegistration(1, LISTENERS)
 
 
 class Node:
-    """A broker reduced to its registration; remembers what it is told."""
+    """A broker reduced to its registration, which records the callbacks."""
 
     def __init__(
         self, zookeeper: MemoryZooKeeper, previous_session: int = 0, registration: BrokerRegistration = BROKER
     ) -> None:
         self.store: MemoryStore = zookeeper.connect()
         self.zk_client = ZkClient(self.store, VirtualClock(), patience_ms=1000)
-        self.story: list[str] = []
+        self.events: list[str] = []
         self.sessions: list[int] = []
         self.was_registered_when_saved: list[bool] = []
         self._zookeeper = zookeeper
@@ -39,10 +39,10 @@ class Node:
             registration,
             previous_session=previous_session,
             save_session=self._save_session,
-            on_lost=lambda: self.story.append("lost"),
-            on_registered=lambda epoch: self.story.append("registered"),
-            on_taken=lambda error: self.story.append(type(error).__name__),
-            on_possibly_short_cleared=lambda: self.story.append("absolved"),
+            on_lost=lambda: self.events.append("lost"),
+            on_registered=lambda epoch: self.events.append("registered"),
+            on_taken=lambda error: self.events.append(type(error).__name__),
+            on_possibly_short_cleared=lambda: self.events.append("cleared"),
         )
 
     async def start(self) -> int:
@@ -57,8 +57,8 @@ class Node:
             owner = 0
         self.was_registered_when_saved.append(owner == session_id)
 
-    async def until(self, *story: str) -> None:
-        await until(lambda: self.story == list(story))
+    async def until(self, *events: str) -> None:
+        await until(lambda: self.events == list(events))
 
 
 @pytest.fixture
@@ -101,12 +101,12 @@ async def test_expired_session_is_reported_at_once_during_a_pending_read(
     node = Node(zookeeper)
     await node.start()
     node.store.network.refuse()
-    await asyncio.sleep(0.01)  # the registration is looked for again, and there is nobody to ask
-    assert node.story == []
+    await asyncio.sleep(0.01)  # the registration is read again, but ZooKeeper cannot be reached
+    assert node.events == []
     node.store.network.heal()
     zookeeper.expire(node.store.session_id)
-    await asyncio.sleep(0.01)  # long enough to connect, and less than until the next look
-    assert node.story == ["lost"], "a new session may be confirmed long before the old one's question is over"
+    await asyncio.sleep(0.01)  # long enough to connect, and shorter than the pause until the next read
+    assert node.events == ["lost"], "a new session may be confirmed long before the pending read ends"
     await node.until("lost", "registered")
     await node.registration.stop()
 
@@ -119,7 +119,7 @@ async def test_short_interruption_keeps_the_registration(zookeeper: MemoryZooKee
     await asyncio.sleep(0.05)
     node.store.network.heal()
     await asyncio.sleep(0.05)
-    assert (node.story, node.registration.broker_epoch) == ([], epoch)
+    assert (node.events, node.registration.broker_epoch) == ([], epoch)
     await zookeeper.connect().delete(znodes.broker_path(1))
     await node.until("lost", "registered")
     await node.registration.stop()
@@ -163,14 +163,14 @@ async def test_stop_removes_the_registration(zookeeper: MemoryZooKeeper) -> None
     await node.start()
     await node.registration.stop()
     assert await node.zk_client.read_brokers() == {}
-    assert node.story == ["lost"]
+    assert node.events == ["lost"]
 
 
 @on_virtual_time
 async def test_stopping_broker_stops_leading_without_waiting_for_a_watch(
     zookeeper: MemoryZooKeeper,
 ) -> None:
-    """Others lead as soon as it is gone, and acknowledge what this one would not tell of (seed 16271)."""
+    """Other brokers lead as soon as the registration is gone, and this broker must not answer fetches (seed 16271)."""
     node = Node(zookeeper)
     epoch = await node.start()
     others = ZkClient(zookeeper.connect(), VirtualClock(), patience_ms=1000)
@@ -180,19 +180,19 @@ async def test_stopping_broker_stops_leading_without_waiting_for_a_watch(
     node.store.network.cut(requests=False)
     stopping = asyncio.create_task(node.registration.stop())
     await gone.wait()
-    assert (node.story, stopping.done()) == (["lost"], False)
+    assert (node.events, stopping.done()) == (["lost"], False)
     node.store.network.heal()
     await stopping
 
 
 @on_virtual_time
 async def test_broker_that_stops_without_zookeeper_stops_leading_too(zookeeper: MemoryZooKeeper) -> None:
-    """Its next session would soon be confirmed, and nobody would look any more for what the last one was good for."""
+    """The next session would soon be confirmed, although the registration of the old one may be gone."""
     node = Node(zookeeper)
     await node.start()
     node.store.network.refuse()
     await node.registration.stop()
-    assert node.story == ["lost"]
+    assert node.events == ["lost"]
 
 
 @on_virtual_time
@@ -202,7 +202,7 @@ async def test_second_process_of_an_id_is_refused_and_the_first_stays(zookeeper:
     with pytest.raises(BrokerIdTaken):
         await second.start()
     assert await first.zk_client.is_registered(1, epoch)
-    assert first.story == []
+    assert first.events == []
     await first.registration.stop()
 
 
@@ -238,10 +238,10 @@ async def test_broker_is_notified_once_that_its_mark_is_cleared(zookeeper: Memor
     node, epoch = await possibly_short(zookeeper)
     others, fence = await controller(zookeeper)
     await others.clear_possibly_short(1, epoch, fence)
-    await node.until("absolved")
+    await node.until("cleared")
     await zookeeper.connect().set(znodes.broker_path(1), zookeeper.node(znodes.broker_path(1)).data)
     await asyncio.sleep(1)
-    assert node.story == ["absolved"]
+    assert node.events == ["cleared"]
     await node.registration.stop()
 
 
@@ -254,9 +254,9 @@ async def test_mark_stays_on_each_registration_until_it_is_cleared(zookeeper: Me
     second = await others.read_broker(1)
     assert second is not None and second.epoch > first and second.possibly_short
     await others.clear_possibly_short(1, second.epoch, fence)
-    await node.until("lost", "registered", "absolved")
+    await node.until("lost", "registered", "cleared")
     zookeeper.expire(node.store.session_id)
-    await node.until("lost", "registered", "absolved", "lost", "registered")
+    await node.until("lost", "registered", "cleared", "lost", "registered")
     third = await others.read_broker(1)
     assert third is not None and third.epoch > second.epoch and not third.possibly_short
     await node.registration.stop()
@@ -272,7 +272,7 @@ async def test_mark_that_a_later_registration_lacks_stays_on_the_earlier_one(
     look = node.zk_client.read_broker
 
     async def look_late(broker_id: int) -> BrokerRegistration | None:
-        """Between the two looks another registration takes the place of the one that is marked."""
+        """Replace the marked registration by another one between the two reads."""
         monkeypatch.setattr(node.zk_client, "read_broker", look)
         await rival.store.delete(znodes.broker_path(1))
         await rival.register_broker(BROKER)
@@ -280,7 +280,7 @@ async def test_mark_that_a_later_registration_lacks_stays_on_the_earlier_one(
 
     monkeypatch.setattr(node.zk_client, "read_broker", look_late)
     await rival.store.set(znodes.broker_path(1), zookeeper.node(znodes.broker_path(1)).data)
-    await until(lambda: len(node.story) > 0)
-    assert node.story[0] == "lost"
+    await until(lambda: len(node.events) > 0)
+    assert node.events[0] == "lost"
     await rival.store.close()
     await node.registration.stop()

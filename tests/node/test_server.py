@@ -211,7 +211,11 @@ async def test_refused_port_is_reported_at_once() -> None:
 
 async def test_each_address_of_a_host_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
     async def several(host: str) -> tuple[str, ...]:
-        return ("127.0.0.2", "127.0.0.1", "127.0.0.3")  # as ::1 and 127.0.0.1 are both localhost
+        return (
+            "127.0.0.2",
+            "127.0.0.1",
+            "127.0.0.3",
+        )  # a host may have several addresses, as localhost has ::1 and 127.0.0.1
 
     monkeypatch.setattr("tidelog.protocol.native.connection.resolve", several)
     async with serving(lambda request, context: EMPTY) as server:
@@ -358,7 +362,7 @@ async def ask_raw(server: Server, header: RequestHeader, body: list[Any]) -> lis
         (GOOD, [[]], 42),
         (GOOD, [[None, None]], 42),
         (GOOD, [[[1]]], 42),
-        (GOOD, [[["t"]], b"a frame that nothing refers to"], 42),
+        (GOOD, [[["t"]], b"a frame without a reference to it"], 42),
         (GOOD._replace(api_key=0), [[1, 1, [["t", 0, 1]]], b"x"], 42),
         (GOOD._replace(api_key=0), [[1, 1, [["t", 0, 0]]]], 42),
         (GOOD._replace(api_key=0), [[1 << 63, 1, []]], 42),
@@ -373,7 +377,7 @@ async def test_malformed_body_gets_its_error_code(header: RequestHeader, body: l
 
 
 @pytest.mark.parametrize(
-    ("header", "told"),
+    ("header", "recorded"),
     [
         (GOOD, [Processed(5, "METADATA", 0, -1, 42)]),
         (GOOD._replace(addressee_epoch=42), [Processed(5, "METADATA", 0, 42, 42)]),
@@ -390,12 +394,12 @@ async def test_malformed_body_gets_its_error_code(header: RequestHeader, body: l
     ],
 )
 async def test_refused_and_processed_requests_are_recorded_as_events(
-    header: RequestHeader, told: list[BrokerEvent]
+    header: RequestHeader, recorded: list[BrokerEvent]
 ) -> None:
     kept: list[BrokerEvent] = []
     async with serving(answering(EMPTY), events=EventRecorder(kept.append, lambda: 5)) as server:
         await ask_raw(server, header, [[None]])
-    assert kept == told
+    assert kept == recorded
 
 
 async def test_unexpected_failure_is_recorded_with_its_request() -> None:

@@ -1,4 +1,4 @@
-"""A settings file is either whole and right, or refused with its name and the key's."""
+"""A settings file is either complete and valid, or refused with its name and the name of the setting."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A whole broker that stops: what it tells meanwhile, and who waits for it."""
+"""A whole broker that stops: its answers meanwhile, and the requests that wait at it."""
 
 from __future__ import annotations
 
@@ -28,19 +28,19 @@ WAIT_MS = 300
 
 
 class Idle:
-    """This loop may hang: the tests beside it are not to end with it."""
+    """A guard that ends no process, because the loop of a test may hang."""
 
     def start(self) -> None: ...
     def stop(self) -> None: ...
 
 
 class BrokerEnvironment(RealEnvironment):
-    """With ZooKeeper's twin, and doors wherever there is room."""
+    """An environment with the in-memory ZooKeeper, whose listeners bind free ports."""
 
     def __init__(self) -> None:
         super().__init__()
         self.store = MemoryZooKeeper(session_timeout_ms=20_000).connect()
-        self.listen = lambda endpoint, *told: Router(replace(endpoint, port=0), *told)
+        self.listen = lambda endpoint, *callbacks: Router(replace(endpoint, port=0), *callbacks)
 
     async def open_store(self, settings: BrokerSettings) -> Store:
         await self.store.until_connected()
@@ -51,7 +51,7 @@ class BrokerEnvironment(RealEnvironment):
 
 
 class Fetch(DelayedOperation):
-    """It waits for records that do not come."""
+    """A delayed fetch that waits for records that do not come."""
 
     def __init__(self, deadline_ms: int) -> None:
         super().__init__(deadline_ms)
@@ -91,7 +91,7 @@ async def test_stopping_broker_answers_in_time_without_zookeeper(tmp_path: Path)
 
 
 async def lead(broker: Broker, *tps: TopicPartition) -> None:
-    """As a controller would have told it to."""
+    """Make the broker lead, as the controller would."""
     for tp in tps:
         replica = await broker.replicas.host(tp, TopicInfo(tp.topic, "AAAAAAAAAAAAAAAAAAAAAQ", {}, 2), in_sync=True)
         state = VersionedState(PartitionState(1, 0, (1,), 1), 0)
@@ -102,7 +102,7 @@ async def lead(broker: Broker, *tps: TopicPartition) -> None:
 async def test_broker_in_controlled_shutdown_reports_no_log_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, outcome: str
 ) -> None:
-    """Others may lead before it is told, be it that its own disk keeps it from hearing it out."""
+    """Other brokers may lead before this broker learns of it, for example because its own disk delays the request."""
     broker = Broker(replace(settings_in(tmp_path), controlled_shutdown_timeout_ms=50), BrokerEnvironment())
     moved, kept = TopicPartition("t", 0), TopicPartition("t", 1)
     cut_off: list[bool] = []

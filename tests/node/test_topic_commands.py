@@ -1,4 +1,4 @@
-"""What a client may ask of the controller about topics, through the shell, with brokers that only take notes."""
+"""Commands of clients on topics, at a real controller with brokers that only record its requests."""
 
 from __future__ import annotations
 
@@ -43,9 +43,9 @@ def test_created_topic_is_led_before_the_answer() -> None:
             assert (message.leader_epoch, set(message.isr), message.leader) == (0, {1, 2, 3}, message.replicas[0])
             leaders.append(message.leader)
         assert sorted(leaders) == [1, 1, 2, 2, 3, 3]
-        told = next(r for r in cluster.brokers[2].requests if isinstance(r, LeaderAndIsrRequest))
-        assert told.topics[0].configs == {"retention.ms": "-1"}
-        assert told.topics[0].topic_id == created.topic_id
+        sent = next(r for r in cluster.brokers[2].requests if isinstance(r, LeaderAndIsrRequest))
+        assert sent.topics[0].configs == {"retention.ms": "-1"}
+        assert sent.topics[0].topic_id == created.topic_id
 
     run(story)
 
@@ -99,20 +99,20 @@ def test_broker_that_missed_a_deletion_gets_the_names_of_all_topics() -> None:
     async def story(cluster: Cluster) -> None:
         await cluster.create("t")
         await cluster.create("u")
-        await cluster.brokers[1].store.create("/brokers/topics/odd", b"nothing that anybody understands")
+        await cluster.brokers[1].store.create("/brokers/topics/odd", b"unreadable")
         sleeper = cluster.brokers[3]
         sleeper.store.network.cut()
         cluster.zookeeper.expire(sleeper.store.session_id)
         await cluster.until(lambda: cluster.brokers[1].live == (1, 2))
         answer = await cluster.controller.topics.delete_topics(DeleteTopicsRequest(("t",), timeout_ms=5000))
         assert answer.topics[0].error_code == 0
-        assert TopicPartition("t", 0) in sleeper.hosted, "nobody has told it"
+        assert TopicPartition("t", 0) in sleeper.hosted, "the broker does not know of the deletion yet"
         sleeper.requests.clear()
         sleeper.store.network.heal()
         await cluster.until(lambda: any(getattr(each, "every_topic", None) for each in sleeper.requests))
-        (told,) = [each.every_topic for each in sleeper.requests if getattr(each, "every_topic", None)]
-        assert told.keys() == {"u", "odd"}
-        assert (bool(told["u"]), told["odd"]) == (True, "")
+        (sent,) = [each.every_topic for each in sleeper.requests if getattr(each, "every_topic", None)]
+        assert sent.keys() == {"u", "odd"}
+        assert (bool(sent["u"]), sent["odd"]) == (True, "")
 
     run(story)
 
@@ -123,7 +123,7 @@ def test_deletion_waits_for_a_silent_broker_until_its_deadline() -> None:
         cluster.brokers[3].deaf = True
         answer = await cluster.controller.topics.delete_topics(DeleteTopicsRequest(("t",), timeout_ms=300))
         assert answer.topics[0].error_code == RequestTimedOutError.code
-        # The wish outlives the broker that did not answer, and the controller too.
+        # The deletion request outlives the broker that did not answer, and the controller too.
         await cluster.brokers[1].kill()
         cluster.zookeeper.expire(cluster.brokers[3].store.session_id)
         cluster.brokers[3].deaf = False
@@ -153,7 +153,7 @@ def test_items_not_started_by_the_deadline_are_not_carried_out(monkeypatch: pyte
         assert [each.error_code for each in created.topics] == [RequestTimedOutError.code] * 2
         gone = await commands.delete_topics(DeleteTopicsRequest(("c", "d"), timeout_ms=60_000))
         assert [each.error_code for each in gone.topics] == [RequestTimedOutError.code] * 2
-        assert begun == ["a", "c", "d"], "for the last one there was time"
+        assert begun == ["a", "c", "d"], "the second request had time for both"
 
     run(story)
 
@@ -166,20 +166,20 @@ def test_deletion_of_a_large_topic_delays_no_other_command(monkeypatch: pytest.M
         lock, topics, remove = term.topics_lock, term.controller.topics, TopicZnodes.remove_some
         turns: list[asyncio.Task[bool]] = []
 
-        async def take_a_turn() -> bool:
+        async def run_while_locked() -> bool:
             async with lock:
                 return "t" in topics
 
-        async def while_somebody_waits(nodes: TopicZnodes, topic: str, epoch_version: int) -> bool:
+        async def remove_with_a_waiter(nodes: TopicZnodes, topic: str, epoch_version: int) -> bool:
             if not turns:
-                turns.append(asyncio.create_task(take_a_turn()))
+                turns.append(asyncio.create_task(run_while_locked()))
             return await remove(nodes, topic, epoch_version)
 
         monkeypatch.setattr(topic_znodes, "_REMOVAL_BATCH", 2)
-        monkeypatch.setattr(TopicZnodes, "remove_some", while_somebody_waits)
+        monkeypatch.setattr(TopicZnodes, "remove_some", remove_with_a_waiter)
         answer = await cluster.controller.topics.delete_topics(DeleteTopicsRequest(("t",), timeout_ms=5000))
         assert answer.topics[0].error_code == 0 and "t" not in topics
-        assert [await each for each in turns] == [True], "before it was gone"
+        assert [await each for each in turns] == [True], "the waiter ran before the topic was removed"
 
     run(story)
 

@@ -14,7 +14,7 @@ from tidelog.protocol.messages import NewTopic
 
 
 def test_settings_that_contradict_the_brokers_defaults_are_refused() -> None:
-    """No replica could follow them, so that the topic would be there and have no partition."""
+    """No replica could use these settings, so that the topic would exist without partitions."""
     defaults = LogConfig(max_compaction_lag_ms=1000)
 
     def plan(**configs: str) -> None:

@@ -14,5 +14,5 @@ async def test_watchdog_ends_only_a_process_whose_loop_hangs() -> None:
     watchdog.start()
     await asyncio.sleep(0.5)
     assert not bitten.is_set()
-    assert bitten.wait(10), "and the loop stands still meanwhile"
+    assert bitten.wait(10), "the loop is blocked meanwhile"
     watchdog.stop()

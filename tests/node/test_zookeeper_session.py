@@ -1,4 +1,4 @@
-"""How long a broker may believe in its session."""
+"""The time for which a broker may assume that its session is alive."""
 
 from __future__ import annotations
 
@@ -16,27 +16,27 @@ TIMEOUT_MS = 6000
 
 
 class Counting(MemoryStore):
-    """Knows how many of its syncs have had no end yet, and how many that were at most."""
+    """Counts its syncs: all that began, those in flight, and the most at one time."""
 
-    begun = under_way = most = 0
+    begun = in_flight = most = 0
 
     async def sync(self, path: str) -> None:
         self.begun += 1
-        self.under_way += 1
-        self.most = max(self.most, self.under_way)
+        self.in_flight += 1
+        self.most = max(self.most, self.in_flight)
         try:
             await super().sync(path)
         finally:
-            self.under_way -= 1
+            self.in_flight -= 1
 
 
 async def beside_a_server_that_has_lost_its_leader() -> Counting:
-    """What the others write does not come to this server, which answers reads from what it has."""
+    """Return a store at a server that receives no writes of the others, and answers reads from its own data."""
     never_ms = 24 * 3600 * 1000
     zookeeper = MemoryZooKeeper(
         VirtualClock(), TIMEOUT_MS, servers=2, conditions=NetworkConditions(lag_ms=(never_ms, never_ms))
     )
-    with suppress(OutcomeUnknownError):  # of a writer that is beside the same server
+    with suppress(OutcomeUnknownError):  # the writer may be connected to the same server
         await zookeeper.connect().create("/new")
     stores = [zookeeper.connect(Counting) for _ in range(6)]
     behind = [store for store in stores if await store.exists("/new") is None]
@@ -54,7 +54,7 @@ async def test_session_is_cut_off_one_timeout_after_the_last_confirmation() -> N
     clock.at_ms += 1
     assert session.cut_off
     await session.start()
-    for _ in range(5):  # its first heartbeat goes there and back in as many turns
+    for _ in range(5):  # the first heartbeat is answered within as many iterations of the loop
         await asyncio.sleep(0)
     assert not session.cut_off, "the heartbeat was answered"
     await session.stop()
@@ -79,5 +79,5 @@ async def test_unanswered_heartbeats_do_not_pile_up() -> None:
     await session.start()
     await asyncio.sleep(10 * TIMEOUT_MS / 1000)
     assert store.most == 1
-    assert 5 <= store.begun <= 10, "each is given up after a session timeout"
+    assert 5 <= store.begun <= 10, "each heartbeat is given up after a session timeout"
     await session.stop()
