@@ -124,7 +124,7 @@ parser.add_argument("--numbers", "--seconds", type=int)
 arguments = parser.parse_args()
 for done, seed in enumerate(range(arguments.seed, arguments.seed + arguments.seeds), 1):
     if {found}:
-        print("seed", seed, "fails: I1 2 and 2 are lost")
+        print("seed", seed, "failed: I1 2 and 2 are lost")
         print(done, "of", arguments.seeds, "seeds, 1 failed")
         raise SystemExit(1)
     print(done, "of", arguments.seeds, "seeds, 0 failed", end="\\r")

@@ -23,7 +23,7 @@ _LAST_OUTPUT_CHARS = 2000
 _TESTS_FAILED = 1
 #: The simulator's lines for a failing seed and for the number of finished seeds, and its exit status if an invariant
 #: had no data.
-_FAILED = re.compile(r"seed (\d+) fails: (.*)")
+_FAILED = re.compile(r"seed (\d+) failed: (.*)")
 _DONE = re.compile(r"(\d+) of \d+ seeds")
 _WITHOUT_DATA = 3
 
