@@ -70,7 +70,7 @@ def test_the_sender_is_woken_once_for_each_time_it_armed_itself() -> None:
     assert story.wakes == 1
 
 
-def test_a_record_that_waits_for_its_turn_while_partitions_are_added_goes_to_one_of_those_that_there_are() -> None:
+def test_waiting_record_goes_to_a_partition_that_exists_then() -> None:
     story = Story(partitions=1)
     accumulator = story.accumulator
     lock = accumulator._lock
@@ -99,7 +99,7 @@ def test_sequences_follow_each_other_and_a_repeated_batch_keeps_its_own() -> Non
     assert story.take() == (7, 2, 1)
 
 
-def test_sequences_begin_anywhere_and_after_the_last_of_all_comes_the_first() -> None:
+def test_sequences_start_anywhere_and_wrap_after_the_largest() -> None:
     story = Story(first_sequence=2**31 - 2)
     for sequence in (2**31 - 2, 2**31 - 1, 0, 1):
         story.send()
@@ -144,7 +144,7 @@ def test_an_uncertain_failure_asks_for_a_new_producer_id() -> None:
     assert story.take(ANEW) == (8, 0, 1)
 
 
-def test_a_refusal_after_an_attempt_without_an_end_does_not_hide_that_the_record_may_be_stored() -> None:
+def test_rejection_after_an_unknown_outcome_keeps_may_be_stored() -> None:
     story = Story()
     future = story.send()
     story.take()
@@ -177,7 +177,7 @@ def test_a_record_that_is_given_up_while_a_broker_has_it_may_be_stored() -> None
     assert sent.may_be_stored() and not waiting.may_be_stored()
 
 
-def test_what_waits_behind_a_batch_that_was_given_up_is_told_in_time_too_and_leaves() -> None:
+def test_batches_behind_an_expired_batch_in_flight_expire_in_time() -> None:
     story = Story(delivery_timeout_ms=500, batch_size=200)
     story.send(b"x" * 100)
     batch = story.accumulator.take(story.queue(), ME, 0)
@@ -200,7 +200,7 @@ def test_what_waits_behind_a_batch_that_was_given_up_is_told_in_time_too_and_lea
     assert third.done() and not third.failed() and story.accumulator.buffered_bytes == 0
 
 
-def test_what_waits_beyond_its_deadline_fails_with_the_last_reason() -> None:
+def test_batch_that_waits_beyond_its_deadline_fails_with_the_last_error() -> None:
     story = Story(delivery_timeout_ms=500)
     early = story.send()
     assert story.accumulator.next_deadline_ms() == 1500
@@ -212,7 +212,7 @@ def test_what_waits_beyond_its_deadline_fails_with_the_last_reason() -> None:
     assert "cable" in str(early.exception()) and not late.done()
 
 
-def test_a_record_that_does_not_fit_opens_the_next_batch_and_keyless_ones_change_the_partition() -> None:
+def test_full_batch_opens_the_next_and_keyless_records_change_partition() -> None:
     story = Story(partitions=2, batch_size=200)
     for _ in range(4):
         story.send(b"x" * 100, partition=None)
@@ -240,7 +240,7 @@ def test_bytes_are_counted_until_the_outcome() -> None:
     assert not story.accumulator.when_space(lambda: called.append(True))
 
 
-def test_of_all_who_wait_for_room_only_the_first_wakes_the_sender() -> None:
+def test_only_the_first_waiter_for_space_wakes_the_sender() -> None:
     story = Story(buffer_memory=1)
     for woken in (1, 2):
         story.send()
@@ -251,7 +251,7 @@ def test_of_all_who_wait_for_room_only_the_first_wakes_the_sender() -> None:
         story.accumulator.succeed(story.queue(), 0)
 
 
-def test_a_record_above_max_request_size_is_refused_however_large_a_batch_may_be() -> None:
+def test_record_above_max_request_size_is_rejected_whatever_batch_size_is() -> None:
     story = Story(max_request_size=200, batch_size=16_384)
     allowed = bytes(200 - single_record_bytes(None, b"", ()) - 2)  # two lengths take a byte more
     assert single_record_bytes(None, allowed, ()) == 200
@@ -273,7 +273,7 @@ def test_lingering_ends_with_time_a_full_batch_or_a_flush() -> None:
     assert not unsettled.done() and story.accumulator.ready_at_ms(story.queue()) == 1000
 
 
-def test_the_halves_of_a_batch_take_its_place_and_follow_each_other_in_its_sequences() -> None:
+def test_halves_of_a_batch_take_its_place_and_its_sequences() -> None:
     story = Story()
     futures = [story.send(b"%d" % number) for number in range(5)]
     story.take()
@@ -290,7 +290,7 @@ def test_the_halves_of_a_batch_take_its_place_and_follow_each_other_in_its_seque
     assert story.take() == (7, 5, 1) and not later.done()
 
 
-def test_a_half_may_be_split_again_and_a_record_that_is_refused_alone_gives_its_sequence_to_the_next() -> None:
+def test_half_is_split_again_and_a_rejected_record_frees_its_sequence() -> None:
     story = Story()
     futures = [story.send(value) for value in (b"a", b"x" * 500, b"b", b"c")]
     assert story.take() == (7, 0, 4)
@@ -320,7 +320,7 @@ def test_sequences_that_may_be_in_the_log_are_not_given_to_the_halves() -> None:
     assert story.take(ANEW) == (8, 0, 1)
 
 
-def test_sequences_that_may_be_in_the_log_are_not_given_to_what_a_refusal_leaves() -> None:
+def test_sequences_of_an_unknown_outcome_are_not_reused_after_a_rejection() -> None:
     story = Story()
     story.send()
     story.send()
@@ -332,7 +332,7 @@ def test_sequences_that_may_be_in_the_log_are_not_given_to_what_a_refusal_leaves
     assert story.take(ANEW) == (8, 0, 1)
 
 
-def test_a_half_of_what_may_be_in_the_log_may_be_in_the_log() -> None:
+def test_half_of_a_batch_with_unknown_outcome_may_be_stored() -> None:
     story = Story()
     futures = [story.send(), story.send()]
     story.take()
@@ -345,7 +345,7 @@ def test_a_half_of_what_may_be_in_the_log_may_be_in_the_log() -> None:
     assert all(future.failed() and future.may_be_stored() for future in futures)
 
 
-def test_the_halves_keep_the_deadline_and_count_in_the_buffer_until_their_outcome() -> None:
+def test_halves_keep_the_deadline_and_use_the_buffer_until_their_outcome() -> None:
     story = Story(delivery_timeout_ms=500)
     futures = [story.send() for _ in range(4)]
     story.now_ms = 1400
@@ -360,7 +360,7 @@ def test_the_halves_keep_the_deadline_and_count_in_the_buffer_until_their_outcom
     assert story.accumulator.buffered_bytes == 0
 
 
-def test_each_callback_is_called_once_and_only_when_its_own_half_has_an_outcome() -> None:
+def test_callback_is_called_once_when_its_own_half_has_an_outcome() -> None:
     story = Story()
     told: list[Any] = []
     for number in range(4):
@@ -376,7 +376,7 @@ def test_each_callback_is_called_once_and_only_when_its_own_half_has_an_outcome(
     assert told == [(0, 7), (1, 8), (2, 70), (3, 71)] and last.done()
 
 
-def test_who_gives_up_waiting_leaves_nothing_behind() -> None:
+def test_cancelled_wait_leaves_no_callback() -> None:
     story = Story(buffer_memory=1)
     future = story.send()
     told: list[str] = []
@@ -442,7 +442,7 @@ _records = st.tuples(
 
 
 @given(records=st.lists(_records, min_size=2, max_size=12))
-def test_halves_hold_the_same_records_and_no_more_than_half_the_bytes_or_one_record_more(records: list[Any]) -> None:
+def test_halves_hold_all_records_and_half_the_bytes_plus_one_record(records: list[Any]) -> None:
     builder = BatchBuilder(1 << 20)
     for record in records:
         builder.try_append(*record)
@@ -491,7 +491,7 @@ def test_a_few_hundred_short_keyless_records_reach_every_partition() -> None:
 
 
 @pytest.mark.parametrize("one_by_one", [True, False])
-def test_keyless_batches_grow_to_the_batch_size_within_a_few_of_them(one_by_one: bool) -> None:
+def test_keyless_batches_grow_to_the_batch_size_within_a_few_batches(one_by_one: bool) -> None:
     story, values = Story(partitions=6, batch_size=10_000), [b"x" * 100] * 3000
     if one_by_one:
         for value in values:
@@ -511,7 +511,7 @@ def test_records_with_a_partition_fill_whole_batches_from_the_beginning(availabl
     assert (run.partition, run.record_count, len(story.queue(1).batches)) == (1, 500, 1)
 
 
-def test_only_partition_with_a_leader_gets_whole_batches_of_keyless_records() -> None:
+def test_only_partition_with_a_leader_gets_full_batches_of_keyless_records() -> None:
     story = Story(partitions=3)
     story.accumulator.add_partitions("t", 3, [1])
     (run,) = send_values(story, [b"x" * 100] * 500)
@@ -530,7 +530,7 @@ def test_values_sent_together_are_the_records_that_they_are_one_by_one(
     assert together.accumulator.buffered_bytes == alone.accumulator.buffered_bytes
 
 
-def test_a_value_that_is_refused_ends_the_run_before_it() -> None:
+def test_rejected_value_ends_the_run_before_it() -> None:
     story = Story(max_request_size=1000)
     values: list[Any] = [b"a", b"b", "text", b"c", b"x" * 2000]
     append = partial(story.accumulator.append_values, story.topic, 0, 0, values)

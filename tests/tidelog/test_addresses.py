@@ -39,7 +39,7 @@ async def test_each_connect_learns_that_a_host_has_moved() -> None:
 
 
 @on_virtual_time
-async def test_the_earlier_answer_counts_where_the_next_one_is_late_or_never_comes() -> None:
+async def test_earlier_answer_is_used_if_the_next_one_is_late_or_missing() -> None:
     server, loop = NameServer(), asyncio.get_running_loop()
     resolver = Resolver(server.look_up)
     await resolver.resolve("h")
@@ -55,14 +55,14 @@ async def test_the_earlier_answer_counts_where_the_next_one_is_late_or_never_com
 
 
 @on_virtual_time
-async def test_an_unknown_name_is_told_to_all_who_asked() -> None:
+async def test_unknown_name_raises_for_every_caller() -> None:
     resolver = Resolver(NameServer().look_up)
     outcomes = await asyncio.gather(*(resolver.resolve("nope") for _ in range(3)), return_exceptions=True)
     assert [type(outcome) for outcome in outcomes] == [socket.gaierror] * 3
 
 
 @on_virtual_time
-async def test_who_gives_up_takes_nobody_along() -> None:
+async def test_cancelled_caller_does_not_cancel_the_others() -> None:
     server = NameServer()
     server.delay_s = 1.0
     resolver = Resolver(server.look_up)
@@ -78,7 +78,7 @@ async def test_addresses_are_taken_as_they_are_and_names_are_asked_for() -> None
     assert "127.0.0.1" in await resolve("localhost")
 
 
-async def test_what_cannot_be_a_name_is_an_unknown_host() -> None:
+async def test_invalid_name_is_an_unknown_host() -> None:
     with pytest.raises(OSError):
         await resolve("a" * 64 + ".example")
 

@@ -63,7 +63,7 @@ async def test_the_controller_is_found_again_after_it_moved() -> None:
 
 @pytest.mark.parametrize("had_done_it", [False, True])
 @on_virtual_time
-async def test_a_controller_that_hangs_in_the_middle_of_a_call_is_left_for_the_next_one(had_done_it: bool) -> None:
+async def test_call_leaves_a_controller_that_hangs_for_its_successor(had_done_it: bool) -> None:
     cluster = FakeCluster()
     async with an_admin(cluster) as admin:
         await admin.describe_cluster()
@@ -79,7 +79,7 @@ async def test_a_controller_that_hangs_in_the_middle_of_a_call_is_left_for_the_n
 
 
 @on_virtual_time
-async def test_a_cluster_without_a_controller_is_told_at_the_callers_deadline_and_not_after_it() -> None:
+async def test_missing_controller_is_reported_at_the_callers_deadline() -> None:
     cluster = FakeCluster()
     cluster.controller = -1
     async with an_admin(cluster) as admin:
@@ -91,7 +91,7 @@ async def test_a_cluster_without_a_controller_is_told_at_the_callers_deadline_an
 
 
 @on_virtual_time
-async def test_of_several_refusals_the_first_is_raised_and_has_the_others() -> None:
+async def test_first_of_several_errors_is_raised_and_has_the_others() -> None:
     cluster = FakeCluster()
     cluster.create("b")
     async with an_admin(cluster) as admin:
@@ -121,7 +121,7 @@ async def test_a_creation_whose_answer_is_lost_succeeds() -> None:
 
 
 @on_virtual_time
-async def test_a_topic_that_was_made_before_the_controller_moved_is_no_refusal_and_one_that_was_there_is() -> None:
+async def test_topic_created_before_a_controller_change_is_not_an_error() -> None:
     cluster = FakeCluster()
     cluster.create("there")
     make = cluster.create
@@ -180,7 +180,7 @@ async def test_a_partition_without_a_leader_is_described_as_far_as_it_is_known()
 
 
 @on_virtual_time
-async def test_what_no_checker_has_seen_is_named_before_anybody_is_asked() -> None:
+async def test_invalid_argument_is_named_before_any_request() -> None:
     cluster = FakeCluster()
     cluster.create("t", 1)
     wrong: Any = {"a": 5}

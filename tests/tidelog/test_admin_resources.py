@@ -117,7 +117,7 @@ def an_admin(cluster: FakeCluster, **options: Any) -> Admin:
 
 
 @on_virtual_time
-async def test_a_broker_is_asked_for_its_own_settings_and_anybody_for_topics() -> None:
+async def test_broker_settings_come_from_that_broker_and_topic_settings_from_any() -> None:
     cluster = Resources()
     cluster.settings = {"a": {"flush.ms": "1"}, "b": {}}
     async with an_admin(cluster) as admin:
@@ -166,7 +166,7 @@ async def test_a_change_whose_answer_is_lost_is_asked_for_again() -> None:
 
 
 @on_virtual_time
-async def test_refusals_are_raised_with_what_the_broker_said() -> None:
+async def test_errors_are_raised_with_the_brokers_message() -> None:
     cluster = Resources()
     cluster.create("t")
     async with an_admin(cluster) as admin:
@@ -181,7 +181,7 @@ async def test_refusals_are_raised_with_what_the_broker_said() -> None:
 
 
 @on_virtual_time
-async def test_a_broker_that_does_not_exist_is_named_at_once_and_one_that_hangs_in_time() -> None:
+async def test_unknown_broker_is_named_at_once_and_a_hanging_one_in_time() -> None:
     cluster = Resources()
     async with an_admin(cluster) as admin:
         begun_ms = admin.clock.monotonic_ms()

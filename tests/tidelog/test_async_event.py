@@ -28,14 +28,14 @@ async def test_a_flag_wakes_all_that_wait_and_stays_set() -> None:
 
 
 @on_virtual_time
-async def test_who_waits_for_a_flag_in_vain_waits_no_longer_than_it_wants_to() -> None:
+async def test_wait_for_a_flag_ends_at_its_timeout() -> None:
     begun_s, flag = now_s(), Flag()
     assert not await flag.wait(3)
     assert now_s() == pytest.approx(begun_s + 3)
 
 
 @on_virtual_time
-async def test_who_is_cancelled_while_it_waits_for_a_flag_leaves_nothing_behind() -> None:
+async def test_cancelled_wait_for_a_flag_leaves_no_waiter() -> None:
     flag = Flag()
     waiting = asyncio.create_task(flag.wait(3))
     await asyncio.sleep(1)

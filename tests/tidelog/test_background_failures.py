@@ -252,7 +252,7 @@ async def test_data_of_others_comes_before_a_failure_and_the_failure_next() -> N
 
 
 @on_virtual_time
-async def test_commit_raises_a_failure_of_the_heartbeats_and_the_next_one_commits() -> None:
+async def test_commit_raises_a_heartbeat_failure_and_the_next_one_succeeds() -> None:
     cluster = FakeCluster()
     (partition,) = cluster.create("t")
     put(partition, b"x")

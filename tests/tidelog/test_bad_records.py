@@ -107,7 +107,7 @@ async def test_a_refusal_that_names_no_record_of_the_batch_fails_the_whole_batch
 
 
 @on_virtual_time
-async def test_ready_made_batch_with_a_bad_record_fails_whole_and_names_the_record() -> None:
+async def test_encoded_batch_with_a_bad_record_fails_whole_and_names_it() -> None:
     cluster, partition = a_topic_of_records_below(1000)
     async with a_producer(cluster) as producer:
         batch = encode_batch([(1, None, b"a", ()), (2000, None, b"b", ()), (1, None, b"c", ())])

@@ -41,7 +41,7 @@ def whole_batch(records: list[Written], codec: Codec, *, log_append_time: int | 
 @given(
     written_records, st.sampled_from(Codec), st.sets(st.integers(0, 79)), st.none() | HORIZONS, st.none() | timestamps
 )
-def test_an_excerpt_holds_the_kept_records_as_they_were_and_the_header_of_the_whole(
+def test_excerpt_has_the_kept_records_and_the_whole_batchs_header(
     records: list[Written], codec: Codec, wanted: set[int], horizon: int | None, log_append_time: int | None
 ) -> None:
     assume(records)
@@ -93,7 +93,7 @@ def test_a_delete_horizon_stands_where_the_base_timestamp_stood() -> None:
 
 
 @pytest.mark.parametrize("codec", Codec)
-def test_an_empty_batch_is_a_header_that_still_tells_offsets_sequences_and_time(codec: Codec) -> None:
+def test_empty_batch_is_a_header_with_offsets_sequences_and_time(codec: Codec) -> None:
     header = read_header(whole_batch([(10, b"a", b"1", ()), (30, b"b", None, ()), (20, b"c", b"3", ())], codec))
     empty = empty_batch(header)
     after = read_header(empty)
@@ -108,7 +108,7 @@ def test_an_empty_batch_is_a_header_that_still_tells_offsets_sequences_and_time(
     assert (outline.offsets, outline.starts) == ([], [0])
 
 
-def test_an_empty_batch_keeps_whose_time_it_has_and_loses_codec_and_horizon() -> None:
+def test_empty_batch_keeps_the_timestamp_type_without_codec_and_horizon() -> None:
     batch = whole_batch([(10, b"a", None, ())], Codec.ZSTD, log_append_time=99)
     marked = excerpt_batch(outline_batch(batch, read_header(batch)), [0], 500)
     after = read_header(empty_batch(read_header(marked)))
@@ -116,7 +116,7 @@ def test_an_empty_batch_keeps_whose_time_it_has_and_loses_codec_and_horizon() ->
 
 
 @given(st.data())
-def test_what_the_decoder_refuses_the_outline_refuses_and_no_other_error_comes_out(data: st.DataObject) -> None:
+def test_outline_rejects_what_the_decoder_rejects_with_the_same_errors(data: st.DataObject) -> None:
     at = data.draw(st.integers(HEADER_BYTES, len(GOOD) - 1))
     batch = bytearray(GOOD)
     batch[at] ^= data.draw(st.integers(1, 255))

@@ -41,7 +41,7 @@ async def ended_by_cancelling(begin: Callable[[], Awaitable[object]], come: Call
 
 
 @pytest.mark.parametrize("steps", STEPS)
-def test_a_reader_to_whom_records_come(steps: int) -> None:
+def test_reader_that_receives_records(steps: int) -> None:
     @on_virtual_time
     async def story() -> None:
         cluster = FakeCluster()
@@ -59,7 +59,7 @@ def test_a_reader_to_whom_records_come(steps: int) -> None:
 
 
 @pytest.mark.parametrize("steps", STEPS)
-def test_a_sender_for_whom_there_is_space(steps: int) -> None:
+def test_sender_that_gets_space(steps: int) -> None:
     @on_virtual_time
     async def story() -> None:
         cluster = FakeCluster()
@@ -87,7 +87,7 @@ def test_a_sender_for_whom_there_is_space(steps: int) -> None:
 
 
 @pytest.mark.parametrize("steps", STEPS)
-def test_who_asks_for_an_address_that_is_found(steps: int) -> None:
+def test_address_look_up_that_succeeds(steps: int) -> None:
     @on_virtual_time
     async def story() -> None:
         found = asyncio.Event()
@@ -113,7 +113,7 @@ def test_who_asks_for_an_address_that_is_found(steps: int) -> None:
 
 @pytest.mark.parametrize("led", [True, False])
 @on_virtual_time
-async def test_a_consumer_whose_close_is_cancelled_in_each_of_its_waits_has_closed(led: bool) -> None:
+async def test_consumer_is_closed_if_close_is_cancelled_in_each_of_its_waits(led: bool) -> None:
     cluster = FakeCluster()
     (partition,) = cluster.create("t")
     if not led:

@@ -32,7 +32,7 @@ def test_a_close_that_is_cancelled_at_any_moment_leaves_nothing_running(turns: i
 
 
 @pytest.mark.parametrize("turns", range(1, 12))
-def test_an_unsubscribe_that_is_cancelled_at_any_moment_leaves_nothing_assigned(turns: int) -> None:
+def test_unsubscribe_cancelled_at_any_moment_leaves_no_assignment(turns: int) -> None:
     @on_virtual_time
     async def story() -> None:
         cluster = FakeCluster()

@@ -166,7 +166,7 @@ def test_each_call_of_an_asyncio_client_refuses_a_second_loop(kind: type[Any], n
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_client_that_was_closed_in_its_loop_says_so_in_another(kind: type[Any], cluster: FakeCluster) -> None:
+def test_closed_client_raises_closed_error_in_another_loop(kind: type[Any], cluster: FakeCluster) -> None:
     client = in_memory(kind, cluster)
 
     async def use_and_close() -> None:
@@ -239,7 +239,7 @@ def test_dropped_subscriber_without_a_group_frees_its_resources(cluster: FakeClu
 
 
 @pytest.mark.parametrize("group_id", ["g", None])
-def test_a_dropped_consumer_is_freed_though_its_listener_refers_to_it(
+def test_dropped_consumer_is_freed_though_its_listener_refers_to_it(
     group_id: str | None, cluster: FakeCluster
 ) -> None:
     class Committing(ConsumerRebalanceListener):

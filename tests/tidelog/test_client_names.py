@@ -66,9 +66,7 @@ def test_both_take_the_same_settings(client: str) -> None:
     ("options", "settings"),
     [(AdminOptions, AdminSettings), (ConsumerOptions, ConsumerSettings), (ProducerOptions, ProducerSettings)],
 )
-def test_every_setting_has_a_default_and_a_place_in_the_documentation_of_its_client(
-    options: Any, settings: Any
-) -> None:
+def test_every_setting_has_a_default_and_is_documented_by_its_client(options: Any, settings: Any) -> None:
     checked = {each.name for each in fields(settings) if each.init} - {"bootstrap"}
     assert checked == set(get_type_hints(options))
     if settings is AdminSettings:

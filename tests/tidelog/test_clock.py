@@ -10,7 +10,7 @@ from tidelog.clock import SystemClock
 
 
 @pytest.mark.parametrize("jump_s", [-3600, 3600])
-def test_who_sets_the_wall_clock_moves_no_deadline(monkeypatch: pytest.MonkeyPatch, jump_s: int) -> None:
+def test_setting_the_wall_clock_moves_no_deadline(monkeypatch: pytest.MonkeyPatch, jump_s: int) -> None:
     clock, wall_ns = SystemClock(), time.time_ns
     before_ms, began_ms = clock.now_ms(), clock.monotonic_ms()
     monkeypatch.setattr(time, "time_ns", lambda: wall_ns() + jump_s * 1_000_000_000)

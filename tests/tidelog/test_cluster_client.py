@@ -22,7 +22,7 @@ from tidelog.protocol.messages import MetadataRequest
 
 
 @on_virtual_time
-async def test_a_broker_at_anothers_address_is_not_taken_for_it() -> None:
+async def test_broker_at_another_brokers_address_is_rejected() -> None:
     cluster = FakeCluster(brokers=2)
     moved = False
 
@@ -41,7 +41,7 @@ async def test_a_broker_at_anothers_address_is_not_taken_for_it() -> None:
 
 
 @on_virtual_time
-async def test_a_topic_that_is_forgotten_while_a_partition_of_it_is_waited_for_is_waited_for_too() -> None:
+async def test_wait_for_a_partition_also_waits_for_its_forgotten_topic() -> None:
     cluster = FakeCluster()
     partitions = cluster.create("t", 1)
     clock = VirtualClock()
@@ -60,7 +60,7 @@ async def test_a_topic_that_is_forgotten_while_a_partition_of_it_is_waited_for_i
 
 
 @on_virtual_time
-async def test_who_waits_for_a_client_that_another_task_closes_is_told_so_and_not_cancelled() -> None:
+async def test_wait_for_a_client_raises_closed_error_if_another_task_closes_it() -> None:
     cluster = FakeCluster()
     clock = VirtualClock()
     client = ClusterClient(ClientSettings(bootstrap=(Endpoint("fake", 1002),)), clock=clock, opener=cluster.open)
@@ -76,7 +76,7 @@ async def test_who_waits_for_a_client_that_another_task_closes_is_told_so_and_no
 
 
 @on_virtual_time
-async def test_who_asks_for_a_topic_that_is_not_there_ends_nobody_elses_wait_for_it() -> None:
+async def test_call_for_a_missing_topic_does_not_end_another_callers_wait() -> None:
     cluster = FakeCluster()
     clock = VirtualClock()
     client = ClusterClient(ClientSettings(bootstrap=(Endpoint("fake", 1002),)), clock=clock, opener=cluster.open)
@@ -93,7 +93,7 @@ async def test_who_asks_for_a_topic_that_is_not_there_ends_nobody_elses_wait_for
 
 
 @on_virtual_time
-async def test_a_topic_that_was_missing_for_somebody_else_is_looked_for_again_before_it_is_denied() -> None:
+async def test_topic_missing_for_one_caller_is_requested_again_for_another() -> None:
     cluster = FakeCluster()
     clock = VirtualClock()
     client = ClusterClient(ClientSettings(bootstrap=(Endpoint("fake", 1002),)), clock=clock, opener=cluster.open)
@@ -117,7 +117,7 @@ def asked_for(cluster: FakeCluster) -> tuple[str, ...]:
 
 
 @on_virtual_time
-async def test_what_an_admin_has_asked_for_once_is_forgotten_whether_it_was_there_or_not() -> None:
+async def test_topic_that_an_admin_requested_once_is_forgotten() -> None:
     cluster = FakeCluster()
     async with in_memory(Admin, cluster, clock=VirtualClock()) as admin:
         for number in range(20):
@@ -138,7 +138,7 @@ async def test_what_an_admin_has_asked_for_once_is_forgotten_whether_it_was_ther
 
 
 @on_virtual_time
-async def test_a_topic_is_not_forgotten_while_somebody_waits_for_it() -> None:
+async def test_topic_is_not_forgotten_while_a_caller_waits_for_it() -> None:
     cluster = FakeCluster()
     clock = VirtualClock()
     settings = ClientSettings(bootstrap=(Endpoint("fake", 1002),))
@@ -154,7 +154,7 @@ async def test_a_topic_is_not_forgotten_while_somebody_waits_for_it() -> None:
 
 
 @on_virtual_time
-async def test_a_subscriber_asks_for_what_it_is_subscribed_to_and_not_for_what_has_gone() -> None:
+async def test_subscriber_requests_its_topics_but_not_deleted_ones() -> None:
     cluster = FakeCluster()
     reading = Reading(cluster, metadata_max_age_ms=10_000).begin(pattern="^day-")
     for day in range(14):
@@ -171,7 +171,7 @@ async def test_a_subscriber_asks_for_what_it_is_subscribed_to_and_not_for_what_h
 
 
 @on_virtual_time
-async def test_who_leads_a_group_does_not_forget_what_the_others_are_subscribed_to() -> None:
+async def test_group_leader_does_not_forget_topics_of_other_members() -> None:
     cluster = FakeCluster()
     cluster.create("mine")
     cluster.create("theirs")
@@ -185,7 +185,7 @@ async def test_who_leads_a_group_does_not_forget_what_the_others_are_subscribed_
 
 
 @on_virtual_time
-async def test_what_a_reader_has_assigned_itself_is_not_forgotten_while_it_does_nothing() -> None:
+async def test_assigned_topic_is_not_forgotten_while_the_reader_is_idle() -> None:
     cluster = FakeCluster()
     partition = cluster.create("t")[0]
     async with a_consumer(cluster) as consumer:
@@ -200,7 +200,7 @@ async def test_what_a_reader_has_assigned_itself_is_not_forgotten_while_it_does_
 
 
 @on_virtual_time
-async def test_a_producer_asks_for_what_it_sends_to_and_finds_it_again_after_a_long_pause() -> None:
+async def test_producer_finds_its_topic_again_after_a_long_pause() -> None:
     cluster = FakeCluster()
     cluster.create("once")
     cluster.create("often")
@@ -217,7 +217,7 @@ async def test_a_producer_asks_for_what_it_sends_to_and_finds_it_again_after_a_l
 
 
 @on_virtual_time
-async def test_after_a_long_pause_a_producer_chooses_among_the_partitions_that_there_are_now() -> None:
+async def test_producer_uses_the_present_partitions_after_a_long_pause() -> None:
     cluster = FakeCluster()
     partitions = cluster.create("t", 1)
     keys = [b"%d" % number for number in range(20)]
@@ -233,7 +233,7 @@ async def test_after_a_long_pause_a_producer_chooses_among_the_partitions_that_t
 
 
 @on_virtual_time
-async def test_after_a_long_pause_a_producer_hears_from_send_that_its_topic_is_gone() -> None:
+async def test_send_after_a_long_pause_raises_if_the_topic_was_deleted() -> None:
     cluster = FakeCluster()
     cluster.create("t")
     async with a_producer(cluster) as producer:

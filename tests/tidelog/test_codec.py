@@ -43,7 +43,7 @@ def test_every_message_survives_the_wire(cls: type[Message], data: st.DataObject
     assert (header, body.read(cls)) == (HEADER, message)
 
 
-def test_a_string_travels_up_to_the_bound_and_a_longer_one_is_not_sent() -> None:
+def test_string_is_sent_up_to_the_limit_and_not_beyond() -> None:
     longest = MetadataRequest(("é" * (MAX_STRING // 2) + "e", "t"))
     _, body = decode_request(encode(HEADER, longest))
     assert body.read(MetadataRequest) == longest
@@ -54,7 +54,7 @@ def test_a_string_travels_up_to_the_bound_and_a_longer_one_is_not_sent() -> None
 
 
 @pytest.mark.parametrize("unsendable", [ResponseHeader(1, 1 << 64, None), ResponseHeader(1, 0, "\udcff")])
-def test_what_no_peer_would_take_is_not_sent(unsendable: ResponseHeader) -> None:
+def test_message_beyond_the_limits_is_not_sent(unsendable: ResponseHeader) -> None:
     with pytest.raises(ProtocolError, match="cannot be encoded"):
         encode(unsendable)
 
@@ -82,7 +82,7 @@ def test_random_bytes_are_refused_with_a_protocol_error(junk: bytes) -> None:
             decode([junk])
 
 
-def test_an_envelope_is_the_array_of_header_and_body_and_records_are_frames() -> None:
+def test_envelope_is_the_array_of_header_and_body_and_records_are_frames() -> None:
     """Golden bytes: what docs/PROTOCOL.md shows."""
     request = ProduceRequest(-1, 30_000, (ProducePartition("t", 0, b"AB"), ProducePartition("t", 3, b"C")))
     envelope, first, second = encode(HEADER._replace(api_key=0), request)

@@ -48,7 +48,7 @@ async def read_all(cluster: FakeCluster, count: int) -> list[ConsumerRecord]:
 
 @pytest.mark.parametrize("compression_type", [None, "none", "gzip", "snappy", "lz4", "zstd"])
 @on_virtual_time
-async def test_what_is_produced_with_a_codec_is_consumed(compression_type: str | None) -> None:
+async def test_records_produced_with_a_codec_are_consumed(compression_type: str | None) -> None:
     cluster = FakeCluster()
     [partition] = cluster.create("t")
     async with a_producer(cluster, compression_type=compression_type, linger_ms=5) as producer:
@@ -80,7 +80,7 @@ async def test_one_partition_may_hold_every_codec_and_markers_between_them() -> 
 
 
 @on_virtual_time
-async def test_batch_size_bounds_what_a_batch_holds_before_compression() -> None:
+async def test_batch_size_limits_the_bytes_before_compression() -> None:
     cluster = FakeCluster()
     [partition] = cluster.create("t")
     async with a_producer(cluster, compression_type="zstd", batch_size=4096, linger_ms=5) as producer:
@@ -133,7 +133,7 @@ async def test_a_batch_that_cannot_be_read_holds_the_reader_until_it_seeks_past(
 
 
 @on_virtual_time
-async def test_a_reader_says_how_large_a_batch_may_become_and_one_that_is_larger_names_the_setting() -> None:
+async def test_batch_above_the_readers_decompression_limit_names_the_setting() -> None:
     cluster = FakeCluster()
     [partition] = cluster.create("t")
     partition.append(encode_batch([(5, None, bytes(10_000), ())], codec=Codec.ZSTD))

@@ -142,7 +142,7 @@ def read_by_arrow(codec: Codec, block: bytes) -> bytes:
 
 @pytest.mark.parametrize("codec", COMPRESSING)
 @pytest.mark.parametrize("data", [b"", b"x", TEXT, NOISE, TEXT * 20], ids=["none", "a byte", "text", "noise", "3 MiB"])
-def test_what_is_compressed_can_be_read_here_and_elsewhere(codec: Codec, data: bytes) -> None:
+def test_compressed_data_can_be_read_here_and_by_other_libraries(codec: Codec, data: bytes) -> None:
     block = compress(codec, data)
     assert decompress(codec, block) == decompress(codec, memoryview(block), len(data)) == data
     if data or codec is Codec.SNAPPY:
@@ -153,7 +153,7 @@ def test_what_is_compressed_can_be_read_here_and_elsewhere(codec: Codec, data: b
 
 @pytest.mark.parametrize("codec", COMPRESSING)
 @pytest.mark.parametrize("data", [TEXT, NOISE, TEXT * 20], ids=["text", "noise", "3 MiB"])
-def test_what_others_compressed_can_be_read(codec: Codec, data: bytes) -> None:
+def test_data_compressed_by_other_libraries_can_be_read(codec: Codec, data: bytes) -> None:
     assert decompress(codec, pa.compress(data, codec.name.lower(), asbytes=True)) == data
 
 
@@ -184,7 +184,7 @@ def test_a_compressed_batch_reads_as_its_plain_twin(records: list[Written], base
 
 
 @pytest.mark.parametrize("codec", COMPRESSING)
-def test_the_builder_counts_what_is_not_yet_compressed(codec: Codec) -> None:
+def test_builder_counts_bytes_before_compression(codec: Codec) -> None:
     builder = BatchBuilder(10_000)
     appended = 0
     while builder.try_append(5, None, b"the same line again and again") is not None:

@@ -61,7 +61,7 @@ class HostLine:
 
 
 @on_virtual_time
-async def test_an_address_that_never_answers_leaves_the_others_their_share_of_the_time() -> None:
+async def test_address_that_never_answers_leaves_the_others_their_share_of_time() -> None:
     with pytest.MonkeyPatch.context() as patch:
         host = Host(patch, a="swallows", b="refuses", c="swallows", d="answers")
         start_s = asyncio.get_running_loop().time()

@@ -103,7 +103,7 @@ async def test_every_partition_gets_its_turn() -> None:
 
 
 @on_virtual_time
-async def test_seeking_drops_what_was_fetched_ahead_and_what_is_on_its_way() -> None:
+async def test_seek_drops_fetched_data_and_answers_in_flight() -> None:
     cluster = FakeCluster()
     (partition,) = cluster.create("t")
     for number in range(20):
@@ -201,7 +201,7 @@ async def test_an_offset_out_of_range_follows_the_policy() -> None:
 
 
 @on_virtual_time
-async def test_what_does_not_exist_is_told() -> None:
+async def test_missing_topics_and_partitions_are_reported() -> None:
     cluster = FakeCluster()
     cluster.create("t")
     async with a_consumer(cluster) as consumer:
@@ -219,7 +219,7 @@ async def test_what_does_not_exist_is_told() -> None:
 
 
 @on_virtual_time
-async def test_a_cluster_that_is_down_is_told_once_it_is_certain() -> None:
+async def test_cluster_that_is_down_is_reported_once_certain() -> None:
     cluster = FakeCluster()
     cluster.live = dict.fromkeys(cluster.live, False)
     async with a_consumer(cluster) as consumer:

@@ -45,7 +45,7 @@ def batches(partition: FakePartition, *values: bytes) -> None:
 
 
 @on_virtual_time
-async def test_a_reader_whose_records_a_new_leader_never_had_goes_on_where_the_logs_part() -> None:
+async def test_reader_goes_back_to_where_the_new_leaders_log_diverges() -> None:
     cluster = FakeCluster()
     (partition,) = cluster.create("t")
     batches(partition, b"0", b"1", b"lost 2", b"lost 3")
@@ -58,7 +58,7 @@ async def test_a_reader_whose_records_a_new_leader_never_had_goes_on_where_the_l
 
 
 @on_virtual_time
-async def test_without_a_policy_the_reader_is_told_where_the_logs_part_until_it_seeks() -> None:
+async def test_reader_without_a_policy_gets_log_truncation_error_until_it_seeks() -> None:
     cluster = FakeCluster()
     (partition,) = cluster.create("t")
     batches(partition, b"0", b"1", b"lost 2")
@@ -78,7 +78,7 @@ async def test_without_a_policy_the_reader_is_told_where_the_logs_part_until_it_
 
 
 @on_virtual_time
-async def test_what_was_fetched_ahead_gives_way_once_its_leader_is_known_to_lack_it() -> None:
+async def test_fetched_data_is_dropped_if_the_new_leader_lacks_it() -> None:
     cluster = FakeCluster()
     (partition,) = cluster.create("t")
     batches(partition, *[b"%d" % number for number in range(6)])
@@ -95,7 +95,7 @@ async def test_what_was_fetched_ahead_gives_way_once_its_leader_is_known_to_lack
 
 
 @on_virtual_time
-async def test_a_position_is_checked_once_for_each_leader_and_before_anything_is_fetched_from_it() -> None:
+async def test_position_is_validated_once_per_leader_before_the_first_fetch() -> None:
     cluster = FakeCluster()
     (partition,) = cluster.create("t")
     batches(partition, b"0")
@@ -122,7 +122,7 @@ async def test_a_position_is_checked_once_for_each_leader_and_before_anything_is
 
 
 @on_virtual_time
-async def test_a_check_that_is_not_answered_is_repeated_and_one_that_is_refused_is_told() -> None:
+async def test_unanswered_validation_is_repeated_and_a_failed_one_is_reported() -> None:
     cluster = FakeCluster()
     (partition,) = cluster.create("t")
     batches(partition, b"0")
@@ -145,7 +145,7 @@ async def test_a_check_that_is_not_answered_is_repeated_and_one_that_is_refused_
 
 
 @on_virtual_time
-async def test_a_seek_during_the_check_is_what_counts() -> None:
+async def test_seek_during_the_validation_wins() -> None:
     cluster = FakeCluster()
     (partition,) = cluster.create("t")
     batches(partition, b"0", b"1", b"2")
@@ -181,9 +181,7 @@ def two_logs(cluster: FakeCluster) -> tuple[FakePartition, list[bytes]]:
 
 
 @on_virtual_time
-async def test_a_position_far_below_the_end_of_a_log_with_other_records_before_it_goes_back_to_where_they_part() -> (
-    None
-):
+async def test_position_within_a_different_log_goes_back_to_the_divergence() -> None:
     cluster = FakeCluster()
     partition, earlier = two_logs(cluster)
     async with a_consumer(cluster) as consumer:
@@ -194,7 +192,7 @@ async def test_a_position_far_below_the_end_of_a_log_with_other_records_before_i
 
 
 @on_virtual_time
-async def test_without_a_policy_the_reader_is_told_from_where_on_it_has_read_what_is_not_in_the_log() -> None:
+async def test_log_truncation_error_has_the_first_divergent_offset() -> None:
     cluster = FakeCluster()
     partition, earlier = two_logs(cluster)
     async with a_consumer(cluster, auto_offset_reset="none") as consumer:
@@ -211,7 +209,7 @@ async def test_without_a_policy_the_reader_is_told_from_where_on_it_has_read_wha
 
 
 @on_virtual_time
-async def test_what_was_read_in_several_epochs_is_gone_back_over_epoch_by_epoch() -> None:
+async def test_reader_goes_back_epoch_by_epoch() -> None:
     cluster = FakeCluster()
     partition, earlier = two_logs(cluster)
     async with a_consumer(cluster) as consumer:
@@ -266,7 +264,7 @@ async def test_an_epoch_in_which_nothing_was_read_is_not_missed() -> None:
 
 
 @on_virtual_time
-async def test_what_the_new_leader_has_trimmed_is_not_held_against_it() -> None:
+async def test_records_that_the_new_leader_deleted_do_not_count_as_divergence() -> None:
     cluster = FakeCluster()
     partition, earlier = two_logs(cluster)
     async with a_consumer(cluster, auto_offset_reset="none") as consumer:
@@ -279,7 +277,7 @@ async def test_what_the_new_leader_has_trimmed_is_not_held_against_it() -> None:
 
 
 @on_virtual_time
-async def test_the_record_before_a_position_is_waited_for_until_the_new_leader_may_show_it() -> None:
+async def test_validation_waits_until_the_new_leader_may_show_the_record_before() -> None:
     cluster = FakeCluster()
     partition, earlier = two_logs(cluster)
     async with a_consumer(cluster) as consumer:
@@ -300,7 +298,7 @@ async def test_the_record_before_a_position_is_waited_for_until_the_new_leader_m
     ahead=st.booleans(),
 )
 @on_virtual_time
-async def test_whatever_was_cut_the_reader_ends_up_with_the_log_as_it_is(
+async def test_reader_ends_up_with_the_present_log_after_any_truncation(
     story: list[tuple[str, int]], ahead: bool
 ) -> None:
     cluster = FakeCluster()
@@ -346,7 +344,7 @@ async def test_whatever_was_cut_the_reader_ends_up_with_the_log_as_it_is(
     )
 )
 @on_virtual_time
-async def test_whatever_is_compacted_and_trimmed_nobody_is_told_that_logs_part_that_never_did(
+async def test_compaction_and_deletion_never_look_like_divergence(
     story: list[tuple[str, int]],
 ) -> None:
     cluster = FakeCluster()
@@ -400,7 +398,7 @@ def a_group_that_read_under_a_later_leader(cluster: FakeCluster, *behind: int) -
 @pytest.mark.parametrize("policy", ["earliest", "latest", "none"])
 @pytest.mark.parametrize("behind", [(), (3,), (3, 4, 5)])
 @on_virtual_time
-async def test_who_hears_first_of_a_leader_that_was_deposed_begins_where_its_group_left_off(
+async def test_reader_that_hears_of_a_replaced_leader_starts_at_its_commit(
     behind: tuple[int, ...], policy: str
 ) -> None:
     cluster = FakeCluster(brokers=5)
@@ -426,7 +424,7 @@ async def test_a_later_leader_that_cannot_be_reached_at_first_is_waited_for() ->
 
 @pytest.mark.parametrize("brokers", [1, 3])
 @on_virtual_time
-async def test_an_epoch_that_no_broker_has_heard_of_for_seconds_is_asked_about_as_any_other(brokers: int) -> None:
+async def test_epoch_that_no_broker_knows_for_seconds_is_validated_like_others(brokers: int) -> None:
     cluster = FakeCluster(brokers)
     p0, p1 = cluster.create("t", 2)
     p1.leader = p0.leader
@@ -447,7 +445,7 @@ async def test_an_epoch_that_no_broker_has_heard_of_for_seconds_is_asked_about_a
 
 
 @on_virtual_time
-async def test_while_a_leader_cannot_know_of_a_later_epoch_the_later_leader_is_looked_for_again_and_again() -> None:
+async def test_later_leader_is_looked_for_while_the_known_one_cannot_know_it() -> None:
     cluster = FakeCluster()
     a_group_that_read_under_a_later_leader(cluster, 3)
 
@@ -477,7 +475,7 @@ async def hear_from_one_that_knows_no_topic(cluster: FakeCluster, consumer: Cons
 
 @pytest.mark.parametrize("group", [None, "g"])
 @on_virtual_time
-async def test_a_topic_that_was_denied_once_a_minute_ago_is_there(group: str | None) -> None:
+async def test_topic_that_was_denied_once_a_minute_ago_exists(group: str | None) -> None:
     cluster = FakeCluster()
     (partition,) = cluster.create("t")
     put(partition, b"0")
@@ -496,7 +494,7 @@ async def test_a_topic_that_was_denied_once_a_minute_ago_is_there(group: str | N
 
 
 @on_virtual_time
-async def test_a_topic_that_was_denied_once_is_asked_about_again_where_a_leader_cannot_answer_yet() -> None:
+async def test_topic_denied_once_is_requested_again_if_no_leader_can_answer() -> None:
     cluster = FakeCluster()
     put(*cluster.create("t"), b"0")
     async with a_consumer(cluster) as consumer:
@@ -508,7 +506,7 @@ async def test_a_topic_that_was_denied_once_is_asked_about_again_where_a_leader_
 
 
 @on_virtual_time
-async def test_a_topic_made_anew_is_read_by_the_policy_and_not_from_the_old_ones_offset() -> None:
+async def test_recreated_topic_is_read_by_the_policy_and_not_from_the_old_offset() -> None:
     cluster = FakeCluster()
     (old,) = cluster.create("t")
     batches(old, b"0", b"1")
@@ -525,7 +523,7 @@ async def test_a_topic_made_anew_is_read_by_the_policy_and_not_from_the_old_ones
 
 
 @on_virtual_time
-async def test_without_a_policy_the_reader_of_a_topic_made_anew_is_told_until_it_seeks() -> None:
+async def test_reader_of_a_recreated_topic_without_policy_fails_until_it_seeks() -> None:
     cluster = FakeCluster()
     (old,) = cluster.create("t")
     batches(old, b"0", b"1")
@@ -546,7 +544,7 @@ async def test_without_a_policy_the_reader_of_a_topic_made_anew_is_told_until_it
 
 
 @on_virtual_time
-async def test_every_partition_of_a_topic_made_anew_is_read_by_the_policy() -> None:
+async def test_every_partition_of_a_recreated_topic_is_read_by_the_policy() -> None:
     cluster = FakeCluster()
     for old in cluster.create("t", 3):
         batches(old, b"0", b"1")
@@ -565,9 +563,7 @@ async def test_every_partition_of_a_topic_made_anew_is_read_by_the_policy() -> N
 @pytest.mark.parametrize("leads_both", [False, True])
 @pytest.mark.parametrize("who_lags_leads", [False, True])
 @on_virtual_time
-async def test_a_broker_that_still_tells_of_the_topic_before_moves_no_reader(
-    leads_both: bool, who_lags_leads: bool
-) -> None:
+async def test_broker_with_metadata_of_the_old_topic_moves_no_reader(leads_both: bool, who_lags_leads: bool) -> None:
     cluster = FakeCluster()
     cluster.create("t")
     late = cluster.metadata(1, MetadataRequest(("t",)))
@@ -591,7 +587,7 @@ async def test_a_broker_that_still_tells_of_the_topic_before_moves_no_reader(
     "refusals", [(NotLeaderOrFollowerError,), (InconsistentTopicIdError, NotLeaderOrFollowerError)]
 )
 @on_virtual_time
-async def test_one_broker_that_is_behind_moves_no_reader_whose_fetch_failed_before(
+async def test_one_stale_broker_moves_no_reader_whose_fetch_failed_before(
     refusals: tuple[type[BrokerError], ...],
 ) -> None:
     cluster = FakeCluster()
@@ -613,7 +609,7 @@ async def test_one_broker_that_is_behind_moves_no_reader_whose_fetch_failed_befo
 
 
 @on_virtual_time
-async def test_that_a_topic_is_gone_is_told_within_seconds_and_its_return_is_noticed() -> None:
+async def test_deleted_topic_is_reported_in_seconds_and_its_return_noticed() -> None:
     cluster = FakeCluster()
     (old,) = cluster.create("t")
     batches(old, b"0")

@@ -42,7 +42,7 @@ async def test_a_paused_partition_gives_nothing_and_goes_on_where_it_was() -> No
 
 
 @on_virtual_time
-async def test_what_was_fetched_before_a_pause_is_kept_for_after_it() -> None:
+async def test_data_fetched_before_a_pause_is_kept() -> None:
     cluster = FakeCluster()
     (partition,) = cluster.create("t")
     put(partition, b"a", b"b", b"c")
@@ -99,7 +99,7 @@ async def test_a_pause_outlives_a_seek_and_ends_with_the_assignment() -> None:
 
 
 @on_virtual_time
-async def test_what_a_fetch_asks_for_is_what_the_settings_say() -> None:
+async def test_fetch_request_follows_the_settings() -> None:
     cluster = FakeCluster()
     cluster.create("t")
     options = {
@@ -153,7 +153,7 @@ async def test_nothing_more_is_fetched_ahead_once_the_bound_is_reached() -> None
 
 
 @on_virtual_time
-async def test_what_is_held_for_a_paused_partition_gives_way_to_those_that_are_read() -> None:
+async def test_data_of_a_paused_partition_is_discarded_for_partitions_in_use() -> None:
     cluster = FakeCluster(brokers=1)
     first, second = cluster.create("t", 2)
     put(first, b"x" * 5000)
@@ -184,7 +184,7 @@ async def test_a_seek_does_not_wait_for_the_long_poll_that_it_made_useless() -> 
 
 
 @on_virtual_time
-async def test_an_answer_that_comes_after_a_seek_to_what_was_asked_before_it_is_not_read() -> None:
+async def test_answer_to_a_request_before_a_seek_is_not_read_after_it() -> None:
     cluster = FakeCluster()
     (partition,) = cluster.create("t")
     put(partition, b"a")
@@ -201,7 +201,7 @@ async def test_an_answer_that_comes_after_a_seek_to_what_was_asked_before_it_is_
 
 
 @on_virtual_time
-async def test_an_error_of_one_partition_keeps_nothing_back_and_is_told_among_the_data_of_others() -> None:
+async def test_error_of_one_partition_does_not_hold_back_data_of_others() -> None:
     cluster = FakeCluster()
     busy, broken = cluster.create("t", 2)
     put(broken, b"x")
@@ -221,7 +221,7 @@ async def test_an_error_of_one_partition_keeps_nothing_back_and_is_told_among_th
 
 
 @on_virtual_time
-async def test_a_partition_out_of_range_among_others_says_which_and_what_is_valid() -> None:
+async def test_out_of_range_error_names_the_partition_and_the_valid_range() -> None:
     cluster = FakeCluster()
     for partition in cluster.create("t", 2):
         put(partition, b"a")
@@ -257,7 +257,7 @@ async def test_a_hung_leader_delays_no_error_of_another() -> None:
 
 
 @on_virtual_time
-async def test_a_refusal_for_good_is_told_with_its_partition() -> None:
+async def test_final_error_is_reported_with_its_partition() -> None:
     cluster = FakeCluster()
     cluster.create("t")
     cluster.refusals[FetchRequest].append(TopicAuthorizationFailedError.code)
@@ -328,7 +328,7 @@ async def test_an_iteration_ends_when_nothing_came_for_its_time() -> None:
 
 
 @on_virtual_time
-async def test_an_iteration_follows_its_reader_who_seeks_or_leaves() -> None:
+async def test_iteration_follows_seeks_and_breaks_of_its_reader() -> None:
     cluster = FakeCluster()
     for partition in cluster.create("t", 2):
         put(partition, *[b"x"] * 10)
@@ -349,7 +349,7 @@ async def test_an_iteration_follows_its_reader_who_seeks_or_leaves() -> None:
 
 
 @on_virtual_time
-async def test_a_poll_of_nothing_takes_its_time_and_no_more_whatever_the_cluster_does() -> None:
+async def test_poll_without_data_takes_exactly_its_timeout() -> None:
     cluster = FakeCluster()
     first, second = cluster.create("t", 2)
     async with a_consumer(cluster) as consumer:

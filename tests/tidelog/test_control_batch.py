@@ -81,7 +81,7 @@ def test_a_commit_differs_from_an_abort_in_its_type_alone() -> None:
     st.sampled_from(MarkerKind), st.integers(0, 2**63 - 1), st.integers(0, 2**15 - 1), st.integers(-1, 2**31 - 1),
     st.integers(0, 2**62), st.integers(0, 2**62),
 )  # fmt: skip
-def test_what_is_written_is_read(
+def test_encoded_control_batch_is_decoded(
     kind: MarkerKind, producer_id: int, producer_epoch: int, coordinator_epoch: int, timestamp: int, offset: int
 ) -> None:
     batch = a_marker(
@@ -124,7 +124,7 @@ def test_a_control_batch_that_compaction_emptied_is_no_marker() -> None:
         pytest.param([(5, b"\x00\x00\x00\x01", b"\x00" * 6, ())] * 2, id="two records"),
     ],
 )
-def test_a_marker_that_says_too_little_or_too_much_is_corrupt(records: Any) -> None:
+def test_marker_of_a_wrong_length_is_corrupt(records: Any) -> None:
     with pytest.raises(CorruptMessageError):
         decode_control_batch(control_batch(records))
 

@@ -63,7 +63,7 @@ def test_a_broker_that_does_not_answer_or_is_not_ready_is_a_failure() -> None:
     assert (found.state, found.sentence) == (State.FAILURE, "not ready: opening its logs")
 
 
-def test_partitions_that_are_not_well_are_named_with_the_command_that_explains_them() -> None:
+def test_unhealthy_partitions_are_named_with_the_explain_command() -> None:
     short = PartitionMetadata(0, 0, 1, 0, (1, 2), (1,))
     unled = [PartitionMetadata(number, 5, -1, 0, (1, 2), (1,)) for number in range(4)]
     topics = (TopicMetadata("s", 0, "", False, (short,)), TopicMetadata("u", 0, "", False, tuple(unled)))
@@ -100,7 +100,7 @@ def test_a_broker_that_may_run_out_of_files() -> None:
 
 
 @pytest.mark.parametrize(("silence_ms", "state"), [(3_000, State.OK), (3_001, State.WARNING), (6_000, State.FAILURE)])
-def test_a_broker_that_does_not_hear_of_zookeeper(silence_ms: int, state: State) -> None:
+def test_broker_without_contact_to_zookeeper(silence_ms: int, state: State) -> None:
     assert checked(facts(answer(1, zookeeper_silence_ms=silence_ms)), "broker 1, ZooKeeper").state is state
 
 
@@ -111,7 +111,7 @@ def test_clocks_that_disagree(ahead_ms: int, state: State) -> None:
     assert checked(facts(answer(1), answer(2, ahead_ms)), "clocks").state is state
 
 
-def test_what_a_slow_answer_leaves_in_doubt_is_no_skew() -> None:
+def test_uncertainty_of_a_slow_answer_does_not_count_as_skew() -> None:
     late = replace(answer(2, 900), doubt_ms=800)
     assert checked(facts(answer(1), late), "clocks").state is State.OK
 

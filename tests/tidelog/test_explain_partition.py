@@ -68,7 +68,7 @@ def the_only(of: PartitionFacts, about: str) -> Finding:
     return found
 
 
-def test_nothing_is_said_of_a_partition_that_is_as_it_should_be() -> None:
+def test_healthy_partition_has_no_findings() -> None:
     assert explain(facts()) == []
 
 
@@ -125,11 +125,11 @@ def test_nothing_is_said_of_a_partition_that_is_as_it_should_be() -> None:
         ),
     ],
 )
-def test_why_nobody_leads(of: PartitionFacts, said: str) -> None:
+def test_reason_for_a_missing_leader_is_explained(of: PartitionFacts, said: str) -> None:
     assert (the_only(of, "leader").sentence, the_only(of, "leader").problem) == (said, True)
 
 
-def test_of_two_that_think_they_lead_the_later_epoch_counts() -> None:
+def test_leader_with_the_later_epoch_counts() -> None:
     of = facts({1: replace(LEADS, leader_epoch=4), 2: replace(LEADS, replicas=(2, 1, 3))})
     assert of.leader is not None and of.leader[0] == 2
 
@@ -221,7 +221,7 @@ def test_the_evidence_of_a_lag_is_in_numbers() -> None:
 # --- what is refused, and what is hidden ----------------------------------------------------------------
 
 
-def test_too_few_in_sync_replicas_refuse_writes_and_hold_the_high_watermark() -> None:
+def test_too_small_isr_rejects_writes_and_holds_the_high_watermark() -> None:
     of = facts({1: replace(LEADS, isr=(1,), log_end_offset=105)}, brokers=(1,), isr=(1,))
     assert [said for said in problems(of) if not said.startswith("replication")] == [
         "min ISR: 1 of 2 needed replicas are in sync (min.insync.replicas): acks=all is refused",
@@ -274,14 +274,14 @@ def test_one_that_is_about_to_join_holds_it_too_and_one_that_lags_does_not() -> 
     assert not [finding for finding in explain(of) if finding.about == "high watermark"]
 
 
-def test_a_disk_that_has_not_synced_holds_it() -> None:
+def test_unflushed_disk_holds_the_high_watermark() -> None:
     far = (replace(NEAR, log_end_offset=101), replace(ALSO_NEAR, log_end_offset=101))
     of = with_leader(log_end_offset=101, synced_end=100, followers=far)
     found = explain(of)
     assert [each.about for each in found] == ["visibility"] and not found[0].problem, "it may be syncing just now"
 
 
-def test_a_new_leader_that_does_not_know_the_committed_end_says_so() -> None:
+def test_leader_that_does_not_know_the_committed_end_is_reported() -> None:
     found = the_only(with_leader(epoch_start_offset=101), "high watermark")
     assert "before its epoch 5" in found.sentence and not found.problem
 
@@ -294,7 +294,7 @@ def held(retention: RetentionReport, oldest: SegmentReport | None = None, **chan
     return the_only(with_leader(retention=retention, **changes), "segments")
 
 
-def test_segments_that_are_not_due_are_told_when_they_go() -> None:
+def test_segments_that_are_not_due_are_reported_with_their_time() -> None:
     found = held(HOLDS)
     assert not found.problem
     assert found.sentence == (
@@ -328,14 +328,14 @@ def test_a_record_from_the_future_keeps_its_segment_until_its_file_is_old() -> N
     assert found.problem and "claims to be 5 h in the future" in found.sentence
 
 
-def test_what_should_be_gone_for_long_is_a_problem() -> None:
+def test_overdue_segment_is_a_problem() -> None:
     old = SegmentReport(50, 5_000, NOW_MS - 3 * HOUR_MS, NOW_MS - 3 * HOUR_MS)
     assert "should be gone" in held(HOLDS, old).sentence
     just = SegmentReport(50, 5_000, NOW_MS - HOUR_MS - 1000, NOW_MS - HOUR_MS - 1000)
     assert not held(replace(HOLDS, deletable=1), just).problem
 
 
-def test_a_followers_segments_are_told_of_where_something_is_wrong_with_them() -> None:
+def test_followers_segments_are_reported_if_they_have_a_problem() -> None:
     fine = facts({1: LEADS, 2: replace(FOLLOWS, retention=HOLDS), 3: FOLLOWS})
     assert explain(fine) == []
     old = SegmentReport(50, 5_000, NOW_MS - 3 * HOUR_MS, NOW_MS - 3 * HOUR_MS)
@@ -356,7 +356,7 @@ ODD = {**ANY, int: BROKERS | ANY[int], str: st.sampled_from(("leader", "follower
     values_of(PartitionMetadata, ODD),
     st.dictionaries(BROKERS, st.just("no answer"), max_size=3),
 )
-def test_whatever_brokers_tell_there_are_sentences_with_evidence(
+def test_findings_for_any_facts_have_sentences_and_evidence(
     reports: dict[int, ReplicaReport], brokers: list[int], metadata: PartitionMetadata, silent: dict[int, str]
 ) -> None:
     of = replace(facts(reports, brokers=tuple(brokers), silent=silent), metadata=metadata)

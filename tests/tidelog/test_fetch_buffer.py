@@ -12,7 +12,7 @@ def put(buffer: PartitionBuffer) -> None:
     assert buffer.put(memoryview(batch), high_watermark=99, log_start_offset=0, check_crcs=True)
 
 
-def test_no_more_is_asked_for_than_there_is_room() -> None:
+def test_fetch_is_planned_only_while_there_is_space() -> None:
     buffer = PartitionBuffer(TopicPartition("t", 0), None)
     buffer.seek(0)
     for _ in range(MAX_CHUNKS):

@@ -64,7 +64,7 @@ async def test_records_fail_when_the_deletion_of_their_topic_is_certain(led: boo
 
 
 @on_virtual_time
-async def test_send_to_a_deleted_topic_fails_at_once_until_the_topic_exists_again() -> None:
+async def test_send_to_a_deleted_topic_fails_at_once_until_it_is_created_again() -> None:
     cluster = FakeCluster()
     cluster.create("t")
     async with a_producer(cluster) as producer:

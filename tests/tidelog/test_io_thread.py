@@ -15,7 +15,7 @@ from tidelog.client.blocking.io_thread import GRACE_S, IoThread
 from tidelog.errors import ClosedError
 
 
-def test_a_client_that_nobody_closed_is_stopped_before_the_interpreter_goes() -> None:
+def test_unclosed_client_is_stopped_before_the_interpreter_ends() -> None:
     """In a process of its own: what matters happens at its exit, after everything that was registered later."""
     program = (
         "import atexit\n"
@@ -28,7 +28,7 @@ def test_a_client_that_nobody_closed_is_stopped_before_the_interpreter_goes() ->
     assert (done.returncode, done.stdout, done.stderr) == (0, "closed: True\n", "")
 
 
-def test_nobody_waits_for_a_thread_that_has_stopped() -> None:
+def test_calls_to_a_stopped_thread_end_at_once() -> None:
     io = IoThread()
     begun = threading.Event()
     told: list[str] = []
@@ -54,7 +54,7 @@ def test_nobody_waits_for_a_thread_that_has_stopped() -> None:
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
-def test_a_callback_that_ends_the_thread_leaves_nobody_waiting() -> None:
+def test_callback_that_ends_the_thread_ends_all_waits() -> None:
     io = IoThread()
 
     async def end_the_thread() -> None:
@@ -82,7 +82,7 @@ def _exit() -> None:
     raise SystemExit
 
 
-def test_a_coroutine_may_call_back_the_thread_that_waits_for_it_which_may_wait_again() -> None:
+def test_coroutine_may_call_back_its_waiting_thread_which_may_wait_again() -> None:
     io = IoThread()
     called_in: list[threading.Thread] = []
 
@@ -105,7 +105,7 @@ def test_a_coroutine_may_call_back_the_thread_that_waits_for_it_which_may_wait_a
         io.stop()
 
 
-def test_what_is_raised_in_a_call_back_reaches_the_coroutine_and_then_who_waits() -> None:
+def test_exception_of_a_callback_reaches_the_coroutine_and_the_waiter() -> None:
     io = IoThread()
     seen: list[str] = []
 
@@ -131,7 +131,7 @@ def test_what_is_raised_in_a_call_back_reaches_the_coroutine_and_then_who_waits(
         io.stop()
 
 
-def test_the_time_that_a_call_back_takes_is_not_counted_and_an_interruption_in_it_ends_the_wait() -> None:
+def test_callback_time_is_not_counted_and_its_interrupt_ends_the_wait() -> None:
     io = IoThread()
     cancelled = threading.Event()
 

@@ -36,7 +36,7 @@ def a_cluster() -> FakeCluster:
 
 
 @on_virtual_time
-async def test_offsets_come_from_all_leaders_the_newest_first_and_at_most_so_many() -> None:
+async def test_offsets_come_from_all_leaders_newest_first_and_limited() -> None:
     async with a_consumer(a_cluster()) as consumer:
         at = dict.fromkeys(TPS, T0 + 1500)
         assert await consumer.offsets_before(at) == {TPS[0]: [2], TPS[1]: [], TPS[2]: []}
@@ -48,7 +48,7 @@ async def test_offsets_come_from_all_leaders_the_newest_first_and_at_most_so_man
 
 
 @on_virtual_time
-async def test_what_passes_is_asked_again_and_what_is_final_is_raised() -> None:
+async def test_retriable_error_is_retried_and_a_final_one_is_raised() -> None:
     cluster = a_cluster()
     passing = (NotLeaderOrFollowerError, OffsetNotAvailableError, StorageError)
     cluster.refusals[ListSegmentOffsetsRequest].extend(error.code for error in passing)
@@ -79,7 +79,7 @@ async def test_what_passes_is_asked_again_and_what_is_final_is_raised() -> None:
     ],
 )
 @on_virtual_time
-async def test_what_is_no_time_or_no_number_is_refused(time: Any, most: Any, error: type[Exception], told: str) -> None:
+async def test_invalid_time_or_number_is_rejected(time: Any, most: Any, error: type[Exception], told: str) -> None:
     async with a_consumer(a_cluster()) as consumer:
         with pytest.raises(error, match=told):
             await consumer.offsets_before({TPS[0]: time}, most)

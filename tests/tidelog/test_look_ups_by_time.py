@@ -64,7 +64,7 @@ async def test_each_leader_is_asked_once_with_the_epoch_that_the_client_knows() 
 
 
 @on_virtual_time
-async def test_a_look_up_among_records_that_nobody_can_read_is_refused_at_once() -> None:
+async def test_look_up_among_undecodable_records_fails_at_once() -> None:
     cluster = FakeCluster()
     with_times(cluster, [1])
     cluster.refusals[ListOffsetsRequest].append(InvalidRecordError.code)
@@ -85,7 +85,7 @@ async def test_times_that_cannot_be_name_their_partition() -> None:
 
 
 @on_virtual_time
-async def test_only_what_must_be_asked_again_is_asked_again() -> None:
+async def test_only_unanswered_partitions_are_requested_again() -> None:
     cluster = FakeCluster()
     first, _, _ = with_times(cluster, [1], [1], [1])
     async with a_consumer(cluster) as consumer:
@@ -107,7 +107,7 @@ async def test_a_new_leader_that_does_not_know_its_high_watermark_is_asked_again
 
 
 @on_virtual_time
-async def test_the_deadline_names_how_long_and_who_is_missing() -> None:
+async def test_timeout_error_names_the_duration_and_missing_partitions() -> None:
     cluster = FakeCluster()
     first, _, _ = with_times(cluster, [1], [1], [1])
     first.leader = -1
@@ -131,7 +131,7 @@ async def test_a_final_refusal_is_raised_at_once() -> None:
 
 
 @on_virtual_time
-async def test_a_refusal_that_blames_the_metadata_waits_for_newer_ones_and_another_backs_off() -> None:
+async def test_stale_metadata_error_waits_for_metadata_and_others_back_off() -> None:
     for error, refreshes in ((NotLeaderOrFollowerError, 1), (OffsetNotAvailableError, 0)):
         cluster = FakeCluster()
         with_times(cluster, [1])
@@ -148,7 +148,7 @@ async def test_a_refusal_that_blames_the_metadata_waits_for_newer_ones_and_anoth
 
 @pytest.mark.parametrize("earlier", [-1, -2, -3, -(1 << 63), 1 << 63])
 @on_virtual_time
-async def test_what_stands_for_an_end_elsewhere_is_no_time(earlier: int) -> None:
+async def test_special_timestamps_are_not_accepted_as_times(earlier: int) -> None:
     async with a_consumer(FakeCluster()) as consumer:
         for partial in (False, True):
             with pytest.raises(ValueError, match=rf"times\[t-0\] must be from 0 to .*, not {earlier}"):
@@ -179,7 +179,7 @@ async def test_a_datetime_between_two_milliseconds_means_the_later_one() -> None
     ],
 )
 @on_virtual_time
-async def test_what_is_no_partition_or_no_time_is_told(times: Any, error: type[Exception], told: str) -> None:
+async def test_invalid_partition_or_time_is_named(times: Any, error: type[Exception], told: str) -> None:
     async with a_consumer(FakeCluster()) as consumer:
         for partial in (False, True):
             with pytest.raises(error, match=told):
@@ -187,7 +187,7 @@ async def test_what_is_no_partition_or_no_time_is_told(times: Any, error: type[E
 
 
 @on_virtual_time
-async def test_a_partition_that_does_not_exist_is_told_in_seconds() -> None:
+async def test_missing_partition_is_reported_within_seconds() -> None:
     cluster = FakeCluster()
     with_times(cluster, [1])
     async with a_consumer(cluster) as consumer:
@@ -199,7 +199,7 @@ async def test_a_partition_that_does_not_exist_is_told_in_seconds() -> None:
 
 
 @on_virtual_time
-async def test_seconds_for_milliseconds_are_answered_with_a_warning_that_says_what_they_are() -> None:
+async def test_seconds_instead_of_milliseconds_cause_a_warning() -> None:
     cluster = FakeCluster()
     with_times(cluster, [1], [1])
     async with a_consumer(cluster) as consumer:
@@ -225,7 +225,7 @@ async def test_other_times_are_not_warned_of() -> None:
 
 
 @on_virtual_time
-async def test_each_partition_without_an_answer_says_why() -> None:
+async def test_each_partition_without_an_offset_has_a_reason() -> None:
     cluster = FakeCluster()
     *_, waiting = with_times(cluster, [10, 30], [5], [], [5, 50])
     waiting.high_watermark = 1
@@ -251,7 +251,7 @@ async def test_a_partition_whose_records_were_all_deleted_is_empty() -> None:
 
 
 @on_virtual_time
-async def test_records_without_a_timestamp_are_found_by_no_time_and_make_no_partition_empty() -> None:
+async def test_records_without_timestamp_are_not_found_and_not_counted_as_empty() -> None:
     cluster = FakeCluster()
     with_times(cluster, [-1])
     async with a_consumer(cluster) as consumer:
@@ -288,7 +288,7 @@ async def test_a_refused_partition_loses_no_other_answer() -> None:
 
 
 @on_virtual_time
-async def test_outcomes_keep_the_order_of_the_question_and_have_one_of_each_partition() -> None:
+async def test_outcomes_have_each_partition_in_the_order_of_the_request() -> None:
     cluster = FakeCluster()
     with_times(cluster, [1], [], [1])
     async with a_consumer(cluster) as consumer:
@@ -299,7 +299,7 @@ async def test_outcomes_keep_the_order_of_the_question_and_have_one_of_each_part
 
 
 @on_virtual_time
-async def test_a_cluster_that_nobody_reaches_has_no_outcomes() -> None:
+async def test_unreachable_cluster_has_no_outcomes() -> None:
     cluster = FakeCluster()
     cluster.live = dict.fromkeys(cluster.live, False)
     async with a_consumer(cluster, bootstrap_timeout_ms=300) as consumer:

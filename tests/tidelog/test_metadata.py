@@ -34,11 +34,11 @@ def test_the_same_epoch_may_lose_its_leader() -> None:
     assert ClusterView().merged(told(2, 4)).merged(told(-1, 4)).leader_of("t", 0) is None
 
 
-def test_a_topic_made_anew_starts_its_epochs_again() -> None:
+def test_recreated_topic_starts_its_epochs_again() -> None:
     assert ClusterView().merged(told(2, 4)).merged(told(1, 0, "other")).leader_of("t", 0) == Leader(1, 0)
 
 
-def test_which_of_two_topics_of_a_name_is_the_later_one_nobody_can_tell_and_the_last_answer_counts() -> None:
+def test_last_answer_counts_for_two_topic_ids_of_one_name() -> None:
     """Were the first of them never believed again, one answer of a broker that lags would hide the topic for ever."""
     view = ClusterView().merged(told(1, 0, "new")).merged(told(2, 4, "old")).merged(told(1, 0, "new"))
     assert (view.leader_of("t", 0), view.topics["t"].topic_id) == (Leader(1, 0), "new")

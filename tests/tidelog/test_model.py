@@ -27,7 +27,7 @@ def test_an_address_is_a_host_and_a_port(text: str, endpoint: Endpoint) -> None:
     "text",
     ["", "a", "a:", ":1", "a:0", "a:65536", "a:１", "http://a:1", "tcp://a:1", "*:1", "[::1:1", "a b:1", "\udcff:1"],
 )
-def test_what_no_socket_could_take_is_no_address(text: str) -> None:
+def test_invalid_address_is_rejected(text: str) -> None:
     with pytest.raises(ValueError, match="is not host:port"):
         Endpoint.parse(text)
 

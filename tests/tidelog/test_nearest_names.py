@@ -19,7 +19,7 @@ NAMES = ["linger_ms", "batch_size", "retention.ms", "isolation_level"]
         ("isolationLevel", "isolation_level"),
     ],
 )
-def test_a_close_name_is_asked_back_whatever_its_spelling(name: str, nearest: str) -> None:
+def test_close_name_is_suggested_whatever_its_spelling(name: str, nearest: str) -> None:
     assert nearest_names(name, NAMES) == f"did you mean {nearest}?"
 
 

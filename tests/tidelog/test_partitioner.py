@@ -25,7 +25,7 @@ def test_murmur2_gives_the_published_values(key: bytes, signed_hash: int) -> Non
 
 
 @given(st.binary(max_size=40))
-def test_murmur2_is_the_word_by_word_definition(data: bytes) -> None:
+def test_murmur2_equals_the_textbook_definition(data: bytes) -> None:
     h = 0x9747B28C ^ len(data)
     whole = len(data) // 4 * 4
     for at in range(0, whole, 4):

@@ -245,7 +245,7 @@ async def test_later_refusal_does_not_hide_that_an_earlier_attempt_may_be_stored
 @pytest.mark.parametrize("first", [(0,), (1,), (0, 2)], ids=str)
 @pytest.mark.parametrize("second", [(0,), (1,), (0, 1)], ids=str)
 @on_virtual_time
-async def test_two_refusals_for_single_records_fail_each_named_record_and_no_other(
+async def test_two_rejections_of_single_records_fail_only_the_named_records(
     first: tuple[int, ...], second: tuple[int, ...]
 ) -> None:
     story = Story(idempotent=True)

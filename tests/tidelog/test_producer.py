@@ -69,7 +69,7 @@ async def test_keys_decide_the_partition_and_keyless_records_spread() -> None:
 
 
 @on_virtual_time
-async def test_what_is_sent_while_a_request_is_in_flight_shares_the_next_batch() -> None:
+async def test_records_sent_while_a_request_is_in_flight_share_the_next_batch() -> None:
     cluster = FakeCluster()
     (partition,) = cluster.create("t")
     async with a_producer(cluster) as producer:
@@ -159,7 +159,7 @@ async def test_a_hung_leader_is_abandoned_once_metadata_names_another() -> None:
 
 
 @on_virtual_time
-async def test_life_goes_on_when_the_only_bootstrap_address_dies() -> None:
+async def test_producer_goes_on_when_the_only_bootstrap_address_dies() -> None:
     cluster = FakeCluster()
     cluster.create("t", 3)
     async with a_producer(cluster, bootstrap_servers="fake:1001") as producer:
@@ -182,7 +182,7 @@ async def test_a_lost_answer_does_not_double_the_batch() -> None:
 
 
 @on_virtual_time
-async def test_a_repetition_whose_offset_is_forgotten_counts_as_acknowledged() -> None:
+async def test_repetition_with_an_unknown_offset_counts_as_acknowledged() -> None:
     cluster = FakeCluster()
     cluster.create("t")
     async with a_producer(cluster) as producer:
@@ -209,7 +209,7 @@ async def test_a_broker_that_forgot_the_producer_gets_the_batch_under_a_new_id(c
 
 
 @on_virtual_time
-async def test_after_an_unknown_outcome_later_records_use_a_new_id_and_are_not_refused() -> None:
+async def test_records_after_an_unknown_outcome_use_a_new_producer_id() -> None:
     cluster = FakeCluster()
     (partition,) = cluster.create("t")
     async with a_producer(cluster, request_timeout_ms=500, delivery_timeout_ms=2000) as producer:
@@ -223,7 +223,7 @@ async def test_after_an_unknown_outcome_later_records_use_a_new_id_and_are_not_r
 
 
 @on_virtual_time
-async def test_a_record_after_one_that_was_appended_unknown_to_us_is_not_taken_for_its_repetition() -> None:
+async def test_record_after_an_unknown_append_is_not_taken_for_a_repetition() -> None:
     cluster = FakeCluster()
     (partition,) = cluster.create("t")
     async with a_producer(cluster, request_timeout_ms=500, delivery_timeout_ms=2000) as producer:
@@ -253,7 +253,7 @@ async def test_a_hung_broker_keeps_no_record_beyond_its_delivery_timeout() -> No
 
 
 @on_virtual_time
-async def test_without_idempotence_what_a_hung_leader_may_still_append_is_not_repeated() -> None:
+async def test_batch_of_a_hung_leader_is_not_repeated_without_idempotence() -> None:
     cluster = FakeCluster(brokers=2)
     moving, staying = cluster.create("t", 3)[::2]  # both led by broker 1
     async with a_producer(cluster, enable_idempotence=False, linger_ms=10) as producer:
@@ -282,7 +282,7 @@ async def test_a_certain_refusal_gives_its_sequence_back() -> None:
 
 
 @on_virtual_time
-async def test_an_expired_record_says_what_the_broker_said_last() -> None:
+async def test_expired_record_has_the_brokers_last_error() -> None:
     cluster = FakeCluster()
     cluster.create("t")
     cluster.refusals[ProduceRequest].extend([NotEnoughReplicasError.code] * 1000)
@@ -381,7 +381,7 @@ async def test_a_cluster_that_is_down_is_reported_in_seconds() -> None:
 
 
 @on_virtual_time
-async def test_close_sends_what_is_buffered_and_fails_the_rest_at_its_deadline() -> None:
+async def test_close_sends_buffered_records_and_fails_the_rest_at_its_deadline() -> None:
     cluster = FakeCluster()
     (partition,) = cluster.create("t")
     producer = a_producer(cluster, linger_ms=60_000)
@@ -443,7 +443,7 @@ _faults = st.lists(st.one_of(st.none(), st.sampled_from(list(Fault))), max_size=
 @settings(max_examples=150)
 @given(sends=_sends, faults=_faults, kills=st.lists(st.tuples(st.integers(1, 3), st.integers(0, 3000)), max_size=2))
 @on_virtual_time
-async def test_under_any_faults_the_log_is_what_was_acknowledged(
+async def test_log_has_exactly_the_acknowledged_records_under_any_faults(
     sends: list[tuple[int, int]], faults: list[Fault | None], kills: list[tuple[int, int]]
 ) -> None:
     """FORGET_PRODUCERS excepted (a broker that forgets cannot know a repetition): see the next test."""
@@ -483,7 +483,7 @@ async def test_under_any_faults_the_log_is_what_was_acknowledged(
 @settings(max_examples=80)
 @given(sends=_sends, faults=_faults)
 @on_virtual_time
-async def test_under_any_faults_and_short_deadlines_order_is_kept_and_nothing_doubled(
+async def test_order_is_kept_without_duplicates_under_faults_and_short_deadlines(
     sends: list[tuple[int, int]], faults: list[Fault | None]
 ) -> None:
     cluster = FakeCluster()

@@ -92,7 +92,7 @@ async def test_a_deadline_does_not_wait_for_the_next_attempt() -> None:
 
 
 @on_virtual_time
-async def test_what_waits_never_exceeds_the_buffer_by_more_than_a_record() -> None:
+async def test_buffered_bytes_exceed_the_limit_by_at_most_a_record() -> None:
     cluster = FakeCluster()
     cluster.create("t")
     limit, most = 20_000, 0
@@ -112,7 +112,7 @@ async def test_what_waits_never_exceeds_the_buffer_by_more_than_a_record() -> No
 
 
 @on_virtual_time
-async def test_a_full_buffer_does_not_linger_while_somebody_waits_for_room() -> None:
+async def test_full_buffer_does_not_linger_while_a_send_waits_for_space() -> None:
     cluster = FakeCluster()
     cluster.create("t")
     async with a_producer(cluster, buffer_memory=1, linger_ms=60_000, max_block_ms=1000) as producer:
@@ -123,7 +123,7 @@ async def test_a_full_buffer_does_not_linger_while_somebody_waits_for_room() -> 
 
 
 @on_virtual_time
-async def test_sends_that_find_no_room_leave_nothing_behind() -> None:
+async def test_sends_that_find_no_space_leave_no_callback() -> None:
     cluster = FakeCluster()
     cluster.create("t")
     async with a_producer(cluster, buffer_memory=1, max_block_ms=100, delivery_timeout_ms=3000) as producer:
@@ -158,7 +158,7 @@ async def test_a_topic_that_gets_more_partitions_is_used_whole() -> None:
 
 
 @on_virtual_time
-async def test_a_partition_that_some_broker_does_not_know_yet_is_waited_for_and_one_that_cannot_be_is_not() -> None:
+async def test_send_waits_for_a_new_partition_but_not_for_an_impossible_one() -> None:
     cluster = FakeCluster(brokers=1)
     partitions = cluster.create("t", 1)
     async with a_producer(cluster) as producer:
@@ -174,7 +174,7 @@ async def test_a_partition_that_some_broker_does_not_know_yet_is_waited_for_and_
 
 
 @on_virtual_time
-async def test_a_topic_made_anew_with_fewer_partitions_gets_all_records_in_those() -> None:
+async def test_recreated_topic_with_fewer_partitions_gets_all_records() -> None:
     cluster = FakeCluster()
     cluster.create("t", 4)
     keys = [b"%d" % number for number in range(20)]
@@ -196,7 +196,7 @@ async def test_a_topic_made_anew_with_fewer_partitions_gets_all_records_in_those
 
 
 @on_virtual_time
-async def test_a_send_that_waits_for_room_while_its_partition_goes_says_that_it_is_gone() -> None:
+async def test_send_that_waits_for_space_reports_a_deleted_partition() -> None:
     cluster = FakeCluster()
     first, *_ = cluster.create("t", 4)
     async with a_producer(cluster, metadata_max_age_ms=1000, buffer_memory=1) as producer:
@@ -219,7 +219,7 @@ async def test_a_send_that_waits_for_room_while_its_partition_goes_says_that_it_
 
 
 @on_virtual_time
-async def test_a_record_that_expires_on_its_way_is_told_in_time_and_shortens_nobody_elses() -> None:
+async def test_record_expires_in_flight_in_time_and_shortens_no_other_deadline() -> None:
     cluster = FakeCluster(brokers=1)
     old, fresh = cluster.create("t", 2)
     async with a_producer(cluster, delivery_timeout_ms=10_000, linger_ms=1) as producer:
@@ -248,7 +248,7 @@ async def test_a_record_that_expires_on_its_way_is_told_in_time_and_shortens_nob
 
 
 @on_virtual_time
-async def test_a_record_that_expires_behind_one_on_its_way_is_told_in_time_too() -> None:
+async def test_record_behind_one_in_flight_expires_in_time() -> None:
     cluster = FakeCluster(brokers=1)
     old, fresh = cluster.create("t", 2)
     async with a_producer(cluster, delivery_timeout_ms=10_000, linger_ms=1, batch_size=200) as producer:
@@ -275,7 +275,7 @@ async def test_a_record_that_expires_behind_one_on_its_way_is_told_in_time_too()
 
 @on_virtual_time
 @pytest.mark.parametrize("fault", [Fault.SWALLOW, Fault.LOSE_ANSWER, Fault.NOT_ENOUGH_REPLICAS, Fault.FORGET_PRODUCERS])
-async def test_what_expired_on_its_way_is_not_sent_again_and_what_follows_is_in_order(fault: Fault) -> None:
+async def test_expired_batch_is_not_sent_again_and_order_is_kept(fault: Fault) -> None:
     cluster = FakeCluster(brokers=1)
     old, fresh = cluster.create("t", 2)
     options = {"delivery_timeout_ms": 10_000, "linger_ms": 1, "request_timeout_ms": 2_000}
@@ -306,7 +306,7 @@ async def test_what_expired_on_its_way_is_not_sent_again_and_what_follows_is_in_
 
 
 @on_virtual_time
-async def test_a_batch_is_repeated_no_more_often_than_wished_and_the_last_refusal_is_told() -> None:
+async def test_batch_is_repeated_at_most_retries_times_and_has_the_last_error() -> None:
     cluster = FakeCluster(brokers=1)
     (partition,) = cluster.create("t")
     for retries in (0, 2):
@@ -321,7 +321,7 @@ async def test_a_batch_is_repeated_no_more_often_than_wished_and_the_last_refusa
 
 
 @on_virtual_time
-async def test_without_repetitions_a_broker_that_forgot_the_producer_costs_one_batch() -> None:
+async def test_forgotten_producer_costs_one_batch_without_retries() -> None:
     cluster = FakeCluster(brokers=1)
     (partition,) = cluster.create("t")
     async with a_producer(cluster, retries=0) as producer:
@@ -334,7 +334,7 @@ async def test_without_repetitions_a_broker_that_forgot_the_producer_costs_one_b
 
 
 @on_virtual_time
-async def test_an_attempt_that_reached_nobody_is_none() -> None:
+async def test_attempt_that_reached_no_broker_does_not_count() -> None:
     cluster = FakeCluster(brokers=1)
     (partition,) = cluster.create("t")
     async with a_producer(cluster, retries=0) as producer:
@@ -354,7 +354,7 @@ async def test_an_attempt_that_reached_nobody_is_none() -> None:
 
 
 @on_virtual_time
-async def test_whoever_stops_waiting_takes_nothing_with_them() -> None:
+async def test_cancelled_wait_for_a_future_does_not_affect_others() -> None:
     cluster = FakeCluster(brokers=1)
     (partition,) = cluster.create("t")
     async with a_producer(cluster, buffer_memory=1, max_block_ms=60_000) as producer:
@@ -457,7 +457,7 @@ def test_pauses_between_attempts_grow_up_to_their_bound(first: int, most: int, e
 # --- threads --------------------------------------------------------------------------------------
 
 
-def test_a_thread_that_waits_for_room_is_told_when_another_closes() -> None:
+def test_thread_that_waits_for_space_gets_closed_error_when_another_closes() -> None:
     cluster = FakeCluster()
     cluster.create("t")
     producer = in_memory(Producer, cluster, buffer_memory=1)

@@ -42,7 +42,7 @@ def test_looking_at_processes_loads_no_client() -> None:
         ),
     ],
 )
-def test_who_is_in_no_group_loads_nothing_of_groups(use: str, needless: tuple[str, ...]) -> None:
+def test_consumer_without_a_group_loads_no_group_modules(use: str, needless: tuple[str, ...]) -> None:
     program = f"import sys; {use}; print([m for m in {needless} if m in sys.modules])"
     shown = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=30, check=True)
     assert shown.stdout.strip() == "[]"

@@ -139,7 +139,7 @@ def test_a_larger_quantity_never_reads_as_a_smaller_one(one: float, other: float
 
 
 @given(AMOUNTS)
-def test_a_quantity_reads_as_what_it_is_within_a_hundredth(amount: float) -> None:
+def test_formatted_quantity_is_accurate_to_one_percent(amount: float) -> None:
     for text in (format_size(amount), format_duration(amount)):
         assert abs(meaning(text) - amount) <= max(amount, 1) / 100
 
@@ -169,6 +169,6 @@ PRINTED_BY_COMMANDS = [
 
 
 @pytest.mark.parametrize("module", PRINTED_BY_COMMANDS, ids=lambda module: str(module.stem))
-def test_a_command_prints_no_quantity_by_hand(module: Path) -> None:
+def test_commands_print_quantities_through_this_module(module: Path) -> None:
     by_hand = [line for line in module.read_text().splitlines() if BY_HAND.search(line)]
     assert [line for line in by_hand if not any(allowed in line for allowed in NOT_FOR_READING)] == []

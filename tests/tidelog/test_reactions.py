@@ -109,7 +109,7 @@ async def committed(consumer: Consumer) -> int | None:
 @pytest.mark.parametrize("error", [*FOUND_AGAIN, CoordinatorLoadInProgressError])
 @pytest.mark.parametrize("step", [OffsetCommitRequest, OffsetFetchRequest])
 @on_virtual_time
-async def test_what_a_group_has_committed_is_asked_for_again_after(
+async def test_committed_offsets_are_requested_again_after(
     step: type[OffsetCommitRequest | OffsetFetchRequest], error: type[BrokerError]
 ) -> None:
     cluster = with_a_record()

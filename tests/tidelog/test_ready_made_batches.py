@@ -64,7 +64,7 @@ async def test_records_before_and_after_it_keep_their_places() -> None:
 
 
 @on_virtual_time
-async def test_a_lost_answer_doubles_nothing_whoever_made_the_batch() -> None:
+async def test_lost_answer_does_not_duplicate_an_encoded_batch() -> None:
     cluster = FakeCluster()
     (partition,) = cluster.create("t")
     faults = iter([Fault.LOSE_ANSWER])
@@ -80,7 +80,7 @@ async def test_a_lost_answer_doubles_nothing_whoever_made_the_batch() -> None:
     assert 99 not in {header.producer_id for header in headers}
 
 
-def test_who_sent_it_before_and_where_it_stood_is_written_anew() -> None:
+def test_producer_fields_and_offsets_are_replaced() -> None:
     foreign = batch_of(b"a", b"b", producer_id=99, producer_epoch=3, base_sequence=41, base_offset=1000, leader_epoch=8)
     mine = {"producer_id": 7, "producer_epoch": 1, "base_sequence": 5}
     assert ReadyMadeBatch(foreign).build(**mine) == batch_of(b"a", b"b", **mine)
@@ -88,7 +88,7 @@ def test_who_sent_it_before_and_where_it_stood_is_written_anew() -> None:
 
 
 @on_virtual_time
-async def test_what_a_consumer_got_undecoded_can_be_sent_on() -> None:
+async def test_batch_from_poll_batches_can_be_sent() -> None:
     cluster = FakeCluster()
     cluster.create("t")
     (copy,) = cluster.create("copy")
@@ -146,7 +146,7 @@ async def test_one_that_cannot_be_parted_fails_alone() -> None:
 
 
 @on_virtual_time
-async def test_one_whose_bytes_are_gone_before_it_is_sent_fails_alone() -> None:
+async def test_batch_whose_bytes_are_gone_before_it_is_sent_fails_alone() -> None:
     cluster = FakeCluster(brokers=1)
     cluster.create("t", 3)
     async with a_producer(cluster) as producer:
@@ -201,7 +201,7 @@ def flipped() -> bytes:
     ],
 )
 @on_virtual_time
-async def test_what_no_producer_may_send_is_refused_at_once(batch: bytes, refusal: type[Exception]) -> None:
+async def test_batch_that_no_producer_may_send_is_rejected_at_once(batch: bytes, refusal: type[Exception]) -> None:
     cluster = FakeCluster()
     (partition,) = cluster.create("t")
     async with a_producer(cluster, max_request_size=4000) as producer:
@@ -213,7 +213,7 @@ async def test_what_no_producer_may_send_is_refused_at_once(batch: bytes, refusa
 
 
 @on_virtual_time
-async def test_it_waits_for_room_like_a_record() -> None:
+async def test_batch_waits_for_space_like_a_record() -> None:
     cluster = FakeCluster()
     (partition,) = cluster.create("t")
     async with a_producer(cluster, buffer_memory=100, max_block_ms=50) as producer:

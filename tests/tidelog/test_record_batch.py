@@ -92,7 +92,7 @@ def test_the_crc_of_the_golden_batch_is_castagnolis() -> None:
     assert bitwise_crc32c(UNDER_CRC) == int.from_bytes(GOLDEN[17:21], "big")
 
 
-def test_the_golden_batch_is_what_the_builder_writes() -> None:
+def test_builder_writes_the_golden_batch() -> None:
     batch = encode_batch(
         [
             (1_700_000_000_000, b"key", b"value", [("h", b"\x00\xff"), ("n", None)]),
@@ -132,7 +132,7 @@ def test_the_golden_batch_is_read_field_by_field() -> None:
     assert decode_records(GOLDEN) == GOLDEN_RECORDS
 
 
-def test_attribute_bits_are_told_apart() -> None:
+def test_attribute_bits_are_distinguished() -> None:
     header = read_header(GOLDEN)
     assert [header._replace(attributes=bits).codec for bits in (0, 1, 2, 3, 4)] == list(Codec)
     assert header._replace(attributes=0x08).timestamp_type is TimestampType.LOG_APPEND_TIME
@@ -189,7 +189,7 @@ def test_log_append_time_gives_each_record_the_brokers_time() -> None:
     assert first_record_at_or_after(batch, 1_800_000_000_001, 0) is None
 
 
-def test_headers_are_walked_batch_by_batch_and_a_cut_off_last_one_ends_the_walk() -> None:
+def test_iteration_yields_each_header_and_ends_at_an_incomplete_batch() -> None:
     second = encode_batch([(5, None, b"z", ())], base_offset=44)
     whole = GOLDEN + second
     positions = [(position, header.base_offset) for position, header in iter_headers(whole)]
@@ -231,7 +231,7 @@ def test_a_compacted_batch_keeps_its_offsets(deltas: list[int]) -> None:
 
 
 @given(written_records, st.integers(0, 2**62))
-def test_what_is_written_is_read(records: list[Written], base_offset: int) -> None:
+def test_encoded_records_are_decoded(records: list[Written], base_offset: int) -> None:
     batch = encode_batch(records, base_offset=base_offset)
     assert decode_records(batch) == as_read(records, base_offset)
     header = read_header(batch)
@@ -262,7 +262,7 @@ def test_the_builder_counts_every_byte_and_never_exceeds_its_limit(records: list
 
 
 @given(written_records, timestamps, st.integers(90, 190))
-def test_the_look_up_finds_what_a_scan_finds(records: list[Written], timestamp: int, min_offset: int) -> None:
+def test_look_up_equals_a_linear_scan(records: list[Written], timestamp: int, min_offset: int) -> None:
     batch = encode_batch(records, base_offset=100)
     matching = (r[:2] for r in decode_records(batch) if r.timestamp >= timestamp and r.offset >= min_offset)
     assert first_record_at_or_after(batch, timestamp, min_offset) == next(matching, None)
@@ -282,7 +282,7 @@ runs = st.lists(
 
 
 @given(runs, st.integers(99, 400), st.randoms(use_true_random=False))
-def test_the_look_up_finds_what_a_scan_finds_among_records_of_one_size(
+def test_look_up_equals_a_linear_scan_among_records_of_one_size(
     runs: list[tuple[int, int, int, int]], min_offset: int, dice: random.Random
 ) -> None:
     first_ms = 1_700_000_000_000
@@ -309,7 +309,7 @@ def test_the_first_and_the_last_time_share_a_batch() -> None:
         assert [record.timestamp for record in decode_records(batch)] == times
 
 
-def test_a_record_too_large_for_an_empty_builder_is_refused_and_its_size_is_known() -> None:
+def test_record_too_large_for_an_empty_builder_is_rejected_with_its_size() -> None:
     needed = single_record_bytes(b"key", b"v" * 100, [("h", None)])
     assert BatchBuilder(needed - 1).try_append(7, b"key", b"v" * 100, [("h", None)]) is None
     assert BatchBuilder(needed).try_append(7, b"key", b"v" * 100, [("h", None)]) == 0
@@ -344,7 +344,7 @@ def test_a_buffer_that_changes_after_the_append_does_not_change_the_record() -> 
         ((1, None, None, [(b"h", b"")]), TypeError),
     ],
 )
-def test_what_is_not_a_record_is_refused_and_leaves_the_batch_as_it_was(
+def test_invalid_record_is_rejected_and_leaves_the_batch_unchanged(
     record: tuple[object, ...], error: type[Exception]
 ) -> None:
     builder = BatchBuilder(1000)
@@ -355,7 +355,7 @@ def test_what_is_not_a_record_is_refused_and_leaves_the_batch_as_it_was(
     assert builder.build() == before and builder.size_bytes == len(before)
 
 
-def test_every_limit_that_a_batch_can_have_and_every_time_but_the_last_are_taken() -> None:
+def test_builder_accepts_every_valid_limit_and_timestamp() -> None:
     for max_bytes in (HEADER_BYTES, 2**31 - 1):
         assert BatchBuilder(max_bytes).size_bytes == HEADER_BYTES
     assert decode_records(encode_batch([(2**63 - 2, None, None, ())]))[0].timestamp == 2**63 - 2

@@ -156,7 +156,7 @@ def test_a_position_outside_the_buffer_is_corrupt(position: int) -> None:
 
 
 @pytest.mark.parametrize("codec", [5, 6, 7])
-def test_a_codec_that_nothing_defines_passes_validation_and_is_named_on_decoding(codec: int) -> None:
+def test_undefined_codec_passes_validation_and_is_named_on_decoding(codec: int) -> None:
     batch = patched(attributes=codec, record_count=1000, last_offset_delta=999)
     validate_batch(batch, 0, read_header(batch))
     for decode in (decode_records, lambda batch: first_record_at_or_after(batch, 0, 0)):
@@ -312,7 +312,7 @@ def with_headers(*counts: int) -> bytes:
 
 
 @pytest.mark.parametrize("read", READERS)
-def test_more_headers_than_a_reader_should_hold_are_refused_before_they_are_read(read: Reader) -> None:
+def test_too_many_headers_are_rejected_before_they_are_decoded(read: Reader) -> None:
     tracemalloc.start()
     try:
         with pytest.raises(MessageTooLargeError, match="1 headers more than a reader takes"):
@@ -323,7 +323,7 @@ def test_more_headers_than_a_reader_should_hold_are_refused_before_they_are_read
 
 
 @pytest.mark.parametrize("read", READERS)
-def test_the_headers_of_a_batch_are_counted_together_and_who_takes_larger_batches_takes_more(
+def test_header_limit_is_per_batch_and_grows_with_the_readers_limit(
     read: Reader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tidelog.records.decode.MAX_HEADERS", 5)
@@ -333,7 +333,7 @@ def test_the_headers_of_a_batch_are_counted_together_and_who_takes_larger_batche
         read(with_headers(2, 0, 4), 6 * 128 - 1)
 
 
-def test_the_headers_of_batches_that_become_one_set_of_columns_are_counted_for_each(
+def test_header_limit_applies_to_each_batch_of_a_set_of_columns(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("tidelog.records.decode.MAX_HEADERS", 5)

@@ -44,7 +44,7 @@ def one_by_one(batches: bytes) -> list[Record]:
     st.lists(st.tuples(written_records, st.sampled_from(Codec), st.none() | st.integers(0, T)), max_size=4),
     st.integers(0, 2**62),
 )
-def test_columns_hold_what_the_records_hold(
+def test_columns_equal_the_decoded_records(
     batches: list[tuple[list[Written], Codec, int | None]], base_offset: int
 ) -> None:
     log = bytearray()

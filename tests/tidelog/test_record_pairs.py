@@ -23,13 +23,13 @@ def read_plainly(batch: bytes) -> list[tuple[int, bytes | None, bytes | None]]:
 
 
 @given(written_records, st.sampled_from(Codec), st.integers(0, 2**62))
-def test_they_are_those_of_the_records(records: list[Written], codec: Codec, base_offset: int) -> None:
+def test_pairs_equal_those_of_the_decoded_records(records: list[Written], codec: Codec, base_offset: int) -> None:
     batch = encode_batch(records, base_offset=base_offset, codec=codec)
     assert pairs_of(batch) == read_plainly(batch)
 
 
 @given(st.data())
-def test_damage_gives_what_the_plain_decoder_gives_or_an_error(data: st.DataObject) -> None:
+def test_damaged_batch_gives_the_plain_decoders_result_or_an_error(data: st.DataObject) -> None:
     damaged = bytearray(GOOD)
     for _ in range(data.draw(st.integers(1, 3))):
         damaged[data.draw(st.integers(HEADER_BYTES, len(damaged) - 1))] = data.draw(st.integers(0, 255))

@@ -49,7 +49,7 @@ POINTS = {
 
 
 @on_virtual_time
-async def test_every_assigned_partition_begins_somewhere_and_says_why() -> None:
+async def test_every_assigned_partition_has_a_start_with_its_reason() -> None:
     cluster = FakeCluster()
     partitions = five_partitions(cluster)
     async with a_consumer(cluster, auto_offset_reset="none") as consumer:
@@ -76,7 +76,7 @@ async def test_a_record_of_just_that_time_is_found_even_where_it_is_the_first() 
 
 
 @on_virtual_time
-async def test_an_emptied_partition_says_that_its_records_are_gone() -> None:
+async def test_emptied_partition_reports_that_its_records_are_gone() -> None:
     cluster = FakeCluster()
     (partition,) = cluster.create("t")
     put(partition, b"a", at_ms=20)
@@ -97,7 +97,7 @@ async def test_records_without_a_timestamp_are_records_before_the_end() -> None:
 
 
 @on_virtual_time
-async def test_a_leader_that_was_elected_since_is_asked_whether_it_has_what_was_found() -> None:
+async def test_newly_elected_leader_is_asked_whether_it_has_the_found_record() -> None:
     cluster = FakeCluster()
     (partition,) = cluster.create("t")
     put(partition, b"a", b"b", at_ms=20)
@@ -111,7 +111,7 @@ async def test_a_leader_that_was_elected_since_is_asked_whether_it_has_what_was_
 
 
 @on_virtual_time
-async def test_only_the_named_partitions_move_once_each_and_what_was_taken_of_them_is_dropped() -> None:
+async def test_only_named_partitions_move_and_their_fetched_data_is_dropped() -> None:
     cluster = FakeCluster()
     five_partitions(cluster)
     async with a_consumer(cluster, consumer_timeout_ms=500) as consumer:
@@ -214,7 +214,7 @@ async def test_a_log_that_loses_its_records_meanwhile_is_begun_where_it_begins()
     target=st.integers(0, 9),
 )
 @on_virtual_time
-async def test_no_record_at_or_after_the_time_is_skipped_whatever_is_written_meanwhile(
+async def test_no_record_at_or_after_the_time_is_skipped_during_writes(
     before: list[int], meanwhile: list[list[int]], committed_late: int, target: int
 ) -> None:
     cluster = FakeCluster()
@@ -295,7 +295,7 @@ async def test_a_position_out_of_range_goes_to_the_time_that_was_set(caplog: pyt
 
 
 @on_virtual_time
-async def test_without_a_policy_the_reader_is_told_the_valid_range_and_what_to_do() -> None:
+async def test_error_without_a_policy_has_the_valid_range_and_the_next_step() -> None:
     cluster = FakeCluster()
     five_partitions(cluster)
     async with a_consumer(cluster, auto_offset_reset="none") as consumer:
@@ -345,7 +345,7 @@ async def test_a_reader_whose_leader_is_away_begins_when_it_is_back() -> None:
         ("@soon", "'soon' is not a time"),
     ],
 )
-def test_a_policy_that_cannot_be_is_refused(setting: Any, told: str) -> None:
+def test_invalid_policy_is_rejected(setting: Any, told: str) -> None:
     with pytest.raises(ConfigError, match=told):
         a_consumer(FakeCluster(), auto_offset_reset=setting)
 

@@ -24,7 +24,7 @@ _HUGE = ("0x" + "f" * 4000, "9223372036854775808", "-9223372036854775809", "[[1,
 
 
 @pytest.mark.parametrize("text", ["a = " + "[" * 4000, "a = " + "{a = " * 1300, "a." * 1900 + "a = 1"])
-def test_what_is_nested_too_deeply_is_refused(tmp_path: Path, text: str) -> None:
+def test_values_nested_too_deeply_are_rejected(tmp_path: Path, text: str) -> None:
     (tmp_path / "f").write_text(text)
     with pytest.raises(ConfigError, match="nested too deeply"):
         SettingsFile.read(tmp_path / "f")
@@ -51,7 +51,7 @@ def test_a_setting_is_found_at_once_behind_much_else(tmp_path: Path, text: str) 
 
 
 @given(st.lists(st.sampled_from(_PIECES), min_size=1, max_size=8))
-def test_a_setting_begins_where_reading_line_by_line_first_meets_it(pieces: list[str]) -> None:
+def test_place_of_a_setting_equals_that_of_a_line_by_line_search(pieces: list[str]) -> None:
     text = "\n".join(piece.replace("@", f"k{number}") for number, piece in enumerate(pieces))
     try:
         tomllib.loads(text)

@@ -52,7 +52,7 @@ async def test_poll_after_a_broken_iteration_goes_on_behind_the_last_record(max_
 
 
 @on_virtual_time
-async def test_commit_after_a_broken_iteration_covers_what_was_yielded() -> None:
+async def test_commit_after_a_broken_iteration_covers_the_yielded_records() -> None:
     cluster = FakeCluster()
     (partition,) = cluster.create("t")
     fill(partition, 100)
@@ -94,7 +94,7 @@ async def test_commit_at_each_record_of_an_iteration_fetches_nothing_twice() -> 
 
 
 @on_virtual_time
-async def test_poll_batches_after_a_broken_iteration_starts_after_the_last_record() -> None:
+async def test_poll_batches_after_a_broken_iteration_starts_after_its_record() -> None:
     cluster = FakeCluster()
     (partition,) = cluster.create("t")
     fill(partition, 30)
@@ -146,7 +146,7 @@ async def test_position_after_a_broken_iteration_survives(action: Action, first:
 
 
 @on_virtual_time
-async def test_paused_partition_yields_nothing_of_what_the_iteration_had_fetched() -> None:
+async def test_paused_partition_yields_no_records_that_the_iteration_had_fetched() -> None:
     cluster = FakeCluster()
     for partition in cluster.create("t", 2):
         fill(partition, 20)
@@ -160,7 +160,7 @@ async def test_paused_partition_yields_nothing_of_what_the_iteration_had_fetched
 
 
 @on_virtual_time
-async def test_rebalance_after_a_broken_iteration_commits_what_was_yielded() -> None:
+async def test_rebalance_after_a_broken_iteration_commits_the_yielded_records() -> None:
     cluster = FakeCluster()
     partitions = cluster.create("t", 2)
     for partition in partitions:
@@ -188,7 +188,7 @@ async def test_rebalance_after_a_broken_iteration_commits_what_was_yielded() -> 
 
 
 @on_virtual_time
-async def test_close_after_a_broken_iteration_commits_what_was_yielded() -> None:
+async def test_close_after_a_broken_iteration_commits_the_yielded_records() -> None:
     cluster = FakeCluster()
     (partition,) = cluster.create("t")
     fill(partition, 100)

@@ -27,12 +27,12 @@ def run(ready: bool) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
 
 
-def test_who_was_ready_sends_large_frames_without_a_file_descriptor() -> None:
+def test_prepared_process_sends_large_frames_without_a_file_descriptor() -> None:
     sent = run(ready=True)
     assert sent.stdout == f"{1 << 20}\n", sent.stderr
 
 
-def test_who_was_not_ready_cannot() -> None:
+def test_unprepared_process_cannot_send_large_frames() -> None:
     assert "Too many open files" in run(ready=False).stderr
 
 
@@ -68,11 +68,11 @@ def flooded(kind: str) -> tuple[int, int]:
     return sent, read
 
 
-def test_who_answers_takes_no_more_than_it_can_hold_and_outlives_a_peer_that_dies_meanwhile() -> None:
+def test_router_has_a_bounded_queue_and_survives_the_death_of_a_peer() -> None:
     sent, read = flooded("ROUTER")
     assert 0 < read <= sent < 20_000 - 1
 
 
-def test_who_asks_takes_whatever_comes_and_outlives_a_peer_that_dies_meanwhile() -> None:
+def test_dealer_accepts_every_answer_and_survives_the_death_of_a_peer() -> None:
     sent, read = flooded("DEALER")
     assert sent == 20_000 - 1 and read > 0

@@ -74,7 +74,7 @@ def test_many_threads_share_a_producer_and_each_keeps_its_order() -> None:
         assert [number for who, number in seen if who == name] == list(range(300))
 
 
-def test_values_that_are_sent_together_wait_for_room_in_the_buffer() -> None:
+def test_values_that_are_sent_together_wait_for_buffer_space() -> None:
     cluster = FakeCluster()
     (partition,) = cluster.create("t")
     values = [b"%d" % number for number in range(5000)]
@@ -86,7 +86,7 @@ def test_values_that_are_sent_together_wait_for_room_in_the_buffer() -> None:
     assert partition.values() == values
 
 
-def test_a_closed_client_says_so() -> None:
+def test_closed_client_raises_closed_error() -> None:
     cluster = FakeCluster()
     cluster.create("t")
     producer = in_memory(Producer, cluster)
@@ -101,7 +101,7 @@ def test_a_closed_client_says_so() -> None:
 
 
 @pytest.mark.parametrize("kind", [Producer, Consumer, Admin])
-def test_a_forked_child_is_told_to_make_its_own(kind: Any) -> None:
+def test_client_in_a_forked_child_raises_closed_error(kind: Any) -> None:
     cluster = FakeCluster()
     cluster.create("t")
     with in_memory(kind, cluster) as client:
@@ -175,7 +175,7 @@ def test_after_a_long_pause_a_batch_is_not_taken_for_a_topic_that_is_gone() -> N
             producer.send_batch("t", encode_batch([(0, None, b"b", ())]), partition=0)
 
 
-def test_after_a_long_pause_a_callback_which_cannot_wait_goes_by_what_was_known_before() -> None:
+def test_callback_after_a_long_pause_uses_the_last_known_partitions() -> None:
     sent: list[RecordFuture] = []
     with grown_during_a_pause(FakeCluster(), PutForward()) as producer:
 
@@ -189,7 +189,7 @@ def test_after_a_long_pause_a_callback_which_cannot_wait_goes_by_what_was_known_
         assert [each.get(10).offset for each in sent] == [1, 2]
 
 
-def test_a_callback_neither_waits_for_what_it_keeps_from_happening_nor_closes() -> None:
+def test_callback_neither_waits_for_space_nor_closes_the_producer() -> None:
     cluster = FakeCluster()
     cluster.create("t")
     told: list[BaseException] = []
@@ -208,7 +208,7 @@ def test_a_callback_neither_waits_for_what_it_keeps_from_happening_nor_closes() 
     assert [type(error) for error in told] == [BufferExhaustedError, RuntimeError, RuntimeError]
 
 
-def test_the_wait_for_metadata_and_that_for_room_share_one_patience() -> None:
+def test_waits_for_metadata_and_for_space_share_max_block_ms() -> None:
     cluster = FakeCluster()
     (first,) = cluster.create("t")
     patience_s = 3.0
@@ -247,7 +247,7 @@ def test_a_wait_may_be_longer_than_any_lock_can_be_waited_for(forever: float) ->
     assert threads() == set()
 
 
-def test_what_a_poll_took_when_it_was_interrupted_comes_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_records_of_an_interrupted_poll_come_again(monkeypatch: pytest.MonkeyPatch) -> None:
     cluster = FakeCluster()
     put(*cluster.create("t"), b"0", b"1", b"2")
     with in_memory(Consumer, cluster, auto_offset_reset="earliest") as consumer:
@@ -280,7 +280,7 @@ def interrupted_when_done(core: Any, name: str, monkeypatch: pytest.MonkeyPatch)
     signal.signal(signal.SIGALRM, before)
 
 
-def test_a_close_that_is_interrupted_fails_what_is_left_where_callbacks_run(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_interrupted_close_fails_the_rest_on_the_callback_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     cluster = FakeCluster()
     (partition,) = cluster.create("t")
     producer = in_memory(Producer, cluster)
@@ -394,7 +394,7 @@ class Told(ConsumerRebalanceListener):
         self.consumer.commit()
 
 
-def test_a_listener_is_called_in_the_thread_that_polls_and_may_call_the_consumer() -> None:
+def test_listener_runs_in_the_polling_thread_and_may_call_the_consumer() -> None:
     cluster = FakeCluster()
     (partition,) = cluster.create("t")
     put(partition, b"a", b"b")
@@ -412,7 +412,7 @@ def test_a_listener_is_called_in_the_thread_that_polls_and_may_call_the_consumer
     assert threads() == set()
 
 
-def test_an_iteration_over_a_subscription_commits_what_it_has_handed_out() -> None:
+def test_iteration_over_a_subscription_commits_the_yielded_records() -> None:
     cluster = FakeCluster()
     (partition,) = cluster.create("t")
     put(partition, *(b"%d" % number for number in range(10)))

@@ -47,14 +47,14 @@ def test_a_time_is_a_number_of_milliseconds_or_iso_8601(text: str, timestamp_ms:
         ("１２", "is not a time"),
     ],
 )
-def test_what_is_no_time_is_refused_with_the_way_out(text: str, told: str) -> None:
+def test_invalid_time_is_rejected_with_a_hint(text: str, told: str) -> None:
     with pytest.raises(ValueError, match=re.escape(told)) as refused:
         parse_time(text, NOW_MS)
     assert "\n" not in str(refused.value)
 
 
 @given(st.integers(0, 253_402_300_799_999))
-def test_what_is_shown_can_be_typed_again(timestamp_ms: int) -> None:
+def test_formatted_time_can_be_parsed(timestamp_ms: int) -> None:
     assert parse_time(format_time(timestamp_ms), NOW_MS) == timestamp_ms
 
 
@@ -78,7 +78,7 @@ def test_a_day_and_a_zone_make_a_moment(text: str, shown: str) -> None:
     assert format_time(parse_time(text, NOW_MS)) == shown
 
 
-def test_a_text_without_a_zone_takes_the_one_that_was_given_beside_it() -> None:
+def test_text_without_a_zone_uses_the_given_zone() -> None:
     assert format_time(parse_time("yesterday 12:00", NOW_MS, BERLIN)) == "2027-01-14T11:00:00.000Z"
     assert format_time(parse_time("2026-07-01", NOW_MS, BERLIN)) == "2026-06-30T22:00:00.000Z"
     assert format_time(parse_time("yesterday 12:00 Z", NOW_MS, BERLIN)) == "2027-01-14T12:00:00.000Z"
@@ -99,18 +99,18 @@ def test_a_text_without_a_zone_takes_the_one_that_was_given_beside_it() -> None:
         ("9999-12-31 23:59 -01:00", "is outside the calendar"),
     ],
 )
-def test_what_is_no_day_or_no_zone_is_refused_with_the_way_out(text: str, told: str) -> None:
+def test_invalid_day_or_zone_is_rejected_with_a_hint(text: str, told: str) -> None:
     with pytest.raises(ValueError, match=re.escape(told)) as refused:
         parse_time(text, NOW_MS)
     assert "\n" not in str(refused.value)
 
 
-def test_an_hour_that_happens_twice_stands_for_the_first_and_is_told() -> None:
+def test_hour_that_occurs_twice_means_the_first_with_a_warning() -> None:
     with pytest.warns(ClockChangeWarning, match="occurred twice.*2026-10-25T00:30:00.000Z.*second is 2026-10-25T01:30"):
         assert format_time(parse_time("2026-10-25 02:30", NOW_MS, BERLIN)) == "2026-10-25T00:30:00.000Z"
 
 
-def test_an_hour_that_never_happens_stands_for_the_moment_of_the_change_and_is_told() -> None:
+def test_skipped_hour_means_the_instant_of_the_change_with_a_warning() -> None:
     with pytest.warns(ClockChangeWarning, match="did not occur.*2026-03-29T01:00:00.000Z"):
         assert format_time(parse_time("2026-03-29 02:30:00.5", NOW_MS, BERLIN)) == "2026-03-29T01:00:00.000Z"
 
@@ -118,7 +118,7 @@ def test_an_hour_that_never_happens_stands_for_the_moment_of_the_change_and_is_t
 @given(
     st.datetimes(datetime(1995, 1, 1), datetime(2030, 1, 1)), st.sampled_from(["Europe/Berlin", "Australia/Lord_Howe"])
 )
-def test_a_local_time_is_the_first_moment_whose_clock_shows_it_or_a_later_one(local: datetime, name: str) -> None:
+def test_local_time_is_the_first_instant_whose_clock_shows_at_least_it(local: datetime, name: str) -> None:
     local, zone = local.replace(second=0, microsecond=0), ZoneInfo(name)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -129,6 +129,6 @@ def test_a_local_time_is_the_first_moment_whose_clock_shows_it_or_a_later_one(lo
 
 
 @pytest.mark.parametrize("text", ["", "Europe", "Mars/Olympus", "+2", "02:00", "+02:60"])
-def test_what_is_no_zone_is_refused(text: str) -> None:
+def test_invalid_zone_is_rejected(text: str) -> None:
     with pytest.raises(ValueError, match="zone"):
         parse_zone(text)

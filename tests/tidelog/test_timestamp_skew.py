@@ -22,26 +22,26 @@ def told(*partitions: PartitionTimes) -> list[tuple[str, tuple[int, ...]]]:
     return [(each.kind, each.partitions) for each in find_skew(partitions, NOW_MS)]
 
 
-def test_even_partitions_in_order_are_not_told_of() -> None:
+def test_even_partitions_in_order_have_no_findings() -> None:
     assert told(partition(0, 3 * DAY_MS, DAY_MS, 0), partition(1, 3 * DAY_MS - HOUR_MS, 1000, 1000, 500)) == []
     assert told(partition(0), partition(1)) == []
 
 
-def test_a_record_that_is_older_than_one_before_it_is_told_of_from_a_second_on() -> None:
+def test_disorder_is_reported_from_a_second_on() -> None:
     assert told(partition(0, 5_000, 4_000, 4_999)) == []
     assert told(partition(0, 5_000, 4_000, 5_000)) == [("out_of_order", (0,))]
     (skew,) = find_skew([partition(3, 9_000, 1_000, 2_500, 4_000, 0)], NOW_MS)
     assert "the record at offset 3 is 3 s older than the one at 1" in skew.text
 
 
-def test_the_newest_record_counts_where_no_sample_hit_it() -> None:
+def test_newest_record_counts_if_no_sample_is_it() -> None:
     samples = (RecordTime(0, NOW_MS - 9_000), RecordTime(99, NOW_MS - 7_000))
     hidden = PartitionTimes(0, 0, 100, 1, RecordTime(50, NOW_MS), samples)
     (skew,) = find_skew([hidden], NOW_MS)
     assert "the record at offset 99 is 7 s older than the one at 50" in skew.text
 
 
-def test_a_record_from_the_future_is_told_of_from_five_minutes_on() -> None:
+def test_record_from_the_future_is_reported_from_five_minutes_on() -> None:
     assert told(partition(0, 0, -299_999)) == []
     (skew,) = find_skew([partition(0, 0, -7200_000)], NOW_MS)
     assert (skew.kind, skew.partitions) == ("future", (0,))
@@ -50,7 +50,7 @@ def test_a_record_from_the_future_is_told_of_from_five_minutes_on() -> None:
     )
 
 
-def test_partitions_that_begin_or_end_far_from_the_others_are_named_with_the_times_that_they_lack() -> None:
+def test_partitions_with_distant_starts_or_ends_are_named_with_the_gaps() -> None:
     long, short, stale = partition(0, 10 * DAY_MS, 0), partition(1, DAY_MS, 0), partition(2, 10 * DAY_MS, 5 * DAY_MS)
     assert told(long, short, stale, partition(3)) == [("far_apart", (1,)), ("far_apart", (2,))]
     late, early = find_skew([long, short, stale], NOW_MS)
@@ -78,6 +78,6 @@ def test_partitions_that_are_filled_unevenly_are_named_with_their_sizes() -> Non
     assert told(partition(0, 5, size_bytes=sixty_gb)) == []
 
 
-def test_what_a_leader_did_not_tell_is_left_out() -> None:
+def test_values_that_the_leader_did_not_report_are_left_out() -> None:
     assert told(PartitionTimes(0), partition(1, 5), PartitionTimes(2, 0, 5)) == []
     assert PartitionTimes(0).records is None and PartitionTimes(0).oldest is None

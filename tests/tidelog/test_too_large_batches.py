@@ -38,7 +38,7 @@ async def test_a_batch_that_is_refused_for_its_size_arrives_in_smaller_ones(refu
 
 
 @on_virtual_time
-async def test_a_record_that_is_too_large_fails_alone_with_what_the_broker_says() -> None:
+async def test_record_that_is_too_large_fails_alone_with_the_brokers_message() -> None:
     cluster = FakeCluster()
     (partition,) = cluster.create("t")
     partition.max_batch_bytes = 1000
@@ -73,7 +73,7 @@ async def test_a_refusal_after_a_lost_answer_is_split_too() -> None:
 
 
 @on_virtual_time
-async def test_without_acks_a_refusal_is_not_heard_of() -> None:
+async def test_rejection_is_not_reported_without_acks() -> None:
     cluster = FakeCluster()
     (partition,) = cluster.create("t")
     partition.max_batch_bytes = 200
@@ -97,7 +97,7 @@ _FAULTS = [fault for fault in Fault if fault is not Fault.FORGET_PRODUCERS]
     faults=st.lists(st.none() | st.sampled_from(_FAULTS), max_size=10),
 )
 @on_virtual_time
-async def test_every_record_that_fits_arrives_once_and_in_order_and_the_others_fail_alone(
+async def test_fitting_records_arrive_once_in_order_and_others_fail_alone(
     sizes: list[int], limit: int, crowded: bool, codec: str | None, idempotent: bool, faults: list[Fault | None]
 ) -> None:
     """The dumb twin: whoever sends each record alone. Without idempotence nothing else goes wrong."""
