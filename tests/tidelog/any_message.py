@@ -1,4 +1,4 @@
-"""Any message, as its class's annotations allow it."""
+"""Generate any message that its class's annotations allow."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ REQUESTS = (
     *CONTROL_REQUESTS,
 )
 
-#: What stands in the fields at the ends.
+#: Values at the ends of the fields' ranges.
 Scalars = Mapping[Any, st.SearchStrategy[Any]]
 ANY: Scalars = {
     int: st.integers(-(2**63), 2**63 - 1),
@@ -40,7 +40,7 @@ ANY: Scalars = {
 
 
 def values_of(annotation: Any, scalars: Scalars = ANY) -> st.SearchStrategy[Any]:
-    """Any value that a field of this type may hold; derived from the annotation alone."""
+    """Return any value that a field of this type may have, derived from the annotation alone."""
     if isinstance(annotation, type) and issubclass(annotation, Message):
         hints = get_type_hints(annotation)
         return st.builds(annotation, **{f.name: values_of(hints[f.name], scalars) for f in fields(annotation)})  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""Clients of the fake cluster, on virtual time."""
+"""Create clients of the fake cluster, on virtual time."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ C = TypeVar("C", Admin, Consumer, Producer, tidelog.Admin, tidelog.Consumer, tid
 def in_memory(
     kind: type[C], cluster: FakeCluster, *, clock: Clock | None = None, rng: random.Random | None = None, **options: Any
 ) -> C:
-    """A client whose network is the fake cluster; with the machine's clock and random numbers by default."""
+    """Return a client whose network is the fake cluster; by default with the machine's clock and random numbers."""
     environment = ClientEnvironment(clock=clock or SystemClock(), opener=cluster.open, rng=rng or random.Random(7))
     return environment.create(kind, options.pop("bootstrap_servers", cluster.bootstrap), **options)
 
@@ -30,7 +30,7 @@ def an_admin(cluster: FakeCluster, **options: Any) -> Admin:
 
 
 def a_consumer(cluster: FakeCluster, **options: Any) -> Consumer:
-    """From the beginning, unless the test says otherwise."""
+    """Return a consumer that reads from the beginning, unless the test sets another start."""
     options.setdefault("auto_offset_reset", "earliest")
     return in_memory(Consumer, cluster, clock=VirtualClock(), **options)
 
@@ -44,7 +44,7 @@ def seconds() -> float:
 
 
 def put(partition: FakePartition, *values: bytes, at_ms: int = 0) -> None:
-    """One batch."""
+    """Append one batch."""
     partition.append(encode_batch([(at_ms, None, value, ()) for value in values]))
 
 

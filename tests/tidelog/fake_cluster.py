@@ -1,7 +1,7 @@
-"""Brokers in memory behind a network in memory: what the clients talk to in these tests.
+"""Provide brokers in memory behind a network in memory, for the clients of these tests.
 
-A partition has one log, which every broker shares (replication is not what is tested here); its leader checks
-producer sequences as Kafka's does. Faults are put in by hand or by a function that sees every request.
+A partition has one log, which every broker shares (replication is not tested here); its leader checks producer
+sequences as Kafka's does. Faults are injected by a test, or by a function that sees every request.
 """
 
 from __future__ import annotations
@@ -90,10 +90,10 @@ from tidelog.records.encode import encode_batch
 from tidelog.records.header import assign_offsets, read_header
 
 CLUSTER_ID = "fake-cluster"
-#: The key of a record that nobody sent through the producer of the test.
+#: The key of a record that was not sent through the producer of the test.
 OTHER_PRODUCER = b"another producer"
 LATENCY_S = 0.0005
-#: A leader looks for a repetition before it refuses a batch for these reasons.
+#: A leader checks for a repetition before it rejects a batch for these reasons.
 CHECKED_AFTER_REPETITIONS = {
     InvalidProducerEpochError.code,
     MessageTooLargeError.code,
@@ -104,7 +104,7 @@ CHECKED_AFTER_REPETITIONS = {
 
 
 class Fault(Enum):
-    """What may happen to one request."""
+    """A fault of one request."""
 
     LOSE_REQUEST = auto()  # the connection breaks before the broker sees it
     LOSE_ANSWER = auto()  # … after it acted on it
@@ -135,12 +135,12 @@ class Verdict(NamedTuple):
 
 @dataclass
 class FakePartition:
-    """One partition: `leader` −1 for none; `first_offset` grows by trimming.
+    """One partition: `leader` −1 for none; `first_offset` grows when records are deleted.
 
-    too_large   what refuses a batch of more than `max_batch_bytes`
+    too_large   the error for a batch of more than `max_batch_bytes`
     fault_of    returns why the topic excludes a record, or None; `excluded` is the error of a batch with such records
     crowded     another producer writes a record after each batch
-    high_watermark      where consumers see the log end; None: all of it
+    high_watermark      the end of the log for consumers; None: the real end
     """
 
     topic: str
@@ -164,7 +164,7 @@ class FakePartition:
         return read_header(self.batches[-1]).next_offset if self.batches else self.first_offset
 
     def bound_for(self, replica_id: int) -> int:
-        """Where the log ends for whoever asks for offsets."""
+        """The end of the log for clients that look up offsets."""
         visible = self.high_watermark if replica_id == CONSUMER_REPLICA_ID else None
         return self.end_offset if visible is None else visible
 
@@ -192,7 +192,7 @@ class FakePartition:
         return {index: fault for index, each in enumerate(decode_records(batch)) if (fault := self.fault_of(each))}
 
     def place_of_repeated(self, batch: bytes) -> int | None:
-        """The base offset of an earlier batch with the same producer id and sequences."""
+        """Return the base offset of an earlier batch with the same producer id and sequences."""
         header = read_header(batch)
         for first, last, base in self.producers.get(header.producer_id, ()) if header.producer_id >= 0 else ():
             if (first, last) == (header.base_sequence, header.last_sequence):
@@ -218,7 +218,7 @@ class FakePartition:
         return base_offset
 
     def end_of_epoch(self, epoch: int) -> tuple[int, int]:
-        """As a leader's log says it: (the greatest epoch ≤ `epoch`, its end), (−1, −1) for one to come."""
+        """Return (the greatest epoch ≤ `epoch`, its end) in the leader's log; (−1, −1) for a later epoch."""
         starts = {header.partition_leader_epoch: header.base_offset for header in map(read_header, self.batches[::-1])}
         starts.setdefault(self.epoch, self.end_offset)
         if epoch > max(starts):
@@ -227,11 +227,11 @@ class FakePartition:
         return max((each for each in starts if each <= epoch), default=epoch), min(later, default=self.end_offset)
 
     def elect_uncleanly(self, leader: int, keeping: int) -> None:
-        """A replica that has only the first batches, so many, leads from now on."""
+        """Elect a replica that has only the first batches, so many."""
         self.elect_another(leader, self.batches[:keeping])
 
     def elect_another(self, leader: int, batches: list[bytes]) -> None:
-        """A replica that has these leads from now on."""
+        """Elect a replica that has these batches."""
         self.batches = list(batches)
         self.elect(leader)
 
@@ -280,7 +280,7 @@ class FakeCluster:
         return self.partitions[topic]
 
     def kill(self, broker: int, *, elect: bool = True) -> None:
-        """Connections break, new ones are refused; its partitions get another leader at once, or none."""
+        """Stop a broker: its connections break, and its partitions get another leader at once, or none."""
         self.live[broker] = False
         for connection in list(self.connections[broker]):
             connection.close()
@@ -304,7 +304,7 @@ class FakeCluster:
         return partition.leader
 
     def leave_behind(self, broker: int) -> None:
-        """From now on it hears of nothing: who leads as of now leads in its picture, itself among them."""
+        """Freeze the broker's metadata: it goes on to report the present leaders, itself among them."""
         self._behind[broker] = {
             topic: [replace(each, batches=list(each.batches), grown=asyncio.Event()) for each in partitions]
             for topic, partitions in self.partitions.items()
@@ -373,7 +373,7 @@ class FakeCluster:
         raise AssertionError(request)
 
     def metadata(self, broker: int, request: MetadataRequest) -> MetadataResponse:
-        """What this broker tells now, or, of `late_metadata`, what it should have told long ago."""
+        """Return the broker's metadata, or the old metadata if the broker is in `late_metadata`."""
         if self.late_metadata:
             return self.late_metadata.popleft()
         seen = self._seen_by(broker)
@@ -497,7 +497,7 @@ class FakeCluster:
         return ListOffsetsPartitionResponse(topic, number, 0)
 
     def _segment_offsets(self, broker: int, code: int, asked: SegmentOffsetsPartition) -> SegmentOffsets:
-        """Every batch is a segment, as old as its records."""
+        """Treat every batch as a segment that is as old as its records."""
         topic, number = asked.topic, asked.partition
         try:
             partition = self._led(broker, topic, number, asked.current_leader_epoch)

@@ -1,4 +1,4 @@
-"""What may be sent next, told without any I/O."""
+"""Test the accumulator's rules about which batch may be sent next, without I/O."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ ME, ANEW = ProducerIdentity(7, 0), ProducerIdentity(8, 0)
 
 
 class Story:
-    """An accumulator, its clock, and how often it called for the sender."""
+    """An accumulator, its clock, and the number of its calls to the sender."""
 
     def __init__(self, partitions: int = 1, *, first_sequence: int = 0, **options: Any) -> None:
         self.now_ms = 1000
@@ -64,7 +64,7 @@ def test_the_sender_is_woken_once_for_each_time_it_armed_itself() -> None:
     assert story.wakes == 0
     story.accumulator.arm()
     story.send(partition=0)
-    assert story.wakes == 0  # a batch that it knows of
+    assert story.wakes == 0  # the sender knows of this batch
     story.send(partition=1)
     story.send(partition=2)
     assert story.wakes == 1
@@ -253,7 +253,7 @@ def test_only_the_first_waiter_for_space_wakes_the_sender() -> None:
 
 def test_record_above_max_request_size_is_rejected_whatever_batch_size_is() -> None:
     story = Story(max_request_size=200, batch_size=16_384)
-    allowed = bytes(200 - single_record_bytes(None, b"", ()) - 2)  # two lengths take a byte more
+    allowed = bytes(200 - single_record_bytes(None, b"", ()) - 2)  # two lengths need one byte more
     assert single_record_bytes(None, allowed, ()) == 200
     story.send(allowed)
     with pytest.raises(MessageTooLargeError, match="a record of 201 bytes for t-0: max_request_size is 200"):
@@ -362,25 +362,25 @@ def test_halves_keep_the_deadline_and_use_the_buffer_until_their_outcome() -> No
 
 def test_callback_is_called_once_when_its_own_half_has_an_outcome() -> None:
     story = Story()
-    told: list[Any] = []
+    called: list[Any] = []
     for number in range(4):
-        story.send().add_callback(lambda number, place: told.append((number, place.offset)), number)
+        story.send().add_callback(lambda number, place: called.append((number, place.offset)), number)
     (last,) = story.accumulator.begin_flush(1000)
     story.take()
     story.accumulator.split(story.queue())
     story.take()
     story.accumulator.succeed(story.queue(), 7).run_callbacks()
-    assert told == [(0, 7), (1, 8)] and not last.done()
+    assert called == [(0, 7), (1, 8)] and not last.done()
     story.take()
     story.accumulator.succeed(story.queue(), 70).run_callbacks()
-    assert told == [(0, 7), (1, 8), (2, 70), (3, 71)] and last.done()
+    assert called == [(0, 7), (1, 8), (2, 70), (3, 71)] and last.done()
 
 
 def test_cancelled_wait_leaves_no_callback() -> None:
     story = Story(buffer_memory=1)
     future = story.send()
-    told: list[str] = []
-    early, late = lambda: told.append("early"), lambda: told.append("late")
+    called: list[str] = []
+    early, late = lambda: called.append("early"), lambda: called.append("late")
     assert story.accumulator.when_space(early) and story.accumulator.when_space(late)
     story.accumulator.no_space(early)
     for _ in range(3):
@@ -390,7 +390,7 @@ def test_cancelled_wait_leaves_no_callback() -> None:
     assert waiting == []
     story.take()
     story.accumulator.succeed(story.queue(), 7).run_callbacks()
-    assert told == ["late"] and future.get(timeout=0).offset == 7
+    assert called == ["late"] and future.get(timeout=0).offset == 7
 
 
 def test_two_threads_that_end_it_fail_each_record_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -453,7 +453,7 @@ def test_halves_hold_all_records_and_half_the_bytes_plus_one_record(records: lis
     assert [(each.timestamp, each.key, each.value, list(each.headers)) for each in read] == records
     fair = (whole.size_bytes + HEADER_BYTES) // 2
     assert first.builder.record_count == 1 or first.size_bytes <= fair
-    # Told from another first record, times may need some bytes more.
+    # With another first record as the base, timestamps may need some bytes more.
     largest = max(single_record_bytes(*record[1:]) for record in records)
     assert second.size_bytes <= fair + largest + 10 * len(records)
 

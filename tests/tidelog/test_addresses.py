@@ -1,4 +1,4 @@
-"""A name server that is slow or silent holds nobody up who has been told before."""
+"""Test that a slow name server does not delay callers that have an earlier answer."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ async def test_earlier_answer_is_used_if_the_next_one_is_late_or_missing() -> No
     assert await resolver.resolve("h") == ("10.0.0.1",)
     assert loop.time() - started == pytest.approx(PATIENCE_S)
     assert await resolver.resolve("h") == ("10.0.0.1",)
-    assert server.asked == 2  # one look-up at a time, however many want to know
+    assert server.asked == 2  # one look-up at a time, however many callers wait
     await asyncio.sleep(10)
     server.answers.clear()
     assert await resolver.resolve("h") == ("10.0.0.2",)

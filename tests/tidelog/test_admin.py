@@ -1,4 +1,4 @@
-"""The admin: it finds the controller, waits for leaders, and tells what it could not learn."""
+"""Test that the admin finds the controller, waits for leaders, and reports what stayed unknown."""
 
 from __future__ import annotations
 
@@ -147,7 +147,7 @@ async def test_a_creation_that_zookeeper_did_not_confirm_is_not_waited_for() -> 
         started_ms = admin.clock.monotonic_ms()
         with pytest.raises(RequestTimedOutError, match="'t'"):
             await admin.create_topics([NewTopic("t", 1)])
-        assert admin.clock.monotonic_ms() - started_ms < 1000, "nobody said that it is there"
+        assert admin.clock.monotonic_ms() - started_ms < 1000, "no broker said that the topic exists"
 
 
 @on_virtual_time

@@ -1,4 +1,4 @@
-"""The admin's questions about settings, old records and disks: who is asked, and what is made of the answers."""
+"""Test the admin's requests about settings, old records and disks: their addressees and their results."""
 
 from __future__ import annotations
 
@@ -46,10 +46,10 @@ TP = TopicPartition("t", 0)
 
 
 class Resources(FakeCluster):
-    """Brokers that tell who was asked.
+    """Brokers that report which of them was asked.
 
-    settings   of the topics
-    late       how often a deletion is not followed by all replicas in time
+    settings   the settings of the topics
+    late       how often a deletion is not applied by all replicas in time
     """
 
     def __init__(self) -> None:
@@ -75,13 +75,13 @@ class Resources(FakeCluster):
 
     def _describe_settings(self, broker: int, kind: int, name: str) -> DescribedConfigs:
         if kind == ConfigResourceType.BROKER:
-            told = {"broker.id": str(broker)}
+            described = {"broker.id": str(broker)}
         elif name not in self.settings:
             return DescribedConfigs(kind, name, UnknownTopicOrPartitionError.code, f"topic {name!r} does not exist")
         else:
-            told = self.settings[name]
+            described = self.settings[name]
         source = ConfigSource.DYNAMIC_TOPIC_CONFIG
-        entries = tuple(ConfigEntry(key, value, source, ConfigType.STRING) for key, value in told.items())
+        entries = tuple(ConfigEntry(key, value, source, ConfigType.STRING) for key, value in described.items())
         return DescribedConfigs(kind, name, 0, entries=entries)
 
     def _alter(self, each: Any) -> AlteredConfigs:
@@ -123,8 +123,8 @@ async def test_broker_settings_come_from_that_broker_and_topic_settings_from_any
     async with an_admin(cluster) as admin:
         topics = [ConfigResource.topic("a"), ConfigResource.topic("b")]
         brokers = [ConfigResource.broker(2), ConfigResource.broker(3)]
-        told = await admin.describe_configs([*topics, *brokers])
-        values = {whose.name: {name: entry.value for name, entry in each.items()} for whose, each in told.items()}
+        described = await admin.describe_configs([*topics, *brokers])
+        values = {whose.name: {name: entry.value for name, entry in each.items()} for whose, each in described.items()}
         assert values == {"a": {"flush.ms": "1"}, "b": {}, "2": {"broker.id": "2"}, "3": {"broker.id": "3"}}
         assert len(cluster.asked(DescribeConfigsRequest)) == 3, "topics share a request"
 
@@ -134,8 +134,8 @@ async def test_many_topics_are_asked_for_in_parts() -> None:
     cluster = Resources()
     cluster.settings = {f"t{number}": {} for number in range(250)}
     async with an_admin(cluster) as admin:
-        told = await admin.describe_configs(map(ConfigResource.topic, cluster.settings))
-        assert [each.name for each in told] == list(cluster.settings)
+        described = await admin.describe_configs(map(ConfigResource.topic, cluster.settings))
+        assert [each.name for each in described] == list(cluster.settings)
         assert len(cluster.asked(DescribeConfigsRequest)) == 3
 
 

@@ -1,8 +1,8 @@
-"""Each public call of the clients refuses wrong values at the call: by a table over the public signatures.
+"""Test by a table over the public signatures that each public call of the clients rejects wrong values at the call.
 
 For each method and parameter a list of wrong values is tried, with right values for the other parameters. The error is
-one of Tidelog's, most often also a TypeError or a ValueError. It names the parameter and shows the value. Nothing is
-sent.
+one of Tidelog's, usually also a TypeError or a ValueError. The error names the parameter and shows the value. No
+request is sent.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ TARGETS = [None, 5, "earliest", ToEarliest, *(ToOffset(each) for each in OFFSETS
 
 
 class Call(NamedTuple):
-    """One public method: right values for what it needs, and wrong ones for each parameter."""
+    """One public method: right values for its required parameters, and wrong ones for each parameter."""
 
     right: dict[str, Any]
     wrong: dict[str, list[Any]]
@@ -265,9 +265,9 @@ CALLS: dict[type, dict[str, Call]] = {
         "close": Call({}, {}),
     },
 }
-#: Methods that take several partitions as arguments of their own.
+#: Methods that take several partitions as separate arguments.
 OF_PARTITIONS = ["pause", "resume", "seek_to_beginning", "seek_to_end", "seek_to_time"]
-#: Methods without a value of a user's, and those for the synchronous clients.
+#: Methods without a value of the user's, and those for the synchronous clients.
 WITHOUT = {
     *("start", "send_and_wait", "queues_of", "sender"),
     *("subscription", "unsubscribe", "group_metadata", "assignment", "paused", "give_back", "fill_remainder"),
@@ -281,7 +281,7 @@ def methods(client: type) -> Iterator[tuple[str, Any]]:
 
 
 def texts_of(value: Any) -> list[str]:
-    """How a message may show a value: whole, or cut, or the part of it that is wrong."""
+    """Return the forms in which a message may show a value: whole, cut, or only its wrong part."""
     found = [repr(value)[:150], str(value)[:150]]
     if isinstance(value, datetime):
         found.append(value.isoformat())
@@ -295,7 +295,7 @@ def texts_of(value: Any) -> list[str]:
 
 
 def complain(parameter: str, value: Any, error: BaseException | None, raised: bool) -> str | None:
-    """Return the fault in the refusal of a wrong value; None if there is none."""
+    """Return the fault in the error for a wrong value; None if there is none."""
     shown = repr(value)[:80]
     if not raised:
         return f"{parameter}={shown} was accepted"
@@ -317,7 +317,7 @@ def a_cluster() -> FakeCluster:
 
 
 def sent(cluster: FakeCluster, since: int) -> list[str]:
-    """Return the requests of a call, without those by which the client looks at the cluster or reads ahead."""
+    """Return the requests of a call, without metadata requests and fetches."""
     own = (MetadataRequest, ApiVersionsRequest)
     names = {"FetchRequest", "ListOffsetsRequest", "OffsetFetchRequest", "FindCoordinatorRequest"}
     return [
@@ -436,7 +436,7 @@ def test_each_setting_refuses_wrong_values_and_names_itself(settings: Any) -> No
     assert [each for each in wrong if each] == []
 
 
-# --- what is right -----------------------------------------------------------------------------------
+# --- right values ------------------------------------------------------------------------------------
 
 
 @on_virtual_time

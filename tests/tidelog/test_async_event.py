@@ -1,4 +1,4 @@
-"""How tasks sleep until there is something to do, or until a time has come."""
+"""Test that tasks wait for an event, or until a timeout."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Background tasks: their failures are raised, and they start again after growing pauses."""
+"""Test that failures of background tasks are raised, and that the tasks start again after growing pauses."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def a_background() -> Background:
 
 
 class Work:
-    """A loop that notes when it begins, and ends as the test says."""
+    """A loop that notes when it begins, and ends as the test requests."""
 
     def __init__(self) -> None:
         self.begun_s: list[float] = []
@@ -53,9 +53,9 @@ async def test_failure_of_a_task_is_raised_once_with_its_cause() -> None:
     assert background.has_failed
     with pytest.raises(
         InternalError, match=r"the fetch from broker 1 failed unexpectedly: KeyError\('offset'\)"
-    ) as told:
+    ) as raised:
         background.raise_failure()
-    assert told.value.__cause__ is cause
+    assert raised.value.__cause__ is cause
     background.raise_failure()  # nothing is left to raise
 
 

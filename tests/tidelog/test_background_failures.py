@@ -1,4 +1,4 @@
-"""An unexpected exception in a background task of a consumer: the next poll raises it, and all other work goes on."""
+"""Test that the next poll raises an unexpected exception of a background task, and that all other work goes on."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ class Defect(Exception):
 
 
 class Defects:
-    """Makes a client fail whenever it sends such a request, and notes when.
+    """Makes a client fail whenever it sends such a request, and notes the times.
 
-    A client that tries a thousand times is let go, so that a test of a client without pauses ends.
+    After a thousand attempts the client no longer fails, so that a test of a client without pauses ends.
     """
 
     def __init__(self, cluster: FakeCluster, kind: type[Request], about: TopicPartition | None = None) -> None:
@@ -76,7 +76,7 @@ async def nothing_left_to_asyncio() -> AsyncIterator[None]:
 
 
 async def polled_errors(consumer: Consumer, for_s: float) -> list[Exception]:
-    """Polls for so long, and returns what was raised."""
+    """Poll for so long, and return the raised error."""
     errors: list[Exception] = []
     end_s = seconds() + for_s
     while seconds() < end_s:
@@ -88,7 +88,7 @@ async def polled_errors(consumer: Consumer, for_s: float) -> list[Exception]:
 
 
 async def first_offset_after_failures(consumer: Consumer) -> int:
-    """Polls on after failures, at most for some seconds, until there is a record."""
+    """Poll on after failures, at most for some seconds, until a record arrives."""
     end_s = seconds() + 5
     while seconds() < end_s:
         with contextlib.suppress(InternalError):
@@ -109,9 +109,9 @@ async def test_poll_raises_the_unexpected_error_of_a_task_with_its_cause(kind: t
     defects = Defects(cluster, kind)
     async with nothing_left_to_asyncio(), a_consumer(cluster) as consumer:
         consumer.assign([P0])
-        with pytest.raises(InternalError, match="failed unexpectedly: Defect") as told:
+        with pytest.raises(InternalError, match="failed unexpectedly: Defect") as raised:
             await consumer.poll(60_000)
-        assert told.value.__cause__ in defects.raised
+        assert raised.value.__cause__ in defects.raised
         assert seconds() - defects.raised_s[0] < 1
         defects.cease()
         assert await first_offset_after_failures(consumer) == 0
@@ -262,9 +262,9 @@ async def test_commit_raises_a_heartbeat_failure_and_the_next_one_succeeds() -> 
         await read(consumer, 1)
         for call in (consumer.commit, lambda: consumer.committed(P0)):
             await asyncio.sleep(10)  # longer than heartbeats are apart
-            with pytest.raises(InternalError) as told:
+            with pytest.raises(InternalError) as raised:
                 await call()
-            assert told.value.__cause__ in defects.raised
+            assert raised.value.__cause__ in defects.raised
             defects.raised.clear()
         defects.cease()
         await consumer.commit()
@@ -278,8 +278,8 @@ async def test_position_raises_the_unexpected_error_of_its_look_up() -> None:
     defects = Defects(cluster, ListOffsetsRequest)
     async with nothing_left_to_asyncio(), a_consumer(cluster) as consumer:
         consumer.assign([P0])
-        with pytest.raises(InternalError) as told:
+        with pytest.raises(InternalError) as raised:
             await consumer.position(P0)
-        assert told.value.__cause__ in defects.raised
+        assert raised.value.__cause__ in defects.raised
         defects.cease()
         assert await consumer.position(P0) == 0

@@ -1,4 +1,4 @@
-"""The producer and a batch that the leader refuses because of single records (KIP-467)."""
+"""Test the producer with a batch that the leader rejects because of single records (KIP-467)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tidelog.records.header import read_header
 
 
 def a_topic_of_records_below(bound: int, error: type[BrokerError] = InvalidTimestampError) -> tuple[Any, FakePartition]:
-    """A topic that takes timestamps below `bound`."""
+    """A topic that accepts timestamps below `bound`."""
     cluster = FakeCluster()
     (partition,) = cluster.create("t")
     partition.excluded = error
@@ -60,9 +60,9 @@ async def test_each_bad_record_gets_its_own_fault_wherever_it_stands() -> None:
     async with a_producer(cluster, linger_ms=20) as producer:
         futures = await fill_a_batch(producer, [1000, 1, 1001, 1002, 1, 1003])
         later = await producer.send_and_wait("t", b"later", timestamp_ms=1)
-    told = [str(future.exception(0) or future.get(0).offset) for future in futures]
+    outcomes = [str(future.exception(0) or future.get(0).offset) for future in futures]
     late = "timestamp {} is too late".format
-    assert told == [late(1000), "0", late(1001), late(1002), "1", late(1003)]
+    assert outcomes == [late(1000), "0", late(1001), late(1002), "1", late(1003)]
     assert partition.values() == [b"1", b"4", b"later"] and later.offset == 2
 
 

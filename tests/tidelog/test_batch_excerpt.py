@@ -1,4 +1,4 @@
-"""A batch with some of its records, held against the decoder; and what compaction writes, byte by byte."""
+"""Compare excerpts of batches with the decoder, and check the bytes that compaction writes."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ def test_outline_rejects_what_the_decoder_rejects_with_the_same_errors(data: st.
     try:
         expected = [record.offset for record in decode_records(batch)]
     except CorruptMessageError:
-        # Headers are stepped over, so what is wrong in them alone does not show.
+        # Headers are skipped, so errors in the headers alone are not detected.
         try:
             outline = outline_batch(batch, read_header(batch))
         except CorruptMessageError:

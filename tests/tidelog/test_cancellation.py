@@ -1,7 +1,7 @@
-"""Who is cancelled in the very moment in which what it waits for comes, ends all the same.
+"""Test that a task ends if it is cancelled in the very step in which the event arrives for which it waits.
 
-A cancellation that gets lost there (as in Python's own `asyncio.wait_for` before 3.12) leaves a loop that nobody can
-end, and whoever waits for its end waits for ever.
+A cancellation that is lost there (as in Python's own `asyncio.wait_for` before 3.12) leaves a loop that cannot be
+ended, so that the wait for its end never returns.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from tests.virtual_time import on_virtual_time
 from tidelog.model import TopicPartition
 from tidelog.protocol.addresses import Resolver
 
-#: Steps of the event loop between what comes and the cancellation.
+#: Steps of the event loop between the event and the cancellation.
 STEPS = range(8)
 LONG_S = 600
 
 
 async def ended_by_cancelling(begin: Callable[[], Awaitable[object]], come: Callable[[], object], steps: int) -> bool:
-    """Whether a loop over `begin()` ends when it is cancelled so many steps after `come`."""
+    """Return whether a loop over `begin()` ends when it is cancelled so many steps after `come`."""
 
     async def again_and_again() -> None:
         while True:

@@ -1,4 +1,4 @@
-"""Test frameworks cancel every task that they find. A consumer whose background tasks were cancelled goes on."""
+"""Test that a consumer goes on after a test framework has cancelled all its background tasks."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ from tidelog.protocol.messages import MetadataRequest, Request
 
 P0, P1 = (TopicPartition("t", number) for number in range(2))
 
-#: Moments of a consumer's first second: it looks for the cluster, joins, looks its positions up, fetches, reads.
+#: Times within a consumer's first second: it finds the cluster, joins, looks up positions, fetches, reads.
 MOMENTS_MS = [0, 1, 2, 3, 4, 5, 6, 8, 10, 50, 100, 101, 102, 103, 104, 105, 106, 107, 108, 110, 120, 200, 500, 1000]
 
 
 class Clients:
-    """The tasks that clients have begun since, in the tests' process; the fake brokers' are others."""
+    """The tasks that clients have started since, in the tests' process; the fake brokers' tasks are excluded."""
 
     def __init__(self) -> None:
         self._before = asyncio.all_tasks()
 
     def cancel_all(self) -> int:
-        """Cancels them, and returns how many there were."""
+        """Cancel the tasks, and return their number."""
         tasks = [task for task in asyncio.all_tasks() - self._before if not _is_of_a_broker(task)]
         for task in tasks:
             task.cancel()

@@ -1,4 +1,4 @@
-"""A consumer that is leaving its group, and whose user does not wait until it has."""
+"""Test a consumer that leaves its group while its user cancels the call."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The settings of a client in `help` and in editors, and its `repr`."""
+"""Test the settings of a client in `help` and in editors, and its `repr`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A client belongs to one event loop, and frees what it owns when its user drops it without closing it."""
+"""Test that a client belongs to one event loop, and frees its resources when it is garbage-collected unclosed."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def cluster() -> FakeCluster:
 
 
 async def begin(client: Any) -> None:
-    """The first calls, after which the client has tasks and connections."""
+    """Make the first calls, after which the client has tasks and connections."""
     match client:
         case aio.Producer():
             await client.send_and_wait("t", b"v")
@@ -128,7 +128,7 @@ def options_of(kind: type[Any]) -> dict[str, Any]:
 
 
 def eventually(condition: Callable[[], bool]) -> None:
-    """Wait until the condition holds, and collect garbage: another thread may refer to a dropped client for a while."""
+    """Wait until the condition holds, and collect garbage, because another thread may still refer to the client."""
     for _ in range(500):
         if condition():
             return
@@ -141,10 +141,10 @@ def eventually(condition: Callable[[], bool]) -> None:
 def resource_warnings() -> Iterator[list[str]]:
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", ResourceWarning)
-        told: list[str] = []
-        yield told
+        warned: list[str] = []
+        yield warned
         gc.collect()
-        told += [str(each.message) for each in caught if "tidelog" in str(each.message)]
+        warned += [str(each.message) for each in caught if "tidelog" in str(each.message)]
 
 
 # --- one event loop -------------------------------------------------------------------------------
@@ -153,7 +153,7 @@ def resource_warnings() -> Iterator[list[str]]:
 @pytest.mark.parametrize(("kind", "name"), EVERY_CALL, ids=lambda value: getattr(value, "__name__", value))
 def test_each_call_of_an_asyncio_client_refuses_a_second_loop(kind: type[Any], name: str, cluster: FakeCluster) -> None:
     client = in_memory(kind, cluster, **options_of(kind))
-    client._leave_to_owner()  # nothing is told of it when the test drops it
+    client._leave_to_owner()  # no warning when the test drops the client
     asyncio.run(begin(client))
 
     async def call() -> None:
@@ -202,15 +202,15 @@ def test_client_made_outside_of_a_loop_belongs_to_that_of_its_first_call(cluster
 @pytest.mark.parametrize("kind", SYNC_KINDS, ids=lambda kind: kind.__name__)
 def test_a_dropped_client_warns_and_frees_its_thread_and_connections(kind: type[Any], cluster: FakeCluster) -> None:
     before = set(threading.enumerate())
-    with resource_warnings() as told:
+    with resource_warnings() as warned:
         for _ in range(10):
             client = in_memory(kind, cluster, **options_of(kind))
             begin_sync(client)
             del client
         gc.collect()
         eventually(lambda: set(threading.enumerate()) <= before)
-    assert len(told) == 10
-    assert all(f"<tidelog.{kind.__name__} bootstrap_servers=" in each and "not closed" in each for each in told)
+    assert len(warned) == 10
+    assert all(f"<tidelog.{kind.__name__} bootstrap_servers=" in each and "not closed" in each for each in warned)
     assert not any(cluster.connections.values())
 
 
@@ -229,25 +229,23 @@ def test_dropped_member_of_a_group_leaves_and_sends_no_more_heartbeats(cluster: 
 
 def test_dropped_subscriber_without_a_group_frees_its_resources(cluster: FakeCluster) -> None:
     before = set(threading.enumerate())
-    with resource_warnings() as told:
+    with resource_warnings() as warned:
         consumer = in_memory(tidelog.Consumer, cluster, auto_offset_reset="earliest")
         begin_sync(consumer)
         del consumer
         gc.collect()
         eventually(lambda: set(threading.enumerate()) <= before)
-    assert len(told) == 1 and not any(cluster.connections.values())
+    assert len(warned) == 1 and not any(cluster.connections.values())
 
 
 @pytest.mark.parametrize("group_id", ["g", None])
-def test_dropped_consumer_is_freed_though_its_listener_refers_to_it(
-    group_id: str | None, cluster: FakeCluster
-) -> None:
+def test_dropped_consumer_is_freed_though_its_listener_refers_to_it(group_id: str | None, cluster: FakeCluster) -> None:
     class Committing(ConsumerRebalanceListener):
         def __init__(self, consumer: tidelog.Consumer) -> None:
             self.consumer = consumer
 
     before = set(threading.enumerate())
-    with resource_warnings() as told:
+    with resource_warnings() as warned:
         consumer = in_memory(tidelog.Consumer, cluster, group_id=group_id, auto_offset_reset="earliest")
         consumer.subscribe(["t"], listener=Committing(consumer))
         while not consumer.poll(100):
@@ -255,7 +253,7 @@ def test_dropped_consumer_is_freed_though_its_listener_refers_to_it(
         del consumer
         gc.collect()
         eventually(lambda: set(threading.enumerate()) <= before)
-    assert len(told) == 1 and not any(cluster.connections.values())
+    assert len(warned) == 1 and not any(cluster.connections.values())
 
 
 def test_records_that_a_dropped_producer_has_not_sent_fail_and_say_why(cluster: FakeCluster) -> None:
@@ -271,11 +269,11 @@ def test_records_that_a_dropped_producer_has_not_sent_fail_and_say_why(cluster: 
 
 @pytest.mark.parametrize("kind", SYNC_KINDS, ids=lambda kind: kind.__name__)
 def test_closed_client_is_dropped_without_a_warning(kind: type[Any], cluster: FakeCluster) -> None:
-    with resource_warnings() as told:
+    with resource_warnings() as warned:
         with in_memory(kind, cluster, **options_of(kind)) as client:
             begin_sync(client)
         del client
-    assert told == []
+    assert warned == []
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
@@ -296,10 +294,10 @@ def test_dropped_asyncio_client_warns_and_frees_its_tasks_and_connections(
             gc.collect()
         assert freed
 
-    with resource_warnings() as told:
+    with resource_warnings() as warned:
         asyncio.run(story())
-    assert len(told) == 10
-    assert all(f"<tidelog.aio.{kind.__name__} bootstrap_servers=" in each for each in told)
+    assert len(warned) == 10
+    assert all(f"<tidelog.aio.{kind.__name__} bootstrap_servers=" in each for each in warned)
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
@@ -307,7 +305,7 @@ def test_asyncio_client_dropped_after_its_loop_frees_its_connections(kind: type[
     client = in_memory(kind, cluster, **options_of(kind))
     asyncio.run(begin(client))
     assert any(cluster.connections.values())
-    with resource_warnings() as told:
+    with resource_warnings() as warned:
         del client
-    assert len(told) == 1
+    assert len(warned) == 1
     assert not any(cluster.connections.values())

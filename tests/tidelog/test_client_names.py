@@ -1,4 +1,4 @@
-"""`tidelog` and `tidelog.aio` have the same clients: the same names, the same parameters, the same defaults."""
+"""Test that `tidelog` and `tidelog.aio` have the same clients with the same names, parameters and defaults."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tidelog.client.settings import (
 from tidelog.errors import ConfigError
 
 CLIENTS = ["Admin", "Consumer", "Producer"]
-#: What an event loop's client has besides, each for a reason of its own.
+#: Further names of the asyncio clients, each with its reason.
 ONLY_AIO = {
     "Admin": {"start"},
     "Consumer": {"give_back", "fill_remainder", "start"},

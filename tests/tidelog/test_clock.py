@@ -1,4 +1,4 @@
-"""The clock that waits are counted on never jumps, whatever happens to the one on the wall."""
+"""Test that the clock of waits never jumps, even if the wall clock does."""
 
 from __future__ import annotations
 

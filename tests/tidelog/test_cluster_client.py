@@ -1,4 +1,4 @@
-"""Connections to brokers that are not who they were."""
+"""Test connections to brokers whose address changes, and the topics that a client remembers."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ MINUTE_S = 60
 
 
 def asked_for(cluster: FakeCluster) -> tuple[str, ...]:
-    """The topics that the last question for metadata named, not counting the one for all that there are."""
+    """The topics that the last metadata request named, apart from requests for all topics."""
     named = [each.topics for each in cluster.sent(MetadataRequest) if isinstance(each, MetadataRequest)]
     return next(topics for topics in reversed(named) if topics is not None)
 
@@ -126,7 +126,7 @@ async def test_topic_that_an_admin_requested_once_is_forgotten() -> None:
             with pytest.raises(UnknownTopicOrPartitionError):
                 await admin.describe_topics([f"nowhere{number}"])
             with pytest.raises(UnknownTopicOrPartitionError):
-                await admin.partition_facts(TopicPartition(f"nobody{number}", 0))
+                await admin.partition_facts(TopicPartition(f"missing{number}", 0))
             await admin.list_topics()
             await asyncio.sleep(MINUTE_S)
             assert len(asked_for(cluster)) <= 15

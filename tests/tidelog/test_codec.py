@@ -1,4 +1,4 @@
-"""Every message survives the wire, and nothing else gets through."""
+"""Test that every message is decoded as it was encoded, and that other bytes are rejected."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_random_bytes_are_refused_with_a_protocol_error(junk: bytes) -> None:
 
 
 def test_envelope_is_the_array_of_header_and_body_and_records_are_frames() -> None:
-    """Golden bytes: what docs/PROTOCOL.md shows."""
+    """Compare with the golden bytes of docs/PROTOCOL.md."""
     request = ProduceRequest(-1, 30_000, (ProducePartition("t", 0, b"AB"), ProducePartition("t", 3, b"C")))
     envelope, first, second = encode(HEADER._replace(api_key=0), request)
     assert bytes(envelope).hex(" ") == (
@@ -93,7 +93,7 @@ def test_envelope_is_the_array_of_header_and_body_and_records_are_frames() -> No
 
 
 def test_headers_have_a_fixed_shape() -> None:
-    """Golden bytes: what docs/PROTOCOL.md shows."""
+    """Compare with the golden bytes of docs/PROTOCOL.md."""
     [envelope] = encode(HEADER, MetadataRequest())
     assert bytes(envelope).hex(" ") == "92 99 00 03 00 07 a3 63 6c 69 a0 cd 03 e8 ff 05 91 c0"
     response = ResponseHeader(7, 42, "no")
@@ -108,7 +108,7 @@ REFUSED = ProduceResponse(
 
 
 def test_a_field_of_version_1_is_an_array_more_at_the_end() -> None:
-    """Golden bytes: an old peer reads version 0, and a new one version 1."""
+    """Compare with golden bytes: an old peer reads version 0, and a new one version 1."""
     answer = ResponseHeader(7, 0, None)
     [old], [new] = encode(answer, REFUSED, 0), encode(answer, REFUSED, 1)
     assert bytes(old).hex(" ") == "92 94 00 07 00 c0 91 91 97 a1 74 00 57 ff ff ff a2 6e 6f"

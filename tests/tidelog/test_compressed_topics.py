@@ -1,4 +1,4 @@
-"""Producers that compress and consumers that need not know, over brokers that never look inside."""
+"""Test compressing producers and consumers over brokers that do not decompress."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def test_a_codec_that_does_not_exist_is_refused_with_those_that_do(wrong: Any) -
 
 
 def with_block(attributes: int, block: bytes) -> bytes:
-    """A batch of two records with a right CRC around this block."""
+    """Return a batch of two records with a right CRC around this block."""
     batch = bytearray(encode_batch([(5, None, b"a", ()), (6, None, b"b", ())])[:HEADER_BYTES] + block)
     HEADER.pack_into(batch, 0, *read_header(batch)._replace(attributes=attributes, batch_length=len(batch) - 12))
     seal(batch, 0, len(batch))

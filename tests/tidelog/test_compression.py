@@ -1,4 +1,4 @@
-"""The five codecs: bytes that Kafka wrote, bytes that others can read, damage, and bombs."""
+"""Test the five codecs with bytes that Kafka wrote, bytes for other libraries, damage, and decompression bombs."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ GOLDEN_RECORDS = [
 
 
 def sealed(codec: int, block: bytes, **fields: int) -> bytes:
-    """A batch of three records whose block is `block`, whatever that is."""
+    """Return a batch of three records whose block is `block`, valid or not."""
     batch = bytearray(bytes.fromhex(GOLDEN[Codec.NONE])[:HEADER_BYTES] + block)
     header = read_header(batch)._replace(attributes=codec, batch_length=len(batch) - 12)
     HEADER.pack_into(batch, 0, *header._replace(**fields))
@@ -89,7 +89,7 @@ def sealed(codec: int, block: bytes, **fields: int) -> bytes:
     return bytes(batch)
 
 
-# ---- what Kafka writes is read, in every way of reading
+# ---- bytes written by Kafka, decoded in every way
 
 
 @pytest.mark.parametrize("codec", Codec)
@@ -115,11 +115,11 @@ def test_a_batch_that_compaction_emptied_has_no_block_to_undo() -> None:
         assert decode_records(sealed(codec, b"", record_count=0)) == []
 
 
-# ---- what we write is read by others
+# ---- our bytes, decoded by other libraries
 
 
 def read_by_arrow(codec: Codec, block: bytes) -> bytes:
-    """Arrow's own libraries; the frame around snappy is taken apart by hand."""
+    """Use Arrow's own libraries; the frame around snappy is decoded here."""
     if codec is not Codec.SNAPPY:
         return bytes(pa.input_stream(pa.py_buffer(block), compression=codec.name.lower()).read())
     assert block[:16] == b"\x82SNAPPY\x00\x00\x00\x00\x01\x00\x00\x00\x01"
@@ -166,7 +166,7 @@ def test_lz4_frames_are_of_the_kind_that_kafkas_java_reader_knows() -> None:
 
 @pytest.mark.parametrize("codec", COMPRESSING)
 def test_the_same_records_compress_to_the_same_bytes(codec: Codec) -> None:
-    """A repeated produce must be the same batch, and no codec may write the time of day into it."""
+    """A repeated produce must send the same bytes, so no codec may write the time of day into them."""
     assert compress(codec, TEXT) == compress(codec, TEXT)
     assert codec is not Codec.GZIP or compress(codec, TEXT)[4:8] == bytes(4)
 
@@ -287,7 +287,7 @@ def test_a_codec_that_nothing_defines_is_named(codec: int) -> None:
 
 
 def streamed(codec: Codec, data: bytes) -> bytes:
-    """Written by a writer that did not know the size beforehand, as Java's are."""
+    """Return a frame whose writer did not know the size beforehand, as Java's writers do not."""
     if codec is Codec.SNAPPY:
         return compress(codec, data)
     sink = pa.BufferOutputStream()
@@ -317,7 +317,7 @@ def test_readers_of_batches_may_set_the_limit(codec: Codec) -> None:
 
 
 def zstd_bomb(frame_header: bytes) -> bytes:
-    """1 MiB: 245,760 blocks that each say "131,072 times this byte", 30 GiB in all."""
+    """Return 1 MiB with 245,760 blocks that each mean "131,072 times this byte", 30 GiB in all."""
     block = ((128 << 10) << 3 | 1 << 1).to_bytes(3, "little") + b"x"
     return b"\x28\xb5\x2f\xfd" + frame_header + block * 245_759 + bytes([block[0] | 1]) + block[1:]
 
@@ -340,7 +340,7 @@ def snappy_bomb() -> bytes:
 
 
 def tiny_snappy_blocks() -> bytes:
-    """300,000 blocks of a byte each, and one that claims 4 GiB."""
+    """Return 300,000 blocks of a byte each, and one that claims 4 GiB."""
     tiny, last = b"\x01\x00x", b"\xff\xff\xff\xff\x0f"
     return MAGIC_BYTES[Codec.SNAPPY][:16] + (b"\x00\x00\x00\x03" + tiny) * 300_000 + b"\x00\x00\x00\x05" + last
 
@@ -354,7 +354,7 @@ def test_a_size_that_is_declared_is_judged_before_anything_is_undone(claim: int)
         decompress(Codec.ZSTD, frame, 30 << 30)
 
 
-#: The codec, the bomb, and the memory that its refusal may cost as a part of the limit.
+#: The codec, the bomb, and the memory that its rejection may cost, relative to the limit.
 BOMBS = {
     "a zstd frame that claims 30 GiB": (
         Codec.ZSTD,

@@ -1,4 +1,4 @@
-"""How a connection is opened at a host with several addresses; tests/node has connections to servers."""
+"""Test how a connection to a host with several addresses is opened; tests/node tests connections to servers."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ WELCOME = ApiVersionsResponse(0, "c1", 7, 1, 0, ())
 
 
 class Host:
-    """Of its addresses some swallow what they are sent, some refuse, and the others answer."""
+    """A host of whose addresses some drop all packets, some refuse, and the others answer."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, **addresses: str) -> None:
         self.behaviour = addresses
@@ -38,7 +38,7 @@ class Host:
         return HostLine(on_message if behaviour == "answers" else None)
 
     async def connect(self, timeout_ms: int) -> str:
-        """The address that was connected to last."""
+        """The address of the last connection."""
         connection = await Connection.open(
             Endpoint("somewhere", 1), client_id="t", timeout_ms=timeout_ms, dial=self.dial, clock=VirtualClock()
         )

@@ -1,4 +1,4 @@
-"""The consumer: positions, order, long polls, leader moves, and look-ups by time."""
+"""Test the consumer: positions, order, long polls, leader changes, and look-ups by time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What changes under a reader: logs that were cut, topics made anew, partitions that come and go."""
+"""Test a reader during changes: truncated logs, recreated topics, added and deleted partitions."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def batches(partition: FakePartition, *values: bytes) -> None:
         put(partition, value)
 
 
-# --- a log that was cut by an unclean election ----------------------------------------------------
+# --- a log that was truncated by an unclean election ----------------------------------------------
 
 
 @on_virtual_time
@@ -69,9 +69,9 @@ async def test_reader_without_a_policy_gets_log_truncation_error_until_it_seeks(
         partition.elect_uncleanly(2, keeping=1)
         batches(partition, b"new 1", b"new 2", b"new 3")
         for _ in range(2):
-            with pytest.raises(LogTruncationError, match=r"t-0: .* from offset 1 on") as told:
+            with pytest.raises(LogTruncationError, match=r"t-0: .* from offset 1 on") as raised:
                 await consumer.poll(5000)
-            assert (told.value.topic_partition, told.value.offset, told.value.divergent_offset) == (P0, 3, 1)
+            assert (raised.value.topic_partition, raised.value.offset, raised.value.divergent_offset) == (P0, 3, 1)
         assert await consumer.position(P0) == 3
         consumer.seek(P0, 1)
         assert (await read(consumer, 3))[0] == (0, 1, b"new 1")
@@ -165,12 +165,12 @@ async def test_seek_during_the_validation_wins() -> None:
         assert await consumer.position(P0) == 5
 
 
-# --- a log that is another one below the position, too ---------------------------------------------
+# --- a log that also differs below the position ----------------------------------------------------
 
 
 def two_logs(cluster: FakeCluster) -> tuple[FakePartition, list[bytes]]:
-    """A partition whose leader, elected uncleanly, has written 1 and 2 anew; and the log of the one before it, which
-    has 1 to 5 of its own.
+    """A partition whose uncleanly elected leader has other records 1 and 2; and the log of the leader before, which has
+    its own records 1 to 5.
     """
     (partition,) = cluster.create("t")
     batches(partition, *[b"%d" % number for number in range(6)])
@@ -201,9 +201,9 @@ async def test_log_truncation_error_has_the_first_divergent_offset() -> None:
         await read(consumer, 3)
         partition.elect_another(1, earlier)
         for _ in range(2):
-            with pytest.raises(LogTruncationError, match=r"t-0: .* from offset 1 on") as told:
+            with pytest.raises(LogTruncationError, match=r"t-0: .* from offset 1 on") as raised:
                 await consumer.poll(5000)
-            assert (told.value.offset, told.value.divergent_offset) == (3, 1)
+            assert (raised.value.offset, raised.value.divergent_offset) == (3, 1)
         consumer.seek(P0, 1)
         assert (await read(consumer, 5))[0] == (0, 1, b"1")
 
@@ -359,7 +359,7 @@ async def test_compaction_and_deletion_never_look_like_divergence(
                 cluster.move(partition)
                 batches(partition, *[b"x"] * number)
             elif what == "compact":
-                # As on a replica that was made anew since: of an epoch that is gone it knows nothing.
+                # As on a replica that was rebuilt since, which does not know an epoch whose records are gone.
                 *older, newest = partition.batches
                 gone = partition.epoch - number
                 older = [batch for batch in older if read_header(batch).partition_leader_epoch != gone]
@@ -379,11 +379,11 @@ async def test_compaction_and_deletion_never_look_like_divergence(
                     consumer.seek(P0, partition.first_offset)
 
 
-# --- a leader that was deposed and has not heard of it --------------------------------------------
+# --- a leader that was replaced without knowing it -------------------------------------------------
 
 
 def a_group_that_read_under_a_later_leader(cluster: FakeCluster, *behind: int) -> FakePartition:
-    """Broker 1 was deposed, and neither it nor the others that are `behind` know it."""
+    """Broker 1 was replaced as leader, and neither it nor the brokers in `behind` know that."""
     (partition,) = cluster.create("t")
     put(partition, *[b"%d" % number for number in range(10)])
     for broker in (1, *behind):
@@ -437,7 +437,7 @@ async def test_epoch_that_no_broker_knows_for_seconds_is_validated_like_others(b
     async with a_consumer(cluster, group_id="g", auto_offset_reset="none") as consumer:
         consumer.assign([P0, P1])
         started = seconds()
-        assert await read(consumer, 1, 500) == [(1, 1, b"1")], "nobody else waits for it"
+        assert await read(consumer, 1, 500) == [(1, 1, b"1")], "no other reader waits for it"
         with pytest.raises(LogTruncationError, match="t-0"):
             await consumer.poll(5000)
         assert 3 <= seconds() - started < 4.5
@@ -467,7 +467,7 @@ async def test_later_leader_is_looked_for_while_the_known_one_cannot_know_it() -
 
 
 async def hear_from_one_that_knows_no_topic(cluster: FakeCluster, consumer: Consumer) -> None:
-    """As a broker is that has just started."""
+    """Answer as a broker does that has just started."""
     cluster.known_to = {broker_id: set() for broker_id in cluster.live}
     await consumer.client.refresh_soon()
     cluster.known_to = {}
@@ -536,9 +536,9 @@ async def test_reader_of_a_recreated_topic_without_policy_fails_until_it_seeks()
         old.grown.set()
         batches(new, b"a", b"b", b"c")
         for _ in range(2):
-            with pytest.raises(OffsetOutOfRangeError, match=r"t-0: .* created again") as told:
+            with pytest.raises(OffsetOutOfRangeError, match=r"t-0: .* created again") as raised:
                 await consumer.poll(5000)
-            assert told.value.made_anew
+            assert raised.value.made_anew
         consumer.seek(P0, 1)
         assert (await read(consumer, 1))[0] == (0, 1, b"b")
 
@@ -599,7 +599,7 @@ async def test_one_stale_broker_moves_no_reader_whose_fetch_failed_before(
         consumer.assign([P0])
         consumer.seek(P0, 0)
         await read(consumer, 2)
-        # Each failure is followed by a look at the brokers, the first of which is behind, as a leader and as a teller.
+        # A metadata request follows each failure, and its first addressee is behind, as a leader and in its metadata.
         cluster.late_metadata.extend([late] * len(refusals))
         cluster.refusals[FetchRequest].extend(each.code for each in (*refusals, InconsistentTopicIdError))
         batches(partition, b"2")

@@ -1,4 +1,4 @@
-"""What a consumer holds back, reads ahead and tells: pause, bounds, errors of some partitions, iteration."""
+"""Test what a consumer holds back, reads ahead and reports: pauses, limits, errors of partitions, iteration."""
 
 from __future__ import annotations
 
@@ -52,8 +52,8 @@ async def test_data_fetched_before_a_pause_is_kept() -> None:
         consumer.pause(P0)
         asked = len(fetches(cluster))
         assert await consumer.poll(5000) == {}
-        assert len(fetches(cluster)) <= asked + 1  # at most the one that was on its way
-        cluster.hung.add(1)  # what comes now was here before
+        assert len(fetches(cluster)) <= asked + 1  # at most the one that was in flight
+        cluster.hung.add(1)  # records that arrive now were fetched before
         consumer.resume(P0)
         assert [record.offset for record in (await consumer.poll(100))[P0]] == [1, 2]
 
@@ -159,7 +159,7 @@ async def test_data_of_a_paused_partition_is_discarded_for_partitions_in_use() -
     put(first, b"x" * 5000)
     async with a_consumer(cluster, prefetch_max_bytes=4000) as consumer:
         consumer.assign([P0, P1])
-        await asyncio.sleep(1)  # all there is room for has come
+        await asyncio.sleep(1)  # by now the buffer is full
         consumer.pause(P0)
         put(second, b"now")
         assert await read(consumer, 1) == [(1, 0, b"now")]

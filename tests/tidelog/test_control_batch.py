@@ -1,4 +1,4 @@
-"""Control batches: the markers that end transactions, spelled byte by byte."""
+"""Test control batches, the markers that end transactions, byte by byte."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def a_marker(kind: MarkerKind, **fields: int) -> bytes:
 
 
 def control_batch(records: list[tuple[int, bytes | None, bytes | None, Any]], attributes: int = 0x30) -> bytes:
-    """Any records, called control records."""
+    """Return any records in a control batch."""
     batch = bytearray(encode_batch(records))
     HEADER.pack_into(batch, 0, *read_header(batch)._replace(attributes=attributes))
     seal(batch, 0, len(batch))

@@ -1,4 +1,4 @@
-"""What a doctor says of a cluster's facts."""
+"""Test the doctor's checks over the facts about a cluster."""
 
 from __future__ import annotations
 

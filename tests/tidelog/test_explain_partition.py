@@ -1,4 +1,4 @@
-"""Facts about a partition, and the sentences that they deserve."""
+"""Test the sentences for given facts about a partition."""
 
 from __future__ import annotations
 
@@ -44,13 +44,13 @@ def facts(
     leader: int = 1,
     silent: dict[int, str] | None = None,
 ) -> PartitionFacts:
-    told = {1: LEADS, 2: FOLLOWS, 3: FOLLOWS} if reports is None else reports
+    replicas = {1: LEADS, 2: FOLLOWS, 3: FOLLOWS} if reports is None else reports
     return PartitionFacts(
         TopicPartition("t", 0),
         brokers,
         controller,
         PartitionMetadata(0, 0, leader, 5, (1, 2, 3), isr),
-        {broker: ExamineReplicaResponse(0, NOW_MS, report) for broker, report in told.items()},
+        {broker: ExamineReplicaResponse(0, NOW_MS, report) for broker, report in replicas.items()},
         silent or {},
     )
 
@@ -72,7 +72,7 @@ def test_healthy_partition_has_no_findings() -> None:
     assert explain(facts()) == []
 
 
-# --- who leads ------------------------------------------------------------------------------------------
+# --- leadership -----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -139,7 +139,7 @@ def test_another_leader_than_the_preferred_one_is_no_problem() -> None:
     assert (found.problem, found.sentence) == (False, "broker 1 leads, the preferred leader is broker 2")
 
 
-# --- who is in sync -------------------------------------------------------------------------------------
+# --- ISR ------------------------------------------------------------------------------------------------
 
 LAGGING = FollowerReport(3, True, 60, 43_000, 20)
 
@@ -200,7 +200,7 @@ LAGGING = FollowerReport(3, True, 60, 43_000, 20)
         ),
         (
             facts({1: replace(LEADS, isr=(1, 2)), 2: FOLLOWS, 3: replace(FOLLOWS, role="stopped")}),
-            "replica 3 is not in sync: it waits for the controller to tell it whom to follow",
+            "replica 3 is not in sync: it waits for the controller to assign its role",
         ),
     ],
 )
@@ -218,7 +218,7 @@ def test_the_evidence_of_a_lag_is_in_numbers() -> None:
     )
 
 
-# --- what is refused, and what is hidden ----------------------------------------------------------------
+# --- rejected writes and invisible records --------------------------------------------------------------
 
 
 def test_too_small_isr_rejects_writes_and_holds_the_high_watermark() -> None:
@@ -286,7 +286,7 @@ def test_leader_that_does_not_know_the_committed_end_is_reported() -> None:
     assert "before its epoch 5" in found.sentence and not found.problem
 
 
-# --- what stays -----------------------------------------------------------------------------------------
+# --- retention ------------------------------------------------------------------------------------------
 
 
 def held(retention: RetentionReport, oldest: SegmentReport | None = None, **changes: Any) -> Finding:
@@ -343,7 +343,7 @@ def test_followers_segments_are_reported_if_they_have_a_problem() -> None:
     assert the_only(wrong, "segments").sentence.startswith("broker 2 keeps")
 
 
-# --- whatever is told -----------------------------------------------------------------------------------
+# --- any facts ------------------------------------------------------------------------------------------
 
 BROKERS = st.integers(-1, 4)
 ODD = {**ANY, int: BROKERS | ANY[int], str: st.sampled_from(("leader", "follower", "stopped", "offline", "?"))}

@@ -1,4 +1,4 @@
-"""What is fetched ahead of a reader is bounded."""
+"""Test that the data that is fetched ahead of a reader is limited."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Records and calls that wait for a topic or a partition end once it is certain that it does not exist."""
+"""Test that records and calls which wait for a topic or partition fail once it certainly does not exist."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tidelog.errors import (
 )
 from tidelog.protocol.messages import InitProducerIdRequest, MetadataRequest, MetadataResponse, NewTopic, TopicMetadata
 
-#: A broker that has not heard of a topic yet denies it too, so that only seconds of denial are certain.
+#: A broker that does not know a topic yet denies it, too, so that only seconds of denial are certain.
 CERTAIN_S = 4.5
 
 
@@ -27,13 +27,13 @@ def delete(cluster: FakeCluster, topic: str) -> None:
 
 
 def refuse(cluster: FakeCluster, topic: str, code: int) -> None:
-    """From now on each broker refuses to tell of the topic, with this code."""
+    """Let each broker answer metadata requests for the topic with this code from now on."""
     metadata = cluster.metadata
 
     def refused(broker: int, request: MetadataRequest) -> MetadataResponse:
-        told = metadata(broker, request)
-        topics = tuple(TopicMetadata(each.name, code) if each.name == topic else each for each in told.topics)
-        return MetadataResponse(told.cluster_id, told.controller_id, told.brokers, topics)
+        answer = metadata(broker, request)
+        topics = tuple(TopicMetadata(each.name, code) if each.name == topic else each for each in answer.topics)
+        return MetadataResponse(answer.cluster_id, answer.controller_id, answer.brokers, topics)
 
     cluster.metadata = refused  # type: ignore[method-assign]
 
@@ -136,7 +136,7 @@ async def test_records_do_not_wait_for_a_producer_id_that_is_refused_for_good(re
         refused = await producer.send("t", b"v")
         await producer.flush(5)
         assert isinstance(refused.exception(0), refusal)
-        await producer.send_and_wait("t", b"next")  # asks anew, since the refusal may have been lifted
+        await producer.send_and_wait("t", b"next")  # requests metadata, because the topic may exist again
 
 
 @on_virtual_time

@@ -1,4 +1,4 @@
-"""The thread behind the synchronous clients."""
+"""Test the thread behind the synchronous clients."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tidelog.errors import ClosedError
 
 
 def test_unclosed_client_is_stopped_before_the_interpreter_ends() -> None:
-    """In a process of its own: what matters happens at its exit, after everything that was registered later."""
+    """Run code in its own process, because its exit handlers are tested, which run after those registered later."""
     program = (
         "import atexit\n"
         "from tidelog.client.blocking.io_thread import IoThread\n"
@@ -31,7 +31,7 @@ def test_unclosed_client_is_stopped_before_the_interpreter_ends() -> None:
 def test_calls_to_a_stopped_thread_end_at_once() -> None:
     io = IoThread()
     begun = threading.Event()
-    told: list[str] = []
+    raised: list[str] = []
 
     async def endless() -> None:
         begun.set()
@@ -41,14 +41,14 @@ def test_calls_to_a_stopped_thread_end_at_once() -> None:
         try:
             io.run(endless())
         except ClosedError as error:
-            told.append(str(error))
+            raised.append(str(error))
 
     waiter = threading.Thread(target=wait, daemon=True)
     waiter.start()
     assert begun.wait(10)
     io.stop()
     waiter.join(10)
-    assert told == ["the client was closed meanwhile"]
+    assert raised == ["the client was closed meanwhile"]
     with pytest.raises(ClosedError):
         io.run(endless())
 
@@ -61,19 +61,19 @@ def test_callback_that_ends_the_thread_ends_all_waits() -> None:
         asyncio.get_running_loop().call_soon(_exit)
         await asyncio.sleep(3600)
 
-    told: list[BaseException] = []
+    raised: list[BaseException] = []
 
     def wait() -> None:
         try:
             io.run(end_the_thread())
         except BaseException as error:
-            told.append(error)
+            raised.append(error)
 
     waiter = threading.Thread(target=wait, daemon=True)
     waiter.start()
     waiter.join(10)
     io._thread.join(10)
-    assert [type(error) for error in told] == [ClosedError]
+    assert [type(error) for error in raised] == [ClosedError]
     with pytest.raises(ClosedError):
         io.run(asyncio.sleep(0))
 

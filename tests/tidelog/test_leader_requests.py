@@ -1,4 +1,4 @@
-"""What a question to many leaders says of those that did not answer."""
+"""Test what the error of a request to many leaders says about those that did not answer."""
 
 from __future__ import annotations
 

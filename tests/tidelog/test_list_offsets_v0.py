@@ -1,4 +1,4 @@
-"""What a consumer learns of the times at which segments were written."""
+"""Test look-ups of offsets by the modification times of segments."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ async def test_retriable_error_is_retried_and_a_final_one_is_raised() -> None:
 
 
 @pytest.mark.parametrize(
-    ("time", "most", "error", "told"),
+    ("time", "most", "error", "message"),
     [
         (-3, 1, ValueError, r"times\[t-0\]"),
         (datetime(2026, 1, 1), 1, ValueError, "has no time zone"),
@@ -79,9 +79,9 @@ async def test_retriable_error_is_retried_and_a_final_one_is_raised() -> None:
     ],
 )
 @on_virtual_time
-async def test_invalid_time_or_number_is_rejected(time: Any, most: Any, error: type[Exception], told: str) -> None:
+async def test_invalid_time_or_number_is_rejected(time: Any, most: Any, error: type[Exception], message: str) -> None:
     async with a_consumer(a_cluster()) as consumer:
-        with pytest.raises(error, match=told):
+        with pytest.raises(error, match=message):
             await consumer.offsets_before({TPS[0]: time}, most)
 
 

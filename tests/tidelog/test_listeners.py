@@ -1,4 +1,4 @@
-"""How a broker's doors are written."""
+"""Test the text form of a broker's listeners."""
 
 from __future__ import annotations
 

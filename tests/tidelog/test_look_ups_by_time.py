@@ -1,4 +1,4 @@
-"""`offsets_for_times`: what the client promises of looking offsets up by time."""
+"""Test the guarantees of `offsets_for_times`."""
 
 from __future__ import annotations
 
@@ -165,7 +165,7 @@ async def test_a_datetime_between_two_milliseconds_means_the_later_one() -> None
 
 
 @pytest.mark.parametrize(
-    ("times", "error", "told"),
+    ("times", "error", "message"),
     [
         ({("t", "0"): 1}, TypeError, r"times: a key=\('t', '0'\): the number must be an integer, not '0'"),
         ({"t-0": 1}, TypeError, r"times: a key must be a TopicPartition\(topic, number\), not 't-0'"),
@@ -179,10 +179,10 @@ async def test_a_datetime_between_two_milliseconds_means_the_later_one() -> None
     ],
 )
 @on_virtual_time
-async def test_invalid_partition_or_time_is_named(times: Any, error: type[Exception], told: str) -> None:
+async def test_invalid_partition_or_time_is_named(times: Any, error: type[Exception], message: str) -> None:
     async with a_consumer(FakeCluster()) as consumer:
         for partial in (False, True):
-            with pytest.raises(error, match=told):
+            with pytest.raises(error, match=message):
                 await consumer.offsets_for_times(times, partial=partial)  # type: ignore[call-overload]
 
 
@@ -191,9 +191,12 @@ async def test_missing_partition_is_reported_within_seconds() -> None:
     cluster = FakeCluster()
     with_times(cluster, [1])
     async with a_consumer(cluster) as consumer:
-        for tp, told in ((P1, "topic 't' has no partition 1"), (TopicPartition("no", 0), "topic 'no' does not exist")):
+        for tp, message in (
+            (P1, "topic 't' has no partition 1"),
+            (TopicPartition("no", 0), "topic 'no' does not exist"),
+        ):
             started = seconds()
-            with pytest.raises(UnknownTopicOrPartitionError, match=told):
+            with pytest.raises(UnknownTopicOrPartitionError, match=message):
                 await consumer.offsets_for_times({P0: 0, tp: 0}, timeout_ms=60_000)
             assert seconds() - started < 5
 

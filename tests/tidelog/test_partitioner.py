@@ -1,4 +1,4 @@
-"""Keys go where Kafka's Java client sends them."""
+"""Test that keys get the partitions that Kafka's Java client chooses."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Crosses every end of a produce attempt with what the leader really did, and with what the producer does next.
+"""Combine every end of a produce attempt with what the leader really did, and with the producer's next step.
 
-The leader stores the batch or not, and independently of that answers any error, or nothing. The producer repeats the
-batch or gives it up. Whatever happens: each acknowledged record is in the log once and in order, and a record that the
-producer calls certainly lost is not in the log.
+The leader stores the batch or not, and independently of that answers with any error, or not at all. The producer
+repeats the batch or fails it. Two rules must always hold: each acknowledged record is in the log once and in order, and
+a record that the producer calls certainly lost is not in the log.
 """
 
 from __future__ import annotations
@@ -50,13 +50,13 @@ ANSWERED_BEFORE_THE_APPEND = {
     errors.UnsupportedForMessageFormatError.code,
     errors.UnsupportedVersionError.code,
 }
-#: These say that the leader does not know the producer as the producer knows itself; a new producer id helps.
+#: With these errors the leader does not know the producer's state, and a new producer id helps.
 FORGOTTEN = {
     errors.InvalidProducerEpochError.code,
     errors.OutOfOrderSequenceError.code,
     errors.UnknownProducerIdError.code,
 }
-#: This one says that the batch is stored.
+#: This error means that the batch is stored.
 ANSWERED_AFTER_THE_APPEND = {errors.DuplicateSequenceError.code}
 
 
@@ -100,7 +100,7 @@ def _name(end: End) -> str:
 
 
 def _attempts_end(cluster: FakeCluster, ends: Sequence[End]) -> None:
-    """Let the next produce attempts end so, one after the other; later ones succeed."""
+    """Let the next produce attempts end so, in order; later ones succeed."""
     left = iter(ends)
     under_way: dict[int, End] = {}
 
@@ -146,10 +146,9 @@ class Story:
         before: Callable[[], object] = lambda: None,
         **options: Any,
     ) -> None:
-        """One record succeeds, the attempts of the next end as `ends` say with others waiting behind it, a last one
-        follows when all are settled.
+        """Send one record that succeeds, then records whose attempts end as `ends` say, then one after all are settled.
 
-        together   so many records share the batch whose attempts end so
+        together   number of records that share the batch whose attempts end so
         before     called before they are sent
         """
         linger_ms = 0 if together == 1 else 5
@@ -223,7 +222,7 @@ async def test_record_survives_one_refusal_if_the_next_attempt_may_succeed(end: 
 @on_virtual_time
 async def test_attempts_with_any_end_until_the_deadline_break_no_promise(end: End, idempotent: bool) -> None:
     story = Story(idempotent=idempotent)
-    # The records share a deadline, so that all are given up; the last one comes when the fault is over.
+    # The records share a deadline, so that all fail; the last one is sent when the fault is over.
     await story.tell([end] * 6, delivery_timeout_ms=520, retry_backoff_ms=100)
     story.judge()
 
@@ -261,7 +260,7 @@ async def test_two_rejections_of_single_records_fail_only_the_named_records(
 @pytest.mark.parametrize("retries", [0, 5])
 @on_virtual_time
 async def test_producer_whose_leader_lost_its_last_batches_goes_on_with_a_new_id(retries: int) -> None:
-    """An unclean election took them, so that no sequence under the old id would ever be the next one."""
+    """An unclean election removed the batches, so that no sequence of the old id would ever be the next one."""
     cluster = FakeCluster()
     (partition,) = cluster.create("t")
     async with a_producer(cluster, retries=retries) as producer:
@@ -316,7 +315,7 @@ LATE_ENDS = [
 @pytest.mark.parametrize("end", LATE_ENDS, ids=_name)
 @on_virtual_time
 async def test_answer_after_the_deadline_of_its_records_changes_nothing_for_them(end: End) -> None:
-    """The batch shares its request with younger records, which may still wait when its own time is over."""
+    """The batch shares its request with later records, which may still wait when its own deadline passes."""
     assert isinstance(end.seen, int)
     cluster = FakeCluster()
     old, young = cluster.create("old")[0], cluster.create("young")[0]
@@ -350,8 +349,8 @@ async def test_answer_after_the_deadline_of_its_records_changes_nothing_for_them
     assert young.values() == [b"young"]
 
 
-class BrokenDice(random.Random):
-    """Fails once when a wait is drawn, as a defect of the client's own would."""
+class BrokenRng(random.Random):
+    """Fails once when a pause is computed, as a defect of the client would."""
 
     armed = False
 
@@ -365,9 +364,9 @@ class BrokenDice(random.Random):
 @pytest.mark.parametrize("end", [End(DISCONNECTION, True), End(errors.StorageError.code, True)], ids=_name)
 @on_virtual_time
 async def test_defect_while_an_end_is_judged_leaves_the_end_unknown(end: End) -> None:
-    dice = BrokenDice(7)
+    rng = BrokenRng(7)
     story = Story(idempotent=True)
-    await story.tell([end], rng=dice, before=lambda: setattr(dice, "armed", True))
+    await story.tell([end], rng=rng, before=lambda: setattr(rng, "armed", True))
     story.judge()
     assert story.sent[1][1].may_be_stored()
 

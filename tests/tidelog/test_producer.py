@@ -1,4 +1,4 @@
-"""The producer against brokers that fail: nothing lost, nothing doubled, order kept."""
+"""Test the producer with failing brokers: no loss, no duplicates, order kept."""
 
 from __future__ import annotations
 
@@ -153,7 +153,7 @@ async def test_a_hung_leader_is_abandoned_once_metadata_names_another() -> None:
         partition.elect(2)
         await waiting
         assert seconds() - started < 6
-        cluster.hung.clear()  # the old leader wakes up and looks at what it was sent
+        cluster.hung.clear()  # the old leader wakes up and handles the waiting requests
         await asyncio.sleep(1)
         assert partition.values() == [b"before", b"during"]
 
@@ -422,16 +422,16 @@ def test_a_wrong_setting_is_named(options: dict[str, Any], named: str) -> None:
 async def test_callbacks_get_the_place_or_the_error() -> None:
     cluster = FakeCluster()
     cluster.create("t")
-    told: list[Any] = []
+    called: list[Any] = []
     async with a_producer(cluster) as producer:
         good = await producer.send("t", b"v", timestamp_ms=1)
-        good.add_callback(told.append).add_errback(told.append)
+        good.add_callback(called.append).add_errback(called.append)
         await good
         cluster.refusals[ProduceRequest].append(87)
         bad = await producer.send("t", b"v", timestamp_ms=1)
-        bad.add_callback(told.append).add_errback(lambda error: told.append(type(error).__name__))
+        bad.add_callback(called.append).add_errback(lambda error: called.append(type(error).__name__))
         await producer.flush()
-    assert told == [RecordMetadata("t", 0, 0, 1), "InvalidRecordError"]
+    assert called == [RecordMetadata("t", 0, 0, 1), "InvalidRecordError"]
 
 
 # --- any schedule of faults -----------------------------------------------------------------------
@@ -446,7 +446,7 @@ _faults = st.lists(st.one_of(st.none(), st.sampled_from(list(Fault))), max_size=
 async def test_log_has_exactly_the_acknowledged_records_under_any_faults(
     sends: list[tuple[int, int]], faults: list[Fault | None], kills: list[tuple[int, int]]
 ) -> None:
-    """FORGET_PRODUCERS excepted (a broker that forgets cannot know a repetition): see the next test."""
+    """FORGET_PRODUCERS is excluded, because a broker that forgets cannot know a repetition: see the next test."""
     cluster = FakeCluster()
     partitions = cluster.create("t", 3)
     schedule = iter([fault for fault in faults if fault is not Fault.FORGET_PRODUCERS])
@@ -474,7 +474,7 @@ async def test_log_has_exactly_the_acknowledged_records_under_any_faults(
         for partition, value, future in futures:
             place = await future
             assert place.offset == -1 or partitions[partition].records()[place.offset].value == value
-    await asyncio.sleep(10)  # what was delayed has arrived by now
+    await asyncio.sleep(10)  # delayed requests have arrived by now
     await asyncio.gather(*outages)
     for partition in partitions:
         assert partition.values() == [value for number, value, _ in futures if number == partition.number]
@@ -509,10 +509,10 @@ async def test_order_is_kept_without_duplicates_under_faults_and_short_deadlines
 async def test_a_record_is_stored_though_its_producer_s_id_was_another_s_before() -> None:
     cluster = FakeCluster()
     (partition,) = cluster.create("t")
-    for dice in (1, 2):
-        cluster._ids = itertools.count(1000)  # ZooKeeper is put back to where it gave this id out
-        async with a_producer(cluster, rng=random.Random(dice)) as producer:
-            await producer.send_and_wait("t", b"%d" % dice)
+    for seed in (1, 2):
+        cluster._ids = itertools.count(1000)  # ZooKeeper is restored to a state before this id was given out
+        async with a_producer(cluster, rng=random.Random(seed)) as producer:
+            await producer.send_and_wait("t", b"%d" % seed)
     assert partition.values() == [b"1", b"2"]
 
 

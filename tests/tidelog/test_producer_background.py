@@ -1,4 +1,4 @@
-"""Background tasks of the producer: they may fail or be cancelled, and every record still gets an outcome."""
+"""Test that every record gets an outcome even if background tasks of the producer fail or are cancelled."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tidelog.errors import InternalError, TimeoutError
 from tidelog.model import Endpoint
 from tidelog.protocol.messages import InitProducerIdRequest, MetadataRequest
 
-#: Long enough that the steps below reach from the first call into the second attempt of each request.
+#: Long enough that the steps below cover the time from the first call to the second attempt of each request.
 STEPS = range(1, 60)
 
 

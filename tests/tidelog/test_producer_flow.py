@@ -1,4 +1,4 @@
-"""What a producer's user feels: some partitions that fail, a full buffer, addresses that are dead, topics that grow."""
+"""Test what a producer's user notices: failing partitions, a full buffer, dead addresses, growing topics."""
 
 from __future__ import annotations
 
@@ -146,7 +146,7 @@ async def test_a_topic_that_gets_more_partitions_is_used_whole() -> None:
         for number, partition in enumerate(partitions):
             partition.topic, partition.number = "t", number
         cluster.partitions["t"] = partitions
-        assert (await producer.send_and_wait("t", b"now", partition=2)).partition == 2  # looks at once
+        assert (await producer.send_and_wait("t", b"now", partition=2)).partition == 2  # refreshes metadata at once
         before = len(cluster.sent(MetadataRequest))
         await asyncio.sleep(95)
         assert 9 <= len(cluster.sent(MetadataRequest)) - before <= 10
@@ -464,7 +464,7 @@ def test_thread_that_waits_for_space_gets_closed_error_when_another_closes() -> 
     producer.send("t", b"warm").get(10)
     cluster.hung.add(1)
     producer.send("t", b"v")
-    told: list[type[BaseException]] = []
+    raised: list[type[BaseException]] = []
     begun = threading.Event()
 
     def write() -> None:
@@ -472,11 +472,11 @@ def test_thread_that_waits_for_space_gets_closed_error_when_another_closes() -> 
         try:
             producer.send("t", b"w").get(60)
         except (ClosedError, BufferExhaustedError) as error:
-            told.append(type(error))
+            raised.append(type(error))
 
     writer = threading.Thread(target=write)
     writer.start()
     begun.wait(10)
     producer.close(timeout=0.2)
     writer.join(10)
-    assert told == [ClosedError]
+    assert raised == [ClosedError]

@@ -1,4 +1,4 @@
-"""Printed quantities, compared with the numbers that they stand for."""
+"""Compare formatted quantities with the numbers that they represent."""
 
 from __future__ import annotations
 

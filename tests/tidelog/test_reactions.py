@@ -1,4 +1,4 @@
-"""What the client does about each error that a broker may name for a look-up, a read, or what a group has committed."""
+"""Test the client's reaction to each error that a broker may return for a look-up, a fetch or a group's commits."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from tidelog.protocol.messages import FetchRequest, ListOffsetsRequest, Metadata
 
 TP = TopicPartition("t", 0)
 
-#: Whoever gets these looks for the leader again, and asks it.
+#: After these errors the client finds the leader again, and asks it.
 LEADER_ELSEWHERE = [
     UnknownTopicOrPartitionError,
     LeaderNotAvailableError,
@@ -42,7 +42,7 @@ LEADER_ELSEWHERE = [
     UnknownLeaderEpochError,
     StorageError,
 ]
-#: Nothing will change by asking again.
+#: A repeated request would get the same error.
 FINAL_FOR_LOOK_UPS = [
     UnknownServerError,
     TopicAuthorizationFailedError,
@@ -97,7 +97,7 @@ async def test_a_reader_goes_on_after(error: type[BrokerError]) -> None:
 
 # --- groups ------------------------------------------------------------------------------------------
 
-#: The offset manager is another broker, or nobody yet: step 1 is done again before step 2.
+#: The coordinator is another broker, or none yet: step 1 is repeated before step 2.
 FOUND_AGAIN = [NotCoordinatorError, CoordinatorNotAvailableError]
 
 

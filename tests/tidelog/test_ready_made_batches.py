@@ -1,4 +1,4 @@
-"""Batches that somebody else has made go through the producer like records: in order, once, in parts if need be."""
+"""Test that encoded batches go through the producer like records: in order, once, in parts if need be."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def batch_of(*values: bytes, **header: Any) -> bytes:
 
 
 def altered(**fields: int) -> bytes:
-    """A batch of two records whose header says something else, under a right CRC."""
+    """Return a batch of two records whose header has other counts, with a right CRC."""
     draft = bytearray(batch_of(b"a", b"b"))
     HEADER.pack_into(draft, 0, *read_header(draft)._replace(**fields))
     seal(draft, 0, len(draft))
@@ -119,7 +119,7 @@ async def test_a_topic_that_refuses_so_many_bytes_gets_it_in_parts(codec: Codec)
 
 
 def undecodable() -> bytes:
-    """Two records by its header, under a right CRC, and none by its bytes."""
+    """Return a batch with two records by its header and none by its bytes, with a right CRC."""
     draft = bytearray(batch_of(b"a", b"b"))
     draft[HEADER.size :] = b"\xff" * (len(draft) - HEADER.size)
     seal(draft, 0, len(draft))

@@ -1,4 +1,4 @@
-"""RecordBatch v2 as bytes: written by hand, built, read, patched."""
+"""Test RecordBatch v2 as bytes: written by hand, built, decoded, patched."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ GOLDEN_RECORDS = [
 
 
 def bitwise_crc32c(data: bytes) -> int:
-    """The polynomial of CRC-32C (Castagnoli), a bit at a time."""
+    """Compute CRC-32C (Castagnoli) bit by bit."""
     crc = 0xFFFF_FFFF
     for byte in data:
         crc ^= byte
@@ -202,7 +202,7 @@ def test_iteration_yields_each_header_and_ends_at_an_incomplete_batch() -> None:
 
 
 def compacted(deltas: list[int], last_offset_delta: int) -> bytes:
-    """A batch from whose offsets compaction has removed all but `deltas`, their values naming them."""
+    """Return a batch from whose offsets compaction has removed all but `deltas`, with values that name them."""
     whole = encode_batch([(delta, None, str(delta).encode(), ()) for delta in range(last_offset_delta + 1)])
     kept = b""
     position = HEADER_BYTES
@@ -268,7 +268,7 @@ def test_look_up_equals_a_linear_scan(records: list[Written], timestamp: int, mi
     assert first_record_at_or_after(batch, timestamp, min_offset) == next(matching, None)
 
 
-#: Records of one size in a row: how many, the size of each one's value, the first one's time and the step to the next.
+#: Consecutive records of one size: count, size of each value, first timestamp, and the step to the next one.
 runs = st.lists(
     st.tuples(
         st.integers(1, 90),
@@ -283,19 +283,19 @@ runs = st.lists(
 
 @given(runs, st.integers(99, 400), st.randoms(use_true_random=False))
 def test_look_up_equals_a_linear_scan_among_records_of_one_size(
-    runs: list[tuple[int, int, int, int]], min_offset: int, dice: random.Random
+    runs: list[tuple[int, int, int, int]], min_offset: int, rng: random.Random
 ) -> None:
     first_ms = 1_700_000_000_000
     records: list[Written] = [(first_ms, None, b"", ())]
     for count, size, start, step in runs:
         records += [(first_ms + start + step * number, None, bytes(size), ()) for number in range(count)]
-    for at in dice.sample(range(len(records)), k=min(3, len(records))):  # some stand out of line
+    for at in rng.sample(range(len(records)), k=min(3, len(records))):  # some stand out of line
         timestamp, _, value, _ = records[at]
-        records[at] = (timestamp + dice.choice((-9000, -1, 1, 90, 9000)), None, value + bytes(dice.choice((0, 1))), ())
+        records[at] = (timestamp + rng.choice((-9000, -1, 1, 90, 9000)), None, value + bytes(rng.choice((0, 1))), ())
     decoded = decode_records(batch := encode_batch(records, base_offset=100))
     for record in decoded[:: 1 + len(decoded) // 60]:
-        target = record.timestamp + dice.choice((-1, 0, 1))
-        least = dice.choice((0, min_offset))
+        target = record.timestamp + rng.choice((-1, 0, 1))
+        least = rng.choice((0, min_offset))
         matching = (each[:2] for each in decoded if each.timestamp >= target and each.offset >= least)
         assert first_record_at_or_after(batch, target, least) == next(matching, None)
 

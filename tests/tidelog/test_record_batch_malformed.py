@@ -1,7 +1,7 @@
-"""Bytes that are not a batch: each gives a typed error, whatever is wrong with them.
+"""Test that bytes which are not a valid batch cause a typed error, whatever is wrong with them.
 
-A producer can seal nonsense with a right CRC, and brokers do not look inside, so the records themselves
-are damaged below the CRC, too.
+A producer can send nonsense with a right CRC, and brokers do not decode records, so the records themselves are damaged
+under a right CRC, too.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ GOOD = encode_batch(
 
 
 def patched(**fields: int) -> bytes:
-    """GOOD with other header fields; the CRC is right unless it is one of them."""
+    """Return GOOD with other header fields; the CRC is right unless it is one of them."""
     batch = bytearray(GOOD)
     HEADER.pack_into(batch, 0, *read_header(GOOD)._replace(**fields))
     if "crc" not in fields:
@@ -51,7 +51,7 @@ def patched(**fields: int) -> bytes:
 
 
 def sealed(records: bytes, count: int = 1) -> bytes:
-    """A batch of these bytes as its records, consistent but for them."""
+    """Return a batch with these bytes as its records, otherwise consistent."""
     batch = bytearray(HEADER_BYTES) + records
     HEADER.pack_into(batch, 0, 0, len(batch) - 12, -1, 2, 0, 0, max(count - 1, 0), 1000, 1000, -1, -1, -1, count)
     seal(batch, 0, len(batch))
@@ -243,7 +243,7 @@ def test_offsets_must_grow() -> None:
 
 
 def test_an_overlong_but_bounded_varint_is_read() -> None:
-    # Padding a varint is wasteful, not wrong, and other producers may do it.
+    # Padding a varint is wasteful but valid, and other producers may do it.
     padded = b"\x94\x80\x00\x00\x80\x00\x00\x01\x02v\x00"
     with pytest.raises(CorruptMessageError):
         decode_records(sealed(padded))
@@ -283,7 +283,7 @@ def test_arbitrary_bytes_are_no_batch(data: bytes) -> None:
             assert read(data) == []
 
 
-# ---- headers, which cost a reader many times their bytes
+# ---- headers, which need many times their bytes of memory
 
 Reader = Callable[[bytes, int], object]
 
@@ -303,7 +303,7 @@ READERS: list[Reader] = [lambda batch, limit: decode_records(batch, limit=limit)
 
 
 def with_headers(*counts: int) -> bytes:
-    """A batch of records with so many headers of two bytes each."""
+    """Return a batch of records with so many headers of two bytes each."""
     records = b""
     for slot, count in enumerate(counts):
         body = b"\0\0" + encode_varint(slot) + b"\x01\x01" + encode_varint(count) + b"\x00\x01" * count

@@ -1,4 +1,4 @@
-"""Columns are the same records that the plain decoder reads, from any bytes."""
+"""Test that columns have the records of the plain decoder, for any bytes."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_batches_collected_one_by_one_make_one_set_of_columns() -> None:
     for base in (0, 2, 10):
         batch = bytearray(encode_batch([(T, b"k", b"%d" % base, ()), (T, None, None, ())], base_offset=base))
         collector.add(batch, 0, read_header(batch))
-        batch[:] = bytes(len(batch))  # the collector keeps nothing of it
+        batch[:] = bytes(len(batch))  # the collector must not refer to the batch
     assert (collector.record_count, collector.size_bytes > 0) == (6, True)
     columns = collector.take()
     assert columns.offsets.tolist() == [0, 1, 2, 3, 10, 11]
@@ -120,13 +120,13 @@ def test_each_batchs_offsets_stay_below_its_own_last_one() -> None:
 
 
 def agree(batch: bytes) -> None:
-    """Either both decoders read the same records, or both call the batch corrupt."""
+    """Either both decoders return the same records, or both raise CorruptMessageError."""
     try:
         records = decode_records(batch)
     except CorruptMessageError:
         with pytest.raises(CorruptMessageError):
             decode_buffers(batch)
-        # Nor do a good batch's bytes behind it let it pass.
+        # A valid batch behind them does not make the bytes valid.
         with pytest.raises(CorruptMessageError):
             decode_buffers(batch + GOOD)
     else:

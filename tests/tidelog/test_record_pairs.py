@@ -1,4 +1,4 @@
-"""Offsets, keys and values alone are those of the records, from any bytes."""
+"""Test that decoded offsets, keys and values are those of the records, for any bytes."""
 
 from __future__ import annotations
 
@@ -39,6 +39,6 @@ def test_damaged_batch_gives_the_plain_decoders_result_or_an_error(data: st.Data
         expected = read_plainly(batch)
         assert pairs_of(batch) == expected
         return
-    # What the plain decoder refuses for times or headers alone may be read here; it is a typed error otherwise.
+    # Records with invalid timestamps or headers may be decoded here; all other errors are typed.
     with contextlib.suppress(CorruptMessageError):
         assert len(pairs_of(batch)) == read_header(batch).record_count

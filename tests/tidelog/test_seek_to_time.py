@@ -1,4 +1,4 @@
-"""Starting from a point in time: `seek_to_time` for all partitions at once, and `auto_offset_reset` as a time."""
+"""Test starting at a time: `seek_to_time` for all partitions at once, and `auto_offset_reset` as a time."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ P0, P1, P2, P3, P4 = (TopicPartition("t", number) for number in range(5))
 
 
 def five_partitions(cluster: FakeCluster) -> list[FakePartition]:
-    """For the target 20: one in the middle, one that was trimmed, one that is young, one that is old, one empty."""
+    """Return partitions for the target 20: a match in the middle, trimmed, only newer, only older, and empty."""
     partitions = cluster.create("t", 5)
     for partition, times in zip(partitions, ([10, 20, 15, 30], [1, 2, 50], [40, 10], [5, 6], []), strict=True):
         for time in times:
@@ -203,7 +203,7 @@ async def test_a_log_that_loses_its_records_meanwhile_is_begun_where_it_begins()
         assert await consumer.seek_to_time(9) == {P0: StartingPoint(2, StartReason.EMPTY, None, 0, OlderRecords.GONE)}
 
 
-# --- however much is written meanwhile ------------------------------------------------------------
+# --- writes during the look-up --------------------------------------------------------------------
 
 
 @settings(max_examples=150)
@@ -304,10 +304,10 @@ async def test_error_without_a_policy_has_the_valid_range_and_the_next_step() ->
         with pytest.raises(OffsetOutOfRangeError, match=f"t-1: no position was given.*; {ways}"):
             await consumer.poll(1000)
         consumer.seek(P1, 1)
-        with pytest.raises(OffsetOutOfRangeError, match=f"offset 1 is out of range, valid is 2 to 3; {ways}") as told:
+        with pytest.raises(OffsetOutOfRangeError, match=f"offset 1 is out of range, valid is 2 to 3; {ways}") as raised:
             await consumer.poll(1000)
-        assert (told.value.topic_partition, told.value.offset) == (P1, 1)
-        assert (told.value.first, told.value.end) == (2, 3)
+        assert (raised.value.topic_partition, raised.value.offset) == (P1, 1)
+        assert (raised.value.first, raised.value.end) == (2, 3)
 
 
 @on_virtual_time
@@ -325,7 +325,7 @@ async def test_a_reader_whose_leader_is_away_begins_when_it_is_back() -> None:
 
 
 @pytest.mark.parametrize(
-    ("setting", "told"),
+    ("setting", "message"),
     [
         ("now", "must be 'earliest', 'latest', 'none', a duration .* or a time .*, not 'now'"),
         (None, "must be 'earliest'"),
@@ -345,8 +345,8 @@ async def test_a_reader_whose_leader_is_away_begins_when_it_is_back() -> None:
         ("@soon", "'soon' is not a time"),
     ],
 )
-def test_invalid_policy_is_rejected(setting: Any, told: str) -> None:
-    with pytest.raises(ConfigError, match=told):
+def test_invalid_policy_is_rejected(setting: Any, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
         a_consumer(FakeCluster(), auto_offset_reset=setting)
 
 

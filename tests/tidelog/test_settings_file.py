@@ -1,4 +1,4 @@
-"""Settings files as hostile, broken or long as they come: an answer in words, and soon."""
+"""Test that hostile, broken and long settings files get a clear error, and soon."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tidelog.errors import ConfigError
 from tidelog.settings_file import SettingsFile
 
-#: @ stands for a name of its own.
+#: @ is replaced by a unique name.
 _PIECES = (
     *("", "# nothing", "[t]", "[t.u]", "[[@]]", "@ = 1", "@ = [\n  1,\n\n  2]", "u.@ = { v = 1 }"),
     *("# it's [\"", '@ = "#\'["', "@ = '\"#{'", '@ = "\\\\\\"["', "'@ [' = 1", "@ = ''"),

@@ -1,4 +1,4 @@
-"""Iteration, polls and commits share one position: the offset behind the last record that the user got."""
+"""Test that iteration, polls and commits share one position: the offset after the last record that the user got."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def fill(partition: FakePartition, count: int, *, per_batch: int = 10) -> None:
 
 
 async def iterate_to(consumer: Consumer, offset: int) -> None:
-    """Leaves the loop at this offset, as `break` does."""
+    """Leave the loop at this offset, as `break` does."""
     async for record in consumer:
         if record.offset == offset:
             return

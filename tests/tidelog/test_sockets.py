@@ -1,4 +1,4 @@
-"""Sockets of a process that may open no more files, and of one that does not read what a peer sent before it died."""
+"""Test sockets of a process without free descriptors, and of one that does not read before its peer dies."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ print(sent, read)
 
 
 def flooded(kind: str) -> tuple[int, int]:
-    """What was sent until no more was taken, and what was read of it; the process has to live for that."""
+    """Return the sent and the read messages of a process that must survive."""
     code = IS_FLOODED_BY_ONE_THAT_DIES.format(kind=kind)
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr

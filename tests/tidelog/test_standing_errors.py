@@ -1,4 +1,4 @@
-"""Lasting errors: each poll waits its own time and then raises them, and requests to the cluster become rarer."""
+"""Test that each poll raises a lasting error at its own timeout, and that requests become rarer."""
 
 from __future__ import annotations
 
@@ -29,20 +29,20 @@ P0, P3 = TopicPartition("t", 0), TopicPartition("t", 3)
 
 
 async def outcomes(consumer: Consumer, polls: int) -> list[tuple[float, type[Exception] | None]]:
-    """How long each poll of a second took, in seconds, and what it raised."""
-    told: list[tuple[float, type[Exception] | None]] = []
+    """Return how long each poll of a second took, in seconds, and what it raised."""
+    results: list[tuple[float, type[Exception] | None]] = []
     for _ in range(polls):
         began, raised = seconds(), None
         try:
             await consumer.poll(1000)
         except TidelogError as error:
             raised = type(error)
-        told.append((round(seconds() - began, 1), raised))
-    return told
+        results.append((round(seconds() - began, 1), raised))
+    return results
 
 
 def no_such_topic(cluster: FakeCluster) -> None:
-    """Leave it so."""
+    """Change nothing."""
 
 
 def no_such_partition(cluster: FakeCluster) -> None:
@@ -59,11 +59,11 @@ async def test_each_poll_of_a_missing_partition_waits_its_time_and_raises(make: 
     make(cluster)
     async with a_consumer(cluster) as consumer:
         consumer.assign([P3])
-        told = await outcomes(consumer, 30)
-        assert {took for took, _ in told} == {1.0}
-        certain = next(number for number, (_, raised) in enumerate(told) if raised)
+        results = await outcomes(consumer, 30)
+        assert {took for took, _ in results} == {1.0}
+        certain = next(number for number, (_, raised) in enumerate(results) if raised)
         assert certain <= 4, "a missing topic is certain after some seconds"
-        assert {raised for _, raised in told[certain:]} == {UnknownTopicOrPartitionError}
+        assert {raised for _, raised in results[certain:]} == {UnknownTopicOrPartitionError}
 
 
 @pytest.mark.parametrize("make", MISSING)
@@ -92,9 +92,9 @@ async def test_poll_of_a_deleted_topic_waits_and_finds_the_topic_when_it_is_back
         await read(consumer, 1)
         del cluster.partitions["t"]
         old.grown.set()
-        told = await outcomes(consumer, 20)
-        assert {took for took, _ in told} == {1.0}
-        assert {raised for _, raised in told[6:]} == {UnknownTopicOrPartitionError}
+        results = await outcomes(consumer, 20)
+        assert {took for took, _ in results} == {1.0}
+        assert {raised for _, raised in results[6:]} == {UnknownTopicOrPartitionError}
         put(*cluster.create("t"), b"new")
         assert await read(consumer, 1) == [(0, 0, b"new")]
 
@@ -171,9 +171,9 @@ async def test_new_error_is_raised_at_once_and_again_at_the_end_of_each_poll() -
     async with a_consumer(cluster, auto_offset_reset="none") as consumer:
         consumer.assign([P0])
         consumer.seek(P0, 2)
-        told = await outcomes(consumer, 20)
-        assert told[0] == (0.0, OffsetOutOfRangeError)
-        assert set(told[1:]) == {(1.0, OffsetOutOfRangeError)}
+        results = await outcomes(consumer, 20)
+        assert results[0] == (0.0, OffsetOutOfRangeError)
+        assert set(results[1:]) == {(1.0, OffsetOutOfRangeError)}
         assert len(cluster.sent(FetchRequest)) < 40
         consumer.seek(P0, 5)
         put(partition, b"x")
@@ -199,9 +199,9 @@ async def test_poll_without_a_position_waits_its_time_after_the_first_error() ->
     cluster.create("t")
     async with a_consumer(cluster, auto_offset_reset="none") as consumer:
         consumer.assign([P0])
-        told = await outcomes(consumer, 10)
-        assert told[0][1] is OffsetOutOfRangeError and told[0][0] < 1
-        assert set(told[1:]) == {(1.0, OffsetOutOfRangeError)}
+        results = await outcomes(consumer, 10)
+        assert results[0][1] is OffsetOutOfRangeError and results[0][0] < 1
+        assert set(results[1:]) == {(1.0, OffsetOutOfRangeError)}
 
 
 @on_virtual_time
@@ -215,9 +215,9 @@ async def test_poll_of_a_lost_log_waits_its_time_after_the_first_error() -> None
         consumer.seek(P0, 0)
         await read(consumer, 2)
         partition.elect_uncleanly(2, keeping=1)
-        told = await outcomes(consumer, 10)
-        assert told[0][0] < 1
-        assert set(told[1:]) == {(1.0, LogTruncationError)}
+        results = await outcomes(consumer, 10)
+        assert results[0][0] < 1
+        assert set(results[1:]) == {(1.0, LogTruncationError)}
 
 
 @on_virtual_time
@@ -228,9 +228,9 @@ async def test_poll_of_a_corrupt_batch_waits_its_time_after_the_first_error() ->
     partition.batches[0] = partition.batches[0][:-1] + b"\xff"
     async with a_consumer(cluster) as consumer:
         consumer.assign([P0])
-        told = [each for each in await outcomes(consumer, 10) if each[1]]
-        assert told[0][0] < 1
-        assert set(told[1:]) == {(1.0, CorruptMessageError)}
+        results = [each for each in await outcomes(consumer, 10) if each[1]]
+        assert results[0][0] < 1
+        assert set(results[1:]) == {(1.0, CorruptMessageError)}
         assert len(cluster.sent(FetchRequest)) < 30
 
 
@@ -241,9 +241,9 @@ async def test_poll_of_a_forbidden_topic_waits_its_time_after_the_first_error() 
     cluster.refusals[FetchRequest].extend([TopicAuthorizationFailedError.code] * 1000)
     async with a_consumer(cluster) as consumer:
         consumer.assign([P0])
-        told = await outcomes(consumer, 30)
-        assert told[0][0] < 1
-        assert set(told[1:]) == {(1.0, TopicAuthorizationFailedError)}
+        results = await outcomes(consumer, 30)
+        assert results[0][0] < 1
+        assert set(results[1:]) == {(1.0, TopicAuthorizationFailedError)}
         assert len(cluster.sent(FetchRequest)) < 50
 
 
@@ -254,10 +254,10 @@ async def test_poll_without_brokers_waits_its_time_after_the_first_error() -> No
     cluster.live = dict.fromkeys(cluster.live, False)
     async with a_consumer(cluster, bootstrap_timeout_ms=2500) as consumer:
         consumer.assign([P0])
-        told = await outcomes(consumer, 20)
-        assert [raised for _, raised in told[:2]] == [None, None]
-        assert told[2][1] is NoBrokersError and told[2][0] < 1
-        assert set(told[3:]) == {(1.0, NoBrokersError)}
+        results = await outcomes(consumer, 20)
+        assert [raised for _, raised in results[:2]] == [None, None]
+        assert results[2][1] is NoBrokersError and results[2][0] < 1
+        assert set(results[3:]) == {(1.0, NoBrokersError)}
 
 
 @on_virtual_time
@@ -283,9 +283,9 @@ async def test_poll_with_refused_committed_offsets_waits_after_the_first_error()
     cluster.refusals[OffsetFetchRequest].extend([TopicAuthorizationFailedError.code] * 1000)
     async with a_consumer(cluster, group_id="g") as consumer:
         consumer.assign([P0])
-        told = await outcomes(consumer, 30)
-        assert told[0][0] < 1
-        assert set(told[1:]) == {(1.0, TopicAuthorizationFailedError)}
+        results = await outcomes(consumer, 30)
+        assert results[0][0] < 1
+        assert set(results[1:]) == {(1.0, TopicAuthorizationFailedError)}
         assert len(cluster.sent(OffsetFetchRequest)) < 50
 
 

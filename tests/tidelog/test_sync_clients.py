@@ -1,4 +1,4 @@
-"""The synchronous clients over one I/O thread, with the brokers in memory."""
+"""Test the synchronous clients over one I/O thread, with brokers in memory."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ def batch_of(value: bytes) -> bytes:
 
 
 class PutForward(SystemClock):
-    """Time passes where the test says so as well."""
+    """A clock that the test can also advance."""
 
     def __init__(self) -> None:
         self.by_ms = 0
@@ -139,9 +139,9 @@ class PutForward(SystemClock):
 
 @contextmanager
 def grown_during_a_pause(cluster: FakeCluster, clock: PutForward) -> Iterator[Producer]:
-    """A producer to "t", which got its second partition during so long a pause that the producer has forgotten it.
+    """Return a producer whose topic "t" got a second partition in so long a pause that the producer has forgotten "t".
 
-    What it sends waits for a flush.
+    Its sent records wait for a flush.
     """
     cluster.create("another")
     partitions = cluster.create("t", 1)
@@ -192,7 +192,7 @@ def test_callback_after_a_long_pause_uses_the_last_known_partitions() -> None:
 def test_callback_neither_waits_for_space_nor_closes_the_producer() -> None:
     cluster = FakeCluster()
     cluster.create("t")
-    told: list[BaseException] = []
+    calls: list[BaseException] = []
     with in_memory(Producer, cluster, buffer_memory=1, linger_ms=0) as producer:
 
         def misuse(_: object) -> None:
@@ -200,12 +200,12 @@ def test_callback_neither_waits_for_space_nor_closes_the_producer() -> None:
                 try:
                     call()
                 except Exception as error:
-                    told.append(error)
+                    calls.append(error)
 
         producer.send("t", b"v").add_callback(misuse)
         producer.flush(10)
         producer.send("t", b"it goes on").get(10)
-    assert [type(error) for error in told] == [BufferExhaustedError, RuntimeError, RuntimeError]
+    assert [type(error) for error in calls] == [BufferExhaustedError, RuntimeError, RuntimeError]
 
 
 def test_waits_for_metadata_and_for_space_share_max_block_ms() -> None:
@@ -262,7 +262,7 @@ def test_records_of_an_interrupted_poll_come_again(monkeypatch: pytest.MonkeyPat
 
 @contextmanager
 def interrupted_when_done(core: Any, name: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Ctrl-C strikes the moment that the loop has the answer, before the caller has it."""
+    """Raise KeyboardInterrupt when the loop has the answer, before the caller has it."""
     real, main_thread = getattr(core, name), threading.get_ident()
 
     async def struck(*arguments: Any) -> Any:
@@ -286,9 +286,9 @@ def test_interrupted_close_fails_the_rest_on_the_callback_thread(monkeypatch: py
     producer = in_memory(Producer, cluster)
     producer.send("t", b"v").get(10)
     partition.leader = -1
-    left = producer.send("t", b"nobody takes it")
-    told: list[str] = []
-    left.add_errback(lambda _: told.append(threading.current_thread().name))
+    left = producer.send("t", b"never sent")
+    calls: list[str] = []
+    left.add_errback(lambda _: calls.append(threading.current_thread().name))
     search = producer._core.sender._search
     stop = search.stop
 
@@ -308,13 +308,13 @@ def test_interrupted_close_fails_the_rest_on_the_callback_thread(monkeypatch: py
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
-    assert left.failed() and told == ["tidelog-producer"]
+    assert left.failed() and calls == ["tidelog-producer"]
     assert threads() == set()
 
 
 @pytest.mark.filterwarnings(
     "ignore::pytest.PytestUnraisableExceptionWarning"
-)  # what strikes in a collection is ignored
+)  # an interrupt during a garbage collection is ignored
 def test_a_send_that_is_interrupted_anywhere_leaves_a_producer_that_works() -> None:
     cluster = FakeCluster(brokers=1)
     (partition,) = cluster.create("t")
@@ -379,18 +379,18 @@ def test_a_wait_ends_at_its_deadline_and_by_a_signal() -> None:
 
 
 class Told(ConsumerRebalanceListener):
-    """Commits what it gives up, from where it is called."""
+    """Commits the revoked partitions in the thread that calls the listener."""
 
     def __init__(self, consumer: Consumer) -> None:
         self.consumer = consumer
-        self.told: list[tuple[str, set[TopicPartition], threading.Thread]] = []
+        self.calls: list[tuple[str, set[TopicPartition], threading.Thread]] = []
 
     def on_partitions_assigned(self, assigned: Collection[TopicPartition]) -> None:
-        self.told.append(("assigned", set(assigned), threading.current_thread()))
+        self.calls.append(("assigned", set(assigned), threading.current_thread()))
         assert self.consumer.assignment() == set(assigned)
 
     def on_partitions_revoked(self, revoked: Collection[TopicPartition]) -> None:
-        self.told.append(("revoked", set(revoked), threading.current_thread()))
+        self.calls.append(("revoked", set(revoked), threading.current_thread()))
         self.consumer.commit()
 
 
@@ -406,7 +406,7 @@ def test_listener_runs_in_the_polling_thread_and_may_call_the_consumer() -> None
             seen += [record.value for records in consumer.poll(5000).values() for record in records]
         assert consumer.committed(P0) is None
     here = threading.current_thread()
-    assert listener.told == [("assigned", {P0}, here), ("revoked", {P0}, here)]
+    assert listener.calls == [("assigned", {P0}, here), ("revoked", {P0}, here)]
     assert cluster.coordinator.committed["g"][P0].committed_offset == 2
     assert cluster.coordinator.groups["g"].members == {}
     assert threads() == set()

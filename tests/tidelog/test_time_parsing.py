@@ -1,4 +1,4 @@
-"""Points in time as people write them."""
+"""Test the parsing of times as people write them."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_a_time_is_a_number_of_milliseconds_or_iso_8601(text: str, timestamp_ms:
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         ("2027-01-15T08:00:00", "add Z for UTC, or an offset"),
         ("2027-01-15", "add Z for UTC, or an offset"),
@@ -47,8 +47,8 @@ def test_a_time_is_a_number_of_milliseconds_or_iso_8601(text: str, timestamp_ms:
         ("１２", "is not a time"),
     ],
 )
-def test_invalid_time_is_rejected_with_a_hint(text: str, told: str) -> None:
-    with pytest.raises(ValueError, match=re.escape(told)) as refused:
+def test_invalid_time_is_rejected_with_a_hint(text: str, message: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(message)) as refused:
         parse_time(text, NOW_MS)
     assert "\n" not in str(refused.value)
 
@@ -85,7 +85,7 @@ def test_text_without_a_zone_uses_the_given_zone() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         ("yesterday 12:00", "does not say which time zone"),
         ("yesterday 25:00 Z", "is not a time"),
@@ -99,8 +99,8 @@ def test_text_without_a_zone_uses_the_given_zone() -> None:
         ("9999-12-31 23:59 -01:00", "is outside the calendar"),
     ],
 )
-def test_invalid_day_or_zone_is_rejected_with_a_hint(text: str, told: str) -> None:
-    with pytest.raises(ValueError, match=re.escape(told)) as refused:
+def test_invalid_day_or_zone_is_rejected_with_a_hint(text: str, message: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(message)) as refused:
         parse_time(text, NOW_MS)
     assert "\n" not in str(refused.value)
 

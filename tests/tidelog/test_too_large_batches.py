@@ -1,4 +1,4 @@
-"""What the producer does with a batch that the broker refuses for its size."""
+"""Test the producer with batches that the broker rejects because of their size."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ async def test_a_batch_that_is_refused_for_its_size_arrives_in_smaller_ones(refu
     assert [records[(await future).offset].value for future in futures] == partition.values()
     assert max(map(len, partition.batches)) <= 1000
     sequences = [header.base_sequence for header in map(read_header, partition.batches) if header.producer_id >= 0]
-    assert len(sequences) > 10  # the broker itself refuses a gap
+    assert len(sequences) > 10  # the broker itself rejects a gap
     assert len(cluster.sent(InitProducerIdRequest)) == 1
 
 
@@ -42,18 +42,18 @@ async def test_record_that_is_too_large_fails_alone_with_the_brokers_message() -
     cluster = FakeCluster()
     (partition,) = cluster.create("t")
     partition.max_batch_bytes = 1000
-    told: list[Any] = []
+    called: list[Any] = []
     async with a_producer(cluster) as producer:
         good = await producer.send("t", b"good")
         bad = await producer.send("t", b"x" * 2000)
         last = await producer.send("t", b"last")
         for future in (good, bad, last):
-            future.add_callback(lambda place: told.append(place.offset)).add_errback(lambda e: told.append(str(e)))
+            future.add_callback(lambda place: called.append(place.offset)).add_errback(lambda e: called.append(str(e)))
         await producer.flush()
-        told.append("flushed")
+        called.append("flushed")
         await producer.send_and_wait("t", b"later")
     refused = f"a batch of {single_record_bytes(None, b'x' * 2000)} bytes; max.message.bytes is 1000"
-    assert told == [0, refused, 1, "flushed"]
+    assert called == [0, refused, 1, "flushed"]
     assert partition.values() == [b"good", b"last", b"later"]
     assert len(cluster.sent(InitProducerIdRequest)) == 1
 
@@ -100,7 +100,7 @@ _FAULTS = [fault for fault in Fault if fault is not Fault.FORGET_PRODUCERS]
 async def test_fitting_records_arrive_once_in_order_and_others_fail_alone(
     sizes: list[int], limit: int, crowded: bool, codec: str | None, idempotent: bool, faults: list[Fault | None]
 ) -> None:
-    """The dumb twin: whoever sends each record alone. Without idempotence nothing else goes wrong."""
+    """The simple model: each record is sent alone. Without idempotence nothing else goes wrong."""
     cluster = FakeCluster()
     (partition,) = cluster.create("t")
     partition.max_batch_bytes, partition.crowded = limit, crowded
@@ -114,12 +114,12 @@ async def test_fitting_records_arrive_once_in_order_and_others_fail_alone(
     options = {"compression_type": codec, "enable_idempotence": idempotent, "request_timeout_ms": 1500}
     async with a_producer(cluster, batch_size=4096, **options) as producer:
         futures = [await producer.send("t", value) for value in values]
-        told: list[int] = []
+        called: list[int] = []
         for number, future in enumerate(futures):
-            future.add_callback(lambda number, _: told.append(number), number)
-            future.add_errback(lambda number, _: told.append(number), number)
+            future.add_callback(lambda number, _: called.append(number), number)
+            future.add_errback(lambda number, _: called.append(number), number)
         await producer.flush()
-        assert sorted(told) == list(range(len(values)))
+        assert sorted(called) == list(range(len(values)))
         assert producer.sender.accumulator.buffered_bytes == 0
         taken = [value for value, future in zip(values, futures, strict=True) if future.succeeded()]
         for value, future in zip(values, futures, strict=True):
@@ -129,5 +129,5 @@ async def test_fitting_records_arrive_once_in_order_and_others_fail_alone(
             assert error is None or codec or alone > limit
             if error is None and (await future).offset >= 0:
                 assert partition.records()[(await future).offset].value == value
-    await asyncio.sleep(10)  # what was delayed has arrived by now
+    await asyncio.sleep(10)  # delayed requests have arrived by now
     assert partition.values() == taken

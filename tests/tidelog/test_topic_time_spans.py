@@ -1,4 +1,4 @@
-"""`Admin.describe_times`: how much each partition holds, and of which times."""
+"""Test `Admin.describe_times`, which reports each partition's size and time span."""
 
 from __future__ import annotations
 
@@ -29,18 +29,18 @@ async def test_each_partition_has_its_records_bytes_oldest_and_newest() -> None:
     put(waiting, b"v", at_ms=8)
     waiting.high_watermark = 0
     async with an_admin(cluster) as admin:
-        told = await admin.describe_times("t")
+        described = await admin.describe_times("t")
     sizes = [sum(map(len, each.batches)) for each in cluster.partitions["t"]]
     of_filled = tuple(RecordTime(offset, time) for offset, time in enumerate((50, 90, 70)))
     of_trimmed = (RecordTime(1, 2), RecordTime(2, 3), RecordTime(3, 3))
-    assert told == [
+    assert described == [
         PartitionTimes(0, 0, 3, sizes[0], RecordTime(1, 90), of_filled),
         PartitionTimes(1, 1, 4, sizes[1], RecordTime(2, 3), of_trimmed),
         PartitionTimes(2, 0, 0, 0),
         PartitionTimes(3, 0, 0, sizes[3]),
     ]
-    assert [each.records for each in told] == [3, 3, 0, 0]
-    assert [each.oldest for each in told] == [RecordTime(0, 50), RecordTime(1, 2), None, None]
+    assert [each.records for each in described] == [3, 3, 0, 0]
+    assert [each.oldest for each in described] == [RecordTime(0, 50), RecordTime(1, 2), None, None]
 
 
 @on_virtual_time
@@ -50,9 +50,9 @@ async def test_a_large_partition_is_looked_at_in_a_few_places() -> None:
     for number in range(1000):
         put(partition, b"v", at_ms=number)
     async with an_admin(cluster) as admin:
-        (told,) = await admin.describe_times("t")
-    assert [each.offset for each in told.samples] == [999 * number // 7 for number in range(8)]
-    assert all(each.timestamp == each.offset for each in told.samples)
+        (described,) = await admin.describe_times("t")
+    assert [each.offset for each in described.samples] == [999 * number // 7 for number in range(8)]
+    assert all(each.timestamp == each.offset for each in described.samples)
 
 
 @on_virtual_time

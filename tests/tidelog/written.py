@@ -1,4 +1,4 @@
-"""Records as somebody may write them: (timestamp, key, value, headers), small and at the edges of the varints."""
+"""Generate records: (timestamp, key, value, headers), small and at the edges of the varints."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ written_records: st.SearchStrategy[list[Written]] = st.lists(
 
 
 def as_read(records: list[Written], base_offset: int = 0) -> list[Record]:
-    """What a reader must find of them."""
+    """Return what a reader must find of these records."""
     return [
         Record(base_offset + index, timestamp, key, value, tuple(headers))
         for index, (timestamp, key, value, headers) in enumerate(records)

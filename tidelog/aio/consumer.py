@@ -279,14 +279,14 @@ class Consumer(LoopBound):
         """Return the offset of the next record that `poll` returns; wait for the look-up of the start if need be."""
         buffer = self._buffer("partition", partition)
         deadline_ms = self._deadline_ms(timeout_ms)
-        known = buffer.trouble.failures
+        known = buffer.standing_error.failures
         while buffer.position is None:
             fetcher = self._started()
             self.client.background.raise_failure()
             is_over = self.clock.monotonic_ms() >= deadline_ms
-            for trouble in (fetcher.cluster_error, buffer.trouble):
-                if is_over or trouble.is_new() or buffer.trouble.failures > known:
-                    trouble.raise_it()
+            for standing_error in (fetcher.cluster_error, buffer.standing_error):
+                if is_over or standing_error.is_new() or buffer.standing_error.failures > known:
+                    standing_error.raise_it()
             if is_over:
                 raise TimeoutError(f"{buffer.topic_partition}: the position was not found in time")
             await self._arrival(fetcher, deadline_ms)
@@ -517,7 +517,7 @@ class Consumer(LoopBound):
             if found := take(fetcher):
                 # The next call raises these errors before it returns data, so that data cannot hide them for long.
                 self._owes_error = self.client.background.has_failed or any(
-                    buffer.trouble.is_new() and buffer.is_shown and tp not in found
+                    buffer.standing_error.is_new() and buffer.is_shown and tp not in found
                     for tp, buffer in fetcher.buffers.items()
                 )
                 fetcher.wake()
@@ -544,10 +544,10 @@ class Consumer(LoopBound):
         if (error := fetcher.unassigned_error) is not None:
             fetcher.unassigned_error = None
             raise error
-        shown = [buffer.trouble for buffer in fetcher.buffers.values() if buffer.is_shown]
-        for trouble in (fetcher.cluster_error, *shown):
-            if is_due(trouble):
-                trouble.raise_it()
+        shown = [buffer.standing_error for buffer in fetcher.buffers.values() if buffer.is_shown]
+        for standing_error in (fetcher.cluster_error, *shown):
+            if is_due(standing_error):
+                standing_error.raise_it()
 
     def _timeout_ms(self, timeout_ms: int | None) -> int:
         if timeout_ms is None:

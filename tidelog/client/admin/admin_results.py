@@ -47,27 +47,27 @@ class ClusterDescription:
     brokers: Mapping[int, Endpoint]
 
 
-def describe_partition(known: PartitionMetadata, told: ReplicasDescription | None) -> PartitionDescription:
+def describe_partition(known: PartitionMetadata, description: ReplicasDescription | None) -> PartitionDescription:
     """Combine metadata with the leader's answer, which takes precedence."""
-    if told is None:
+    if description is None:
         return PartitionDescription(
             known.partition, known.leader, known.leader_epoch, known.replicas, known.isr, known.offline_replicas
         )
-    ends = told.log_end_offsets or {}
+    ends = description.log_end_offsets or {}
     lag = {
-        replica: max(0, told.log_end_offset - ends[replica]) if ends.get(replica, -1) >= 0 else None
+        replica: max(0, description.log_end_offset - ends[replica]) if ends.get(replica, -1) >= 0 else None
         for replica in known.replicas
         if replica != known.leader
     }
     return PartitionDescription(
         known.partition,
         known.leader,
-        max(known.leader_epoch, told.leader_epoch),
+        max(known.leader_epoch, description.leader_epoch),
         known.replicas,
-        told.isr or known.isr,
+        description.isr or known.isr,
         known.offline_replicas,
-        told.log_start_offset,
-        told.high_watermark,
-        told.log_end_offset,
+        description.log_start_offset,
+        description.high_watermark,
+        description.log_end_offset,
         lag,
     )

@@ -73,9 +73,9 @@ async def describe_configs(
         assert isinstance(answer, DescribeConfigsResponse)
         return answer.resources
 
-    told = [each for batch in _batches(resources) for each in await ask(*batch)]
-    _raise_refusals(told)
-    return {_resource_of(each): {entry.name: entry for entry in each.entries} for each in told}
+    answers = [each for batch in _batches(resources) for each in await ask(*batch)]
+    _raise_refusals(answers)
+    return {_resource_of(each): {entry.name: entry for entry in each.entries} for each in answers}
 
 
 async def alter_configs(
@@ -116,14 +116,14 @@ def _batches(resources: Iterable[ConfigResource]) -> list[tuple[int | None, list
     ]
 
 
-def _resource_of(told: DescribedConfigs) -> ConfigResource:
-    return ConfigResource(ConfigResourceType(told.resource_type), told.resource_name)
+def _resource_of(described: DescribedConfigs) -> ConfigResource:
+    return ConfigResource(ConfigResourceType(described.resource_type), described.resource_name)
 
 
-def _raise_refusals(told: Iterable[DescribedConfigs | AlteredConfigs]) -> None:
-    raise_first(map(_refusal_of, told))
+def _raise_refusals(answers: Iterable[DescribedConfigs | AlteredConfigs]) -> None:
+    raise_first(map(_refusal_of, answers))
 
 
-def _refusal_of(told: DescribedConfigs | AlteredConfigs) -> BrokerError | None:
-    kind = "topic" if told.resource_type == ConfigResourceType.TOPIC else "broker"
-    return error_for(told.error_code, told.error_message or f"{kind} {told.resource_name}")
+def _refusal_of(answer: DescribedConfigs | AlteredConfigs) -> BrokerError | None:
+    kind = "topic" if answer.resource_type == ConfigResourceType.TOPIC else "broker"
+    return error_for(answer.error_code, answer.error_message or f"{kind} {answer.resource_name}")

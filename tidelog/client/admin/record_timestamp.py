@@ -28,10 +28,10 @@ async def record_times(
     """
     outcomes: Outcomes[RecordTime | None] = Outcomes()
     deadline_ms = client.clock.monotonic_ms() + timeout_ms
-    room = asyncio.Semaphore(_MOST_AT_ONCE)
+    slots = asyncio.Semaphore(_MOST_AT_ONCE)
 
     async def look(tp: TopicPartition, offset: int) -> None:
-        async with room:
+        async with slots:
             await _look(client, tp, offset, deadline_ms, outcomes)
 
     await asyncio.gather(*(look(tp, offset) for tp, offset in offsets.items()))
@@ -44,12 +44,12 @@ async def _look(
     at = offset
     while True:
         left_ms = max(1, deadline_ms - client.clock.monotonic_ms())
-        told = await _FETCH_ONE.try_ask(client, {tp: at}, left_ms)
-        outcomes.refused |= told.refused
-        outcomes.errors |= told.errors
-        if tp not in told.answers:
+        outcome = await _FETCH_ONE.try_ask(client, {tp: at}, left_ms)
+        outcomes.refused |= outcome.refused
+        outcomes.errors |= outcome.errors
+        if tp not in outcome.answers:
             return
-        batch = told.answers[tp].records
+        batch = outcome.answers[tp].records
         if not batch:
             outcomes.answers[tp] = None
             return

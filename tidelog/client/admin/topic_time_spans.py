@@ -68,10 +68,10 @@ async def describe_times(client: ClusterClient, topic: str, deadline_ms: int) ->
     spans = {tp: range(each.start, each.end) for tp, each in ends.items()}
     samples = await _samples(client, spans, patience_ms)
     errors = samples.unanswered | newest.unanswered | silent
-    told: list[PartitionTimes] = []
+    times: list[PartitionTimes] = []
     for tp in tps:
         top = newest.answers.get(tp)
-        told.append(
+        times.append(
             PartitionTimes(
                 tp.partition,
                 spans[tp].start if tp in spans else None,
@@ -82,7 +82,7 @@ async def describe_times(client: ClusterClient, topic: str, deadline_ms: int) ->
                 errors.get(tp),
             )
         )
-    return told
+    return times
 
 
 async def _sizes(client: ClusterClient, tps: Collection[TopicPartition], limit_ms: int) -> dict[TopicPartition, int]:
@@ -91,10 +91,10 @@ async def _sizes(client: ClusterClient, tps: Collection[TopicPartition], limit_m
 
     async def ask(broker_id: int) -> dict[TopicPartition, int]:
         try:
-            told = await describe_log_dirs(client, [broker_id], limit_ms)
+            log_dirs = await describe_log_dirs(client, [broker_id], limit_ms)
         except TidelogError:
             return {}
-        logs = [each for directory in told[broker_id] for each in directory.replicas]
+        logs = [each for directory in log_dirs[broker_id] for each in directory.replicas]
         return {TopicPartition(each.topic, each.partition): each.size_bytes for each in logs}
 
     brokers = sorted(set(leaders.values()))
@@ -112,10 +112,10 @@ async def _samples(
             for tp, span in spans.items()
             if span and tp not in found.errors and tp not in found.refused
         }
-        told = await record_times(client, wanted, patience_ms)
-        for tp, record in told.answers.items():
+        outcome = await record_times(client, wanted, patience_ms)
+        for tp, record in outcome.answers.items():
             if record is not None and record.offset in spans[tp]:
                 found.answers[tp].append(record)
-        found.errors |= told.errors
-        found.refused |= told.refused
+        found.errors |= outcome.errors
+        found.refused |= outcome.refused
     return found

@@ -42,7 +42,7 @@ class IoThread:
         self._freeing: asyncio.Task[None] | None = None
         self._awaited: set[concurrent.futures.Future[Any]] = set()
         self.loop: asyncio.AbstractEventLoop = uvloop.new_event_loop()
-        self._thread = threading.Thread(target=self._turn, name=name, daemon=True)
+        self._thread = threading.Thread(target=self._run_loop, name=name, daemon=True)
         self._thread.start()
         _threads.add(self)
         # For a client that is not closed: a loop that runs while the interpreter ends can crash it.
@@ -80,20 +80,20 @@ class IoThread:
         if self.is_current:
             coroutine.close()
             raise RuntimeError("a callback of a synchronous client must not call the client, because it would deadlock")
-        errand = _Errand(coroutine, on_lost)
+        waiting_call = _Call(coroutine, on_lost)
         future: concurrent.futures.Future[T] | None = None
         try:
-            future = self._begin(errand)
+            future = self._begin(waiting_call)
             self._awaited.add(future)
             if self.loop.is_closed():
                 self._give_up()  # the thread may have ended before it could see this future
-            return errand.await_result(future, None if timeout_s is None else timeout_s + GRACE_S)
+            return waiting_call.await_result(future, None if timeout_s is None else timeout_s + GRACE_S)
         except concurrent.futures.CancelledError:
             if self._stopped:
                 raise _closed_meanwhile() from None
             raise InternalError("the call was cancelled on the I/O thread of the client: repeat it") from None
         except BaseException as error:
-            self.call(errand.give_up)
+            self.call(waiting_call.abandon)
             if future is not None and not future.done():
                 future.cancel()
                 if isinstance(error, concurrent.futures.TimeoutError):
@@ -103,13 +103,13 @@ class IoThread:
             if future is not None:
                 self._awaited.discard(future)
 
-    def _begin(self, errand: _Errand[T]) -> concurrent.futures.Future[T]:
-        going = errand.go()
+    def _begin(self, waiting_call: _Call[T]) -> concurrent.futures.Future[T]:
+        running = waiting_call.run()
         try:
-            return asyncio.run_coroutine_threadsafe(going, self.loop)
+            return asyncio.run_coroutine_threadsafe(running, self.loop)
         except RuntimeError:  # the loop has just been closed
-            going.close()
-            errand.coroutine.close()
+            running.close()
+            waiting_call.coroutine.close()
             raise _closed_meanwhile() from None
 
     async def in_caller(self, function: Callable[[], object]) -> None:
@@ -117,8 +117,8 @@ class IoThread:
 
         `function` may call `run` itself, because the loop stays free. Exceptions of `function` are raised here.
         """
-        errand = _errand.get()
-        if errand is None:
+        waiting_call = _current_call.get()
+        if waiting_call is None:
             raise RuntimeError("no thread waits in `run`, so the function cannot be called")
         done: asyncio.Future[None] = self.loop.create_future()
 
@@ -138,7 +138,7 @@ class IoThread:
                 error = raised
             self.call(partial(settle, error))
 
-        errand.calls.put(call)
+        waiting_call.callbacks.put(call)
         await done
 
     def call(self, function: Callable[[], object]) -> None:
@@ -178,7 +178,7 @@ class IoThread:
         with contextlib.suppress(RuntimeError):  # another thread has just closed the loop
             self.loop.call_soon_threadsafe(begin)
 
-    def _turn(self) -> None:
+    def _run_loop(self) -> None:
         asyncio.set_event_loop(self.loop)
         try:
             self.loop.run_forever()
@@ -209,7 +209,7 @@ class IoThread:
                 future.set_exception(_closed_meanwhile())
 
 
-class _Errand(Generic[T]):
+class _Call(Generic[T]):
     """A call of `run`. Only the loop can decide whether the result or the interruption of the wait came first."""
 
     def __init__(self, coroutine: Coroutine[Any, Any, T], on_lost: Callable[[T], object]) -> None:
@@ -218,15 +218,15 @@ class _Errand(Generic[T]):
         self._task: asyncio.Task[Any] | None = None
         self._results: list[T] = []
         self._given_up = False
-        self.calls: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self.callbacks: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
 
     def await_result(self, future: concurrent.futures.Future[T], timeout_s: float | None) -> T:
         """Wait for the result; run the callbacks that the coroutine requests meanwhile, whose time does not count."""
-        future.add_done_callback(lambda _: self.calls.put(None))
+        future.add_done_callback(lambda _: self.callbacks.put(None))
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         while True:
             try:
-                call = self.calls.get(timeout=bearable_s(None if deadline is None else deadline - time.monotonic()))
+                call = self.callbacks.get(timeout=bearable_s(None if deadline is None else deadline - time.monotonic()))
             except queue.Empty:
                 return future.result(0)
             if call is None:
@@ -236,16 +236,16 @@ class _Errand(Generic[T]):
             if deadline is not None:
                 deadline += time.monotonic() - began
 
-    async def go(self) -> T:
+    async def run(self) -> T:
         self._task = asyncio.current_task()
-        _errand.set(self)
+        _current_call.set(self)
         result = await self.coroutine
         if self._given_up:
             self._on_lost(result)
         self._results.append(result)
         return result
 
-    def give_up(self) -> None:
+    def abandon(self) -> None:
         """Note that the caller no longer waits: cancel the task, or hand its result to `on_lost`."""
         self._given_up = True
         if self._task is not None:
@@ -255,7 +255,7 @@ class _Errand(Generic[T]):
 
 
 #: The call of `run` on whose behalf the current task runs.
-_errand: contextvars.ContextVar[_Errand[Any] | None] = contextvars.ContextVar("errand", default=None)
+_current_call: contextvars.ContextVar[_Call[Any] | None] = contextvars.ContextVar("current_call", default=None)
 
 
 def _refuse_coroutine(result: object) -> None:

@@ -10,7 +10,7 @@ paused         the reader wants no records for now; fetched data is kept while t
 withheld       the group is about to take the partition away, so the reader gets no more records of it
 awaits_commit  the group's committed offset must be looked up before anything else
 work           the task that fetches or looks up for this generation; the partition is busy until the task is done
-trouble        the error that keeps records from the reader, until data arrives or the position moves
+standing_error the error that keeps records from the reader, until data arrives or the position moves
 is_unreadable  the next batch cannot be decoded, so that reading goes on only after the position was moved
 retry_at_ms    when to ask `retry_leader` again after `attempts` failures in a row; another leader is asked at once
 is_alone       requests name no other partition, because a request for several partitions failed as a whole
@@ -110,9 +110,9 @@ class PartitionBuffer:
         "reset_to",
         "retry_at_ms",
         "retry_leader",
+        "standing_error",
         "topic_id",
         "topic_partition",
-        "trouble",
         "withheld",
         "work",
     )
@@ -136,7 +136,7 @@ class PartitionBuffer:
         self.work: asyncio.Task[Any] | None = None
         self.paused = self.withheld = False
         self.awaits_commit = awaits_commit
-        self.trouble = StandingError()
+        self.standing_error = StandingError()
         self.is_unreadable = self.is_alone = False
         self.attempts = 0
         #: How many of the last attempts were answered by a leader of another topic with the same name.
@@ -183,7 +183,7 @@ class PartitionBuffer:
         self.generation += 1
         self.work = None  # the answer in flight is of an earlier generation, and is ignored
         self.awaits_commit = self.is_unreadable = self.is_alone = False
-        self.trouble.clear()
+        self.standing_error.clear()
         self.ahead_since_ms = None
         self.attempts = self.attempts_elsewhere = self.retry_at_ms = self._cursor = 0
         self._chunks.clear()
@@ -292,23 +292,23 @@ class PartitionBuffer:
             self._decoded.clear()
         if self.is_unreadable:
             self.is_unreadable = False
-            self.trouble.clear()
+            self.standing_error.clear()
         start, self.position, self.position_epoch = self.position, chunk.next_offset, chunk.leader_epoch
         return chunk._replace(records=chunk.records[cursor:], fetch_offset=start)
 
     def take_records(self, limit: int) -> list[ConsumerRecord]:
         """Return up to `limit` records in offset order, and move the position past the last.
 
-        A batch that cannot be decoded ends the result. The batch stays in the buffer, and `trouble` has the error.
+        A batch that cannot be decoded ends the result. It stays in the buffer, and `standing_error` has the error.
         """
         taken: list[ConsumerRecord] = []
         while len(taken) < limit and (self._decoded or self._decode_next()):
-            room = limit - len(taken)
-            if room >= len(self._decoded):
+            free = limit - len(taken)
+            if free >= len(self._decoded):
                 taken.extend(self._decoded)
                 self._decoded.clear()
             else:
-                taken.extend(self._decoded.popleft() for _ in range(room))
+                taken.extend(self._decoded.popleft() for _ in range(free))
             if taken:
                 self.position, self.position_epoch = taken[-1].offset + 1, taken[-1].leader_epoch
         if not self._decoded:
@@ -344,7 +344,7 @@ class PartitionBuffer:
             hint = " (max_decompressed_batch_bytes)" if isinstance(error, MessageTooLargeError) else ""
             refusal = kind(f"{self.topic_partition}: the batch of {span} cannot be read: {error}{hint}")
             refusal.__cause__ = error
-            self.trouble.set(refusal)
+            self.standing_error.set(refusal)
             self.is_unreadable = True
             return False
         self._cursor = behind

@@ -131,9 +131,9 @@ class Fetcher:
             if tp not in self.buffers:
                 buffer.generation += 1
                 # A group unassigns a deleted partition, but the reader must still get its error.
-                is_gone = isinstance(buffer.trouble.error, UnknownTopicOrPartitionError)
-                if in_group and is_gone and buffer.trouble.is_new():
-                    self.unassigned_error = self.unassigned_error or buffer.trouble.error
+                is_gone = isinstance(buffer.standing_error.error, UnknownTopicOrPartitionError)
+                if in_group and is_gone and buffer.standing_error.is_new():
+                    self.unassigned_error = self.unassigned_error or buffer.standing_error.error
         self._client.track(*self._topics())
         self.wake()
 
@@ -214,15 +214,15 @@ class Fetcher:
     def _leader_of(self, buffer: PartitionBuffer, plan: _Plan) -> Leader | None:
         """Return the partition's leader; None if the partition is missing or has no leader, as the plan then says."""
         leader = self._client.view.leader_of(*buffer.topic_partition)
-        may_be_gone = leader is None or buffer.attempts or buffer.trouble.error is not None
+        may_be_gone = leader is None or buffer.attempts or buffer.standing_error.error is not None
         if may_be_gone and self._is_refused(buffer):
             plan.missing = True
             return None
         if leader is None:
-            plan.missing |= buffer.trouble.error is not None
-            plan.leaderless |= buffer.trouble.error is None
-        elif isinstance(buffer.trouble.error, UnknownTopicOrPartitionError):
-            buffer.trouble.clear()  # the partition is there now
+            plan.missing |= buffer.standing_error.error is not None
+            plan.leaderless |= buffer.standing_error.error is None
+        elif isinstance(buffer.standing_error.error, UnknownTopicOrPartitionError):
+            buffer.standing_error.clear()  # the partition is there now
         return leader
 
     def _consider_start(self, buffer: PartitionBuffer, leader: Leader, plan: _Plan) -> None:
@@ -290,14 +290,14 @@ class Fetcher:
     def _is_refused(self, buffer: PartitionBuffer) -> bool:
         """Return whether the partition certainly does not exist; report that to its reader once for each new view."""
         refusal = self._client.partition_refusal(buffer.topic_partition)
-        is_news = buffer.trouble.error is None or self._client.view.version != self._seen_version
+        is_news = buffer.standing_error.error is None or self._client.view.version != self._seen_version
         if refusal is not None and is_news:
             self._report(buffer, refusal)
         return refusal is not None
 
     def _report(self, buffer: PartitionBuffer, error: TidelogError) -> None:
         """Report an error to the reader of the partition. The fetcher tries the partition again later."""
-        buffer.trouble.set(error)
+        buffer.standing_error.set(error)
         if buffer.retry_at_ms <= self._client.clock.monotonic_ms():
             self._back_off(buffer, may_last=True)
         self.arrived.set()
@@ -393,7 +393,7 @@ class Fetcher:
         buffer.is_alone = False
         buffer.checked_epoch = leader.epoch
         if not buffer.is_unreadable:
-            buffer.trouble.clear()
+            buffer.standing_error.clear()
         if filled:
             tp = buffer.topic_partition
             # A partition that returned records moves to the end, so that `fetch_max_bytes` does not starve the others.
@@ -405,7 +405,7 @@ class Fetcher:
     def _failed(
         self, buffer: PartitionBuffer, leader: Leader, error: TidelogError, answer: FetchPartitionResponse | None
     ) -> None:
-        self._back_off(buffer, leader, may_last=buffer.trouble.error is not None)
+        self._back_off(buffer, leader, may_last=buffer.standing_error.error is not None)
         is_elsewhere = isinstance(error, InconsistentTopicIdError) and not buffer.is_of_topic(leader.topic_id)
         buffer.attempts_elsewhere = buffer.attempts_elsewhere + 1 if is_elsewhere else 0
         if isinstance(error, OffsetOutOfRangeError):

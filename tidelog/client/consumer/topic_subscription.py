@@ -103,9 +103,11 @@ class TopicSubscription:
     def _drop(self, gone: set[TopicPartition]) -> None:
         buffers = self._fetcher.buffers
         for tp in gone & buffers.keys():
-            trouble = buffers[tp].trouble
+            standing_error = buffers[tp].standing_error
             refusal = self._client.refusal(tp.topic) if tp.topic in self.topics else None
-            if trouble.error is None or trouble.is_new():  # this way only one poll raises the error of a deleted topic
+            if (
+                standing_error.error is None or standing_error.is_new()
+            ):  # this way only one poll raises the error of a deleted topic
                 self._fetcher.unassigned_error = self._fetcher.unassigned_error or refusal
         self._fetcher.assign([tp for tp in buffers if tp not in gone])
 

@@ -136,7 +136,7 @@ def examine_disk(name: str, report: LogDirectoryReport) -> Check:
     free, total = report.free_bytes, report.total_bytes
     share = free / total if total > 0 else 1.0
     sentence = f"{format_size(free)} of {format_size(total)} are free below {report.path}"
-    advice = "make room, or lower retention.ms or retention.bytes of large topics"
+    advice = "free disk space, or lower retention.ms or retention.bytes of large topics"
     if free < _FULL_BYTES:
         return Check(name, State.FAILURE, sentence, advice)
     if report.free_inodes < report.total_inodes * _NEARLY_FULL_SHARE:
@@ -201,5 +201,5 @@ def _versions(reports: Mapping[str, DescribeBrokerResponse]) -> Check:
         versions.setdefault(report.software_version, []).append(name)
     if len(versions) == 1:
         return Check("versions", State.OK, f"all brokers run tidelog {next(iter(versions))}")
-    told = "; ".join(f"{version} on {', '.join(names)}" for version, names in sorted(versions.items()))
-    return Check("versions", State.WARNING, told, "finish the upgrade, one broker after the other")
+    text = "; ".join(f"{version} on {', '.join(names)}" for version, names in sorted(versions.items()))
+    return Check("versions", State.WARNING, text, "finish the upgrade, one broker after the other")

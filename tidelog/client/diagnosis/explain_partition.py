@@ -48,9 +48,9 @@ class PartitionFacts:
     def leader(self) -> tuple[int, ReplicaReport] | None:
         """The broker that reports to lead; of several the one with the latest leader epoch."""
         leading = [
-            (told.replica.leader_epoch, broker_id, told.replica)
-            for broker_id, told in self.reports.items()
-            if told.replica is not None and told.replica.role == "leader"
+            (report.replica.leader_epoch, broker_id, report.replica)
+            for broker_id, report in self.reports.items()
+            if report.replica is not None and report.replica.role == "leader"
         ]
         return max(leading, key=lambda each: each[:2])[1:] if leading else None
 
@@ -78,9 +78,9 @@ def explain(facts: PartitionFacts) -> list[Finding]:
         found += _visibility(leader_id, leader)
     for broker_id, answer in sorted(facts.reports.items()):
         if answer.replica is not None and answer.replica.retention is not None:
-            told = _segments(broker_id, answer.now_ms, answer.replica, answer.replica.retention)
+            findings = _segments(broker_id, answer.now_ms, answer.replica, answer.replica.retention)
             is_leader = facts.leader is not None and facts.leader[0] == broker_id
-            found += [finding for finding in told if finding.problem or is_leader]
+            found += [finding for finding in findings if finding.problem or is_leader]
     return sorted(found, key=lambda finding: not finding.problem)
 
 
@@ -97,14 +97,14 @@ def _leadership(facts: PartitionFacts) -> Iterator[Finding]:
     if leader is None:
         yield Finding(LEADER, True, f"no broker leads it: {_why_unled(facts)}", evidence)
         return
-    leader_id, told = leader
-    if told.cut_off:
+    leader_id, replica = leader
+    if replica.cut_off:
         sentence = (
             f"the leader, broker {leader_id}, has had no contact with ZooKeeper for a session timeout, or is shutting"
             " down: another leader may be elected, and this one does not change the ISR meanwhile"
         )
         yield Finding(LEADER, True, sentence, {"leader": leader_id})
-    preferred = told.replicas[0] if told.replicas else leader_id
+    preferred = replica.replicas[0] if replica.replicas else leader_id
     if preferred != leader_id:
         sentence = f"broker {leader_id} leads, the preferred leader is broker {preferred}"
         yield Finding(LEADER, False, sentence, {"leader": leader_id, "preferred": preferred})
@@ -115,11 +115,11 @@ def _why_unled(facts: PartitionFacts) -> str:
         return "the cluster has no controller to elect one; see whether ZooKeeper answers (tidelog doctor)"
     candidates = facts.metadata.isr
     live = [broker for broker in candidates if broker in facts.brokers]
-    unclean = any(told.replica and told.replica.unclean_election for told in facts.reports.values())
+    unclean = any(report.replica and report.replica.unclean_election for report in facts.reports.values())
     if not live:
         waits = "" if unclean else " (unclean.leader.election.enable is false: another might lack committed records)"
         return f"of its in-sync replicas {_names(candidates)} none is registered: start one of those brokers{waits}"
-    broken = [broker for broker in live if (told := facts.replica(broker)) and told.role == "offline"]
+    broken = [broker for broker in live if (replica := facts.replica(broker)) and replica.role == "offline"]
     if broken == live:
         return f"the log directory below it is offline on {_brokers(broken)}: repair the disk and start again"
     silent = [f"broker {broker}: {facts.silent[broker]}" for broker in live if broker in facts.silent]
@@ -158,7 +158,7 @@ def _why_missing(facts: PartitionFacts, broker: int, leader: ReplicaReport | Non
     if mine is not None and mine.role == "offline":
         return "its log directory is offline: see its log, repair the disk, start it again", {"role": mine.role}
     if mine is not None and mine.role == "stopped":
-        return "it waits for the controller to tell it whom to follow", {"role": mine.role}
+        return "it waits for the controller to assign its role", {"role": mine.role}
     if leader is None:
         return "there is no leader to follow", {}
     if mine is not None and mine.leader_epoch < leader.leader_epoch:
@@ -173,7 +173,7 @@ def _why_missing(facts: PartitionFacts, broker: int, leader: ReplicaReport | Non
 def _lag_of(follower: FollowerReport, leader: ReplicaReport) -> str:
     """Return a clause about how far the follower has come, and whether it is in sync or about to be."""
     if not follower.registered:
-        return "the leader has not heard that it is registered"
+        return "the leader has not has_fetched that it is registered"
     if follower.log_end_offset < 0:
         return f"it has fetched nothing in leader epoch {leader.leader_epoch}: it may still align or open its log"
     lag = max(0, leader.log_end_offset - follower.log_end_offset)
@@ -193,13 +193,13 @@ def _lag_of(follower: FollowerReport, leader: ReplicaReport) -> str:
 
 
 def _lag_evidence(follower: FollowerReport, leader: ReplicaReport) -> dict[str, Any]:
-    heard = follower.log_end_offset >= 0
+    has_fetched = follower.log_end_offset >= 0
     return {
         "registered": follower.registered,
-        "log_end_offset": follower.log_end_offset if heard else None,
-        "lag": max(0, leader.log_end_offset - follower.log_end_offset) if heard else None,
-        "caught_up_ago_ms": follower.caught_up_ago_ms if heard else None,
-        "fetched_ago_ms": follower.fetched_ago_ms if heard else None,
+        "log_end_offset": follower.log_end_offset if has_fetched else None,
+        "lag": max(0, leader.log_end_offset - follower.log_end_offset) if has_fetched else None,
+        "caught_up_ago_ms": follower.caught_up_ago_ms if has_fetched else None,
+        "fetched_ago_ms": follower.fetched_ago_ms if has_fetched else None,
         "max_lag_ms": leader.max_lag_ms,
     }
 
@@ -263,8 +263,8 @@ def _why_held(leader_id: int, leader: ReplicaReport) -> tuple[list[str], int | N
         joining = follower.registered and 0 <= follower.caught_up_ago_ms <= leader.max_lag_ms
         if follower.log_end_offset > leader.high_watermark or not (follower.broker_id in members or joining):
             continue
-        who = "a member of the ISR" if follower.broker_id in members else "about to join the ISR"
-        reasons.append(f"it waits for broker {follower.broker_id}, {who}: {_lag_of(follower, leader)}")
+        role = "a member of the ISR" if follower.broker_id in members else "about to join the ISR"
+        reasons.append(f"it waits for broker {follower.broker_id}, {role}: {_lag_of(follower, leader)}")
         since_ms = max(since_ms, follower.caught_up_ago_ms if follower.log_end_offset >= 0 else IN_FLIGHT_MS + 1)
     if 0 <= leader.synced_end <= leader.high_watermark:
         reasons.append(f"the disk of broker {leader_id} has synced it up to {leader.synced_end} only")
