@@ -372,7 +372,7 @@ async def test_offsets_of_another_topic_of_the_name_are_kept() -> None:
 @pytest.mark.parametrize("protocol_type", ["consumer", "connect"])
 def test_nothing_expires_while_members_subscriptions_are_unknown(protocol_type: str) -> None:
     @on_virtual_time
-    async def story() -> None:
+    async def scenario() -> None:
         settings = {"offsets_retention_minutes": 2, "offsets_retention_check_interval_ms": 1000}
         async with GroupCluster(**settings, group_initial_rebalance_delay_ms=10_000) as cluster:
             await cluster.coordinate(1)
@@ -397,7 +397,7 @@ def test_nothing_expires_while_members_subscriptions_are_unknown(protocol_type: 
             await asyncio.sleep(3)
             assert await cluster.committed() == (0, 5)
 
-    story()
+    scenario()
 
 
 # --- concurrent changes -----------------------------------------------------------------
@@ -675,7 +675,7 @@ async def test_offset_delete_drops_offsets_of_unsubscribed_topics() -> None:
 @pytest.mark.parametrize("states", [(), ("Stable",), ("stable", "Empty"), ("Dead",)])
 def test_groups_are_listed_by_their_states(states: tuple[str, ...]) -> None:
     @on_virtual_time
-    async def story() -> None:
+    async def scenario() -> None:
         async with GroupCluster() as cluster:
             await cluster.coordinate(1)
             await cluster.client(group="lives").settle()
@@ -686,4 +686,4 @@ def test_groups_are_listed_by_their_states(states: tuple[str, ...]) -> None:
             wanted = {state.lower() for state in states}
             assert listed == {each for each in everything if not wanted or each[2].lower() in wanted}
 
-    story()
+    scenario()

@@ -32,12 +32,12 @@ def ask(tp: TopicPartition, offset: int = 0, epoch: int = 0) -> FetchPartition:
 
 
 @dataclass
-class Line:
+class FollowerClient:
     """One connection of a follower, and the fetch session over it."""
 
     cluster: MemoryCluster
     replica_id: int = 2
-    peer: bytes = b"line"
+    peer: bytes = b"follower"
     session_id: int = 0
     epoch: int = 0
     max_wait_ms: int = 0
@@ -57,12 +57,12 @@ class Line:
 async def alone(cluster: MemoryCluster, *tps: TopicPartition) -> None:
     """A cluster in which broker 1 leads the partitions of `TPS`, and the test plays the followers."""
     for other in (2, 3):
-        cluster.nodes[other].fetchers._opener = nobody
+        cluster.nodes[other].fetchers._opener = refuse_connection
     for tp in tps:
         await cluster.elect(1, tp=tp)
 
 
-async def nobody(endpoint: object) -> None:  # type: ignore[misc]
+async def refuse_connection(endpoint: object) -> None:  # type: ignore[misc]
     await asyncio.Event().wait()
 
 
@@ -75,40 +75,40 @@ def answered(answer: FetchResponse) -> list[tuple[int, list[bytes], int]]:
 async def test_session_answers_each_partition_once_and_then_only_news() -> None:
     async with MemoryCluster() as cluster:
         await alone(cluster, *TPS)
-        line = Line(cluster)
-        assert answered(await line.fetch(*map(ask, TPS))) == [(0, [], 0), (1, [], 0), (2, [], 0)]
-        assert answered(await line.fetch()) == []
+        client = FollowerClient(cluster)
+        assert answered(await client.fetch(*map(ask, TPS))) == [(0, [], 0), (1, [], 0), (2, [], 0)]
+        assert answered(await client.fetch()) == []
         await cluster.leader.ask(produce_request(b"a", acks=1, tp=TPS[1]))
-        assert answered(await line.fetch()) == [(1, [b"a"], 0)]
-        assert answered(await line.fetch()) == [], (
+        assert answered(await client.fetch()) == [(1, [b"a"], 0)]
+        assert answered(await client.fetch()) == [], (
             "the partition left the session with its records, until it is named again"
         )
-        assert answered(await line.fetch(ask(TPS[1], 1))) == [(1, [], 0)]
-        assert answered(await line.fetch()) == []
+        assert answered(await client.fetch(ask(TPS[1], 1))) == [(1, [], 0)]
+        assert answered(await client.fetch()) == []
 
 
 @on_virtual_time
 async def test_raised_high_watermark_is_news() -> None:
     async with MemoryCluster() as cluster:
         await alone(cluster, TP)
-        line, other = Line(cluster), Line(cluster, 3, b"other")
-        await line.fetch(ask(TP))
+        client, other = FollowerClient(cluster), FollowerClient(cluster, 3, b"other")
+        await client.fetch(ask(TP))
         await other.fetch(ask(TP))
         await cluster.leader.ask(produce_request(b"a", acks=1))
-        assert answered(await line.fetch()) == [(0, [b"a"], 0)]
-        assert answered(await line.fetch(ask(TP, 1))) == [(0, [], 0)]
+        assert answered(await client.fetch()) == [(0, [b"a"], 0)]
+        assert answered(await client.fetch(ask(TP, 1))) == [(0, [], 0)]
         await other.fetch(ask(TP, 1))
-        assert answered(await line.fetch()) == [(0, [], 1)]
-        assert answered(await line.fetch()) == []
+        assert answered(await client.fetch()) == [(0, [], 1)]
+        assert answered(await client.fetch()) == []
 
 
 @on_virtual_time
 async def test_parked_fetch_is_answered_at_once_with_records_of_any_member() -> None:
     async with MemoryCluster() as cluster:
         await alone(cluster, *TPS)
-        line = Line(cluster, max_wait_ms=30_000)
-        await line.fetch(*map(ask, TPS))
-        waiting = asyncio.ensure_future(line.fetch())
+        client = FollowerClient(cluster, max_wait_ms=30_000)
+        await client.fetch(*map(ask, TPS))
+        waiting = asyncio.ensure_future(client.fetch())
         await asyncio.sleep(0.1)
         assert not waiting.done()
         started = asyncio.get_running_loop().time()
@@ -121,49 +121,49 @@ async def test_parked_fetch_is_answered_at_once_with_records_of_any_member() -> 
 async def test_epoch_end_removes_the_member_and_completes_a_parked_fetch() -> None:
     async with MemoryCluster() as cluster:
         await alone(cluster, *TPS)
-        line = Line(cluster, max_wait_ms=30_000)
-        await line.fetch(*map(ask, TPS))
-        waiting = asyncio.ensure_future(line.fetch())
+        client = FollowerClient(cluster, max_wait_ms=30_000)
+        await client.fetch(*map(ask, TPS))
+        waiting = asyncio.ensure_future(client.fetch())
         await asyncio.sleep(0.1)
         await cluster.elect(1, tp=TPS[0])
         answer = await waiting
         assert [(each.partition, each.error_code) for each in answer.partitions] == [(0, FencedLeaderEpochError.code)]
-        line.max_wait_ms = 0
+        client.max_wait_ms = 0
         await cluster.leader.ask(produce_request(b"a", acks=1))
-        assert answered(await line.fetch()) == []
-        assert answered(await line.fetch(ask(TPS[0], epoch=1))) == [(0, [b"a"], 0)]
+        assert answered(await client.fetch()) == []
+        assert answered(await client.fetch(ask(TPS[0], epoch=1))) == [(0, [b"a"], 0)]
 
 
 @on_virtual_time
 async def test_forgotten_partition_is_neither_answered_nor_acknowledged() -> None:
     async with MemoryCluster() as cluster:
         await alone(cluster, *TPS)
-        line = Line(cluster)
-        await line.fetch(*map(ask, TPS))
-        await line.fetch(forgotten=(ForgottenPartition(*TPS[1]),))
+        client = FollowerClient(cluster)
+        await client.fetch(*map(ask, TPS))
+        await client.fetch(forgotten=(ForgottenPartition(*TPS[1]),))
         await cluster.leader.ask(produce_request(b"a", acks=1, tp=TPS[1]))
-        assert answered(await line.fetch()) == []
+        assert answered(await client.fetch()) == []
 
 
 @on_virtual_time
 async def test_session_needs_its_id_its_connection_and_the_next_epoch() -> None:
     async with MemoryCluster() as cluster:
         await alone(cluster, TP)
-        line = Line(cluster)
-        await line.fetch(ask(TP))
+        client = FollowerClient(cluster)
+        await client.fetch(ask(TP))
         for stranger in (
-            Line(cluster, peer=b"another", session_id=line.session_id, epoch=1),
-            Line(cluster, replica_id=3, session_id=line.session_id, epoch=1),
-            Line(cluster, session_id=line.session_id + 1, epoch=1),
+            FollowerClient(cluster, peer=b"another", session_id=client.session_id, epoch=1),
+            FollowerClient(cluster, replica_id=3, session_id=client.session_id, epoch=1),
+            FollowerClient(cluster, session_id=client.session_id + 1, epoch=1),
         ):
             with pytest.raises(FetchSessionIdNotFoundError):
                 await stranger.fetch()
         for epoch in (2, 3):
             with pytest.raises(InvalidFetchSessionEpochError):
-                await Line(cluster, session_id=line.session_id, epoch=epoch).fetch()
-        await line.fetch()
+                await FollowerClient(cluster, session_id=client.session_id, epoch=epoch).fetch()
+        await client.fetch()
         with pytest.raises(InvalidFetchSessionEpochError):
-            await Line(cluster, session_id=line.session_id, epoch=1).fetch()
+            await FollowerClient(cluster, session_id=client.session_id, epoch=1).fetch()
 
 
 @on_virtual_time
@@ -171,9 +171,9 @@ async def test_fetch_without_a_session_answers_everything_each_time() -> None:
     async with MemoryCluster() as cluster:
         await alone(cluster, *TPS)
         for _ in range(3):
-            line = Line(cluster, epoch=-1)
-            assert answered(await line.fetch(*map(ask, TPS))) == [(0, [], 0), (1, [], 0), (2, [], 0)]
-            assert line.session_id == 0
+            client = FollowerClient(cluster, epoch=-1)
+            assert answered(await client.fetch(*map(ask, TPS))) == [(0, [], 0), (1, [], 0), (2, [], 0)]
+            assert client.session_id == 0
         assert len(cluster.leader.purgatories.sessions) == 1
 
 
@@ -202,18 +202,18 @@ def test_newer_registration_of_a_follower_ends_its_older_sessions() -> None:
 async def test_idle_follower_stays_in_sync_until_its_last_fetch() -> None:
     async with MemoryCluster(max_lag_ms=1000) as cluster:
         await alone(cluster, TP)
-        line, other = Line(cluster), Line(cluster, 3, b"other")
-        await line.fetch(ask(TP))
+        client, other = FollowerClient(cluster), FollowerClient(cluster, 3, b"other")
+        await client.fetch(ask(TP))
         await other.fetch(ask(TP))
         for _ in range(20):
             await asyncio.sleep(0.5)
-            await line.fetch()
+            await client.fetch()
             await other.fetch()
         await cluster.leader.ask(produce_request(b"a", acks=1))
         await asyncio.sleep(0.9)
         assert cluster.leader.replica().partition.isr == (1, 2, 3)
-        await line.fetch()
-        await line.fetch(ask(TP, 1))
+        await client.fetch()
+        await client.fetch(ask(TP, 1))
         await asyncio.sleep(1)
         assert cluster.leader.replica().partition.isr == (1, 2), "broker 3 has stopped fetching"
 
@@ -222,9 +222,9 @@ async def test_idle_follower_stays_in_sync_until_its_last_fetch() -> None:
 async def test_fetch_of_an_idle_follower_checks_no_partition() -> None:
     async with MemoryCluster() as cluster:
         await alone(cluster, *TPS)
-        line = Line(cluster)
-        await line.fetch(*map(ask, TPS))
-        await line.fetch()
+        client = FollowerClient(cluster)
+        await client.fetch(*map(ask, TPS))
+        await client.fetch()
         [session] = cluster.leader.purgatories.sessions
         assert (len(session), session.active()) == (3, [])
         await cluster.leader.ask(produce_request(b"a", acks=1))
@@ -253,7 +253,7 @@ async def test_followers_begin_a_new_session_if_the_leader_lost_theirs() -> None
         assert asyncio.get_running_loop().time() - started < 0.6
 
 
-# --- the dumb twin ---------------------------------------------------------------------------------------------
+# --- the simple twin ---------------------------------------------------------------------------------------------
 
 
 @dataclass
@@ -287,24 +287,24 @@ class Incremental:
         self.replica_id = replica_id
         self.cluster = cluster
         self.connections = 0
-        self.lose()
+        self.reconnect()
 
-    def lose(self) -> None:
+    def reconnect(self) -> None:
         """Reconnect, so that a new session begins."""
         self.connections += 1
-        self.line = Line(self.cluster, self.replica_id, b"%d by %d" % (self.connections, self.replica_id))
-        self.unnamed = set(range(3))
+        self.client = FollowerClient(self.cluster, self.replica_id, b"%d by %d" % (self.connections, self.replica_id))
+        self.to_name = set(range(3))
 
-    def heard(self, partition: int, epoch: int) -> None:
+    def set_epoch(self, partition: int, epoch: int) -> None:
         self.view.epochs[partition] = epoch
-        self.unnamed.add(partition)
+        self.to_name.add(partition)
 
     async def fetch(self) -> None:
-        asks = [ask(TPS[each], self.view.offsets[each], self.view.epochs[each]) for each in sorted(self.unnamed)]
-        self.unnamed.clear()
-        for answer in (await self.line.fetch(*asks)).partitions:
+        asks = [ask(TPS[each], self.view.offsets[each], self.view.epochs[each]) for each in sorted(self.to_name)]
+        self.to_name.clear()
+        for answer in (await self.client.fetch(*asks)).partitions:
             if self.view.take(answer):
-                self.unnamed.add(answer.partition)
+                self.to_name.add(answer.partition)
 
 
 class Full:
@@ -315,16 +315,16 @@ class Full:
         self.replica_id = replica_id
         self.cluster = cluster
 
-    def lose(self) -> None:
+    def reconnect(self) -> None:
         """Do nothing, because there is no session to lose."""
 
-    def heard(self, partition: int, epoch: int) -> None:
+    def set_epoch(self, partition: int, epoch: int) -> None:
         self.view.epochs[partition] = epoch
 
     async def fetch(self) -> None:
         asks = [ask(TPS[each], self.view.offsets[each], self.view.epochs[each]) for each in range(3)]
-        line = Line(self.cluster, self.replica_id, b"%d" % self.replica_id, epoch=-1)
-        for answer in (await line.fetch(*asks)).partitions:
+        client = FollowerClient(self.cluster, self.replica_id, b"%d" % self.replica_id, epoch=-1)
+        for answer in (await client.fetch(*asks)).partitions:
             self.view.take(answer)
 
 
@@ -344,7 +344,7 @@ STEPS = st.one_of(
 )
 
 
-async def endure(steps: list[tuple[str, int]], kind: type[Incremental] | type[Full]) -> list[object]:
+async def run_steps(steps: list[tuple[str, int]], kind: type[Incremental] | type[Full]) -> list[object]:
     """Return the followers' state, and the leader's view of them, after each step."""
     seen: list[object] = []
     async with MemoryCluster(max_lag_ms=1000) as cluster:
@@ -383,14 +383,14 @@ async def perform(
             await cluster.elect(1, tp=TPS[argument], isr=[each for each in state.isr if each != 3])
         case "hear":
             for number, tp in enumerate(TPS):
-                followers[argument].heard(number, cluster.states.states[tp].state.leader_epoch)
+                followers[argument].set_epoch(number, cluster.states.states[tp].state.leader_epoch)
         case "trim":
             replica = leader.replica(TPS[argument])
             if replica.partition.high_watermark > replica.log.log_start_offset:
                 replica.log.raise_log_start(replica.partition.high_watermark)
                 leader.purgatories.mark_changed(TPS[argument])
         case "reconnect":
-            followers[argument].lose()
+            followers[argument].reconnect()
 
 
 @pytest.mark.timeout(400)  # pure computation, which takes long if other tests use the processors
@@ -400,9 +400,9 @@ def test_session_and_full_fetches_have_the_same_effect(steps: list[tuple[str, in
     seen: list[list[object]] = []
 
     @on_virtual_time
-    async def watch(kind: type[Incremental] | type[Full]) -> None:
-        seen.append(await endure(steps, kind))
+    async def run(kind: type[Incremental] | type[Full]) -> None:
+        seen.append(await run_steps(steps, kind))
 
-    watch(Incremental)
-    watch(Full)
+    run(Incremental)
+    run(Full)
     assert seen[0] == seen[1]

@@ -41,7 +41,7 @@ SETTINGS = BrokerSettings(
 )
 
 
-class Home:
+class BrokerOnDisk:
     """A broker that leads one partition on a real disk."""
 
     def __init__(self, cluster: MemoryCluster, manager: LogManager, files: FailingFiles) -> None:
@@ -54,7 +54,7 @@ class Home:
     def log(self) -> Log:
         return self.manager.logs()[TP]
 
-    def keeping(
+    def maintenance_loop(
         self, maintenance: LogMaintenance | None = None, clock: SystemClock | None = None, **settings: object
     ) -> MaintenanceLoop:
         chosen = dataclasses.replace(SETTINGS, **settings)  # type: ignore[arg-type]
@@ -63,21 +63,21 @@ class Home:
 
 
 @asynccontextmanager
-async def home(path: Path, **configs: str) -> AsyncIterator[Home]:
+async def broker_on_disk(path: Path, **configs: str) -> AsyncIterator[BrokerOnDisk]:
     files = FailingFiles(UnsyncedFiles())
     manager = LogManager.open([path], files, 1, "c", "boot")
     async with MemoryCluster(1, directory=lambda: manager) as cluster:
         cluster.configs = {name.replace("_", "."): value for name, value in configs.items()}
         await cluster.elect(1)
-        yield Home(cluster, manager, files)
+        yield BrokerOnDisk(cluster, manager, files)
 
 
 async def test_retention_stops_at_the_high_watermark_and_removes_files_later(tmp_path: Path) -> None:
-    async with home(tmp_path, segment_bytes="200", retention_bytes="400", file_delete_delay_ms="0") as here:
+    async with broker_on_disk(tmp_path, segment_bytes="200", retention_bytes="400", file_delete_delay_ms="0") as here:
         for _ in range(20):
             await here.cluster.produce(b"x" * 50)
-        keeping = here.keeping()
-        keeping.start()
+        maintenance = here.maintenance_loop()
+        maintenance.start()
         await until(lambda: here.log.log_start_offset > 0)
         assert here.log.size_bytes <= 600
         await until(lambda: not list(tmp_path.rglob("*.deleted")))
@@ -85,9 +85,9 @@ async def test_retention_stops_at_the_high_watermark_and_removes_files_later(tmp
         now_ms = SystemClock().now_ms()
         for _ in range(20):
             here.log.append_as_leader(keyed((None, b"x" * 50), timestamp=now_ms), 0, now_ms)
-        await keeping.delete_old_segments()
+        await maintenance.delete_old_segments()
         assert here.log.log_start_offset == start
-        await keeping.stop()
+        await maintenance.stop()
 
 
 def deleted(path: Path) -> list[Path]:
@@ -107,23 +107,25 @@ class SetBack(HandClock):
 
 
 async def test_files_are_removed_on_time_if_the_wall_clock_is_set_back(tmp_path: Path) -> None:
-    async with home(tmp_path, segment_bytes="200", retention_bytes="400", file_delete_delay_ms="60000") as here:
+    async with broker_on_disk(
+        tmp_path, segment_bytes="200", retention_bytes="400", file_delete_delay_ms="60000"
+    ) as here:
         for _ in range(20):
             await here.cluster.produce(b"x" * 50)
         clock = SetBack()
-        keeping = here.keeping(clock=clock)
-        await keeping.delete_old_segments()
+        maintenance = here.maintenance_loop(clock=clock)
+        await maintenance.delete_old_segments()
         clock.at_ms = 59_999
-        await keeping.remove_deleted()
+        await maintenance.remove_deleted()
         assert deleted(tmp_path)
         clock.at_ms = 60_000
-        await keeping.remove_deleted()
+        await maintenance.remove_deleted()
         assert not deleted(tmp_path)
-        await keeping.stop()
+        await maintenance.stop()
 
 
 async def test_retention_on_a_slow_disk_handles_one_log_per_loop_turn(tmp_path: Path) -> None:
-    async with home(tmp_path, segment_bytes="200", retention_bytes="0") as here:
+    async with broker_on_disk(tmp_path, segment_bytes="200", retention_bytes="0") as here:
         tps = [TP, *(TopicPartition("t", number) for number in range(1, 4))]
         for tp in tps[1:]:
             await here.cluster.elect(1, tp=tp)
@@ -134,13 +136,13 @@ async def test_retention_on_a_slow_disk_handles_one_log_per_loop_turn(tmp_path: 
             replica.partition.high_watermark = 5
         turns = Turns()
         turns.slow(here.node.replicas.loop_budget)
-        await here.keeping().delete_old_segments()
+        await here.maintenance_loop().delete_old_segments()
         assert [here.manager.logs()[tp].log_start_offset for tp in tps] == [5] * 4
-        assert len(turns.appends) == 4 and turns.are_their_own
+        assert len(turns.appends) == 4 and turns.have_one_append_each
 
 
 async def test_retention_skips_a_replica_that_was_dropped_meanwhile(tmp_path: Path) -> None:
-    async with home(tmp_path) as here:
+    async with broker_on_disk(tmp_path) as here:
         other = TopicPartition("t", 1)
         await here.cluster.elect(1, tp=other)
         asked: list[TopicPartition] = []
@@ -152,55 +154,55 @@ async def test_retention_skips_a_replica_that_was_dropped_meanwhile(tmp_path: Pa
                 asyncio.get_running_loop().create_task(here.node.replicas.set_aside(other))
                 return 0
 
-        await here.keeping(Watched(here.manager, here.files)).delete_old_segments()
+        await here.maintenance_loop(Watched(here.manager, here.files)).delete_old_segments()
         assert asked == [TP]
 
 
 async def test_logs_are_compacted_and_checkpoints_written(tmp_path: Path) -> None:
     settings = {"cleanup_policy": "compact", "min_cleanable_dirty_ratio": "0", "flush_ms": "0"}
-    async with home(tmp_path, **settings) as here:
+    async with broker_on_disk(tmp_path, **settings) as here:
         for number in range(3):
             batch = keyed((b"a", b"%d" % number), timestamp=SystemClock().now_ms())
             here.log.append_as_leader(batch, 0, SystemClock().now_ms())
             here.log.roll(SystemClock().now_ms())
         here.node.replica().partition.high_watermark = 3
-        keeping = here.keeping()
-        keeping.start()
+        maintenance = here.maintenance_loop()
+        maintenance.start()
         names = ("cleaner", "recovery-point", "replication")
         files = [tmp_path / f"{name}-offset-checkpoint" for name in names]
         await until(lambda: all(file.exists() and "t 0 3" in file.read_text() for file in files))
         assert (tmp_path / "log-start-offset-checkpoint").exists()
         assert len(here.log.segment_base_offsets) == 2
-        await keeping.stop()
+        await maintenance.stop()
 
 
 async def test_new_leader_epoch_is_written_to_its_file_soon(tmp_path: Path) -> None:
-    async with home(tmp_path) as here:
+    async with broker_on_disk(tmp_path) as here:
         file = tmp_path / str(TP) / "leader-epoch-checkpoint"
-        keeping = here.keeping()
-        await keeping.write_epochs()
+        maintenance = here.maintenance_loop()
+        await maintenance.write_epochs()
         assert file.read_text() == "0\n1\n0 0\n"
         await here.cluster.produce(b"a")
         await here.cluster.elect(1)
         assert here.log.latest_epoch == 1 and "1 1" not in file.read_text(), "the write of the epoch is deferred"
-        await keeping.write_epochs()
+        await maintenance.write_epochs()
         assert file.read_text() == "0\n2\n0 0\n1 1\n"
-        await keeping.stop()
+        await maintenance.stop()
 
 
 async def test_state_of_idle_producers_is_dropped(tmp_path: Path) -> None:
-    async with home(tmp_path) as here:
+    async with broker_on_disk(tmp_path) as here:
         now_ms = SystemClock().now_ms()
         batch = keyed((b"a", b"1"), timestamp=now_ms, producer_id=7, producer_epoch=0, base_sequence=0)
         here.log.append_as_leader(batch, 0, now_ms)
-        keeping = here.keeping(producer_id_expiration_ms=1, producer_id_expiration_check_interval_ms=1)
-        keeping.start()
+        maintenance = here.maintenance_loop(producer_id_expiration_ms=1, producer_id_expiration_check_interval_ms=1)
+        maintenance.start()
         await until(lambda: not here.log.last_offsets_of_producers)
-        await keeping.stop()
+        await maintenance.stop()
 
 
 async def test_disabled_cleaner_compacts_nothing(tmp_path: Path) -> None:
-    async with home(tmp_path) as here:
+    async with broker_on_disk(tmp_path) as here:
         rounds: Counter[str] = Counter()
 
         class Watched(LogMaintenance):
@@ -211,12 +213,12 @@ async def test_disabled_cleaner_compacts_nothing(tmp_path: Path) -> None:
                 rounds["syncs, as often"] += 1
                 return 0
 
-        on = here.keeping(Watched(here.manager, here.files))
+        on = here.maintenance_loop(Watched(here.manager, here.files))
         on.start()
         await until(lambda: rounds["compaction"] > 0)
         await on.stop()
         rounds.clear()
-        off = here.keeping(Watched(here.manager, here.files), log_cleaner_enable=False)
+        off = here.maintenance_loop(Watched(here.manager, here.files), log_cleaner_enable=False)
         off.start()
         await until(lambda: rounds["syncs, as often"] > 3)
         await off.stop()
@@ -225,7 +227,7 @@ async def test_disabled_cleaner_compacts_nothing(tmp_path: Path) -> None:
 
 async def test_cleaner_backs_off_after_a_failed_round(tmp_path: Path) -> None:
     settings = {"cleanup_policy": "compact", "min_cleanable_dirty_ratio": "0"}
-    async with home(tmp_path, **settings) as here:
+    async with broker_on_disk(tmp_path, **settings) as here:
         now_ms = SystemClock().now_ms()
         for number in range(2):
             here.log.append_as_leader(keyed((b"a", b"%d" % number), timestamp=now_ms), 0, now_ms)
@@ -237,26 +239,26 @@ async def test_cleaner_backs_off_after_a_failed_round(tmp_path: Path) -> None:
                 raise OutOfDescriptorsError(f"{path}: too many open files")
 
         here.files.watch = refuse
-        keeping = here.keeping()
-        assert not await keeping.clean()
+        maintenance = here.maintenance_loop()
+        assert not await maintenance.clean()
         here.files.watch = lambda call, path: None
-        assert await keeping.clean()
-        assert not await keeping.clean()
-        await keeping.stop()
+        assert await maintenance.clean()
+        assert not await maintenance.clean()
+        await maintenance.stop()
 
 
 async def test_disk_failure_in_periodic_work_is_noticed(tmp_path: Path) -> None:
-    async with home(tmp_path) as here:
-        keeping = here.keeping()
-        keeping.start()
+    async with broker_on_disk(tmp_path) as here:
+        maintenance = here.maintenance_loop()
+        maintenance.start()
         here.files.fail(Fault.READ_ONLY)
         await until(lambda: len(here.node.storage_errors) == 1)
         assert here.node.replica().offline
-        await keeping.stop()
+        await maintenance.stop()
 
 
 async def test_stop_ends_all_work_also_within_a_long_round(tmp_path: Path) -> None:
-    async with home(tmp_path) as here:
+    async with broker_on_disk(tmp_path) as here:
         released = threading.Event()
         began, ended = threading.Event(), list[bool]()
 
@@ -278,8 +280,8 @@ async def test_stop_ends_all_work_also_within_a_long_round(tmp_path: Path) -> No
             def stop(self) -> None:
                 released.set()
 
-        keeping = here.keeping(Busy(here.manager, here.files))
-        keeping.start()
+        maintenance = here.maintenance_loop(Busy(here.manager, here.files))
+        maintenance.start()
         await until(began.is_set)
-        await keeping.stop()
+        await maintenance.stop()
         assert ended[-2:] == [True, True]

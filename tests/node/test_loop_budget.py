@@ -42,7 +42,7 @@ class Turns:
         self.number += 1
 
     @property
-    def are_their_own(self) -> bool:
+    def have_one_append_each(self) -> bool:
         """Return whether each turn has at most one append."""
         return len(set(self.appends)) == len(self.appends)
 
@@ -57,7 +57,7 @@ async def test_each_waiter_for_a_slow_disk_gets_its_own_loop_turn() -> None:
     found = Turns()
     found.slow(loop_budget)
     await asyncio.gather(*(append() for _ in range(5)))
-    assert len(found.appends) == 5 and found.are_their_own
+    assert len(found.appends) == 5 and found.have_one_append_each
 
 
 async def test_quick_disk_delays_no_request() -> None:
@@ -75,7 +75,7 @@ async def test_leader_with_a_slow_disk_appends_once_per_turn_in_order() -> None:
         answers = await asyncio.gather(*(cluster.leader.ask(produce_request(value)) for value in (b"a", b"b", b"c")))
         assert [answer.partitions[0].error_code for answer in answers] == [0, 0, 0]
         assert cluster.leader.log().values == [b"a", b"b", b"c"]
-        assert len(found.appends) >= 3 and found.are_their_own
+        assert len(found.appends) >= 3 and found.have_one_append_each
 
 
 @on_virtual_time
@@ -96,7 +96,7 @@ async def test_follower_with_a_slow_disk_appends_once_per_turn() -> None:
             )
         )
         await until(lambda: values(first) == values(second) == [b"a"])
-        assert len(found.appends) == 2 and found.are_their_own
+        assert len(found.appends) == 2 and found.have_one_append_each
 
 
 @on_virtual_time
@@ -112,7 +112,7 @@ async def test_follower_with_a_slow_disk_truncates_once_per_turn() -> None:
         assert len(ends) == 2
         leader.asked[0][1].set_result(OffsetForLeaderEpochResponse(ends))
         await until(lambda: values(first) == values(second) == [b"a"])
-        assert len(found.appends) == 2 and found.are_their_own
+        assert len(found.appends) == 2 and found.have_one_append_each
 
 
 # --- a coordinator's own records ---------------------------------------------------------------------
@@ -130,7 +130,7 @@ async def test_coordinator_with_a_slow_disk_drops_one_groups_offsets_per_turn() 
         found.slow(cluster.coordinator.replicas.loop_budget)
         await cluster.inform(TP, deleted=("t",))
         await asyncio.sleep(1)
-        assert len(found.appends) == len(GROUPS) and found.are_their_own
+        assert len(found.appends) == len(GROUPS) and found.have_one_append_each
 
 
 @on_virtual_time
@@ -143,7 +143,7 @@ async def test_coordinator_with_a_slow_disk_expires_one_group_per_turn() -> None
         found.slow(cluster.coordinator.replicas.loop_budget)
         await asyncio.sleep(110)
         assert cluster.coordinator.groups.expired == len(GROUPS)
-        assert len(found.appends) == len(GROUPS) and found.are_their_own
+        assert len(found.appends) == len(GROUPS) and found.have_one_append_each
 
 
 @on_virtual_time
@@ -156,7 +156,7 @@ async def test_coordinator_with_a_slow_disk_deletes_one_group_per_turn() -> None
         found.slow(cluster.coordinator.replicas.loop_budget)
         answer = await cluster.coordinator.ask(DeleteGroupsRequest(GROUPS))
         assert [each.error_code for each in answer.groups] == [0, 0, 0]
-        assert len(found.appends) == len(GROUPS) and found.are_their_own
+        assert len(found.appends) == len(GROUPS) and found.have_one_append_each
 
 
 @on_virtual_time
@@ -172,7 +172,7 @@ async def test_coordinator_with_a_slow_disk_expires_one_groups_members_per_turn(
         assert len(found.appends) == 1
         await asyncio.sleep(12)
         assert [(await cluster.describe(group)).state for group in GROUPS] == ["Empty"] * len(GROUPS)
-        assert len(found.appends) == len(GROUPS) and found.are_their_own
+        assert len(found.appends) == len(GROUPS) and found.have_one_append_each
 
 
 @on_virtual_time

@@ -64,7 +64,7 @@ async def elected(send_to: Iterable[int]) -> AsyncIterator[tuple[MemoryCluster, 
         yield cluster, cluster.nodes[1], replace(first, partitions=first.partitions + second.partitions)
 
 
-async def once_there_are_descriptors(node: Node, lacking: TopicPartition, request: Request) -> Response:
+async def answer_with_free_descriptors(node: Node, lacking: TopicPartition, request: Request) -> Response:
     """Return the answer once descriptors are free. Before that, the answers are retriable and no disk has failed."""
     node.directory.lacking = {lacking}
     for _ in range(2):
@@ -82,7 +82,7 @@ async def test_log_that_cannot_be_opened_is_retried_and_delays_no_other() -> Non
         with pytest.raises(RequestTimedOutError):
             await node.ask(both, sender_epoch=1)
         assert node.replicas.led() == [TP]
-        answer = await once_there_are_descriptors(node, OTHER, both)
+        answer = await answer_with_free_descriptors(node, OTHER, both)
         assert [each.error_code for each in answer.partitions] == [0, 0]
         assert node.replicas.led() == [TP, OTHER]
 
@@ -91,7 +91,7 @@ async def test_log_that_cannot_be_opened_is_retried_and_delays_no_other() -> Non
 async def test_log_that_cannot_be_deleted_is_retried() -> None:
     async with elected(send_to=(1,)) as (_, node, _):
         stops = tuple(StopReplicaPartition(tp.topic, tp.partition, 0, True) for tp in (TP, OTHER))
-        answer = await once_there_are_descriptors(node, OTHER, StopReplicaRequest(1, 1, stops))
+        answer = await answer_with_free_descriptors(node, OTHER, StopReplicaRequest(1, 1, stops))
         assert [each.error_code for each in answer.partitions] == [0, 0]
         assert len(node.replicas) == len(node.directory.logs()) == 0
 
@@ -101,6 +101,6 @@ async def test_log_that_cannot_be_set_aside_is_retried() -> None:
     async with elected(send_to=(1,)) as (cluster, node, both):
         elsewhere = tuple(replace(each, leader_epoch=9, replicas=(2, 3)) for each in both.partitions)
         update = UpdateMetadataRequest(1, cluster.controller_epoch, cluster.live(), elsewhere, ())
-        assert (await once_there_are_descriptors(node, OTHER, update)).error_code == 0
+        assert (await answer_with_free_descriptors(node, OTHER, update)).error_code == 0
         assert len(node.replicas) == len(node.directory.logs()) == 0
         assert len(node.directory.stray) == 2

@@ -177,7 +177,7 @@ async def perform(cluster: MemoryCluster, history: History, step: tuple[str, int
 @given(st.lists(STEPS, min_size=5, max_size=40))
 @on_virtual_time
 async def test_random_faults_lose_no_acknowledged_or_consumed_record(steps: list[tuple[str, int, int]]) -> None:
-    await endure(steps, machines_die=False)
+    await run_steps(steps, machines_die=False)
 
 
 @pytest.mark.timeout(400)  # it computes all the while, and others may have the processors
@@ -187,7 +187,7 @@ async def test_random_faults_lose_no_acknowledged_or_consumed_record(steps: list
 @given(st.lists(STEPS, min_size=5, max_size=40))
 @on_virtual_time
 async def test_random_power_cuts_lose_no_flushed_record(steps: list[tuple[str, int, int]]) -> None:
-    await endure(steps, machines_die=True)
+    await run_steps(steps, machines_die=True)
 
 
 def check_look_ups(history: History, log: Sequence[Record]) -> None:
@@ -198,7 +198,7 @@ def check_look_ups(history: History, log: Sequence[Record]) -> None:
     assert not verdict.wrong, verdict.wrong[0]
 
 
-async def endure(steps: list[tuple[str, int, int]], *, machines_die: bool) -> None:
+async def run_steps(steps: list[tuple[str, int, int]], *, machines_die: bool) -> None:
     async with MemoryCluster() as cluster:
         if machines_die:
             cluster.configs["flush.messages"] = "1"

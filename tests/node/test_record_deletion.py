@@ -101,7 +101,7 @@ async def test_leader_with_a_slow_disk_deletes_once_per_loop_turn() -> None:
         answer: Any = await cluster.leader.ask(DeleteRecordsRequest(parts, 5000))
         assert [each.error_code for each in answer.partitions] == [0, 0, 0]
         assert starts(cluster) == {1: 3, 2: 3, 3: 3}
-        assert len(turns.appends) == 3 and turns.are_their_own
+        assert len(turns.appends) == 3 and turns.have_one_append_each
 
 
 @on_virtual_time

@@ -214,17 +214,17 @@ async def test_broker_sets_aside_a_replica_that_moved_while_it_was_down() -> Non
         await until(lambda: node.log().values == [b"a"])
         (known,) = cluster.leader_and_isr().partitions
 
-        async def hear(epoch: int, *replicas: int) -> None:
+        async def receive_metadata(epoch: int, *replicas: int) -> None:
             state = replace(known, leader_epoch=epoch, partition_epoch=epoch, isr=replicas, replicas=replicas)
             update = UpdateMetadataRequest(1, cluster.controller_epoch, cluster.live(), (state,), ())
             assert (await node.ask(update, sender_epoch=1)).error_code == 0
 
-        await hear(known.leader_epoch - 1, 1, 2)
-        await hear(known.leader_epoch + 1, 1, 2, 3)
+        await receive_metadata(known.leader_epoch - 1, 1, 2)
+        await receive_metadata(known.leader_epoch + 1, 1, 2, 3)
         assert len(node.replicas) == len(node.directory.logs()) == 1, (
             "the state is stale, or still contains this broker"
         )
-        await hear(known.leader_epoch + 2, 1, 2)
+        await receive_metadata(known.leader_epoch + 2, 1, 2)
         assert len(node.replicas) == len(node.directory.logs()) == 0
         assert isinstance(node.directory, MemoryLogs)
         assert [log.values for log in node.directory.stray] == [[b"a"]]
@@ -263,19 +263,19 @@ async def test_broker_sets_aside_logs_of_topics_deleted_while_it_was_down(
         node = cluster.nodes[3]
         await until(lambda: node.log().values == [b"a"])
 
-        async def hear(every_topic: dict[str, str] | None, epoch: int) -> None:
+        async def receive_metadata(every_topic: dict[str, str] | None, epoch: int) -> None:
             live = tuple(replace(each, epoch=epoch) if each.broker_id == 3 else each for each in cluster.live())
             update = UpdateMetadataRequest(1, cluster.controller_epoch, live, (), (), (), every_topic)
             assert (await node.ask(update, sender_epoch=1)).error_code == 0
 
         registered = node.info.epoch
-        await hear(now, registered)
+        await receive_metadata(now, registered)
         assert node.replicas.get(TP), "the broker would get StopReplica, and the partition is newer than this metadata"
-        await hear(None, registered + 1)
-        await hear({TP.topic: node.replica().topic_id}, registered + 1)
-        await hear({TP.topic: ""}, registered + 1)
+        await receive_metadata(None, registered + 1)
+        await receive_metadata({TP.topic: node.replica().topic_id}, registered + 1)
+        await receive_metadata({TP.topic: ""}, registered + 1)
         assert node.replicas.get(TP), "the topic exists, or may exist"
-        await hear(now, registered + 1)
+        await receive_metadata(now, registered + 1)
         assert len(node.replicas) == len(node.directory.logs()) == 0
         assert isinstance(node.directory, MemoryLogs)
         assert [log.values for log in node.directory.stray] == [[b"a"]]
@@ -295,19 +295,21 @@ async def test_log_opened_while_its_partition_moved_is_set_aside(deleted: bool) 
         assert len(node.replicas) == 0
         assert isinstance(node.directory, MemoryLogs)
 
-        async def hear(controller_epoch: int, *states: PartitionStateMessage, topics: dict[str, str] | None) -> int:
+        async def receive_metadata(
+            controller_epoch: int, *states: PartitionStateMessage, topics: dict[str, str] | None
+        ) -> int:
             update = UpdateMetadataRequest(1, controller_epoch, cluster.live(), states, (), (), topics)
             assert (await node.ask(update, sender_epoch=1)).error_code == 0
             return len(node.directory.logs())
 
         states, topics = ((), {}) if deleted else ((elsewhere,), None)
-        assert await hear(cluster.controller_epoch - 1, *states, topics=topics) == 1, (
+        assert await receive_metadata(cluster.controller_epoch - 1, *states, topics=topics) == 1, (
             "a deposed controller does not know all topics"
         )
-        assert await hear(cluster.controller_epoch, known, topics=None) == 1, (
+        assert await receive_metadata(cluster.controller_epoch, known, topics=None) == 1, (
             "the partition still belongs to this broker"
         )
-        assert await hear(cluster.controller_epoch, *states, topics=topics) == 0
+        assert await receive_metadata(cluster.controller_epoch, *states, topics=topics) == 0
         assert [log.values for log in node.directory.stray] == [[b"a"]]
 
 

@@ -135,16 +135,16 @@ def zmtp_command(body: bytes) -> bytes:
     return bytes([4, len(body)]) + body
 
 
-def shake_hands_and_fall_silent(peer: socket.socket, kind: bytes, *last_words: bytes) -> bytes:
+def handshake_then_stay_silent(peer: socket.socket, kind: bytes, *commands: bytes) -> bytes:
     """Send ZMTP's handshake and these commands, then nothing more, not even a pong. Return all received bytes."""
     ready = b"\x05READY\x0bSocket-Type" + struct.pack(">I", len(kind)) + kind
     peer.settimeout(20)
-    peer.sendall(GREETING + b"".join(map(zmtp_command, (ready, *last_words))))
-    heard = b""
+    peer.sendall(GREETING + b"".join(map(zmtp_command, (ready, *commands))))
+    received = b""
     with suppress(ConnectionError):
-        while came := peer.recv(4096):
-            heard += came
-    return heard
+        while data := peer.recv(4096):
+            received += data
+    return received
 
 
 @pytest.fixture
@@ -160,7 +160,7 @@ async def test_connection_ends_if_the_broker_answers_no_ping() -> None:
         def broker() -> bytes:
             peer, _ = listener.accept()
             with peer:
-                return shake_hands_and_fall_silent(peer, b"ROUTER")
+                return handshake_then_stay_silent(peer, b"ROUTER")
 
         script = asyncio.create_task(asyncio.to_thread(broker))
         endpoint = Endpoint("127.0.0.1", listener.getsockname()[1])
@@ -176,7 +176,7 @@ async def test_broker_disconnects_a_client_whose_pings_stop() -> None:
 
         def client() -> None:
             with socket.create_connection(("127.0.0.1", server.endpoint.port)) as peer:
-                shake_hands_and_fall_silent(peer, b"DEALER", PING)
+                handshake_then_stay_silent(peer, b"DEALER", PING)
 
         async with asyncio.timeout(30):
             await asyncio.to_thread(client)
