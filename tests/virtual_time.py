@@ -55,13 +55,13 @@ class VirtualClock:
         return self.EPOCH_MS + self.monotonic_ms()
 
 
-def on_virtual_time(story: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]:
+def on_virtual_time(scenario: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]:
     """Makes a test of a story: its hours take milliseconds."""
 
-    @functools.wraps(story)
+    @functools.wraps(scenario)
     def test(*args: P.args, **kwargs: P.kwargs) -> None:
         with asyncio.Runner(loop_factory=VirtualLoop) as runner:
-            runner.run(asyncio.wait_for(story(*args, **kwargs), _LONGEST_S))
+            runner.run(asyncio.wait_for(scenario(*args, **kwargs), _LONGEST_S))
 
     return test
 

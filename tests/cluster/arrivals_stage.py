@@ -45,7 +45,7 @@ from tests.cluster.controller_stage import broker
 from tidelog.model import NO_LEADER, TopicPartition
 
 
-class World:
+class Stage:
     """Four brokers, ZooKeeper, and one controller after the other."""
 
     def __init__(self, rng: random.Random, *, unclean: bool) -> None:
@@ -76,7 +76,7 @@ class World:
             self._start(broker_id)
         self.begin_term(OUTSIDER)
         self.play(self.controller.topics_created([self.topic]))
-        self.calm_down()
+        self.deliver_all()
 
     # --- the controller --------------------------------------------------------------------------------------
 
@@ -91,7 +91,7 @@ class World:
         self.outcomes.clear()
         self.twin = Twin(self)
         self.controller = Controller(controller_id, self.controller_epoch, recovery_timeout_ms=TIMEOUT_MS)
-        self.twin.sees(self.registered)
+        self.twin.on_registrations(self.registered)
         topics = {"t": self.topic} if self.states else {}
         self.play(self.controller.begin(dict(self.registered), topics, dict(self.states)))
 
@@ -112,15 +112,15 @@ class World:
                 case SendLeaderAndIsr(broker_id) | SendStopReplica(broker_id):
                     self._send(broker_id)
                 case AskLogEnds(broker_id, tps):
-                    self.twin.asks(broker_id, tps)
+                    self.twin.on_request(broker_id, tps)
                     self._send(broker_id, tps)
                 case ClearPossiblyShort(registration):
-                    self.absolve(registration)
+                    self.clear_mark(registration)
 
     def _send(self, broker_id: int, tps: tuple[TopicPartition, ...] = ()) -> None:
         self.channels[broker_id].under_way.append(Asked(self.controller.liveness.epoch, self.twin.moment, tps))
 
-    def absolve(self, registration: BrokerRegistration) -> None:
+    def clear_mark(self, registration: BrokerRegistration) -> None:
         """The mark is taken from the registration, if it still is that one."""
         known = self.registered.get(registration.broker_id)
         if known is not None and known.epoch == registration.epoch:
@@ -170,7 +170,7 @@ class World:
 
     def look(self) -> None:
         """The controller reads the registrations."""
-        self.twin.sees(self.registered)
+        self.twin.on_registrations(self.registered)
         self.play(self.controller.brokers_changed(dict(self.registered)))
 
     def read_log(self, broker_id: int) -> None:
@@ -192,7 +192,7 @@ class World:
         ends = asked.ends or {}
         self.play(self.controller.broker_answered(broker_id, asked.moment))
         if ends and self.channels.get(broker_id) is channel:
-            self.twin.hears(broker_id, ends, asked.question)
+            self.twin.on_answer(broker_id, ends, asked.question)
             self.play(self.controller.log_ends_reported(broker_id, ends, asked.moment))
 
     # --- ZooKeeper -------------------------------------------------------------------------------------------
@@ -211,7 +211,7 @@ class World:
             self.processes[write.state.leader].whole.add(write.tp)
         self.outcomes.append(Written(write.tp, write.expected + 1))
 
-    def tell_outcomes(self) -> None:
+    def report_outcomes(self) -> None:
         """The controller learns what became of its writes."""
         outcomes, self.outcomes = self.outcomes, []
         if outcomes:
@@ -274,14 +274,14 @@ class World:
         self.now_ms += ms
         self.play(self.controller.time_passed(self.now_ms))
 
-    def calm_down(self) -> None:
+    def deliver_all(self) -> None:
         """Everything that is under way arrives, until nothing is."""
         for _ in range(60):
             self.look()
             self.read_isr()
             while self.writes:
                 self.apply_write()
-            self.tell_outcomes()
+            self.report_outcomes()
             for broker_id in BROKERS:
                 for _ in range(len(self.channels[broker_id].under_way) if broker_id in self.channels else 0):
                     self.read_log(broker_id)
@@ -298,17 +298,17 @@ class World:
         for broker_id in BROKERS:
             self.come(broker_id)
         for _ in range(4):
-            self.calm_down()
+            self.deliver_all()
             self.wait(TIMEOUT_MS)
-        self.calm_down()
+        self.deliver_all()
         for tp in self.tps:
             if not self._all_in_sync_lack(tp):
                 assert self.leader(tp) != NO_LEADER, f"{tp} has no leader: {self.states[tp]}"
 
-    def wish(self, tp: TopicPartition) -> None:
+    def request_unclean_election(self, tp: TopicPartition) -> None:
         """Ask for an unclean election, as an operator does."""
         if tp in self.states and self.states[tp].state.leader == NO_LEADER:
-            self.twin.wished.add(tp)
+            self.twin.requested.add(tp)
             self.play(self.controller.elections_wanted([tp], unclean=True))
 
     def _all_in_sync_lack(self, tp: TopicPartition) -> bool:
@@ -324,7 +324,7 @@ class World:
         self.log.append(f"{name} {broker_id} {tp.partition}")
         EVENTS[name](self, broker_id, tp)
 
-    def part_the_logs(self) -> None:
+    def diverge_logs(self) -> None:
         """Gives every partition an ISR of one or two, behind which the other logs end at different offsets."""
         for tp in self.tps:
             for follower in PARTITIONS[tp.partition]:
@@ -339,28 +339,28 @@ class World:
             for follower in self.states[tp].state.isr:
                 self.copy(tp, follower)
         self.read_isr()
-        self.calm_down()
+        self.deliver_all()
 
 
-EVENTS: dict[str, Callable[[World, int, TopicPartition], object]] = {
-    "append": lambda world, broker_id, tp: world.append(tp),
-    "copy": lambda world, broker_id, tp: world.copy(tp, broker_id),
-    "drop": lambda world, broker_id, tp: world.drop(tp, broker_id),
-    "kill": lambda world, broker_id, tp: world.kill(broker_id),
-    "crash": lambda world, broker_id, tp: world.crash(broker_id),
-    "expire": lambda world, broker_id, tp: world.expire(broker_id),
-    "come": lambda world, broker_id, tp: world.come(broker_id),
-    "look": lambda world, broker_id, tp: world.look(),
-    "read log": lambda world, broker_id, tp: world.read_log(broker_id),
-    "answer": lambda world, broker_id, tp: world.answer(broker_id),
-    "apply write": lambda world, broker_id, tp: world.apply_write(),
-    "tell outcomes": lambda world, broker_id, tp: world.tell_outcomes(),
-    "read isr": lambda world, broker_id, tp: world.read_isr(),
-    "wait": lambda world, broker_id, tp: world.wait(1500),
-    "wait long": lambda world, broker_id, tp: world.wait(TIMEOUT_MS),
-    "wish": lambda world, broker_id, tp: world.wish(tp),
-    "another controller": lambda world, broker_id, tp: world.begin_term(world.rng.choice((OUTSIDER, broker_id))),
-    "calm down": lambda world, broker_id, tp: world.calm_down(),
+EVENTS: dict[str, Callable[[Stage, int, TopicPartition], object]] = {
+    "append": lambda stage, broker_id, tp: stage.append(tp),
+    "copy": lambda stage, broker_id, tp: stage.copy(tp, broker_id),
+    "drop": lambda stage, broker_id, tp: stage.drop(tp, broker_id),
+    "kill": lambda stage, broker_id, tp: stage.kill(broker_id),
+    "crash": lambda stage, broker_id, tp: stage.crash(broker_id),
+    "expire": lambda stage, broker_id, tp: stage.expire(broker_id),
+    "come": lambda stage, broker_id, tp: stage.come(broker_id),
+    "look": lambda stage, broker_id, tp: stage.look(),
+    "read log": lambda stage, broker_id, tp: stage.read_log(broker_id),
+    "answer": lambda stage, broker_id, tp: stage.answer(broker_id),
+    "apply write": lambda stage, broker_id, tp: stage.apply_write(),
+    "tell outcomes": lambda stage, broker_id, tp: stage.report_outcomes(),
+    "read isr": lambda stage, broker_id, tp: stage.read_isr(),
+    "wait": lambda stage, broker_id, tp: stage.wait(1500),
+    "wait long": lambda stage, broker_id, tp: stage.wait(TIMEOUT_MS),
+    "request_unclean_election": lambda stage, broker_id, tp: stage.request_unclean_election(tp),
+    "another controller": lambda stage, broker_id, tp: stage.begin_term(stage.rng.choice((OUTSIDER, broker_id))),
+    "calm down": lambda stage, broker_id, tp: stage.deliver_all(),
 }
 STEPS = {
     "append": 3,
@@ -378,7 +378,7 @@ STEPS = {
     "read isr": 2,
     "wait": 1,
     "wait long": 1,
-    "wish": 0.2,
+    "request_unclean_election": 0.2,
     "another controller": 0.7,
     "calm down": 0.3,
 }

@@ -12,7 +12,7 @@ from tests.cluster.arrivals_brokers import BROKERS, PARTITIONS, TIMEOUT_MS, Proc
 from tidelog.model import NO_LEADER, TopicPartition
 
 if TYPE_CHECKING:
-    from tests.cluster.arrivals_stage import World
+    from tests.cluster.arrivals_stage import Stage
 
 
 class Twin:
@@ -27,20 +27,20 @@ class Twin:
     wished    partitions for which an unclean election was requested
     """
 
-    def __init__(self, world: World) -> None:
-        self.world = world
+    def __init__(self, stage: Stage) -> None:
+        self.stage = stage
         self.seen: dict[int, BrokerRegistration] = {}
         self.moment = 0
-        self.lost_at: dict[TopicPartition, int] = dict.fromkeys(world.tps, 0)
+        self.lost_at: dict[TopicPartition, int] = dict.fromkeys(stage.tps, 0)
         self.asked: dict[tuple[int, TopicPartition], tuple[int, int]] = {}
-        self.heard: dict[tuple[int, TopicPartition], int] = {}
+        self.answered_at: dict[tuple[int, TopicPartition], int] = {}
         self.replicas_with_loss: set[tuple[int, TopicPartition]] = set()
-        self.wished: set[TopicPartition] = set()
-        self.trusted_at: dict[TopicPartition, int] = dict.fromkeys(world.tps, world.now_ms)
+        self.requested: set[TopicPartition] = set()
+        self.trusted_at: dict[TopicPartition, int] = dict.fromkeys(stage.tps, stage.now_ms)
 
     # --- what the controller has heard ------------------------------------------------------------------------
 
-    def sees(self, registered: Mapping[int, BrokerRegistration]) -> None:
+    def on_registrations(self, registered: Mapping[int, BrokerRegistration]) -> None:
         """The controller reads the registrations."""
         self._note_trusted()
         for broker_id in BROKERS:
@@ -53,34 +53,34 @@ class Twin:
         self._note_trusted()
 
     def _forget(self, broker_id: int) -> None:
-        for tp in self.world.tps:
+        for tp in self.stage.tps:
             self.asked.pop((broker_id, tp), None)
-            self.heard.pop((broker_id, tp), None)
+            self.answered_at.pop((broker_id, tp), None)
             self.replicas_with_loss.discard((broker_id, tp))
 
     def _note_lost(self, broker_id: int) -> None:
         self.moment += 1
-        for tp in self.world.tps:
+        for tp in self.stage.tps:
             if broker_id in PARTITIONS[tp.partition]:
                 self.lost_at[tp] = self.moment
 
     def _note_trusted(self) -> None:
         """Note the time, because the wait for absent members begins when no whole member of the ISR is registered."""
-        for tp in self.world.tps:
-            if tp in self.world.states and self.trusted(tp, self.world.states[tp].state.isr):
-                self.trusted_at[tp] = self.world.now_ms
+        for tp in self.stage.tps:
+            if tp in self.stage.states and self.trusted(tp, self.stage.states[tp].state.isr):
+                self.trusted_at[tp] = self.stage.now_ms
 
-    def asks(self, broker_id: int, tps: tuple[TopicPartition, ...]) -> None:
+    def on_request(self, broker_id: int, tps: tuple[TopicPartition, ...]) -> None:
         """The controller asks a broker for the ends of logs."""
         for tp in tps:
-            self.asked[broker_id, tp] = self.moment, self.world.now_ms
-            self.heard.pop((broker_id, tp), None)
+            self.asked[broker_id, tp] = self.moment, self.stage.now_ms
+            self.answered_at.pop((broker_id, tp), None)
 
-    def hears(self, broker_id: int, ends: Mapping[TopicPartition, LogEnd], question: int) -> None:
+    def on_answer(self, broker_id: int, ends: Mapping[TopicPartition, LogEnd], question: int) -> None:
         """A broker answers what it was asked at that moment."""
         for tp, end in ends.items():
             if question >= self.asked.get((broker_id, tp), (question + 1, 0))[0]:
-                self.heard[broker_id, tp] = question
+                self.answered_at[broker_id, tp] = question
             if end.lacks:
                 self.replicas_with_loss.add((broker_id, tp))
 
@@ -91,15 +91,15 @@ class Twin:
         tp, leader = write.tp, write.state.leader
         if write.expected < 0 or leader == NO_LEADER:
             return
-        before = self.world.history[tp, write.expected]
+        before = self.stage.history[tp, write.expected]
         trusted = self.trusted(tp, before.isr)
         if leader in trusted or leader == before.leader:
             return
-        self.world.elections += 1
+        self.stage.elections += 1
         assert not trusted, f"{tp}: {leader} is elected though {trusted} of {before} is registered and has everything"
-        problem = self._wrong_in_doubt(tp, leader, before)
-        if problem and (tp in self.wished or (self.world.unclean and not self._suspects_without_loss(tp, before))):
-            problem = self._wrong_uncleanly(tp, leader)
+        problem = self._wrong_recovery(tp, leader, before)
+        if problem and (tp in self.requested or (self.stage.unclean and not self._suspects_without_loss(tp, before))):
+            problem = self._wrong_unclean_election(tp, leader)
         assert problem == "", f"{tp}: {leader} is elected upon {before}, and {problem}"
 
     def trusted(self, tp: TopicPartition, isr: tuple[int, ...]) -> list[int]:
@@ -110,16 +110,16 @@ class Twin:
             if each in self.seen and not self._life(each).may_lack(tp) and not self._lacks(each, tp)
         ]
 
-    def _wrong_in_doubt(self, tp: TopicPartition, leader: int, before: PartitionState) -> str:
+    def _wrong_recovery(self, tp: TopicPartition, leader: int, before: PartitionState) -> str:
         """Returns what is wrong with the choice of one of the ISR, or of one that was given up for it."""
-        given_up = () if self.world.unclean else before.eligible
+        given_up = () if self.stage.unclean else before.eligible
         candidates = (*before.isr, *given_up)
         if leader not in candidates:
             return "it was not in sync"
         away = [each for each in candidates if each not in self.seen]
-        if away and self.world.now_ms - self.trusted_at[tp] < TIMEOUT_MS:
+        if away and self.stage.now_ms - self.trusted_at[tp] < TIMEOUT_MS:
             return f"{away} were not waited for"
-        if not self._is_only_candidate(before) and (silent := self._unheard(tp, candidates)):
+        if not self._is_only_candidate(before) and (silent := self._without_valid_answer(tp, candidates)):
             return f"{silent} have not answered"
         sound = [each for each in candidates if each in self.seen and not self._lacks(each, tp)]
         in_sync = [each for each in sound if each in before.isr]
@@ -131,15 +131,15 @@ class Twin:
             return "its log does not hold all that is left in sync"
         return self._passed_over(tp, leader, heirs)
 
-    def _wrong_uncleanly(self, tp: TopicPartition, leader: int) -> str:
+    def _wrong_unclean_election(self, tp: TopicPartition, leader: int) -> str:
         """Returns what is wrong with the choice of any replica."""
         present = [each for each in PARTITIONS[tp.partition] if each in self.seen]
-        if len(present) > 1 and (silent := self._unheard(tp, present)):
+        if len(present) > 1 and (silent := self._without_valid_answer(tp, present)):
             return f"{silent} have not answered"
         return self._passed_over(tp, leader, present)
 
     def _is_only_candidate(self, before: PartitionState) -> bool:
-        return len(before.isr) == 1 and (self.world.unclean or not before.eligible)
+        return len(before.isr) == 1 and (self.stage.unclean or not before.eligible)
 
     def _suspects_without_loss(self, tp: TopicPartition, before: PartitionState) -> list[int]:
         """Returns the registered members of the ISR that may have everything."""
@@ -152,19 +152,21 @@ class Twin:
             return ""
         return f"{farthest} reaches to {self._reach(farthest, tp)}, the leader to {self._reach(leader, tp)}"
 
-    def _unheard(self, tp: TopicPartition, replicas: Collection[int]) -> list[int]:
+    def _without_valid_answer(self, tp: TopicPartition, replicas: Collection[int]) -> list[int]:
         """Returns the registered replicas whose answer is missing or older than the last loss."""
         return [
             each
             for each in replicas
-            if each in self.seen and self.heard.get((each, tp), -1) < self.lost_at[tp] and not self._is_silent(each, tp)
+            if each in self.seen
+            and self.answered_at.get((each, tp), -1) < self.lost_at[tp]
+            and not self._is_silent(each, tp)
         ]
 
     def _is_silent(self, broker_id: int, tp: TopicPartition) -> bool:
         """Returns whether the broker was asked long ago, and has not answered."""
-        if (broker_id, tp) in self.heard or (broker_id, tp) not in self.asked:
+        if (broker_id, tp) in self.answered_at or (broker_id, tp) not in self.asked:
             return False
-        return self.world.now_ms - self.asked[broker_id, tp][1] >= TIMEOUT_MS
+        return self.stage.now_ms - self.asked[broker_id, tp][1] >= TIMEOUT_MS
 
     def _lacks(self, broker_id: int, tp: TopicPartition) -> bool:
         """Returns whether the broker has reported that it lacks records, and has not got them since."""
@@ -172,7 +174,7 @@ class Twin:
 
     def _life(self, broker_id: int) -> Process:
         """Returns the process of the broker that the controller knows."""
-        return self.world.lives[self.seen[broker_id].epoch]
+        return self.stage.lives[self.seen[broker_id].epoch]
 
     def _reach(self, broker_id: int, tp: TopicPartition) -> tuple[int, int]:
         return reach(self._life(broker_id).logs[tp])

@@ -66,7 +66,7 @@ class Cluster:
         self.stops: list[tuple[int, list[TopicPartition]]] = []
         self.history: list[tuple[TopicPartition, PartitionState]] = []
         self.log: list[str] = []
-        self.told: dict[TopicPartition, tuple[int, ...]] = {}
+        self.sent: dict[TopicPartition, tuple[int, ...]] = {}
         self.begin_term(controller_epoch)
 
     def begin_term(self, epoch: int) -> None:
@@ -109,7 +109,7 @@ class Cluster:
                     self.unanswered.pop(broker_id, None)
                     self.log.append(f"close {broker_id}")
                 case SendMetadata(broker_ids, shown):
-                    self.told |= {TopicPartition(p.topic, p.partition): (*p.replicas, *p.leaving) for p in shown}
+                    self.sent |= {TopicPartition(p.topic, p.partition): (*p.replicas, *p.leaving) for p in shown}
                     assert set(broker_ids) <= self.controller.brokers.keys()
                     self.unanswered |= dict.fromkeys(broker_ids, self.controller.liveness.epoch)
         self.answer_requests()
@@ -120,7 +120,7 @@ class Cluster:
             if (asked := self.unanswered.pop(broker_id, None)) is not None:
                 self.play(self.controller.broker_answered(broker_id, asked))
 
-    def tell_end(
+    def report_log_end(
         self,
         broker_id: int,
         end: int,
@@ -135,13 +135,13 @@ class Cluster:
         ends = dict.fromkeys(tps, LogEnd(last_epoch, end, lacks, epochs))
         self.play(self.controller.log_ends_reported(broker_id, ends, self.controller.liveness.epoch))
 
-    def tell_ends(self, ends: dict[int, int]) -> None:
+    def report_log_ends(self, ends: dict[int, int]) -> None:
         """Those who were asked, and nobody else, say how far their logs reach."""
         assert {broker_id for broker_id, _ in self.asked} == ends.keys()
         for broker_id, end in ends.items():
-            self.tell_end(broker_id, end)
+            self.report_log_end(broker_id, end)
 
-    def hear(self, *broker_ids: int) -> None:
+    def resume_answers(self, *broker_ids: int) -> None:
         """These are silent no more."""
         self.silent.difference_update(broker_ids)
         self.answer_requests()
@@ -212,9 +212,9 @@ class Cluster:
     def state(self, tp: TopicPartition = TP) -> PartitionState:
         return self.states[tp].state
 
-    def holders_told(self, tp: TopicPartition = TP) -> set[int]:
+    def sent_holders(self, tp: TopicPartition = TP) -> set[int]:
         """Whose the partition is, as everybody was told last."""
-        return set(self.told[tp])
+        return set(self.sent[tp])
 
     def news(self) -> list[str]:
         news, self.log = self.log, []

@@ -98,18 +98,18 @@ class Coordinator:
     def is_in(self, state: GroupState) -> bool:
         return self.group.state is state
 
-    def heard(self, who: str) -> object:
+    def answer_of(self, who: str) -> object:
         """The one answer since the last look."""
         (answer,) = self.answers.pop(who)
         return answer
 
     def joined(self, who: str) -> Joined:
-        answer = self.heard(who)
+        answer = self.answer_of(who)
         assert isinstance(answer, Joined), answer
         return answer
 
     def synced(self, who: str) -> bytes:
-        answer = self.heard(who)
+        answer = self.answer_of(who)
         assert isinstance(answer, Synced), answer
         return answer.assignment
 

@@ -9,23 +9,23 @@ import random
 
 import pytest
 
-from tests.cluster.arrivals_stage import World
+from tests.cluster.arrivals_stage import Stage
 
 SEEDS = range(1000)
 STEPS_OF_A_STORY = 90
 
 
-def tell_story(seed: int, *, unclean: bool) -> World:
-    world = World(random.Random(seed), unclean=unclean)
+def tell_story(seed: int, *, unclean: bool) -> Stage:
+    stage = Stage(random.Random(seed), unclean=unclean)
     try:
-        world.part_the_logs()
+        stage.diverge_logs()
         for _ in range(STEPS_OF_A_STORY):
-            world.step()
-        world.recover()
+            stage.step()
+        stage.recover()
     except AssertionError as error:
-        story = "; ".join(world.log)
-        raise AssertionError(f"seed {seed}: {error}\n{story}") from error
-    return world
+        scenario = "; ".join(stage.log)
+        raise AssertionError(f"seed {seed}: {error}\n{scenario}") from error
+    return stage
 
 
 @pytest.mark.parametrize("unclean", [True, False], ids=["unclean elections", "clean elections"])

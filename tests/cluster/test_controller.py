@@ -145,9 +145,9 @@ def test_only_changed_settings_are_sent_to_every_broker() -> None:
     cluster.create("t", (1, 2))
     cluster.settle()
     effects = cluster.controller.configs_changed({"t": {"retention.ms": "5"}, "unknown": {"retention.ms": "6"}})
-    (told,) = [effect for effect in effects if isinstance(effect, SendMetadata)]
-    assert told.broker_ids == (1, 2, 3)
-    assert [(message.topic, message.partition, message.leader) for message in told.partitions] == [("t", 0, 1)]
+    (sent,) = [effect for effect in effects if isinstance(effect, SendMetadata)]
+    assert sent.broker_ids == (1, 2, 3)
+    assert [(message.topic, message.partition, message.leader) for message in sent.partitions] == [("t", 0, 1)]
     (info,) = cluster.controller.topic_infos(["t"])
     assert (info.configs, info.partition_count) == ({"retention.ms": "5"}, 1)
     assert cluster.controller.configs_changed({"t": {"retention.ms": "5"}}) == []
@@ -258,7 +258,7 @@ def test_vanished_state_ends_the_wait_for_liveness() -> None:
     assert [write.state.leader for write in cluster.waiting] == [NO_LEADER]
     del cluster.states[TP]
     cluster.settle()
-    cluster.hear(2)
+    cluster.resume_answers(2)
     assert cluster.controller.waiting_for_liveness == {}
 
 
@@ -376,8 +376,8 @@ def test_new_broker_gets_the_list_of_all_topics() -> None:
     cluster.die(2)
     cluster.settle()
     whole.append(cluster.controller.brokers_changed(cluster.live | {2: broker(2, 99)}))
-    told = [[each.broker_ids for each in effects if isinstance(each, SendMetadata) and each.whole] for effects in whole]
-    assert told == [[(1, 2)], [(2,)]]
+    sent = [[each.broker_ids for each in effects if isinstance(each, SendMetadata) and each.whole] for effects in whole]
+    assert sent == [[(1, 2)], [(2,)]]
     cluster.controller.unreadable_topics = {"odd"}
     cluster.play(cluster.controller.deletions_wanted(["t"]))
     assert cluster.controller.every_topic() == {"u": "id-u", "odd": ""}, "of what is on its way out nothing is to stay"
@@ -389,8 +389,8 @@ def test_next_controller_sends_metadata_of_leaderless_partitions() -> None:
     cluster.settle()
     del cluster.live[1]
     effects = Controller(2, 7).begin(cluster.live, cluster.topics, cluster.states)
-    (told,) = [each for each in effects if isinstance(each, SendMetadata)]
-    assert [(state.partition, state.leader) for state in told.partitions] == [(0, 1), (1, 2)]
+    (sent,) = [each for each in effects if isinstance(each, SendMetadata)]
+    assert [(state.partition, state.leader) for state in sent.partitions] == [(0, 1), (1, 2)]
     assert not any(isinstance(each, SendLeaderAndIsr) for each in effects), "both are written first"
 
 
@@ -560,7 +560,7 @@ def test_requested_election_does_not_replace_a_leader_without_answer() -> None:
     cluster.play(cluster.controller.elections_wanted([TP]))
     cluster.settle()
     assert cluster.state().leader == 2 and cluster.controller.election_in_progress(TP)
-    cluster.hear(2)
+    cluster.resume_answers(2)
     cluster.settle()
     assert cluster.state() == PartitionState(1, 2, (2, 1), 1)
 
@@ -582,7 +582,7 @@ EVENTS = st.one_of(
     st.tuples(st.just("leave"), st.integers(1, 4)),
     st.tuples(st.just("settle"), st.just(0)),
     st.tuples(st.just("shrink"), st.integers(0, 2)),
-    st.tuples(st.just("hear"), st.integers(0, 2)),
+    st.tuples(st.just("resume_answers"), st.integers(0, 2)),
     st.tuples(st.just("reign"), st.just(0)),
 )
 
@@ -615,7 +615,7 @@ def test_epochs_rise_and_leaders_come_from_the_isr_in_any_history(events: list[t
                 state = cluster.state(tp)
                 if state.leader != NO_LEADER:
                     cluster.leader_sets_isr(tp, state.leader)
-            case "hear":
+            case "resume_answers":
                 cluster.play(cluster.controller.states_read({tp: cluster.states[tp]}, cluster.controller.topic_ids))
             case "reign":
                 terms += 1

@@ -101,7 +101,7 @@ async def test_write_over_a_connection_that_is_cut_ends_as_the_table_says(
             for each in (hosts, zookeeper.hosts, zookeeper.hosts)
         ]
         stage = RealStage(*stores)
-        await stage.furnish()
+        await stage.set_up()
         if row.arrange is not None:
             await row.arrange(stage)
         before = await stage.read_anew()

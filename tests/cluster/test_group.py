@@ -40,7 +40,7 @@ def test_first_member_leads_and_gets_the_list_of_members() -> None:
     assert coordinator.answers == {}, "it waits for the first to join again"
     coordinator.join("a")
     assert coordinator.joined("b") == Joined(2, "consumer", "range", "a", "b")
-    assert [told[0] for told in coordinator.joined("a").members] == ["a", "b"]
+    assert [member[0] for member in coordinator.joined("a").members] == ["a", "b"]
 
 
 def test_initial_delay_is_extended_while_members_keep_joining() -> None:
@@ -80,7 +80,7 @@ def test_group_is_empty_if_all_leave_during_its_initial_delay() -> None:
     coordinator = Coordinator(Group("g", GroupSettings(initial_delay_ms=3000)))
     coordinator.join("a")
     coordinator.leave("a")
-    assert isinstance(coordinator.heard("a"), UnknownMemberIdError)
+    assert isinstance(coordinator.answer_of("a"), UnknownMemberIdError)
     coordinator.pass_time(3000)
     assert coordinator.is_in(GroupState.EMPTY)
 
@@ -102,12 +102,12 @@ def test_repeated_join_is_answered_twice_and_counted_once() -> None:
     coordinator = stable("a", "b")
     coordinator.join("b", metadata=b"others")
     coordinator.join("b", metadata=b"others")
-    assert isinstance(coordinator.heard("b"), RebalanceInProgressError)
+    assert isinstance(coordinator.answer_of("b"), RebalanceInProgressError)
     coordinator.join("a")
     assert coordinator.joined("b").generation == 2
     coordinator.sync("b")
     coordinator.sync("b")
-    assert isinstance(coordinator.heard("b"), RebalanceInProgressError)
+    assert isinstance(coordinator.answer_of("b"), RebalanceInProgressError)
     coordinator.sync("a", {"b": b"all"})
     assert coordinator.synced("b") == b"all"
 
@@ -125,7 +125,7 @@ def test_changed_subscription_while_completing_restarts_the_rebalance() -> None:
     coordinator.answers.clear()
     coordinator.sync("b")
     coordinator.join("a", metadata=b"others")
-    assert isinstance(coordinator.heard("b"), RebalanceInProgressError)
+    assert isinstance(coordinator.answer_of("b"), RebalanceInProgressError)
     assert coordinator.is_in(GroupState.PREPARING)
 
 
@@ -150,7 +150,7 @@ def test_group_full_by_now_refuses_a_pending_id_and_stops_waiting() -> None:
     coordinator.join("b", member_id="b")
     coordinator.join("a")
     coordinator.join("c", member_id="c")
-    assert isinstance(coordinator.heard("c"), GroupMaxSizeReachedError)
+    assert isinstance(coordinator.answer_of("c"), GroupMaxSizeReachedError)
     assert coordinator.joined("a").generation == coordinator.joined("b").generation == 2
 
 
@@ -314,8 +314,8 @@ def test_failed_write_of_assignments_makes_all_members_rejoin() -> None:
     coordinator.sync("b")
     coordinator.sync("a")
     coordinator.write(CoordinatorNotAvailableError())
-    assert isinstance(coordinator.heard("a"), CoordinatorNotAvailableError)
-    assert isinstance(coordinator.heard("b"), CoordinatorNotAvailableError)
+    assert isinstance(coordinator.answer_of("a"), CoordinatorNotAvailableError)
+    assert isinstance(coordinator.answer_of("b"), CoordinatorNotAvailableError)
     assert coordinator.is_in(GroupState.PREPARING)
 
 
@@ -422,7 +422,7 @@ def test_member_has_a_whole_session_to_rejoin_after_a_failed_sync() -> None:
     coordinator = rejoined(stable("a", "b", "c"))
     coordinator.sync("b")
     coordinator.pass_time(SESSION_MS, "a")
-    assert isinstance(coordinator.heard("b"), RebalanceInProgressError)
+    assert isinstance(coordinator.answer_of("b"), RebalanceInProgressError)
     coordinator.pass_time(SESSION_MS - 1000, "a")
     assert sorted(coordinator.group.members) == ["a", "b"], "c was silent of its own will"
     coordinator.pass_time(1000, "a")
@@ -440,7 +440,7 @@ def test_a_newcomer_does_not_wait_for_ever_unless_it_asks_again() -> None:
         coordinator.pass_time(NEW_MEMBER_JOIN_TIMEOUT_MS - 1000)
         assert coordinator.answers == {}
         coordinator.pass_time(1000)
-        assert isinstance(coordinator.heard("a"), UnknownMemberIdError)
+        assert isinstance(coordinator.answer_of("a"), UnknownMemberIdError)
 
 
 def test_a_member_that_never_asks_for_its_assignment_is_out() -> None:
@@ -469,7 +469,7 @@ def test_leader_that_never_assigns_is_removed_and_the_others_rejoin() -> None:
     coordinator = rejoined(stable("a", "b"))
     coordinator.sync("b")
     coordinator.pass_time(REBALANCE_MS, "a", "b")
-    assert isinstance(coordinator.heard("b"), RebalanceInProgressError)
+    assert isinstance(coordinator.answer_of("b"), RebalanceInProgressError)
     assert (sorted(coordinator.group.members), coordinator.group.leader) == (["b"], "b")
 
 
@@ -492,11 +492,11 @@ def test_group_that_moves_to_another_coordinator_answers_all_requests() -> None:
     coordinator = stable("a", "b")
     coordinator.join("b", metadata=b"others")
     coordinator.play(coordinator.group.close())
-    assert isinstance(coordinator.heard("b"), NotCoordinatorError)
+    assert isinstance(coordinator.answer_of("b"), NotCoordinatorError)
     coordinator = rejoined(stable("a", "b"))
     coordinator.sync("b")
     coordinator.play(coordinator.group.close())
-    assert isinstance(coordinator.heard("b"), NotCoordinatorError)
+    assert isinstance(coordinator.answer_of("b"), NotCoordinatorError)
 
 
 # --- written and read again --------------------------------------------------------------------------
@@ -506,7 +506,7 @@ def test_restored_group_continues_in_the_same_generation() -> None:
     coordinator = stable("a", "b")
     record = coordinator.group.record({"a": b"0", "b": b"1"}, 1_700_000_000_000)
     assert (record.protocol_type, record.generation, record.protocol, record.leader) == ("consumer", 1, "range", "a")
-    assert [(told.member_id, told.subscription, told.assignment) for told in record.members] == [
+    assert [(member.member_id, member.subscription, member.assignment) for member in record.members] == [
         ("a", b"topics", b"0"),
         ("b", b"topics", b"1"),
     ]
@@ -540,7 +540,7 @@ def test_restored_group_above_max_size_drops_the_last_to_join() -> None:
     there.join("c")
     there.join("b")
     there.join("a")
-    assert isinstance(there.heard("a"), GroupMaxSizeReachedError)
+    assert isinstance(there.answer_of("a"), GroupMaxSizeReachedError)
     assert there.joined("b").generation == there.joined("c").generation == 2
 
 

@@ -35,7 +35,7 @@ class Witness:
     rebalance_ms: int
     now_ms: int = 0
     asked: dict[int, str] = field(default_factory=dict)
-    heard: dict[int, object] = field(default_factory=dict)
+    answers: dict[int, object] = field(default_factory=dict)
     ids: dict[str, list[str]] = field(default_factory=dict)
     leaders: dict[int, set[str | None]] = field(default_factory=dict)
     stores: list[StoreGroup] = field(default_factory=list)
@@ -105,7 +105,7 @@ class Witness:
     def obey(self, who: str) -> None:
         """As a client does that asks for one thing after the other."""
         at = self.ids.get(who, [""])[-1]
-        if any(self.asked[number] == who for number in self.asked.keys() - self.heard.keys()):
+        if any(self.asked[number] == who for number in self.asked.keys() - self.answers.keys()):
             return
         if at in self.group.members:
             self.beat(who)
@@ -145,14 +145,14 @@ class Witness:
                 self.stores.append(outcome)
                 assert set(outcome.assignments) == set(self.group.members)
                 continue
-            self.hear(outcome)
+            self.on_answer(outcome)
 
-    def hear(self, answer: Answer) -> None:
+    def on_answer(self, answer: Answer) -> None:
         number, outcome = answer.waiter, answer.outcome
         assert isinstance(number, int)
         assert number in self.asked, "nobody asked, or it was refused already"
-        assert number not in self.heard, "it was answered before"
-        self.heard[number] = outcome
+        assert number not in self.answers, "it was answered before"
+        self.answers[number] = outcome
         if isinstance(outcome, Joined):
             self.ids.setdefault(self.asked[number], []).append(outcome.member_id)
             assert bool(outcome.members) == (outcome.member_id == outcome.leader), "the leader alone is told of all"
@@ -167,7 +167,7 @@ class Witness:
         """Whoever is not answered yet will be: something is being written, or there is a deadline."""
         members = self.group.members
         waiting = {m.joining for m in members.values()} | {m.syncing for m in members.values()}
-        assert waiting - {None} == self.asked.keys() - self.heard.keys()
+        assert waiting - {None} == self.asked.keys() - self.answers.keys()
         assert waiting == {None} or not members or self.stores or self.group.next_deadline_ms() is not None
         assert self.group.leader in members or not members
         if self.group.state in (GroupState.COMPLETING, GroupState.STABLE):
@@ -231,7 +231,7 @@ def test_every_request_is_answered_once_and_silence_empties_a_group(
         witness.check()
     assert witness.group.state is GroupState.EMPTY
     assert witness.group.next_deadline_ms() is None
-    assert witness.heard.keys() == witness.asked.keys()
+    assert witness.answers.keys() == witness.asked.keys()
 
 
 @given(EVENTS, st.sampled_from([0, 3000]), REBALANCES_MS)

@@ -162,7 +162,7 @@ TPS = [TopicPartition(topic, partition) for topic in "ab" for partition in range
 STEPS = st.lists(
     st.one_of(
         st.tuples(st.just("commit"), st.lists(st.sampled_from(TPS), min_size=1, max_size=3, unique=True)),
-        st.tuples(st.just("bury"), st.lists(st.sampled_from(TPS), min_size=1, max_size=2, unique=True)),
+        st.tuples(st.just("write_tombstones"), st.lists(st.sampled_from(TPS), min_size=1, max_size=2, unique=True)),
         st.tuples(st.sampled_from(["written", "failed"]), st.integers(0, 5)),
         st.tuples(st.just("expire"), st.integers(0, 40)),
     ),
@@ -181,7 +181,7 @@ def test_offsets_match_the_topic_in_any_order_of_write_outcomes(
             offsets.begin(commits)
             topic.under_way.append((topic.append({**commits}), commits))
         elif isinstance(what, list):
-            bury(offsets, topic, what)
+            write_tombstones(offsets, topic, what)
         elif kind == "expire":
             due = offsets.expired(now_ms, what, empty_since_ms=None, subscribed={"b"})
             busy = {tp for _, commits in topic.under_way for tp in commits}
@@ -190,7 +190,7 @@ def test_offsets_match_the_topic_in_any_order_of_write_outcomes(
                 for tp, commit in topic.answer().items()
                 if tp.topic == "a" and tp not in busy and now_ms - commit.committed_ms >= what
             ]
-            bury(offsets, topic, due)
+            write_tombstones(offsets, topic, due)
         elif what < len(topic.under_way):
             first, commits = topic.under_way.pop(what)
             if kind == "written":
@@ -203,7 +203,7 @@ def test_offsets_match_the_topic_in_any_order_of_write_outcomes(
         assert bool(offsets) == bool(topic.answer() or topic.under_way)
 
 
-def bury(offsets: CommittedOffsets, topic: Topic, tps: list[TopicPartition]) -> None:
+def write_tombstones(offsets: CommittedOffsets, topic: Topic, tps: list[TopicPartition]) -> None:
     """Tombstones are committed at once here, before whatever is under way."""
     first = topic.append(dict.fromkeys(tps))
     topic.committed |= set(range(first, first + len(tps)))
@@ -224,7 +224,7 @@ def test_offsets_read_from_the_topic_equal_those_written(
             written.begin(commits)
             written.written(commits, topic.append({**commits}))
         else:
-            bury(written, topic, what)
+            write_tombstones(written, topic, what)
     read = CommittedOffsets()
     for number, (tp, commit) in enumerate(topic.records):
         read.read(tp, commit, number)

@@ -106,12 +106,12 @@ async def test_a_broken_connection_leaves_the_outcome_open_in_both_ways() -> Non
 @on_virtual_time
 async def test_connections_break_before_or_after_a_write_at_the_given_rate() -> None:
     stage = Stage(NetworkConditions(breaks=0.3, reconnect_ms=(1, 1)))
-    told = []
+    seen = []
     for number in range(300):
         await until(lambda: stage.store.connected)
-        told.append((await stage.outcome(stage.store.create(f"/{number}")), stage.has(f"/{number}")))
-    assert set(told) == {("done", True), ("unknown", True), ("unknown", False)}
-    assert 50 < sum(outcome == "unknown" for outcome, _ in told) < 150
+        seen.append((await stage.outcome(stage.store.create(f"/{number}")), stage.has(f"/{number}")))
+    assert set(seen) == {("done", True), ("unknown", True), ("unknown", False)}
+    assert 50 < sum(outcome == "unknown" for outcome, _ in seen) < 150
     assert EXPIRED not in stage.events
 
 
@@ -171,10 +171,10 @@ async def test_silent_session_expires_and_its_client_learns_it_on_reconnect() ->
     await stage.store.create("/e", ephemeral=True)
     first = stage.store.session_id
     await stage.other.exists("/e", watch=True)
-    told: list[StoreEvent] = []
-    stage.other.subscribe(told.append)
+    seen: list[StoreEvent] = []
+    stage.other.subscribe(seen.append)
     stage.store.network.cut()
-    await until(lambda: told == [NodeChanged("/e")])
+    await until(lambda: seen == [NodeChanged("/e")])
     assert stage.events == [SUSPENDED]
     stage.store.network.heal()
     await until(lambda: stage.events == [SUSPENDED, EXPIRED, CONNECTED])
@@ -297,7 +297,7 @@ async def test_client_absent_after_an_outage_loses_its_session_by_timeout() -> N
 @pytest.mark.parametrize(("hung_s", "ends"), [(1.5, False), (5, False), (13, True)])
 def test_servers_that_hang_for_long_end_all_sessions_when_they_go_on(hung_s: float, ends: bool) -> None:
     @on_virtual_time
-    async def story() -> None:
+    async def scenario() -> None:
         stage = Stage()
         await stage.store.create("/e", ephemeral=True)
         stage.zookeeper.freeze()
@@ -310,7 +310,7 @@ def test_servers_that_hang_for_long_end_all_sessions_when_they_go_on(hung_s: flo
         assert (EXPIRED in stage.events) == ends
         assert stage.has("/e") != ends
 
-    story()
+    scenario()
 
 
 @on_virtual_time
@@ -359,27 +359,27 @@ async def test_client_without_a_connection_fails_in_time_and_connects_later() ->
 
 @pytest.mark.parametrize("servers", [1, 3])
 def test_equal_seeds_give_equal_runs(servers: int) -> None:
-    stories = []
+    runs = []
 
     @on_virtual_time
-    async def story() -> None:
+    async def scenario() -> None:
         conditions = NetworkConditions((1, 9), (1, 9), (1, 400), (20, 500), (1, 50), breaks=0.05)
         stage = Stage(conditions, seed=5, servers=servers)
         rng = Random(3)
-        told: list[object] = []
+        seen: list[object] = []
         for number in range(400):
             await asyncio.sleep(rng.uniform(0, 0.2))
             if number % 40 == 20:
                 stage.store.network.cut(requests=rng.random() < 0.5)
             if number % 40 == 39:
                 stage.store.network.heal()
-            told.append(await stage.outcome(stage.store.create("/n_", sequence=True)))
+            seen.append(await stage.outcome(stage.store.create("/n_", sequence=True)))
             await stage.outcome(stage.store.children("/", watch=True))
         stage.store.network.heal()
         await until(lambda: stage.store.connected)
-        stories.append((told, stage.events, sorted(stage.zookeeper.node("/").children), now_ms()))
+        runs.append((seen, stage.events, sorted(stage.zookeeper.node("/").children), now_ms()))
 
-    story()
-    story()
-    assert stories[0] == stories[1]
-    assert stories[0][0].count("done") > 100 and stories[0][0].count("unknown") > 20
+    scenario()
+    scenario()
+    assert runs[0] == runs[1]
+    assert runs[0][0].count("done") > 100 and runs[0][0].count("unknown") > 20

@@ -39,7 +39,7 @@ def test_a_dead_leader_is_replaced_when_one_of_the_others_has_answered() -> None
     cluster.die(1)
     cluster.settle()
     assert cluster.state() == PartitionState(1, 0, (1, 2, 3), 1), "2 and 3 may have died with it"
-    cluster.hear(3)
+    cluster.resume_answers(3)
     cluster.settle()
     assert cluster.state() == PartitionState(2, 1, (2, 3), 1)
 
@@ -58,7 +58,7 @@ def test_a_follower_that_died_stays_in_the_isr_until_another_has_answered() -> N
     cluster.die(2)
     cluster.settle()
     assert cluster.state().isr == (1, 2)
-    cluster.hear(1)
+    cluster.resume_answers(1)
     cluster.settle()
     assert cluster.state() == PartitionState(1, 0, (1,), 1)
 
@@ -75,7 +75,7 @@ def test_longest_log_leads_after_an_unnoticed_restart_of_all_brokers() -> None:
         assert set(cluster.state().isr) == {1, 2, 3}
     assert sorted({asked for asked, _ in cluster.asked}) == [1, 2, 3]
     for broker_id, end in ((1, 5), (2, 9), (3, 7)):
-        cluster.tell_end(broker_id, end)
+        cluster.report_log_end(broker_id, end)
     cluster.settle()
     assert (cluster.state().leader, cluster.state().isr) == (2, (2,))
     assert sorted(cluster.absolved) == [1, 2, 3]
@@ -88,7 +88,7 @@ def test_suspect_member_leaves_the_isr_once_the_leader_has_answered() -> None:
     cluster.settle()
     assert cluster.state() == PartitionState(1, 0, (1, 2, 3), 1)
     assert 3 not in cluster.controller.brokers, "its former self is still counted upon"
-    cluster.hear(1)
+    cluster.resume_answers(1)
     cluster.settle()
     assert cluster.state() == PartitionState(1, 1, (1, 2), 1)
     assert cluster.absolved == [3]
@@ -113,7 +113,7 @@ def test_registering_broker_waits_a_bounded_time_for_liveness() -> None:
     assert cluster.state() == PartitionState(NO_LEADER, 1, (1, 2, 3), 1)
     assert cluster.state(TopicPartition("u", 0)) == PartitionState(2, 1, (2, 3), 1), "in an epoch of which 3 knows"
     assert cluster.absolved == []
-    cluster.hear(1)
+    cluster.resume_answers(1)
     cluster.settle()
     assert cluster.state() == PartitionState(1, 2, (1, 2), 1)
 
@@ -125,7 +125,7 @@ def test_broker_in_shutdown_leaves_the_isr_for_a_live_member() -> None:
     cluster.settle()
     assert cluster.state() == PartitionState(1, 0, (1, 2), 1)
     assert cluster.controller.has_pending_work(1), "what it leads is not given up yet"
-    cluster.hear(2)
+    cluster.resume_answers(2)
     cluster.settle()
     assert cluster.state() == PartitionState(2, 1, (2,), 1)
     assert not cluster.controller.has_pending_work(1)
@@ -142,7 +142,7 @@ def test_dead_registered_broker_expires_and_the_suspect_one_leads() -> None:
     cluster.come(broker(2, 100))
     cluster.settle()
     assert cluster.state().leader == NO_LEADER, "and it must have outlived the other's loss"
-    cluster.hear(2)
+    cluster.resume_answers(2)
     cluster.settle()
     assert cluster.state() == PartitionState(2, 2, (2,), 1)
     assert cluster.absolved == [1]
@@ -158,6 +158,6 @@ def test_next_controller_suspects_the_same_replicas() -> None:
     cluster.come(short(2, 99))
     cluster.settle()
     assert cluster.state().isr == (1, 2, 3)
-    cluster.hear(3)
+    cluster.resume_answers(3)
     cluster.settle()
     assert cluster.state() == PartitionState(3, 1, (3,), 2)

@@ -36,7 +36,7 @@ class Machine:
     slow: bool = False
 
 
-class World:
+class Stage:
     """One topic of one partition on three machines, and a controller beside them or on one of them."""
 
     def __init__(self) -> None:
@@ -82,7 +82,7 @@ class World:
         self.machines[broker_id].runs = False
         self.hush()
         if self.cluster.controller_id == broker_id:
-            self.reign(OUTSIDER)
+            self.next_controller(OUTSIDER)
 
     def lose(self, broker_id: int, records: int) -> None:
         """The machine goes down, and so many records that were not synced are gone."""
@@ -128,7 +128,7 @@ class World:
         self.cluster.play(self.cluster.controller.time_passed(self.records))
         self.cluster.play(self.cluster.controller.time_passed(self.records + 2000))
 
-    def reign(self, controller_id: int) -> None:
+    def next_controller(self, controller_id: int) -> None:
         """Another controller, which knows only what ZooKeeper does."""
         if controller_id == OUTSIDER or self.machines[controller_id].runs:
             self.cluster.controller_id = controller_id
@@ -158,7 +158,7 @@ class World:
             for broker_id in {asked for asked, _ in self.cluster.asked} - self.cluster.silent:
                 log = self.machines[broker_id].log
                 epochs = tuple({epoch: offset for offset, (epoch, _) in reversed([*enumerate(log)])}.items())[::-1]
-                self.cluster.tell_end(broker_id, len(log), last_epoch=log[-1][0] if log else -1, epochs=epochs)
+                self.cluster.report_log_end(broker_id, len(log), last_epoch=log[-1][0] if log else -1, epochs=epochs)
         for broker_id in self.cluster.absolved:
             self.machines[broker_id].short = False
         self.cluster.absolved.clear()
@@ -192,7 +192,7 @@ class World:
 
 
 STEPS = ("produce", "produce", "append", "copy", "kill", "lose", "lose", "lose_as_decided", "miss", "come", "come",
-         "slow_down", "speed_up", "wait", "reign")  # fmt: skip
+         "slow_down", "speed_up", "wait", "next_controller")  # fmt: skip
 
 
 @given(
@@ -200,59 +200,59 @@ STEPS = ("produce", "produce", "append", "copy", "kill", "lose", "lose", "lose_a
 )
 @settings(deadline=None, max_examples=300)
 def test_nothing_acknowledged_is_lost_as_long_as_one_of_the_isr_has_it(steps: list[tuple[str, int, int]]) -> None:
-    world = World()
+    stage = Stage()
     for step in steps:
-        world.do(*step)
-    world.recover()
+        stage.do(*step)
+    stage.recover()
 
 
 def run_at_random(seed: int, steps: int) -> None:
     source = random.Random(seed)
-    world = World()
+    stage = Stage()
     for _ in range(steps):
-        world.do(source.choice(STEPS), source.choice(BROKERS), source.randrange(4))
-    world.recover()
+        stage.do(source.choice(STEPS), source.choice(BROKERS), source.randrange(4))
+    stage.recover()
 
 
 def test_chosen_leader_that_fails_is_compared_with_eligible_replicas() -> None:
-    world = World()
-    world.do("produce", 0, 0)
+    stage = Stage()
+    stage.do("produce", 0, 0)
     for step, whom in (("kill", 1), ("miss", 1), ("slow_down", 3), ("kill", 2), ("miss", 2)):
-        world.do(step, whom, 0)
-    assert world.cluster.state().isr == (2, 3), "nobody is given up for one that is silent"
-    world.do("lose_as_decided", 3, 1)
-    assert world.cluster.state().isr == (3,)
-    world.do("come", 3, 0)
-    assert world.leader == NO_LEADER
-    world.do("come", 2, 0)
-    world.do("come", 1, 0)
-    assert world.leader in {1, 2}
-    world.recover()
+        stage.do(step, whom, 0)
+    assert stage.cluster.state().isr == (2, 3), "nobody is given up for one that is silent"
+    stage.do("lose_as_decided", 3, 1)
+    assert stage.cluster.state().isr == (3,)
+    stage.do("come", 3, 0)
+    assert stage.leader == NO_LEADER
+    stage.do("come", 2, 0)
+    stage.do("come", 1, 0)
+    assert stage.leader in {1, 2}
+    stage.recover()
 
 
 def test_former_leader_with_records_of_its_own_is_not_compared() -> None:
     """They stand in a later epoch than what the others had all the while, and acknowledged later."""
-    world = World()
+    stage = Stage()
     steps = [("append", 1), ("copy", 3), ("kill", 1), ("miss", 1), ("append", 2), ("kill", 2), ("miss", 2), ("come", 1)]
     for step, whom in [*steps, ("copy", 1), ("kill", 1), ("miss", 1), ("lose", 3), ("come", 2), ("come", 1)]:
-        world.do(step, whom, 0)
-    assert (world.acknowledged, world.machines[2].log) == ([(0, 1)], [(1, 2)])
-    world.do("come", 3, 0)
-    assert world.leader == 3
-    world.recover()
+        stage.do(step, whom, 0)
+    assert (stage.acknowledged, stage.machines[2].log) == ([(0, 1)], [(1, 2)])
+    stage.do("come", 3, 0)
+    assert stage.leader == 3
+    stage.recover()
 
 
 def test_eligible_replica_leads_only_with_the_last_isr_members_log() -> None:
     """It led for a moment; the last one in sync has had an older record acknowledged since, and has lost nothing."""
-    world = World()
+    stage = Stage()
     steps = [("append", 1), ("copy", 3), ("kill", 1), ("miss", 1), ("append", 2), ("kill", 2), ("miss", 2), ("lose", 3)]
     for step, whom in [*steps, ("come", 1), ("come", 2)]:
-        world.do(step, whom, 0)
-    assert (world.acknowledged, world.machines[2].log) == ([(0, 1)], [(1, 2)])
-    assert world.cluster.state().eligible == (2,)
-    world.do("come", 3, 0)
-    assert world.leader == 3
-    world.recover()
+        stage.do(step, whom, 0)
+    assert (stage.acknowledged, stage.machines[2].log) == ([(0, 1)], [(1, 2)])
+    assert stage.cluster.state().eligible == (2,)
+    stage.do("come", 3, 0)
+    assert stage.leader == 3
+    stage.recover()
 
 
 def test_twin_detects_a_controller_that_trusts_registrations(

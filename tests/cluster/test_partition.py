@@ -290,9 +290,9 @@ def test_resigned_leader_accepts_an_earlier_version_of_the_later_epoch() -> None
     proposal = fetch(partition, 2, 10, 10).proposal
     assert proposal is not None
     partition.isr_conflict(proposal, state(leader=2, epoch=6, version=21), 10, now_ms=0)
-    told = state(leader=2, epoch=6, version=20)
-    assert not partition.is_stale(told)
-    assert partition.make_follower(told, (1, 2)) and partition.role is Role.FOLLOWER
+    later = state(leader=2, epoch=6, version=20)
+    assert not partition.is_stale(later)
+    assert partition.make_follower(later, (1, 2)) and partition.role is Role.FOLLOWER
 
 
 def test_an_outcome_that_a_newer_state_overtook_is_ignored() -> None:
@@ -369,11 +369,11 @@ def test_removed_isr_member_rejoins_only_after_another_fetch() -> None:
     again = fetch(partition, 3, 12, 12, now_ms=5).proposal
     assert again is not None and again.state.isr == (1, 2, 3)
 
-    told = leader(end=10)
-    fetch(told, 2, 10, 10)
-    fetch(told, 3, 10, 10)
-    told.make_leader(state(isr=[1, 2], version=8), REPLICAS, LIVE, 10, now_ms=5)
-    assert told.tick(10, now_ms=6).proposal is None
+    idle = leader(end=10)
+    fetch(idle, 2, 10, 10)
+    fetch(idle, 3, 10, 10)
+    idle.make_leader(state(isr=[1, 2], version=8), REPLICAS, LIVE, 10, now_ms=5)
+    assert idle.tick(10, now_ms=6).proposal is None
 
 
 def test_follower_takes_the_high_watermark_only_up_to_its_log_end() -> None:

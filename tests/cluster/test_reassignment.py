@@ -140,7 +140,7 @@ def test_unclean_election_after_a_changed_target_prefers_the_longest_log(
         cluster.die(leader)
         cluster.settle()
         for asked, _ in list(cluster.asked):
-            cluster.tell_end(asked, 9 if asked in (4, 5, 6) else 0)
+            cluster.report_log_end(asked, 9 if asked in (4, 5, 6) else 0)
         cluster.settle()
     assert cluster.state().leader in (1, 7), "nobody else can now"
 
@@ -163,7 +163,7 @@ def test_replica_is_not_removed_in_favour_of_a_dead_registered_one() -> None:
     assert (cluster.state().isr, cluster.stops) == ((1, 4), [])
     cluster.die(4)
     cluster.come(short(4, 50))
-    cluster.hear(4)
+    cluster.resume_answers(4)
     cluster.settle()
     assert (cluster.state().leader, cluster.state().isr) == (1, (1,)), "it copies what it had not synced"
     cluster.leader_tells_isr(TP, 1, 4)
@@ -173,7 +173,7 @@ def test_replica_is_not_removed_in_favour_of_a_dead_registered_one() -> None:
 
 def test_replica_is_removed_once_a_remaining_member_proved_liveness() -> None:
     cluster = caught_up_and_silent()
-    cluster.hear(4)
+    cluster.resume_answers(4)
     cluster.settle()
     assert cluster.state().isr == (4,)
 
@@ -182,7 +182,7 @@ def test_remaining_member_that_died_must_prove_liveness_again() -> None:
     cluster = caught_up_and_silent()
     cluster.silent.clear()
     cluster.leader_sets_isr(TP, 1)  # it has not told yet: the shedding is refused
-    cluster.hear(4)
+    cluster.resume_answers(4)
     cluster.settle()
     cluster.silent.add(4)
     cluster.leader_tells_isr(TP, 1, 4)
@@ -195,7 +195,7 @@ def test_next_controller_asks_remaining_members_and_removes_replicas() -> None:
     cluster.begin_term(2)
     cluster.settle()
     assert (cluster.state().isr, cluster.stops) == ((1, 4), [])
-    cluster.hear(4)
+    cluster.resume_answers(4)
     cluster.settle()
     cluster.answer_stops()
     cluster.settle()
@@ -204,7 +204,7 @@ def test_next_controller_asks_remaining_members_and_removes_replicas() -> None:
 
 def shed_for_one_that_has_not_answered_since() -> Cluster:
     cluster = caught_up_and_silent()
-    cluster.hear(4)
+    cluster.resume_answers(4)
     cluster.silent.add(4)
     cluster.news()
     cluster.settle()
@@ -215,7 +215,7 @@ def shed_for_one_that_has_not_answered_since() -> Cluster:
 def test_removed_replica_keeps_its_log_until_the_removal_is_confirmed() -> None:
     cluster = shed_for_one_that_has_not_answered_since()
     assert cluster.news() == ["tell 4: t-0 leader=4 isr=4", "halt 1: t-0"]
-    assert cluster.holders_told() == {1, 4}, "who is told that it is others' alone sets it aside"
+    assert cluster.sent_holders() == {1, 4}, "who is told that it is others' alone sets it aside"
     cluster.die(4)
     cluster.come(broker(1, epoch=50))
     cluster.settle()
@@ -223,7 +223,7 @@ def test_removed_replica_keeps_its_log_until_the_removal_is_confirmed() -> None:
     cluster.silent.clear()
     cluster.come(broker(4, epoch=60))
     cluster.settle()
-    assert cluster.stops == [(1, [TP])] and cluster.holders_told() == {4}
+    assert cluster.stops == [(1, [TP])] and cluster.sent_holders() == {4}
     assert cluster.assigned(TP).moving
     cluster.answer_stops()
     cluster.settle()
@@ -247,7 +247,7 @@ def test_answer_completes_a_reassignment_if_removed_replicas_are_dead() -> None:
     cluster.die(1)
     cluster.settle()
     assert cluster.assigned(TP).moving
-    cluster.hear(4)
+    cluster.resume_answers(4)
     cluster.settle()
     assert cluster.assigned(TP) == ReplicaAssignment((4,))
 
@@ -380,12 +380,12 @@ class Proposal:
     version: int
 
 
-class World(Cluster):
+class Stage(Cluster):
     """Brokers that have logs, lead by what they were last told, and propose ISRs that may arrive late."""
 
     def __init__(self, *broker_ids: int) -> None:
         self.logs: dict[int, set[TopicPartition]] = {broker_id: set() for broker_id in broker_ids}
-        self.told: dict[tuple[int, TopicPartition], PartitionStateMessage] = {}
+        self.received: dict[tuple[int, TopicPartition], PartitionStateMessage] = {}
         self.proposals: list[Proposal] = []
         self.epoch = 1000
         self.terms = 1
@@ -402,18 +402,18 @@ class World(Cluster):
                         tp = TopicPartition(stop.topic, stop.partition)
                         assert broker_id not in self.states[tp].state.isr, "the log of one in sync is deleted"
                         self.logs[broker_id].discard(tp)
-                        self.told.pop((broker_id, tp), None)
+                        self.received.pop((broker_id, tp), None)
         super().play(effects)
 
     def _hear(self, broker_id: int, message: PartitionStateMessage) -> None:
         tp = TopicPartition(message.topic, message.partition)
-        known = self.told.get((broker_id, tp))
+        known = self.received.get((broker_id, tp))
         stale = known is not None and (known.leader_epoch, known.partition_epoch) > (
             message.leader_epoch,
             message.partition_epoch,
         )
         if not stale:
-            self.told[broker_id, tp] = message
+            self.received[broker_id, tp] = message
             self.logs[broker_id].add(tp)
 
     def bounce(self, broker_id: int) -> None:
@@ -421,12 +421,12 @@ class World(Cluster):
         self.epoch += 1
         for tp in [tp for tp in self.logs[broker_id] if broker_id not in self.topics["t"].partitions[tp.partition]]:
             self.logs[broker_id].discard(tp)
-        self.told = {key: message for key, message in self.told.items() if key[0] != broker_id}
+        self.received = {key: message for key, message in self.received.items() if key[0] != broker_id}
         self.come(broker(broker_id, self.epoch))
 
     def propose(self, tp: TopicPartition, *, grow: bool) -> None:
         """The leader wants the first missing replica in, or nobody but itself."""
-        for (broker_id, of), message in list(self.told.items()):
+        for (broker_id, of), message in list(self.received.items()):
             if of == tp and message.leader == broker_id and broker_id in self.live:
                 isr: tuple[int, ...] = (broker_id,)
                 if grow:
@@ -451,14 +451,14 @@ class World(Cluster):
         for member in now.state.isr:
             assert proposal.tp in self.logs[member], f"{member} is in sync without a log"
         leader = known.state.leader
-        message = self.told.get((leader, proposal.tp))
+        message = self.received.get((leader, proposal.tp))
         if message is not None and message.leader_epoch == known.state.leader_epoch:
-            self.told[leader, proposal.tp] = PartitionStateMessage(
+            self.received[leader, proposal.tp] = PartitionStateMessage(
                 message.topic, message.partition, message.controller_epoch, message.leader, message.leader_epoch,
                 proposal.isr, now.partition_epoch, message.replicas,
             )  # fmt: skip
 
-    def hear(self, tp: TopicPartition) -> None:
+    def read_state(self, tp: TopicPartition) -> None:
         self.play(self.controller.states_read({tp: self.states[tp]}, self.controller.topic_ids))
 
     def write_one(self) -> None:
@@ -477,76 +477,76 @@ EVENTS = st.one_of(
     st.tuples(st.just("die"), st.integers(1, 5)),
     st.tuples(st.just("bounce"), st.integers(1, 5)),
     st.tuples(st.sampled_from(["settle", "write one", "depose", "answer", "deliver"]), st.just(0)),
-    st.tuples(st.sampled_from(["grow", "grow", "shrink", "hear", "cancel", "elect"]), NUMBERS),
+    st.tuples(st.sampled_from(["grow", "grow", "shrink", "resume_answers", "cancel", "elect"]), NUMBERS),
     st.tuples(st.just("move"), NUMBERS, st.permutations([1, 2, 3, 4, 5]), st.integers(1, 3)),
 )
 
 
-def step(world: World, wanted: dict[TopicPartition, set[int]], event: tuple[object, ...]) -> None:
+def step(stage: Stage, wanted: dict[TopicPartition, set[int]], event: tuple[object, ...]) -> None:
     kind, number, *rest = event
     assert isinstance(number, int)
-    tp = PARTITIONS[number] if kind in ("grow", "shrink", "hear", "cancel", "elect", "move") else TP
+    tp = PARTITIONS[number] if kind in ("grow", "shrink", "resume_answers", "cancel", "elect", "move") else TP
     match kind:
-        case "die" if len(world.live) > 1:
-            world.die(number)
+        case "die" if len(stage.live) > 1:
+            stage.die(number)
         case "bounce":
-            world.bounce(number)
+            stage.bounce(number)
         case "settle":
-            world.settle()
+            stage.settle()
         case "write one":
-            world.write_one()
+            stage.write_one()
         case "depose":
-            world.depose()
+            stage.depose()
         case "answer":
-            world.answer_stops()
+            stage.answer_stops()
         case "deliver":
-            world.deliver()
+            stage.deliver()
         case "grow" | "shrink":
-            world.propose(tp, grow=kind == "grow")
-        case "hear":
-            world.hear(tp)
+            stage.propose(tp, grow=kind == "grow")
+        case "resume_answers":
+            stage.read_state(tp)
         case "elect":
-            world.play(world.controller.elections_wanted([tp]))
-        case "cancel" if world.assigned(tp).moving:
-            wanted[tp] = set(world.assigned(tp).origin)
-            world.reassign(tp)
+            stage.play(stage.controller.elections_wanted([tp]))
+        case "cancel" if stage.assigned(tp).moving:
+            wanted[tp] = set(stage.assigned(tp).origin)
+            stage.reassign(tp)
         case "move":
             order, count = rest
             wanted[tp] = set(order[:count])  # type: ignore[index]
-            world.reassign(tp, *order[:count])  # type: ignore[index]
+            stage.reassign(tp, *order[:count])  # type: ignore[index]
 
 
 @settings(max_examples=250, deadline=None)
 @example([("move", 0, [1, 2, 3, 4, 5], 2), ("settle", 0), ("die", 3)])
 @given(st.lists(EVENTS, max_size=40))
 def test_every_history_of_reassignments_ends_led_at_its_target(events: list[tuple[object, ...]]) -> None:
-    world = World(1, 2, 3, 4, 5)
-    world.create("t", (1, 2, 3), (3, 4))
-    world.settle()
-    wanted = {tp: set(world.assigned(tp).replicas) for tp in PARTITIONS}
+    stage = Stage(1, 2, 3, 4, 5)
+    stage.create("t", (1, 2, 3), (3, 4))
+    stage.settle()
+    wanted = {tp: set(stage.assigned(tp).replicas) for tp in PARTITIONS}
     for event in events:
-        seen, before = len(world.history), {tp: known.state for tp, known in world.states.items()}
-        step(world, wanted, event)
-        for tp, written in world.history[seen:]:
+        seen, before = len(stage.history), {tp: known.state for tp, known in stage.states.items()}
+        step(stage, wanted, event)
+        for tp, written in stage.history[seen:]:
             assert written.leader == NO_LEADER or written.leader in written.isr
             leads_on = written.leader == before[tp].leader and set(written.isr) < set(before[tp].isr)
             assert written.leader_epoch >= before[tp].leader_epoch + (not leads_on)
 
-    for broker_id in world.logs:
-        if broker_id not in world.live:
-            world.bounce(broker_id)
+    for broker_id in stage.logs:
+        if broker_id not in stage.live:
+            stage.bounce(broker_id)
     for _ in range(40):
-        world.settle()
+        stage.settle()
         for tp in PARTITIONS:
-            world.propose(tp, grow=True)
-        while world.proposals:
-            world.deliver()
+            stage.propose(tp, grow=True)
+        while stage.proposals:
+            stage.deliver()
         for tp in PARTITIONS:
-            world.hear(tp)
-        world.answer_stops()
+            stage.read_state(tp)
+        stage.answer_stops()
     for tp in PARTITIONS:
-        state, assigned = world.states[tp].state, world.assigned(tp)
+        state, assigned = stage.states[tp].state, stage.assigned(tp)
         assert not assigned.moving and set(assigned.replicas) == wanted[tp]
         assert state.leader in wanted[tp] and set(state.isr) == wanted[tp]
-        assert {broker_id for broker_id, logs in world.logs.items() if tp in logs} == wanted[tp]
-    assert world.controller.reassignments == {}
+        assert {broker_id for broker_id, logs in stage.logs.items() if tp in logs} == wanted[tp]
+    assert stage.controller.reassignments == {}

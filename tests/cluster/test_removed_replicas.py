@@ -11,7 +11,7 @@ from tidelog.model import NO_LEADER
 UNCLEAN = {"unclean.leader.election.enable": "true"}
 
 
-def shed(origin: tuple[int, ...], heirs: tuple[int, ...], **configs: str) -> Cluster:
+def replicas_removed(origin: tuple[int, ...], heirs: tuple[int, ...], **configs: str) -> Cluster:
     """It stands that only the heirs are in sync, who have not been heard since."""
     cluster = Cluster(*origin, *heirs)
     cluster.create("t", origin, **configs)
@@ -25,7 +25,7 @@ def shed(origin: tuple[int, ...], heirs: tuple[int, ...], **configs: str) -> Clu
     return cluster
 
 
-def back_short(cluster: Cluster, *broker_ids: int) -> None:
+def restart_with_possible_loss(cluster: Cluster, *broker_ids: int) -> None:
     """Their machines went down, and are up again."""
     cluster.die(*broker_ids)
     cluster.settle()
@@ -43,10 +43,10 @@ def catch_up(cluster: Cluster, *isr: int) -> None:
 
 
 def test_removed_replica_leads_again_if_the_only_remaining_one_has_loss() -> None:
-    cluster = shed((1,), (4,))
-    back_short(cluster, 4)
+    cluster = replicas_removed((1,), (4,))
+    restart_with_possible_loss(cluster, 4)
     cluster.news()
-    cluster.tell_ends({1: 7, 4: 5})
+    cluster.report_log_ends({1: 7, 4: 5})
     cluster.settle()
     assert (cluster.state().leader, cluster.state().isr) == (1, (1,))
     assert cluster.news() == ["tell 1: t-0 leader=1 isr=1", "tell 4: t-0 leader=1 isr=1"]
@@ -59,25 +59,25 @@ def test_removed_replica_leads_again_if_the_only_remaining_one_has_loss() -> Non
 
 
 def test_removed_replica_keeps_its_log_until_the_next_removal_is_confirmed() -> None:
-    cluster = shed((1,), (4,))
-    back_short(cluster, 4)
+    cluster = replicas_removed((1,), (4,))
+    restart_with_possible_loss(cluster, 4)
     cluster.silent.add(4)
-    cluster.tell_ends({1: 7, 4: 7})
+    cluster.report_log_ends({1: 7, 4: 7})
     cluster.settle()
     assert (cluster.state().leader, cluster.state().isr) == (4, (4,))
-    assert cluster.holders_told() == {1, 4}
-    cluster.hear(4)
+    assert cluster.sent_holders() == {1, 4}
+    cluster.resume_answers(4)
     cluster.silent.add(4)
     cluster.settle()
     assert cluster.stops == [], "it was well when this was written, and has not been heard since"
-    cluster.hear(4)
+    cluster.resume_answers(4)
     assert cluster.stops == [(1, [TP])]
 
 
 def test_longest_log_leads_among_remaining_and_removed_replicas() -> None:
-    cluster = shed((1, 2), (3, 4))
-    back_short(cluster, 3, 4)
-    cluster.tell_ends({1: 7, 2: 8, 3: 5, 4: 6})
+    cluster = replicas_removed((1, 2), (3, 4))
+    restart_with_possible_loss(cluster, 3, 4)
+    cluster.report_log_ends({1: 7, 2: 8, 3: 5, 4: 6})
     cluster.settle()
     assert (cluster.state().leader, cluster.state().isr, cluster.stops) == (2, (2,), [])
     catch_up(cluster, 2, 3, 4)
@@ -86,18 +86,18 @@ def test_longest_log_leads_among_remaining_and_removed_replicas() -> None:
 
 def test_removed_replica_with_the_longest_log_leads_after_a_partial_loss() -> None:
     """What they lack may be the same: only one had noted how far it was committed."""
-    cluster = shed((1, 2), (3, 4))
-    back_short(cluster, 3, 4)
-    cluster.tell_end(3, 5, lacks=True)
-    cluster.tell_ends({1: 10, 2: 10, 4: 6})
+    cluster = replicas_removed((1, 2), (3, 4))
+    restart_with_possible_loss(cluster, 3, 4)
+    cluster.report_log_end(3, 5, lacks=True)
+    cluster.report_log_ends({1: 10, 2: 10, 4: 6})
     cluster.settle()
     assert (cluster.state().leader, cluster.state().isr, cluster.stops) == (1, (1,), [])
 
 
 def test_wait_for_a_silent_registered_replica_is_bounded() -> None:
-    cluster = shed((1,), (4,))
-    back_short(cluster, 4)
-    cluster.tell_end(4, 5)
+    cluster = replicas_removed((1,), (4,))
+    restart_with_possible_loss(cluster, 4)
+    cluster.report_log_end(4, 5)
     for now_ms in (0, 299_999):
         cluster.play(cluster.controller.time_passed(now_ms))
     assert cluster.waiting == []
@@ -106,10 +106,10 @@ def test_wait_for_a_silent_registered_replica_is_bounded() -> None:
 
 
 def test_no_replica_leads_after_a_known_loss_without_an_unclean_request() -> None:
-    cluster = shed((1,), (4,))
-    back_short(cluster, 4)
-    cluster.tell_end(1, 7)
-    cluster.tell_end(4, 5, lacks=True)
+    cluster = replicas_removed((1,), (4,))
+    restart_with_possible_loss(cluster, 4)
+    cluster.report_log_end(1, 7)
+    cluster.report_log_end(4, 5, lacks=True)
     cluster.settle()
     assert (cluster.state().leader, cluster.stops) == (NO_LEADER, [])
     cluster.play(cluster.controller.elections_wanted([TP], unclean=True))
@@ -118,32 +118,32 @@ def test_no_replica_leads_after_a_known_loss_without_an_unclean_request() -> Non
 
 
 def test_wait_for_an_absent_removed_replica_is_bounded() -> None:
-    cluster = shed((1,), (4,))
+    cluster = replicas_removed((1,), (4,))
     cluster.die(1)
-    back_short(cluster, 4)
+    restart_with_possible_loss(cluster, 4)
     cluster.play(cluster.controller.time_passed(0))
     cluster.play(cluster.controller.time_passed(299_999))
     assert (cluster.state().leader, cluster.asked) == (NO_LEADER, [])
     cluster.play(cluster.controller.time_passed(300_000))
-    cluster.tell_ends({4: 5})
+    cluster.report_log_ends({4: 5})
     cluster.settle()
     assert cluster.state().leader == 4
 
 
 def test_removed_replica_that_returns_is_asked_and_leads() -> None:
-    cluster = shed((1,), (4,))
+    cluster = replicas_removed((1,), (4,))
     cluster.die(1)
-    back_short(cluster, 4)
+    restart_with_possible_loss(cluster, 4)
     cluster.come(broker(1, 60))
     cluster.settle()
-    cluster.tell_ends({1: 7, 4: 5})
+    cluster.report_log_ends({1: 7, 4: 5})
     cluster.settle()
     assert cluster.state().leader == 1
 
 
 def test_no_replica_leads_while_the_only_remaining_member_is_absent() -> None:
-    cluster = shed((1,), (4,))
-    back_short(cluster, 4)
+    cluster = replicas_removed((1,), (4,))
+    restart_with_possible_loss(cluster, 4)
     cluster.die(4)
     cluster.settle()
     cluster.asked.clear()
@@ -154,22 +154,22 @@ def test_no_replica_leads_while_the_only_remaining_member_is_absent() -> None:
 
 
 def test_next_controller_asks_replicas_being_removed_too() -> None:
-    cluster = shed((1, 2), (3, 4))
+    cluster = replicas_removed((1, 2), (3, 4))
     cluster.die(3, 4)
     cluster.settle()
     cluster.begin_term(2)
     cluster.settle()
-    back_short(cluster, 3, 4)
-    cluster.tell_ends({1: 7, 2: 8, 3: 5, 4: 6})
+    restart_with_possible_loss(cluster, 3, 4)
+    cluster.report_log_ends({1: 7, 2: 8, 3: 5, 4: 6})
     cluster.settle()
     assert (cluster.state().leader, cluster.stops) == (2, [])
 
 
 def test_cancelled_reassignment_elects_an_original_replica_after_a_loss() -> None:
-    cluster = shed((1,), (4,))
-    back_short(cluster, 4)
+    cluster = replicas_removed((1,), (4,))
+    restart_with_possible_loss(cluster, 4)
     cluster.reassign(TP)
-    cluster.tell_ends({1: 7, 4: 5})
+    cluster.report_log_ends({1: 7, 4: 5})
     cluster.settle()
     cluster.answer_stops()
     cluster.settle()
@@ -177,31 +177,31 @@ def test_cancelled_reassignment_elects_an_original_replica_after_a_loss() -> Non
 
 
 def test_chosen_leader_that_fails_before_the_write_is_suspect_again() -> None:
-    cluster = shed((1,), (4,))
-    back_short(cluster, 4)
-    cluster.tell_ends({1: 7, 4: 7})
+    cluster = replicas_removed((1,), (4,))
+    restart_with_possible_loss(cluster, 4)
+    cluster.report_log_ends({1: 7, 4: 7})
     assert [write.state.leader for write in cluster.waiting] == [4]
     cluster.live.pop(4)
     cluster.come(short(4, 70))
     cluster.settle()
     assert cluster.state().leader == NO_LEADER
-    cluster.tell_ends({1: 7, 4: 6})
+    cluster.report_log_ends({1: 7, 4: 6})
     cluster.settle()
     assert cluster.state().leader == 1
 
 
 def test_confirmed_reassignment_considers_only_remaining_replicas() -> None:
-    cluster = shed((1,), (4,))
-    cluster.hear(4)
+    cluster = replicas_removed((1,), (4,))
+    cluster.resume_answers(4)
     assert cluster.stops == [(1, [TP])]
-    back_short(cluster, 4)
+    restart_with_possible_loss(cluster, 4)
     assert (cluster.state().leader, cluster.asked) == (4, [])
 
 
 # --- whose sign of life counts -----------------------------------------------------------------------------
 
 
-def joined_behind_the_shedding() -> Cluster:
+def joined_after_the_removal() -> Cluster:
     """Broker 3 stays, was away when 1 and 2 were shed, and caught up with 4, which has not been heard since."""
     cluster = Cluster(1, 2, 3, 4)
     cluster.create("t", (1, 2, 3))
@@ -220,24 +220,24 @@ def joined_behind_the_shedding() -> Cluster:
 
 
 def test_answer_before_joining_the_isr_proves_nothing() -> None:
-    cluster = joined_behind_the_shedding()
+    cluster = joined_after_the_removal()
     assert (cluster.state().isr, cluster.stops) == ((4, 3), [])
-    cluster.hear(4)
+    cluster.resume_answers(4)
     assert cluster.stops == [(1, [TP]), (2, [TP])]
 
 
 def test_current_remaining_members_are_asked_if_the_asked_ones_failed() -> None:
-    cluster = joined_behind_the_shedding()
-    cluster.hear(3)
+    cluster = joined_after_the_removal()
+    cluster.resume_answers(3)
     cluster.silent.add(3)
     cluster.die(4)
     cluster.settle()
-    cluster.hear(3)
+    cluster.resume_answers(3)
     cluster.settle()
     assert (cluster.state().isr, cluster.stops) == ((3,), [(1, [TP]), (2, [TP])])
 
 
-def moved_from_a_silent_leader() -> Cluster:
+def reassigned_from_a_silent_leader() -> Cluster:
     """All that is missing for it to go is an answer of its own."""
     cluster = Cluster(1, 2, 3, 4)
     cluster.create("t", (1, 2, 3))
@@ -252,51 +252,51 @@ def moved_from_a_silent_leader() -> Cluster:
 
 def test_leader_that_does_not_answer_is_not_removed() -> None:
     """It would not hear of it, and go on to tell clients what was committed."""
-    cluster = moved_from_a_silent_leader()
-    cluster.hear(1)
+    cluster = reassigned_from_a_silent_leader()
+    cluster.resume_answers(1)
     cluster.settle()
     assert (cluster.state().leader, cluster.state().isr) == (2, (2, 3, 4))
 
 
 def test_answer_to_an_earlier_handoff_proves_nothing_for_the_next() -> None:
-    cluster = moved_from_a_silent_leader()
+    cluster = reassigned_from_a_silent_leader()
     catch_up(cluster, 1, 2, 3)  # who comes falls behind: nobody is to go
-    cluster.hear(1)
+    cluster.resume_answers(1)
     cluster.silent.add(1)
     catch_up(cluster, 1, 2, 3, 4)
     assert cluster.state().leader == 1
-    cluster.hear(1)
+    cluster.resume_answers(1)
     cluster.settle()
     assert cluster.state().isr == (2, 3, 4)
 
 
 def test_remaining_member_proves_liveness_after_the_leaders_answer() -> None:
     """It may have answered long after them."""
-    cluster = moved_from_a_silent_leader()
+    cluster = reassigned_from_a_silent_leader()
     cluster.silent = {2, 3, 4}
-    cluster.hear(1)
+    cluster.resume_answers(1)
     cluster.settle()
     assert cluster.state().leader == 1
-    cluster.hear(3)
+    cluster.resume_answers(3)
     cluster.settle()
     assert cluster.state().isr == (2, 3, 4)
 
 
 def test_remaining_members_are_asked_again_after_a_new_leader_epoch() -> None:
-    cluster = moved_from_a_silent_leader()
+    cluster = reassigned_from_a_silent_leader()
     cluster.silent = {2, 3, 4}
-    cluster.hear(1)  # the heirs are asked
+    cluster.resume_answers(1)  # the heirs are asked
     cluster.silent.add(1)
     cluster.play(cluster.controller.leadership_ended(1, {TP: cluster.state().leader_epoch}))
     cluster.settle()
-    cluster.hear(2, 3, 4)
+    cluster.resume_answers(2, 3, 4)
     cluster.settle()
     assert cluster.state().leader == 1, "it has not been heard in this epoch"
     cluster.silent = {2, 3, 4}
-    cluster.hear(1)
+    cluster.resume_answers(1)
     cluster.settle()
     assert cluster.state().leader == 1, "the heirs answered before the leader did"
-    cluster.hear(3)
+    cluster.resume_answers(3)
     cluster.settle()
     assert cluster.state().isr == (2, 3, 4)
 
@@ -319,7 +319,7 @@ def test_unclean_election_prefers_a_removed_replica_with_a_longer_log() -> None:
     cluster.settle()
     cluster.die(4)
     cluster.settle()
-    cluster.tell_ends({1: 7, 2: 7, 3: 5})
+    cluster.report_log_ends({1: 7, 2: 7, 3: 5})
     cluster.settle()
     assert (cluster.state().leader, cluster.state().isr, cluster.stops) == (1, (1,), [])
     cluster.come(broker(4, 70))
@@ -331,8 +331,8 @@ def test_unclean_election_prefers_a_removed_replica_with_a_longer_log() -> None:
 def test_unclean_election_skips_a_replica_that_deleted_its_log(
     cancelled: bool,
 ) -> None:
-    cluster = shed((1, 2), (3, 4), **UNCLEAN)
-    cluster.hear(3, 4)
+    cluster = replicas_removed((1, 2), (3, 4), **UNCLEAN)
+    cluster.resume_answers(3, 4)
     assert cluster.stops == [(1, [TP]), (2, [TP])]
     if cancelled:
         cluster.reassign(TP)
@@ -342,20 +342,20 @@ def test_unclean_election_skips_a_replica_that_deleted_its_log(
     cluster.settle()
     cluster.die(3)
     cluster.settle()
-    cluster.tell_ends({1: 0, 2: 0, 4: 5})
+    cluster.report_log_ends({1: 0, 2: 0, 4: 5})
     cluster.settle()
     assert cluster.state().leader == 4
 
 
 def test_requested_unclean_election_may_elect_a_removed_replica() -> None:
-    cluster = shed((1, 2), (3,))
+    cluster = replicas_removed((1, 2), (3,))
     cluster.die(3)
     cluster.settle()
     assert cluster.controller.election_refusal(TP, unclean=True) is None
     cluster.play(cluster.controller.elections_wanted([TP], unclean=True))
-    cluster.tell_end(1, 7)
+    cluster.report_log_end(1, 7)
     assert cluster.waiting == [] and cluster.controller.election_in_progress(TP), "it is waited for the other one"
-    cluster.tell_end(2, 8)
+    cluster.report_log_end(2, 8)
     cluster.settle()
     assert (cluster.state().leader, cluster.state().isr) == (2, (2,))
     assert not cluster.controller.election_in_progress(TP)

@@ -20,7 +20,7 @@ def with_lacking(*broker_ids: int, **configs: str) -> Cluster:
         cluster.settle()
         refuse(cluster, broker_id)
     for broker_id in broker_ids:
-        cluster.tell_end(broker_id, broker_id * 10, lacks=True)
+        cluster.report_log_end(broker_id, broker_id * 10, lacks=True)
     return cluster
 
 
@@ -97,10 +97,10 @@ def test_suspect_that_reports_a_loss_does_not_delay_an_unclean_election() -> Non
     cluster.settle()
     assert cluster.state().leader == NO_LEADER
     for broker_id in (1, 2):
-        cluster.tell_end(broker_id, broker_id * 10, lacks=True)
+        cluster.report_log_end(broker_id, broker_id * 10, lacks=True)
     cluster.settle()
     assert cluster.asked == [(3, [TP])], "it is forced among all"
-    cluster.tell_end(3, 15)
+    cluster.report_log_end(3, 15)
     cluster.settle()
     assert (cluster.state().leader, cluster.state().isr) == (2, (2,)), "it has most"
     assert told_that_it_is_unclean(cluster)
@@ -123,8 +123,8 @@ def test_out_of_sync_replica_is_preferred_to_one_with_a_lost_log() -> None:
     refuse(cluster, 1)
     assert cluster.state() == PartitionState(NO_LEADER, 1, (1,), 1)
     cluster.play(cluster.controller.elections_wanted([TP], unclean=True))
-    cluster.tell_end(1, -1, -1, lacks=True)
-    cluster.tell_end(2, 0, -1)
+    cluster.report_log_end(1, -1, -1, lacks=True)
+    cluster.report_log_end(2, 0, -1)
     cluster.settle()
     assert (cluster.state().leader, cluster.state().isr) == (2, (2,))
 

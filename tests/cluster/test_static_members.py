@@ -31,7 +31,7 @@ def test_restarted_static_leader_gets_all_members_and_keeps_assignment() -> None
     coordinator.join("a2", instance_id="a")
     answer = coordinator.joined("a2")
     assert (answer.generation, answer.leader, answer.skip_assignment) == (1, "a2", True)
-    assert sorted(told[:2] for told in answer.members) == [("a2", "a"), ("b1", "b")]
+    assert sorted(member[:2] for member in answer.members) == [("a2", "a"), ("b1", "b")]
 
 
 def test_the_former_self_of_a_static_member_is_fenced_in_all_that_it_asks() -> None:
@@ -80,7 +80,7 @@ def test_second_process_of_an_instance_id_fences_the_first() -> None:
     coordinator = stable("x")
     coordinator.join("a1", instance_id="a")
     coordinator.join("a2", instance_id="a")
-    assert isinstance(coordinator.heard("a1"), FencedInstanceIdError), "it was waiting still"
+    assert isinstance(coordinator.answer_of("a1"), FencedInstanceIdError), "it was waiting still"
     coordinator.join("x")
     assert coordinator.joined("a2").generation == 2
 
@@ -113,7 +113,7 @@ def test_static_member_joins_again_if_its_new_id_cannot_be_written() -> None:
     coordinator.holds_back = True
     coordinator.join("a2", instance_id="a")
     coordinator.write(CoordinatorNotAvailableError())
-    assert isinstance(coordinator.heard("a2"), CoordinatorNotAvailableError)
+    assert isinstance(coordinator.answer_of("a2"), CoordinatorNotAvailableError)
     coordinator.join("a3", instance_id="a")
     coordinator.write()
     assert coordinator.joined("a3").generation == 1
@@ -137,7 +137,7 @@ def test_static_member_restarted_while_completing_causes_a_rebalance() -> None:
     coordinator.answers.clear()
     coordinator.sync("a1", instance_id="a")
     coordinator.join("a2", instance_id="a")
-    assert isinstance(coordinator.heard("a1"), FencedInstanceIdError)
+    assert isinstance(coordinator.answer_of("a1"), FencedInstanceIdError)
     assert coordinator.is_in(GroupState.PREPARING)
     coordinator.join("x")
     assert coordinator.joined("a2").generation == 3
@@ -155,7 +155,7 @@ def test_absent_static_member_keeps_its_place_until_its_session_ends() -> None:
     coordinator = stable("x", static={"a1": "a"})
     coordinator.join("x")
     coordinator.pass_time(REBALANCE_MS, "a1")
-    assert [told[:2] for told in coordinator.joined("x").members] == [("x", None), ("a1", "a")]
+    assert [member[:2] for member in coordinator.joined("x").members] == [("x", None), ("a1", "a")]
     coordinator.sync("x", {"x": b"0", "a1": b"1"})
     assert coordinator.synced("x") == b"0"
     coordinator.pass_time(REBALANCE_MS, "x", "a1")

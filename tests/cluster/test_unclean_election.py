@@ -11,7 +11,7 @@ from tidelog.model import NO_LEADER
 UNCLEAN = {"unclean.leader.election.enable": "true"}
 
 
-def nobody_in_sync_lives(**configs: str) -> Cluster:
+def no_isr_member_alive(**configs: str) -> Cluster:
     """Brokers 2 and 3 are behind."""
     cluster = Cluster(1, 2, 3)
     cluster.create("t", (1, 2, 3), **configs)
@@ -23,16 +23,16 @@ def nobody_in_sync_lives(**configs: str) -> Cluster:
 
 
 def test_unclean_election_takes_the_longest_log_and_resets_the_isr() -> None:
-    cluster = nobody_in_sync_lives(**UNCLEAN)
+    cluster = no_isr_member_alive(**UNCLEAN)
     assert cluster.state().leader == NO_LEADER
-    cluster.tell_ends({2: 5, 3: 6})
+    cluster.report_log_ends({2: 5, 3: 6})
     cluster.settle()
     assert cluster.state() == PartitionState(3, 2, (3,), 1)
 
 
 def test_unclean_election_waits_a_bounded_time_for_a_silent_replica() -> None:
-    cluster = nobody_in_sync_lives(**UNCLEAN)
-    cluster.tell_end(3, 0)
+    cluster = no_isr_member_alive(**UNCLEAN)
+    cluster.report_log_end(3, 0)
     for now_ms in (0, 299_999):
         cluster.play(cluster.controller.time_passed(now_ms))
     assert cluster.waiting == []
@@ -47,8 +47,8 @@ def test_an_unclean_election_asks_again_where_one_was_lost_since() -> None:
     cluster.leader_tells_isr(TP, 1)
     cluster.die(1)
     cluster.settle()
-    cluster.tell_end(2, 6)
-    cluster.tell_end(3, 5)
+    cluster.report_log_end(2, 6)
+    cluster.report_log_end(3, 5)
     cluster.live.pop(3)
     cluster.come(broker(3, 60))
     cluster.settle()
@@ -57,7 +57,7 @@ def test_an_unclean_election_asks_again_where_one_was_lost_since() -> None:
 
 
 def test_requested_unclean_election_ends_if_no_replica_is_alive() -> None:
-    cluster = nobody_in_sync_lives()
+    cluster = no_isr_member_alive()
     cluster.play(cluster.controller.elections_wanted([TP], unclean=True))
     assert cluster.controller.election_in_progress(TP)
     cluster.die(2, 3)
@@ -65,8 +65,8 @@ def test_requested_unclean_election_ends_if_no_replica_is_alive() -> None:
 
 
 def test_returning_isr_member_leads_and_reported_log_ends_are_dropped() -> None:
-    cluster = nobody_in_sync_lives(**UNCLEAN)
-    cluster.tell_end(3, 6)
+    cluster = no_isr_member_alive(**UNCLEAN)
+    cluster.report_log_end(3, 6)
     cluster.come(broker(1, 60))
     cluster.settle()
     assert (cluster.state().leader, cluster.controller.log_end_queries) == (1, {})
@@ -76,15 +76,15 @@ def test_returning_isr_member_leads_and_reported_log_ends_are_dropped() -> None:
 
 
 def test_replica_that_reports_a_loss_ranks_behind_another() -> None:
-    cluster = nobody_in_sync_lives(**UNCLEAN)
-    cluster.tell_end(2, 5, lacks=True)
-    cluster.tell_end(3, 5)
+    cluster = no_isr_member_alive(**UNCLEAN)
+    cluster.report_log_end(2, 5, lacks=True)
+    cluster.report_log_end(3, 5)
     cluster.settle()
     assert cluster.state().leader == 3
 
 
 def test_silent_replica_with_a_known_loss_ranks_behind_another_silent_one() -> None:
-    cluster = nobody_in_sync_lives()
+    cluster = no_isr_member_alive()
     cluster.play(cluster.controller.replicas_answered(2, [], [], [TP]))
     cluster.play(cluster.controller.elections_wanted([TP], unclean=True))
     for now_ms in (0, 300_000):
@@ -93,7 +93,7 @@ def test_silent_replica_with_a_known_loss_ranks_behind_another_silent_one() -> N
     assert cluster.state().leader == 3
 
 
-def one_in_sync_is_back_and_may_be_short() -> Cluster:
+def isr_member_is_back_as_suspect() -> Cluster:
     """Broker 2, which waits for 3, who was in sync with it; broker 1 was not, and was there all the time."""
     cluster = Cluster(1, 2, 3)
     cluster.create("t", (1, 2, 3))
@@ -109,20 +109,20 @@ def one_in_sync_is_back_and_may_be_short() -> Cluster:
 
 @pytest.mark.parametrize("leaving", [False, True], ids=["stays", "is about to leave"])
 def test_isr_member_ranks_first_even_if_it_is_shutting_down(leaving: bool) -> None:
-    cluster = one_in_sync_is_back_and_may_be_short()
+    cluster = isr_member_is_back_as_suspect()
     if leaving:
         cluster.play(cluster.controller.shutdown_wanted(2))
     cluster.play(cluster.controller.elections_wanted([TP], unclean=True))
-    cluster.tell_ends({1: 5, 2: 5})
+    cluster.report_log_ends({1: 5, 2: 5})
     cluster.settle()
     assert cluster.state().leader == 2
 
 
 def test_replica_in_shutdown_ranks_last_in_an_unclean_election() -> None:
-    cluster = nobody_in_sync_lives()
+    cluster = no_isr_member_alive()
     cluster.play(cluster.controller.shutdown_wanted(2))
     cluster.play(cluster.controller.elections_wanted([TP], unclean=True))
-    cluster.tell_ends({2: 5, 3: 5})
+    cluster.report_log_ends({2: 5, 3: 5})
     cluster.settle()
     assert cluster.state().leader == 3
 
@@ -130,7 +130,7 @@ def test_replica_in_shutdown_ranks_last_in_an_unclean_election() -> None:
 # --- as long as one of those in sync lives and may have everything -------------------------------------------
 
 
-def all_went_down_and_those_in_sync_are_back() -> Cluster:
+def isr_is_back_as_suspects() -> Cluster:
     """Brokers 1 and 2, who may be short; broker 3 was behind, and is away."""
     cluster = Cluster(1, 2, 3)
     cluster.create("t", (1, 2, 3), **UNCLEAN)
@@ -145,16 +145,16 @@ def all_went_down_and_those_in_sync_are_back() -> Cluster:
 
 
 def test_out_of_sync_replica_is_not_elected_while_suspects_are_alive() -> None:
-    cluster = all_went_down_and_those_in_sync_are_back()
+    cluster = isr_is_back_as_suspects()
     cluster.come(broker(3, 99))
     cluster.settle()
-    cluster.tell_ends({1: 7, 2: 8})
+    cluster.report_log_ends({1: 7, 2: 8})
     cluster.settle()
     assert cluster.state().leader == 2
 
 
 def test_out_of_sync_replica_is_elected_once_suspects_are_gone() -> None:
-    cluster = all_went_down_and_those_in_sync_are_back()
+    cluster = isr_is_back_as_suspects()
     cluster.die(1, 2)
     cluster.come(broker(3, 99))
     cluster.settle()
@@ -188,10 +188,10 @@ def test_unclean_election_waits_for_a_replica_that_is_registering() -> None:
     assert [write.tp.partition for write in cluster.waiting] == [1], (
         "broker 3 waits until its former self is dealt with"
     )
-    cluster.tell_end(2, 5)
+    cluster.report_log_end(2, 5)
     assert [write.tp.partition for write in cluster.waiting] == [1]
     cluster.settle()
-    cluster.tell_ends({2: 5, 3: 6})
+    cluster.report_log_ends({2: 5, 3: 6})
     cluster.settle()
     assert cluster.state() == PartitionState(3, 2, (3,), 1)
 
@@ -203,11 +203,11 @@ def test_time_to_answer_begins_anew_with_every_question() -> None:
     cluster.leader_tells_isr(TP, 1)
     cluster.die(1)
     cluster.settle()
-    cluster.tell_end(2, 5)
+    cluster.report_log_end(2, 5)
     cluster.play(cluster.controller.time_passed(0))
     cluster.play(cluster.controller.time_passed(299_000))
     cluster.die(4)  # a replica that has answered before is asked again
-    cluster.tell_end(2, 5)
+    cluster.report_log_end(2, 5)
     for now_ms in (299_500, 300_000, 599_499):
         cluster.play(cluster.controller.time_passed(now_ms))
     assert cluster.waiting == [], "broker 3 was asked a moment ago"

@@ -160,9 +160,9 @@ def test_longest_log_leads_alone_if_every_member_is_suspect() -> None:
     cluster.come(short(2, 99))
     cluster.settle()
     assert sorted(cluster.asked) == [(1, [TP]), (2, [TP])]
-    cluster.tell_end(1, 7)
+    cluster.report_log_end(1, 7)
     assert cluster.waiting == []
-    cluster.tell_end(2, 8)
+    cluster.report_log_end(2, 8)
     cluster.settle()
     assert cluster.state() == PartitionState(2, 2, (2,), 1)
     assert sorted(cluster.absolved) == [1, 2]
@@ -201,7 +201,7 @@ def test_last_isr_member_waits_for_eligible_replicas_unless_unclean(unclean: str
     cluster.come(broker(1, 100))
     cluster.settle()
     if unclean == "false":
-        cluster.tell_ends({1: 7, 2: 7})
+        cluster.report_log_ends({1: 7, 2: 7})
         cluster.settle()
     assert (cluster.state().leader, cluster.state().isr) == (2, (2,))
 
@@ -225,7 +225,7 @@ def test_last_isr_member_ignores_replicas_that_left_the_isr_earlier() -> None:
     assert (cluster.state().leader, cluster.asked) == (NO_LEADER, [])
     cluster.come(broker(2, 101))
     cluster.settle()
-    cluster.tell_ends({1: 7, 2: 8})
+    cluster.report_log_ends({1: 7, 2: 8})
     cluster.settle()
     assert (cluster.state().leader, cluster.state().isr, cluster.state().eligible) == (2, (2,), (1,))
 
@@ -270,7 +270,7 @@ def test_wait_for_absent_members_is_bounded() -> None:
     assert cluster.asked == []
     cluster.play(cluster.controller.time_passed(301_000))
     assert cluster.asked == [(1, [TP])]
-    cluster.tell_end(1, 7)
+    cluster.report_log_end(1, 7)
     cluster.settle()
     assert cluster.state() == PartitionState(1, 2, (1,), 1)
 
@@ -317,7 +317,7 @@ def test_suspect_replica_that_restarts_is_suspect_and_asked_again() -> None:
     cluster.come(short(1, 97))
     cluster.come(short(2, 98))
     cluster.settle()
-    cluster.tell_end(1, 7)
+    cluster.report_log_end(1, 7)
     cluster.die(1)
     cluster.settle()
     cluster.asked.clear()
@@ -399,12 +399,12 @@ def test_wait_for_a_whole_member_begins_anew_also_if_it_was_over_before() -> Non
     cluster.die(2)
     cluster.settle()
     for now_ms in (300_500, 600_499):
-        cluster.tell_end(1, 5)
+        cluster.report_log_end(1, 5)
         cluster.play(cluster.controller.time_passed(now_ms))
         cluster.settle()
         assert cluster.state().leader == NO_LEADER, "broker 2 may have more, and was there until a moment ago"
     cluster.play(cluster.controller.time_passed(600_500))
-    cluster.tell_end(1, 5)
+    cluster.report_log_end(1, 5)
     cluster.settle()
     assert cluster.state().leader == 1
 
@@ -421,9 +421,9 @@ def test_recovery_waits_for_a_registering_member_however_long_it_was_away() -> N
         cluster.play(cluster.controller.time_passed(now_ms))
     cluster.come(short(2, 99))  # it waits until the state of its other partition is written
     assert [write.tp.partition for write in cluster.waiting] == [1]
-    cluster.tell_end(1, 5)
+    cluster.report_log_end(1, 5)
     assert [write.tp.partition for write in cluster.waiting] == [1]
     cluster.settle()
-    cluster.tell_ends({1: 5, 2: 6})
+    cluster.report_log_ends({1: 5, 2: 6})
     cluster.settle()
     assert cluster.state() == PartitionState(2, 2, (2,), 1)

@@ -36,7 +36,7 @@ every_read = pytest.mark.parametrize("row", READS, ids=lambda row: row.operation
 async def ready(row: Row | ReadRow) -> Stage:
     stage = Stage()
     if getattr(row, "furnished", True):
-        await stage.furnish()
+        await stage.set_up()
     if row.arrange is not None:
         await row.arrange(stage)
     return stage

@@ -83,7 +83,7 @@ async def test_hung_zookeeper_gives_an_unknown_outcome_in_a_session_timeout(
     await store.close()
 
 
-class Forgetful:
+class HandshakeSwallower:
     """In front of a server. While it is `starting` it takes all that is said to it and answers nothing."""
 
     def __init__(self, server: EmbeddedZooKeeper) -> None:
@@ -97,9 +97,9 @@ class Forgetful:
         server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
         async with server:
             yield f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
-            self.hang_up()
+            self.close_connections()
 
-    def hang_up(self) -> None:
+    def close_connections(self) -> None:
         """On all that are connected."""
         for writer in self._writers:
             writer.close()
@@ -125,7 +125,7 @@ class Forgetful:
 async def test_forgotten_handshake_is_repeated_before_a_session_timeout(
     own_zookeeper: EmbeddedZooKeeper,
 ) -> None:
-    relay = Forgetful(own_zookeeper)
+    relay = HandshakeSwallower(own_zookeeper)
     async with relay.listening() as hosts:
         store = await ZooKeeperStore.open(hosts, session_timeout_ms=10_000, clock=SystemClock())
         states: asyncio.Queue[StoreEvent] = asyncio.Queue()
@@ -133,7 +133,7 @@ async def test_forgotten_handshake_is_repeated_before_a_session_timeout(
         for _ in range(2):
             relay.starting = True
             relay.has_forgotten.clear()
-            relay.hang_up()
+            relay.close_connections()
             assert await states.get() == SessionChanged(SessionState.SUSPENDED)
             async with asyncio.timeout(5):
                 await relay.has_forgotten.wait()
@@ -143,7 +143,7 @@ async def test_forgotten_handshake_is_repeated_before_a_session_timeout(
 
 
 def test_broker_told_to_stop_does_not_wait_for_zookeeper() -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         opening = asyncio.create_task(
             ZooKeeperStore.open(
                 f"127.0.0.1:{choose_port()}",
@@ -158,7 +158,7 @@ def test_broker_told_to_stop_does_not_wait_for_zookeeper() -> None:
             await opening
 
     started = time.monotonic()
-    asyncio.run(story())  # with its end comes the end of all its threads
+    asyncio.run(scenario())  # with its end comes the end of all its threads
     assert time.monotonic() - started < 20
 
 

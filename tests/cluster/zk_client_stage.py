@@ -52,7 +52,7 @@ class Stage:
         self.epoch = -1
         self.notes: dict[str, object] = {}
 
-    async def furnish(self) -> None:
+    async def set_up(self) -> None:
         """Makes the paths, the controller's seat, and topic `t` with the state of its first partition."""
         await self.other.ensure_paths()
         lease = await self.tested.try_become_controller(1, await self.other.read_controller())

@@ -223,7 +223,7 @@ async def stranger_registers(stage: Stage) -> None:
         await stage.other.register_broker(MOVED)
 
 
-async def absolved_by_another(stage: Stage) -> None:
+async def mark_cleared_by_another(stage: Stage) -> None:
     """Another operation of the same controller takes the mark."""
     if (found := stage.registration()) is not None and found.epoch == stage.epoch:
         await stage.other.clear_possibly_short(3, stage.epoch, await stage.fence())
@@ -244,7 +244,7 @@ async def vacate(stage: Stage) -> None:
     stage.lease = await stage.other.read_controller()
 
 
-async def former_process_takes_seat(stage: Stage) -> None:
+async def former_process_becomes_controller(stage: Stage) -> None:
     """An earlier process of broker 3, whose session lasts, takes the seat in the next epoch."""
     lease = await stage.other.read_controller()
     if lease.unclaimed:
@@ -530,7 +530,7 @@ WRITES = [
         fair=done(),
         request_lost=done(),
         answer_lost=done(),
-        changed=Cell(absolved_by_another, done()),
+        changed=Cell(mark_cleared_by_another, done()),
         anew=Cell(Stage.register_anew, not_done()),
         deposed=Cell(Stage.depose, done()),
         expired=expired(done()),
@@ -544,7 +544,7 @@ WRITES = [
         fair=done(True),
         request_lost=done(True),
         answer_lost=done(True),
-        changed=Cell(absolved_by_another, done(True)),
+        changed=Cell(mark_cleared_by_another, done(True)),
         anew=Cell(Stage.register_anew, not_done(False)),
         deposed=DEPOSED,
         expired=expired(done(True)),
@@ -575,7 +575,7 @@ WRITES = [
         fair=not_done(),
         request_lost=not_done(),
         answer_lost=not_done(),
-        changed=Cell(absolved_by_another, not_done()),
+        changed=Cell(mark_cleared_by_another, not_done()),
         anew=Cell(Stage.register_anew, not_done()),
         deposed=Cell(Stage.depose, not_done()),
         expired=expired(not_done()),
@@ -605,7 +605,7 @@ WRITES = [
         fair=done(own_seat),
         request_lost=not_done(None),
         answer_lost=done(own_seat),
-        changed=Cell(former_process_takes_seat, not_done(None)),
+        changed=Cell(former_process_becomes_controller, not_done(None)),
         anew=Cell(oust_and_resign, not_done(None)),
         deposed=Cell(Stage.depose, not_done(None)),
         expired=expired(not_done(None)),
@@ -976,7 +976,7 @@ def is_broker(expected: Any) -> Expected:
     return lambda stage, found: found == (expected and replace(expected, epoch=epoch_of_registration(stage)))
 
 
-def is_seat(controller_id: int, epoch: int) -> Expected:
+def is_lease(controller_id: int, epoch: int) -> Expected:
     return lambda stage, lease: (lease.controller_id, lease.epoch) == (controller_id, epoch)
 
 
@@ -1034,13 +1034,13 @@ READS = [
     ReadRow(
         operation="ZkClient.read_controller",
         call=lambda stage: stage.tested.read_controller(),
-        before=is_seat(1, 1),
+        before=is_lease(1, 1),
         rivals={
-            "deposed": (Stage.depose, is_seat(2, 2)),
-            "expired": (Stage.expire, is_seat(-1, 1)),
-            "vanished": (lambda stage: stage.delete(znodes.CONTROLLER), is_seat(-1, 1)),
+            "deposed": (Stage.depose, is_lease(2, 2)),
+            "expired": (Stage.expire, is_lease(-1, 1)),
+            "vanished": (lambda stage: stage.delete(znodes.CONTROLLER), is_lease(-1, 1)),
         },
-        between=(is_seat(2, 1),),  # an older fence loses the next election, which is safe
+        between=(is_lease(2, 1),),  # an older fence loses the next election, which is safe
     ),
     ReadRow(
         operation="ZkClient.read_state",
