@@ -1,4 +1,4 @@
-"""A clock that stands where the test puts it."""
+"""A clock that the test sets by hand."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from tidelog.clock import SystemClock
 
 
 class HandClock(SystemClock):
-    """Its monotonic time is `at_ms`."""
+    """A clock whose monotonic time is `at_ms`."""
 
     def __init__(self) -> None:
         self.at_ms = 0

@@ -10,5 +10,5 @@ OPERATIONS: Final = (ROOT / "docs/OPERATIONS.md").read_text()
 
 
 def section(title: str) -> str:
-    """The text below a heading, up to the next."""
+    """Return the text below a heading, up to the next heading of its level."""
     return OPERATIONS.split(f"\n## {title}\n", 1)[1].split("\n## ", 1)[0]

@@ -1,4 +1,4 @@
-"""docker-compose.yml, Dockerfile and the settings beside them say the same, and what the brokers accept."""
+"""docker-compose.yml, Dockerfile and the settings beside them agree, and the brokers accept the settings."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_every_compose_that_is_here_reads_the_file_without_a_complaint() -> None
 
 
 def test_compose_project_name_is_independent_of_the_directory() -> None:
-    # Not by `name:` in the file, which docker-compose 1 (Debian 12's) refuses.
+    # The name is not set by `name:` in the file, because docker-compose 1 (Debian 12) refuses that.
     assert (ROOT / ".env").read_text().splitlines()[-1] == "COMPOSE_PROJECT_NAME=tidelog"
     assert not re.search(r"^name:", COMPOSE, re.MULTILINE)
 

@@ -1,4 +1,4 @@
-"""What the documents say of the code is compared with the code."""
+"""The documents' statements about the code are compared with the code."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ WIRE_ERRORS = errors.BrokerError.__subclasses__()
 
 
 def type_name(annotation: Any) -> str:
-    """A field's type as PROTOCOL.md writes it."""
+    """Return a field's type as PROTOCOL.md writes it."""
     arguments = get_args(annotation)
     if annotation == Buffer:
         return "records"
@@ -66,7 +66,7 @@ def begins(field: Field[Any]) -> str:
 
 
 def row(cls: type[Message]) -> str:
-    """A message's row in PROTOCOL.md."""
+    """Return a message's row in PROTOCOL.md."""
     hints = get_type_hints(cls)
     listed = ", ".join(f"{f.name} {type_name(hints[f.name])}{begins(f)}" for f in fields(cls))  # type: ignore[arg-type]
     number = f" ({cls.api})" if issubclass(cls, Request) else ""

@@ -1,4 +1,4 @@
-"""What OPERATIONS.md says of settings and of tests is compared with the code."""
+"""OPERATIONS.md's statements about settings and tests are compared with the code."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from storage.configs.docs import MEANINGS
 from storage.configs.log_config import NO_EFFECT, LogConfig
 from tests.operations import OPERATIONS, ROOT, section
 
-#: `file` · `test`, as the promises name what guards them
+#: `file` · `test`, as the promises name the tests that guard them
 GUARDS = sorted(set(re.findall(r"`(tests/[\w/]+\.py)` · `(\w+)`", OPERATIONS)))
 
 _UNITS = {
@@ -32,12 +32,12 @@ _UNITS = {
 
 
 def setting_names(title: str) -> list[str]:
-    """The first column of a section's table."""
+    """Return the first column of a section's table."""
     return re.findall(r"^\| `([\w.]+)` \|", section(title), re.MULTILINE)
 
 
 def unit(name: str, value: object) -> str:
-    """By the name's end, as the names are made."""
+    """Return a setting's unit, by the end of its name."""
     flat = name.replace(".", "_")
     if isinstance(value, bool) or value in ("true", "false"):
         return "true, false"
@@ -45,7 +45,7 @@ def unit(name: str, value: object) -> str:
 
 
 def shown(value: object) -> str:
-    """A default as the document writes it."""
+    """Return a default as the document writes it."""
     if isinstance(value, tuple):
         return " ".join(f"`{each}`" for each in value) or "none"
     return "none" if value == "" else f"`{str(value).lower() if isinstance(value, bool) else value}`"

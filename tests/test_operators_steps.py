@@ -1,4 +1,4 @@
-"""What OPERATIONS.md tells an operator to write and to type is what the programs take."""
+"""The programs accept everything that OPERATIONS.md tells an operator to write and to type."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ MACHINES = section("Three machines")
 
 
 def blocks(text: str, language: str = "") -> list[str]:
-    """What stands between fences of that language."""
+    """Return the content of the fenced blocks of that language."""
     found = re.findall(r"^```(\w*)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
     return [block for name, block in found if name == language]
 
@@ -36,13 +36,13 @@ def settings_files(directory: Path) -> list[Path]:
 
 
 def typed_in(text: str) -> list[str]:
-    """The tidelog commands of its blocks, without what a shell takes out of them."""
+    """Return the tidelog commands of the text's blocks, without their shell syntax."""
     lines = "\n".join(blocks(text)).replace("$ tidelog", "tidelog").splitlines()
     return [re.split(r" [#<>|]", line)[0] for line in lines if line.startswith("tidelog ")]
 
 
 def spoken() -> list[str]:
-    """Those in the midst of a sentence, which may lack what depends on the reader."""
+    """Return the commands in the middle of sentences, which may lack what depends on the reader."""
     return re.findall(r"`(tidelog [^`]+)`", OPERATIONS.replace("\n", " "))
 
 

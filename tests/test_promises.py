@@ -1,4 +1,4 @@
-"""What OPERATIONS.md says to stand behind each promise is there, and all that is there stands behind one."""
+"""Everything that OPERATIONS.md names for a promise exists, and everything that exists belongs to a promise."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ MUTANTS = {path.stem: path.read_text() for path in (ROOT / "tests/mutants").glob
 
 
 def table(first: str) -> list[list[str]]:
-    """The cells of the table whose first column is called so."""
+    """Return the cells of the table whose first column has this heading."""
     lines = SECTION.split(f"\n| {first} |", 1)[1].split("\n\n", 1)[0].splitlines()[2:]
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
 
 
 def column(place: int) -> list[str]:
-    """What the promises name there; a range as what it stands for."""
+    """Return the entries of the promises in this column; a range as its members."""
     return [name for cells in table("promise") for name in names(cells[place])]
 
 
@@ -50,7 +50,7 @@ def bound(most_gap_ms: int | None) -> str:
 
 
 def lacking(wanted: Sequence[str]) -> str:
-    """Lines to put into the document."""
+    """Return the missing lines, to be put into the document."""
     return "\n".join(line for line in wanted if line not in SECTION.splitlines())
 
 

@@ -1,4 +1,4 @@
-"""What the program makes of a command that a page has somebody type, without running it."""
+"""Parses a command that a document shows, without running it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tidelog.cli.program import tidelog
 
 
 def find(command: str) -> tuple[click.Command, click.Context, list[str]]:
-    """The command, where it stands, and the words that are its own; click.UsageError where there is none."""
+    """Return the command, its context, and its own words. click.UsageError if there is no such command."""
     found: click.Command = tidelog
     context, words = click.Context(tidelog, info_name="tidelog"), shlex.split(command)[1:]
     while isinstance(found, click.Group) and words:
@@ -23,6 +23,6 @@ def find(command: str) -> tuple[click.Command, click.Context, list[str]]:
 
 
 def understand(command: str) -> None:
-    """click.UsageError where it has options, values or arguments that the command does not take."""
+    """Parse the command. click.UsageError if it does not take these options, values or arguments."""
     found, context, words = find(command)
     found.parse_args(context, words)

@@ -1,6 +1,6 @@
-"""An event loop whose time jumps to the next timer whenever nobody has anything to do.
+"""An event loop whose time jumps to the next timer whenever no task can run.
 
-A test may let hours pass, and two runs of it do the same.
+A test may let hours pass, and two runs of a test are equal.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from typing import Any, ParamSpec
 
 P = ParamSpec("P")
 
-#: No story is as long as that; what still waits then waits for something that never comes.
+#: No scenario lasts this long. A test that still waits then waits for something that never happens.
 _LONGEST_S = 24 * 3600
 
 
 class _JumpingSelector(selectors.EpollSelector):
-    """Instead of sleeping, moves the clock to where the sleep would have ended."""
+    """A selector that moves the clock to the end of the sleep instead of sleeping."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -30,7 +30,7 @@ class _JumpingSelector(selectors.EpollSelector):
             return ready
         if timeout is None:
             raise RuntimeError("every task waits, and no timer runs")
-        self.now_s += max(timeout, 1e-6)  # less than a float can add would stop the time
+        self.now_s += max(timeout, 1e-6)  # a step too small to change the float would stop the time
         return []
 
 
@@ -44,7 +44,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
 
 class VirtualClock:
-    """The clock that goes with the running VirtualLoop."""
+    """The clock of the running VirtualLoop."""
 
     EPOCH_MS = 1_700_000_000_000
 
@@ -56,7 +56,7 @@ class VirtualClock:
 
 
 def on_virtual_time(scenario: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]:
-    """Makes a test of a story: its hours take milliseconds."""
+    """Turn an async scenario into a test in which hours take milliseconds."""
 
     @functools.wraps(scenario)
     def test(*args: P.args, **kwargs: P.kwargs) -> None:

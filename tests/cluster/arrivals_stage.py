@@ -1,8 +1,8 @@
-"""Random stories of the controller: brokers register, answer, die and return while others are still being asked.
+"""Random scenarios of the controller: brokers register, answer, die and return while others are still being asked.
 
-The stage keeps everything apart that the network keeps apart. ZooKeeper applies a write now and tells the controller
-later; a broker reads its log now and its answer arrives later; a registration stands in ZooKeeper and the controller
-reads it later. A step of a story is one such event.
+The stage separates all steps that the network separates. ZooKeeper applies a write now, and the controller learns it
+later. A broker reads its log now, and its answer arrives later. A registration exists in ZooKeeper, and the controller
+reads it later. A step of a scenario is one such event.
 
 Each election of a replica that may lack records is compared with a twin that knows every log (`arrivals_twin`).
 """
@@ -46,7 +46,7 @@ from tidelog.model import NO_LEADER, TopicPartition
 
 
 class Stage:
-    """Four brokers, ZooKeeper, and one controller after the other."""
+    """Four brokers, ZooKeeper, and a sequence of controllers."""
 
     def __init__(self, rng: random.Random, *, unclean: bool) -> None:
         self.rng = rng
@@ -81,7 +81,7 @@ class Stage:
     # --- the controller --------------------------------------------------------------------------------------
 
     def begin_term(self, controller_id: int) -> None:
-        """Another controller reads what ZooKeeper holds. The writes of the one before are refused from now on."""
+        """Let another controller read ZooKeeper. Writes of the previous one are refused from now on."""
         if controller_id != OUTSIDER and not self.processes[controller_id].runs:
             return
         self.controller_id = controller_id
@@ -96,7 +96,7 @@ class Stage:
         self.play(self.controller.begin(dict(self.registered), topics, dict(self.states)))
 
     def play(self, effects: list[Effect]) -> None:
-        """Does what the controller wants. Requests and writes are under way from now on."""
+        """Perform the controller's effects. Requests and writes are under way from now on."""
         for effect in effects:
             match effect:
                 case WriteState():
@@ -121,7 +121,7 @@ class Stage:
         self.channels[broker_id].under_way.append(Asked(self.controller.liveness.epoch, self.twin.moment, tps))
 
     def clear_mark(self, registration: BrokerRegistration) -> None:
-        """The mark is taken from the registration, if it still is that one."""
+        """Clear the mark of the registration, if it is still that one."""
         known = self.registered.get(registration.broker_id)
         if known is not None and known.epoch == registration.epoch:
             self.registered[registration.broker_id] = replace(known, possibly_short=False)
@@ -140,41 +140,41 @@ class Stage:
         self.registered[broker_id] = registration
 
     def come(self, broker_id: int) -> None:
-        """A process starts and registers. If its machine went down, the registration says so."""
+        """Start a process, which registers. If its machine went down, the registration says so."""
         dead = self.processes[broker_id]
         if not dead.runs:
             self._start(broker_id, short=dead.short, lacks=dead.lacks)
 
     def kill(self, broker_id: int) -> None:
-        """The process dies. Its log and, for a while, its registration stay."""
+        """Kill the process. Its log and, for a while, its registration stay."""
         self.processes[broker_id].runs = False
         if self.controller_id == broker_id:
             self.begin_term(OUTSIDER)
 
     def crash(self, broker_id: int) -> None:
-        """The machine goes down, and a few records that were not synced are gone."""
+        """Crash the machine. A few records that were not flushed are lost."""
         process = self.processes[broker_id]
         self.kill(broker_id)
         logs: dict[TopicPartition, Log] = {}
         for tp, log in process.logs.items():
             logs[tp] = log[: max(0, len(log) - self.rng.choice((0, 0, 1, 2)))]
-        # The process before keeps what it had, because it may have reported it.
+        # The previous process keeps its log, because it may have reported its end.
         lost_much = logs != process.logs and self.rng.random() < 0.3
         after = Process(process.registration, logs, short=True, lacks=process.lacks or lost_much, runs=False)
         self.processes[broker_id] = after
 
     def expire(self, broker_id: int) -> None:
-        """The session of a dead process ends."""
+        """End the session of a dead process."""
         if not self.processes[broker_id].runs:
             self.registered.pop(broker_id, None)
 
     def look(self) -> None:
-        """The controller reads the registrations."""
+        """Let the controller read the registrations."""
         self.twin.on_registrations(self.registered)
         self.play(self.controller.brokers_changed(dict(self.registered)))
 
     def read_log(self, broker_id: int) -> None:
-        """The broker takes up the oldest request that it has not answered yet."""
+        """Let the broker handle its oldest unanswered request."""
         channel, process = self.channels.get(broker_id), self.processes[broker_id]
         if channel is None or not process.runs or process.registration.epoch != channel.epoch:
             return
@@ -184,7 +184,7 @@ class Stage:
                 return
 
     def answer(self, broker_id: int) -> None:
-        """The oldest answer of the broker arrives, also if the broker has died since it answered."""
+        """Deliver the oldest answer of the broker, even if the broker has died since."""
         channel = self.channels.get(broker_id)
         if channel is None or not channel.under_way or channel.under_way[0].ends is None:
             return
@@ -198,7 +198,7 @@ class Stage:
     # --- ZooKeeper -------------------------------------------------------------------------------------------
 
     def apply_write(self) -> None:
-        """ZooKeeper applies or refuses one of the writes that are under way; the controller does not know yet."""
+        """Let ZooKeeper apply or refuse one of the writes under way. The controller does not know the outcome yet."""
         if not self.writes:
             return
         write = self.writes.pop(self.rng.randrange(len(self.writes)))
@@ -212,7 +212,7 @@ class Stage:
         self.outcomes.append(Written(write.tp, write.expected + 1))
 
     def report_outcomes(self) -> None:
-        """The controller learns what became of its writes."""
+        """Report the outcomes of its writes to the controller."""
         outcomes, self.outcomes = self.outcomes, []
         if outcomes:
             self.play(self.controller.states_written(outcomes))
@@ -224,7 +224,7 @@ class Stage:
     # --- replication -----------------------------------------------------------------------------------------
 
     def leader(self, tp: TopicPartition) -> int:
-        """Returns the broker that leads the partition and serves others; −1 if there is none."""
+        """Return the broker that leads the partition and serves requests, or −1."""
         leader = self.states[tp].state.leader if tp in self.states else NO_LEADER
         return leader if leader != NO_LEADER and self._serves(leader) else NO_LEADER
 
@@ -233,7 +233,7 @@ class Stage:
         return process.runs and channel is not None and channel.epoch == process.registration.epoch
 
     def append(self, tp: TopicPartition) -> None:
-        """The leader appends a record."""
+        """Let the leader append a record."""
         leader = self.leader(tp)
         if leader != NO_LEADER:
             self.numbers += 1
@@ -241,7 +241,7 @@ class Stage:
             self.processes[leader].logs[tp] += (record,)
 
     def copy(self, tp: TopicPartition, follower: int) -> None:
-        """A follower takes over the leader's log, and the leader lets it into the ISR."""
+        """Let a follower copy the leader's log, and the leader add it to the ISR."""
         leader = self.leader(tp)
         if leader in (NO_LEADER, follower) or follower not in PARTITIONS[tp.partition] or not self._serves(follower):
             return
@@ -250,7 +250,7 @@ class Stage:
         self.change_isr(tp, (*self.states[tp].state.isr, follower))
 
     def drop(self, tp: TopicPartition, follower: int) -> None:
-        """The leader takes a follower out of the ISR."""
+        """Let the leader remove a follower from the ISR."""
         if self.leader(tp) not in (NO_LEADER, follower):
             self.change_isr(tp, tuple(each for each in self.states[tp].state.isr if each != follower))
 
@@ -262,7 +262,7 @@ class Stage:
             self.isr_news.append(tp)
 
     def read_isr(self) -> None:
-        """The controller reads what leaders have changed."""
+        """Let the controller read ISRs that leaders have changed."""
         tps, self.isr_news = self.isr_news, []
         if tps:
             self.play(self.controller.states_read({tp: self.states[tp] for tp in tps}, {"t": "id"}))
@@ -275,7 +275,7 @@ class Stage:
         self.play(self.controller.time_passed(self.now_ms))
 
     def deliver_all(self) -> None:
-        """Everything that is under way arrives, until nothing is."""
+        """Deliver everything that is under way, until nothing is."""
         for _ in range(60):
             self.look()
             self.read_isr()
@@ -306,7 +306,7 @@ class Stage:
                 assert self.leader(tp) != NO_LEADER, f"{tp} has no leader: {self.states[tp]}"
 
     def request_unclean_election(self, tp: TopicPartition) -> None:
-        """Ask for an unclean election, as an operator does."""
+        """Request an unclean election, as an operator does."""
         if tp in self.states and self.states[tp].state.leader == NO_LEADER:
             self.twin.requested.add(tp)
             self.play(self.controller.elections_wanted([tp], unclean=True))
@@ -317,7 +317,7 @@ class Stage:
     # --- stories ---------------------------------------------------------------------------------------------
 
     def step(self) -> None:
-        """Draws an event and lets it happen."""
+        """Draw an event and perform it."""
         names = list(STEPS)
         name = self.rng.choices(names, [STEPS[each] for each in names])[0]
         broker_id, tp = self.rng.choice(BROKERS), self.rng.choice(self.tps)
@@ -325,7 +325,7 @@ class Stage:
         EVENTS[name](self, broker_id, tp)
 
     def diverge_logs(self) -> None:
-        """Gives every partition an ISR of one or two, behind which the other logs end at different offsets."""
+        """Give every partition an ISR of one or two members, and the other logs different ends."""
         for tp in self.tps:
             for follower in PARTITIONS[tp.partition]:
                 for _ in range(self.rng.randrange(3)):

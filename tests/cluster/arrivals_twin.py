@@ -1,4 +1,4 @@
-"""The twin that knows every log of a story, and judges each election by the controller."""
+"""A twin that knows every log of a scenario, and judges each election by the controller."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ if TYPE_CHECKING:
 
 
 class Twin:
-    """Knows every log, and says of each election in one reign whether a better replica was passed over.
+    """Knows every log, and reports for each election of one controller whether a better replica was passed over.
 
-    seen      the registrations as the controller has read them
-    moment    counts what the controller has heard of that was lost
-    lost_at   the last moment at which a replica of a partition was lost
-    asked     the moment, and the time, at which a broker was last asked for the end of a log
-    heard     the moment of the last question that a broker has answered
-    lacking   the brokers that have reported that they lack records of a partition
-    wished    partitions for which an unclean election was requested
+    seen                the registrations as the controller has read them
+    moment              counts the losses that the controller has learned of
+    lost_at             the last moment at which a replica of a partition was lost
+    asked               the moment, and the time, at which a broker was last asked for the end of a log
+    answered_at         the moment of the last request that a broker has answered
+    replicas_with_loss  the brokers that have reported that they lack records of a partition
+    requested           partitions for which an unclean election was requested
     """
 
     def __init__(self, stage: Stage) -> None:
@@ -41,7 +41,7 @@ class Twin:
     # --- what the controller has heard ------------------------------------------------------------------------
 
     def on_registrations(self, registered: Mapping[int, BrokerRegistration]) -> None:
-        """The controller reads the registrations."""
+        """Note that the controller reads the registrations."""
         self._note_trusted()
         for broker_id in BROKERS:
             before, now = self.seen.get(broker_id), registered.get(broker_id)
@@ -65,19 +65,19 @@ class Twin:
                 self.lost_at[tp] = self.moment
 
     def _note_trusted(self) -> None:
-        """Note the time, because the wait for absent members begins when no whole member of the ISR is registered."""
+        """Note the time, because the wait for absent members begins when no trusted member of the ISR is registered."""
         for tp in self.stage.tps:
             if tp in self.stage.states and self.trusted(tp, self.stage.states[tp].state.isr):
                 self.trusted_at[tp] = self.stage.now_ms
 
     def on_request(self, broker_id: int, tps: tuple[TopicPartition, ...]) -> None:
-        """The controller asks a broker for the ends of logs."""
+        """Note that the controller asks a broker for log ends."""
         for tp in tps:
             self.asked[broker_id, tp] = self.moment, self.stage.now_ms
             self.answered_at.pop((broker_id, tp), None)
 
     def on_answer(self, broker_id: int, ends: Mapping[TopicPartition, LogEnd], question: int) -> None:
-        """A broker answers what it was asked at that moment."""
+        """Note that a broker answers a request of that moment."""
         for tp, end in ends.items():
             if question >= self.asked.get((broker_id, tp), (question + 1, 0))[0]:
                 self.answered_at[broker_id, tp] = question
@@ -87,7 +87,7 @@ class Twin:
     # --- what it makes of an election ---------------------------------------------------------------------------
 
     def choose_recovery_leader(self, write: WriteState) -> None:
-        """Asserts that the leader of a new state, if it may lack records, reaches as far as any that is eligible."""
+        """Assert that a new leader that may lack records reaches as far as any other candidate."""
         tp, leader = write.tp, write.state.leader
         if write.expected < 0 or leader == NO_LEADER:
             return
@@ -103,7 +103,7 @@ class Twin:
         assert problem == "", f"{tp}: {leader} is elected upon {before}, and {problem}"
 
     def trusted(self, tp: TopicPartition, isr: tuple[int, ...]) -> list[int]:
-        """Returns the registered members of an ISR that cannot have lost anything, as far as the controller knows."""
+        """Return the registered ISR members that cannot have lost anything, as far as the controller knows."""
         return [
             each
             for each in isr
@@ -111,7 +111,7 @@ class Twin:
         ]
 
     def _wrong_recovery(self, tp: TopicPartition, leader: int, before: PartitionState) -> str:
-        """Returns what is wrong with the choice of one of the ISR, or of one that was given up for it."""
+        """Return the error in the choice of a suspect ISR member or an eligible replica, or ""."""
         given_up = () if self.stage.unclean else before.eligible
         candidates = (*before.isr, *given_up)
         if leader not in candidates:
@@ -132,7 +132,7 @@ class Twin:
         return self._passed_over(tp, leader, heirs)
 
     def _wrong_unclean_election(self, tp: TopicPartition, leader: int) -> str:
-        """Returns what is wrong with the choice of any replica."""
+        """Return the error in the choice of any replica, or ""."""
         present = [each for each in PARTITIONS[tp.partition] if each in self.seen]
         if len(present) > 1 and (silent := self._without_valid_answer(tp, present)):
             return f"{silent} have not answered"
@@ -142,18 +142,18 @@ class Twin:
         return len(before.isr) == 1 and (self.stage.unclean or not before.eligible)
 
     def _suspects_without_loss(self, tp: TopicPartition, before: PartitionState) -> list[int]:
-        """Returns the registered members of the ISR that may have everything."""
+        """Return the registered ISR members that may have all records."""
         return [each for each in before.isr if each in self.seen and not self._lacks(each, tp)]
 
     def _passed_over(self, tp: TopicPartition, leader: int, replicas: Collection[int]) -> str:
-        """Returns a sentence about a registered replica whose log reaches farther than the leader's, else ""."""
+        """Return a sentence about a registered replica whose log reaches farther than the leader's, or ""."""
         farthest = max(replicas, key=lambda each: self._reach(each, tp), default=leader)
         if self._reach(farthest, tp) <= self._reach(leader, tp) or self._is_silent(farthest, tp):
             return ""
         return f"{farthest} reaches to {self._reach(farthest, tp)}, the leader to {self._reach(leader, tp)}"
 
     def _without_valid_answer(self, tp: TopicPartition, replicas: Collection[int]) -> list[int]:
-        """Returns the registered replicas whose answer is missing or older than the last loss."""
+        """Return the registered replicas whose answer is missing or older than the last loss."""
         return [
             each
             for each in replicas
@@ -163,17 +163,17 @@ class Twin:
         ]
 
     def _is_silent(self, broker_id: int, tp: TopicPartition) -> bool:
-        """Returns whether the broker was asked long ago, and has not answered."""
+        """Return whether the broker was asked long ago and has not answered."""
         if (broker_id, tp) in self.answered_at or (broker_id, tp) not in self.asked:
             return False
         return self.stage.now_ms - self.asked[broker_id, tp][1] >= TIMEOUT_MS
 
     def _lacks(self, broker_id: int, tp: TopicPartition) -> bool:
-        """Returns whether the broker has reported that it lacks records, and has not got them since."""
+        """Return whether the broker has reported that it lacks records, and has not got them since."""
         return (broker_id, tp) in self.replicas_with_loss and tp not in self._life(broker_id).whole
 
     def _life(self, broker_id: int) -> Process:
-        """Returns the process of the broker that the controller knows."""
+        """Return the process of the broker that the controller knows."""
         return self.stage.lives[self.seen[broker_id].epoch]
 
     def _reach(self, broker_id: int, tp: TopicPartition) -> tuple[int, int]:

@@ -1,4 +1,4 @@
-"""One ZooKeeper for all tests of the room; each test lives in a chroot of its own, on it or on its twin."""
+"""One ZooKeeper for all tests of the folder. Each test uses a chroot of its own, on ZooKeeper or on its twin."""
 
 from __future__ import annotations
 

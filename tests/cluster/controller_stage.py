@@ -1,6 +1,6 @@
-"""Where the controller's stories play: ZooKeeper, which keeps what is written and refuses old versions, and brokers.
+"""The stage of the controller's tests: ZooKeeper, which stores states and refuses old versions, and brokers.
 
-Writes wait until `settle`; whoever lives answers at once, unless it is `silent`.
+Writes wait until `settle`; a live broker answers at once, unless it is `silent`.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def broker(broker_id: int, epoch: int = 0) -> BrokerRegistration:
 
 
 def short(broker_id: int, epoch: int) -> BrokerRegistration:
-    """Its machine went down: what it had not synced may be gone."""
+    """Return the registration of a broker whose machine went down, so that unflushed records may be lost."""
     return replace(broker(broker_id, epoch), possibly_short=True)
 
 
@@ -70,7 +70,7 @@ class Cluster:
         self.begin_term(controller_epoch)
 
     def begin_term(self, epoch: int) -> None:
-        """A new controller reads what there is."""
+        """Let a new controller read ZooKeeper."""
         self.waiting.clear()
         self.completing.clear()
         self.stops.clear()
@@ -115,7 +115,7 @@ class Cluster:
         self.answer_requests()
 
     def answer_requests(self) -> None:
-        """Those who are not silent answer all that they were sent."""
+        """Let all brokers that are not silent answer their requests."""
         for broker_id in sorted(self.unanswered.keys() - self.silent):
             if (asked := self.unanswered.pop(broker_id, None)) is not None:
                 self.play(self.controller.broker_answered(broker_id, asked))
@@ -129,25 +129,25 @@ class Cluster:
         lacks: bool = False,
         epochs: tuple[tuple[int, int], ...] = ((0, 0),),
     ) -> None:
-        """The broker says how far its logs reach of which it was asked."""
+        """Let the broker report the log ends that it was asked for."""
         tps = [tp for asked, tps in self.asked if asked == broker_id for tp in tps]
         self.asked = [question for question in self.asked if question[0] != broker_id]
         ends = dict.fromkeys(tps, LogEnd(last_epoch, end, lacks, epochs))
         self.play(self.controller.log_ends_reported(broker_id, ends, self.controller.liveness.epoch))
 
     def report_log_ends(self, ends: dict[int, int]) -> None:
-        """Those who were asked, and nobody else, say how far their logs reach."""
+        """Let only the brokers that were asked report their log ends."""
         assert {broker_id for broker_id, _ in self.asked} == ends.keys()
         for broker_id, end in ends.items():
             self.report_log_end(broker_id, end)
 
     def resume_answers(self, *broker_ids: int) -> None:
-        """These are silent no more."""
+        """Let these brokers answer again."""
         self.silent.difference_update(broker_ids)
         self.answer_requests()
 
     def settle(self, limit: int = 100) -> None:
-        """ZooKeeper answers all writes, and what follows from them."""
+        """Let ZooKeeper answer all writes, and perform the effects that follow."""
         while self.waiting or self.completing:
             limit -= 1
             assert limit, "the controller does not come to rest"
@@ -159,13 +159,13 @@ class Cluster:
                     self.assign(settled)
 
     def assign(self, wanted: TopicAssignment) -> None:
-        """The controller writes an assignment; what stands there instead of an old one is taken."""
+        """Let the controller write an assignment; after a conflict, it takes the one found."""
         if self.topics[wanted.topic].version == wanted.version:
             self.topics[wanted.topic] = replace(wanted, version=wanted.version + 1)
         self.play(self.controller.assignment_written(self.topics[wanted.topic]))
 
     def reassign(self, tp: TopicPartition, *target: int) -> None:
-        """Somebody wants these replicas; without any, the reassignment in progress is cancelled."""
+        """Request these replicas; without any, cancel the reassignment in progress."""
         assignment = self.controller.topics[tp.topic]
         now = assignment.assigned(tp.partition)
         self.assign(assignment.reassigned({tp.partition: now.toward(target or now.origin)}))
@@ -174,7 +174,7 @@ class Cluster:
         return self.topics[tp.topic].assigned(tp.partition)
 
     def answer_stops(self) -> None:
-        """The brokers have deleted what they were told to delete."""
+        """Let the brokers delete their replicas as requested."""
         stops, self.stops = self.stops, []
         for broker_id, tps in stops:
             if broker_id in self.live:
@@ -213,7 +213,7 @@ class Cluster:
         return self.states[tp].state
 
     def sent_holders(self, tp: TopicPartition = TP) -> set[int]:
-        """Whose the partition is, as everybody was told last."""
+        """Return the holders of the partition as last sent to all brokers."""
         return set(self.sent[tp])
 
     def news(self) -> list[str]:

@@ -1,4 +1,4 @@
-"""A relay in front of a real ZooKeeper that cuts the connection at the next write, or holds the answer of one."""
+"""A relay in front of a real ZooKeeper that cuts the connection at the next write, or holds back its answer."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _WRITES = {1, 2, 5, 14, 15}
 
 
 class CuttingRelay:
-    """Passes frames on in both directions.
+    """Relays frames in both directions.
 
     cuts   the part of the next write that is lost, if any
     hold   while it is not set, answers stay here
@@ -50,7 +50,7 @@ class CuttingRelay:
     async def _pass_requests(
         self, client: asyncio.StreamReader, to_server: asyncio.StreamWriter, withheld: set[int]
     ) -> None:
-        """Passes requests on until one is to be lost. The first frame opens the session."""
+        """Relay requests until one is to be lost. The first frame opens the session."""
         with suppress(OSError, asyncio.IncompleteReadError):
             to_server.write(await _frame(client))
             while frame := await _frame(client):
@@ -65,7 +65,7 @@ class CuttingRelay:
     async def _pass_answers(
         self, server: asyncio.StreamReader, to_client: asyncio.StreamWriter, withheld: set[int]
     ) -> None:
-        """Passes answers on until one is to be lost."""
+        """Relay answers until one is to be lost."""
         with suppress(OSError, asyncio.IncompleteReadError):
             to_client.write(await _frame(server))
             while frame := await _frame(server):

@@ -1,6 +1,6 @@
 """A store that loses requests and answers on command, and lets a rival act before any request.
 
-Every request has a number, from 0 on, in the order in which the operation under test sends them.
+Requests are numbered from 0, in the order in which the operation under test sends them.
 """
 
 from __future__ import annotations
@@ -49,14 +49,14 @@ class BlindWrite:
 
 
 class FaultyStore:
-    """Implements `Store` over another store, and records what was written through it.
+    """Implements `Store` over another store, and records the writes made through it.
 
-    losses   what is lost, by the number of the request
-    rivals   what others do right before a request is sent, by its number
-    look     reads a node without a request, so that `blind` can be judged; None where the server is a real one
+    losses   the losses, by the number of the request
+    rivals   the actions of others right before a request is sent, by its number
+    look     reads a node without a request, so that `blind` can be judged; None if the server is a real one
     sent     the number of requests so far
     applied  the writes that the server has made, in order, each transaction as its operations
-    blind    those of them that stood on nothing that the operation had seen
+    blind    those of them that were conditional on nothing that the operation had seen
     owner    a node without which nothing may be written, "" for none
     orphans  the writes that were made although that node did not exist
     """
@@ -74,7 +74,7 @@ class FaultyStore:
         self._seen: dict[str, set[Incarnation]] = {}
 
     def watch_writes(self, known: Mapping[str, NodeStat]) -> None:
-        """Begins a new operation, whose caller knows these nodes."""
+        """Begin a new operation, whose caller knows these nodes."""
         self.sent = 0
         self.applied.clear()
         self.blind.clear()

@@ -1,4 +1,6 @@
-"""Who performs what a consumer group asks for; a `waiter` is the name of who asked."""
+"""A coordinator that performs a consumer group's effects. A `waiter` is the name of the member that sent the
+request.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,7 @@ REBALANCE_MS = 60_000
 
 @dataclass
 class Coordinator:
-    """Performs what the group asks for: it keeps the answers, and writes at once unless told to hold back."""
+    """Performs the group's effects: it keeps the answers, and writes at once unless it is set to hold back."""
 
     group: Group = field(default_factory=lambda: Group("g", GroupSettings(initial_delay_ms=0)))
     now_ms: int = 1_000
@@ -73,7 +75,7 @@ class Coordinator:
         self.group.check_commit(who, instance_id, self.group.generation, self.now_ms)
 
     def pass_time(self, ms: int, *alive: str) -> None:
-        """Second by second; those that are `alive` are heard of."""
+        """Let time pass in steps of one second; `alive` members send heartbeats."""
         for _ in range(0, ms, 1000):
             self.now_ms += 1000
             for who in alive:
@@ -99,7 +101,7 @@ class Coordinator:
         return self.group.state is state
 
     def answer_of(self, who: str) -> object:
-        """The one answer since the last look."""
+        """Return the one answer that the member got since the last call."""
         (answer,) = self.answers.pop(who)
         return answer
 

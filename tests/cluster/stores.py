@@ -1,4 +1,4 @@
-"""Both stores behind one face, for stories that must hold on either."""
+"""Both stores behind one interface, for tests that must hold on either."""
 
 from __future__ import annotations
 
@@ -18,13 +18,15 @@ _chroots = itertools.count()
 
 
 class Server(Protocol):
-    """A fresh, empty tree."""
+    """A new, empty tree."""
 
     async def connect(self) -> Store: ...
     async def expire(self, store: Store) -> None: ...
 
 
 class Twin:
+    """The in-memory ZooKeeper."""
+
     def __init__(self) -> None:
         self.server = MemoryZooKeeper(session_timeout_ms=TIMEOUT_MS)
 
@@ -36,6 +38,8 @@ class Twin:
 
 
 class Real:
+    """A chroot of its own on a real ZooKeeper."""
+
     def __init__(self, hosts: str) -> None:
         self.hosts = f"{hosts}/tidelog-{next(_chroots)}"
 
@@ -43,7 +47,7 @@ class Real:
         return await ZooKeeperStore.open(self.hosts, session_timeout_ms=TIMEOUT_MS, clock=SystemClock())
 
     async def expire(self, store: Store) -> None:
-        """A second client takes the session over and closes it."""
+        """Take the session over with a second client, and close it."""
         assert isinstance(store, ZooKeeperStore)
         thief = KazooClient(hosts=self.hosts, client_id=store._client.client_id)
         await asyncio.to_thread(thief.start)

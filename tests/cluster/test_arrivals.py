@@ -1,6 +1,6 @@
-"""Brokers register while others answer: the log of an elected leader reaches as far as that of any registered replica.
+"""Brokers register while others answer: an elected leader's log reaches as far as that of any registered replica.
 
-`tests.cluster.arrivals_stage` draws the stories and compares each election with a twin that knows every log.
+`tests.cluster.arrivals_stage` draws the scenarios and compares each election with a twin that knows every log.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The controller as a story: an event goes in, effects come out. No ZooKeeper, no sockets, no time.
+"""The controller by example: an event goes in, effects come out. No ZooKeeper, no sockets, no time.
 
 `tests.cluster.controller_stage` plays ZooKeeper and the brokers.
 """
@@ -121,9 +121,7 @@ def test_a_reading_that_is_older_than_what_is_known_is_ignored() -> None:
     before = cluster.states[TP]
     cluster.leader_sets_isr(TP, 1, 2)
     cluster.play(cluster.controller.states_read({TP: cluster.states[TP]}, cluster.controller.topic_ids))
-    cluster.play(
-        cluster.controller.states_read({TP: before}, cluster.controller.topic_ids)
-    )  # a notification that was overtaken
+    cluster.play(cluster.controller.states_read({TP: before}, cluster.controller.topic_ids))  # a stale notification
     assert cluster.controller.states[TP] == cluster.states[TP]
 
 
@@ -184,7 +182,7 @@ def test_a_refused_write_is_chosen_again_from_the_isr_that_was_found() -> None:
     cluster = Cluster(1, 2, 3)
     cluster.create("t", (1, 2, 3))
     cluster.settle()
-    cluster.leader_sets_isr(TP, 1, 3)  # and nobody has told the controller
+    cluster.leader_sets_isr(TP, 1, 3)  # the controller has not been notified
     cluster.die(1)
     (attempt,) = cluster.waiting
     assert attempt.state.leader == 2
@@ -205,7 +203,7 @@ def test_isr_change_read_during_a_write_is_sent_after_its_outcome() -> None:
     later = cluster.states[TP]
     cluster.leader_tells_isr(TP, 2)
     latest = cluster.states[TP]
-    cluster.play(cluster.controller.states_read({TP: later}, cluster.controller.topic_ids))  # it was overtaken
+    cluster.play(cluster.controller.states_read({TP: later}, cluster.controller.topic_ids))  # stale
     assert cluster.news()[-1].startswith("close 1"), "what comes of the write is not known yet"
     cluster.play(cluster.controller.states_written([outcome]))
     assert cluster.controller.states[TP] == latest
@@ -263,7 +261,7 @@ def test_vanished_state_ends_the_wait_for_liveness() -> None:
 
 
 def test_possibly_short_mark_stays_until_every_topic_is_read() -> None:
-    """Else it would lead what only others have, as soon as they are gone."""
+    """Without the mark, the broker would lead partitions whose records only others have, once those fail."""
     cluster = Cluster(2)
     odd = TopicAssignment("t", "id-t", {0: (2, 1)}, {}, version=0)
     cluster.states[TP] = VersionedState(PartitionState(2, 0, (2, 1), 1), 0)
@@ -445,7 +443,9 @@ def test_unnoticed_restart_raises_the_epoch_even_if_the_isr_shrank() -> None:
 
 
 def test_a_leader_that_says_that_it_was_away_leads_in_a_new_epoch() -> None:
-    """It was, and came back before a controller that died too wrote a state: no order of writes tells the next one."""
+    """The leader restarted before a controller that died wrote a state, so that the next one cannot see it in the
+    zxids.
+    """
     cluster = Cluster(1, 2, 3)
     cluster.create("t", (1, 2), (2, 3), (1, 3))
     cluster.settle()
@@ -542,7 +542,7 @@ def test_preferred_leaders_are_given_back_what_they_are_in_sync_for() -> None:
 
 
 def led_by_another(cluster: Cluster) -> None:
-    """Broker 2 leads, though 1 is preferred, and in sync."""
+    """Broker 2 leads, although the preferred leader 1 is in sync."""
     cluster.create("t", (1, 2))
     cluster.settle()
     cluster.die(1)
@@ -553,7 +553,7 @@ def led_by_another(cluster: Cluster) -> None:
 
 
 def test_requested_election_does_not_replace_a_leader_without_answer() -> None:
-    """It would not hear of it, and go on to tell clients what was committed."""
+    """Such a leader would not learn of its successor, and go on telling clients that records are committed."""
     cluster = Cluster(1, 2)
     led_by_another(cluster)
     cluster.silent.add(2)
@@ -634,7 +634,7 @@ def test_epochs_rise_and_leaders_come_from_the_isr_in_any_history(events: list[t
     cluster.settle()
     for tp, known in cluster.states.items():
         state = known.state
-        # The controller may not have heard of a leader's last change; but whom it thinks alive must be right.
+        # The controller may not know a leader's last change, but its view of live brokers must be right.
         if state.leader == NO_LEADER:
             staying = cluster.live.keys() - cluster.controller.shutting_down
             assert not staying & set(state.isr) or cluster.controller.states[tp] != known

@@ -1,4 +1,4 @@
-"""A selection of the table of faults on a real ZooKeeper, whose connection is cut before or after a write."""
+"""A selection of the fault table on a real ZooKeeper, whose connection is cut before or after a write."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _chroots = itertools.count()
 
 @dataclass
 class ReadNode:
-    """A node as it was read from the real server."""
+    """A node as read from the real server."""
 
     data: bytes
     found: NodeStat
@@ -52,7 +52,7 @@ class ReadNode:
 
 @dataclass
 class Reading:
-    """The nodes that a test has read, in the place of the twin's tree."""
+    """The nodes that a test has read, instead of the twin's tree."""
 
     nodes: dict[str, ReadNode] = field(default_factory=dict)
 
@@ -63,7 +63,7 @@ class Reading:
 
 
 class RealStage(Stage):
-    """The stage of the table on a real ZooKeeper: the operation's client reaches it through a relay."""
+    """The stage of the table on a real ZooKeeper, which the operation's client reaches through a relay."""
 
     def __init__(self, tested: Store, other: Store, owner: Store) -> None:
         self.zookeeper: Any = Reading()

@@ -1,4 +1,4 @@
-"""Who may lead: readable cases, then the rules against every state that brokers' comings and goings can make."""
+"""Elections: readable cases, then the rules against every state that brokers' failures and returns can make."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Aligning two logs by epochs, against a brute-force comparison of the logs themselves."""
+"""Aligning two logs by their epochs, compared with a brute-force comparison of the logs themselves."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tidelog.errors import FencedLeaderEpochError, OffsetOutOfRangeError
 
 @dataclass
 class EpochLog:
-    """A log that is only its records' epochs, `epochs[i]` at offset `start + i`; `led` are epochs begun as leader."""
+    """A log of record epochs only, with `epochs[i]` at offset `start + i`; `led` are epochs begun as leader."""
 
     epochs: list[int] = field(default_factory=list)
     start: int = 0
@@ -51,7 +51,7 @@ class EpochLog:
 
 
 def align(follower: EpochLog, leader: EpochLog, epoch: int = 99) -> int:
-    """Ask and cut until aligned; how many questions it took."""
+    """Ask and truncate until aligned; return the number of requests."""
     following = Following(epoch, follower)
     questions = 0
     while following.phase is Phase.ALIGNING:
@@ -67,26 +67,28 @@ def align(follower: EpochLog, leader: EpochLog, epoch: int = 99) -> int:
 
 
 def log_of(*runs: tuple[int, int]) -> EpochLog:
-    """`(epoch, how many records)` runs."""
+    """Return a log of `(epoch, number of records)` runs."""
     return EpochLog([epoch for epoch, count in runs for _ in range(count)])
 
 
 def test_unreplicated_records_are_truncated_below_the_high_watermark() -> None:
-    """KIP-101, scenario 1: both have committed 2 records; the follower restarts and must not lose the second."""
+    """KIP-101, scenario 1: both replicas have committed 2 records. The follower restarts and must not lose the
+    second.
+    """
     follower, leader = log_of((0, 2)), log_of((0, 2))
     assert align(follower, leader) == 1
     assert follower.epochs == [0, 0]
 
 
 def test_diverging_logs_of_the_same_length_are_truncated() -> None:
-    """KIP-101, scenario 2: both lost power; the other one wrote record 1 in a new epoch."""
+    """KIP-101, scenario 2: both replicas lost power, and the other one wrote record 1 in a new epoch."""
     follower, leader = log_of((0, 2)), log_of((0, 1), (1, 1))
     align(follower, leader)
     assert follower.epochs == [0]
 
 
 def test_epoch_unknown_to_the_leader_takes_a_second_request() -> None:
-    """KIP-279: the logs parted more than one epoch ago."""
+    """KIP-279: the logs diverged more than one epoch ago."""
     follower, leader = log_of((1, 10), (3, 15)), log_of((1, 5), (2, 15), (4, 10))
     assert align(follower, leader) == 2
     assert follower.epochs == [1] * 5
@@ -105,7 +107,7 @@ def test_follower_keeps_records_up_to_a_later_leader_log_start() -> None:
 
 
 def test_log_below_the_leaders_start_restarts_at_the_first_fetch() -> None:
-    """Its epochs tell nothing of that, so that it may be another history."""
+    """The leader has no epochs for that range, so that the follower's log may be another history."""
     log = log_of((1, 8))
     following = Following(3, log)
     assert following.restart_if_below_leader_start(8, log) == RestartAt(8)
@@ -169,7 +171,7 @@ def test_empty_log_past_the_leaders_end_restarts_at_its_log_start() -> None:
 
 
 def common_prefix(one: list[int], other: list[int]) -> list[int]:
-    """A (epoch, offset) pair names one record, so that equal epochs up to an offset mean equal logs."""
+    """Return how far two logs agree. A (epoch, offset) pair names one record, so equal epochs mean equal records."""
     length = 0
     while length < min(len(one), len(other)) and one[length] == other[length]:
         length += 1

@@ -1,4 +1,4 @@
-"""A consumer group's generations, as its members live through them."""
+"""The generations of a consumer group, as its members see them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tidelog.errors import (
 
 
 def rejoined(coordinator: Coordinator) -> Coordinator:
-    """The next generation has begun, and nobody knows yet what it is to consume."""
+    """Return a group whose next generation has begun, and whose members have no assignments yet."""
     for who in sorted(coordinator.group.members):
         coordinator.join(who, metadata=b"others")
     assert coordinator.is_in(GroupState.COMPLETING)

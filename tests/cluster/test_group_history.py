@@ -1,7 +1,7 @@
-"""A consumer group through any history of requests and time, against what must hold whatever happens.
+"""A consumer group under any history of requests and time, against its invariants.
 
-Its members are as careless as they come: they ask twice, with stale ids, and fall silent. What they must be able to
-rely on is written down in `Witness`, which knows nothing of how a group works.
+The members are careless: they ask twice, use stale ids, and fall silent. `Witness` states what they can rely on, and
+knows nothing of how a group works.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ SESSION_MS = 10_000
 
 @dataclass
 class Witness:
-    """Asks, and remembers who asked what, and what came of it.
+    """Sends requests, and remembers their senders and answers.
 
-    asked    every request, by number: who asked
-    heard    the answer to each
-    ids      the member ids that were given to somebody, the newest last
+    asked    the sender of every request, by number
+    answers  the answer to each
+    ids      the member ids that were given out, the newest last
     leaders  by generation
     """
 
@@ -42,7 +42,9 @@ class Witness:
     _numbers: itertools.count[int] = field(default_factory=itertools.count)
 
     def join(self, who: str, *, back: int, metadata: int, needs_id: bool = True) -> bool:
-        """With the id that it was given last but `back`; with none where there is none so old. False: it is refused."""
+        """Join with the id given out last but `back`, or with none if there is no such id. Return False if it is
+        refused.
+        """
         mine = self.ids.get(who, [])
         member_id = mine[-1 - back] if back < len(mine) else ""
         number = next(self._numbers)
@@ -103,7 +105,7 @@ class Witness:
             self.play(self.group.leave(self.ids.get(who, [""])[-1], who if who.isupper() else None, self.now_ms))
 
     def obey(self, who: str) -> None:
-        """As a client does that asks for one thing after the other."""
+        """Send the next request as a client does that waits for each answer."""
         at = self.ids.get(who, [""])[-1]
         if any(self.asked[number] == who for number in self.asked.keys() - self.answers.keys()):
             return
@@ -122,7 +124,7 @@ class Witness:
             self.play(self.group.stored(self.stores.pop(0).number, error, self.now_ms))
 
     def pass_time(self, ms: int) -> None:
-        """From deadline to deadline, each of which must be one."""
+        """Let time pass from deadline to deadline, each of which must be real."""
         until_ms = self.now_ms + ms
         while (deadline_ms := self.group.next_deadline_ms()) is not None and deadline_ms <= until_ms:
             if deadline_ms - 1 > self.now_ms:
@@ -164,7 +166,7 @@ class Witness:
             assert generation == self.group.generation, "an earlier generation's assignment"
 
     def check(self) -> None:
-        """Whoever is not answered yet will be: something is being written, or there is a deadline."""
+        """Check that every unanswered request will be answered, because a write is under way or there is a deadline."""
         members = self.group.members
         waiting = {m.joining for m in members.values()} | {m.syncing for m in members.values()}
         assert waiting - {None} == self.asked.keys() - self.answers.keys()

@@ -1,4 +1,4 @@
-"""What a group has committed, against a dumb twin that reads the whole topic each time it is asked."""
+"""A group's committed offsets, against a simple twin that reads the whole topic for each answer."""
 
 from __future__ import annotations
 
@@ -136,9 +136,9 @@ def test_pending_commit_does_not_expire() -> None:
 
 @dataclass
 class Topic:
-    """The twin: all records that were ever written, and which of them are known to be committed.
+    """The twin: all records ever written, and which of them are known to be committed.
 
-    under_way   batches that were appended and not decided
+    under_way   batches that were appended and are undecided
     """
 
     records: list[tuple[TopicPartition, Commit | None]] = field(default_factory=list)
@@ -204,7 +204,7 @@ def test_offsets_match_the_topic_in_any_order_of_write_outcomes(
 
 
 def write_tombstones(offsets: CommittedOffsets, topic: Topic, tps: list[TopicPartition]) -> None:
-    """Tombstones are committed at once here, before whatever is under way."""
+    """Commit tombstones at once, before all batches under way."""
     first = topic.append(dict.fromkeys(tps))
     topic.committed |= set(range(first, first + len(tps)))
     for number, tp in enumerate(tps, first):

@@ -1,4 +1,4 @@
-"""ZooKeeper's twin in bad conditions: what its clients live through is what they would with the real one."""
+"""The in-memory ZooKeeper under faults: its clients see what clients of a real one would."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ CONNECTED, SUSPENDED, EXPIRED = map(
 
 
 class Stage:
-    """A client whose events are noted, and another one in fair conditions."""
+    """A client whose events are recorded, and another one without faults."""
 
     def __init__(self, conditions: NetworkConditions = FAULTLESS, *, seed: int = 1, servers: int = 1) -> None:
         self.zookeeper = MemoryZooKeeper(VirtualClock(), TIMEOUT_MS, servers=servers, rng=Random(seed))
@@ -41,7 +41,7 @@ class Stage:
         self.store.subscribe(self.events.append)
 
     async def outcome(self, request: Coroutine[Any, Any, Any]) -> str:
-        """What the client is told."""
+        """Return the outcome as the client sees it."""
         try:
             await request
         except OutcomeUnknownError:

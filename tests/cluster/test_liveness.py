@@ -1,4 +1,4 @@
-"""Registrations that outlive their processes: nobody leaves an ISR in favour of one who may have died as well."""
+"""Registrations outlive their processes: no member leaves an ISR in favour of one that may have died too."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_a_follower_that_died_stays_in_the_isr_until_another_has_answered() -> N
 
 def test_longest_log_leads_after_an_unnoticed_restart_of_all_brokers() -> None:
     cluster = settled(1, 2, 3)
-    cluster.silent = {1, 2, 3}  # nobody lives any more, but nobody has been missed
+    cluster.silent = {1, 2, 3}  # all are dead, but still registered
     for broker_id in (1, 2, 3):
         cluster.silent.discard(broker_id)
         cluster.come(short(broker_id, 90 + broker_id))

@@ -1,8 +1,8 @@
-"""Machines go down and come back in any order, missed or not: a dumb twin of the brokers around the real controller.
+"""Machines fail and return in any order, noticed or not: a simple twin of the brokers around the real controller.
 
-A record is acknowledged when every member of the ISR has it, and excused from then on where none has it any more.
-Nobody leads who lacks one that is not excused. What the controller decides is written before the next thing happens,
-but for a machine that goes down in between.
+A record is acknowledged when every ISR member has it, and excused once no ISR member has it any more. No broker leads
+that lacks a record which is not excused. The controller's decision is written before the next event, except when a
+machine fails in between.
 """
 
 from __future__ import annotations
@@ -28,7 +28,9 @@ Record = tuple[int, int]
 
 @dataclass(slots=True)
 class Machine:
-    """`short`: it went down, and the cluster has not dealt with that yet. `slow`: it lives and answers nobody yet."""
+    """A machine. `short`: it failed, and the cluster has not dealt with that yet. `slow`: it is alive and does not
+    answer yet.
+    """
 
     log: list[Record] = field(default_factory=list)
     runs: bool = True
@@ -51,19 +53,19 @@ class Stage:
     # --- what happens ----------------------------------------------------------------------------------------
 
     def produce(self) -> None:
-        """The leader appends a record, and those who hear it copy its log."""
+        """Let the leader append a record, and let its live followers copy its log."""
         self.append()
         for broker_id in BROKERS:
             self.copy(broker_id)
 
     def append(self) -> None:
-        """The leader appends a record that nobody hears of yet."""
+        """Let the leader append a record that no follower copies yet."""
         if self.leader != NO_LEADER:
             self.records += 1
             self.machines[self.leader].log.append((self.cluster.state().leader_epoch, self.records))
 
     def copy(self, follower: int) -> None:
-        """It copies the leader's log, with what that has of earlier epochs."""
+        """Let a follower copy the leader's log, with records of earlier epochs."""
         leader, isr = self.leader, self.cluster.state().isr
         if leader == NO_LEADER or follower not in self.serving:
             return
@@ -72,20 +74,20 @@ class Stage:
             self.cluster.leader_tells_isr(TP, *isr, follower)
 
     def commit(self) -> None:
-        """What all in sync have of the leader's log is acknowledged, be it the leader alone."""
+        """Acknowledge the part of the leader's log that all ISR members have."""
         logs = [self.machines[broker_id].log for broker_id in self.cluster.state().isr]
         common = [each for each in self.machines[self.leader].log if all(each in log for log in logs)]
         self.acknowledged += [each for each in common if each not in self.acknowledged]
 
     def kill(self, broker_id: int) -> None:
-        """The process dies; its registration stays for a while."""
+        """Kill the process; its registration stays for a while."""
         self.machines[broker_id].runs = False
         self.hush()
         if self.cluster.controller_id == broker_id:
             self.next_controller(OUTSIDER)
 
     def lose(self, broker_id: int, records: int) -> None:
-        """The machine goes down, and so many records that were not synced are gone."""
+        """Crash the machine, which loses this many unflushed records."""
         self.kill(broker_id)
         machine = self.machines[broker_id]
         machine.short = True
@@ -94,7 +96,7 @@ class Stage:
         self.acknowledged = [each for each in self.acknowledged if any(each in self.machines[b].log for b in isr)]
 
     def lose_as_decided(self, broker_id: int, records: int) -> None:
-        """The machine is there, and answers, and goes down; then what the controller decided upon that is written."""
+        """Crash the machine after its answer; then the controller's decision is written."""
         self.machines[broker_id].slow = False
         self.come(broker_id)
         self.hush()
@@ -102,12 +104,12 @@ class Stage:
         self.lose(broker_id, records)
 
     def miss(self, broker_id: int) -> None:
-        """ZooKeeper notices that the process is dead."""
+        """Let ZooKeeper notice that the process is dead."""
         if not self.machines[broker_id].runs:
             self.cluster.die(broker_id)
 
     def come(self, broker_id: int) -> None:
-        """A process starts, and replaces the registration of the one before."""
+        """Start a process, which replaces the earlier registration."""
         machine = self.machines[broker_id]
         if not machine.runs:
             machine.runs = True
@@ -116,20 +118,20 @@ class Stage:
             self.cluster.come(replace(broker(broker_id, self.broker_epoch), possibly_short=machine.short))
 
     def slow_down(self, broker_id: int) -> None:
-        """It lives, but its answers take a while."""
+        """Delay the answers of a live broker."""
         self.machines[broker_id].slow = True
 
     def speed_up(self, broker_id: int) -> None:
-        """Its answers arrive."""
+        """Deliver the delayed answers."""
         self.machines[broker_id].slow = False
 
     def wait(self) -> None:
-        """Somewhat longer than anybody who arrives has to wait; not as long as for those who are away."""
+        """Wait longer than a registering broker has to, but less long than for absent replicas."""
         self.cluster.play(self.cluster.controller.time_passed(self.records))
         self.cluster.play(self.cluster.controller.time_passed(self.records + 2000))
 
     def next_controller(self, controller_id: int) -> None:
-        """Another controller, which knows only what ZooKeeper does."""
+        """Elect another controller, which knows only the content of ZooKeeper."""
         if controller_id == OUTSIDER or self.machines[controller_id].runs:
             self.cluster.controller_id = controller_id
             self.cluster.begin_term(self.cluster.controller.epoch + 1)
@@ -138,7 +140,7 @@ class Stage:
 
     @property
     def serving(self) -> list[int]:
-        """Those who live and have been told what they are."""
+        """Return the live brokers that know their roles."""
         return [each for each in BROKERS if self.machines[each].runs and each in self.cluster.controller.brokers]
 
     @property
@@ -150,7 +152,7 @@ class Stage:
         self.cluster.silent = {each for each, machine in self.machines.items() if machine.slow or not machine.runs}
 
     def settle(self) -> None:
-        """Whoever lives and is not slow answers, and all that follows is written."""
+        """Let every live broker that is not slow answer, and write all that follows."""
         for _ in range(4):
             self.hush()
             self.cluster.answer_requests()
@@ -178,7 +180,7 @@ class Stage:
         self.settle()
 
     def recover(self) -> None:
-        """In the end everybody is back and answers."""
+        """Bring all brokers back and let them answer."""
         for broker_id in BROKERS:
             self.do("speed_up", broker_id, 0)
             self.do("come", broker_id, 0)
@@ -231,7 +233,7 @@ def test_chosen_leader_that_fails_is_compared_with_eligible_replicas() -> None:
 
 
 def test_former_leader_with_records_of_its_own_is_not_compared() -> None:
-    """They stand in a later epoch than what the others had all the while, and acknowledged later."""
+    """Those records have a later epoch than the others' records, which were acknowledged later."""
     stage = Stage()
     steps = [("append", 1), ("copy", 3), ("kill", 1), ("miss", 1), ("append", 2), ("kill", 2), ("miss", 2), ("come", 1)]
     for step, whom in [*steps, ("copy", 1), ("kill", 1), ("miss", 1), ("lose", 3), ("come", 2), ("come", 1)]:
@@ -243,7 +245,9 @@ def test_former_leader_with_records_of_its_own_is_not_compared() -> None:
 
 
 def test_eligible_replica_leads_only_with_the_last_isr_members_log() -> None:
-    """It led for a moment; the last one in sync has had an older record acknowledged since, and has lost nothing."""
+    """The eligible replica led for a moment. The last ISR member has had an older record acknowledged since, without a
+    loss.
+    """
     stage = Stage()
     steps = [("append", 1), ("copy", 3), ("kill", 1), ("miss", 1), ("append", 2), ("kill", 2), ("miss", 2), ("lose", 3)]
     for step, whom in [*steps, ("come", 1), ("come", 2)]:

@@ -1,4 +1,4 @@
-"""One partition's rules, told as events on a leader (broker 1) with followers 2 and 3. No I/O, no clock."""
+"""The rules of one partition, by events on a leader (broker 1) with followers 2 and 3. No I/O, no clock."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ def test_silent_proposed_member_counts_until_the_outcome_is_known() -> None:
     fetch(partition, 2, 10, 10)
     proposal = fetch(partition, 3, 10, 10).proposal
     assert proposal is not None
-    partition.brokers_changed({1: 101, 2: 102}, 10, 20)  # 3 is gone, and ZooKeeper may have it in the ISR all the same
+    partition.brokers_changed({1: 101, 2: 102}, 10, 20)  # 3 has failed, and ZooKeeper may still have it in the ISR
     assert not fetch(partition, 2, 12, 12, now_ms=2 * MAX_LAG_MS).high_watermark_advanced
     assert partition.high_watermark == 10
     facts = partition.isr_conflict(proposal, state(isr=[1, 2], version=8), 12, now_ms=2 * MAX_LAG_MS)
@@ -161,7 +161,7 @@ def test_a_member_that_is_to_leave_counts_until_it_has_left() -> None:
 
 
 def test_a_follower_that_keeps_up_with_a_busy_leader_stays() -> None:
-    """It never has everything, but each fetch reaches what the leader had at the fetch before."""
+    """The follower never has everything, but each fetch reaches the leader's log end at the previous fetch."""
     partition = leader(end=0)
     for now_ms in range(0, 5000, 100):
         for replica in (2, 3):
@@ -207,7 +207,7 @@ def test_a_restarted_followers_old_acknowledgements_are_forgotten() -> None:
 
 
 def test_restarted_follower_holds_the_high_watermark_until_it_fetches() -> None:
-    """Its machine may have lost what the follower had acknowledged before."""
+    """The follower's machine may have lost records that it had acknowledged."""
     partition = leader(end=10)
     fetch(partition, 3, 10, 10)
     fetch(partition, 2, 8, 10)
@@ -246,7 +246,7 @@ def test_the_high_watermark_waits_for_one_that_is_about_to_join() -> None:
     fetch(partition, 2, 10, 10)
     pending = partition.pending
     assert pending is not None
-    partition.isr_conflict(pending, state(isr=[1], version=9), 10, 0)  # somebody was faster; 2 is still outside
+    partition.isr_conflict(pending, state(isr=[1], version=9), 10, 0)  # another broker was faster; 2 is still outside
     partition.pending = None
     partition.appended(11, now_ms=10)
     assert partition.high_watermark == 10
@@ -355,7 +355,7 @@ def test_leader_continues_after_the_controller_shrinks_its_isr() -> None:
 
 
 def test_removed_isr_member_rejoins_only_after_another_fetch() -> None:
-    """Its registration may be live still: only its disk is gone, or nobody has told of its death yet."""
+    """The member's registration may still be live, because only its disk failed or its death is not known yet."""
     partition = leader(isr=[1, 3], end=10)
     fetch(partition, 3, 10, 10)
     proposal = fetch(partition, 2, 10, 10).proposal
@@ -401,7 +401,7 @@ def test_follower_takes_the_high_watermark_only_up_to_its_log_end() -> None:
 def test_committed_records_are_always_held_by_the_maximal_isr(
     steps: list[tuple[str, int]], waits_for_disk: bool
 ) -> None:
-    """Members really hold what they acknowledge; ZooKeeper really holds one ISR; nothing more may be promised."""
+    """Members hold the records that they acknowledge, ZooKeeper holds one ISR, and nothing else is guaranteed."""
     partition = leader(isr=[1, 2, 3], end=0)
     end, synced, now_ms = 0, 0, 0
     if waits_for_disk:
@@ -442,7 +442,9 @@ def test_committed_records_are_always_held_by_the_maximal_isr(
 
 
 def resting_follower(*, offset: int) -> Partition:
-    """Broker 2 has asked for `offset` at time 0, when the log ended at 10, and goes on asking until time 5000."""
+    """Broker 2 has fetched from `offset` at time 0, when the log ended at 10, and repeats that fetch until time
+    5000.
+    """
     partition = leader(isr=[1, 2], end=10)
     fetch(partition, 2, offset, 10, now_ms=0)
     partition.follower_idle_until(2, LIVE[2], until_ms=5000)

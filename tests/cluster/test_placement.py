@@ -1,4 +1,4 @@
-"""Replicas spread evenly, whatever the numbers."""
+"""The spread of replicas over brokers, for all numbers of both."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tidelog.errors import (
 
 
 class Fixed(random.Random):
-    """Begins where a test says."""
+    """A random source that starts at the values that a test gives."""
 
     def __init__(self, *values: int) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""When preferred leaders are given back what others lead for them."""
+"""When preferred leaders get back the leaderships that others hold."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Partitions that go from one set of replicas to another: the steps as stories, then any order of any events."""
+"""Partitions that move from one set of replicas to another: the steps by example, then events in any order."""
 
 from __future__ import annotations
 
@@ -146,7 +146,9 @@ def test_unclean_election_after_a_changed_target_prefers_the_longest_log(
 
 
 def caught_up_and_silent() -> Cluster:
-    """All that goes from 1 to 4 is there, but 4 may have died since: its registration tells nothing."""
+    """Broker 4, to which the partition moves from 1, is in sync, but may have died since: its registration proves
+    nothing.
+    """
     cluster = Cluster(1, 4)
     cluster.create("t", (1,))
     cluster.settle()
@@ -181,7 +183,7 @@ def test_replica_is_removed_once_a_remaining_member_proved_liveness() -> None:
 def test_remaining_member_that_died_must_prove_liveness_again() -> None:
     cluster = caught_up_and_silent()
     cluster.silent.clear()
-    cluster.leader_sets_isr(TP, 1)  # it has not told yet: the shedding is refused
+    cluster.leader_sets_isr(TP, 1)  # the controller does not know yet, so that the removal is refused
     cluster.resume_answers(4)
     cluster.settle()
     cluster.silent.add(4)
@@ -267,7 +269,7 @@ def test_dead_removed_replica_is_not_waited_for() -> None:
 
 
 def moved_while_one_was_away() -> Cluster:
-    """Broker 2 had a replica of what lies on 1 and 3 now."""
+    """Broker 2 had a replica of a partition that is on 1 and 3 now."""
     cluster = Cluster(1, 2, 3)
     cluster.create("t", (1, 2))
     cluster.settle()
@@ -281,7 +283,7 @@ def moved_while_one_was_away() -> Cluster:
 
 
 def test_returning_broker_deletes_a_replica_reassigned_meanwhile() -> None:
-    """One that only slept would keep it for ever: it has no start at which to set it aside."""
+    """A broker that only lost its session would keep the replica for ever, because only a start sets it aside."""
     cluster = moved_while_one_was_away()
     assert cluster.assigned(TP) == ReplicaAssignment((1, 3)), "it is not waited for"
     cluster.news()
@@ -373,7 +375,7 @@ def test_deleted_topic_is_no_longer_reassigned() -> None:
 
 @dataclass
 class Proposal:
-    """A leader's ISR on its way to ZooKeeper."""
+    """A leader's ISR change on its way to ZooKeeper."""
 
     tp: TopicPartition
     isr: tuple[int, ...]
@@ -381,7 +383,7 @@ class Proposal:
 
 
 class Stage(Cluster):
-    """Brokers that have logs, lead by what they were last told, and propose ISRs that may arrive late."""
+    """Brokers that have logs, lead by the last state that they received, and propose ISRs that may arrive late."""
 
     def __init__(self, *broker_ids: int) -> None:
         self.logs: dict[int, set[TopicPartition]] = {broker_id: set() for broker_id in broker_ids}
@@ -417,7 +419,7 @@ class Stage(Cluster):
             self.logs[broker_id].add(tp)
 
     def bounce(self, broker_id: int) -> None:
-        """The broker registers anew, after its death if need be; what is not assigned to it is set aside."""
+        """Register the broker anew, after its death if need be; replicas that are not assigned to it are set aside."""
         self.epoch += 1
         for tp in [tp for tp in self.logs[broker_id] if broker_id not in self.topics["t"].partitions[tp.partition]]:
             self.logs[broker_id].discard(tp)
@@ -425,7 +427,7 @@ class Stage(Cluster):
         self.come(broker(broker_id, self.epoch))
 
     def propose(self, tp: TopicPartition, *, grow: bool) -> None:
-        """The leader wants the first missing replica in, or nobody but itself."""
+        """Let the leader propose to add the first missing replica, or to be alone in the ISR."""
         for (broker_id, of), message in list(self.received.items()):
             if of == tp and message.leader == broker_id and broker_id in self.live:
                 isr: tuple[int, ...] = (broker_id,)
@@ -439,7 +441,7 @@ class Stage(Cluster):
                     self.proposals.append(Proposal(tp, isr, message.partition_epoch))
 
     def deliver(self) -> None:
-        """A proposal arrives: a compare-and-set on the version."""
+        """Deliver a proposal: a compare-and-set on the version."""
         if not self.proposals:
             return
         proposal = self.proposals.pop(0)
@@ -462,7 +464,7 @@ class Stage(Cluster):
         self.play(self.controller.states_read({tp: self.states[tp]}, self.controller.topic_ids))
 
     def write_one(self) -> None:
-        """The first write happens; the controller dies before it hears of it where `settle` does not follow."""
+        """Perform the first write. The controller dies before it knows the outcome unless `settle` follows."""
         if self.waiting:
             self.answer(self.waiting[0])
 

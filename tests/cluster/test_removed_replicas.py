@@ -1,4 +1,4 @@
-"""A reassignment has let its origin go, and the heirs fail before they have shown that they outlived that."""
+"""A reassignment has removed the origin, and the remaining members fail before the removal is confirmed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ UNCLEAN = {"unclean.leader.election.enable": "true"}
 
 
 def replicas_removed(origin: tuple[int, ...], heirs: tuple[int, ...], **configs: str) -> Cluster:
-    """It stands that only the heirs are in sync, who have not been heard since."""
+    """The state with only the remaining members in sync is written, and none of them has answered since."""
     cluster = Cluster(*origin, *heirs)
     cluster.create("t", origin, **configs)
     cluster.settle()
@@ -26,7 +26,7 @@ def replicas_removed(origin: tuple[int, ...], heirs: tuple[int, ...], **configs:
 
 
 def restart_with_possible_loss(cluster: Cluster, *broker_ids: int) -> None:
-    """Their machines went down, and are up again."""
+    """Restart brokers whose machines went down."""
     cluster.die(*broker_ids)
     cluster.settle()
     cluster.silent.clear()
@@ -85,7 +85,7 @@ def test_longest_log_leads_among_remaining_and_removed_replicas() -> None:
 
 
 def test_removed_replica_with_the_longest_log_leads_after_a_partial_loss() -> None:
-    """What they lack may be the same: only one had noted how far it was committed."""
+    """Both may lack the same records, because only one had noted how far they were committed."""
     cluster = replicas_removed((1, 2), (3, 4))
     restart_with_possible_loss(cluster, 3, 4)
     cluster.report_log_end(3, 5, lacks=True)
@@ -202,7 +202,7 @@ def test_confirmed_reassignment_considers_only_remaining_replicas() -> None:
 
 
 def joined_after_the_removal() -> Cluster:
-    """Broker 3 stays, was away when 1 and 2 were shed, and caught up with 4, which has not been heard since."""
+    """Broker 3 stays. It was absent when 1 and 2 were removed, and caught up with 4, which has not answered since."""
     cluster = Cluster(1, 2, 3, 4)
     cluster.create("t", (1, 2, 3))
     cluster.settle()
@@ -238,7 +238,7 @@ def test_current_remaining_members_are_asked_if_the_asked_ones_failed() -> None:
 
 
 def reassigned_from_a_silent_leader() -> Cluster:
-    """All that is missing for it to go is an answer of its own."""
+    """Only an answer of the old leader is missing for its removal."""
     cluster = Cluster(1, 2, 3, 4)
     cluster.create("t", (1, 2, 3))
     cluster.settle()
@@ -251,7 +251,7 @@ def reassigned_from_a_silent_leader() -> Cluster:
 
 
 def test_leader_that_does_not_answer_is_not_removed() -> None:
-    """It would not hear of it, and go on to tell clients what was committed."""
+    """Such a leader would not learn of its successor, and go on telling clients that records are committed."""
     cluster = reassigned_from_a_silent_leader()
     cluster.resume_answers(1)
     cluster.settle()
@@ -260,7 +260,7 @@ def test_leader_that_does_not_answer_is_not_removed() -> None:
 
 def test_answer_to_an_earlier_handoff_proves_nothing_for_the_next() -> None:
     cluster = reassigned_from_a_silent_leader()
-    catch_up(cluster, 1, 2, 3)  # who comes falls behind: nobody is to go
+    catch_up(cluster, 1, 2, 3)  # the new replica falls behind, so that no replica is removed yet
     cluster.resume_answers(1)
     cluster.silent.add(1)
     catch_up(cluster, 1, 2, 3, 4)
@@ -271,7 +271,7 @@ def test_answer_to_an_earlier_handoff_proves_nothing_for_the_next() -> None:
 
 
 def test_remaining_member_proves_liveness_after_the_leaders_answer() -> None:
-    """It may have answered long after them."""
+    """The leader may have answered long after the remaining members."""
     cluster = reassigned_from_a_silent_leader()
     cluster.silent = {2, 3, 4}
     cluster.resume_answers(1)
@@ -285,7 +285,7 @@ def test_remaining_member_proves_liveness_after_the_leaders_answer() -> None:
 def test_remaining_members_are_asked_again_after_a_new_leader_epoch() -> None:
     cluster = reassigned_from_a_silent_leader()
     cluster.silent = {2, 3, 4}
-    cluster.resume_answers(1)  # the heirs are asked
+    cluster.resume_answers(1)  # the remaining members are asked
     cluster.silent.add(1)
     cluster.play(cluster.controller.leadership_ended(1, {TP: cluster.state().leader_epoch}))
     cluster.settle()

@@ -1,4 +1,4 @@
-"""Replicas that have lost what was committed, and say so: their log is gone, or ends before its high watermark."""
+"""Replicas that report a loss of committed records: their log is gone, or ends before its high watermark."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tidelog.model import NO_LEADER
 
 
 def with_lacking(*broker_ids: int, **configs: str) -> Cluster:
-    """Replicas on 1 and 2, both in sync; all died, and these came back and found out what they lack."""
+    """Replicas on 1 and 2, both in sync; all failed, and these brokers came back and noticed their loss."""
     cluster = Cluster(1, 2, 3)
     cluster.create("t", (1, 2), **configs)
     cluster.settle()
@@ -45,7 +45,7 @@ def test_replica_with_loss_leaves_the_isr_in_favour_of_a_trusted_one() -> None:
     cluster.settle()
     refuse(cluster, 1)
     assert cluster.state() == PartitionState(2, 1, (2, 3), 1)
-    accept(cluster, 1)  # out of the ISR it may follow
+    accept(cluster, 1)  # outside the ISR it may follow
     cluster.leader_tells_isr(TP, 2, 3, 1)
     assert cluster.state().isr == (2, 3, 1)
     assert cluster.waiting == []
@@ -74,7 +74,7 @@ def test_requested_unclean_election_takes_the_longest_log_with_loss() -> None:
     accept(cluster, 2)
     assert not cluster.controller.election_in_progress(TP)
     epoch = cluster.state().leader_epoch
-    cluster.come(broker(2, 199))  # what it has counts from now on
+    cluster.come(broker(2, 199))  # its log counts from now on
     cluster.settle()
     assert cluster.state().leader == 2
     assert cluster.state().leader_epoch > epoch
@@ -108,7 +108,7 @@ def test_suspect_that_reports_a_loss_does_not_delay_an_unclean_election() -> Non
 
 def test_a_refusal_that_crossed_with_the_election_is_dealt_with_again() -> None:
     cluster = with_lacking(1, **{"unclean.leader.election.enable": "true"})
-    refuse(cluster, 1)  # what it was told before
+    refuse(cluster, 1)  # the request that was sent before
     assert cluster.state().leader == 1
     assert told_that_it_is_unclean(cluster)
 

@@ -1,4 +1,4 @@
-"""What the rooms above rely on, said once and held by both stores: ZooKeeper and its twin."""
+"""The contract of `Store`, for both stores: ZooKeeper and its twin."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from tidelog.local.zookeeper import EmbeddedZooKeeper
 
 
 class Events:
-    """Remembers what a store announces."""
+    """Records the events of a store."""
 
     def __init__(self, store: Store) -> None:
         self.seen: list[StoreEvent] = []
@@ -261,7 +261,7 @@ async def test_an_expired_session_is_announced_and_followed_by_another(server: S
 
 
 async def refused(request: Awaitable[object]) -> None:
-    """The store says no."""
+    """The server refuses the request."""
     with pytest.raises((NoNodeError, TransactionFailedError)):
         await request
 

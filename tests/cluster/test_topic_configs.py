@@ -112,7 +112,7 @@ async def test_change_of_a_removed_topics_settings_starts_from_the_new_topics() 
     anew = TopicAssignment("t", random_uuid(), TOPIC.partitions, having(segment_bytes="5"))
 
     class Slow(MemoryStore):
-        """Before its write leaves it, the topic is deleted and made anew."""
+        """A client before whose write the topic is deleted and created again."""
 
         async def multi(self, operations: Sequence[Operation]) -> list[Result]:
             if await other.read_topic("t") == TOPIC:

@@ -1,4 +1,4 @@
-"""Who leads where a topic, or somebody who asks for it, gives up what only those have who are not there."""
+"""Elections where a topic or a request gives up the records that only absent replicas have."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ UNCLEAN = {"unclean.leader.election.enable": "true"}
 
 
 def no_isr_member_alive(**configs: str) -> Cluster:
-    """Brokers 2 and 3 are behind."""
+    """Brokers 2 and 3 are behind, and no ISR member is alive."""
     cluster = Cluster(1, 2, 3)
     cluster.create("t", (1, 2, 3), **configs)
     cluster.settle()
@@ -94,7 +94,7 @@ def test_silent_replica_with_a_known_loss_ranks_behind_another_silent_one() -> N
 
 
 def isr_member_is_back_as_suspect() -> Cluster:
-    """Broker 2, which waits for 3, who was in sync with it; broker 1 was not, and was there all the time."""
+    """Broker 2 is back and waits for 3, the other ISR member. Broker 1 was out of sync, and alive all the time."""
     cluster = Cluster(1, 2, 3)
     cluster.create("t", (1, 2, 3))
     cluster.settle()
@@ -131,7 +131,7 @@ def test_replica_in_shutdown_ranks_last_in_an_unclean_election() -> None:
 
 
 def isr_is_back_as_suspects() -> Cluster:
-    """Brokers 1 and 2, who may be short; broker 3 was behind, and is away."""
+    """ISR members 1 and 2 are back and may be short. Broker 3 was behind, and is absent."""
     cluster = Cluster(1, 2, 3)
     cluster.create("t", (1, 2, 3), **UNCLEAN)
     cluster.settle()
@@ -162,7 +162,7 @@ def test_out_of_sync_replica_is_elected_once_suspects_are_gone() -> None:
 
 
 def test_suspect_replica_outside_the_isr_does_not_delay_an_election() -> None:
-    """What its leader wrote before it went down itself is seen late: 2 had been out of sync by then."""
+    """The controller reads late that the leader had removed 2 from the ISR before the leader failed."""
     cluster = Cluster(1, 2, 3)
     cluster.create("t", (1, 2, 3), **UNCLEAN)
     cluster.settle()

@@ -1,4 +1,4 @@
-"""Brokers that come back from a machine that went down: what they had not synced may be gone."""
+"""Brokers that return after their machine failed, so that unflushed records may be lost."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tidelog.model import NO_LEADER, TopicPartition
 
 
 def both_replicas_went_down() -> Cluster:
-    """Of a partition on brokers 1 and 2, both in sync; broker 3 has no part in it."""
+    """A partition on brokers 1 and 2, both in sync; broker 3 has no replica."""
     cluster = Cluster(1, 2, 3)
     cluster.create("t", (1, 2))
     cluster.settle()
@@ -321,7 +321,7 @@ def test_suspect_replica_that_restarts_is_suspect_and_asked_again() -> None:
     cluster.die(1)
     cluster.settle()
     cluster.asked.clear()
-    cluster.come(broker(1, 99))  # its process alone has died since: the mark is gone, the doubt is not
+    cluster.come(broker(1, 99))  # only its process died since then: the mark is gone, but the broker stays suspect
     cluster.settle()
     assert sorted(cluster.asked) == [(1, [TP]), (2, [TP])], "2 too: it may have gone down with it"
 

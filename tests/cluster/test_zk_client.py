@@ -1,4 +1,6 @@
-"""The domain's operations, on ZooKeeper and on its twin; unknown outcomes on the twin, which can withhold answers."""
+"""The operations of `ZkClient`, on ZooKeeper and on its twin; unknown outcomes on the twin, which can withhold
+answers.
+"""
 
 from __future__ import annotations
 
@@ -89,7 +91,7 @@ async def test_candidate_with_a_stale_lease_is_not_elected() -> None:
     rival = ZkClient(zookeeper.connect(), SystemClock(), patience_ms=500)
 
     class Interrupted(MemoryStore):
-        """Between two of its requests the rival is elected."""
+        """A client between two of whose requests the rival is elected."""
 
         async def get(self, path: str, *, watch: bool = False) -> Node:
             node = await super().get(path, watch=watch)
@@ -260,7 +262,7 @@ async def test_a_topic_is_created_once_and_removed_whole(server: Server) -> None
 @pytest.mark.parametrize("partitions", [249, 250, 251, 500, 501])
 @on_virtual_time
 async def test_topic_is_removed_in_pieces_whatever_number_of_partitions_is_left(partitions: int) -> None:
-    """A piece of the removal takes 250 partitions, and the last piece takes the topic with them."""
+    """One multi of the removal takes 250 partitions, and the last one removes the topic with them."""
     zk_client = ZkClient(MemoryZooKeeper(VirtualClock()).connect(), VirtualClock(), patience_ms=500)
     await zk_client.ensure_paths()
     lease = await begin_term(zk_client)

@@ -1,10 +1,10 @@
-"""Every operation of the coordination layer under every fault of its table, and under pairs of faults at every request.
+"""Every operation of `ZkClient` under every fault of its table, and under pairs of faults at every request.
 
 The rules that hold for all of them:
-    - a success is returned only if the effect took place, exactly once unless a repetition does no harm;
+    - a success is returned only if the effect took place, exactly once unless a repetition is harmless;
     - a refusal is a typed error, and the operation has changed nothing;
     - an unknown outcome raises OutcomeUnknownError, or is looked up and returned as it is;
-    - no write lands on a node that has changed since the operation looked at it.
+    - no write changes a node that has changed since the operation read it.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ async def ready(row: Row | ReadRow) -> Stage:
 
 
 async def run(row: Row | ReadRow, stage: Stage) -> Any:
-    """Returns what the operation returns or raises."""
+    """Return the operation's result or error."""
     stage.store.watch_writes(stage.known())
     stage.store.owner = getattr(row, "owner", "")
     try:
@@ -71,7 +71,7 @@ async def check(row: Row, stage: Stage, result: Any, allowed: Outcome) -> None:
 
 
 async def requests_that_write(row: Row) -> list[int]:
-    """Returns the numbers of the requests by which the effect takes place, without faults."""
+    """Return the numbers of the requests by which the effect takes place without faults."""
     stage = await ready(row)
     stage.store.watch_writes(stage.known())
     numbers: list[int] = []
@@ -96,7 +96,7 @@ async def requests_that_write(row: Row) -> list[int]:
 
 
 def operations(*kinds: type) -> set[str]:
-    """Returns the public operations of these classes, by the class that defines each."""
+    """Return the public operations of these classes, by the class that defines each."""
     return {
         f"{kind.__name__}.{name}"
         for kind in kinds
@@ -152,7 +152,7 @@ async def test_operation_after_a_rival_ends_as_the_table_says(row: Row, column: 
 
 
 def judged(row: Row, cell: Cell | None, losses: Mapping[int, Loss], stage: Stage, result: Any) -> str:
-    """Returns what is wrong with the outcome of a run with several faults, "" if nothing is."""
+    """Return the error in the outcome of a run with several faults, or ""."""
     effects = written(row, stage)
     if effects > row.most:
         return f"the effect took place {effects} times"
@@ -176,9 +176,9 @@ def judged(row: Row, cell: Cell | None, losses: Mapping[int, Loss], stage: Stage
 
 
 def pairs(requests: int, rivals: Mapping[str, Cell]) -> Iterator[tuple[dict[int, Loss], str, int]]:
-    """Yields losses, a rival's column ("" for none) and the request before which the rival acts.
+    """Yield losses, a rival's column ("" for none) and the request before which the rival acts.
 
-    Two faults meet only if they are near each other: between them are at most as many requests as one attempt has.
+    Two faults meet only if they are near each other: at most as many requests lie between them as one attempt has.
     """
     positions = range(requests + 3)
     singles: list[dict[int, Loss]] = [{number: loss} for number, loss in product(positions, Loss)]
@@ -272,7 +272,7 @@ async def test_read_beside_a_rival_returns_the_state_before_or_after(row: ReadRo
         before = row.before
         stage.store.rivals = {position: rival_of(Cell(rival, Outcome(None, 0)), stage)}
         result = await run(row, stage)
-        # Some reads go side by side, so that the first of them may tell what stood after the rival, and another before.
+        # Some reads are concurrent, so that one may return the state after the rival, and another the state before.
         allowed = [after, *row.between] if position == 0 else [before, after, *row.between]
         assert any(reads(stage, each, result) for each in allowed), f"{result!r} at request {position}"
         assert stage.store.applied == []

@@ -1,4 +1,4 @@
-"""The bytes in ZooKeeper are Kafka's: what its own code writes is read, and what we write is what it would."""
+"""The bytes in ZooKeeper are Kafka's: Tidelog reads what Kafka writes, and writes what Kafka would."""
 
 from __future__ import annotations
 

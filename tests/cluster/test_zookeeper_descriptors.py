@@ -1,5 +1,6 @@
-"""To wait for ZooKeeper's answer takes no file descriptor: whoever waits between two connections that take the last
-ones would else lose its session to them.
+"""Waiting for ZooKeeper's answer takes no file descriptor.
+
+Otherwise a broker without free descriptors would lose its session.
 """
 
 from __future__ import annotations

@@ -71,7 +71,7 @@ async def test_commit_with_a_lost_answer_is_made(first: int | None) -> None:
 
 
 class SlowStore(MemoryStore):
-    """A client whose writes are slow or lost on the way, and which meanwhile does not come round to look."""
+    """A client whose writes are slow or lost, and which cannot read meanwhile."""
 
     held: asyncio.Event | None = None
     loses = True
@@ -102,7 +102,7 @@ async def test_a_commit_that_hung_does_not_take_back_a_later_one(loses: bool) ->
 
 
 class LateStore(MemoryStore):
-    """A client whose writes are under way until `arrive`, whether anybody still waits for them or not."""
+    """A client whose writes are under way until `arrive`, even if their caller no longer waits."""
 
     def begin(self) -> None:
         super().begin()

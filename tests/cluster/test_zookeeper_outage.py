@@ -1,4 +1,4 @@
-"""What a session lives through: a ZooKeeper that stops answering, and one that is killed and comes back."""
+"""A session during an outage: a ZooKeeper that stops answering, and one that is killed and restarted."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ async def test_hung_zookeeper_gives_an_unknown_outcome_in_a_session_timeout(
 
 
 class HandshakeSwallower:
-    """In front of a server. While it is `starting` it takes all that is said to it and answers nothing."""
+    """A relay in front of a server. While it is `starting` it reads all requests and answers none."""
 
     def __init__(self, server: EmbeddedZooKeeper) -> None:
         self._port = server.port
@@ -100,7 +100,7 @@ class HandshakeSwallower:
             self.close_connections()
 
     def close_connections(self) -> None:
-        """On all that are connected."""
+        """Close all connections."""
         for writer in self._writers:
             writer.close()
         self._writers.clear()

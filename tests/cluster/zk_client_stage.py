@@ -1,7 +1,7 @@
-"""A small cluster in ZooKeeper's twin, on which one operation of the coordination layer runs while others interfere.
+"""A small cluster in the in-memory ZooKeeper, on which one `ZkClient` operation runs while others interfere.
 
-Broker 1 is the controller and owns topic `t`. The operation runs over a `FaultyStore`; the rivals have connections of
-their own, which work.
+Broker 1 is the controller and owns topic `t`. The operation runs over a `FaultyStore`; the rivals have working
+connections of their own.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ SESSION_TIMEOUT_MS = 1000
 class Stage:
     """Owns the ensemble, the operation's client and the rivals' clients.
 
-    tested    the coordination whose operation is under test; its session holds the controller's seat
+    tested    the `ZkClient` under test; its session owns the controller's lease
     other     a rival: another controller, or any other broker
     owner     the session that registers broker 3
-    seat      the seat as the operation's caller knows it
+    lease     the lease as the operation's caller knows it
     epoch     broker 3's epoch as the operation's caller knows it, −1 if broker 3 is not registered
     """
 
@@ -53,7 +53,7 @@ class Stage:
         self.notes: dict[str, object] = {}
 
     async def set_up(self) -> None:
-        """Makes the paths, the controller's seat, and topic `t` with the state of its first partition."""
+        """Create the paths, the controller's lease, and topic `t` with the state of its first partition."""
         await self.other.ensure_paths()
         lease = await self.tested.try_become_controller(1, await self.other.read_controller())
         assert lease is not None
@@ -75,7 +75,7 @@ class Stage:
             return None
 
     def known(self) -> Mapping[str, NodeStat]:
-        """Returns the stat of every node, as the caller of an operation may know it when the operation begins."""
+        """Return the stat of every node, as the operation's caller may know it when the operation begins."""
         found: dict[str, NodeStat] = {}
         paths = ["/"]
         while paths:
@@ -86,25 +86,25 @@ class Stage:
         return found
 
     def effects_on(self, path: str) -> int:
-        """Returns how many transactions of the operation have changed this node."""
+        """Return how many transactions of the operation have changed this node."""
         return sum(
             any(each.path == path and not isinstance(each, Check) for each in transaction)
             for transaction in self.store.applied
         )
 
     async def fence(self) -> int:
-        """Returns the version on which a write of today's controller stands."""
+        """Return the version on which a write of the current controller is conditional."""
         return (await self.other.read_controller()).epoch_version
 
     # --- what rivals do --------------------------------------------------------------------------------------
 
     async def depose(self) -> None:
-        """Broker 2 becomes the controller."""
+        """Make broker 2 the controller."""
         lease = await self.other.read_controller()
         assert await self.other.try_become_controller(2, lease, replace_controller=not lease.unclaimed) is not None
 
     async def expire(self) -> None:
-        """The session of the operation ends, and with it the seat."""
+        """End the operation's session, and with it the lease."""
         self.zookeeper.expire(self.inner.session_id)
 
     async def make_topic(self, topic: TopicAssignment = TOPIC, state: PartitionState = STATE) -> None:
@@ -113,21 +113,21 @@ class Stage:
         await self.other.write_state(TopicPartition(topic.topic, 0), state, -1, fence)
 
     async def remove_topic(self, topic: str = "t") -> None:
-        """The controller removes the topic, if it is there."""
+        """Let the controller remove the topic, if it exists."""
         fence = await self.fence()
         await self.other.remove_some(topic, fence)
 
     async def remake_topic(self) -> None:
-        """Another topic of the same name takes the place of topic `t`."""
+        """Replace topic `t` by another topic of the same name."""
         await self.remove_topic()
         await self.make_topic(replace(TOPIC, topic_id="AAAAAAAAAAAAAAAAAAAAAg", configs={}), replace(STATE, leader=2))
 
     async def register(self, registration: BrokerRegistration = SHORT) -> None:
-        """Broker 3 registers with its own session."""
+        """Register broker 3 with its own session."""
         self.epoch = await self.owner.register_broker(registration)
 
     async def register_anew(self) -> None:
-        """Broker 3 loses its registration and makes another one, from another address."""
+        """Replace broker 3's registration by one with another address."""
         self.zookeeper.expire(self.owner.store.session_id)
         self.owner = ZkClient(self.zookeeper.connect(), VirtualClock())
         await self.owner.register_broker(replace(MOVED, possibly_short=True))
@@ -145,6 +145,6 @@ class Stage:
             await self.other.store.set(path, data)
 
     def registration(self) -> BrokerRegistration | None:
-        """Returns broker 3's registration as it stands."""
+        """Return broker 3's current registration."""
         data, stat = self.data(znodes.broker_path(3)), self.look(znodes.broker_path(3))
         return None if data is None or stat is None else znodes.decode_broker(3, data, stat.czxid)

@@ -1,4 +1,4 @@
-"""The table: each operation of the coordination layer, and its required outcome under each fault.
+"""The table: each operation of `ZkClient`, and its required outcome under each fault.
 
 A row names one operation, the node on which its effect is, and one outcome per column:
 
@@ -42,7 +42,7 @@ Expected = Callable[[Stage, Any], bool]
 class Outcome:
     """A result, and how often the effect must have taken place.
 
-    result   a value; an exception's type; or a function that judges the result
+    result   a value, an exception's type, or a function that judges the result
     effects  transactions that have changed the row's node
     """
 
@@ -53,7 +53,7 @@ class Outcome:
         return self.fits(stage, result) and effects == self.effects
 
     def fits(self, stage: Stage, result: Any) -> bool:
-        """Returns whether this result is the required one."""
+        """Return whether this result is the required one."""
         if self.result is ANYTHING:
             return not isinstance(result, Exception)
         if isinstance(self.result, type):
@@ -65,7 +65,7 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """The change that a rival makes, and the outcome that the operation must have after it."""
+    """A rival's change, and the required outcome of the operation after it."""
 
     rival: Rival
     outcome: Outcome
@@ -75,9 +75,9 @@ class Cell:
 class Row:
     """One operation that writes.
 
-    arrange    what the stage needs beyond its furniture
+    arrange    additional set-up of the stage
     also       outcomes that are right only if a rival acts in the middle of the operation
-    most       how often the effect may take place at most; more than 1 only if a repetition does no harm
+    most       the greatest number of effects; more than 1 only if a repetition is harmless
     unguarded  nodes that the operation may write without having seen them, each with its reason
     owner      a node without which the effect must not take place
     holds      asserts what must be true after a success
@@ -109,15 +109,16 @@ class Row:
 
     @property
     def rivals(self) -> dict[str, Cell]:
-        """Returns the columns in which a rival acts."""
+        """Return the columns in which a rival acts."""
         columns = {name: getattr(self, name) for name in ("changed", "anew", "deposed", "expired", "vanished")}
         return {name: cell for name, cell in columns.items() if isinstance(cell, Cell)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadRow:
-    """One operation that reads: its result before and after each rival. It writes nothing, and a lost answer does not
-    change the result.
+    """One operation that reads: its result before and after each rival.
+
+    It writes nothing, and a lost answer does not change the result.
     """
 
     operation: str
@@ -146,7 +147,7 @@ NEVER_DELETED = "no broker deletes a committed offset"
 
 
 def counters(*paths: str) -> dict[str, str]:
-    """Nodes whose version alone counts, so that no write to them can be lost."""
+    """Nodes of which only the version counts, so that no write to them can be lost."""
     return dict.fromkeys(paths, "its version counts something")
 
 
@@ -163,7 +164,7 @@ def standing_cluster_id(stage: Stage, result: str) -> bool:
 
 
 def own_registration(expected: BrokerRegistration) -> Expected:
-    """Returns what judges whether the registration that stands is the operation's own, and says what was asked for."""
+    """Return a function that judges whether the registration is the operation's own, with the requested content."""
 
     def choose_recovery_leader(stage: Stage, result: int) -> bool:
         stat, found = stage.look(znodes.broker_path(3)), stage.registration()
@@ -209,7 +210,7 @@ async def no_shared_ids(stage: Stage, block: range) -> None:
 
 
 async def own_former_registration(stage: Stage) -> None:
-    """An earlier process of broker 3 has registered, and its session lasts."""
+    """An earlier process of broker 3 has registered, and its session is still live."""
     await stage.register(BROKER)
     stage.notes["session"] = stage.owner.store.session_id
 
@@ -224,7 +225,7 @@ async def stranger_registers(stage: Stage) -> None:
 
 
 async def mark_cleared_by_another(stage: Stage) -> None:
-    """Another operation of the same controller takes the mark."""
+    """Another operation of the same controller clears the mark."""
     if (found := stage.registration()) is not None and found.epoch == stage.epoch:
         await stage.other.clear_possibly_short(3, stage.epoch, await stage.fence())
 
@@ -245,7 +246,7 @@ async def vacate(stage: Stage) -> None:
 
 
 async def former_process_becomes_controller(stage: Stage) -> None:
-    """An earlier process of broker 3, whose session lasts, takes the seat in the next epoch."""
+    """An earlier process of broker 3, whose session is still live, becomes the controller of the next epoch."""
     lease = await stage.other.read_controller()
     if lease.unclaimed:
         assert await stage.other.try_become_controller(3, lease) is not None
@@ -262,7 +263,7 @@ async def leader_shrinks_isr(stage: Stage) -> None:
 
 
 async def others_end_with_the_same_state(stage: Stage) -> None:
-    """Others write the state twice, and the second time as the operation would."""
+    """Others write the state twice, and the second time write the operation's own state."""
     await leader_shrinks_isr(stage)
     await stage.overwrite(znodes.state_path(TP), znodes.encode_state(NEW))
 
@@ -288,7 +289,7 @@ async def reassigned_by_another(stage: Stage) -> None:
 
 
 async def stale_settings(stage: Stage) -> None:
-    """Settings of a topic that is gone: another tool has deleted the topic."""
+    """Settings of a topic that another tool has deleted."""
     await stage.overwrite(znodes.topic_config_path("u"), znodes.encode_topic_config({"retention.ms": "9"}))
 
 
@@ -339,7 +340,7 @@ async def last_writer_is_not_taken_back(stage: Stage, result: dict[str, str] | N
 async def settings_stand(stage: Stage, result: dict[str, str] | None) -> None:
     topic = stage.data(znodes.topic_path("t"))
     if result is None or topic is None or znodes.decode_topic("t", topic, {}).topic_id != TOPIC.topic_id:
-        return  # the settings have gone with their topic
+        return  # the settings were removed with their topic
     data = stage.data(znodes.topic_config_path("t"))
     standing = znodes.decode_topic_config(data or b"{}")
     assert result.items() <= standing.items(), f"{result} was told, and {standing} stands there"
@@ -351,13 +352,13 @@ def with_segment_bytes(configs: Any) -> dict[str, str]:
 
 
 async def made_by_another_tool(stage: Stage) -> None:
-    """The topic has no settings, and no state yet."""
+    """The topic has neither settings nor a state yet."""
     await parents_missing(stage)
     await no_settings(stage)
 
 
 async def gone_by_another_tool(stage: Stage) -> None:
-    """Another tool deletes the topic, and counts no removal."""
+    """Another tool deletes the topic without counting the removal."""
     await stage.delete(znodes.topic_path("t"))
 
 
@@ -396,7 +397,7 @@ async def two_notifications_of_which_one_is_gone(stage: Stage) -> None:
     await stage.delete(FIRST_ISR_NOTIFICATION)
 
 
-#: A repetition does no harm, so that a lost answer may lead to two notifications and never to none.
+#: A repetition is harmless, so that a lost answer may lead to two notifications, but never to none.
 AT_LEAST_ONCE = {
     "request_lost": done(),
     "answer_lost": done(effects=2),
@@ -549,7 +550,7 @@ WRITES = [
         deposed=DEPOSED,
         expired=expired(done(True)),
         vanished=Cell(registration_gone, not_done(False)),
-        also=(not_done(True),),  # after a lost request no client can tell which of them has removed the node
+        also=(not_done(True),),  # after a lost request no client knows which of them has removed the node
     ),
     Row(
         operation="ZkClient.clear_possibly_short",
@@ -1040,7 +1041,7 @@ READS = [
             "expired": (Stage.expire, is_lease(-1, 1)),
             "vanished": (lambda stage: stage.delete(znodes.CONTROLLER), is_lease(-1, 1)),
         },
-        between=(is_lease(2, 1),),  # an older fence loses the next election, which is safe
+        between=(is_lease(2, 1),),  # a lease with an older epoch loses the next election, which is safe
     ),
     ReadRow(
         operation="ZkClient.read_state",
