@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from node.handlers.controller_protocol import ControllerProtocol
 from node.handlers.controller_requests import ControllerRequests
-from node.handlers.dispatch import HandlerTable, Outcome
+from node.handlers.dispatch import HandlerResult, HandlerTable
 from node.handlers.inspection.describe_replicas import describe_replicas
 from node.handlers.producer_ids import ProducerIdBlocks, ProducerIds
 from node.handlers.records.fetch import Fetches
@@ -64,7 +64,7 @@ class Handlers:
             **(more or {}),
         }
 
-    def handle(self, request: Request, context: RequestContext) -> Outcome:
+    def handle(self, request: Request, context: RequestContext) -> HandlerResult:
         """Return the response, or a deferred one, or None if the request wants none. Raise BrokerError to refuse it."""
         # The server has checked the listener already. This second check ensures that no client can move a high
         # watermark or a leader.

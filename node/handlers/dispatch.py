@@ -10,7 +10,7 @@ from node.runtime.deferred_response import DeferredResponse
 from tidelog.protocol.messages import ApiKey, Response
 
 #: None if the request wants no response.
-Outcome = Response | DeferredResponse | Awaitable[Response] | None
-Handler = Callable[[Any, RequestContext], Outcome]
+HandlerResult = Response | DeferredResponse | Awaitable[Response] | None
+Handler = Callable[[Any, RequestContext], HandlerResult]
 #: Maps each API to its handler. Each module of handlers contributes one part of the table.
 HandlerTable = Mapping[ApiKey, Handler]

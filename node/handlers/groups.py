@@ -15,7 +15,7 @@ from node.groups.deletion import Deletion
 from node.groups.member_requests import MemberRequests
 from node.groups.offset_commits import OffsetCommits
 from node.groups.service import CoordinatorService
-from node.handlers.dispatch import HandlerTable, Outcome
+from node.handlers.dispatch import HandlerResult, HandlerTable
 from node.metadata_cache import MetadataCache
 from node.net.server import RequestContext
 from node.runtime.deferred_response import DeferredResponse
@@ -131,7 +131,7 @@ class OffsetHandlers:
         self._offsets = offsets
         self._zookeeper = zookeeper
 
-    def commit(self, request: OffsetCommitRequest, context: RequestContext) -> Outcome:
+    def commit(self, request: OffsetCommitRequest, context: RequestContext) -> HandlerResult:
         """Return a response that completes when the commit is replicated to the ISR."""
         if request.in_zookeeper:
             return self._zookeeper.commit(request, context)
@@ -142,7 +142,7 @@ class OffsetHandlers:
             return OffsetCommitResponse(_all_refused(request, error))
         return deferred
 
-    def fetch(self, request: OffsetFetchRequest, context: RequestContext) -> Outcome:
+    def fetch(self, request: OffsetFetchRequest, context: RequestContext) -> HandlerResult:
         """Return the committed offsets."""
         if request.in_zookeeper:
             return self._zookeeper.fetch(request, context)
@@ -151,7 +151,7 @@ class OffsetHandlers:
         except BrokerError as error:
             return OffsetFetchResponse(error.code)
 
-    def delete(self, request: OffsetDeleteRequest) -> Outcome:
+    def delete(self, request: OffsetDeleteRequest) -> HandlerResult:
         """Return a response that completes when the tombstones are committed."""
         deferred = DeferredResponse()
         try:
@@ -176,7 +176,7 @@ class MemberHandlers:
     def __init__(self, members: MemberRequests) -> None:
         self._members = members
 
-    def join(self, request: JoinGroupRequest, context: RequestContext) -> Outcome:
+    def join(self, request: JoinGroupRequest, context: RequestContext) -> HandlerResult:
         """Return a response that completes when the next generation begins."""
         deferred = DeferredResponse()
 
@@ -190,7 +190,7 @@ class MemberHandlers:
             return _joined(error, request.member_id)
         return deferred
 
-    def sync(self, request: SyncGroupRequest) -> Outcome:
+    def sync(self, request: SyncGroupRequest) -> HandlerResult:
         """Return a response that completes when the group leader's assignment is written."""
         deferred = DeferredResponse()
 
@@ -204,7 +204,7 @@ class MemberHandlers:
             return _synced(error)
         return deferred
 
-    def heartbeat(self, request: HeartbeatRequest) -> Outcome:
+    def heartbeat(self, request: HeartbeatRequest) -> HandlerResult:
         """Return success, or the error that the member must act on."""
         try:
             self._members.heartbeat(request)
@@ -212,7 +212,7 @@ class MemberHandlers:
             return HeartbeatResponse(error.code)
         return HeartbeatResponse(0)
 
-    def leave(self, request: LeaveGroupRequest) -> Outcome:
+    def leave(self, request: LeaveGroupRequest) -> HandlerResult:
         """Remove members and return one outcome for each."""
         try:
             return LeaveGroupResponse(0, self._members.leave(request))
@@ -282,7 +282,7 @@ class GroupHandlers:
         state, pending = group.state.value, group.pending_member_ids
         return DescribedGroup(group_id, 0, state, group.protocol_type, protocol, members, pending)
 
-    def list(self, request: ListGroupsRequest, context: RequestContext) -> Outcome:
+    def list(self, request: ListGroupsRequest, context: RequestContext) -> HandlerResult:
         """Return the groups of this coordinator. If partitions are still being loaded, the answer has an error code."""
         if request.in_zookeeper:
             return self._zookeeper.list_groups(context)

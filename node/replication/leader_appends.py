@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from node.purgatory.delayed_produce import DelayedProduce, FlushedProduce, PendingAppend, too_few_in_sync
-from node.replication.replica import Appended as AppendInfo
-from node.replication.replica import Replica
+from node.replication.replica import AppendInfo, Replica
 from node.replication.replica_manager import ReplicaManager
 from node.runtime.deferred_response import DeferredResponse
 from storage.log.batch_validation import ValidatedBatch, validate_own
@@ -19,7 +18,7 @@ ACKS_NONE = 0
 ACKS_ALL = -1
 
 
-class Appended(NamedTuple):
+class LeaderAppend(NamedTuple):
     """A batch in the leader's log. acks=all waits in this epoch until the high watermark is `required_offset`."""
 
     replica: Replica
@@ -28,10 +27,10 @@ class Appended(NamedTuple):
     response: ProducePartitionResponse
 
 
-Outcome = Appended | ProducePartitionResponse
+AppendOutcome = LeaderAppend | ProducePartitionResponse
 
 
-def _outcome_of(appended: AppendInfo, replica: Replica) -> Appended:
+def _outcome_of(appended: AppendInfo, replica: Replica) -> LeaderAppend:
     response = ProducePartitionResponse(
         *replica.topic_partition,
         0,
@@ -39,7 +38,7 @@ def _outcome_of(appended: AppendInfo, replica: Replica) -> Appended:
         appended.log_append_time_ms,
         replica.log.log_start_offset,
     )
-    return Appended(replica, replica.partition.leader_epoch, appended.last_offset + 1, response)
+    return LeaderAppend(replica, replica.partition.leader_epoch, appended.last_offset + 1, response)
 
 
 class LeaderAppends:
@@ -61,7 +60,7 @@ class LeaderAppends:
             )
         return replica
 
-    def append(self, replica: Replica, batch: ValidatedBatch) -> Appended:
+    def append(self, replica: Replica, batch: ValidatedBatch) -> LeaderAppend:
         """Append one batch to the leader's log. Raise StorageError if the disk fails."""
         replicas, partition, log, tp = self._replicas, replica.partition, replica.log, replica.topic_partition
         clock = replicas.clock
@@ -77,7 +76,7 @@ class LeaderAppends:
                 replicas.high_watermark_rose(replica)
         return _outcome_of(appended, replica)
 
-    def repeated(self, replica: Replica, batch: Buffer, refusal: BrokerError) -> Appended:
+    def repeated(self, replica: Replica, batch: Buffer, refusal: BrokerError) -> LeaderAppend:
         """Return the earlier append of this batch, if it is a repetition, else raise `refusal`.
 
         A retried batch must get its first answer even if the topic's settings would refuse it now.
@@ -100,12 +99,14 @@ class LeaderAppends:
         """Append a batch that this broker has built, with acks=all, and return the answer that a producer would get."""
         try:
             replica = self.leader_or_raise(self._replicas.get_or_raise(tp), ACKS_ALL)
-            outcome: Outcome = self.append(replica, validate_own(batch, replica.log.config))
+            outcome: AppendOutcome = self.append(replica, validate_own(batch, replica.log.config))
         except BrokerError as error:
             outcome = self.refusal(tp, error)
         return self.acknowledge([outcome], ACKS_ALL, self._replicas.clock.monotonic_ms() + timeout_ms)
 
-    def acknowledge(self, outcomes: Sequence[Outcome], acks: int, due_ms: int) -> ProduceResponse | DeferredResponse:
+    def acknowledge(
+        self, outcomes: Sequence[AppendOutcome], acks: int, due_ms: int
+    ) -> ProduceResponse | DeferredResponse:
         """Return the answer if all is acknowledged, else a deferred one, which completes at `due_ms` at the latest.
 
         With acks=all the answer waits for the high watermark. With acks=1 it waits only for the own disk, and only if

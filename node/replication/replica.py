@@ -31,7 +31,7 @@ from tidelog.model import Buffer, TopicPartition
 NO_EPOCH = -1
 
 
-class Appended(Protocol):
+class AppendInfo(Protocol):
     """The result of an append: see `storage.log.log_appender.AppendInfo`."""
 
     @property
@@ -61,8 +61,8 @@ class ReplicaLog(EpochView, Protocol):
     @property
     def epochs(self) -> Sequence[tuple[int, int]]: ...
     def flush(self) -> None: ...
-    def append_validated(self, batch: ValidatedBatch, leader_epoch: int, now_ms: int) -> Appended: ...
-    def find_repeated(self, batch: Buffer) -> Appended | None: ...
+    def append_validated(self, batch: ValidatedBatch, leader_epoch: int, now_ms: int) -> AppendInfo: ...
+    def find_repeated(self, batch: Buffer) -> AppendInfo | None: ...
     def append_as_follower(self, batches: Buffer, *, leader_log_start: int) -> object: ...
     def read(self, offset: int, max_bytes: int, upper_bound: int, *, at_least_one: bool = True) -> Buffer: ...
     def bytes_between(self, offset: int, end_offset: int) -> int | None: ...
@@ -149,12 +149,13 @@ class Replica:
         """Begin a flush of the log if `flush.messages` asks for one now. Return at once."""
         if self.log.must_flush:
             self._request_flush(self)
-        # `flushed_offset` is read last. If another thread has flushed the log meanwhile, no flush of ours will report.
+        # Read after `must_flush`: if periodic work has just flushed the log, no flush of this object will report the
+        # new offset.
         self.partition.flushed_offset = self.flushed_offset
 
     # --- appending and truncating ----------------------------------------------------------------------------
 
-    def append_as_leader(self, batch: ValidatedBatch, now_ms: int) -> Appended:
+    def append_as_leader(self, batch: ValidatedBatch, now_ms: int) -> AppendInfo:
         """Append a batch in this broker's leader epoch. Raise StorageError if the disk fails."""
         appended = self.log.append_validated(batch, self.partition.leader_epoch, now_ms)
         if not appended.duplicate:

@@ -1,4 +1,4 @@
-"""Host the replicas of this broker: look them up, begin and end to host them, and act on what their rules return.
+"""Host the replicas of this broker: look up, open and close them, and act on the facts that their rules return.
 
 All code here runs on the broker's event loop. Only opening, deleting and checkpointing files runs on a thread. The
 controller decides which partitions this broker leads and follows (`node.handlers.controller_requests`).
@@ -50,7 +50,7 @@ class ReplicaManager:
     loop_budget         limits the work for disks in one turn of the event loop
     on_storage_error    called once when no log directory is left; by then every replica is offline
     leader_epoch_fence  the last state of each partition that this broker has acted on, also before its restart
-    role_changed        called for each replica that begins a leader epoch, or stops to lead
+    role_changed        called for each replica that leads in a new epoch, or stops leading
     """
 
     def __init__(

@@ -8,7 +8,7 @@ import pytest
 
 from node.groups import offset_commits
 from node.groups.offset_commits import OffsetCommits
-from node.replication.leader_appends import Appended, LeaderAppends
+from node.replication.leader_appends import LeaderAppend, LeaderAppends
 from node.replication.replica import Replica
 from storage.log.batch_validation import ValidatedBatch
 from tidelog.errors import CoordinatorNotAvailableError, NotEnoughReplicasError
@@ -77,7 +77,7 @@ def test_where_unclean_elections_are_allowed_all_is_judged_as_long_as_there_was_
 ) -> None:
     append = LeaderAppends.append
 
-    def lie(appends: LeaderAppends, replica: Replica, batch: ValidatedBatch) -> Appended:
+    def lie(appends: LeaderAppends, replica: Replica, batch: ValidatedBatch) -> LeaderAppend:
         appended = append(appends, replica, batch)
         offset = appended.response.base_offset + 1
         return appended._replace(response=replace(appended.response, base_offset=offset))

@@ -11,7 +11,7 @@ from collections.abc import Awaitable
 
 from node.internal_topics import check_produce
 from node.net.server import RequestContext
-from node.replication.leader_appends import ACKS_ALL, ACKS_NONE, Appended, LeaderAppends, Outcome
+from node.replication.leader_appends import ACKS_ALL, ACKS_NONE, AppendOutcome, LeaderAppend, LeaderAppends
 from node.replication.replica_manager import ReplicaManager
 from node.runtime.deferred_response import DeferredResponse
 from node.runtime.keyed_queue import KeyedQueue
@@ -62,8 +62,8 @@ class Produces:
             )
         now_ms = self._replicas.clock.monotonic_ms()
         deadline_ms = context.due_ms(now_ms, _MAX_WAIT_MS)
-        outcomes: list[Outcome] = []  # only those that are known at once
-        started: list[Outcome | asyncio.Task[Outcome]] = []
+        outcomes: list[AppendOutcome] = []  # only those that are known at once
+        started: list[AppendOutcome | asyncio.Task[AppendOutcome]] = []
         for part in request.partitions:
             outcome = self._append_or_wait(part, acks, deadline_ms)
             started.append(outcome)
@@ -76,7 +76,9 @@ class Produces:
 
     # --- appending -------------------------------------------------------------------------------------------
 
-    def _append_or_wait(self, part: ProducePartition, acks: int, deadline_ms: int) -> Outcome | asyncio.Task[Outcome]:
+    def _append_or_wait(
+        self, part: ProducePartition, acks: int, deadline_ms: int
+    ) -> AppendOutcome | asyncio.Task[AppendOutcome]:
         tp = TopicPartition(part.topic, part.partition)
         try:
             check_produce(tp.topic)
@@ -93,7 +95,9 @@ class Produces:
             )
         return self._queues.submit(tp, size_bytes, lambda: self._append_in_turn(tp, part, acks, deadline_ms))
 
-    async def _append_in_turn(self, tp: TopicPartition, part: ProducePartition, acks: int, deadline_ms: int) -> Outcome:
+    async def _append_in_turn(
+        self, tp: TopicPartition, part: ProducePartition, acks: int, deadline_ms: int
+    ) -> AppendOutcome:
         try:
             await self._replicas.loop_budget.yield_()
             self._raise_if_late(deadline_ms)
@@ -104,7 +108,7 @@ class Produces:
         except BrokerError as error:
             return self._appends.refusal(tp, error)
 
-    def _append_at_once(self, tp: TopicPartition, part: ProducePartition, acks: int) -> Appended:
+    def _append_at_once(self, tp: TopicPartition, part: ProducePartition, acks: int) -> LeaderAppend:
         replica = self._appends.leader_or_raise(self._replicas.get_or_raise(tp), acks)
         try:
             validated = validate_if_quick(part.records, replica.log.config, self._replicas.clock.now_ms())
@@ -114,7 +118,7 @@ class Produces:
 
     async def _append_after_thread(
         self, tp: TopicPartition, part: ProducePartition, acks: int, deadline_ms: int
-    ) -> Appended:
+    ) -> LeaderAppend:
         async with self._threads:
             self._raise_if_late(deadline_ms)
             replica = self._appends.leader_or_raise(self._replicas.get_or_raise(tp), acks)
@@ -138,11 +142,11 @@ class Produces:
 
     # --- answering -------------------------------------------------------------------------------------------
 
-    def _acknowledge(self, outcomes: list[Outcome], acks: int, due_ms: int) -> Response | DeferredResponse | None:
+    def _acknowledge(self, outcomes: list[AppendOutcome], acks: int, due_ms: int) -> Response | DeferredResponse | None:
         return None if acks == ACKS_NONE else self._appends.acknowledge(outcomes, acks, due_ms)
 
     async def _acknowledge_later(
-        self, started: list[Outcome | asyncio.Task[Outcome]], acks: int, due_ms: int
+        self, started: list[AppendOutcome | asyncio.Task[AppendOutcome]], acks: int, due_ms: int
     ) -> Response:
         outcomes = [await each if isinstance(each, asyncio.Task) else each for each in started]
         answer = self._acknowledge(outcomes, acks, due_ms)
