@@ -132,11 +132,11 @@ class ReplicaAssignment:
         """Return the assignment with another target and the same origin. To cancel is to go toward the origin."""
         wanted = tuple(target)
         origin = self.origin
-        everybody = tuple(dict.fromkeys((*wanted, *origin, *self.replicas)))
+        replicas = tuple(dict.fromkeys((*wanted, *origin, *self.replicas)))
         return ReplicaAssignment(
-            everybody,
-            tuple(replica for replica in everybody if replica not in origin),
-            tuple(replica for replica in everybody if replica not in wanted),
+            replicas,
+            tuple(replica for replica in replicas if replica not in origin),
+            tuple(replica for replica in replicas if replica not in wanted),
         )
 
     def completed(self) -> ReplicaAssignment:

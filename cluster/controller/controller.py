@@ -319,7 +319,7 @@ class Controller(LeaderSelector):
         self.requested_elections |= dict.fromkeys(wanted, unclean)
         return self._reconsider(wanted)
 
-    def rebalance_wanted(self, percentage: int) -> list[Effect]:
+    def preferred_elections_wanted(self, percentage: int) -> list[Effect]:
         """Request preferred elections for brokers that lead too few of the partitions that they should lead."""
         leaders = {
             tp: (self.replicas(tp)[0], known.state.leader)

@@ -10,7 +10,7 @@ from tidelog.model import TopicPartition
 
 
 @dataclass(frozen=True, slots=True)
-class Rebalancing:
+class LeaderImbalance:
     """`leader.imbalance.check.interval.seconds` and `leader.imbalance.per.broker.percentage`."""
 
     interval_s: float = 300

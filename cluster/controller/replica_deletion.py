@@ -23,8 +23,9 @@ class ReplicaDeletion:
     """Tracks which broker deletes which replica, and what follows when all have. Only its `Controller` calls it.
 
     Absent brokers are not waited for. A broker that restarts sets aside by itself the logs that it no longer owns. A
-    broker that only lost its session would keep the log and follow a leader that does not count it, so it is told to
-    delete it. If the controller died meanwhile, such a broker learns it from the next controller's full metadata.
+    broker that only lost its session would keep the log and follow a leader that does not count it. So the controller
+    has it delete the log. If the controller died meanwhile, such a broker learns it from the next controller's full
+    metadata.
     """
 
     def __init__(self, known: LeaderSelector) -> None:
@@ -62,11 +63,11 @@ class ReplicaDeletion:
         deletion = self._deletions[topic] = _Deletion()
         if topic not in known.topics:
             return []
-        everybody = tuple(sorted(known.brokers))
-        for broker_id in (*everybody, *known.registering):
+        brokers = tuple(sorted(known.brokers))
+        for broker_id in (*brokers, *known.registering):
             deletion.waiting |= {(broker_id, tp) for tp in known.assigned_to(broker_id, topic)}
-        effects: list[Effect] = [SendMetadata(everybody, deleted_topics=(topic,))]
-        for broker_id in everybody:
+        effects: list[Effect] = [SendMetadata(brokers, deleted_topics=(topic,))]
+        for broker_id in brokers:
             effects += known.stop_replicas(broker_id, known.assigned_to(broker_id, topic), in_any_epoch=True)
         return effects
 

@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
 from cluster.backoff import Backoff
-from cluster.controller.preferred_leaders import Rebalancing
+from cluster.controller.preferred_leaders import LeaderImbalance
 from cluster.state import BrokerRegistration, ControllerLease
 from cluster.zookeeper import znodes
 from cluster.zookeeper.client import ZkClient
@@ -212,7 +212,7 @@ class ControllerElector:
         self._last_epoch = mine.epoch
         self._events.controller(mine.epoch)
         settings = self._settings
-        rebalancing = Rebalancing(
+        rebalancing = LeaderImbalance(
             settings.leader_imbalance_check_interval_seconds, settings.leader_imbalance_per_broker_percentage
         )
         self._term = ControllerTerm(

@@ -30,7 +30,7 @@ from cluster.controller.effects import (
     WriteState,
     Written,
 )
-from cluster.controller.preferred_leaders import Rebalancing
+from cluster.controller.preferred_leaders import LeaderImbalance
 from cluster.controller.unclean_recovery import LogEnd
 from cluster.state import BrokerRegistration, ControllerLease, TopicAssignment
 from cluster.zookeeper import znodes
@@ -77,7 +77,7 @@ class ControllerTerm:
         *,
         unclean_by_default: bool = False,
         min_insync_by_default: int = 1,
-        rebalancing: Rebalancing | None = None,
+        rebalancing: LeaderImbalance | None = None,
         recovery_timeout_ms: int = 300_000,
         refused: BrokerRegistration | None = None,
         probe: Callable[[Endpoint], Awaitable[ProbeOutcome]] = probe,
@@ -263,10 +263,10 @@ class ControllerTerm:
     def _all_outboxes_empty(self) -> bool:
         return all(channel.outbox.empty for channel in self._channels.values())
 
-    async def _rebalance(self, rebalancing: Rebalancing) -> None:
+    async def _rebalance(self, rebalancing: LeaderImbalance) -> None:
         while True:
             await asyncio.sleep(rebalancing.interval_s)
-            effects = self.controller.rebalance_wanted(rebalancing.percentage)
+            effects = self.controller.preferred_elections_wanted(rebalancing.percentage)
             if effects:
                 log.info("moving leadership of %d partitions back to their preferred leaders", len(effects))
                 self.perform(effects)

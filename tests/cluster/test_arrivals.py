@@ -31,4 +31,4 @@ def tell_story(seed: int, *, unclean: bool) -> Stage:
 @pytest.mark.parametrize("unclean", [True, False], ids=["unclean elections", "clean elections"])
 def test_elected_leader_reaches_as_far_as_any_replica_that_is_registered(unclean: bool) -> None:
     elections = sum(tell_story(seed, unclean=unclean).elections for seed in SEEDS)
-    assert elections > len(SEEDS), "the stories have few elections that the twin judges"
+    assert elections > len(SEEDS), "the scenarios have too few elections that the twin judges"

@@ -84,7 +84,7 @@ def test_broker_with_a_new_epoch_counts_as_failed_before_it_is_online() -> None:
     cluster.settle()
     cluster.news()
     cluster.come(broker(1, 99))
-    assert cluster.news() == ["close 1"], "it is not let in before its past is dealt with"
+    assert cluster.news() == ["close 1"], "the broker is not online before its previous registration is dealt with"
     cluster.settle()
     assert cluster.news() == ["tell 2: t-0 leader=2 isr=2", "open 1@99", "tell 1: t-0 leader=2 isr=2"]
     assert cluster.state() == PartitionState(2, 1, (2,), 1)
@@ -134,7 +134,7 @@ def test_an_unclean_election_is_a_setting_of_the_topic() -> None:
     cluster.come(broker(2, 99))
     cluster.die(1)
     cluster.settle()
-    assert cluster.state() == PartitionState(2, 2, (2,), 1), "without a question: nobody else is there"
+    assert cluster.state() == PartitionState(2, 2, (2,), 1), "no other replica is alive, so that none is asked"
     assert cluster.asked == []
 
 
@@ -204,7 +204,7 @@ def test_isr_change_read_during_a_write_is_sent_after_its_outcome() -> None:
     cluster.leader_tells_isr(TP, 2)
     latest = cluster.states[TP]
     cluster.play(cluster.controller.states_read({TP: later}, cluster.controller.topic_ids))  # stale
-    assert cluster.news()[-1].startswith("close 1"), "what comes of the write is not known yet"
+    assert cluster.news()[-1].startswith("close 1"), "the outcome of the write is not known yet"
     cluster.play(cluster.controller.states_written([outcome]))
     assert cluster.controller.states[TP] == latest
     assert cluster.news() == ["tell 2: t-0 leader=2 isr=2", "tell 3: t-0 leader=2 isr=2"]
@@ -229,7 +229,7 @@ def test_a_death_during_a_write_is_dealt_with_after_it() -> None:
     cluster.settle()
     cluster.die(1)
     cluster.die(2)
-    assert len(cluster.waiting) == 1, "one write of a partition at a time"
+    assert len(cluster.waiting) == 1, "a partition has one write in flight at a time"
     cluster.settle()
     assert cluster.state() == PartitionState(3, 2, (3,), 1)
 
@@ -270,7 +270,7 @@ def test_possibly_short_mark_stays_until_every_topic_is_read() -> None:
     assert cluster.absolved == []
     cluster.controller.unreadable_topics = set()
     cluster.play(cluster.controller.topics_changed({"t": odd}, cluster.states))
-    assert cluster.absolved == [], "it stands in an ISR with one that is whole"
+    assert cluster.absolved == [], "the suspect replica is in an ISR with a trusted one"
     cluster.settle()
     assert (cluster.state().isr, cluster.absolved) == ((2,), [1])
 
@@ -303,7 +303,9 @@ def test_broker_in_shutdown_leads_no_more_and_may_rejoin_the_isr() -> None:
     assert not cluster.controller.has_pending_work(1)
     assert cluster.controller.led_by(1) == [TopicPartition("t", 2)]
     assert cluster.state() == PartitionState(2, 1, (2, 3), 1)
-    assert cluster.state(TopicPartition("t", 1)) == PartitionState(2, 0, (2,), 1), "who leads on notices nothing"
+    assert cluster.state(TopicPartition("t", 1)) == PartitionState(2, 0, (2,), 1), (
+        "the leader that stays keeps its epoch"
+    )
     assert [b.shutting_down for b in cluster.controller.live_brokers()] == [True, False, False]
     cluster.leader_sets_isr(TP, 2, 3, 1)
     cluster.play(cluster.controller.states_read({TP: cluster.states[TP]}, cluster.controller.topic_ids))
@@ -320,7 +322,7 @@ def test_topic_is_removed_when_every_live_replica_is_deleted() -> None:
     cluster.play(cluster.controller.replicas_stopped(1, [TP]))
     cluster.die(2)
     assert cluster.news() == ["close 2"]
-    assert cluster.waiting == [], "nobody is elected for what is going away"
+    assert cluster.waiting == [], "no leader is elected for a topic being deleted"
     cluster.play(cluster.controller.replicas_stopped(3, [TP]))
     assert cluster.news() == ["remove t"]
     cluster.play(cluster.controller.topic_removed("t"))
@@ -351,7 +353,7 @@ def test_a_deletion_waits_for_the_write_that_is_under_way() -> None:
     cluster.play(cluster.controller.replicas_stopped(1, [TP]))
     assert "remove t" not in cluster.news()
     cluster.settle()
-    assert cluster.news() == ["remove t"], "and nobody was told to lead it"
+    assert cluster.news() == ["remove t"], "and no broker was sent a role in it"
 
 
 def test_isr_change_of_a_topic_being_deleted_is_not_sent() -> None:
@@ -378,7 +380,7 @@ def test_new_broker_gets_the_list_of_all_topics() -> None:
     assert sent == [[(1, 2)], [(2,)]]
     cluster.controller.unreadable_topics = {"odd"}
     cluster.play(cluster.controller.deletions_wanted(["t"]))
-    assert cluster.controller.every_topic() == {"u": "id-u", "odd": ""}, "of what is on its way out nothing is to stay"
+    assert cluster.controller.every_topic() == {"u": "id-u", "odd": ""}, "no state of a topic being deleted stays"
 
 
 def test_next_controller_sends_metadata_of_leaderless_partitions() -> None:
@@ -458,7 +460,9 @@ def test_a_leader_that_says_that_it_was_away_leads_in_a_new_epoch() -> None:
     cluster.play(cluster.controller.leadership_ended(1, {TP: 0, others[0]: 0, others[1]: 4, TopicPartition("u", 0): 0}))
     cluster.settle()
     assert cluster.state() == PartitionState(1, 1, (1, 2), 2)
-    assert cluster.state(others[0]).leader_epoch == cluster.state(others[1]).leader_epoch == 0, "those it does not lead"
+    assert cluster.state(others[0]).leader_epoch == cluster.state(others[1]).leader_epoch == 0, (
+        "only the partitions that the broker does not lead"
+    )
     cluster.play(cluster.controller.leadership_ended(1, {TP: 0}))
     assert cluster.waiting == [], "said late, it says nothing"
 
@@ -477,14 +481,14 @@ def test_a_failed_disk_loses_what_it_led_and_its_places_and_gets_them_back() -> 
     cluster.settle()
     assert (cluster.state().leader, cluster.state().isr) == (2, (2, 3))
     assert cluster.state(TopicPartition("t", 1)).isr == (2,)
-    assert cluster.state(kept) == PartitionState(1, 0, (1, 3), 1), "its other disk is well"
+    assert cluster.state(kept) == PartitionState(1, 0, (1, 3), 1), "the other disk works"
     cluster.play(cluster.controller.replicas_answered(1, (), gone))
     cluster.play(cluster.controller.elections_wanted([TP]))
-    assert cluster.waiting == [], "what is known is not acted upon again"
+    assert cluster.waiting == [], "a known fact is not acted upon again"
     cluster.die(1)
     cluster.come(broker(1, 40))
     cluster.settle()
-    assert cluster.controller.offline == {}, "a new life may have a new disk"
+    assert cluster.controller.offline == {}, "a new process may have a new disk"
 
 
 def test_only_replica_leads_again_when_its_disk_is_back() -> None:
@@ -711,7 +715,7 @@ def test_new_topic_of_the_name_does_not_inherit_what_a_broker_has_lost(lost: str
     cluster.play(cluster.controller.topic_removed("t"))
     cluster.create("t", (1, 2))
     cluster.settle()
-    cluster.play(cluster.controller.rebalance_wanted(0))
+    cluster.play(cluster.controller.preferred_elections_wanted(0))
     cluster.settle()
     assert (cluster.state().leader, cluster.state().isr) == (1, (1, 2))
 

@@ -49,9 +49,9 @@ def test_new_partition_is_led_by_its_first_live_replica() -> None:
         pytest.param(state(1, 1, 2, 3), {1, 3}, shrunk(1, 1, 3), id="a follower died: out of the ISR, nothing else"),
         pytest.param(state(1, 1, 2), {1, 2}, None, id="a follower outside the ISR died"),
         pytest.param(state(1, 1), {2, 3}, after(NO_LEADER, 1), id="the last ISR member died: it stays"),
-        pytest.param(state(1, 1, 2), {3}, after(NO_LEADER, 1, 2), id="all ISR members died at once: they stay"),
+        pytest.param(state(1, 1, 2), {3}, after(NO_LEADER, 1, 2), id="the ISR stays when all its members died at once"),
         pytest.param(state(NO_LEADER, 1, 2), {3}, None, id="still none of them"),
-        pytest.param(state(NO_LEADER, 1, 2), {2, 3}, after(2, 2), id="one of them is back"),
+        pytest.param(state(NO_LEADER, 1, 2), {2, 3}, after(2, 2), id="an ISR member is back"),
         pytest.param(state(2, 1, 3), {1, 2, 3}, after(1, 1, 3), id="a leader outside its ISR is none"),
         pytest.param(state(2, 1), {2, 3}, after(NO_LEADER, 1), id="nor where its ISR is dead"),
     ],
@@ -63,9 +63,9 @@ def test_a_state_follows_its_brokers(before: PartitionState, live: set[int], exp
 @pytest.mark.parametrize(
     ("before", "live", "expected"),
     [
-        pytest.param(state(1, 1, 2, 3), {1, 2, 3}, after(2, 2, 3), id="its leadership moves, and it leaves the ISR"),
-        pytest.param(state(2, 1, 2, 3), {1, 2, 3}, shrunk(2, 2, 3), id="as a follower it only leaves the ISR"),
-        pytest.param(state(1, 1), {1, 2, 3}, None, id="nobody can take over: it leads on"),
+        pytest.param(state(1, 1, 2, 3), {1, 2, 3}, after(2, 2, 3), id="the leader hands over and leaves the ISR"),
+        pytest.param(state(2, 1, 2, 3), {1, 2, 3}, shrunk(2, 2, 3), id="a follower only leaves the ISR"),
+        pytest.param(state(1, 1), {1, 2, 3}, None, id="the leader stays because no other can take over"),
         pytest.param(state(1, 1, 2), {1, 3}, shrunk(1, 1), id="the other one is dead: it leads on, alone"),
     ],
 )
@@ -82,11 +82,13 @@ LEFT_ALONE = replace(state(1, 1), eligible=(2, 3))
     ("before", "leader", "isr", "removes", "eligible"),
     [
         pytest.param(state(1, 1, 2, 3), 2, (2, 3), False, (), id="there are others"),
-        pytest.param(state(1, 1, 2, 3), 2, (2,), False, (1, 3), id="it is alone"),
-        pytest.param(LEFT_ALONE, NO_LEADER, (1,), False, (2, 3), id="it is alone still"),
-        pytest.param(LEFT_ALONE, 2, (2,), False, (1, 3), id="one of those who were given up has more"),
-        pytest.param(state(1, 1, 2, 3, 4), 3, (3, 4), True, (1, 2), id="a move has shed them"),
-        pytest.param(replace(state(3, 3, 4), eligible=(1, 2)), 4, (4,), False, (1, 2, 3), id="and an heir is alone"),
+        pytest.param(state(1, 1, 2, 3), 2, (2,), False, (1, 3), id="one member remains"),
+        pytest.param(LEFT_ALONE, NO_LEADER, (1,), False, (2, 3), id="the single member stays single"),
+        pytest.param(LEFT_ALONE, 2, (2,), False, (1, 3), id="a dropped replica has more"),
+        pytest.param(state(1, 1, 2, 3, 4), 3, (3, 4), True, (1, 2), id="a reassignment has removed replicas"),
+        pytest.param(
+            replace(state(3, 3, 4), eligible=(1, 2)), 4, (4,), False, (1, 2, 3), id="and one remaining member is left"
+        ),
     ],
 )
 def test_replicas_dropped_for_a_single_isr_member_become_eligible(
@@ -116,12 +118,14 @@ def test_the_preferred_leader_comes_back_only_in_sync_and_alive() -> None:
     ("before", "live", "unclean", "expected"),
     [
         pytest.param(state(2, 2, 1), {1, 2}, False, None, id="the preferred leader can be elected"),
-        pytest.param(state(1, 2, 1), {1, 2}, False, ElectionNotNeededError, id="it leads"),
-        pytest.param(state(2, 2, 1), {2}, False, PreferredLeaderNotAvailableError, id="it is dead"),
-        pytest.param(state(2, 2), {1, 2}, False, PreferredLeaderNotAvailableError, id="it is not in sync"),
-        pytest.param(state(NO_LEADER, 1), {2}, True, None, id="somebody lives"),
-        pytest.param(state(2, 2), {1, 2}, True, ElectionNotNeededError, id="somebody leads"),
-        pytest.param(state(NO_LEADER, 1), {3}, True, EligibleLeadersNotAvailableError, id="nobody lives"),
+        pytest.param(state(1, 2, 1), {1, 2}, False, ElectionNotNeededError, id="the preferred replica leads"),
+        pytest.param(state(2, 2, 1), {2}, False, PreferredLeaderNotAvailableError, id="the preferred replica is dead"),
+        pytest.param(
+            state(2, 2), {1, 2}, False, PreferredLeaderNotAvailableError, id="the preferred replica is out of sync"
+        ),
+        pytest.param(state(NO_LEADER, 1), {2}, True, None, id="a replica is alive"),
+        pytest.param(state(2, 2), {1, 2}, True, ElectionNotNeededError, id="there is a leader"),
+        pytest.param(state(NO_LEADER, 1), {3}, True, EligibleLeadersNotAvailableError, id="no replica is alive"),
     ],
 )
 def test_an_election_that_would_change_nothing_says_why(
@@ -164,4 +168,4 @@ def test_election_rules_hold_for_any_state(data: st.DataObject) -> None:
         settled = next_state(result, replicas, live, EPOCH, shutting_down=leaving, evict_shutting_down=evict)
         assert settled is None, "one write is enough"
     elif renew:
-        assert before.leader == NO_LEADER, "who leads is fenced"
+        assert before.leader == NO_LEADER, "a leader that stays is fenced by a new epoch"

@@ -167,7 +167,9 @@ def test_empty_log_past_the_leaders_end_restarts_at_its_log_start() -> None:
     following = Following(3, trimmed)
     assert following.phase is Phase.FETCHING
     assert following.failed(OffsetOutOfRangeError(), 0, trimmed, now_ms=0) == RestartAt(0)
-    assert following.failed(OffsetOutOfRangeError(), -1, trimmed, now_ms=0) is None, "the leader did not tell"
+    assert following.failed(OffsetOutOfRangeError(), -1, trimmed, now_ms=0) is None, (
+        "the leader did not report its log start"
+    )
 
 
 def common_prefix(one: list[int], other: list[int]) -> list[int]:

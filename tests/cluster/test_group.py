@@ -37,7 +37,7 @@ def test_first_member_leads_and_gets_the_list_of_members() -> None:
     coordinator.join("a")
     assert coordinator.joined("a") == Joined(1, "consumer", "range", "a", "a", (("a", None, b"topics"),))
     coordinator.join("b")
-    assert coordinator.answers == {}, "it waits for the first to join again"
+    assert coordinator.answers == {}, "the group waits for the first member to join again"
     coordinator.join("a")
     assert coordinator.joined("b") == Joined(2, "consumer", "range", "a", "b")
     assert [member[0] for member in coordinator.joined("a").members] == ["a", "b"]
@@ -49,7 +49,7 @@ def test_initial_delay_is_extended_while_members_keep_joining() -> None:
     coordinator.pass_time(2000)
     coordinator.join("b")
     coordinator.pass_time(3000)
-    assert coordinator.answers == {}, "one has come: three seconds more"
+    assert coordinator.answers == {}, "a member has joined, so the delay is extended by three seconds"
     coordinator.pass_time(1000)
     assert coordinator.joined("a").generation == coordinator.joined("b").generation == 1
 

@@ -134,7 +134,7 @@ class Witness:
             self.now_ms = max(self.now_ms, deadline_ms)
             self.play(self.group.time_passed(self.now_ms))
             after_ms = self.group.next_deadline_ms()
-            assert after_ms is None or after_ms > self.now_ms, "what was to be done at the deadline is done"
+            assert after_ms is None or after_ms > self.now_ms, "the work due at the deadline is done"
         self.now_ms = until_ms
 
     def looks(self) -> object:
@@ -152,12 +152,14 @@ class Witness:
     def on_answer(self, answer: Answer) -> None:
         number, outcome = answer.waiter, answer.outcome
         assert isinstance(number, int)
-        assert number in self.asked, "nobody asked, or it was refused already"
-        assert number not in self.answers, "it was answered before"
+        assert number in self.asked, "no member asked, or the request was refused already"
+        assert number not in self.answers, "the request was answered before"
         self.answers[number] = outcome
         if isinstance(outcome, Joined):
             self.ids.setdefault(self.asked[number], []).append(outcome.member_id)
-            assert bool(outcome.members) == (outcome.member_id == outcome.leader), "the leader alone is told of all"
+            assert bool(outcome.members) == (outcome.member_id == outcome.leader), (
+                "only the leader gets the list of members"
+            )
             instance_id = self.group.members[outcome.leader].instance_id
             self.leaders.setdefault(outcome.generation, set()).add(instance_id or outcome.leader)
             assert len(self.leaders[outcome.generation]) == 1, "a generation has one leader"

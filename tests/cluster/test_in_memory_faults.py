@@ -68,7 +68,7 @@ async def test_requests_and_answers_take_their_time_and_are_pipelined() -> None:
     assert stage.has("/4") and not writes[0].done()
     await asyncio.gather(*writes)
     assert now_ms() - begun_ms == 50
-    assert stage.store.confirmed_at_ms == begun_ms, "it counts from the sending"
+    assert stage.store.confirmed_at_ms == begun_ms, "the session is confirmed as of the sending"
 
 
 @on_virtual_time

@@ -21,15 +21,15 @@ def test_only_an_answer_to_a_request_after_the_loss_proves_liveness() -> None:
     asked = liveness.epoch
     liveness.note_lost([1])
     liveness.answered(2, asked)
-    assert not liveness.any_alive_since_loss([2], [1]), "it was asked before"
+    assert not liveness.any_alive_since_loss([2], [1]), "the request was sent before the loss"
     liveness.answered(2, liveness.epoch)
     assert liveness.any_alive_since_loss([2], [1])
-    assert liveness.any_alive_since_loss([2, 3], [1]), "one is enough"
+    assert liveness.any_alive_since_loss([2, 3], [1]), "one live candidate is enough"
     liveness.note_lost([3])
     assert not liveness.any_alive_since_loss([2], [1, 3])
     assert liveness.any_alive_since_loss([2], [1])
     liveness.on_registration_ended(2)
-    assert not liveness.any_alive_since_loss([2], [1]), "its next process has answered nothing yet"
+    assert not liveness.any_alive_since_loss([2], [1]), "the next process has not answered yet"
     assert liveness.any_alive_since_loss([9], [1, 3]), "the controller lives"
 
 
@@ -87,7 +87,7 @@ def test_suspect_member_leaves_the_isr_once_the_leader_has_answered() -> None:
     cluster.come(short(3, 99))
     cluster.settle()
     assert cluster.state() == PartitionState(1, 0, (1, 2, 3), 1)
-    assert 3 not in cluster.controller.brokers, "its former self is still counted upon"
+    assert 3 not in cluster.controller.brokers, "the ISR still counts on the previous registration"
     cluster.resume_answers(1)
     cluster.settle()
     assert cluster.state() == PartitionState(1, 1, (1, 2), 1)
@@ -124,7 +124,7 @@ def test_broker_in_shutdown_leaves_the_isr_for_a_live_member() -> None:
     cluster.play(cluster.controller.shutdown_wanted(1))
     cluster.settle()
     assert cluster.state() == PartitionState(1, 0, (1, 2), 1)
-    assert cluster.controller.has_pending_work(1), "what it leads is not given up yet"
+    assert cluster.controller.has_pending_work(1), "the leader's partitions are not taken from it yet"
     cluster.resume_answers(2)
     cluster.settle()
     assert cluster.state() == PartitionState(2, 1, (2,), 1)

@@ -221,7 +221,7 @@ def test_chosen_leader_that_fails_is_compared_with_eligible_replicas() -> None:
     stage.do("produce", 0, 0)
     for step, whom in (("kill", 1), ("miss", 1), ("slow_down", 3), ("kill", 2), ("miss", 2)):
         stage.do(step, whom, 0)
-    assert stage.cluster.state().isr == (2, 3), "nobody is given up for one that is silent"
+    assert stage.cluster.state().isr == (2, 3), "no member is removed in favour of a silent one"
     stage.do("lose_as_decided", 3, 1)
     assert stage.cluster.state().isr == (3,)
     stage.do("come", 3, 0)

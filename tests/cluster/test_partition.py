@@ -56,7 +56,7 @@ def test_below_min_insync_replicas_nothing_more_is_committed() -> None:
     lagging = partition.tick(12, now_ms=MAX_LAG_MS + 1)
     assert lagging.proposal is not None and lagging.proposal.state.isr == (1,)
     accepted = partition.isr_accepted(lagging.proposal, 8, 12, now_ms=MAX_LAG_MS + 1)
-    assert accepted == Facts() and partition.high_watermark == 10, "who fell silent is not asked back"
+    assert accepted == Facts() and partition.high_watermark == 10, "a silent follower does not rejoin"
     assert not partition.is_at_least_min_isr
     back = fetch(partition, 2, 12, 12, now_ms=MAX_LAG_MS + 2)
     assert back.proposal is not None and partition.high_watermark == 10
@@ -86,7 +86,7 @@ def test_whole_log_counts_when_acknowledgements_skip_the_flush() -> None:
     assert partition.flushed(None, 5, now_ms=0)
     assert partition.high_watermark == 5
     partition.flushed(0, 5, now_ms=0)
-    assert partition.high_watermark == 5, "it never goes back"
+    assert partition.high_watermark == 5, "the high watermark never goes back"
 
 
 def test_a_follower_that_syncs_leads_nothing_by_it() -> None:
@@ -111,7 +111,7 @@ def test_a_new_epoch_forgets_acknowledgements_of_the_old_one() -> None:
     partition.make_leader(state(epoch=6, version=8), REPLICAS, LIVE, 12, now_ms=5)
     assert partition.high_watermark == 9
     fetch(partition, 3, 12, 12)
-    assert partition.high_watermark == 9, "2 has not been heard in epoch 6"
+    assert partition.high_watermark == 9, "2 has not fetched in epoch 6"
     assert not partition.high_watermark_is_known
     fetch(partition, 2, 12, 12)
     assert partition.high_watermark == 12
@@ -153,7 +153,7 @@ def test_a_member_that_is_to_leave_counts_until_it_has_left() -> None:
     proposal = partition.tick(10, now_ms=1500).proposal
     assert proposal is not None
     assert proposal.state.isr == (1, 2)
-    assert partition.tick(10, now_ms=3000).proposal is None, "one proposal at a time"
+    assert partition.tick(10, now_ms=3000).proposal is None, "only one proposal is pending"
     assert partition.high_watermark == 8
     assert partition.in_sync_count == 2
     assert partition.isr_accepted(proposal, 8, 10, now_ms=1500).high_watermark_advanced
@@ -190,7 +190,7 @@ def test_follower_joins_only_at_the_high_watermark_and_epoch_start() -> None:
 def test_follower_joins_only_under_its_live_registration() -> None:
     partition = leader(isr=[1, 2], end=10)
     assert partition.follower_fetched(3, 10, 99, 10, 0).proposal is None
-    assert partition.follower_fetched(3, 10, 104, 10, 0).proposal is None, "not heard of that one yet"
+    assert partition.follower_fetched(3, 10, 104, 10, 0).proposal is None, "that registration is not known yet"
     partition.brokers_changed({**LIVE, 3: 104}, 10, 0)
     assert partition.follower_fetched(3, 10, 104, 10, 0).proposal is not None
 
@@ -251,7 +251,7 @@ def test_the_high_watermark_waits_for_one_that_is_about_to_join() -> None:
     partition.appended(11, now_ms=10)
     assert partition.high_watermark == 10
     partition.brokers_changed({1: 101}, 11, 20)
-    assert partition.high_watermark == 11, "nobody waits for a broker that is gone"
+    assert partition.high_watermark == 11, "the high watermark does not wait for a failed broker"
 
 
 def test_next_isr_proposal_follows_the_outcome_of_the_pending_one() -> None:
@@ -351,7 +351,7 @@ def test_leader_continues_after_the_controller_shrinks_its_isr() -> None:
     facts = partition.make_leader(state(isr=[1, 2], version=8), REPLICAS, {1: 101, 2: 102}, 12, now_ms=5)
     assert facts.high_watermark_advanced and partition.high_watermark == 10
     assert (partition.leader_epoch, partition.epoch_start_offset) == (5, 10)
-    assert partition.followers[2].log_end_offset == 10, "what was acknowledged stays acknowledged"
+    assert partition.followers[2].log_end_offset == 10, "acknowledged records stay acknowledged"
 
 
 def test_removed_isr_member_rejoins_only_after_another_fetch() -> None:
@@ -365,7 +365,7 @@ def test_removed_isr_member_rejoins_only_after_another_fetch() -> None:
     accepted = partition.isr_accepted(found.proposal, 9, 10, now_ms=2)
     assert accepted.proposal is None and partition.tick(10, now_ms=3).proposal is None
     fetch(partition, 2, 12, 12, now_ms=4)
-    assert partition.high_watermark == 12, "nobody is waited for who has not asked since"
+    assert partition.high_watermark == 12, "a follower that has not fetched since is not waited for"
     again = fetch(partition, 3, 12, 12, now_ms=5).proposal
     assert again is not None and again.state.isr == (1, 2, 3)
 
@@ -485,15 +485,15 @@ def test_rest_that_ended_before_the_last_fetch_says_nothing() -> None:
 
 def test_low_watermark_is_the_least_log_start_of_all_live_replicas() -> None:
     partition = leader(end=10)
-    assert partition.low_watermark(7) == -1, "no follower has told where its log begins"
+    assert partition.low_watermark(7) == -1, "no follower has reported its log start"
     partition.follower_fetched(2, 10, LIVE[2], 10, 0, log_start_offset=5)
-    assert partition.low_watermark(7) == -1, "broker 3 is live, and has not told"
+    assert partition.low_watermark(7) == -1, "broker 3 is live and has not reported"
     assert partition.follower_fetched(3, 10, LIVE[3], 10, 0, log_start_offset=6).log_start_rose
     assert (partition.low_watermark(7), partition.low_watermark(4)) == (5, 4)
     partition.brokers_changed({1: 101, 3: 103}, 10, 0)
     assert partition.low_watermark(7) == 6, "broker 2 is dead"
     partition.brokers_changed({1: 101, 2: 202, 3: 103}, 10, 0)
-    assert partition.low_watermark(7) == -1, "broker 2 is back, and has not told"
+    assert partition.low_watermark(7) == -1, "broker 2 is back and has not reported"
 
 
 def test_only_a_later_log_start_is_reported() -> None:

@@ -37,12 +37,12 @@ def test_changed_target_removes_the_replicas_being_added() -> None:
 @pytest.mark.parametrize(
     ("isr", "live", "expected"),
     [
-        pytest.param((1, 2, 3), {1, 2, 3, 4}, None, id="who comes is not in sync yet"),
-        pytest.param((1, 2, 3, 4), {1, 2, 3, 4}, (2, 3, 4), id="all are there"),
-        pytest.param((1, 2, 4), {1, 2, 3, 4}, None, id="one who stays is alive and behind"),
-        pytest.param((1, 2, 4), {1, 2, 4}, (2, 4), id="one who stays is dead: not waited for"),
+        pytest.param((1, 2, 3), {1, 2, 3, 4}, None, id="the new replica is not in sync yet"),
+        pytest.param((1, 2, 3, 4), {1, 2, 3, 4}, (2, 3, 4), id="all are in sync"),
+        pytest.param((1, 2, 4), {1, 2, 3, 4}, None, id="a remaining replica is alive and behind"),
+        pytest.param((1, 2, 4), {1, 2, 4}, (2, 4), id="a dead remaining replica is not waited for"),
         pytest.param((1, 4), {1, 4}, None, id="too few would be left"),
-        pytest.param((1, 2, 3), {1, 2, 3}, None, id="who comes is dead"),
+        pytest.param((1, 2, 3), {1, 2, 3}, None, id="the new replica is dead"),
     ],
 )
 def test_replica_is_removed_once_enough_others_are_in_sync(
@@ -92,7 +92,7 @@ def test_reassignment_proceeds_step_by_step() -> None:
         "stop 1: t-0",
         "stop 2: t-0",
     ]
-    assert cluster.assigned(TP).moving, "as long as anything of it is left"
+    assert cluster.assigned(TP).moving, "as long as a replica of it is left"
     cluster.answer_stops()
     cluster.settle()
     assert cluster.assigned(TP) == ReplicaAssignment((3, 4))
@@ -142,7 +142,7 @@ def test_unclean_election_after_a_changed_target_prefers_the_longest_log(
         for asked, _ in list(cluster.asked):
             cluster.report_log_end(asked, 9 if asked in (4, 5, 6) else 0)
         cluster.settle()
-    assert cluster.state().leader in (1, 7), "nobody else can now"
+    assert cluster.state().leader in (1, 7), "no other replica can lead now"
 
 
 def caught_up_and_silent() -> Cluster:
@@ -167,7 +167,7 @@ def test_replica_is_not_removed_in_favour_of_a_dead_registered_one() -> None:
     cluster.come(short(4, 50))
     cluster.resume_answers(4)
     cluster.settle()
-    assert (cluster.state().leader, cluster.state().isr) == (1, (1,)), "it copies what it had not synced"
+    assert (cluster.state().leader, cluster.state().isr) == (1, (1,)), "the broker copies what it had not flushed"
     cluster.leader_tells_isr(TP, 1, 4)
     cluster.settle()
     assert cluster.state().isr == (4,)
@@ -217,7 +217,7 @@ def shed_for_one_that_has_not_answered_since() -> Cluster:
 def test_removed_replica_keeps_its_log_until_the_removal_is_confirmed() -> None:
     cluster = shed_for_one_that_has_not_answered_since()
     assert cluster.news() == ["tell 4: t-0 leader=4 isr=4", "halt 1: t-0"]
-    assert cluster.sent_holders() == {1, 4}, "who is told that it is others' alone sets it aside"
+    assert cluster.sent_holders() == {1, 4}, "a broker outside this set sets its log aside"
     cluster.die(4)
     cluster.come(broker(1, epoch=50))
     cluster.settle()
@@ -285,7 +285,7 @@ def moved_while_one_was_away() -> Cluster:
 def test_returning_broker_deletes_a_replica_reassigned_meanwhile() -> None:
     """A broker that only lost its session would keep the replica for ever, because only a start sets it aside."""
     cluster = moved_while_one_was_away()
-    assert cluster.assigned(TP) == ReplicaAssignment((1, 3)), "it is not waited for"
+    assert cluster.assigned(TP) == ReplicaAssignment((1, 3)), "the failed broker is not waited for"
     cluster.news()
     cluster.come(broker(2, epoch=50))
     cluster.settle()
@@ -327,10 +327,10 @@ def test_broker_back_during_completion_deletes_its_removed_replica() -> None:
     cluster.reassign(TP, 1, 2)
     cluster.settle()
     cluster.die(3)
-    assert cluster.completing == ["t"], "nobody is waited for any more"
+    assert cluster.completing == ["t"], "no broker is waited for any more"
     cluster.come(broker(3, epoch=50))
     cluster.settle()
-    assert cluster.assigned(TP).moving, "it may still have its replica"
+    assert cluster.assigned(TP).moving, "the broker may still have its replica"
     cluster.answer_stops()
     cluster.settle()
     assert cluster.assigned(TP) == ReplicaAssignment((1, 2)) and cluster.controller.reassignments == {}

@@ -69,7 +69,7 @@ def test_removed_replica_keeps_its_log_until_the_next_removal_is_confirmed() -> 
     cluster.resume_answers(4)
     cluster.silent.add(4)
     cluster.settle()
-    assert cluster.stops == [], "it was well when this was written, and has not been heard since"
+    assert cluster.stops == [], "the remaining member has not answered since the write"
     cluster.resume_answers(4)
     assert cluster.stops == [(1, [TP])]
 
@@ -150,7 +150,7 @@ def test_no_replica_leads_while_the_only_remaining_member_is_absent() -> None:
     cluster.play(cluster.controller.time_passed(0))
     cluster.play(cluster.controller.time_passed(300_000))
     cluster.settle()
-    assert (cluster.state().leader, cluster.asked) == (NO_LEADER, []), "it may be whole when it is back"
+    assert (cluster.state().leader, cluster.asked) == (NO_LEADER, []), "the absent replica may have all records"
 
 
 def test_next_controller_asks_replicas_being_removed_too() -> None:
@@ -291,11 +291,11 @@ def test_remaining_members_are_asked_again_after_a_new_leader_epoch() -> None:
     cluster.settle()
     cluster.resume_answers(2, 3, 4)
     cluster.settle()
-    assert cluster.state().leader == 1, "it has not been heard in this epoch"
+    assert cluster.state().leader == 1, "the leader has not answered in this epoch"
     cluster.silent = {2, 3, 4}
     cluster.resume_answers(1)
     cluster.settle()
-    assert cluster.state().leader == 1, "the heirs answered before the leader did"
+    assert cluster.state().leader == 1, "the remaining members answered before the leader did"
     cluster.resume_answers(3)
     cluster.settle()
     assert cluster.state().isr == (2, 3, 4)
@@ -354,7 +354,7 @@ def test_requested_unclean_election_may_elect_a_removed_replica() -> None:
     assert cluster.controller.election_refusal(TP, unclean=True) is None
     cluster.play(cluster.controller.elections_wanted([TP], unclean=True))
     cluster.report_log_end(1, 7)
-    assert cluster.waiting == [] and cluster.controller.election_in_progress(TP), "it is waited for the other one"
+    assert cluster.waiting == [] and cluster.controller.election_in_progress(TP), "the other replica is waited for"
     cluster.report_log_end(2, 8)
     cluster.settle()
     assert (cluster.state().leader, cluster.state().isr) == (2, (2,))

@@ -99,10 +99,10 @@ def test_suspect_that_reports_a_loss_does_not_delay_an_unclean_election() -> Non
     for broker_id in (1, 2):
         cluster.report_log_end(broker_id, broker_id * 10, lacks=True)
     cluster.settle()
-    assert cluster.asked == [(3, [TP])], "it is forced among all"
+    assert cluster.asked == [(3, [TP])], "the unclean election considers all replicas"
     cluster.report_log_end(3, 15)
     cluster.settle()
-    assert (cluster.state().leader, cluster.state().isr) == (2, (2,)), "it has most"
+    assert (cluster.state().leader, cluster.state().isr) == (2, (2,)), "the longest log wins"
     assert told_that_it_is_unclean(cluster)
 
 
@@ -138,6 +138,6 @@ def test_lacking_replica_that_restarts_is_trusted_until_it_refuses_again() -> No
     assert cluster.state().leader == NO_LEADER
     cluster.come(broker(1, 99))
     cluster.settle()
-    assert cluster.state().leader == 1, "its lost disk may be back"
+    assert cluster.state().leader == 1, "the lost disk may be back"
     refuse(cluster, 1)
     assert cluster.state().leader == NO_LEADER

@@ -22,7 +22,7 @@ def test_restarted_static_member_keeps_its_place_without_a_rebalance() -> None:
     answer = coordinator.joined("a2")
     assert (answer.generation, answer.leader, answer.skip_assignment, answer.members) == (1, "x", False, ())
     coordinator.sync("a2", instance_id="a")
-    assert coordinator.synced("a2") == b"a1", "what it had"
+    assert coordinator.synced("a2") == b"a1", "the previous assignment"
     coordinator.heartbeat("x")
 
 
@@ -80,7 +80,7 @@ def test_second_process_of_an_instance_id_fences_the_first() -> None:
     coordinator = stable("x")
     coordinator.join("a1", instance_id="a")
     coordinator.join("a2", instance_id="a")
-    assert isinstance(coordinator.answer_of("a1"), FencedInstanceIdError), "it was waiting still"
+    assert isinstance(coordinator.answer_of("a1"), FencedInstanceIdError), "the former process was still waiting"
     coordinator.join("x")
     assert coordinator.joined("a2").generation == 2
 
@@ -159,7 +159,7 @@ def test_absent_static_member_keeps_its_place_until_its_session_ends() -> None:
     coordinator.sync("x", {"x": b"0", "a1": b"1"})
     assert coordinator.synced("x") == b"0"
     coordinator.pass_time(REBALANCE_MS, "x", "a1")
-    assert sorted(coordinator.group.members) == ["x"], "it never asked what it is to consume"
+    assert sorted(coordinator.group.members) == ["x"], "the member never sent a SyncGroup"
 
 
 def test_a_static_member_that_comes_back_after_its_session_is_new() -> None:

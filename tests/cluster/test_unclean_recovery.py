@@ -23,11 +23,19 @@ def both_replicas_went_down() -> Cluster:
 @pytest.mark.parametrize(
     ("live", "poll", "overdue", "expected"),
     [
-        pytest.param({1}, LogEndQuery(), False, RecoveryChoice(), id="another may be whole: it is waited for"),
-        pytest.param({1}, LogEndQuery(), True, RecoveryChoice(ask=(1,)), id="not for ever"),
-        pytest.param({1, 2}, LogEndQuery(), False, RecoveryChoice(ask=(1, 2)), id="all are there: who has most?"),
         pytest.param(
-            {1, 2}, LogEndQuery({1: LogEnd(1, 9)}, {1: 0, 2: 0}), False, RecoveryChoice(), id="one has not answered"
+            {1}, LogEndQuery(), False, RecoveryChoice(), id="the absent member may be trusted, so it is waited for"
+        ),
+        pytest.param(
+            {1}, LogEndQuery(), True, RecoveryChoice(ask=(1,)), id="the wait for the absent member is bounded"
+        ),
+        pytest.param({1, 2}, LogEndQuery(), False, RecoveryChoice(ask=(1, 2)), id="all are online and are asked"),
+        pytest.param(
+            {1, 2},
+            LogEndQuery({1: LogEnd(1, 9)}, {1: 0, 2: 0}),
+            False,
+            RecoveryChoice(),
+            id="one replica has not answered",
         ),
         pytest.param(
             {1, 2},
@@ -48,10 +56,14 @@ def both_replicas_went_down() -> Cluster:
             LogEndQuery({1: LogEnd(9, 9, True), 2: LogEnd(0, 1)}),
             False,
             RecoveryChoice(leader=2),
-            id="one lacks something",
+            id="one replica reports a loss",
         ),
         pytest.param(
-            {1, 2}, LogEndQuery({1: GONE, 2: GONE}), False, RecoveryChoice(), id="both have: nobody leads by this rule"
+            {1, 2},
+            LogEndQuery({1: GONE, 2: GONE}),
+            False,
+            RecoveryChoice(),
+            id="both report a loss, so no replica leads",
         ),
     ],
 )
@@ -64,15 +76,19 @@ def test_recovery_chooses_among_suspect_replicas(
 @pytest.mark.parametrize(
     ("ends", "leader"),
     [
-        pytest.param({1: LogEnd(1, 5), 3: LogEnd(1, 6, epochs=((1, 0),))}, 3, id="it has more"),
-        pytest.param({1: LogEnd(1, 5), 3: LogEnd(2, 6, epochs=((1, 0), (2, 5)))}, 3, id="it has more of a later epoch"),
-        pytest.param({1: LogEnd(1, 5), 3: LogEnd(2, 6, epochs=((1, 0), (2, 4)))}, 1, id="of which not all was theirs"),
-        pytest.param({1: LogEnd(1, 6), 3: LogEnd(1, 6)}, 1, id="as much is not more"),
-        pytest.param({1: LogEnd(1, 5, True), 3: LogEnd(1, 6)}, None, id="what is missing may be missing there too"),
-        pytest.param({1: LogEnd(1, 5), 3: LogEnd(1, 6, True)}, 1, id="it lacks something itself"),
+        pytest.param({1: LogEnd(1, 5), 3: LogEnd(1, 6, epochs=((1, 0),))}, 3, id="more records of the same epoch"),
+        pytest.param(
+            {1: LogEnd(1, 5), 3: LogEnd(2, 6, epochs=((1, 0), (2, 5)))}, 3, id="a later epoch with more records"
+        ),
+        pytest.param(
+            {1: LogEnd(1, 5), 3: LogEnd(2, 6, epochs=((1, 0), (2, 4)))}, 1, id="a later epoch that began too early"
+        ),
+        pytest.param({1: LogEnd(1, 6), 3: LogEnd(1, 6)}, 1, id="an equal log"),
+        pytest.param({1: LogEnd(1, 5, True), 3: LogEnd(1, 6)}, None, id="a loss that both may have"),
+        pytest.param({1: LogEnd(1, 5), 3: LogEnd(1, 6, True)}, 1, id="a log that reports a loss"),
     ],
 )
-def test_when_one_outside_the_isr_leads(ends: dict[int, LogEnd], leader: int | None) -> None:
+def test_eligible_replica_leads_if_its_log_contains_the_isrs(ends: dict[int, LogEnd], leader: int | None) -> None:
     assert choose_recovery_leader((1,), (1, 3), LogEndQuery(ends), {1, 3}, overdue=False) == RecoveryChoice(leader)
 
 
@@ -146,7 +162,7 @@ def test_trusted_member_that_returns_leads_and_the_suspect_one_copies() -> None:
     cluster = both_replicas_went_down()
     cluster.come(short(1, 98))
     cluster.settle()
-    assert cluster.state() == PartitionState(NO_LEADER, 1, (1, 2), 1), "it is waited for the other one"
+    assert cluster.state() == PartitionState(NO_LEADER, 1, (1, 2), 1), "the other replica is waited for"
     assert cluster.absolved == []
     cluster.come(broker(2, 99))
     cluster.settle()
@@ -177,7 +193,7 @@ def test_longest_log_leads_alone_if_every_member_is_suspect() -> None:
         pytest.param(LogEnd(3, 9), True, id="the same"),
         pytest.param(LogEnd(3, 10), False, id="the other is longer"),
         pytest.param(LogEnd(2, 6), False, id="the other has an epoch of its own"),
-        pytest.param(LogEnd(0, 2), False, id="so far back nothing is told"),
+        pytest.param(LogEnd(0, 2), False, id="an epoch older than those reported"),
         pytest.param(LogEnd(-1, 0), True, id="the other is empty"),
         pytest.param(LogEnd(-1, 12), False, id="the other is empty, and begins behind it"),
     ],
@@ -286,7 +302,7 @@ def test_wait_for_a_trusted_member_starts_when_it_fails(silent_for_ms: int) -> N
     for now_ms in (0, silent_for_ms // 2, silent_for_ms):
         cluster.play(cluster.controller.time_passed(now_ms))
     cluster.settle()
-    assert cluster.state().isr == (1, 2), "it has not shown that it lives"
+    assert cluster.state().isr == (1, 2), "the member has not proved that it is alive"
     cluster.die(1)
     cluster.settle()
     gone_ms = silent_for_ms + 1000
@@ -346,7 +362,7 @@ def test_deletion_ignores_a_broker_brought_online_after_a_refused_write() -> Non
     cluster.die(3)
     cluster.settle()
     cluster.come(short(3, 35))
-    assert [write.tp for write in cluster.waiting] == [TP], "a new epoch, before it is let in"
+    assert [write.tp for write in cluster.waiting] == [TP], "a new epoch begins before the broker is online"
     cluster.leader_sets_isr(TP, 1)
     cluster.play(cluster.controller.deletions_wanted(["t"]))
     cluster.settle()

@@ -78,7 +78,7 @@ async def test_one_of_two_candidates_is_elected_and_the_epoch_rises(server: Serv
     assert ousted is not None
     assert (ousted.controller_id, ousted.epoch) == (2, 2)
     await second.resign_controller(won)
-    assert await first.read_controller() == ousted, "who was ousted cannot give the seat away"
+    assert await first.read_controller() == ousted, "a replaced controller cannot remove the lease of its successor"
     await second.resign_controller(ousted)
     assert (await first.read_controller()).unclaimed
     await first.store.close()

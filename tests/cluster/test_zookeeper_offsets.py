@@ -28,7 +28,7 @@ async def test_an_offset_lies_where_kafka_put_it_as_a_decimal_number(server: Ser
     await one.zookeeper_offsets.commit("g", TP, 42)
     assert (await other.store.get(PATH)).data == b"42"
     await other.zookeeper_offsets.commit("g", TP, 7)
-    assert await one.zookeeper_offsets.read("g", TP) == 7, "whoever commits last counts, also where it goes back"
+    assert await one.zookeeper_offsets.read("g", TP) == 7, "the last commit counts, even if it goes back"
     await one.store.close()
     await other.store.close()
 
