@@ -27,7 +27,7 @@ NAMED = ["kafka-topics", "kafka-console-producer", "kafka-console-consumer", "ka
 def rows() -> list[list[str]]:
     """What for, Kafka, here."""
     lines = [line for line in PAGE.read_text().splitlines() if line.startswith("| ")]
-    return [[cell.strip() for cell in line.strip("|").split(" | ")] for line in lines if "what for" not in line]
+    return [[cell.strip() for cell in line.strip("|").split(" | ")] for line in lines if "| Kafka | Tidelog |" not in line]
 
 
 def commands() -> list[str]:
