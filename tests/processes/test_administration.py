@@ -55,9 +55,7 @@ def log_start(cluster: RunningCluster, topic: str) -> int | None:
     return cluster.admin.describe_topics([topic])[0].partitions[0].log_start_offset
 
 
-def test_a_setting_that_changes_holds_for_the_next_record_and_after_a_restart(
-    cluster: RunningCluster, shell: Shell
-) -> None:
+def test_changed_setting_applies_to_the_next_record_and_after_a_restart(cluster: RunningCluster, shell: Shell) -> None:
     (tp,) = cluster.create_topic("limits")
     assert refusal_of(cluster, "limits", b"x" * 500) is None
     told = shell.succeed("topic", "alter", "limits", "--config", "max.message.bytes=200")
@@ -73,7 +71,7 @@ def test_a_setting_that_changes_holds_for_the_next_record_and_after_a_restart(
     assert (described["flush.ms"].value, described["max.message.bytes"].value) == ("5", str(1024**2 + 12))
 
 
-def test_a_setting_that_changes_while_nobody_reigns_is_told_by_the_next_controller(cluster: RunningCluster) -> None:
+def test_next_controller_sends_settings_changed_without_a_controller(cluster: RunningCluster) -> None:
     (tp,) = cluster.create_topic("orphaned")
     killed = cluster.controller()
     cluster.kill(killed)
@@ -83,7 +81,7 @@ def test_a_setting_that_changes_while_nobody_reigns_is_told_by_the_next_controll
     cluster.wait_in_sync(tp)
 
 
-def test_retention_that_is_made_shorter_deletes_what_is_too_old_then(cluster: RunningCluster, shell: Shell) -> None:
+def test_shorter_retention_deletes_older_records(cluster: RunningCluster, shell: Shell) -> None:
     (tp,) = cluster.create_topic("old")
     an_hour_ago_ms = round(time.time() * 1000) - 3_600_000
     with Producer(cluster.bootstrap_servers) as producer:
@@ -116,7 +114,7 @@ def test_every_setting_is_shown_with_its_source(cluster: RunningCluster, shell: 
     )
 
 
-def test_a_broker_tells_of_its_own_settings(cluster: RunningCluster, shell: Shell) -> None:
+def test_broker_describes_its_own_settings(cluster: RunningCluster, shell: Shell) -> None:
     for broker in cluster.broker_ids:
         described = json.loads(shell.succeed("config", "describe", "--broker", str(broker), "--json"))
         settings = {each["name"]: each for each in described["settings"]}
@@ -156,11 +154,11 @@ def test_a_broker_tells_of_its_own_settings(cluster: RunningCluster, shell: Shel
         (("topic", "reassign", "wrong", "--drain-broker", "1"), 1, "start more brokers"),
         (("config", "describe", "nowhere"), 1, "no topic 'nowhere'"),
         (("config", "describe", "--broker", "9"), 1, "broker 9 is not in the cluster now (there are: 1, 2, 3)"),
-        (("config", "describe"), 2, "name a TOPIC, or a broker"),
-        (("config", "describe", "wrong", "--broker", "1"), 2, "name a TOPIC, or a broker"),
+        (("config", "describe"), 2, "name a TOPIC, or give --broker"),
+        (("config", "describe", "wrong", "--broker", "1"), 2, "name a TOPIC, or give --broker"),
     ],
 )
-def test_what_cannot_be_is_said_in_one_line(
+def test_impossible_requests_print_one_line(
     cluster: RunningCluster, shell: Shell, arguments: tuple[str, ...], status: int, says: str
 ) -> None:
     if "wrong" not in cluster.admin.list_topics():
@@ -177,7 +175,7 @@ def replicas_of(cluster: RunningCluster, topic: str) -> list[tuple[int, ...]]:
     return [each.replicas for each in cluster.admin.describe_topics([topic])[0].partitions]
 
 
-def test_two_brokers_are_drained_together_and_nothing_moves_onto_either(cluster: RunningCluster, shell: Shell) -> None:
+def test_two_brokers_are_drained_without_moving_replicas_onto_either(cluster: RunningCluster, shell: Shell) -> None:
     shell.succeed("topic", "create", "drained", "--partitions", "6", "--replication-factor", "1")
     moved = [number for number, (replica,) in enumerate(replicas_of(cluster, "drained")) if replica != 3]
     drain = ("topic", "reassign", "drained", "--drain-broker", "1", "--drain-broker", "2")
@@ -187,7 +185,7 @@ def test_two_brokers_are_drained_together_and_nothing_moves_onto_either(cluster:
     assert shell.succeed(*drain) == b"brokers 1, 2 have no replica of drained\n"
 
 
-def test_fewer_replicas_want_yes(cluster: RunningCluster, shell: Shell) -> None:
+def test_fewer_replicas_need_yes(cluster: RunningCluster, shell: Shell) -> None:
     shell.succeed("topic", "create", "fewer", "--partitions", "3")
     before = replicas_of(cluster, "fewer")
     fewer = ("topic", "reassign", "fewer", "--replicas", "0:2,3", "--replicas", "2:1,2", "--replicas", "1:3")
@@ -224,10 +222,10 @@ def test_reassignment_is_printed_even_if_it_is_complete_at_once(cluster: Running
     ("change", "told"),
     [
         ("min.insync.replicas=1", "min.insync.replicas from 2 to 1 acknowledges records that have 1 copy"),
-        ("unclean.leader.election.enable=true", "lets a replica lead that lacks acknowledged records"),
+        ("unclean.leader.election.enable=true", "allows a leader that lacks acknowledged records"),
     ],
 )
-def test_a_promise_is_lowered_only_with_yes(cluster: RunningCluster, shell: Shell, change: str, told: str) -> None:
+def test_weaker_guarantee_needs_yes(cluster: RunningCluster, shell: Shell, change: str, told: str) -> None:
     if "promised" not in cluster.admin.list_topics():
         cluster.create_topic("promised")  # with min.insync.replicas=2
     name, value = change.split("=")
@@ -239,14 +237,14 @@ def test_a_promise_is_lowered_only_with_yes(cluster: RunningCluster, shell: Shel
     wait_for("the change", lambda: setting(cluster, "promised", name) == value)
 
 
-def test_back_to_the_brokers_value_is_a_loss_if_that_is_lower(cluster: RunningCluster, shell: Shell) -> None:
+def test_deleted_setting_is_a_loss_if_the_brokers_value_is_lower(cluster: RunningCluster, shell: Shell) -> None:
     cluster.create_topic("back")  # with min.insync.replicas=2, and the brokers' 1
     refused = shell.run("topic", "alter", "back", "--delete-config", "min.insync.replicas")
     assert refused.status == 2 and "min.insync.replicas from 2 to 1" in refused.complaint
     shell.succeed("topic", "alter", "back", "--delete-config", "min.insync.replicas", "--yes")
 
 
-def test_what_was_refused_has_changed_nothing(cluster: RunningCluster) -> None:
+def test_refused_change_changes_nothing(cluster: RunningCluster) -> None:
     cluster.create_topic("kept")
     resource = ConfigResource.topic("kept")
     with pytest.raises(InvalidConfigError, match=r"segment\.bytes=1"):
@@ -260,9 +258,7 @@ def test_what_was_refused_has_changed_nothing(cluster: RunningCluster) -> None:
 # --- deleting records --------------------------------------------------------------------------------------
 
 
-def test_records_are_deleted_on_every_replica_and_stay_deleted_after_a_restart(
-    cluster: RunningCluster, shell: Shell
-) -> None:
+def test_records_stay_deleted_on_every_replica_after_a_restart(cluster: RunningCluster, shell: Shell) -> None:
     (tp,) = cluster.create_topic("trimmed")
     shell.succeed("produce", "trimmed", given=b"a\nb\nc\nd\n")
     wanted = ("topic", "delete-records", "trimmed", "--before", "0:2")
@@ -291,7 +287,7 @@ def test_records_are_deleted_on_every_replica_and_stay_deleted_after_a_restart(
         cluster.admin.delete_records({tp: 5})
 
 
-def test_a_paused_replica_is_waited_for(cluster: RunningCluster) -> None:
+def test_record_deletion_waits_for_a_paused_replica(cluster: RunningCluster) -> None:
     (tp,) = cluster.create_topic("awaited")
     with Producer(cluster.bootstrap_servers) as producer:
         producer.send("awaited", b"x", partition=0).get(30)
@@ -343,7 +339,7 @@ def test_log_directories_are_shown_with_sizes_lag_and_free_space(cluster: Runnin
         (("logdirs", "--topic", "nowhere"), 1, "nowhere"),
     ],
 )
-def test_what_cannot_be_deleted_or_shown_is_said_in_one_line(
+def test_impossible_deletions_and_descriptions_print_one_line(
     cluster: RunningCluster, shell: Shell, arguments: tuple[str, ...], status: int, says: str
 ) -> None:
     if "compact" not in cluster.admin.list_topics():

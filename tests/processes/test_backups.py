@@ -20,7 +20,7 @@ def produce(cluster: RunningCluster, tp: TopicPartition, values: range) -> None:
 
 
 @pytest.mark.parametrize("restored", [True, False], ids=["an old backup", "an empty disk"])
-def test_a_broker_comes_back_with_less_than_it_had_and_fetches_the_rest(
+def test_broker_restored_from_a_backup_fetches_the_missing_records(
     cluster: RunningCluster, tmp_path: Path, restored: bool
 ) -> None:
     (tp,) = cluster.create_topic("t")

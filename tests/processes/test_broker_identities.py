@@ -50,7 +50,7 @@ def files_under(directory: Path) -> dict[str, bytes]:
 
 
 @pytest.mark.parametrize("cluster", [{"zookeeper_session_timeout_ms": LONG_SESSION_S * 1000}], indirect=True)
-def test_a_broker_that_restarts_before_its_old_session_ends_takes_its_own_place(cluster: RunningCluster) -> None:
+def test_broker_restarted_before_its_old_session_expires_registers_again(cluster: RunningCluster) -> None:
     tps = cluster.create_topic("t", partitions=3)
     victim = cluster.leader(tps[0])
     session, epoch = session_of(cluster, victim), cluster.broker_epoch(victim)
@@ -64,7 +64,7 @@ def test_a_broker_that_restarts_before_its_old_session_ends_takes_its_own_place(
         assert session_of(cluster, victim) != session
 
 
-def test_a_second_process_with_the_same_directory_ends_at_once_and_the_first_goes_on(cluster: RunningCluster) -> None:
+def test_second_process_with_the_same_directory_ends_at_once(cluster: RunningCluster) -> None:
     (tp,) = cluster.create_topic("t")
     with ordeal(cluster, [tp]) as under, untouched(cluster, 1):
         with cluster.launched(cluster.second_config(1)) as second:
@@ -73,7 +73,7 @@ def test_a_second_process_with_the_same_directory_ends_at_once_and_the_first_goe
 
 
 @pytest.mark.parametrize("cluster", [{"zookeeper_session_timeout_ms": 3000}], indirect=True)
-def test_a_second_process_with_the_same_id_ends_and_the_first_goes_on(cluster: RunningCluster, tmp_path: Path) -> None:
+def test_second_process_with_the_same_id_ends_and_the_first_stays(cluster: RunningCluster, tmp_path: Path) -> None:
     (tp,) = cluster.create_topic("t")
     with ordeal(cluster, [tp]) as under, untouched(cluster, 1):
         with cluster.launched(cluster.second_config(1, log_dirs=[str(tmp_path / "elsewhere")])) as second:
@@ -83,7 +83,7 @@ def test_a_second_process_with_the_same_id_ends_and_the_first_goes_on(cluster: R
 
 @pytest.mark.slow
 @pytest.mark.parametrize("cluster", [{"zookeeper_session_timeout_ms": 3000}], indirect=True)
-def test_who_wakes_up_and_finds_another_under_its_id_ends(cluster: RunningCluster, tmp_path: Path) -> None:
+def test_resumed_broker_ends_if_its_id_is_registered_by_another(cluster: RunningCluster, tmp_path: Path) -> None:
     (tp,) = cluster.create_topic("t")
     first, epoch = cluster.local.broker_process(1), cluster.broker_epoch(1)
     assert first is not None
@@ -103,7 +103,7 @@ def test_who_wakes_up_and_finds_another_under_its_id_ends(cluster: RunningCluste
         cluster.restart(1)
 
 
-def test_the_directory_of_another_cluster_is_refused_and_left_as_it_is(cluster: RunningCluster) -> None:
+def test_directory_of_another_cluster_is_refused_and_unchanged(cluster: RunningCluster) -> None:
     (tp,) = cluster.create_topic("t")
     with ordeal(cluster, [tp]):
         cluster.terminate(1)
@@ -131,9 +131,7 @@ def quiet_zookeeper(tmp_path: Path) -> Iterator[EmbeddedZooKeeper]:
 
 
 @pytest.mark.slow
-def test_a_broker_waits_for_zookeeper_and_gives_up_after_its_time(
-    tmp_path: Path, quiet_zookeeper: EmbeddedZooKeeper
-) -> None:
+def test_broker_waits_for_zookeeper_until_its_timeout(tmp_path: Path, quiet_zookeeper: EmbeddedZooKeeper) -> None:
     zookeeper = quiet_zookeeper
     zookeeper.start()
     with running_cluster(tmp_path, brokers=1, zookeeper=zookeeper.hosts) as cluster:

@@ -44,7 +44,7 @@ def brokers_in(user: Shell, conditions: str) -> list[int]:
     return [pid for pid, stat in stats.items() if stat.rpartition(")")[2].split()[0] in conditions]
 
 
-def test_leaders_are_killed_and_every_promise_is_kept(user: Shell, tmp_path: Path) -> None:
+def test_chaos_run_that_kills_leaders_keeps_every_promise(user: Shell, tmp_path: Path) -> None:
     report = tmp_path / "report"
     told = user.run(
         *("chaos", "--scenario", "leader-kill", "--seconds", "1", "--seed", "1", "--json", "--report", str(report)),
@@ -60,7 +60,7 @@ def test_leaders_are_killed_and_every_promise_is_kept(user: Shell, tmp_path: Pat
     assert list((user.home / "chaos").iterdir()) == []
 
 
-def test_ctrl_c_heals_what_is_broken_and_gives_the_verdict_on_what_was_seen(user: Shell) -> None:
+def test_ctrl_c_heals_faults_and_prints_the_verdict_on_the_history_so_far(user: Shell) -> None:
     with user.start("chaos", "--scenario", "zombie", "--seconds", "600", "--seed", "1") as process:
         wait_for("a broker to be paused", lambda: brokers_in(user, "T"), timeout_s=120)
         process.send_signal(signal.SIGINT)
@@ -73,7 +73,7 @@ def test_ctrl_c_heals_what_is_broken_and_gives_the_verdict_on_what_was_seen(user
 
 
 @pytest.mark.slow
-def test_what_a_killed_run_leaves_is_ended_and_removed_by_the_next_one(user: Shell) -> None:
+def test_next_run_removes_the_leftovers_of_a_killed_run(user: Shell) -> None:
     with user.start("chaos", "--scenario", "zombie", "--seconds", "600", "--seed", "1") as process:
         wait_for("a broker to be paused", lambda: brokers_in(user, "T"), timeout_s=120)
         left = run_directory(user)
@@ -89,9 +89,7 @@ def test_what_a_killed_run_leaves_is_ended_and_removed_by_the_next_one(user: She
 
 
 @pytest.mark.slow
-def test_a_cluster_that_runs_is_broken_judged_and_left_without_the_runs_topics_and_groups(
-    user: Shell, tmp_path: Path
-) -> None:
+def test_run_on_an_existing_cluster_removes_its_topics_and_groups(user: Shell, tmp_path: Path) -> None:
     user.succeed("up", "--detach", "--histories", str(tmp_path / "seen"))
     try:
         state = load_state(user.home)

@@ -31,7 +31,7 @@ def shell(cluster: RunningCluster) -> Shell:
     return Shell(cluster.local.home.parent, cluster.local.home)
 
 
-def test_a_described_topic_has_the_documented_shape(shell: Shell) -> None:
+def test_topic_describe_json_has_the_documented_shape(shell: Shell) -> None:
     shell.succeed("topic", "create", "shape", "--partitions", "2")
     shell.succeed("produce", "shape", "--partition", "1", given=b"a\nb\n")
     described = json.loads(shell.succeed("topic", "describe", "shape", "--json"))
@@ -44,7 +44,7 @@ def test_a_described_topic_has_the_documented_shape(shell: Shell) -> None:
     assert len(filled["lag"]) == 2 and str(filled["leader"]) not in filled["lag"]
 
 
-def test_status_has_the_documented_shape(shell: Shell, cluster: RunningCluster) -> None:
+def test_status_json_has_the_documented_shape(shell: Shell, cluster: RunningCluster) -> None:
     status = json.loads(shell.succeed("status", "--json"))
     assert status["bootstrap_servers"] == cluster.bootstrap_servers
     assert [(broker["id"], broker["alive"]) for broker in status["brokers"]] == [(1, True), (2, True), (3, True)]
@@ -56,14 +56,14 @@ def test_a_setting_given_at_creation_is_in_force(shell: Shell) -> None:
     assert refused.status == 1 and "max.message.bytes" in refused.complaint
 
 
-def test_lines_that_are_too_large_together_are_taken_all_the_same(shell: Shell) -> None:
+def test_lines_larger_than_a_batch_together_are_all_accepted(shell: Shell) -> None:
     shell.succeed("topic", "create", "narrow", "--config", "max.message.bytes=1000")
     lines = b"".join(b"%0100d\n" % number for number in range(100))
     shell.succeed("produce", "narrow", given=lines)
     assert shell.succeed("consume", "narrow") == lines
 
 
-def test_produce_sums_up_what_it_wrote_unless_it_is_quiet(shell: Shell) -> None:
+def test_produce_prints_a_summary_unless_quiet(shell: Shell) -> None:
     shell.succeed("topic", "create", "summed", "--partitions", "6")
     lines = b"".join(b"line %d\n" % number for number in range(300))
     told = shell.run("produce", "summed", given=lines)
@@ -90,14 +90,14 @@ def test_json_summary_goes_to_standard_output_for_lines_and_json_alike(shell: Sh
     assert shell.succeed("consume", "counted") == b"ab\ncd\nef\n"
 
 
-def test_consume_reads_as_many_as_it_is_told(shell: Shell) -> None:
+def test_consume_stops_after_count_records(shell: Shell) -> None:
     shell.succeed("topic", "create", "count")
     shell.succeed("produce", "count", given=b"1\n2\n3\n4\n")
     assert shell.succeed("consume", "count", "--count", "3") == b"1\n2\n3\n"
     assert shell.succeed("consume", "count", "--from", "1", "--until", "3") == b"2\n3\n"
 
 
-def test_json_lines_lose_nothing(shell: Shell) -> None:
+def test_json_lines_are_lossless(shell: Shell) -> None:
     shell.succeed("topic", "create", "copy")
     record = {"key": "k", "value": "v", "headers": [["h", "x"]], "timestamp": 1_700_000_000_000, "partition": 0}
     shell.succeed("produce", "copy", "--format", "json", given=json.dumps(record).encode() + b"\n")
@@ -157,7 +157,7 @@ def test_tab_completes_groups_and_their_topics(shell: Shell) -> None:
     assert completions(shell, "tidelog group reset tab-a --topic tab-th") == ["tab-three"]
 
 
-def test_tab_offers_nothing_where_nobody_answers(shell: Shell) -> None:
+def test_tab_completes_nothing_without_a_broker(shell: Shell) -> None:
     assert completions(shell, "tidelog consume t", TIDELOG_BOOTSTRAP_SERVERS="127.0.0.1:1") == []
     assert completions(shell, "tidelog consume t", TIDELOG_BOOTSTRAP_SERVERS="nonsense") == []
     assert completions(shell, "tidelog consume t", TIDELOG_HOME="/nowhere") == []
@@ -166,7 +166,7 @@ def test_tab_offers_nothing_where_nobody_answers(shell: Shell) -> None:
 # --- what changes something says so to programs, too ---------------------------------------------------------
 
 
-def test_commands_that_change_something_tell_programs_what(shell: Shell) -> None:
+def test_changing_commands_print_their_changes_as_json(shell: Shell) -> None:
     created = json.loads(shell.succeed("topic", "create", "told", "--partitions", "2", "--json"))
     assert (created["topic"], created["partitions"], created["replication_factor"]) == ("told", 2, 3)
     altered = shell.succeed("topic", "alter", "told", "--partitions", "3", "--config", "flush.ms=7", "--json")
@@ -179,7 +179,7 @@ def test_commands_that_change_something_tell_programs_what(shell: Shell) -> None
     assert json.loads(shell.succeed("topic", "delete", "told", "--json")) == {"deleted": ["told"]}
 
 
-def test_what_was_done_before_the_refusal_is_told(shell: Shell) -> None:
+def test_deletions_before_a_refusal_are_reported(shell: Shell) -> None:
     shell.succeed("topic", "create", "half", "--partitions", "2")
     outcome = shell.run("topic", "alter", "half", "--config", "flush.ms=7", "--partitions", "1")
     assert (outcome.status, outcome.output) == (1, b"half: flush.ms=7\n")
@@ -189,7 +189,7 @@ def test_what_was_done_before_the_refusal_is_told(shell: Shell) -> None:
 
 
 @pytest.mark.slow
-def test_offsets_before_a_time_are_those_of_segments_that_were_written_by_then(
+def test_offsets_before_a_time_are_the_starts_of_segments_written_by_then(
     shell: Shell, cluster: RunningCluster
 ) -> None:
     (tp,) = cluster.create_topic("aged")

@@ -14,7 +14,7 @@ from tidelog import Consumer, Producer, TopicPartition
 from tidelog.errors import BufferExhaustedError, ClosedError, OffsetOutOfRangeError, TimeoutError
 
 
-def test_a_consumer_pauses_iterates_and_is_told_what_is_valid(cluster: RunningCluster) -> None:
+def test_consumer_pauses_iterates_and_gets_errors_for_invalid_calls(cluster: RunningCluster) -> None:
     first, second = cluster.create_topic("t", partitions=2)
     with Producer(cluster.bootstrap_servers) as producer:
         for number in range(50):
@@ -38,7 +38,7 @@ def test_a_consumer_pauses_iterates_and_is_told_what_is_valid(cluster: RunningCl
         assert (refused.value.first, refused.value.end) == (0, 50)
 
 
-def test_a_producer_without_leaders_blocks_refuses_and_gives_up_in_its_times(cluster: RunningCluster) -> None:
+def test_producer_without_leaders_blocks_and_fails_within_its_timeouts(cluster: RunningCluster) -> None:
     (tp,) = cluster.create_topic("t")
     dead = "127.0.0.1:9"
     with Producer(

@@ -29,9 +29,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory, another_root: Callable[[],
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_what_is_produced_compressed_is_consumed_and_lies_compressed_on_every_disk(
-    cluster: RunningCluster, name: str
-) -> None:
+def test_compressed_records_are_consumed_and_stored_compressed(cluster: RunningCluster, name: str) -> None:
     shell = Shell(cluster.local.home.parent, cluster.local.home)
     [tp] = cluster.create_topic(f"by-command-{name}")
     text = b"".join(line + b"\n" for line in LINES)
@@ -66,7 +64,7 @@ def test_one_partition_of_all_codecs_is_read_and_searched_by_time(cluster: Runni
             assert answer is not None and answer.offset == 100 * turn + 42
 
 
-def test_a_codec_that_nothing_defines_is_refused_and_nothing_is_written(cluster: RunningCluster) -> None:
+def test_undefined_codec_is_refused_without_a_write(cluster: RunningCluster) -> None:
     [tp] = cluster.create_topic("unknown-codec")
     for codec in (5, 6, 7):
         batch = bytearray(encode_batch([(1_700_000_000_000, None, b"x", ())]))
@@ -80,7 +78,7 @@ def test_a_codec_that_nothing_defines_is_refused_and_nothing_is_written(cluster:
         assert consumer.end_offsets([tp]) == {tp: 0}
 
 
-def test_a_look_up_among_records_that_nobody_can_read_is_refused_at_once(cluster: RunningCluster) -> None:
+def test_look_up_among_unreadable_records_is_refused_at_once(cluster: RunningCluster) -> None:
     [tp] = cluster.create_topic("unreadable")
     block = compress(Codec.ZSTD, b"no record")
     batch = bytearray(HEADER_BYTES) + block
@@ -97,7 +95,7 @@ def test_a_look_up_among_records_that_nobody_can_read_is_refused_at_once(cluster
         assert monotonic() - started < 5, "not repeated until the deadline"
 
 
-def test_a_few_hundred_bytes_that_stand_for_very_much_are_searched_by_time(cluster: RunningCluster) -> None:
+def test_highly_compressed_batch_is_searched_by_time(cluster: RunningCluster) -> None:
     [tp] = cluster.create_topic("bomb")
     with Producer(
         cluster.bootstrap_servers, compression_type="zstd", max_request_size=16 << 20, batch_size=16 << 20

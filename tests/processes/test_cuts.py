@@ -26,7 +26,7 @@ def can_cut() -> bool:
 
 @pytest.mark.slow
 @pytest.mark.skipif(not can_cut(), reason="no network namespace of our own to cut in")
-def test_a_cut_costs_little_more_than_its_own_time_and_no_record(tmp_path: Path) -> None:
+def test_cut_connection_costs_little_more_than_its_time_and_no_record(tmp_path: Path) -> None:
     command = [*OWN_NETWORK, sys.executable, "-m", "tests.processes.harness.cuts", str(tmp_path)]
     root = Path(__file__).parents[2]
     run = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False, timeout=110)

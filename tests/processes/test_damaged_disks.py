@@ -51,7 +51,7 @@ def forget_boot(directory: Path) -> None:
 
 
 @pytest.mark.parametrize("count", [1, 60, pytest.param(3_000, marks=pytest.mark.slow)])
-def test_a_leader_that_comes_back_with_a_shorter_log_fetches_what_it_lacks(cluster: RunningCluster, count: int) -> None:
+def test_leader_restarted_with_a_shorter_log_fetches_missing_records(cluster: RunningCluster, count: int) -> None:
     (tp,) = cluster.create_topic("t")
     victim = cluster.leader(tp)
     directory = cluster.local.broker_dir(victim)
@@ -67,7 +67,7 @@ def test_a_leader_that_comes_back_with_a_shorter_log_fetches_what_it_lacks(clust
 
 
 @pytest.mark.slow
-def test_replicas_that_lose_their_tails_one_after_the_other_agree_in_the_end(cluster: RunningCluster) -> None:
+def test_replicas_that_lose_their_tails_in_turn_become_identical(cluster: RunningCluster) -> None:
     """Who was just let back in leads next, and who led comes back shorter (KIP-101, KIP-279)."""
     (tp,) = cluster.create_topic("t")
     chosen = random.Random(101)
@@ -87,7 +87,7 @@ def test_replicas_that_lose_their_tails_one_after_the_other_agree_in_the_end(clu
             require_bite("nobody else leads", cluster.leader(tp) != victim)
 
 
-def test_where_all_went_down_the_one_that_lost_its_tail_does_not_lead_over_the_others(cluster: RunningCluster) -> None:
+def test_replica_that_lost_its_tail_does_not_lead_after_a_full_outage(cluster: RunningCluster) -> None:
     tps = cluster.create_topic("t", partitions=3)
     with ordeal(cluster, tps) as under:
         under.workload.wait_acknowledged(200)
@@ -141,9 +141,7 @@ def _make_image(path: Path, megabytes: int) -> None:
 
 
 @pytest.mark.slow
-def test_a_broker_whose_machine_lost_power_comes_back_without_what_was_not_synced(
-    cluster: RunningCluster, tmp_path: Path
-) -> None:
+def test_broker_after_a_power_loss_lacks_only_unflushed_records(cluster: RunningCluster, tmp_path: Path) -> None:
     if not can_mount(tmp_path):
         pytest.skip("no file system on an image can be mounted here")
     (tp,) = cluster.create_topic("t")
@@ -202,7 +200,7 @@ def whole_bytes(segment: Path) -> int:
 
 
 @pytest.mark.parametrize("tears", [[19], pytest.param(TEARS, marks=pytest.mark.slow)])
-def test_a_batch_that_was_torn_by_the_end_of_the_process_is_cut_off_and_fetched_again(
+def test_torn_batch_is_truncated_and_fetched_again(
     cluster: RunningCluster, tearing: tuple[Mapping[str, str], Page], tears: list[int]
 ) -> None:
     (tp,) = cluster.create_topic("t")
@@ -276,9 +274,7 @@ def check_mended(cluster: RunningCluster, broker_id: int, tp: TopicPartition, da
 
 @pytest.mark.parametrize("cluster", [SOON], indirect=True)
 @pytest.mark.parametrize("kind", ["gone", "cut"])
-def test_a_log_that_lost_what_was_committed_leads_nothing_however_early_it_is_back(
-    cluster: RunningCluster, kind: str
-) -> None:
+def test_log_without_committed_records_does_not_lead_even_if_first_back(cluster: RunningCluster, kind: str) -> None:
     (tp,) = cluster.create_topic("t")
     with Workload(cluster.bootstrap_servers, [tp]) as workload:
         workload.wait_acknowledged(300)

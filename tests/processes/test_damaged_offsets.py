@@ -76,7 +76,7 @@ def committed(consumer: Consumer, tps: Sequence[TopicPartition]) -> list[int | N
     return [found and found.offset for found in consumer.committed(tps).values()]
 
 
-def test_records_that_nobody_understands_are_skipped_with_one_warning(tmp_path: Path) -> None:
+def test_unknown_offsets_records_are_skipped_with_one_warning(tmp_path: Path) -> None:
     settings = {"offsets_topic_replication_factor": 1, "group_initial_rebalance_delay_ms": 0}
     with running_cluster(tmp_path, brokers=1, **settings) as cluster:
         tps = cluster.create_topic("t", partitions=3, replicas=1, configs={"min.insync.replicas": "1"})

@@ -34,9 +34,7 @@ def assign(cluster: RunningCluster, replicas: dict[int, tuple[int, ...]]) -> Non
 
 @pytest.mark.parametrize("cluster", [{"zookeeper_session_timeout_ms": 3000}], indirect=True)
 @pytest.mark.parametrize("sleep", [pytest.param("stopped", marks=pytest.mark.slow), "killed"])
-def test_a_topic_that_was_created_again_while_a_broker_slept_has_none_of_the_old_records(
-    cluster: RunningCluster, sleep: str
-) -> None:
+def test_topic_recreated_while_a_broker_was_paused_has_no_old_records(cluster: RunningCluster, sleep: str) -> None:
     tps = cluster.create_topic("t", partitions=PARTITIONS)
     before = topic_id(cluster)
     sleeper = next(each for each in cluster.broker_ids if each != cluster.controller())

@@ -57,7 +57,7 @@ def answers(address: str) -> bool:
 
 @pytest.mark.parametrize("role", ["leader", "follower"])
 @pytest.mark.parametrize("connections", [90, 400], ids=["fewer than are kept for files", "more than that"])
-def test_a_broker_out_of_descriptors_keeps_its_disk_and_its_connections_and_recovers(
+def test_broker_out_of_descriptors_keeps_disk_and_connections(
     cluster: RunningCluster, role: str, connections: int
 ) -> None:
     (tp,) = cluster.create_topic("t", configs={"segment.bytes": "20000"})

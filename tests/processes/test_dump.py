@@ -27,7 +27,7 @@ def json_lines(output: bytes) -> list[dict[str, object]]:
     return list(map(json.loads, output.splitlines()))
 
 
-def test_a_directory_is_told_file_by_file_in_order(shell: Shell) -> None:
+def test_dump_prints_a_directory_file_by_file_in_order(shell: Shell) -> None:
     told = json_lines(shell.succeed("dump", ".", "--json"))
     files = list(dict.fromkeys(Path(str(line["file"])).name for line in told))
     own, texts = (
@@ -39,7 +39,7 @@ def test_a_directory_is_told_file_by_file_in_order(shell: Shell) -> None:
     assert kinds == ["identity", "offset", *["batch"] * 6, *["entry"] * 4, "producer", "epoch", "topic"]
 
 
-def test_records_are_shown_when_they_are_asked_for(shell: Shell) -> None:
+def test_dump_prints_records_on_request(shell: Shell) -> None:
     output = shell.succeed("dump", "--records", f"orders-0/{LOG}").decode().splitlines()
     assert len(output) == 1 + 6 + 7
     assert output[-1] == '  record offset=6 timestamp=1970-01-01T00:00:01.006Z key=null value="six"'
@@ -68,7 +68,7 @@ def test_damage_ends_the_command_with_one_line(shell: Shell, name: str, bit_at: 
         (["empty"], 1, "found no log files"),
     ],
 )
-def test_what_is_wrong_is_told_in_one_line(shell: Shell, arguments: list[str], status: int, told: str) -> None:
+def test_wrong_input_prints_one_line(shell: Shell, arguments: list[str], status: int, told: str) -> None:
     (shell.directory / "note.txt").write_text("x")
     (shell.directory / "empty").mkdir()
     outcome = shell.run("dump", *arguments)
@@ -76,7 +76,7 @@ def test_what_is_wrong_is_told_in_one_line(shell: Shell, arguments: list[str], s
     assert told in outcome.complaint and outcome.output == b""
 
 
-def test_head_ends_it_quietly(shell: Shell) -> None:
+def test_closed_output_ends_the_command_without_an_error(shell: Shell) -> None:
     file = shell.directory / LOG
     file.write_bytes(b"".join(batch(1000, base_offset=offset) for offset in range(20_000)))
     with shell.start("dump", LOG) as process:
@@ -96,13 +96,13 @@ def device(place: Path) -> None:
 
 
 @pytest.mark.parametrize("make", [pipe, device])
-def test_what_is_no_regular_file_is_not_waited_for(shell: Shell, make: Callable[[Path], None]) -> None:
+def test_dump_does_not_wait_for_irregular_files(shell: Shell, make: Callable[[Path], None]) -> None:
     make(shell.directory / LOG)
     outcome = shell.run("dump", LOG, timeout_s=10)
     assert (outcome.status, outcome.complaint_lines) == (1, [f"tidelog: {LOG}: not a regular file"])
 
 
-def test_a_length_that_claims_the_rest_of_a_large_file_costs_no_memory(shell: Shell) -> None:
+def test_wrong_batch_length_in_a_large_file_needs_no_memory(shell: Shell) -> None:
     file, size = shell.directory / LOG, 1 << 30
     content = bytearray(batch(1000))
     content[8:12] = (size - 12).to_bytes(4, "big")

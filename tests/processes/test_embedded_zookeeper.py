@@ -35,7 +35,7 @@ def write_and_read(server: EmbeddedZooKeeper, path: str, value: bytes | None = N
         client.close()
 
 
-def test_it_serves_as_soon_as_start_returns(zookeeper: EmbeddedZooKeeper) -> None:
+def test_zookeeper_serves_as_soon_as_start_returns(zookeeper: EmbeddedZooKeeper) -> None:
     zookeeper.start()
     assert serves(Endpoint.parse(zookeeper.hosts))
     assert write_and_read(zookeeper, "/here", b"42") == b"42"
@@ -54,7 +54,7 @@ def test_port_and_data_are_kept_from_one_start_to_the_next(zookeeper: EmbeddedZo
         assert write_and_read(again, "/kept") == b"still here"
 
 
-def test_data_survives_a_kill(zookeeper: EmbeddedZooKeeper) -> None:
+def test_zookeeper_data_survives_a_kill(zookeeper: EmbeddedZooKeeper) -> None:
     zookeeper.start()
     write_and_read(zookeeper, "/kept", b"still here")
     assert zookeeper.process is not None
@@ -87,7 +87,7 @@ def test_a_taken_port_is_named_in_one_line(tmp_path: Path) -> None:
             EmbeddedZooKeeper(tmp_path, port).start()
 
 
-def test_the_reason_is_told_when_it_cannot_start(tmp_path: Path) -> None:
+def test_failed_start_names_the_reason(tmp_path: Path) -> None:
     (tmp_path / "data").write_text("a file where a directory must be")
     server = EmbeddedZooKeeper(tmp_path)
     with pytest.raises(LocalError, match=r"ZooKeeper ended while it started: .+ \(see "):

@@ -18,7 +18,7 @@ def synced(cluster: RunningCluster, tp: TopicPartition) -> set[int]:
 
 
 @pytest.mark.parametrize("cluster", [{"log_flush_offset_checkpoint_interval_ms": 20}], indirect=True)
-def test_what_is_acknowledged_is_synced_on_every_replica_where_the_topic_asks_for_it(cluster: RunningCluster) -> None:
+def test_acknowledged_records_are_flushed_on_every_replica_if_configured(cluster: RunningCluster) -> None:
     (durable,) = cluster.create_topic("durable", configs={"flush.messages": "1"})
     (cached,) = cluster.create_topic("cached")
     with Producer(cluster.bootstrap_servers) as producer:

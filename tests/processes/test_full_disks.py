@@ -20,7 +20,7 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.mark.parametrize("role", ["leader", "follower"])
-def test_a_broker_whose_disk_is_full_makes_way_and_comes_back_when_there_is_space(
+def test_broker_with_a_full_disk_hands_over_and_returns_with_free_space(
     cluster: RunningCluster, small_disk: Path, role: str
 ) -> None:
     (tp,) = cluster.create_topic("t")

@@ -90,7 +90,7 @@ def groups(shell: Shell, *options: str) -> list[dict[str, Any]]:
 # --- where a group is --------------------------------------------------------------------------------
 
 
-def test_a_lag_is_told_in_records_and_in_seconds(shell: Shell) -> None:
+def test_lag_is_shown_in_records_and_seconds(shell: Shell) -> None:
     a_topic(shell, "late", 300, 200, 100, partitions=2)
     shell.succeed("group", "reset", "late", "--topic", "late", "--to-offset", "1", "--execute")
     described = told(shell, "group", "describe", "late")
@@ -109,7 +109,7 @@ def test_a_lag_is_told_in_records_and_in_seconds(shell: Shell) -> None:
     assert told(shell, "group", "describe", "late")["lag_seconds"] == 0
 
 
-def test_what_was_deleted_unread_is_told(shell: Shell) -> None:
+def test_records_deleted_unread_are_noted(shell: Shell) -> None:
     a_topic(shell, "trimmed", 3, 2, 1)
     shell.succeed("group", "reset", "trimmed", "--topic", "trimmed", "--to-earliest", "--execute")
     shell.succeed("topic", "delete-records", "trimmed", "--before", "0:2", "--execute")
@@ -124,7 +124,7 @@ def test_what_was_deleted_unread_is_told(shell: Shell) -> None:
     ]
 
 
-def test_a_topic_made_anew_leaves_the_group_past_its_end_or_without_an_offset(shell: Shell) -> None:
+def test_recreated_topic_leaves_the_group_past_its_end_or_without_offset(shell: Shell) -> None:
     a_topic(shell, "anew", 3, 2, 1)
     shell.succeed("group", "reset", "anew", "--topic", "anew", "--to-latest", "--execute")
     shell.succeed("topic", "delete", "anew")
@@ -138,7 +138,7 @@ def test_a_topic_made_anew_leaves_the_group_past_its_end_or_without_an_offset(sh
         assert "no group 'anew'" in outcome.complaint
 
 
-def test_how_fast_a_group_is_can_be_watched(shell: Shell) -> None:
+def test_rate_shows_how_fast_a_group_consumes(shell: Shell) -> None:
     a_topic(shell, "speed", 1)
     shell.succeed("group", "reset", "speed", "--topic", "speed", "--to-earliest", "--execute")
     (partition,) = told(shell, "group", "describe", "speed", "--rate", "0.2")["partitions"]
@@ -149,7 +149,7 @@ def test_how_fast_a_group_is_can_be_watched(shell: Shell) -> None:
 # --- moving it ---------------------------------------------------------------------------------------
 
 
-def test_a_dry_run_shows_what_would_change_and_changes_nothing(shell: Shell) -> None:
+def test_dry_run_shows_changes_and_changes_nothing(shell: Shell) -> None:
     a_topic(shell, "dry", 30_000, 20_000, 10_000)
     shell.succeed("group", "reset", "dry", "--topic", "dry", "--to-latest", "--execute")
     outcome = shell.run("group", "reset", "dry", "--topic", "dry", "--to-time", "-25000s")
@@ -184,7 +184,7 @@ def test_a_dry_run_shows_what_would_change_and_changes_nothing(shell: Shell) -> 
         ("--by-duration 15000s", 3, None),
     ],
 )
-def test_each_way_to_say_whereto(shell: Shell, way: str, new: int, note: str | None) -> None:
+def test_reset_moves_the_group_for_each_target_option(shell: Shell, way: str, new: int, note: str | None) -> None:
     if "ways" not in [each["group"] for each in groups(shell)]:
         a_topic(shell, "ways", 40_000, 30_000, 20_000, 10_000)
         shell.succeed("topic", "delete-records", "ways", "--before", "0:1", "--execute")
@@ -195,7 +195,7 @@ def test_each_way_to_say_whereto(shell: Shell, way: str, new: int, note: str | N
     assert (note or "  -\n") in shown
 
 
-def test_what_was_never_committed_cannot_be_shifted_and_keeps_the_rest_where_it_is(shell: Shell) -> None:
+def test_shift_without_a_committed_offset_moves_no_partition(shell: Shell) -> None:
     a_topic(shell, "half", 2, 1, partitions=2)
     shell.succeed("group", "reset", "half", "--topic", "half:0", "--to-latest", "--execute")
     for execute in ([], ["--execute"]):
@@ -228,7 +228,7 @@ def test_offsets_of_a_topic_and_then_the_group_are_deleted(shell: Shell) -> None
     assert "no group 'nope'" in both and "no group 'neither'" in both
 
 
-def test_topic_delete_words_the_brokers_refusal_of_the_offsets_topic(shell: Shell) -> None:
+def test_topic_delete_explains_the_refusal_of_the_offsets_topic(shell: Shell) -> None:
     a_topic(shell, "lasting", 1)
     shell.succeed("group", "reset", "lasting", "--topic", "lasting", "--to-latest", "--execute")
     refusal = refused(shell, "topic", "delete", OFFSETS_TOPIC)
@@ -239,9 +239,7 @@ def test_topic_delete_words_the_brokers_refusal_of_the_offsets_topic(shell: Shel
     assert committed(shell, "lasting") == {("lasting", 0): 1}
 
 
-def test_brokers_refuse_requests_of_an_admin_that_destroy_the_offsets_topic(
-    cluster: RunningCluster, shell: Shell
-) -> None:
+def test_brokers_refuse_admin_requests_that_destroy_the_offsets_topic(cluster: RunningCluster, shell: Shell) -> None:
     a_topic(shell, "shielded", 1)
     shell.succeed("group", "reset", "shielded", "--topic", "shielded", "--to-latest", "--execute")
     partition = TopicPartition(OFFSETS_TOPIC, 0)
@@ -260,7 +258,7 @@ def test_brokers_refuse_requests_of_an_admin_that_destroy_the_offsets_topic(
 # --- with members ------------------------------------------------------------------------------------
 
 
-def test_a_member_is_shown_and_nobody_moves_or_deletes_its_group(shell: Shell) -> None:
+def test_group_with_a_member_is_shown_but_not_moved_or_deleted(shell: Shell) -> None:
     a_topic(shell, "busy", 2, 1, partitions=2)
     with a_member(shell, "busy", "busy") as process:
         wait_for("the commit", lambda: committed(shell, "busy").get(("busy", 0)) == 2)
@@ -290,7 +288,7 @@ def test_a_member_is_shown_and_nobody_moves_or_deletes_its_group(shell: Shell) -
 
 
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGHUP])
-def test_a_member_that_is_asked_to_stop_leaves_as_by_ctrl_c(shell: Shell, how: signal.Signals) -> None:
+def test_member_that_gets_sigterm_leaves_as_by_ctrl_c(shell: Shell, how: signal.Signals) -> None:
     name = f"stopped-{how.name}"
     a_topic(shell, name, 2, 1)
     with a_member(shell, name, name) as process:
@@ -301,7 +299,7 @@ def test_a_member_that_is_asked_to_stop_leaves_as_by_ctrl_c(shell: Shell, how: s
     assert [each["members"] for each in groups(shell, "--state", "empty") if each["group"] == name] == [0]
 
 
-def test_a_group_goes_on_where_what_was_written_ended(shell: Shell) -> None:
+def test_group_continues_after_the_written_records(shell: Shell) -> None:
     a_topic(shell, "going", 3, 2, 1)
     assert shell.succeed("consume", "going", "--group", "going", "--count", "2") == b"0\n1\n"
     assert committed(shell, "going") == {("going", 0): 2}
@@ -313,7 +311,7 @@ def test_a_group_goes_on_where_what_was_written_ended(shell: Shell) -> None:
 
 
 @pytest.mark.slow
-def test_a_group_stops_at_a_time_and_goes_on_from_there(shell: Shell) -> None:
+def test_group_stops_at_a_time_and_continues_from_there(shell: Shell) -> None:
     a_topic(shell, "until", 30_000, 20_000, 10_000)
     assert shell.succeed("consume", "until", "--group", "until", "--until", "-15000s") == b"0\n1\n"
     assert committed(shell, "until") == {("until", 0): 2}
@@ -327,7 +325,7 @@ def test_a_new_group_may_begin_at_a_time(shell: Shell) -> None:
     assert shell.succeed("consume", "since", "--group", "since", "--from", "-15000s") == b"2\n"
 
 
-def test_ctrl_c_commits_what_was_written(shell: Shell) -> None:
+def test_ctrl_c_commits_written_records(shell: Shell) -> None:
     a_topic(shell, "stopped", 3, 2, 1)
     with a_member(shell, "stopped", "stopped") as process:
         assert process.stdout is not None
@@ -342,7 +340,7 @@ def test_ctrl_c_commits_what_was_written(shell: Shell) -> None:
 
 
 @pytest.mark.slow
-def test_a_member_that_was_killed_is_not_waited_for_longer_than_somebody_waits(shell: Shell) -> None:
+def test_killed_member_is_removed_after_a_short_session(shell: Shell) -> None:
     a_topic(shell, "killed", 3, 2, 1)
     with a_member(shell, "killed", "killed") as process:
         assert process.stdout is not None
@@ -353,7 +351,7 @@ def test_a_member_that_was_killed_is_not_waited_for_longer_than_somebody_waits(s
     assert shell.succeed("consume", "killed", "--group", "killed") == b"0\n"
 
 
-def test_what_could_not_be_written_is_not_committed(shell: Shell) -> None:
+def test_unwritten_records_are_not_committed(shell: Shell) -> None:
     a_topic(shell, "unwritten", 3, 2, 1)
     assert shell.succeed("consume", "unwritten", "--group", "unwritten", "--count", "1") == b"0\n"
     with open("/dev/full", "wb") as full:
@@ -393,9 +391,7 @@ def test_two_members_share_the_partitions_and_write_each_record_once(shell: Shel
 
 
 @pytest.mark.slow
-def test_a_broker_that_hangs_is_named_and_the_groups_of_the_others_are_listed(
-    shell: Shell, cluster: RunningCluster
-) -> None:
+def test_group_list_names_a_hanging_broker_and_shows_the_other_groups(shell: Shell, cluster: RunningCluster) -> None:
     a_topic(shell, "listed", 1)
     names = [f"listed-{number}" for number in range(6)]
     for name in names:
@@ -414,7 +410,7 @@ def test_a_broker_that_hangs_is_named_and_the_groups_of_the_others_are_listed(
     wait_for("broker to be back", lambda: shell.run("group", "list").status == 0)
 
 
-def test_a_group_outlives_its_coordinator(shell: Shell, cluster: RunningCluster) -> None:
+def test_group_survives_its_coordinator(shell: Shell, cluster: RunningCluster) -> None:
     a_topic(shell, "outlived", 2, 1)
     shell.succeed("group", "reset", "outlived", "--topic", "outlived", "--to-offset", "1", "--execute")
     partition = TopicPartition(OFFSETS_TOPIC, partition_for("outlived", 5))

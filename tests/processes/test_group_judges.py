@@ -71,7 +71,7 @@ COMMITS = [
         pytest.param([fetched(50, 30, 31)], id="an unknown outcome that never counts"),
     ],
 )
-def test_what_a_register_may_show_passes(fetches: list[CommittedOk]) -> None:
+def test_linearizable_register_histories_pass(fetches: list[CommittedOk]) -> None:
     assert violations(*COMMITS, *fetches) == []
 
 
@@ -86,7 +86,7 @@ def test_what_a_register_may_show_passes(fetches: list[CommittedOk]) -> None:
         pytest.param([fetched(15, 2.5, 2.6)], "nobody had committed", id="a value of nobody"),
     ],
 )
-def test_what_a_register_may_not_show_is_found(fetches: list[CommittedOk], words: str) -> None:
+def test_register_anomalies_are_found(fetches: list[CommittedOk], words: str) -> None:
     (found,) = violations(*COMMITS, *fetches)
     assert words in found
 
@@ -97,7 +97,7 @@ def test_groups_and_partitions_are_registers_of_their_own() -> None:
     assert violations(*elsewhere, *COMMITS, fetched(-1, 30, 31))
 
 
-def test_an_atomic_register_passes_whatever_the_delays_and_one_with_a_second_memory_does_not() -> None:
+def test_atomic_register_passes_and_one_with_two_copies_fails() -> None:
     """Against a simulation: requests take effect at one moment between their beginning and their end."""
     rng = random.Random(5)
     found_in_forgetful = 0
@@ -124,7 +124,7 @@ def test_an_atomic_register_passes_whatever_the_delays_and_one_with_a_second_mem
     assert found_in_forgetful > 150
 
 
-def test_refusals_before_the_write_are_told_from_those_that_may_follow_it() -> None:
+def test_refusals_before_a_write_differ_from_those_that_may_follow_it() -> None:
     for definite in (IllegalGenerationError, OffsetMetadataTooLargeError):
         assert commit_outcome([error_name(definite.code)]) is Outcome.FAILED
     for unknown in (NotCoordinatorError, CoordinatorNotAvailableError, RequestTimedOutError):
@@ -175,7 +175,7 @@ FIRST = turn("a", 0, 5, Processed(range(5), 1), kept(5, 2), Processed(range(5, 9
 
 
 @pytest.mark.parametrize("begin", [5, 9])
-def test_a_turn_that_begins_at_a_commit_of_before_passes(begin: int) -> None:
+def test_ownership_that_starts_at_an_earlier_commit_passes(begin: int) -> None:
     second = turn("b", 6, 9, Processed(range(begin, 20), 7))
     assert list(handover_violations(TP, [second, FIRST], 20)) == []
 
@@ -196,12 +196,12 @@ def test_a_turn_that_begins_at_a_commit_of_before_passes(begin: int) -> None:
         pytest.param(turn("b", 2.5, 9, Processed(range(9, 20), 2.6)), 20, "5 to 8", id="a gap that is closed too late"),
     ],
 )
-def test_handovers_that_may_not_be_are_found(second: Turn, end: int, words: str) -> None:
+def test_wrong_handovers_are_found(second: Turn, end: int, words: str) -> None:
     found = list(handover_violations(TP, [FIRST, second], end))
     assert any(words in each for each in found), found
 
 
-def test_a_partition_that_nobody_ever_read_is_found() -> None:
+def test_partition_that_no_member_read_is_found() -> None:
     assert list(handover_violations(TP, [], 0)) == []
     assert list(handover_violations(TP, [], 3))
 
@@ -234,7 +234,7 @@ DIARY: list[dict[str, object]] = [
 ]
 
 
-def test_a_diary_tells_who_owned_what_and_what_was_done_in_each_turn() -> None:
+def test_diary_lists_owners_and_their_operations() -> None:
     told = [(each.generation, each.tps) for each in assignments("x", "g", "t", DIARY)]
     assert told == [(1, [TP, OTHER]), (2, [TP, TopicPartition("t", 2)])]
     found = {each.tp.partition: each for each in turns("x", "t", DIARY, 20)}
@@ -243,13 +243,13 @@ def test_a_diary_tells_who_owned_what_and_what_was_done_in_each_turn() -> None:
     assert found[0].kept == [Kept(5, Outcome.OK, 3), Kept(10, Outcome.UNKNOWN, 7)]
 
 
-def test_a_partition_that_is_taken_without_a_word_ends_the_turn() -> None:
+def test_partition_lost_without_a_revocation_ends_the_ownership() -> None:
     diary = [wrote("owns", 1, partitions=[0], generation=1), wrote("owns", 2, partitions=[], generation=2)]
     (turn_of_0,) = turns("x", "t", diary, 20)
     assert turn_of_0.until_s == 2
 
 
-def test_what_is_lost_to_a_sleep_was_lost_when_it_began_and_what_was_owned_after_it_when_it_is_said() -> None:
+def test_paused_owner_loses_its_partitions_when_the_pause_begins() -> None:
     diary = [
         wrote("owns", 1, partitions=[0], generation=1),
         wrote("lost", 9, partitions=[0]),

@@ -74,7 +74,7 @@ def kill_in_turn(cluster: RunningCluster, members: Members, rng: random.Random) 
 
 
 @pytest.mark.parametrize("strategy", ["range", "cooperative-sticky"])
-def test_a_group_of_five_reads_everything_whoever_is_killed(
+def test_group_of_five_reads_all_records_while_members_are_killed(
     cluster: RunningCluster, tmp_path: Path, strategy: str
 ) -> None:
     tps = cluster.create_topic(TOPIC, partitions=PARTITIONS)

@@ -103,7 +103,7 @@ def wait_seen(tps: Collection[TopicPartition], count: int, *all_: Member) -> Non
 
 
 @pytest.mark.parametrize("strategy", ["range", "cooperative-sticky"])
-def test_two_share_a_topic_and_when_one_closes_the_other_has_all(cluster: RunningCluster, strategy: str) -> None:
+def test_remaining_member_gets_all_partitions_when_the_other_closes(cluster: RunningCluster, strategy: str) -> None:
     tps = cluster.create_topic("t", partitions=6)
     first, second = (Member(cluster, partition_assignment_strategy=strategy) for _ in range(2))
     with members(first, second):
@@ -125,7 +125,7 @@ def test_two_share_a_topic_and_when_one_closes_the_other_has_all(cluster: Runnin
         assert {tp: at and at.offset for tp, at in consumer.committed(tps).items()} == dict.fromkeys(tps, 150)
 
 
-def test_a_static_member_that_restarts_finds_its_partitions_and_the_other_notices_nothing(
+def test_restarted_static_member_keeps_partitions_without_a_rebalance(
     cluster: RunningCluster,
 ) -> None:
     tps = cluster.create_topic("t", partitions=4)
@@ -149,7 +149,7 @@ def test_a_static_member_that_restarts_finds_its_partitions_and_the_other_notice
         two.close()
 
 
-def test_a_pattern_follows_topics_and_partitions_that_are_made_later(cluster: RunningCluster) -> None:
+def test_pattern_follows_topics_and_partitions_created_later(cluster: RunningCluster) -> None:
     tps = cluster.create_topic("log-a", partitions=2)
     cluster.create_topic("other")
     member = Member(cluster, metadata_max_age_ms=1000)
@@ -167,7 +167,7 @@ def test_a_pattern_follows_topics_and_partitions_that_are_made_later(cluster: Ru
         member.close()
 
 
-def test_a_group_outlives_its_coordinator(cluster: RunningCluster) -> None:
+def test_group_survives_its_coordinator(cluster: RunningCluster) -> None:
     tps = cluster.create_topic("t", partitions=4)
     first, second = Member(cluster), Member(cluster)
     with members(first, second):

@@ -59,7 +59,7 @@ def kept(cluster: RunningCluster) -> Iterator[Kept]:
     assert [each for each in cluster.broker_ids if cluster.said(each, "Traceback")] == []
 
 
-def test_the_coordinator_is_killed(cluster: RunningCluster) -> None:
+def test_group_survives_a_killed_coordinator(cluster: RunningCluster) -> None:
     with kept(cluster) as under:
         for _ in range(4):
             victim = coordinator(cluster, GROUPS[0])
@@ -71,7 +71,7 @@ def test_the_coordinator_is_killed(cluster: RunningCluster) -> None:
             under.registers.wait_committed(5)
 
 
-def test_coordinators_are_stopped_and_started_in_turn(cluster: RunningCluster) -> None:
+def test_group_survives_coordinators_restarted_in_turn(cluster: RunningCluster) -> None:
     with kept(cluster) as under:
         for _ in range(5):
             leaves = coordinator(cluster, GROUPS[0])
@@ -82,7 +82,7 @@ def test_coordinators_are_stopped_and_started_in_turn(cluster: RunningCluster) -
             cluster.wait_in_sync(under.tp)
 
 
-def test_all_brokers_are_killed_at_once(cluster: RunningCluster) -> None:
+def test_group_survives_all_brokers_killed_at_once(cluster: RunningCluster) -> None:
     with kept(cluster) as under:
         for _ in range(2):
             cluster.kill_all()
@@ -93,7 +93,7 @@ def test_all_brokers_are_killed_at_once(cluster: RunningCluster) -> None:
 
 
 @pytest.mark.parametrize("cluster", [SHORT_SESSION], indirect=True)
-def test_the_coordinator_sleeps_longer_than_its_session_and_knows_nothing_when_it_wakes_up(
+def test_coordinator_paused_beyond_its_session_resumes_without_groups(
     cluster: RunningCluster,
 ) -> None:
     asked = 0
@@ -111,7 +111,7 @@ def test_the_coordinator_sleeps_longer_than_its_session_and_knows_nothing_when_i
         require_bite("no zombie was asked anything", asked and f"{asked} questions to zombies")
 
 
-def test_the_coordinators_session_expires_again_and_again(cluster: RunningCluster) -> None:
+def test_group_survives_repeated_expiry_of_the_coordinators_session(cluster: RunningCluster) -> None:
     moments, moved = random.Random(8), 0
     with kept(cluster) as under:
         for _ in range(20):
@@ -127,7 +127,7 @@ def test_the_coordinators_session_expires_again_and_again(cluster: RunningCluste
 
 
 @pytest.mark.parametrize("fault", ["is away", "sleeps"])
-def test_while_zookeeper_is_away_groups_commit_and_nobody_is_told_what_may_be_old(tmp_path: Path, fault: str) -> None:
+def test_groups_commit_without_zookeeper_and_get_no_stale_offsets(tmp_path: Path, fault: str) -> None:
     with (
         EmbeddedZooKeeper(tmp_path / "zookeeper") as zookeeper,
         running_cluster(tmp_path, zookeeper=zookeeper.hosts, **SHORT_SESSION) as cluster,
@@ -184,7 +184,7 @@ with Consumer(sys.argv[1], group_id="killed", enable_auto_commit=False, session_
 """
 
 
-def test_members_that_are_killed_while_they_commit_or_join_leave_nothing_behind(cluster: RunningCluster) -> None:
+def test_members_killed_during_commit_or_join_are_removed(cluster: RunningCluster) -> None:
     tp, *_ = cluster.create_topic("t", partitions=8)
     wait_offsets_topic(cluster, "killed")
     with Consumer(cluster.bootstrap_servers, group_id="killed", enable_auto_commit=False) as reader:
@@ -222,7 +222,7 @@ def four(tmp_path: Path) -> Iterator[RunningCluster]:
         yield cluster
 
 
-def test_the_partition_that_keeps_the_group_moves_to_other_brokers(four: RunningCluster) -> None:
+def test_group_survives_the_move_of_its_offsets_partition(four: RunningCluster) -> None:
     with kept(four) as under:
         for _ in range(4):
             replicas = four.znode(under.tp).state.isr

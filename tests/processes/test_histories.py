@@ -20,7 +20,7 @@ from verify.checker.findings import Finding
 E = TypeVar("E", broker_events.BecomeLeader, broker_events.Ack, broker_events.Append)
 
 
-def test_the_histories_of_three_brokers_tell_how_one_died_and_another_led_on(tmp_path: Path) -> None:
+def test_broker_histories_show_a_failed_leader_and_its_successor(tmp_path: Path) -> None:
     histories = tmp_path / "histories"
     with running_cluster(tmp_path, histories=histories) as cluster:
         (tp,) = cluster.create_topic("t")

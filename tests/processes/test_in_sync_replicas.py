@@ -20,7 +20,7 @@ UNHURRIED = {**QUICK, "zookeeper_session_timeout_ms": 10_000}
 
 
 @pytest.mark.parametrize("cluster", [UNHURRIED], indirect=True)
-def test_a_stopped_follower_is_removed_by_the_leader_and_returns_only_when_it_has_caught_up(
+def test_stopped_follower_leaves_the_isr_and_rejoins_only_caught_up(
     cluster: RunningCluster,
 ) -> None:
     (tp,) = cluster.create_topic("t")
@@ -42,7 +42,7 @@ def test_a_stopped_follower_is_removed_by_the_leader_and_returns_only_when_it_ha
 
 
 @pytest.mark.parametrize("cluster", [UNHURRIED], indirect=True)
-def test_with_both_followers_stopped_nothing_is_acknowledged_and_nobody_reads_above_the_high_watermark(
+def test_stopped_followers_block_acks_and_reads_above_the_high_watermark(
     cluster: RunningCluster,
 ) -> None:
     (tp,) = cluster.create_topic("t")

@@ -29,7 +29,7 @@ GOOD_STATES = [state(0, 1, 0), state(0, 1, 0), state(1, 2, 1, (2, 3)), state(4, 
 GOOD_REPLICA = [batch(0, 4), batch(5, 5), batch(6, 9, epoch=1)]
 
 
-def test_what_is_well_passes() -> None:
+def test_healthy_states_pass() -> None:
     check_states(TP, GOOD_STATES)
     check_replicas(TP, {1: GOOD_REPLICA, 2: GOOD_REPLICA, 3: GOOD_REPLICA[1:]}, 10)
     check_epochs(TP, GOOD_REPLICA, [(0, 0), (1, 6)])
@@ -49,7 +49,7 @@ def test_what_is_well_passes() -> None:
         pytest.param([state(0, -1, 0, ())], id="nobody in sync"),
     ],
 )
-def test_states_that_may_never_be_are_found(history: list[VersionedState]) -> None:
+def test_impossible_states_are_found(history: list[VersionedState]) -> None:
     with pytest.raises(AssertionError):
         check_states(TP, history)
 
@@ -78,7 +78,7 @@ def test_replicas_that_differ_are_found(other: list[BatchOnDisk]) -> None:
         pytest.param([batch(0, 4)], id="less than was committed in all of them"),
     ],
 )
-def test_replicas_that_are_wrong_together_are_found(replica: list[BatchOnDisk]) -> None:
+def test_identically_wrong_replicas_are_found(replica: list[BatchOnDisk]) -> None:
     with pytest.raises(AssertionError):
         check_replicas(TP, {1: replica, 2: replica}, 10)
 
@@ -92,7 +92,7 @@ def test_replicas_that_are_wrong_together_are_found(replica: list[BatchOnDisk]) 
         pytest.param([*LOG, (3, 13)], id="a record behind the end"),
     ],
 )
-def test_what_was_read_and_is_not_so_is_found(seen: list[tuple[int, int]]) -> None:
+def test_reads_that_contradict_the_logs_are_found(seen: list[tuple[int, int]]) -> None:
     with pytest.raises(AssertionError):
         check_reading(TP, seen, LOG)
 
@@ -106,7 +106,7 @@ def test_what_was_read_and_is_not_so_is_found(seen: list[tuple[int, int]]) -> No
         pytest.param([], id="none"),
     ],
 )
-def test_epochs_that_the_batches_do_not_have_are_found(noted: list[tuple[int, int]]) -> None:
+def test_checkpointed_epochs_missing_in_batches_are_found(noted: list[tuple[int, int]]) -> None:
     with pytest.raises(AssertionError):
         check_epochs(TP, GOOD_REPLICA, noted)
 
@@ -124,7 +124,7 @@ ACKNOWLEDGED = [(0, 10), (1, 11), (2, 12)]
         pytest.param([(0, 10), (1, 11), (2, 99)], id="another record"),
     ],
 )
-def test_what_was_acknowledged_and_is_not_so_is_found(found: list[tuple[int, int]]) -> None:
+def test_acknowledgements_that_contradict_the_logs_are_found(found: list[tuple[int, int]]) -> None:
     check_log(TP, ACKNOWLEDGED, ACKNOWLEDGED)
     with pytest.raises(AssertionError):
         check_log(TP, ACKNOWLEDGED, found)

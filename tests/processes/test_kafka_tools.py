@@ -27,7 +27,9 @@ NAMED = ["kafka-topics", "kafka-console-producer", "kafka-console-consumer", "ka
 def rows() -> list[list[str]]:
     """What for, Kafka, here."""
     lines = [line for line in PAGE.read_text().splitlines() if line.startswith("| ")]
-    return [[cell.strip() for cell in line.strip("|").split(" | ")] for line in lines if "| Kafka | Tidelog |" not in line]
+    return [
+        [cell.strip() for cell in line.strip("|").split(" | ")] for line in lines if "| Kafka | Tidelog |" not in line
+    ]
 
 
 def commands() -> list[str]:
@@ -55,7 +57,7 @@ def write_records(directory: Path) -> None:
     )
 
 
-def test_every_row_says_what_stands_in_the_place_of_the_script() -> None:
+def test_every_row_names_a_command_for_a_script() -> None:
     assert all(len(row) == 3 and all(row) for row in rows())
     page = PAGE.read_text()
     assert [name for name in NAMED if f"`{name}.sh`" not in page] == []
@@ -63,7 +65,7 @@ def test_every_row_says_what_stands_in_the_place_of_the_script() -> None:
 
 
 @pytest.mark.parametrize("command", commands())
-def test_every_command_of_the_page_is_understood(command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_command_of_the_page_parses(command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whether they work, too, takes a minute, and is asked below."""
     monkeypatch.chdir(tmp_path)
     write_records(tmp_path)
@@ -75,7 +77,7 @@ def test_every_command_of_the_page_is_understood(command: str, tmp_path: Path, m
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-def test_every_command_of_the_page_works_in_its_order(shell: Shell) -> None:
+def test_every_command_of_the_page_works_in_order(shell: Shell) -> None:
     path = f"{TIDELOG.parent}{os.pathsep}{os.environ['PATH']}"
     environment = shell.environment({"PATH": path, "HOME": str(shell.directory), "TIDELOG_HOME": None})
     for command in commands():

@@ -48,7 +48,7 @@ def leader_other_than(cluster: RunningCluster, tps: list[TopicPartition], not_by
 
 
 @pytest.mark.parametrize("cluster", [LONG_SESSION], indirect=True)
-def test_a_killed_leader_costs_a_pause_and_no_record(cluster: RunningCluster) -> None:
+def test_killed_leader_loses_no_record(cluster: RunningCluster) -> None:
     tps = cluster.create_topic("t", partitions=3)
     victim = leader_other_than(cluster, tps, not_by=cluster.controller())
     led = [tp for tp in tps if cluster.leader(tp) == victim]
@@ -66,7 +66,7 @@ def test_a_killed_leader_costs_a_pause_and_no_record(cluster: RunningCluster) ->
 
 
 @pytest.mark.parametrize("cluster", [LONG_SESSION], indirect=True)
-def test_a_killed_follower_leaves_the_isr_and_comes_back_to_it(cluster: RunningCluster) -> None:
+def test_killed_follower_leaves_the_isr_and_rejoins(cluster: RunningCluster) -> None:
     (tp,) = cluster.create_topic("t")
     leader, controller = cluster.leader(tp), cluster.controller()
     victim = next(b for b in cluster.broker_ids if b not in (leader, controller))
@@ -80,7 +80,7 @@ def test_a_killed_follower_leaves_the_isr_and_comes_back_to_it(cluster: RunningC
         cluster.restart(victim)
 
 
-def test_with_two_of_three_killed_nothing_is_acknowledged_and_what_was_is_still_read(cluster: RunningCluster) -> None:
+def test_last_replica_acknowledges_nothing_and_serves_committed_records(cluster: RunningCluster) -> None:
     (tp,) = cluster.create_topic("t")
     leader = cluster.leader(tp)
     others = [b for b in cluster.broker_ids if b != leader]
@@ -98,7 +98,7 @@ def test_with_two_of_three_killed_nothing_is_acknowledged_and_what_was_is_still_
 
 
 @pytest.mark.parametrize("cluster", [LONG_SESSION], indirect=True)
-def test_a_killed_controller_is_replaced_and_what_it_led_is_led_again(cluster: RunningCluster) -> None:
+def test_killed_controller_is_replaced_and_its_partitions_get_leaders(cluster: RunningCluster) -> None:
     tps = cluster.create_topic("t", partitions=3)
     victim = cluster.controller()
     require_bite("the controller leads nothing", victim in map(cluster.leader, tps))
@@ -113,7 +113,7 @@ def test_a_killed_controller_is_replaced_and_what_it_led_is_led_again(cluster: R
 
 
 @pytest.mark.slow
-def test_a_killed_controller_costs_those_that_it_has_no_replica_of_nothing_and_topics_can_be_created_meanwhile(
+def test_killed_controller_does_not_affect_other_brokers_partitions(
     tmp_path: Path,
 ) -> None:
     with running_cluster(tmp_path, brokers=4) as cluster:
@@ -136,7 +136,7 @@ def test_a_killed_controller_costs_those_that_it_has_no_replica_of_nothing_and_t
             cluster.restart(victim)
 
 
-def test_all_brokers_killed_at_once_come_back_with_everything(cluster: RunningCluster) -> None:
+def test_all_brokers_killed_at_once_return_with_all_records(cluster: RunningCluster) -> None:
     tps = cluster.create_topic("t", partitions=3)
     with ordeal(cluster, tps) as under:
         epochs = {each: cluster.broker_epoch(each) for each in cluster.broker_ids}
@@ -151,7 +151,7 @@ def test_all_brokers_killed_at_once_come_back_with_everything(cluster: RunningCl
 
 
 @pytest.mark.slow
-def test_who_was_not_in_sync_at_the_end_does_not_lead_however_early_it_is_back(cluster: RunningCluster) -> None:
+def test_out_of_sync_replica_does_not_lead_even_if_first_back(cluster: RunningCluster) -> None:
     (tp,) = cluster.create_topic("t")
     leader = cluster.leader(tp)
     behind, other = (b for b in cluster.broker_ids if b != leader)
@@ -173,7 +173,7 @@ def test_who_was_not_in_sync_at_the_end_does_not_lead_however_early_it_is_back(c
 
 
 @pytest.mark.slow
-def test_a_controller_killed_between_two_writes_leaves_the_rest_to_the_next(tmp_path: Path) -> None:
+def test_next_controller_completes_the_writes_of_a_killed_one(tmp_path: Path) -> None:
     with (
         EmbeddedZooKeeper(tmp_path / "zookeeper") as zookeeper,
         ZooKeeperProxy(Endpoint.parse(zookeeper.hosts)) as proxy,
@@ -217,7 +217,7 @@ def test_a_controller_killed_between_two_writes_leaves_the_rest_to_the_next(tmp_
 
 
 @pytest.mark.slow
-def test_a_broker_killed_again_and_again_while_it_starts_is_whole_when_it_is_let_live(cluster: RunningCluster) -> None:
+def test_broker_killed_repeatedly_during_startup_recovers_fully(cluster: RunningCluster) -> None:
     tps = cluster.create_topic("t", partitions=4, configs={"segment.bytes": "65536"})
     victim = cluster.leader(tps[0])
     moments = random.Random(5)
@@ -244,9 +244,7 @@ def test_a_broker_killed_again_and_again_while_it_starts_is_whole_when_it_is_let
 
 @pytest.mark.slow
 @pytest.mark.parametrize("cluster", [{"zookeeper_session_timeout_ms": 10_000}], indirect=True)
-def test_a_broker_killed_while_it_recovers_and_while_it_cuts_its_log_is_whole_in_the_end(
-    cluster: RunningCluster, tmp_path: Path
-) -> None:
+def test_broker_killed_during_recovery_and_truncation_recovers_fully(cluster: RunningCluster, tmp_path: Path) -> None:
     (tp,) = cluster.create_topic("t", configs={"segment.bytes": "65536"})
     victim = cluster.leader(tp)
     others = [each for each in cluster.broker_ids if each != victim]

@@ -21,7 +21,7 @@ from tidelog.protocol.messages import (
 from tidelog.records.encode import encode_batch
 
 
-def test_a_broker_that_does_not_lead_answers_produce_and_list_offsets_with_not_leader(cluster: RunningCluster) -> None:
+def test_follower_answers_produce_and_list_offsets_with_not_leader(cluster: RunningCluster) -> None:
     (tp,) = cluster.create_topic("t")
     leader = cluster.leader(tp)
     for broker_id in cluster.broker_ids:
@@ -33,7 +33,7 @@ def test_a_broker_that_does_not_lead_answers_produce_and_list_offsets_with_not_l
             assert listed.partitions[0].error_code == expected
 
 
-def test_clients_carry_on_when_their_only_bootstrap_broker_is_killed(cluster: RunningCluster) -> None:
+def test_clients_survive_the_loss_of_their_only_bootstrap_broker(cluster: RunningCluster) -> None:
     tps = cluster.create_topic("t", partitions=3)
     victim = next(b for b in cluster.broker_ids if b != cluster.controller())
     with (
@@ -54,7 +54,7 @@ def test_clients_carry_on_when_their_only_bootstrap_broker_is_killed(cluster: Ru
     assert workload.check(survivors) > 300
 
 
-def test_a_repeated_batch_is_answered_with_its_first_offset_by_the_next_leader_too(cluster: RunningCluster) -> None:
+def test_next_leader_answers_a_repeated_batch_with_its_first_offset(cluster: RunningCluster) -> None:
     (tp,) = cluster.create_topic("t")
     with Producer(cluster.bootstrap_servers) as producer:
         producer.send("t", b"0", partition=0).get(30)
@@ -74,7 +74,7 @@ def test_a_repeated_batch_is_answered_with_its_first_offset_by_the_next_leader_t
     assert values == [(0, 0), (1, 1), (2, 2)]
 
 
-def test_a_reader_of_what_an_unclean_leader_never_had_goes_back_to_where_the_logs_part(cluster: RunningCluster) -> None:
+def test_consumer_of_records_lost_in_an_unclean_election_rewinds(cluster: RunningCluster) -> None:
     configs = {"unclean.leader.election.enable": "true", "min.insync.replicas": "1"}
     (tp,) = cluster.create_topic("t", replicas=2, configs=configs)
     leader = cluster.leader(tp)

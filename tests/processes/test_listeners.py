@@ -15,7 +15,7 @@ from tidelog.protocol.listeners import Listener
 _WARNING = "there is no authentication yet"
 
 
-def test_whoever_comes_through_a_door_is_told_its_address_and_works_with_it(tmp_path: Path) -> None:
+def test_clients_get_the_advertised_address_of_their_listener(tmp_path: Path) -> None:
     with running_cluster(tmp_path, brokers=1) as cluster:
         (tp,) = cluster.create_topic("t", replicas=1, configs={"min.insync.replicas": "1"})
         assert cluster.said(1, _WARNING) == cluster.said(1, "beyond this machine") == 0
@@ -45,7 +45,7 @@ def test_whoever_comes_through_a_door_is_told_its_address_and_works_with_it(tmp_
             assert cluster.said(1, f"health and metrics are served beyond this machine at {watched}: ") == 1
 
 
-def test_a_broker_that_says_it_is_where_another_is_ends_and_the_other_goes_on(tmp_path: Path) -> None:
+def test_broker_that_advertises_anothers_address_ends(tmp_path: Path) -> None:
     with running_cluster(tmp_path, brokers=1) as cluster:
         (tp,) = cluster.create_topic("t", replicas=1, configs={"min.insync.replicas": "1"})
         taken = str(Listener("TIDELOG", Endpoint.parse(cluster.address(1))))

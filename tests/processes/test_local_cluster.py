@@ -51,7 +51,7 @@ def test_addresses_and_records_survive_down_and_up(shell: Shell) -> None:
     assert sorted(shell.succeed("consume", "t").split()) == [b"1", b"2", b"3"]
 
 
-def test_up_tells_programs_where_everything_is(shell: Shell) -> None:
+def test_up_json_names_every_address_and_directory(shell: Shell) -> None:
     told = json.loads(shell.succeed("up", "--brokers", "1", "--detach", "--json"))
     assert told == json.loads(shell.succeed("status", "--json"))
     [broker] = told["brokers"]
@@ -59,7 +59,7 @@ def test_up_tells_programs_where_everything_is(shell: Shell) -> None:
 
 
 @pytest.mark.slow
-def test_up_starts_only_what_does_not_run(shell: Shell) -> None:
+def test_up_starts_only_missing_processes(shell: Shell) -> None:
     shell.succeed("up", "--brokers", "2", "--detach")
     before = pids(shell)
     os.kill(before[2], signal.SIGKILL)
@@ -98,7 +98,7 @@ def test_brokers_can_be_added_but_not_left_out(shell: Shell) -> None:
 
 
 @pytest.mark.slow
-def test_a_broker_whose_disk_was_lost_starts_with_an_empty_one_and_says_so(shell: Shell) -> None:
+def test_up_reports_a_lost_directory_and_starts_with_an_empty_one(shell: Shell) -> None:
     shell.succeed("up", "--brokers", "2", "--detach")
     before = json.loads(shell.succeed("status", "--json"))
     shell.succeed("topic", "create", "t", "--partitions", "3", "--replication-factor", "2")
@@ -117,7 +117,7 @@ def test_a_broker_whose_disk_was_lost_starts_with_an_empty_one_and_says_so(shell
     assert sorted(shell.succeed("consume", "t").split()) == [b"1", b"2", b"3"]
 
 
-def test_a_purge_removes_what_is_ours_and_nothing_else(shell: Shell) -> None:
+def test_purge_removes_only_the_clusters_files(shell: Shell) -> None:
     data = shell.directory / "data"
     data.mkdir()
     (data / "notes.txt").write_text("mine")
@@ -128,7 +128,7 @@ def test_a_purge_removes_what_is_ours_and_nothing_else(shell: Shell) -> None:
 
 
 @pytest.mark.slow
-def test_two_clusters_of_one_user_live_side_by_side(shell: Shell) -> None:
+def test_two_clusters_of_one_user_run_at_once(shell: Shell) -> None:
     for name in ("a", "b"):
         shell.succeed("up", "--brokers", "1", "--detach", "--data-dir", name)
         shell.succeed("topic", "create", f"topic-of-{name}")
@@ -160,7 +160,7 @@ def test_folders_of_the_user_on_pythonpath_do_not_shadow_ours(shell: Shell) -> N
     assert started.status == 0, started.complaint
 
 
-def test_a_pid_that_belongs_to_somebody_else_by_now_is_not_stopped(shell: Shell) -> None:
+def test_recycled_pid_is_not_stopped(shell: Shell) -> None:
     shell.succeed("up", "--brokers", "1", "--detach")
     shell.succeed("down")
     state = load_state(shell.home)
@@ -171,7 +171,7 @@ def test_a_pid_that_belongs_to_somebody_else_by_now_is_not_stopped(shell: Shell)
     shell.succeed("down")  # we are still here
 
 
-def test_two_commands_do_not_start_the_same_cluster_at_once(tmp_path: Path) -> None:
+def test_two_commands_cannot_start_the_same_cluster_at_once(tmp_path: Path) -> None:
     first = LocalCluster(tmp_path, home=tmp_path)
     with first.locked(), pytest.raises(LocalError, match="another command is starting or stopping the cluster"):
         LocalCluster(tmp_path, home=tmp_path).start(1)

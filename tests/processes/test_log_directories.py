@@ -87,9 +87,7 @@ def create_on_both(cluster: RunningCluster, broker: TwoDisks) -> tuple[list[Topi
 
 @pytest.mark.slow
 @pytest.mark.parametrize("cluster", [SOON], indirect=True)
-def test_a_directory_that_vanishes_takes_its_partitions_to_other_brokers_and_no_others(
-    cluster: RunningCluster, tmp_path: Path
-) -> None:
+def test_vanished_directory_moves_only_its_own_leaderships(cluster: RunningCluster, tmp_path: Path) -> None:
     with two_disks(cluster, tmp_path / "second") as broker:
         there, here = create_on_both(cluster, broker)
         require_bite("broker 1 leads nothing there", any(cluster.leader(tp) == 1 for tp in there))
@@ -118,9 +116,7 @@ def test_a_directory_that_vanishes_takes_its_partitions_to_other_brokers_and_no_
 
 
 @pytest.mark.parametrize("cluster", [SOON], indirect=True)
-def test_what_was_acknowledged_before_a_disk_was_full_is_there_when_there_is_space_again(
-    cluster: RunningCluster, small_disk: Path
-) -> None:
+def test_records_acknowledged_before_a_full_disk_are_kept(cluster: RunningCluster, small_disk: Path) -> None:
     with two_disks(cluster, small_disk / "logs") as broker:
         there, here = create_on_both(cluster, broker)
         with ordeal(cluster, there + here) as under:

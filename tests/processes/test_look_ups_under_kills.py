@@ -141,7 +141,7 @@ def test_look_ups_are_exact_while_leaders_are_killed_in_rotation(cluster: Runnin
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("cluster", [BUSY_CLEANER | SHORT_SESSION], indirect=True)
-def test_a_leader_that_slept_while_another_was_elected_answers_nothing_wrong(cluster: RunningCluster) -> None:
+def test_paused_old_leader_gives_no_wrong_answer(cluster: RunningCluster) -> None:
     tps = cluster.create_topic("t", partitions=3, configs=HARD)
     with inquiry(cluster, tps) as under:
         for turn in range(3):

@@ -40,7 +40,7 @@ with Consumer(sys.argv[1], auto_offset_reset="latest", fetch_min_bytes=1 << 20, 
 """
 
 
-def test_a_client_that_is_killed_while_it_produces_leaves_what_was_acknowledged_and_nothing_twice(
+def test_killed_producer_leaves_acknowledged_records_once(
     cluster: RunningCluster,
 ) -> None:
     (tp,) = cluster.create_topic("t")

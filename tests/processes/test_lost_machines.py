@@ -22,7 +22,7 @@ def lose_machine(cluster: RunningCluster, broker_id: int, tail_bytes: int = 0) -
             log.write_bytes(content[: max(0, len(content) - tail_bytes)])
 
 
-def test_a_short_log_never_leads_and_is_made_whole(cluster: RunningCluster) -> None:
+def test_short_log_never_leads_and_catches_up(cluster: RunningCluster) -> None:
     tps = cluster.create_topic("t", partitions=3)
     victim = cluster.leader(tps[0])
     with ordeal(cluster, tps) as under:
@@ -49,7 +49,7 @@ def test_a_short_log_never_leads_and_is_made_whole(cluster: RunningCluster) -> N
     ],
     indirect=["cluster"],
 )
-def test_where_all_machines_went_down_the_longest_log_leads(cluster: RunningCluster, missed: bool) -> None:
+def test_longest_log_leads_after_a_full_outage(cluster: RunningCluster, missed: bool) -> None:
     tps = cluster.create_topic("t", partitions=3)
     with Workload(cluster.bootstrap_servers, tps) as workload:
         workload.wait_acknowledged(300)

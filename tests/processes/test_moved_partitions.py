@@ -36,7 +36,7 @@ def hosts(cluster: RunningCluster, tp: TopicPartition) -> set[int]:
     return {b for b in cluster.broker_ids if (cluster.local.broker_dir(b) / str(tp)).exists()}
 
 
-def test_a_topic_grows_moves_and_gets_its_preferred_leaders_under_load(four: RunningCluster) -> None:
+def test_topic_is_extended_moved_and_rebalanced_under_load(four: RunningCluster) -> None:
     admin = four.admin
     (first,) = four.create_topic("t")
     with Workload(four.bootstrap_servers, [first]) as workload:
@@ -67,7 +67,7 @@ def test_a_topic_grows_moves_and_gets_its_preferred_leaders_under_load(four: Run
 
 
 @pytest.mark.slow
-def test_a_reassignment_goes_on_whoever_dies_meanwhile(four: RunningCluster) -> None:
+def test_reassignment_continues_after_a_broker_is_killed(four: RunningCluster) -> None:
     tps = four.create_topic("t", partitions=4)
     targets = {
         tp: tuple(sorted(set(four.broker_ids) - {replicas[0]}))

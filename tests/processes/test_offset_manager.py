@@ -104,7 +104,7 @@ class Channel:
         await asyncio.sleep(BACKOFF_S)
 
 
-def test_the_offset_manager_is_killed_between_finding_it_and_asking_it(cluster: RunningCluster) -> None:
+def test_offset_manager_killed_after_discovery_is_replaced(cluster: RunningCluster) -> None:
     first, second = cluster.create_topic(TOPIC, partitions=2)
     wait_offsets_topic(cluster, MY_GROUP)
     offsets = {
@@ -149,7 +149,7 @@ def coordinator_at(cluster: RunningCluster, address: str) -> int:
     return next(each for each in cluster.broker_ids if cluster.address(each) == address)
 
 
-def test_a_broker_that_is_not_the_offset_manager_says_so_and_is_left(cluster: RunningCluster) -> None:
+def test_broker_that_is_not_the_offset_manager_redirects_clients(cluster: RunningCluster) -> None:
     (tp,) = cluster.create_topic(TOPIC)
     wait_offsets_topic(cluster, MY_GROUP)
     manager = coordinator(cluster, MY_GROUP)
@@ -171,7 +171,7 @@ def test_a_broker_that_is_not_the_offset_manager_says_so_and_is_left(cluster: Ru
     asyncio.run(go())
 
 
-def test_our_client_takes_the_two_steps_again_by_itself(cluster: RunningCluster) -> None:
+def test_client_repeats_discovery_by_itself(cluster: RunningCluster) -> None:
     first, second = cluster.create_topic(TOPIC, partitions=2)
     wait_offsets_topic(cluster, MY_GROUP)
     with (

@@ -62,7 +62,7 @@ def subscribed(cluster: RunningCluster, group: str, **options: Any) -> Consumer:
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("cluster", [{"offsets_topic_num_partitions": 1}], indirect=True)
-def test_kafka_decodes_commits_and_groups_and_what_takes_them_away(cluster: RunningCluster) -> None:
+def test_kafka_decodes_commits_groups_and_tombstones(cluster: RunningCluster) -> None:
     [tp] = cluster.create_topic("orders")
     with closing(subscribed(cluster, "readers", group_instance_id="one", client_id="reader")) as consumer:
         consumer.commit({tp: OffsetAndMetadata(5, "nöte", 0)})
@@ -117,7 +117,7 @@ SEGMENT_BYTES = 1 << 20
     [{"offsets_topic_num_partitions": 1, "offsets_topic_segment_bytes": SEGMENT_BYTES, "log_cleaner_backoff_ms": 200}],
     indirect=True,
 )
-def test_a_million_commits_leave_a_few_megabytes_of_which_all_that_counts_is_there(cluster: RunningCluster) -> None:
+def test_million_commits_are_compacted_to_megabytes_without_loss(cluster: RunningCluster) -> None:
     tps = cluster.create_topic("orders", partitions=AT_ONCE)
     address = cluster.address(coordinator(cluster, "busy"))
     cluster.wait_in_sync(KEPT)

@@ -42,9 +42,7 @@ def asked(shell: Shell, *arguments: str) -> tuple[int, Any]:
     return outcome.status, json.loads(outcome.output)
 
 
-def test_a_broker_that_dies_is_seen_over_http_by_status_explain_and_doctor(
-    cluster: RunningCluster, shell: Shell
-) -> None:
+def test_dead_broker_is_shown_by_http_status_explain_and_doctor(cluster: RunningCluster, shell: Shell) -> None:
     [tp] = cluster.create_topic("t")
     where = f"{tp.topic}/{tp.partition}"
     shell.succeed("produce", "t", given=b"a\nb\n")
@@ -83,7 +81,7 @@ def test_a_broker_that_dies_is_seen_over_http_by_status_explain_and_doctor(
     wait_for("all to be well", lambda: asked(shell, "explain", where)[0] == 0)
 
 
-def test_a_broker_that_is_stopped_is_not_ready_and_says_why(cluster: RunningCluster, shell: Shell) -> None:
+def test_suspended_broker_is_not_ready_and_shows_the_reason(cluster: RunningCluster, shell: Shell) -> None:
     with cluster.paused(2):
 
         def only_it() -> str | None:

@@ -22,7 +22,7 @@ SHORT_SESSION = {"zookeeper_session_timeout_ms": 3000}
 
 
 @pytest.mark.parametrize("cluster", [SHORT_SESSION], indirect=True)
-def test_a_leader_that_sleeps_longer_than_its_session_wakes_up_as_nobody(cluster: RunningCluster) -> None:
+def test_leader_paused_beyond_its_session_resumes_without_leadership(cluster: RunningCluster) -> None:
     (tp,) = cluster.create_topic("t")
     zombie, before = cluster.leader(tp), cluster.znode(tp).state
     epoch = cluster.broker_epoch(zombie)
@@ -38,7 +38,7 @@ def test_a_leader_that_sleeps_longer_than_its_session_wakes_up_as_nobody(cluster
 
 @pytest.mark.slow
 @pytest.mark.parametrize("cluster", [SHORT_SESSION], indirect=True)
-def test_leaders_that_sleep_at_any_moment_of_their_work_confirm_nothing_wrong(cluster: RunningCluster) -> None:
+def test_leaders_paused_at_any_moment_acknowledge_nothing_wrongly(cluster: RunningCluster) -> None:
     tps = cluster.create_topic("t", partitions=3)
     moments = random.Random(11)
     with ordeal(cluster, tps) as under:
@@ -55,7 +55,7 @@ def test_leaders_that_sleep_at_any_moment_of_their_work_confirm_nothing_wrong(cl
 
 @pytest.mark.slow
 @pytest.mark.parametrize("also", ["nothing", "the controller"])
-def test_a_leader_that_sleeps_for_most_of_its_session_is_waited_for(cluster: RunningCluster, also: str) -> None:
+def test_leader_paused_for_less_than_its_session_keeps_leading(cluster: RunningCluster, also: str) -> None:
     tps = cluster.create_topic("t", partitions=3)
     controller = cluster.controller()
     leader = next(b for b in cluster.broker_ids if (b == controller) is (also == "the controller"))
@@ -78,7 +78,7 @@ def test_a_leader_that_sleeps_for_most_of_its_session_is_waited_for(cluster: Run
 
 @pytest.mark.slow
 @pytest.mark.parametrize("cluster", [SHORT_SESSION], indirect=True)
-def test_all_brokers_may_sleep_longer_than_their_sessions_and_wake_up_in_any_order(cluster: RunningCluster) -> None:
+def test_all_brokers_paused_beyond_their_sessions_recover_in_any_order(cluster: RunningCluster) -> None:
     tps = cluster.create_topic("t", partitions=3)
     order = random.Random(7).sample(cluster.broker_ids, 3)
     with ordeal(cluster, tps):
@@ -110,9 +110,7 @@ if "HOLD_ORDER" in os.environ:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("cluster", [SHORT_SESSION], indirect=True)
-def test_a_broker_that_one_call_into_c_holds_for_longer_than_its_session_leads_no_longer(
-    cluster: RunningCluster, tmp_path: Path
-) -> None:
+def test_broker_blocked_in_c_beyond_its_session_stops_leading(cluster: RunningCluster, tmp_path: Path) -> None:
     (tp,) = cluster.create_topic("t")
     held = cluster.leader(tp)
     order = tmp_path / "order"

@@ -71,9 +71,7 @@ def numbered_lines(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
 
 
 @pytest.mark.parametrize("numbered_lines", [100_000], indirect=True)
-def test_a_leader_killed_in_the_middle_costs_no_line_and_all_survive_down_and_up(
-    cluster: RunningCluster, numbered_lines: Path
-) -> None:
+def test_killed_leader_loses_no_line_and_all_survive_down_and_up(cluster: RunningCluster, numbered_lines: Path) -> None:
     kill_a_leader_in_the_middle(cluster, "t", numbered_lines, 100_000)
     assert_each_line_once_in_order(cluster, "t", 100_000)
     cluster.local.stop()
@@ -85,7 +83,7 @@ def test_a_leader_killed_in_the_middle_costs_no_line_and_all_survive_down_and_up
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("numbered_lines", [1_000_000], indirect=True)
-def test_ten_kills_in_ten_million_lines_cost_none(cluster: RunningCluster, numbered_lines: Path) -> None:
+def test_ten_kills_in_ten_million_lines_lose_none(cluster: RunningCluster, numbered_lines: Path) -> None:
     for round_ in range(10):
         kill_a_leader_in_the_middle(cluster, f"round-{round_}", numbered_lines, 1_000_000)
         assert_each_line_once_in_order(cluster, f"round-{round_}", 1_000_000)

@@ -57,7 +57,7 @@ def test_partitions_move_under_load(four: RunningCluster) -> None:
 
 
 @pytest.mark.parametrize("victim", ["the controller", "the broker that is added", "the broker that leaves"])
-def test_partitions_move_although_somebody_is_killed_meanwhile(four: RunningCluster, victim: str) -> None:
+def test_partitions_move_although_a_broker_is_killed_meanwhile(four: RunningCluster, victim: str) -> None:
     brokers = {"the controller": four.controller(), "the broker that is added": 4, "the broker that leaves": 1}
     broker_id = brokers[victim]
     with ordeal(four, TPS) as under:

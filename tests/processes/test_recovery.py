@@ -9,7 +9,7 @@ from tidelog import TopicPartition
 INDEX = f"t-0/{0:020}.index"
 
 
-def test_indexes_lost_in_a_crash_are_rebuilt_as_dense_as_the_topic_asks(cluster: RunningCluster) -> None:
+def test_indexes_lost_in_a_crash_are_rebuilt_with_the_topics_interval(cluster: RunningCluster) -> None:
     tp = TopicPartition("t", 0)
     cluster.create_topic("t", configs={"index.interval.bytes": "100"})
     with Workload(cluster.bootstrap_servers, [tp]) as workload:

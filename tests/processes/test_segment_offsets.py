@@ -45,7 +45,7 @@ def compare(cluster: RunningCluster, tps: list[TopicPartition], rng: random.Rand
 
 
 @pytest.mark.timeout(120)
-def test_answers_are_those_of_the_old_procedure_over_the_leaders_own_files(cluster: RunningCluster) -> None:
+def test_offsets_before_a_time_match_kafkas_old_algorithm(cluster: RunningCluster) -> None:
     seed = random.randrange(1 << 32)
     print(f"seed {seed}")
     rng = random.Random(seed)

@@ -13,7 +13,7 @@ from tests.processes.harness.waiting import require_bite, wait_bitten, wait_for
 TIMES = 20
 
 
-def test_a_leader_whose_session_expires_registers_anew_and_loses_nothing(cluster: RunningCluster) -> None:
+def test_leader_with_an_expired_session_registers_again_without_loss(cluster: RunningCluster) -> None:
     tps = cluster.create_topic("t", partitions=3)
     victim = cluster.leader(tps[0])
     before, registered = cluster.znode(tps[0]).state.leader_epoch, cluster.broker_epoch(victim)
@@ -26,9 +26,7 @@ def test_a_leader_whose_session_expires_registers_anew_and_loses_nothing(cluster
 
 @pytest.mark.slow
 @pytest.mark.parametrize("whose", ["the leader's", "one broker's", "anybody's"])
-def test_sessions_that_expire_again_and_again_leave_everything_led_and_in_sync(
-    cluster: RunningCluster, whose: str
-) -> None:
+def test_repeated_session_expiry_leaves_all_partitions_led_and_in_sync(cluster: RunningCluster, whose: str) -> None:
     tps = cluster.create_topic("t", partitions=6)
     chosen = random.Random(9307)
     first, before = cluster.leader(tps[0]), cluster.znode(tps[0]).state.leader_epoch

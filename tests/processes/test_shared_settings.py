@@ -49,7 +49,7 @@ def test_every_broker_reads_the_file_and_the_next_up_remembers_it(shell: Shell, 
         ("num_partitions\n", "cluster.toml is not TOML"),
     ],
 )
-def test_what_is_wrong_in_it_ends_up_in_one_line(shell: Shell, tmp_path: Path, text: str, complaint: str) -> None:
+def test_wrong_shared_settings_print_one_line(shell: Shell, tmp_path: Path, text: str, complaint: str) -> None:
     (tmp_path / "cluster.toml").write_text(text)
     refused = shell.run("up", "--brokers", "1", "--detach", "--config", str(tmp_path / "cluster.toml"))
     assert refused.status == 1
@@ -57,7 +57,7 @@ def test_what_is_wrong_in_it_ends_up_in_one_line(shell: Shell, tmp_path: Path, t
     assert refused.complaint.count("\n") <= 1
 
 
-def test_an_earlier_life_of_the_broker_is_not_blamed_for_what_is_wrong_now(shell: Shell, tmp_path: Path) -> None:
+def test_error_is_taken_from_the_current_process_only(shell: Shell, tmp_path: Path) -> None:
     shell.succeed("up", "--brokers", "1", "--detach")
     shell.succeed("down")
     (tmp_path / "cluster.toml").write_text("num_partitons = 1\n")

@@ -62,7 +62,7 @@ def check_pauses(under: Ordeal, tp: TopicPartition, since: float) -> None:
     assert pause_s < LONGEST_PAUSE_S
 
 
-def test_a_consumer_that_stops_reading_makes_no_other_client_wait(cluster: RunningCluster) -> None:
+def test_stalled_consumer_does_not_delay_other_clients(cluster: RunningCluster) -> None:
     tp, bulk = create(cluster, "t", (1, 2, 3)), create(cluster, "bulk", (1, 2, 3))
     with Producer(cluster.bootstrap_servers) as producer:
         for _ in range(6_000):
@@ -132,7 +132,7 @@ def written_to(cluster: RunningCluster, tp: TopicPartition) -> Iterator[None]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("cluster", [{"brokers": 4, "replica_lag_time_max_ms": 2000}], indirect=True)
-def test_a_follower_that_hardly_runs_makes_no_client_wait_once_it_is_out_of_the_isr(cluster: RunningCluster) -> None:
+def test_slow_follower_outside_the_isr_does_not_delay_clients(cluster: RunningCluster) -> None:
     tp, bulk = create(cluster, "t", (1, 2, 3)), create(cluster, "bulk", (1, 2, 4))
     registered = cluster.broker_epoch(4)
     with ordeal(cluster, [tp]) as under, written_to(cluster, bulk), hardly_running(cluster, 4):

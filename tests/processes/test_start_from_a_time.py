@@ -59,7 +59,7 @@ def by_seek_to_time(consumer: Consumer, target_ms: int) -> None:
 
 
 @pytest.mark.parametrize("look_up_and_seek", [by_offsets_for_times, by_seek_to_time])
-def test_a_subscriber_goes_on_from_a_point_in_time(
+def test_subscriber_starts_from_a_point_in_time(
     cluster: RunningCluster, look_up_and_seek: Callable[[Consumer, int], None]
 ) -> None:
     target_ms = time.time_ns() // 1_000_000 - HOUR_MS

@@ -41,7 +41,7 @@ def five_partitions(cluster: RunningCluster, now_ms: int) -> list[TopicPartition
     return tps
 
 
-def test_from_the_client_and_the_commands_every_partition_begins_somewhere_and_says_why(
+def test_client_and_commands_report_where_each_partition_starts(
     cluster: RunningCluster,
 ) -> None:
     now_ms = time.time_ns() // 1_000_000
@@ -134,7 +134,7 @@ def test_a_record_that_no_follower_has_yet_is_above_the_high_watermark(cluster: 
 
 
 @pytest.mark.slow
-def test_one_partition_without_a_leader_loses_no_other(cluster: RunningCluster) -> None:
+def test_leaderless_partition_does_not_hide_the_others(cluster: RunningCluster) -> None:
     (alone,) = cluster.create_topic("alone", replicas=1, configs={"min.insync.replicas": "1"})
     (tp,) = cluster.create_topic("t")
     with Producer(cluster.bootstrap_servers) as producer:
@@ -188,7 +188,7 @@ def a_writer(cluster: RunningCluster, tps: list[TopicPartition]) -> Iterator[dic
         thread.join()
 
 
-def test_while_records_are_written_and_a_leader_dies_no_record_at_or_after_the_time_is_skipped(
+def test_no_record_after_the_time_is_skipped_while_a_leader_dies(
     cluster: RunningCluster,
 ) -> None:
     tps = cluster.create_topic("t", partitions=3)

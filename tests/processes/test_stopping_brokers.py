@@ -20,7 +20,7 @@ LONGEST_HANDOVER_S = 2
 MARKER = ".kafka_cleanshutdown"
 
 
-def test_a_broker_that_is_asked_to_stop_hands_its_leaderships_over_first(cluster: RunningCluster) -> None:
+def test_stopping_broker_hands_its_leaderships_over_first(cluster: RunningCluster) -> None:
     tps = cluster.create_topic("t", partitions=3)
     leaving = cluster.leader(tps[0])
     with ordeal(cluster, tps) as under:
@@ -38,7 +38,7 @@ def test_a_broker_that_is_asked_to_stop_hands_its_leaderships_over_first(cluster
 
 
 @pytest.mark.slow
-def test_a_broker_that_is_asked_to_stop_while_the_controller_hangs_stops_in_bounded_time(
+def test_stopping_broker_ends_in_time_while_the_controller_hangs(
     cluster: RunningCluster,
 ) -> None:
     tps = cluster.create_topic("t", partitions=3)
@@ -58,7 +58,7 @@ def test_a_broker_that_is_asked_to_stop_while_the_controller_hangs_stops_in_boun
 
 
 @pytest.mark.slow
-def test_a_broker_that_is_asked_to_stop_without_zookeeper_stops_in_bounded_time(tmp_path: Path) -> None:
+def test_stopping_broker_ends_in_time_without_zookeeper(tmp_path: Path) -> None:
     with (
         EmbeddedZooKeeper(tmp_path / "zookeeper") as zookeeper,
         running_cluster(tmp_path, zookeeper=zookeeper.hosts) as cluster,
@@ -80,7 +80,7 @@ def test_a_broker_that_is_asked_to_stop_without_zookeeper_stops_in_bounded_time(
 
 
 @pytest.mark.slow
-def test_leaders_are_restarted_in_turn_politely_and_not(cluster: RunningCluster) -> None:
+def test_restarting_leaders_in_turn_loses_no_record(cluster: RunningCluster) -> None:
     tps = cluster.create_topic("t", partitions=3)
     chosen = random.Random(13)
     with ordeal(cluster, tps) as under:

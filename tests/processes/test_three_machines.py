@@ -167,7 +167,7 @@ def test_a_rolling_upgrade_loses_nothing(machines: Machines) -> None:
     assert machines.consume() == machines.produced
 
 
-def test_a_cluster_grows_and_a_machine_is_replaced_and_one_is_given_up(machines: Machines) -> None:
+def test_cluster_grows_replaces_a_machine_and_removes_one(machines: Machines) -> None:
     machines.settle(4, broker_id=4)
     machines.start(4)
     for command in typed_in(GROWING):
@@ -190,7 +190,7 @@ def test_a_cluster_grows_and_a_machine_is_replaced_and_one_is_given_up(machines:
     assert machines.consume() == machines.produced
 
 
-def test_where_the_last_in_sync_replica_is_given_up_who_lives_is_elected(machines: Machines) -> None:
+def test_unclean_election_elects_a_live_replica(machines: Machines) -> None:
     machines.lose(2)
     machines.lose(3)
     wait_for("the ISR to shrink", lambda: machines.partition(1, asked=1)["isr"] == [1], 60)

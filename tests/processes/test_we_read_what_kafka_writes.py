@@ -17,7 +17,7 @@ READERS = Path(__file__).parents[1] / "storage" / "test_kafka_written.py"
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 
-def test_what_kafka_writes_now_is_read_like_what_it_wrote_then(tmp_path: Path) -> None:
+def test_files_written_by_kafka_now_match_the_stored_ones(tmp_path: Path) -> None:
     archives = tmp_path / "archives"
     archives.mkdir()
     try:

@@ -28,7 +28,7 @@ def anybodys_directory() -> Iterator[Path]:
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-def test_a_wheel_in_an_empty_environment_runs_a_cluster_for_a_user_who_is_not_root(anybodys_directory: Path) -> None:
+def test_wheel_runs_a_cluster_for_an_unprivileged_user(anybodys_directory: Path) -> None:
     place = anybodys_directory
     not_root = NOBODY if os.getuid() == 0 else None
     environment = {"PATH": os.environ["PATH"], "HOME": str(place), "TIDELOG_HOME": str(place / "home")}

@@ -75,7 +75,7 @@ def directory(cluster: RunningCluster, tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("cluster", [{"group_initial_rebalance_delay_ms": 0}], indirect=True)
-def test_histories_and_final_logs_tell_one_story_also_of_a_client_that_was_killed(directory: Path) -> None:
+def test_histories_match_final_logs_even_of_a_killed_client(directory: Path) -> None:
     invoked: set[int] = set()
     ended: dict[int, tuple[str, int] | None] = {}
     unheard_of: set[str] = set()
@@ -142,7 +142,7 @@ async def work_for(seconds: float, cluster: LocalCluster, directory: Path, load:
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-def test_a_minute_of_a_thousand_records_a_second_without_faults_is_accepted(tmp_path: Path) -> None:
+def test_minute_of_thousand_records_per_second_passes_the_checker(tmp_path: Path) -> None:
     directory, load = tmp_path / "run", Load(rate=1_000)
     cluster = LocalCluster(tmp_path / "data", home=tmp_path / "home", histories=directory / DIRECTORY)
     try:

@@ -85,7 +85,7 @@ def test_any_broker_writes_an_offset_and_every_other_reads_it(cluster: RunningCl
     assert "any" in cluster.admin.list_zookeeper_groups()
 
 
-def test_what_a_consumer_of_kafka_0_8_wrote_by_itself_is_read(cluster: RunningCluster) -> None:
+def test_offsets_written_by_a_kafka_0_8_consumer_are_read(cluster: RunningCluster) -> None:
     with cluster.zookeeper() as client:
         client.ensure_path("/consumers/old/ids")
         client.ensure_path("/consumers/old/owners/t")
@@ -99,7 +99,7 @@ def test_what_a_consumer_of_kafka_0_8_wrote_by_itself_is_read(cluster: RunningCl
     assert {"old", "without"} & set(cluster.admin.list_zookeeper_groups()) == {"old"}
 
 
-def test_they_are_there_after_every_broker_was_killed(cluster: RunningCluster) -> None:
+def test_zookeeper_offsets_survive_the_kill_of_every_broker(cluster: RunningCluster) -> None:
     cluster.admin.alter_zookeeper_group_offsets("kept", {TopicPartition("t", number): number for number in range(3)})
     cluster.kill_all()
     for broker_id in cluster.broker_ids:
@@ -109,9 +109,7 @@ def test_they_are_there_after_every_broker_was_killed(cluster: RunningCluster) -
 
 
 @pytest.mark.slow
-def test_without_zookeeper_a_commit_ends_with_an_error_that_passes(
-    tmp_path: Path, zookeeper: EmbeddedZooKeeper
-) -> None:
+def test_commit_without_zookeeper_fails_with_a_retriable_error(tmp_path: Path, zookeeper: EmbeddedZooKeeper) -> None:
     with cluster_behind(tmp_path, zookeeper) as (cluster, _):
         cluster.create_topic("t")
         admin, tp = cluster.admin, TopicPartition("t", 0)
@@ -130,9 +128,7 @@ def test_without_zookeeper_a_commit_ends_with_an_error_that_passes(
         assert admin.list_zookeeper_group_offsets("g") == {tp: ZooKeeperOffset(4)}
 
 
-def test_a_group_is_moved_to_its_coordinator_when_that_is_executed_and_not_back(
-    cluster: RunningCluster, shell: Shell
-) -> None:
+def test_group_migrates_to_its_coordinator_only_with_execute(cluster: RunningCluster, shell: Shell) -> None:
     tps = [TopicPartition("t", number) for number in range(3)]
     admin = cluster.admin
     admin.alter_zookeeper_group_offsets("moving", {tps[0]: 5, tps[1]: 6, tps[2]: 7})
@@ -165,7 +161,7 @@ def test_a_group_is_moved_to_its_coordinator_when_that_is_executed_and_not_back(
     cluster.restart(killed)
 
 
-def test_what_cannot_be_moved_is_told_and_the_rest_is_moved(cluster: RunningCluster, shell: Shell) -> None:
+def test_failed_migrations_are_reported_and_the_others_completed(cluster: RunningCluster, shell: Shell) -> None:
     tp = TopicPartition("t", 0)
     cluster.admin.alter_zookeeper_group_offsets("odd", {tp: 5})
     with cluster.zookeeper() as client:

@@ -62,7 +62,7 @@ def cluster_behind(
 # --- away ------------------------------------------------------------------------------------------------------
 
 
-def test_while_zookeeper_restarts_leaders_stay_and_acknowledge(tmp_path: Path, zookeeper: EmbeddedZooKeeper) -> None:
+def test_leaders_acknowledge_while_zookeeper_restarts(tmp_path: Path, zookeeper: EmbeddedZooKeeper) -> None:
     with cluster_at(tmp_path, zookeeper, **LONG_SESSION) as cluster:
         tps = cluster.create_topic("t", partitions=3)
         before = {tp: cluster.znode(tp) for tp in tps}
@@ -79,7 +79,7 @@ def test_while_zookeeper_restarts_leaders_stay_and_acknowledge(tmp_path: Path, z
 @pytest.mark.slow
 @pytest.mark.timeout(200)
 @pytest.mark.parametrize("away_s", [10, 60])
-def test_while_zookeeper_is_away_for_long_what_all_confirm_is_acknowledged_and_nothing_else(
+def test_long_zookeeper_outage_allows_acks_of_the_full_isr_only(
     tmp_path: Path, zookeeper: EmbeddedZooKeeper, away_s: int
 ) -> None:
     with cluster_at(tmp_path, zookeeper, **SHORT_SESSION) as cluster:
@@ -142,9 +142,7 @@ def test_a_topic_whose_creation_was_not_answered_exists_once_and_works(
             under.workload.wait_acknowledged(100)
 
 
-def test_an_isr_whose_change_was_not_answered_is_read_again_and_taken_for_what_it_is(
-    tmp_path: Path, zookeeper: EmbeddedZooKeeper
-) -> None:
+def test_isr_after_an_unanswered_change_is_read_again(tmp_path: Path, zookeeper: EmbeddedZooKeeper) -> None:
     with cluster_behind(tmp_path, zookeeper, replica_lag_time_max_ms=2000, **LONG_SESSION) as (cluster, proxy):
         (tp,) = cluster.create_topic("t")
         leader = cluster.leader(tp)
@@ -160,7 +158,7 @@ def test_an_isr_whose_change_was_not_answered_is_read_again_and_taken_for_what_i
 
 
 @pytest.mark.slow
-def test_a_registration_that_was_not_answered_is_the_broker_s_own(tmp_path: Path, zookeeper: EmbeddedZooKeeper) -> None:
+def test_unanswered_registration_is_recognised_by_its_broker(tmp_path: Path, zookeeper: EmbeddedZooKeeper) -> None:
     with cluster_behind(tmp_path, zookeeper, **LONG_SESSION) as (cluster, proxy):
         (tp,) = cluster.create_topic("t")
         victim = cluster.leader(tp)
@@ -175,9 +173,7 @@ def test_a_registration_that_was_not_answered_is_the_broker_s_own(tmp_path: Path
 # --- a controller that writes too late -------------------------------------------------------------------------
 
 
-def test_what_a_controller_writes_after_it_was_replaced_is_refused(
-    tmp_path: Path, zookeeper: EmbeddedZooKeeper
-) -> None:
+def test_writes_of_a_replaced_controller_are_refused(tmp_path: Path, zookeeper: EmbeddedZooKeeper) -> None:
     with cluster_behind(tmp_path, zookeeper, **LONG_SESSION) as (cluster, proxy):
         zombie = cluster.controller()
         tps = cluster.create_topic("t", partitions=6)

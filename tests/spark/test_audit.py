@@ -44,14 +44,14 @@ def counts(figures: Figures) -> dict[str, int]:
 WHOLE: list[Sent] = [(n % 3, n // 3, b"line %d" % n) for n in range(300)]
 
 
-def test_a_whole_topic_is_whole(audit: Audit) -> None:
+def test_complete_topic_passes_the_audit(audit: Audit) -> None:
     figures = audit(WHOLE, WHOLE)
     assert counts(figures) == {"acked": 300, "read": 300, "matched": 300}
     assert figures.ok
     assert figures.examples == []
 
 
-def test_one_dropped_one_altered_one_doubled_and_two_swapped_are_exactly_that(audit: Audit) -> None:
+def test_audit_counts_lost_altered_doubled_and_swapped_records(audit: Audit) -> None:
     stored = dict(((partition, offset), value) for partition, offset, value in WHOLE)
     del stored[0, 99]
     stored[1, 10] = b"tampered with"
@@ -79,13 +79,13 @@ def test_one_dropped_one_altered_one_doubled_and_two_swapped_are_exactly_that(au
 
 
 @pytest.mark.slow
-def test_a_copy_in_the_place_of_a_lost_record_is_one_loss_and_one_double(audit: Audit) -> None:
+def test_copy_instead_of_a_lost_record_is_a_loss_and_a_double(audit: Audit) -> None:
     stored = [*WHOLE[:-1], (2, 99, WHOLE[0][2])]
     assert counts(audit(WHOLE, stored)) == {"acked": 300, "read": 300, "matched": 299, "lost": 1, "doubled": 1}
 
 
 @pytest.mark.slow
-def test_equal_lines_that_were_each_promised_are_no_doubles(audit: Audit) -> None:
+def test_equal_acknowledged_lines_are_no_doubles(audit: Audit) -> None:
     equal: list[Sent] = [(0, n, b"the same line") for n in range(10)]
     assert audit(equal, equal).ok
     assert counts(audit(equal, [*equal, (0, 10, b"the same line")]))["doubled"] == 1
@@ -93,7 +93,7 @@ def test_equal_lines_that_were_each_promised_are_no_doubles(audit: Audit) -> Non
 
 
 @pytest.mark.slow
-def test_a_record_that_was_sent_and_never_acknowledged_may_be_there_or_not(audit: Audit) -> None:
+def test_unacknowledged_record_may_be_present_or_absent(audit: Audit) -> None:
     there = audit(WHOLE, [*WHOLE, (0, 100, b"maybe")], unacknowledged=[b"maybe", b"not there"])
     assert there.ok
     assert there.unacked == 1
@@ -102,25 +102,25 @@ def test_a_record_that_was_sent_and_never_acknowledged_may_be_there_or_not(audit
 
 
 @pytest.mark.slow
-def test_a_record_that_nobody_sent_is_foreign(audit: Audit) -> None:
+def test_record_that_was_never_sent_is_foreign(audit: Audit) -> None:
     figures = audit(WHOLE, [*WHOLE, (1, 100, b"who are you?")])
     assert (figures.foreign, figures.altered, figures.ok) == (1, 0, False)
 
 
 @pytest.mark.slow
-def test_an_offset_that_was_promised_twice_was_promised_once_too_often(audit: Audit) -> None:
+def test_offset_acknowledged_twice_is_an_error(audit: Audit) -> None:
     assert audit([*WHOLE, (0, 0, b"promised the same place")], WHOLE).lost == 1
     assert audit([*WHOLE, WHOLE[0]], WHOLE).lost == 1
 
 
 @pytest.mark.slow
-def test_a_shift_misplaces_all_that_follows(audit: Audit) -> None:
+def test_shift_misplaces_all_later_records(audit: Audit) -> None:
     one: list[Sent] = [(0, n, b"%d" % n) for n in range(100)]
     shifted = [*one[:50], *((0, n - 1, value) for _, n, value in one[51:])]
     assert counts(audit(one, shifted)) == {"acked": 100, "read": 99, "matched": 50, "misplaced": 49, "lost": 1}
 
 
-def test_null_and_empty_values_have_the_same_digest(spark: SparkSession) -> None:
+def test_null_and_empty_values_have_equal_digests(spark: SparkSession) -> None:
     [row] = spark.sql("select cast(null as binary) v, x'' w").select(digest(fn.col("v")), digest(fn.col("w"))).collect()
     assert row[0] == row[1] == digest_of(b"")
 
@@ -138,7 +138,7 @@ def test_a_journal_is_json_lines_or_parquet(spark: SparkSession, tmp_path: Path)
         read_journal(spark, lines).collect()
 
 
-def test_a_journal_that_is_not_there_is_named_at_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_missing_journal_is_named_at_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     journal = str(tmp_path / "nowhere")
     assert main(["--bootstrap-servers", "localhost:1", "--topic", "t", "--journal", journal]) == 2
     assert capsys.readouterr() == ("", f"audit.py: there is no journal {journal}\n")

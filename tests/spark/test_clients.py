@@ -44,7 +44,7 @@ def test_a_worker_has_one_client_for_each_cluster_and_set_of_settings() -> None:
     assert len(Made.all) == 4
 
 
-def test_the_users_settings_win() -> None:
+def test_user_settings_override_defaults() -> None:
     Clients("a:1", {"client_id": "x", "fetch_max_bytes": 5}).consumer(fetch_max_bytes=9, max_poll_records=1)
     assert Made.all[0].settings == {
         "auto_offset_reset": "none",
@@ -54,13 +54,13 @@ def test_the_users_settings_win() -> None:
     }
 
 
-def test_a_forked_worker_makes_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_forked_worker_creates_its_own_clients(monkeypatch: pytest.MonkeyPatch) -> None:
     parents = Clients("a:1").consumer()
     monkeypatch.setattr("os.getpid", lambda: -1)
     assert Clients("a:1").consumer() is not parents
 
 
-def test_a_worker_freezes_what_it_has_loaded_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_worker_freezes_loaded_objects_once(monkeypatch: pytest.MonkeyPatch) -> None:
     frozen: list[int] = []
     monkeypatch.setattr("gc.freeze", lambda: frozen.append(1))
     for name in ("x", "y", "x"):
@@ -68,7 +68,7 @@ def test_a_worker_freezes_what_it_has_loaded_once(monkeypatch: pytest.MonkeyPatc
     assert frozen == [1]
 
 
-def test_a_worker_that_ends_with_clients_in_its_pool_ends_in_silence() -> None:
+def test_worker_with_pooled_clients_ends_without_output() -> None:
     program = (
         "from tidelog.spark.clients import Clients\n"
         "Clients('127.0.0.1:1').consumer()\n"

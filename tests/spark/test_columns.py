@@ -41,7 +41,7 @@ def test_a_record_becomes_a_row_with_every_column_of_kafkas_schema() -> None:
     assert (second["key"], second["value"], second["offset"], second["headers"]) == (None, None, 41, None)
 
 
-def test_a_log_append_time_batch_says_so_and_gives_every_row_the_brokers_time() -> None:
+def test_log_append_time_batch_gives_every_row_the_brokers_time() -> None:
     stamped = bytearray(batch_of([b"a", b"b"], base_offset=1))
     stamp_log_append_time(stamped, 0, 5_000)
     [arrow] = read(WHOLE, batch_of([b"x"]), bytes(stamped))
@@ -61,7 +61,7 @@ def test_large_values_end_an_arrow_batch_earlier() -> None:
     assert [arrow.num_rows for arrow in read(WHOLE, *batches)] == [4, 4, 4]
 
 
-def test_a_range_begins_and_ends_inside_batches() -> None:
+def test_range_starts_and_ends_inside_batches() -> None:
     batches = b"".join(batch_of([b"%d" % n for n in range(base, base + 10)], base) for base in (0, 10, 20))
     [arrow] = read(WHOLE, batches, start=7, until=22)
     assert arrow.column("offset").to_pylist() == list(range(7, 22))
@@ -77,9 +77,7 @@ def test_a_range_begins_and_ends_inside_batches() -> None:
         ((0, 20), 12, 25, [*range(20, 25)]),
     ],
 )
-def test_offsets_that_compaction_removed_are_stepped_over(
-    bases: tuple[int, ...], start: int, until: int, offsets: list[int]
-) -> None:
+def test_compacted_offsets_are_skipped(bases: tuple[int, ...], start: int, until: int, offsets: list[int]) -> None:
     rows = ArrowRows(WHOLE, "t", 0, start, until)
     batches = b"".join(batch_of([b"v"] * 10, base) for base in bases)
     arrow = [*rows.add(batches), *rows.rest()]
@@ -87,7 +85,7 @@ def test_offsets_that_compaction_removed_are_stepped_over(
     assert rows.position == until
 
 
-def test_a_marker_of_a_transaction_is_no_row_and_its_offset_is_passed() -> None:
+def test_transaction_marker_is_no_row_and_is_skipped() -> None:
     rows = ArrowRows(WHOLE, "t", 0, 0, 3)
     marker = encode_control_batch(
         MarkerKind.COMMIT, producer_id=1, producer_epoch=0, coordinator_epoch=0, timestamp_ms=1000, base_offset=1
@@ -97,7 +95,7 @@ def test_a_marker_of_a_transaction_is_no_row_and_its_offset_is_passed() -> None:
     assert rows.position == 3
 
 
-def test_records_that_come_twice_become_rows_once() -> None:
+def test_records_fetched_twice_become_rows_once() -> None:
     arrow = read(WHOLE, batch_of([b"v"] * 10, 0), batch_of([b"v"] * 10, 5), batch_of([b"v"] * 10, 0))
     assert [offset for batch in arrow for offset in batch.column("offset").to_pylist()] == [*range(15)]
 
@@ -136,6 +134,6 @@ def test_a_users_schema_chooses_columns_and_their_order() -> None:
         (StructField("offset", IntegerType()), "bigint, not int"),
     ],
 )
-def test_a_users_schema_that_we_cannot_fill_is_refused(field: StructField, complaint: str) -> None:
+def test_user_schema_with_unknown_columns_is_refused(field: StructField, complaint: str) -> None:
     with pytest.raises(ConfigError, match=complaint):
         check_schema(StructType([field]))

@@ -30,7 +30,7 @@ def values(cluster: FileCluster, start: int, until: int, **settings: int) -> lis
     return [(row["offset"], row["value"]) for batch in rows for row in batch.to_pylist()]
 
 
-def test_every_codec_and_the_markers_between_them(cluster: FileCluster) -> None:
+def test_every_codec_is_read_with_markers_in_between(cluster: FileCluster) -> None:
     cluster.create_topic("t", 1)
     expected = []
     offset = 0
@@ -50,7 +50,7 @@ def test_every_codec_and_the_markers_between_them(cluster: FileCluster) -> None:
     assert values(cluster, 150, 420) == [row for row in expected if 150 <= row[0] < 420]
 
 
-def test_a_block_that_cannot_be_undone_fails_the_task(cluster: FileCluster) -> None:
+def test_undecodable_block_fails_the_task(cluster: FileCluster) -> None:
     cluster.create_topic("t", 1)
     batch = bytearray(encode_batch([(1000, None, b"plain", ())]))
     HEADER.pack_into(batch, 0, *read_header(batch)._replace(attributes=Codec.ZSTD))
@@ -60,7 +60,7 @@ def test_a_block_that_cannot_be_undone_fails_the_task(cluster: FileCluster) -> N
         values(cluster, 0, 1)
 
 
-def test_a_batch_that_would_fill_memory_fails_the_task_and_the_option_that_allows_it_is_named(
+def test_oversized_batch_fails_the_task_and_names_the_option(
     cluster: FileCluster,
 ) -> None:
     cluster.create_topic("t", 1)

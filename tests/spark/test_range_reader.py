@@ -52,7 +52,7 @@ def test_a_task_reads_exactly_its_range(consumer: FileConsumer) -> None:
     assert offsets(consumer, 13, 58) == list(range(13, 58))
 
 
-def test_a_leader_that_moves_costs_nothing_but_time(consumer: FileConsumer) -> None:
+def test_moved_leader_only_delays_the_task(consumer: FileConsumer) -> None:
     consumer.faults = [NotLeaderOrFollowerError("moved"), DisconnectedError("gone"), TimeoutError("slow")]
     assert offsets(consumer, 0, 100) == list(range(100))
 
@@ -63,22 +63,20 @@ def test_another_error_fails_the_task(consumer: FileConsumer) -> None:
         offsets(consumer, 0, 100)
 
 
-def test_records_that_were_deleted_are_loss_and_are_named(consumer: FileConsumer) -> None:
+def test_deleted_records_are_reported_as_loss(consumer: FileConsumer) -> None:
     consumer.cluster.set_start(T0, 30)
     with pytest.raises(DataLossError, match=r"t-0 \[10, 30\).*failOnDataLoss"):
         offsets(consumer, 10, 50)
 
 
-def test_loss_can_be_allowed(consumer: FileConsumer, caplog: pytest.LogCaptureFixture) -> None:
+def test_data_loss_can_be_allowed(consumer: FileConsumer, caplog: pytest.LogCaptureFixture) -> None:
     consumer.cluster.set_start(T0, 30)
     assert offsets(consumer, 10, 50, fail_on_data_loss=False) == list(range(30, 50))
     assert "t-0 [10, 30)" in caplog.text
 
 
 @pytest.mark.parametrize(("divergent", "lost"), [(15, r"t-0 \[15, 30\)"), (-1, r"t-0 \[10, 30\)")])
-def test_what_was_read_and_an_unclean_election_cut_away_is_loss(
-    consumer: FileConsumer, divergent: int, lost: str
-) -> None:
+def test_records_truncated_by_an_unclean_election_are_loss(consumer: FileConsumer, divergent: int, lost: str) -> None:
     class Cut(FileConsumer):
         def poll_batches(self, timeout_ms: int) -> dict[TopicPartition, object]:  # type: ignore[override]
             if self._positions[T0] == 30 and "poll_batches" in self.calls:
@@ -91,7 +89,7 @@ def test_what_was_read_and_an_unclean_election_cut_away_is_loss(
     assert offsets(Cut(consumer.cluster), 10, 50, fail_on_data_loss=False) == list(range(10, 50))
 
 
-def test_a_task_whose_topic_is_made_anew_takes_nothing_from_the_new_one(consumer: FileConsumer) -> None:
+def test_task_reads_nothing_from_a_recreated_topic(consumer: FileConsumer) -> None:
     class MadeAnew(FileConsumer):
         """The new topic has other records at the same offsets."""
 
@@ -106,12 +104,12 @@ def test_a_task_whose_topic_is_made_anew_takes_nothing_from_the_new_one(consumer
     assert offsets(MadeAnew(consumer.cluster), 10, 50, fail_on_data_loss=False) == list(range(10, 30))
 
 
-def test_what_compaction_removed_is_no_loss(consumer: FileConsumer) -> None:
+def test_compacted_records_are_no_loss(consumer: FileConsumer) -> None:
     consumer.cluster.append_batch(T0, encode_batch([(1000, b"k", b"v", ())], base_offset=150))
     assert offsets(consumer, 95, 151) == [*range(95, 100), 150]
 
 
-def test_a_range_that_is_gone_as_a_whole_ends_at_once(consumer: FileConsumer) -> None:
+def test_fully_deleted_range_ends_at_once(consumer: FileConsumer) -> None:
     consumer.cluster.set_start(T0, 90)
     assert offsets(consumer, 10, 50, fail_on_data_loss=False) == []
 
@@ -122,7 +120,7 @@ def test_a_log_that_ends_before_the_range_is_loss(consumer: FileConsumer) -> Non
     assert offsets(consumer, 90, 120, fail_on_data_loss=False) == list(range(90, 100))
 
 
-def test_a_range_of_a_topic_that_was_deleted_is_loss(consumer: FileConsumer, caplog: pytest.LogCaptureFixture) -> None:
+def test_range_of_a_deleted_topic_is_loss(consumer: FileConsumer, caplog: pytest.LogCaptureFixture) -> None:
     consumer.cluster.delete_topic("t")
     with pytest.raises(DataLossError, match=r"t-0 \[10, 50\)"):
         offsets(consumer, 10, 50)
@@ -130,20 +128,18 @@ def test_a_range_of_a_topic_that_was_deleted_is_loss(consumer: FileConsumer, cap
     assert "t-0 [10, 50)" in caplog.text
 
 
-def test_a_range_of_a_topic_that_a_list_of_all_leaves_out_is_read(
-    consumer: FileConsumer, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_range_of_an_unlisted_topic_is_read(consumer: FileConsumer, monkeypatch: pytest.MonkeyPatch) -> None:
     consumer.faults = [UnknownTopicOrPartitionError("it has just come to lead it")]
     monkeypatch.setattr(consumer, "topics", lambda: set[str]())  # as of the cluster's own, or one that is behind
     assert offsets(consumer, 10, 50) == list(range(10, 50))
 
 
-def test_a_range_of_a_topic_of_which_brokers_have_not_been_told_yet_is_waited_for(consumer: FileConsumer) -> None:
+def test_range_of_a_topic_unknown_to_restarted_brokers_is_retried(consumer: FileConsumer) -> None:
     consumer.faults = [UnknownTopicOrPartitionError("all were restarted"), NoBrokersError("none knows all topics")]
     assert offsets(consumer, 10, 50, fail_on_data_loss=False) == list(range(10, 50))
 
 
-def test_a_task_gives_up_after_its_poll_timeout_and_says_why(consumer: FileConsumer) -> None:
+def test_task_fails_after_its_poll_timeout_with_the_reason(consumer: FileConsumer) -> None:
     clock = HandClock()
 
     class Down(FileConsumer):
@@ -155,7 +151,7 @@ def test_a_task_gives_up_after_its_poll_timeout_and_says_why(consumer: FileConsu
         offsets(Down(consumer.cluster), 0, 9, clock=clock)
 
 
-def test_a_task_that_ends_early_leaves_no_assignment_behind(consumer: FileConsumer) -> None:
+def test_task_that_ends_early_clears_its_assignment(consumer: FileConsumer) -> None:
     reader = RangeReader(OneConsumer(only=consumer), kafka_schema(include_headers=False), True, 5_000)
     batches = reader.read(OffsetRange(T0, 0, 100))
     next(batches)

@@ -46,9 +46,7 @@ def ends(brokers: RunningCluster, partitions: list[TopicPartition]) -> dict[Topi
         return consumer.end_offsets(partitions)
 
 
-def test_a_leader_is_killed_under_a_stream_and_every_record_comes_once_without_a_failed_task(
-    spark: SparkSession, brokers: RunningCluster, tmp_path: Path
-) -> None:
+def test_killed_leader_fails_no_task_of_a_stream(spark: SparkSession, brokers: RunningCluster, tmp_path: Path) -> None:
     partitions = brokers.create_topic("moving", 3)
     seen: Counter[tuple[int, int]] = Counter()
 
@@ -80,7 +78,7 @@ def failed_tasks(spark: SparkSession) -> int:
     return sum(executors.apply(index).failedTasks() for index in range(executors.size()))
 
 
-def test_what_spark_writes_is_read_back_by_time_and_whole(spark: SparkSession, brokers: RunningCluster) -> None:
+def test_records_written_by_spark_are_read_back_by_time(spark: SparkSession, brokers: RunningCluster) -> None:
     brokers.create_topic("written", 2)
     rows = spark.range(20_000).selectExpr(
         "cast(id as string) key", "concat('v', id) value", "cast(id % 2 as int) partition"
@@ -98,9 +96,7 @@ def sink(brokers: RunningCluster, topic: str) -> dict[str, str]:
     return {"tidelog.bootstrap.servers": brokers.bootstrap_servers, "topic": topic}
 
 
-def test_an_unknown_topic_is_named_and_a_job_says_so_in_one_line(
-    spark: SparkSession, brokers: RunningCluster, tmp_path: Path
-) -> None:
+def test_unknown_topic_is_named_in_one_line(spark: SparkSession, brokers: RunningCluster, tmp_path: Path) -> None:
     (tmp_path / "journal.jsonl").write_text("")
     with pytest.raises(Exception, match="there is no topic 'nowhere'") as failure:
         audit_of(spark, brokers, "nowhere", tmp_path / "journal.jsonl")

@@ -26,11 +26,11 @@ ranges = st.lists(st.tuples(offsets, st.integers(0, 5000)), min_size=1, max_size
 
 
 @given(st.dictionaries(st.builds(TopicPartition, st.sampled_from(["a", "b"]), st.integers(0, 20)), offsets))
-def test_json_is_kafkas_and_comes_back(given_offsets: dict[TopicPartition, int]) -> None:
+def test_json_has_kafkas_form_and_round_trips(given_offsets: dict[TopicPartition, int]) -> None:
     assert from_json(to_json(given_offsets)) == given_offsets
 
 
-def test_json_is_in_the_order_of_numbers_so_that_equal_offsets_are_equal_texts() -> None:
+def test_json_sorts_partitions_so_that_equal_offsets_give_equal_texts() -> None:
     shuffled = to_json({TopicPartition("b", 10): 1, TopicPartition("b", 9): 2, TopicPartition("a", 0): 3})
     assert str(shuffled) == "{'a': {'0': 3}, 'b': {'9': 2, '10': 1}}"
 
@@ -38,13 +38,13 @@ def test_json_is_in_the_order_of_numbers_so_that_equal_offsets_are_equal_texts()
 @given(
     st.one_of(st.text(), st.recursive(st.none() | st.integers() | st.text(), lambda x: st.dictionaries(st.text(), x)))
 )
-def test_anything_else_is_refused_or_read_but_never_a_surprise(shape: object) -> None:
+def test_any_other_json_is_refused_or_read_exactly(shape: object) -> None:
     with contextlib.suppress(ConfigError):
         from_json(shape)
 
 
 @given(ranges, st.integers(1, 20_000))
-def test_a_limited_batch_takes_the_limit_starves_nobody_and_never_goes_too_far(
+def test_limited_batch_takes_the_limit_and_starves_no_partition(
     pair: tuple[dict[TopicPartition, int], dict[TopicPartition, int]], limit: int
 ) -> None:
     start, available = pair

@@ -14,18 +14,18 @@ READ = SERVERS | {"subscribe": "t"}
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 
 
-def test_a_batch_read_goes_from_earliest_to_latest_unless_told_otherwise() -> None:
+def test_batch_read_defaults_to_earliest_and_latest() -> None:
     options = parse_read(READ, Use.BATCH_READ)
     assert (options.starting, options.ending) == ("earliest", "latest")
     assert options.fail_on_data_loss
     assert not options.include_headers
 
 
-def test_a_stream_starts_at_latest_unless_told_otherwise() -> None:
+def test_stream_starts_at_latest_by_default() -> None:
     assert parse_read(READ, Use.STREAM_READ).starting == "latest"
 
 
-def test_kafkas_spelling_of_the_servers_will_do() -> None:
+def test_kafka_bootstrap_servers_is_accepted() -> None:
     assert parse_write({"kafka.bootstrap.servers": "a:1"}).bootstrap_servers == "a:1"
     with pytest.raises(ConfigError, match="differ"):
         parse_write({"kafka.bootstrap.servers": "a:1", "tidelog.bootstrap.servers": "b:1"})
@@ -39,17 +39,17 @@ def test_kafkas_spelling_of_the_servers_will_do() -> None:
         ({"assign": '{"t": [1, 0]}'}, Assign((T0, T1))),
     ],
 )
-def test_what_to_read_is_said_in_one_of_three_ways(option: dict[str, str], subscription: object) -> None:
+def test_three_options_select_partitions(option: dict[str, str], subscription: object) -> None:
     assert parse_read(SERVERS | option, Use.BATCH_READ).subscription == subscription
 
 
 @pytest.mark.parametrize("options", [{}, {"subscribe": "t", "assign": '{"t": [0]}'}])
-def test_exactly_one_way_is_needed(options: dict[str, str]) -> None:
+def test_exactly_one_selection_option_is_needed(options: dict[str, str]) -> None:
     with pytest.raises(ConfigError, match="exactly one of subscribe, subscribePattern and assign"):
         parse_read(SERVERS | options, Use.BATCH_READ)
 
 
-def test_a_timestamp_beats_times_by_partition_which_beat_offsets() -> None:
+def test_timestamp_overrides_partition_times_and_offsets() -> None:
     offsets = {"startingOffsets": '{"t": {"0": -2, "1": 7}}'}
     times = {"startingOffsetsByTimestamp": '{"t": {"0": 1000, "1": 2000}}'}
     assert parse_read(READ | offsets, Use.STREAM_READ).starting == AtOffsets({T0: -2, T1: 7})
@@ -96,7 +96,7 @@ def test_the_end_has_the_same_precedence() -> None:
         ({"subscribe": " , "}, Use.BATCH_READ, "names no topic"),
     ],
 )
-def test_a_mistake_is_named_with_what_to_do(option: dict[str, str], use: Use, complaint: str) -> None:
+def test_wrong_option_is_named_with_advice(option: dict[str, str], use: Use, complaint: str) -> None:
     given = {name.lower(): value for name, value in (READ | option).items()}
     with pytest.raises(ConfigError, match=complaint):
         parse_read(given, use)
@@ -126,7 +126,7 @@ def test_servers_are_found_as_commands_find_them_without_an_option(
         parse_write({})
 
 
-def test_sparks_own_words_are_let_through() -> None:
+def test_options_of_spark_itself_are_accepted() -> None:
     assert parse_write(SERVERS | {"checkpointLocation": "/tmp/x", "path": ""}).topic is None
 
 
@@ -155,7 +155,7 @@ def test_durations_are_sparks(text: str, ms: int) -> None:
     assert duration_ms(text) == ms
 
 
-def test_headers_are_asked_for_before_anything_else_is_known() -> None:
+def test_headers_option_is_read_without_the_other_options() -> None:
     assert not wants_headers({})
     assert wants_headers({"includeheaders": "TRUE"})
     with pytest.raises(ConfigError, match="includeHeaders"):

@@ -110,7 +110,7 @@ def test_a_stream_follows_the_topic(spark: SparkSession, cluster: FileCluster, t
 
 
 @pytest.mark.slow
-def test_trap_2_with_real_spark_a_crash_inside_batch_0_loses_nothing(
+def test_trap_2_with_real_spark_crash_in_batch_0_loses_nothing(
     spark: SparkSession, cluster: FileCluster, tmp_path: Path
 ) -> None:
     def crash(frame: DataFrame, batch: int) -> None:
@@ -129,7 +129,7 @@ def test_trap_2_with_real_spark_a_crash_inside_batch_0_loses_nothing(
     query.stop()
 
 
-def test_trap_3_with_real_spark_available_now_reads_all_in_limited_batches_and_stops(
+def test_trap_3_with_real_spark_available_now_reads_all_and_stops(
     spark: SparkSession, cluster: FileCluster, tmp_path: Path
 ) -> None:
     cluster.append_values(T0, [f"{n:03}" for n in range(10)])
@@ -158,7 +158,7 @@ def test_trap_2_with_real_spark_trigger_once_reads_all_in_one_batch(
 
 
 @pytest.mark.slow
-def test_trap_5_with_real_spark_an_idle_query_is_quiet_and_stops_at_once(
+def test_trap_5_with_real_spark_idle_query_waits_and_stops_at_once(
     spark: SparkSession, cluster: FileCluster, tmp_path: Path
 ) -> None:
     seen = Batches()
@@ -186,7 +186,7 @@ def test_a_restart_from_the_checkpoint_reads_each_record_once(
     assert seen == sorted(value.decode() for value in cluster.values(T0) if value)
 
 
-def test_trap_9_with_real_spark_a_log_that_was_cut_is_read_on_if_loss_is_allowed(
+def test_trap_9_with_real_spark_truncated_log_is_read_on_if_allowed(
     spark: SparkSession, cluster: FileCluster, tmp_path: Path
 ) -> None:
     cluster.append_values(T0, ["a", "b", "c"])
@@ -202,7 +202,7 @@ def test_trap_9_with_real_spark_a_log_that_was_cut_is_read_on_if_loss_is_allowed
 
 
 @pytest.mark.slow
-def test_progress_shows_where_the_stream_is(spark: SparkSession, cluster: FileCluster, tmp_path: Path) -> None:
+def test_progress_shows_the_streams_offsets(spark: SparkSession, cluster: FileCluster, tmp_path: Path) -> None:
     cluster.append_values(T0, ["a", "b"])
     query = run(stream(spark, cluster), tmp_path / "c", Batches(), availableNow=True)
     assert query.awaitTermination(DEADLINE_S)
@@ -211,7 +211,7 @@ def test_progress_shows_where_the_stream_is(spark: SparkSession, cluster: FileCl
     assert json.loads(source["endOffset"]) == {"t": {"0": 2, "1": 0}}
 
 
-def test_a_batch_write_brings_keys_values_headers_and_partitions(spark: SparkSession, cluster: FileCluster) -> None:
+def test_batch_write_sends_keys_values_headers_and_partitions(spark: SparkSession, cluster: FileCluster) -> None:
     frame = spark.sql(
         "select 't' topic, 1 partition, 'k' key, cast('v' as binary) value, "
         "array(named_struct('key', 'h', 'value', cast('1' as binary))) headers union all "

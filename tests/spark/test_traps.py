@@ -71,7 +71,7 @@ def topic(cluster: FileCluster) -> FileCluster:
     return cluster
 
 
-def test_trap_1_initial_offset_is_asked_twice_and_answers_the_same(cluster: FileCluster) -> None:
+def test_trap_1_initial_offset_returns_the_same_offsets_twice(cluster: FileCluster) -> None:
     query = Query(cluster, startingOffsets="latest")
     first = query.reader.initialOffset()
     cluster.append_values(T0, ["arrived in between"])
@@ -89,7 +89,7 @@ def test_trap_2_the_first_batch_reads_nothing(cluster: FileCluster) -> None:
     assert query.values(anchor, end) == ["a", "b"]
 
 
-def test_trap_2_a_restart_with_batch_0_logged_but_uncommitted_loses_nothing(cluster: FileCluster) -> None:
+def test_trap_2_restart_with_batch_0_uncommitted_loses_nothing(cluster: FileCluster) -> None:
     cluster.append_values(T0, ["before the query"])
     crashed = Query(cluster, startingOffsets="latest")
     anchor = crashed.latest(crashed.reader.initialOffset())
@@ -110,12 +110,12 @@ def test_trap_2_a_trigger_once_reads_in_its_only_batch(cluster: FileCluster) -> 
     assert query.values(initial, end) == ["a", "b"]
 
 
-def test_trap_3_our_limit_is_never_everything_so_that_trigger_once_can_be_told_apart(cluster: FileCluster) -> None:
+def test_trap_3_default_limit_differs_from_trigger_once(cluster: FileCluster) -> None:
     assert isinstance(Query(cluster).limit, ReadMaxRows)
     assert Query(cluster, maxOffsetsPerTrigger="7").limit == ReadMaxRows(7)
 
 
-def test_trap_3_a_batch_takes_no_more_than_max_offsets_and_starves_no_partition(cluster: FileCluster) -> None:
+def test_trap_3_batch_respects_max_offsets_and_starves_no_partition(cluster: FileCluster) -> None:
     cluster.append_values(T0, map(str, range(1000)))
     cluster.append_values(T1, ["small"])
     query = Query(cluster, maxOffsetsPerTrigger="10")
@@ -123,7 +123,7 @@ def test_trap_3_a_batch_takes_no_more_than_max_offsets_and_starves_no_partition(
     assert query.latest(anchor) == {"t": {"0": 9, "1": 1}}
 
 
-def test_trap_3_available_now_freezes_its_target_and_comes_to_an_end(cluster: FileCluster) -> None:
+def test_trap_3_available_now_fixes_its_target_and_ends(cluster: FileCluster) -> None:
     cluster.append_values(T0, map(str, range(5)))
     query = Query(cluster, maxOffsetsPerTrigger="3")
     assert isinstance(query.reader, SupportsTriggerAvailableNow)
@@ -139,7 +139,7 @@ def test_trap_3_available_now_freezes_its_target_and_comes_to_an_end(cluster: Fi
     assert query.clock.pauses == []
 
 
-def test_trap_3_min_offsets_wait_until_there_are_enough_or_the_delay_is_over(cluster: FileCluster) -> None:
+def test_trap_3_min_offsets_wait_for_enough_records_or_the_delay(cluster: FileCluster) -> None:
     query = Query(cluster, minOffsetsPerTrigger="5", maxTriggerDelay="1m")
     anchor = query.latest(query.reader.initialOffset())
     cluster.append_values(T0, ["1", "2"])
@@ -186,7 +186,7 @@ FAULTS = [
 
 
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: type(fault).__name__)
-def test_trap_6_no_leader_move_gets_out_of_a_driver_side_call(cluster: FileCluster, fault: Exception) -> None:
+def test_trap_6_driver_side_call_retries_after_a_leader_move(cluster: FileCluster, fault: Exception) -> None:
     query = Query(cluster, startingTimestamp="1000")
     cluster.append_values(T0, ["a"], timestamp_ms=2000)
     cluster.append_values(T1, ["b"], timestamp_ms=2000)
@@ -198,14 +198,14 @@ def test_trap_6_no_leader_move_gets_out_of_a_driver_side_call(cluster: FileClust
     assert sorted(query.values(anchor, end)) == ["a", "b"]
 
 
-def test_trap_6_a_cluster_that_stays_away_ends_the_query_with_the_reason(cluster: FileCluster) -> None:
+def test_trap_6_unreachable_cluster_ends_the_query_with_the_reason(cluster: FileCluster) -> None:
     query = Query(cluster)
     query.consumer.faults = [NoBrokersError("none of a:1 answers")] * 1000
     with pytest.raises(TimeoutError, match=r"no answer within 12\d{4} ms: none of a:1 answers"):
         query.reader.initialOffset()
 
 
-def test_trap_7_the_first_arrow_batch_has_exactly_the_schema_that_spark_compares_it_with(cluster: FileCluster) -> None:
+def test_trap_7_first_arrow_batch_has_the_schema_that_spark_expects(cluster: FileCluster) -> None:
     cluster.append(T0, [(1, b"k", b"v", [("h", None)])])
     options = {"tidelog.bootstrap.servers": "a:1", "subscribe": "t", "includeheaders": "true"}
     schema = TidelogSource(options).schema()
@@ -248,7 +248,7 @@ def test_trap_8_planning_loads_none_of_the_heavy_libraries() -> None:
     assert done.stdout.strip() == "[]"
 
 
-def test_trap_9_a_leader_that_does_not_know_its_end_yet_is_asked_again(cluster: FileCluster) -> None:
+def test_trap_9_leader_without_a_known_end_is_asked_again(cluster: FileCluster) -> None:
     cluster.append_values(T0, map(str, range(10)))
     query = Query(cluster)
     end = {"t": {"0": 10, "1": 0}}
@@ -270,7 +270,7 @@ def cut_and_grow_again(query: Query, cluster: FileCluster) -> None:
     query.reader._pause = grow
 
 
-def test_a_log_that_was_cut_and_soon_grew_past_what_was_read_is_loss(cluster: FileCluster) -> None:
+def test_truncated_log_that_grew_past_the_read_offset_is_loss(cluster: FileCluster) -> None:
     cluster.append_values(T0, map(str, range(10)))
     query = Query(cluster)
     end = {"t": {"0": 10, "1": 0}}
@@ -280,7 +280,7 @@ def test_a_log_that_was_cut_and_soon_grew_past_what_was_read_is_loss(cluster: Fi
         query.latest(end)
 
 
-def test_a_log_that_was_cut_is_read_on_from_where_it_ended_if_loss_is_allowed(
+def test_truncated_log_is_read_from_its_end_if_loss_is_allowed(
     cluster: FileCluster, caplog: pytest.LogCaptureFixture
 ) -> None:
     cluster.append_values(T0, map(str, range(10)))
@@ -295,7 +295,7 @@ def test_a_log_that_was_cut_is_read_on_from_where_it_ended_if_loss_is_allowed(
     assert query.values(lower, query.latest(lower)) == [str(each) for each in range(4, 12)]
 
 
-def test_available_now_goes_on_from_where_a_log_was_cut_if_loss_is_allowed(cluster: FileCluster) -> None:
+def test_available_now_continues_after_a_truncation_if_loss_is_allowed(cluster: FileCluster) -> None:
     cluster.append_values(T0, map(str, range(4)))
     query = Query(cluster, failOnDataLoss="false")
     query.reader.prepareForTriggerAvailableNow()
@@ -303,7 +303,7 @@ def test_available_now_goes_on_from_where_a_log_was_cut_if_loss_is_allowed(clust
     assert lower == query.latest(lower) == {"t": {"0": 4, "1": 0}}
 
 
-def test_records_that_were_told_of_and_went_before_they_were_read_are_loss(cluster: FileCluster) -> None:
+def test_reported_records_deleted_before_the_read_are_loss(cluster: FileCluster) -> None:
     cluster.append_values(T0, map(str, range(10)))
     query = Query(cluster, maxOffsetsPerTrigger="3")
     first = query.latest(query.latest(query.reader.initialOffset()))
@@ -322,7 +322,7 @@ def test_partitions_added_later_are_read_from_their_start(cluster: FileCluster) 
     assert query.values(anchor, query.latest(anchor)) == ["in a new partition"]
 
 
-def test_a_partition_that_is_gone_is_loss(cluster: FileCluster) -> None:
+def test_deleted_partition_is_loss(cluster: FileCluster) -> None:
     with pytest.raises(DataLossError, match="t-7"):
         Query(cluster).latest({"t": {"0": 0, "1": 0, "7": 5}})
     lenient = Query(cluster, failOnDataLoss="false")
@@ -330,7 +330,7 @@ def test_a_partition_that_is_gone_is_loss(cluster: FileCluster) -> None:
     assert lenient.latest({"t": {"0": 0, "1": 0, "7": 5}}) == {"t": {"0": 1, "1": 0}}
 
 
-def test_a_topic_that_the_broker_which_lists_them_has_not_heard_of_yet_is_not_gone(
+def test_topic_missing_in_one_brokers_list_is_not_deleted(
     cluster: FileCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cluster.create_topic("u", 1)
@@ -345,7 +345,7 @@ def test_a_topic_that_the_broker_which_lists_them_has_not_heard_of_yet_is_not_go
         query.latest(begun)
 
 
-def test_a_topic_that_is_gone_is_made_sure_of_once(cluster: FileCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_deleted_topic_is_confirmed_once(cluster: FileCluster, monkeypatch: pytest.MonkeyPatch) -> None:
     cluster.create_topic("u", 1)
     query = Query(cluster, subscribePattern="[tu]", failOnDataLoss="false")
     begun = {"t": {"0": 0, "1": 0}, "u": {"0": 0}}
@@ -363,7 +363,7 @@ def test_a_topic_that_is_gone_is_made_sure_of_once(cluster: FileCluster, monkeyp
     assert asked["t"] == 3 and asked["u"] == 1
 
 
-def test_a_topic_that_is_deleted_between_two_looks_is_loss_and_ends_no_query_that_allows_it(
+def test_topic_deleted_between_two_calls_is_loss(
     cluster: FileCluster,
 ) -> None:
     cluster.create_topic("u", 1)
@@ -378,7 +378,7 @@ def test_a_topic_that_is_deleted_between_two_looks_is_loss_and_ends_no_query_tha
     assert lenient.latest(begun) == {"t": {"0": 1, "1": 0}}
 
 
-def test_a_topic_that_is_deleted_before_its_first_batch_is_planned_is_loss_and_ends_no_query_that_allows_it(
+def test_topic_deleted_before_its_first_batch_is_loss(
     cluster: FileCluster,
 ) -> None:
     cluster.append_values(T0, ["a"])
@@ -388,7 +388,7 @@ def test_a_topic_that_is_deleted_before_its_first_batch_is_planned_is_loss_and_e
     assert Query(cluster, subscribePattern="[tu]", failOnDataLoss="false").values(start, end) == ["a"]
 
 
-def test_a_topic_that_is_back_at_the_second_look_is_no_loss(
+def test_topic_listed_again_at_the_second_call_is_no_loss(
     cluster: FileCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cluster.append_values(T1, ["a"])
@@ -404,7 +404,7 @@ def test_a_topic_that_is_back_at_the_second_look_is_no_loss(
     assert query.values({"t": {"0": 0}}, {"t": {"0": 0, "1": 1}}) == ["a"]
 
 
-def test_a_starting_time_that_no_record_reaches_is_an_error_or_the_end(cluster: FileCluster) -> None:
+def test_starting_time_without_a_later_record_is_an_error_or_the_end(cluster: FileCluster) -> None:
     cluster.append_values(T0, ["old"], timestamp_ms=1000)
     cluster.append_values(T1, ["old", "new"], timestamp_ms=1000)
     with pytest.raises(Exception, match="no record at or after the starting time in t-0, t-1"):
@@ -413,7 +413,7 @@ def test_a_starting_time_that_no_record_reaches_is_an_error_or_the_end(cluster: 
     assert lenient.reader.initialOffset() == {"t": {"0": 1, "1": 2}}
 
 
-def test_a_record_that_comes_while_the_starting_time_is_looked_up_is_not_skipped(
+def test_record_appended_during_the_look_up_is_not_skipped(
     cluster: FileCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cluster.append_values(T0, ["old"], timestamp_ms=1000)
@@ -437,13 +437,13 @@ def test_starting_offsets_name_every_partition(cluster: FileCluster) -> None:
         Query(cluster, startingOffsets=shaped({"t": {0: 5}})).reader.initialOffset()
 
 
-def test_an_unknown_topic_ends_the_query_after_a_short_patience(cluster: FileCluster) -> None:
+def test_unknown_topic_ends_the_query_after_a_short_wait(cluster: FileCluster) -> None:
     query = Query(cluster, subscribe="nowhere")
     with pytest.raises(Exception, match="nowhere"):
         query.reader.initialOffset()
     assert sum(query.clock.pauses) < 15
 
 
-def test_sparks_stand_in_for_no_partitions_reads_nothing(cluster: FileCluster) -> None:
+def test_empty_partition_object_of_spark_reads_nothing(cluster: FileCluster) -> None:
     assert list(Query(cluster).reader.read(InputPartition(None))) == []
     assert pickle.loads(pickle.dumps(RangePartition)) is RangePartition

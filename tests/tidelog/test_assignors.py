@@ -41,25 +41,25 @@ def shown(given: Assignments) -> dict[str, str]:
     return {who: " ".join(f"{tp.topic}{tp.partition}" for tp in tps) for who, tps in given.items()}
 
 
-def test_range_gives_each_member_a_run_of_each_topic() -> None:
+def test_range_assigns_each_member_a_run_of_each_topic() -> None:
     members = [member("b", "t", "u"), member("a", "t", "u")]
     assert shown(assign_ranges(members, {"t": 3, "u": 3})) == {"a": "t0 t1 u0 u1", "b": "t2 u2"}
     assert shown(assign_ranges(members, {"t": 1})) == {"a": "t0", "b": ""}
 
 
-def test_range_asks_only_those_that_subscribe_and_knows_only_topics_that_exist() -> None:
+def test_range_uses_only_subscribers_and_existing_topics() -> None:
     members = [member("a", "t"), member("b", "t", "u", "gone")]
     assert shown(assign_ranges(members, {"t": 2, "u": 2})) == {"a": "t0", "b": "t1 u0 u1"}
 
 
-def test_round_robin_goes_through_all_partitions_in_turn() -> None:
+def test_round_robin_assigns_partitions_in_turn() -> None:
     members = [member("b", "t", "u"), member("a", "t", "u")]
     assert shown(assign_round_robin(members, {"t": 3, "u": 3})) == {"a": "t0 t2 u1", "b": "t1 u0 u2"}
     unlike = [member("a", "t"), member("b", "t", "u"), member("c", "u")]
     assert shown(assign_round_robin(unlike, {"t": 1, "u": 2})) == {"a": "t0", "b": "u0", "c": "u1"}
 
 
-def test_a_static_member_that_restarts_under_another_id_has_the_same_place() -> None:
+def test_restarted_static_member_keeps_its_position() -> None:
     before = assign_ranges([member("z9", instance="one"), member("a", instance="two")], {"t": 2})
     after = assign_ranges([member("b", instance="one"), member("a", instance="two")], {"t": 2})
     assert shown(before) == {"z9": "t0", "a": "t1"}
@@ -67,7 +67,7 @@ def test_a_static_member_that_restarts_under_another_id_has_the_same_place() -> 
 
 
 @pytest.mark.parametrize("make", [eager, member], ids=["eager", "cooperative"])
-def test_sticky_takes_from_those_that_have_too_much_and_no_more_than_that(make: object) -> None:
+def test_sticky_takes_only_surplus_partitions(make: object) -> None:
     if make is eager:
         members = [eager("a", had="t0 t1 t2", generation=4), eager("b", had="t3 t4 t5", generation=4), eager("c")]
     else:
@@ -79,19 +79,19 @@ def test_sticky_takes_from_those_that_have_too_much_and_no_more_than_that(make: 
     assert shown(assign_sticky(members, {"t": 6})) == {"a": "t0 t1", "b": "t3 t4", "c": "t2 t5"}
 
 
-def test_sticky_gives_what_the_dead_had_to_those_that_have_least() -> None:
+def test_sticky_gives_freed_partitions_to_the_least_loaded() -> None:
     members = [eager("a", had="t0 t3", generation=1), eager("b", had="t1", generation=1)]
     assert shown(assign_sticky(members, {"t": 4})) == {"a": "t0 t3", "b": "t1 t2"}
 
 
-def test_of_two_that_say_they_had_it_the_later_generation_is_believed_and_of_one_generation_neither() -> None:
+def test_latest_generations_claim_wins_and_equal_claims_cancel() -> None:
     members = [eager("a", had="t0 t1", generation=2), eager("b", had="t0 t2", generation=3)]
     assert shown(assign_sticky(members, {"t": 4})) == {"a": "t1 t3", "b": "t0 t2"}
     both = [eager("b", had="t0", generation=3), eager("a", had="t0", generation=3)]
     assert shown(assign_sticky(both, {"t": 2})) == {"a": "t0", "b": "t1"}, "as if nobody had had anything"
 
 
-def test_sticky_forgets_what_is_not_subscribed_or_is_gone_or_makes_no_sense() -> None:
+def test_sticky_ignores_unsubscribed_deleted_and_invalid_claims() -> None:
     members = [
         eager("a", "t", had="u0 u1 t9", generation=1),
         Candidate("b", None, Subscription(("t", "u"), user_data=b"\x00\x00\x00\x05junk")),
@@ -99,7 +99,7 @@ def test_sticky_forgets_what_is_not_subscribed_or_is_gone_or_makes_no_sense() ->
     assert shown(assign_sticky(members, {"t": 1, "u": 2})) == {"a": "t0", "b": "u0 u1"}
 
 
-def test_cooperative_takes_away_in_one_generation_and_gives_in_the_next() -> None:
+def test_cooperative_revokes_first_and_assigns_one_generation_later() -> None:
     topics = {"t": 6}
     first = [member("a", owned="t0 t1 t2 t3 t4 t5", generation=1), member("b")]
     taken = assign_cooperatively(first, topics)
@@ -108,7 +108,7 @@ def test_cooperative_takes_away_in_one_generation_and_gives_in_the_next() -> Non
     assert shown(assign_cooperatively(second, topics)) == {"a": "t0 t1 t2", "b": "t3 t4 t5"}
 
 
-def test_what_nobody_had_is_moved_before_what_somebody_holds() -> None:
+def test_unowned_partitions_move_before_owned_ones() -> None:
     wants = {"m5": ("u", "t"), "m2": ("t",), "m7": ("t", "u"), "m8": ("u",), "m4": ("t",), "m0": ("u", "t")}
     had: Assignments = {"m2": [*partitions("u1")], "m7": [*partitions("u0")], "m0": [*partitions("t0 t1 t2 t3 t4")]}
 
@@ -120,14 +120,14 @@ def test_what_nobody_had_is_moved_before_what_somebody_holds() -> None:
     assert all(set(first[who]) <= set(second[who]) for who in wants), "else it would be taken away and given again"
 
 
-def test_what_two_still_hold_is_left_to_the_one_of_them_that_gets_it_and_given_to_nobody_else() -> None:
+def test_partition_owned_by_two_stays_with_one_of_them() -> None:
     both = [member("a", owned="t0 t1", generation=1), member("b", owned="t0", generation=1), member("c")]
     assert shown(assign_cooperatively(both, {"t": 2})) == {"a": "t1", "b": "t0", "c": ""}
     late = [member("a", owned="t0 t1", generation=1), member("b", generation=2), member("c", "u")]
     assert shown(assign_cooperatively(late, {"t": 2, "u": 0})) == {"a": "t0", "b": "", "c": ""}
 
 
-def test_a_cooperative_member_of_an_older_version_tells_its_generation_in_its_assignors_words() -> None:
+def test_old_cooperative_member_reports_its_generation_in_user_data() -> None:
     old = Candidate("a", None, Subscription(("t",), partitions("t0"), user_data=(7).to_bytes(4, "big")))
     assert shown(assign_cooperatively([member("b", owned="t0", generation=6), old], {"t": 1})) == {"a": "t0", "b": ""}
 
@@ -146,7 +146,7 @@ def candidates(wants: Mapping[str, set[str]], had: Assignments, generation: int)
 
 
 @given(st.sampled_from(sorted(ASSIGNORS)), TOPICS, st.lists(WANTS, min_size=1, max_size=4))
-def test_every_partition_that_somebody_wants_has_one_owner_that_wants_it(
+def test_every_subscribed_partition_has_one_subscribed_owner(
     name: str, topics: dict[str, int], generations: list[dict[str, set[str]]]
 ) -> None:
     had: Assignments = {}
@@ -171,7 +171,7 @@ def test_every_partition_that_somebody_wants_has_one_owner_that_wants_it(
 
 
 @given(TOPICS, st.lists(WANTS, min_size=1, max_size=4))
-def test_sticky_is_even_and_changes_nothing_where_nothing_has_changed(
+def test_sticky_is_even_and_keeps_an_unchanged_assignment(
     topics: dict[str, int], generations: list[dict[str, set[str]]]
 ) -> None:
     had: Assignments = {}
@@ -196,7 +196,7 @@ def small_groups(draw: st.DrawFn) -> tuple[dict[str, list[str]], dict[TopicParti
 
 
 @given(small_groups())
-def test_no_assignment_at_all_is_evener(
+def test_sticky_assignment_is_as_even_as_any(
     group: tuple[dict[str, list[str]], dict[TopicPartition, str | None]],
 ) -> None:
     subscribers, had = group
@@ -212,7 +212,7 @@ def sum_of_squares(loads: list[int]) -> int:
     return sum(load**2 for load in loads)
 
 
-def test_large_groups_are_assigned_soon_enough_for_a_leader_that_must_heartbeat() -> None:
+def test_large_groups_are_assigned_within_a_heartbeat() -> None:
     topics = dict.fromkeys((f"t{number}" for number in range(10)), 100)
     everything = tuple(TopicPartition(topic, number) for topic in topics for number in range(100))
     members = [Candidate(f"m{n}", None, Subscription(tuple(topics), generation=1)) for n in range(99)]
@@ -224,7 +224,7 @@ def test_large_groups_are_assigned_soon_enough_for_a_leader_that_must_heartbeat(
 
 
 @given(st.integers(1, 40), st.sets(st.sampled_from("abcdefgh"), min_size=1), st.sets(st.sampled_from("abcdefgh")))
-def test_among_equals_sticky_moves_as_few_partitions_as_can_be(count: int, before: set[str], joined: set[str]) -> None:
+def test_sticky_moves_the_fewest_partitions(count: int, before: set[str], joined: set[str]) -> None:
     first = assign_sticky(candidates({who: {"t"} for who in before}, {}, 0), {"t": count})
     after = before | joined
     second = assign_sticky(candidates({who: {"t"} for who in after}, first, 1), {"t": count})

@@ -34,11 +34,11 @@ def test_a_command_that_computes_changes_nothing_by_default(path: tuple[str, ...
     assert execute.secondary_opts == ["--dry-run"]
 
 
-def test_losses_are_refused_in_one_sentence_that_says_how_to_go_on() -> None:
+def test_losses_are_refused_in_one_sentence_with_the_next_step() -> None:
     with click.Context(click.Command("alter")), pytest.raises(click.UsageError) as refused:
         refuse_losses(["this goes", "so does that"])
     assert refused.value.message == "this goes; so does that: pass --yes to do it anyway"
 
 
-def test_nothing_is_refused_where_nothing_is_lost() -> None:
+def test_change_without_a_loss_is_not_refused() -> None:
     refuse_losses([])

@@ -58,7 +58,7 @@ def test_an_offset_that_no_partition_has_is_refused(sizes: tuple[int, ...], told
         span_of(*sizes, start=11, follow=follow)
 
 
-def test_offset_that_some_partitions_lack_is_noted_and_the_others_are_read() -> None:
+def test_offset_missing_in_some_partitions_is_noted() -> None:
     span = span_of(10, 3, 0, start=5)
     assert span.unread == {("t", 0): 5}
     assert span.notes == ("offset 5 is past the end of 2 of 3 partitions (1, 2), the farthest of which ends at 3",)
@@ -117,7 +117,7 @@ def test_a_span_without_records_says_why(
     assert (span.unread, span.notes) == ({}, (f"nothing to read: {told}",))
 
 
-def test_a_span_that_ends_before_the_log_begins_says_that_it_holds_nothing() -> None:
+def test_span_that_ends_before_the_log_says_that_it_is_empty() -> None:
     start_note, why = span_of(3, 3, start=At(1), end=At(2)).notes
     assert start_note.startswith("before_log_start: all 2 partitions start with their oldest record")
     assert why == "nothing to read: all 2 partitions of 't' have no record there"
@@ -125,7 +125,7 @@ def test_a_span_that_ends_before_the_log_begins_says_that_it_holds_nothing() -> 
 
 
 @pytest.mark.parametrize(("start", "end"), [(5, 4), (At(5), At(4)), (End(), Beginning())])
-def test_an_end_before_the_start_is_refused_before_anything_is_asked(start: Position, end: Position) -> None:
+def test_end_before_the_start_is_refused_without_a_request(start: Position, end: Position) -> None:
     with pytest.raises(click.UsageError, match=r"comes before --from .*: nothing lies between them"):
         refuse_reversed(start, end)
     refuse_reversed(end, start)
@@ -165,7 +165,7 @@ def test_time_in_the_future_is_noted_first() -> None:
     assert "future" not in span_of(3, start=At(NOW_MS)).notes[0]
 
 
-def test_the_ends_of_a_group_are_those_that_there_are_now() -> None:
+def test_ends_of_a_group_are_the_current_ends() -> None:
     with a_topic(3, 9) as (consumer, tps):
         ends, notes = resolve_ends(consumer, tps, 5)
         assert (list(ends.values()), notes) == ([3, 5], ())

@@ -109,7 +109,7 @@ def test_error_names_the_line_of_a_refused_record_and_counts_the_others(send: Se
     assert explained.message.endswith("; 2 of 3 records sent were acknowledged: t/0 offsets 0 to 1")
 
 
-def test_line_for_a_missing_partition_is_named_and_lines_before_it_delivered() -> None:
+def test_line_for_a_missing_partition_is_named_after_delivery() -> None:
     cluster = FakeCluster()
     (partition,) = cluster.create("t")
     with a_delivery(cluster) as delivery:

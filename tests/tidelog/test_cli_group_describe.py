@@ -33,7 +33,7 @@ def shown(capsys: pytest.CaptureFixture[str], group: ConsumerGroupDescription) -
     return [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
 
 
-def test_state_stands_above_the_partitions(capsys: pytest.CaptureFixture[str]) -> None:
+def test_state_is_shown_above_the_partitions(capsys: pytest.CaptureFixture[str]) -> None:
     lines = shown(capsys, a_group(ConsumerGroupState.STABLE, a_member("one", TP)))
     assert lines[:2] == ["GROUP STATE COORDINATOR ASSIGNOR MEMBERS", "billing Stable 2 range 1"]
     assert lines[4].startswith("orders 0 5 7 2 1 one 10.0.0.9")
@@ -88,7 +88,7 @@ class SlowCoordinator:
         return {"g": "described"}
 
 
-def test_command_says_after_two_seconds_what_it_waits_for(capsys: pytest.CaptureFixture[str]) -> None:
+def test_command_prints_after_two_seconds_that_it_waits(capsys: pytest.CaptureFixture[str]) -> None:
     slow = SlowCoordinator(failures=1)
     described: object = describe_group_with_notice(cast("Admin", slow), "g", 30)
     assert (described, slow.timeouts_ms) == ("described", [2_000, 28_000])
@@ -102,7 +102,7 @@ def test_command_says_nothing_about_a_quick_coordinator(capsys: pytest.CaptureFi
     assert (quick.timeouts_ms, capsys.readouterr().err) == ([2_000], "")
 
 
-def test_command_gives_up_when_its_time_is_over() -> None:
+def test_command_fails_at_its_timeout() -> None:
     with pytest.raises(TimeoutError, match="no leader"):
         describe_group_with_notice(cast("Admin", SlowCoordinator(failures=2)), "g", 30)
     short = SlowCoordinator(failures=1)

@@ -19,13 +19,13 @@ def test_the_last_lines_are_shown(log: Path) -> None:
     assert Tail("broker 1", log).last(0) == b""
 
 
-def test_a_short_or_missing_log_shows_what_there_is(log: Path) -> None:
+def test_short_or_missing_log_is_shown_without_an_error(log: Path) -> None:
     assert Tail("broker 1", log).last(5) == b""
     log.write_bytes(b"only\n")
     assert Tail("broker 1", log).last(5) == b"only\n"
 
 
-def test_following_loses_nothing_at_a_rotation(log: Path) -> None:
+def test_following_loses_no_line_at_a_rotation(log: Path) -> None:
     log.write_bytes(b"old\n")
     tail = Tail("broker 1", log)
     tail.last(1)
@@ -38,7 +38,7 @@ def test_following_loses_nothing_at_a_rotation(log: Path) -> None:
     assert tail.more() == b""
 
 
-def test_a_log_that_begins_later_is_shown_whole(log: Path) -> None:
+def test_log_created_later_is_shown_from_its_start(log: Path) -> None:
     tail = Tail("broker 1", log)
     tail.last(5)
     log.write_bytes(b"first\n")

@@ -61,7 +61,7 @@ def test_shorter_retention_is_a_loss_only_if_older_records_are_there(retention_m
     assert lost_by(EMPTY, retention_ms=retention_ms) == []
 
 
-def test_a_loss_by_time_says_how_old_the_oldest_is() -> None:
+def test_loss_by_time_names_the_oldest_timestamp() -> None:
     assert lost_by(EMPTY, FILLED, retention_ms="1000") == [
         "retention.ms=1000 deletes records older than 1 s, in 1 partition (the oldest is of 2023-11-14T21:13:20.000Z)"
     ]
@@ -71,7 +71,7 @@ def test_longer_retention_is_no_loss_although_records_are_older() -> None:
     assert lost_by(FILLED, before={"retention.ms": "1000"}, retention_ms="2000") == []
 
 
-def test_retention_from_for_ever_to_a_while_is_a_loss() -> None:
+def test_limit_after_unlimited_retention_is_a_loss() -> None:
     assert len(lost_by(FILLED, before={"retention.ms": "-1"}, retention_ms="1000")) == 1
 
 
@@ -82,7 +82,7 @@ def test_a_smaller_log_is_a_loss_only_if_it_is_larger_now(retention_bytes: str, 
     assert all("in 1 partition" in each for each in told)
 
 
-def test_compaction_of_records_that_are_there_is_a_loss() -> None:
+def test_compaction_of_existing_records_is_a_loss() -> None:
     (told,) = lost_by(EMPTY, FILLED, cleanup_policy="compact,delete")
     assert told == "cleanup.policy=compact,delete keeps only the last record of each key, in 1 partition"
     assert lost_by(EMPTY, cleanup_policy="compact") == []
@@ -93,7 +93,7 @@ def test_retention_of_a_topic_that_is_only_compacted_deletes_nothing() -> None:
     assert lost_by(FILLED, before={"cleanup.policy": "compact"}, retention_ms="1000", retention_bytes="1") == []
 
 
-def test_deletion_by_age_that_begins_with_the_policy_is_a_loss() -> None:
+def test_deletion_by_age_that_a_policy_enables_is_a_loss() -> None:
     before = {"cleanup.policy": "compact", "retention.ms": "1000"}
     (told,) = lost_by(FILLED, before=before, cleanup_policy="compact,delete")
     assert told.startswith("retention.ms=1000 deletes")

@@ -28,16 +28,16 @@ COMMANDS = dict(leaves(tidelog))
 
 
 @pytest.mark.parametrize("name", sorted(COMMANDS.keys() - WITHOUT_JSON))
-def test_every_command_speaks_json(name: str) -> None:
+def test_every_command_has_json_output(name: str) -> None:
     assert any("--json" in parameter.opts for parameter in COMMANDS[name].params)
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_every_command_says_what_it_does(name: str) -> None:
+def test_every_command_has_a_summary(name: str) -> None:
     assert COMMANDS[name].help
 
 
-def test_whatever_names_a_topic_completes_topics() -> None:
+def test_every_topic_argument_completes_topics() -> None:
     kinds = {
         name: parameter.type.name
         for name, command in COMMANDS.items()

@@ -14,7 +14,7 @@ DESCRIBED = PartitionDescription(0, 1, 5, (1, 2, 4, 3), (1, 2, 3), lag={2: 0, 3:
 IN_PROGRESS = {0: Progress.of(MOVING, DESCRIBED)}
 
 
-def test_replicas_that_are_removed_do_not_count_during_a_move() -> None:
+def test_removed_replicas_do_not_count_during_a_reassignment() -> None:
     assert target_replicas(DESCRIBED, MOVING) == (1, 2, 4)
     assert lost_replicas("t", {0: target_replicas(DESCRIBED, MOVING)}, {0: (1, 2, 4)}) == []
 
@@ -53,5 +53,5 @@ def test_each_change_shows_its_state(started: StartedChange, state: str, sentenc
     assert started.as_json(IN_PROGRESS)["state"] == state
 
 
-def test_a_move_says_what_is_still_to_copy() -> None:
+def test_reassignment_shows_the_remaining_records() -> None:
     assert IN_PROGRESS[0].as_row() == (0, "1,2,3", "4", "3", "4:70")

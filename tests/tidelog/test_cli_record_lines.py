@@ -42,7 +42,7 @@ def test_a_line_is_every_byte_up_to_its_newline(content: bytes, lines: list[byte
 
 
 @given(st.binary())
-def test_lines_written_plainly_give_back_the_input(content: bytes) -> None:
+def test_plain_lines_return_the_input(content: bytes) -> None:
     written = format_plain(lines_of(content))
     assert written == content + (b"\n" if content and not content.endswith(b"\n") else b"")
 
@@ -58,12 +58,12 @@ class Pieces:
 
 
 @given(st.lists(st.text("xy\n", min_size=1, max_size=8).map(str.encode), max_size=10))
-def test_lines_are_the_same_however_their_bytes_arrive(pieces: list[bytes]) -> None:
+def test_lines_do_not_depend_on_read_boundaries(pieces: list[bytes]) -> None:
     arrived = [line for lines in read_lines(Pieces(*pieces), MOST) for line in lines]
     assert arrived == lines_of(b"".join(pieces))
 
 
-def test_a_line_is_there_as_soon_as_its_newline_is() -> None:
+def test_line_is_yielded_as_soon_as_its_newline_is_read() -> None:
     pipe = Pieces(b"one\ntw", b"o\n", b"three")
     lines = read_lines(pipe, MOST)
     assert (next(lines), len(pipe._pieces)) == ([b"one"], 2)
@@ -71,7 +71,7 @@ def test_a_line_is_there_as_soon_as_its_newline_is() -> None:
     assert next(lines) == [b"three"]
 
 
-def test_lines_before_a_too_long_one_are_yielded_and_short_ones_never_add_up() -> None:
+def test_lines_before_a_too_long_one_are_yielded() -> None:
     lines = read_lines(Pieces(b"a\nb\nc", b"c" * 9 + b"\nd\n" + b"x" * 11 + b"\n"), 10)
     assert [next(lines), next(lines)] == [[b"a", b"b"], [b"c" * 10, b"d"]]
     with pytest.raises(ValueError, match="longer than 10 B"):
@@ -91,7 +91,7 @@ def test_a_line_may_be_as_long_as_allowed_and_no_longer() -> None:
         lines_of(b"x" * (MOST + 1))
 
 
-def test_key_and_value_part_at_the_first_separator() -> None:
+def test_key_and_value_split_at_the_first_separator() -> None:
     assert parse_plain(b"k:v:w", b":") == OutgoingRecord(b"v:w", b"k")
     assert parse_plain(b"k:", b":") == OutgoingRecord(b"", b"k")
     with pytest.raises(ValueError, match="no ':' in the line"):
@@ -108,7 +108,7 @@ maybe_bytes = st.none() | st.binary(max_size=20) | st.text(max_size=20).map(str.
     partition=st.integers(0, 2**31 - 1),
     timestamp_ms=st.integers(0, 2**63 - 1),
 )
-def test_a_json_line_carries_everything(
+def test_json_line_has_every_field_of_a_record(
     value: bytes | None, key: bytes | None, headers: list[tuple[str, bytes | None]], partition: int, timestamp_ms: int
 ) -> None:
     line = format_json(
@@ -161,7 +161,7 @@ def test_a_short_json_line_is_enough() -> None:
         (b'{"headers": [["a", 1]]}', "header 'a' must be a string"),
     ],
 )
-def test_a_wrong_json_line_is_refused_by_name(line: bytes, told: str) -> None:
+def test_wrong_json_line_names_the_wrong_field(line: bytes, told: str) -> None:
     with pytest.raises(ValueError, match=told):
         parse_json(line)
 

@@ -54,19 +54,19 @@ def _note(done: list[str], command: str, **_: object) -> None:
     done.append(command)
 
 
-def test_the_walk_sees_every_command() -> None:
+def test_walk_visits_every_command() -> None:
     assert len(EVERY) > 30
     assert len(SINGLE) > 120
     assert ("chaos", "check") in EVERY and ("dump",) in EVERY
 
 
 @pytest.mark.parametrize("path", EVERY, ids=" ".join)
-def test_every_command_is_of_the_classes_that_refuse_a_second_time(path: Words) -> None:
+def test_every_command_refuses_repeated_options(path: Words) -> None:
     assert isinstance(EVERY[path], Group if isinstance(EVERY[path], click.Group) else Command)
 
 
 @pytest.mark.parametrize(("path", "option", "name"), SINGLE)
-def test_an_option_that_may_stand_once_is_refused_the_second_time(
+def test_repeated_option_is_refused(
     path: Words, option: click.Option, name: str, did: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     given = [name] if option.is_flag else [name, "1"]
@@ -89,7 +89,7 @@ def test_an_option_that_may_stand_once_is_refused_the_second_time(
         (["topic", "create", "t", "--partitions", "1", "--partitions", "2", "--partitions", "3"], "--partitions is"),
     ],
 )
-def test_options_that_mean_the_same_thing_are_refused_together(
+def test_synonymous_options_are_refused_together(
     arguments: list[str], told: str, did: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(arguments) == 2
@@ -113,11 +113,11 @@ def test_two_options_that_set_one_parameter_are_refused_together() -> None:
         (["produce", "t", "--key-separator", "--key-separator"], "produce"),
     ],
 )
-def test_an_option_that_is_given_once_is_taken(arguments: list[str], command: str, did: list[str]) -> None:
+def test_option_given_once_is_accepted(arguments: list[str], command: str, did: list[str]) -> None:
     assert run(arguments) == 0
     assert did == [command]
 
 
-def test_help_is_shown_however_often_it_is_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
+def test_repeated_help_option_shows_help(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["topic", "create", "--help", "--help"]) == 0
     assert "Usage: tidelog topic create" in capsys.readouterr().out

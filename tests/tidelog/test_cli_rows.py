@@ -30,7 +30,7 @@ def test_each_batch_is_decoded_by_itself() -> None:
     assert offsets_of(batch(0, 2), batch(2, 3)) == [[0, 1], [2, 3, 4]]
 
 
-def test_records_before_the_fetch_and_behind_the_end_are_left_out() -> None:
+def test_records_outside_the_range_are_left_out() -> None:
     assert offsets_of(batch(0, 4), batch(4, 4), batch(8, 4), fetch_offset=2, end=6) == [[2, 3], [4, 5]]
     assert offsets_of(batch(0, 4), fetch_offset=3, end=3) == []
 
@@ -39,14 +39,14 @@ def test_markers_of_transactions_are_no_rows() -> None:
     assert offsets_of(MARKER, batch(1, 1)) == [[1]]
 
 
-def test_a_reader_commits_behind_the_last_of_its_rows() -> None:
+def test_next_position_is_after_the_last_row() -> None:
     fetched = FetchedBatches(memoryview(batch(5, 4)), 5, 9, 9, 0, 2)
     (rows,) = read_rows(TP, fetched, 100, 1 << 20)
     assert rows.between(0, 2).next_position == OffsetAndMetadata(7, "", 2)
     assert rows.between(0, 100) is rows
 
 
-def test_a_batch_that_is_too_large_names_the_option_that_allows_it() -> None:
+def test_too_large_batch_names_the_option_that_allows_it() -> None:
     fetched = FetchedBatches(memoryview(batch(0, 500, Codec.GZIP)), 0, 500, 500, 0, 2)
     told = r"^t-0: the batch of offsets 0 to 499 cannot be read: .* \(--max-decompressed-batch-bytes\)$"
     with pytest.raises(MessageTooLargeError, match=told):

@@ -83,7 +83,7 @@ async def test_the_coordinator_is_found_once_and_remembered() -> None:
 
 
 @on_virtual_time
-async def test_a_broker_that_coordinates_the_group_no_more_makes_the_client_find_the_other() -> None:
+async def test_not_coordinator_makes_the_client_find_the_new_coordinator() -> None:
     cluster = FakeCluster()
     async with a_client(cluster) as client:
         await commit(client, a_commit(7))
@@ -98,7 +98,7 @@ async def test_a_broker_that_coordinates_the_group_no_more_makes_the_client_find
 
 
 @on_virtual_time
-async def test_a_refusal_that_passes_is_heard_behind_one_that_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_retriable_error_is_found_behind_a_final_one(monkeypatch: pytest.MonkeyPatch) -> None:
     cluster = FakeCluster()
     answers = [
         OffsetCommitResponse(
@@ -127,7 +127,7 @@ async def test_a_refusal_that_passes_is_heard_behind_one_that_does_not(monkeypat
 
 
 @on_virtual_time
-async def test_no_coordinator_yet_is_asked_for_again_after_pauses() -> None:
+async def test_missing_coordinator_is_looked_up_again_after_pauses() -> None:
     cluster = FakeCluster()
     cluster.coordinator.missing.add("g")
     async with a_client(cluster) as client:
@@ -157,7 +157,7 @@ async def test_a_coordinator_that_still_loads_is_asked_again_and_not_another() -
 
 
 @on_virtual_time
-async def test_metadata_that_is_too_large_comes_back_at_once() -> None:
+async def test_too_large_commit_metadata_fails_at_once() -> None:
     cluster = FakeCluster()
     async with a_client(cluster) as client:
         assert await commit(client, a_commit(7, "x" * 5000)) == [OffsetMetadataTooLargeError.code]
@@ -165,7 +165,7 @@ async def test_metadata_that_is_too_large_comes_back_at_once() -> None:
 
 
 @on_virtual_time
-async def test_a_broken_connection_makes_the_client_find_it_again_after_a_pause() -> None:
+async def test_broken_connection_makes_the_client_find_the_coordinator_again() -> None:
     cluster = FakeCluster()
     async with a_client(cluster) as client:
         await commit(client, a_commit(7))
@@ -180,7 +180,7 @@ async def test_a_broken_connection_makes_the_client_find_it_again_after_a_pause(
 
 
 @on_virtual_time
-async def test_a_coordinator_that_dies_is_replaced_in_the_midst_of_a_commit() -> None:
+async def test_dead_coordinator_is_replaced_during_a_commit() -> None:
     cluster = FakeCluster()
     async with a_client(cluster) as client:
         await commit(client, a_commit(7))
@@ -194,7 +194,7 @@ async def test_a_coordinator_that_dies_is_replaced_in_the_midst_of_a_commit() ->
 
 
 @on_virtual_time
-async def test_one_that_hangs_is_left_once_another_leads_the_groups_partition() -> None:
+async def test_hanging_coordinator_is_left_once_another_broker_leads() -> None:
     cluster = FakeCluster()
     (partition,) = cluster.create(OFFSETS_TOPIC)
     async with a_client(cluster) as client:
@@ -211,7 +211,7 @@ async def test_one_that_hangs_is_left_once_another_leads_the_groups_partition() 
 
 
 @on_virtual_time
-async def test_the_deadline_holds_and_tells_the_last_reason() -> None:
+async def test_deadline_error_names_the_last_reason() -> None:
     cluster = FakeCluster()
     async with a_client(cluster) as client:
         for cause, reason in (
@@ -232,7 +232,7 @@ async def test_the_deadline_holds_and_tells_the_last_reason() -> None:
 
 
 @on_virtual_time
-async def test_brokers_that_pass_the_group_on_to_one_another_are_not_asked_without_end() -> None:
+async def test_brokers_that_redirect_to_each_other_are_asked_with_pauses() -> None:
     cluster = FakeCluster()
     async with a_client(cluster) as client:
         cluster.refusals[OffsetCommitRequest].extend([NotCoordinatorError.code] * 10_000)
@@ -242,7 +242,7 @@ async def test_brokers_that_pass_the_group_on_to_one_another_are_not_asked_witho
 
 
 @on_virtual_time
-async def test_a_refusal_of_the_search_that_is_final_is_raised() -> None:
+async def test_final_error_of_the_discovery_is_raised() -> None:
     cluster = FakeCluster()
     cluster.refusals[FindCoordinatorRequest].append(InvalidGroupIdError.code)
     async with a_client(cluster) as client:
@@ -251,7 +251,7 @@ async def test_a_refusal_of_the_search_that_is_final_is_raised() -> None:
 
 
 @on_virtual_time
-async def test_where_no_broker_was_ever_reached_that_is_what_is_said() -> None:
+async def test_unreachable_cluster_raises_no_brokers_error() -> None:
     cluster = FakeCluster()
     for broker in cluster.live:
         cluster.live[broker] = False

@@ -41,7 +41,7 @@ async def test_a_group_that_only_commits_is_listed_and_described_as_a_simple_one
 
 
 @on_virtual_time
-async def test_members_are_described_with_what_they_read_and_are_assigned() -> None:
+async def test_members_are_described_with_topics_and_assignment() -> None:
     cluster = FakeCluster()
     member_id = await join(cluster, "g", OTHER, TP)
     async with an_admin(cluster) as admin:
@@ -53,7 +53,7 @@ async def test_members_are_described_with_what_they_read_and_are_assigned() -> N
 
 
 @on_virtual_time
-async def test_a_group_that_has_moved_is_described_and_deleted_by_its_new_coordinator() -> None:
+async def test_moved_group_is_described_and_deleted_by_its_new_coordinator() -> None:
     cluster = FakeCluster()
     async with an_admin(cluster) as admin:
         await admin.alter_consumer_group_offsets("g", {TP: OffsetAndMetadata(7)})
@@ -67,7 +67,7 @@ async def test_a_group_that_has_moved_is_described_and_deleted_by_its_new_coordi
 
 @pytest.mark.parametrize(("protocol_type", "metadata"), [("connect", b""), ("consumer", b"\xff")])
 @on_virtual_time
-async def test_members_that_write_something_else_are_described_without_it(protocol_type: str, metadata: bytes) -> None:
+async def test_members_of_another_protocol_have_no_assignment(protocol_type: str, metadata: bytes) -> None:
     cluster = FakeCluster()
     await join(cluster, "g", TP, protocol_type=protocol_type, metadata=metadata)
     async with an_admin(cluster) as admin:
@@ -91,7 +91,7 @@ async def test_a_list_has_the_groups_of_all_brokers_by_name() -> None:
 
 
 @on_virtual_time
-async def test_a_list_names_the_brokers_that_did_not_answer_and_has_the_groups_of_the_others() -> None:
+async def test_group_list_names_silent_brokers_and_has_the_other_groups() -> None:
     cluster = FakeCluster()
     async with an_admin(cluster) as admin:
         for name in ("a", "b"):
@@ -113,7 +113,7 @@ async def test_a_list_names_the_brokers_that_did_not_answer_and_has_the_groups_o
 
 
 @on_virtual_time
-async def test_a_list_names_the_offsets_of_which_nobody_can_tell() -> None:
+async def test_group_list_names_leaderless_offsets_partitions() -> None:
     cluster = FakeCluster()
     cluster.create("__consumer_offsets", 3)
     cluster.kill(2, elect=False)
@@ -123,7 +123,7 @@ async def test_a_list_names_the_offsets_of_which_nobody_can_tell() -> None:
 
 
 @on_virtual_time
-async def test_a_group_without_a_coordinator_keeps_no_other_description_back() -> None:
+async def test_group_without_a_coordinator_does_not_hide_other_groups() -> None:
     cluster = FakeCluster()
     async with an_admin(cluster) as admin:
         await admin.alter_consumer_group_offsets("a", {TP: OffsetAndMetadata(1)})
@@ -138,7 +138,7 @@ async def test_a_group_without_a_coordinator_keeps_no_other_description_back() -
 
 
 @on_virtual_time
-async def test_offsets_of_named_partitions_say_where_nothing_is_committed() -> None:
+async def test_offsets_of_named_partitions_are_none_without_a_commit() -> None:
     cluster = FakeCluster()
     async with an_admin(cluster) as admin:
         await admin.alter_consumer_group_offsets("g", {TP: OffsetAndMetadata(0)})
@@ -147,7 +147,7 @@ async def test_offsets_of_named_partitions_say_where_nothing_is_committed() -> N
 
 
 @on_virtual_time
-async def test_only_members_commit_where_there_are_some() -> None:
+async def test_only_members_may_commit_in_a_group_with_members() -> None:
     cluster = FakeCluster()
     await join(cluster, "g", TP)
     async with an_admin(cluster) as admin:
@@ -167,7 +167,7 @@ async def test_each_partition_of_a_commit_has_its_own_outcome() -> None:
 
 
 @on_virtual_time
-async def test_what_cannot_be_asked_is_not_sent() -> None:
+async def test_invalid_requests_are_not_sent() -> None:
     cluster = FakeCluster()
     async with an_admin(cluster) as admin:
         with pytest.raises(InvalidGroupIdError, match="group_id must be a group's name, not ''"):
@@ -197,7 +197,7 @@ async def test_groups_are_deleted_one_by_one() -> None:
 
 
 @on_virtual_time
-async def test_a_deletion_whose_answer_was_lost_is_one() -> None:
+async def test_deletion_with_a_lost_answer_succeeds() -> None:
     cluster = FakeCluster()
     async with an_admin(cluster) as admin:
         await admin.alter_consumer_group_offsets("g", {TP: OffsetAndMetadata(1)})
@@ -210,7 +210,7 @@ async def test_a_deletion_whose_answer_was_lost_is_one() -> None:
 
 
 @on_virtual_time
-async def test_offsets_of_a_topic_that_a_member_reads_stay() -> None:
+async def test_offsets_of_a_subscribed_topic_cannot_be_deleted() -> None:
     cluster = FakeCluster()
     async with an_admin(cluster) as admin:
         old = TopicPartition("old", 0)

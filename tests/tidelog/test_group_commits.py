@@ -26,7 +26,7 @@ P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
 
 
 @on_virtual_time
-async def test_a_member_begins_where_the_group_left_off_in_the_log_of_that_epoch() -> None:
+async def test_member_starts_at_the_committed_offset_and_epoch() -> None:
     cluster = FakeCluster()
     (partition,) = cluster.create("t")
     put(partition, *[b"x"] * 10)
@@ -43,7 +43,7 @@ async def test_a_member_begins_where_the_group_left_off_in_the_log_of_that_epoch
 
 
 @on_virtual_time
-async def test_nothing_is_fetched_before_it_is_known_where_the_group_left_off() -> None:
+async def test_no_fetch_starts_before_committed_offsets_are_known() -> None:
     cluster = FakeCluster()
     (partition,) = cluster.create("t")
     put(partition, *[b"x"] * 10)
@@ -58,7 +58,7 @@ async def test_nothing_is_fetched_before_it_is_known_where_the_group_left_off() 
 
 
 @on_virtual_time
-async def test_where_nothing_is_committed_the_reset_policy_says_where_to_begin() -> None:
+async def test_reset_policy_applies_without_a_committed_offset() -> None:
     cluster = FakeCluster()
     (partition,) = cluster.create("t")
     put(partition, *[b"x"] * 10)
@@ -73,7 +73,7 @@ async def test_where_nothing_is_committed_the_reset_policy_says_where_to_begin()
 
 
 @on_virtual_time
-async def test_a_committed_position_that_cannot_be_asked_for_is_an_error_of_poll_and_asked_for_again() -> None:
+async def test_poll_raises_failed_offset_fetches_and_retries() -> None:
     cluster = FakeCluster()
     (partition,) = cluster.create("t")
     put(partition, b"x")
@@ -87,7 +87,7 @@ async def test_a_committed_position_that_cannot_be_asked_for_is_an_error_of_poll
 
 
 @on_virtual_time
-async def test_a_seek_is_not_undone_by_the_answer_of_what_was_committed() -> None:
+async def test_seek_is_not_undone_by_a_late_offset_fetch() -> None:
     cluster = FakeCluster()
     (partition,) = cluster.create("t")
     put(partition, *[b"x"] * 10)
@@ -103,7 +103,7 @@ async def test_a_seek_is_not_undone_by_the_answer_of_what_was_committed() -> Non
 
 
 @on_virtual_time
-async def test_who_assigns_again_what_it_has_just_given_up_begins_behind_its_own_commit() -> None:
+async def test_reassigned_partition_starts_after_its_own_commit() -> None:
     cluster = FakeCluster()
     (partition,) = cluster.create("t")
     put(partition, *[b"x"] * 10)
@@ -121,7 +121,7 @@ async def test_who_assigns_again_what_it_has_just_given_up_begins_behind_its_own
 
 
 @on_virtual_time
-async def test_what_is_read_of_a_topic_that_the_coordinator_has_not_heard_of_is_committed_when_it_has() -> None:
+async def test_commit_is_retried_until_the_coordinator_knows_the_topic() -> None:
     cluster = FakeCluster()
     (known,) = cluster.create("known")
     put(known, b"x")
@@ -140,7 +140,7 @@ async def test_what_is_read_of_a_topic_that_the_coordinator_has_not_heard_of_is_
 
 
 @on_virtual_time
-async def test_a_commit_of_a_topic_that_is_nowhere_says_so_once_that_is_certain() -> None:
+async def test_commit_for_a_missing_topic_fails_once_that_is_certain() -> None:
     cluster = FakeCluster()
     cluster.create("t")
     cluster.coordinator.unheard |= {"t", "gone"}
@@ -157,7 +157,7 @@ async def test_a_commit_of_a_topic_that_is_nowhere_says_so_once_that_is_certain(
 
 
 @on_virtual_time
-async def test_auto_commit_reaches_as_far_as_polls_have_returned_when_the_next_one_comes() -> None:
+async def test_auto_commit_covers_the_records_of_earlier_polls() -> None:
     cluster = FakeCluster()
     (partition,) = cluster.create("t")
     put(partition, *[b"x"] * 10)
@@ -179,7 +179,7 @@ async def test_auto_commit_reaches_as_far_as_polls_have_returned_when_the_next_o
 
 
 @on_virtual_time
-async def test_of_an_iteration_only_what_was_handed_out_is_committed() -> None:
+async def test_iteration_commits_only_returned_records() -> None:
     cluster = FakeCluster()
     for partition in cluster.create("t", 2):
         put(partition, *[b"x"] * 10)
@@ -204,7 +204,7 @@ async def test_of_an_iteration_only_what_was_handed_out_is_committed() -> None:
 
 
 @on_virtual_time
-async def test_records_in_hand_of_a_topic_that_was_made_anew_are_not_committed_to_the_new_one() -> None:
+async def test_buffered_records_are_not_committed_to_a_recreated_topic() -> None:
     cluster = FakeCluster()
     (old,) = cluster.create("t")
     put(old, b"old 0", b"old 1", b"old 2")
@@ -223,7 +223,7 @@ async def test_records_in_hand_of_a_topic_that_was_made_anew_are_not_committed_t
 
 
 @on_virtual_time
-async def test_without_a_policy_nothing_of_a_topic_that_was_made_anew_is_committed_until_its_reader_seeks() -> None:
+async def test_recreated_topic_is_not_committed_before_a_seek() -> None:
     cluster = FakeCluster()
     (old,) = cluster.create("t")
     put(old, b"old 0", b"old 1")
@@ -249,7 +249,7 @@ async def test_without_a_policy_nothing_of_a_topic_that_was_made_anew_is_committ
 
 
 @on_virtual_time
-async def test_records_in_hand_of_a_log_that_is_lost_are_not_committed_beyond_where_the_logs_part() -> None:
+async def test_commit_after_a_truncation_ends_at_the_divergent_offset() -> None:
     cluster = FakeCluster()
     (partition,) = cluster.create("t")
     put(partition, b"0")
@@ -266,7 +266,7 @@ async def test_records_in_hand_of_a_log_that_is_lost_are_not_committed_beyond_wh
 
 
 @on_virtual_time
-async def test_records_in_hand_that_are_in_the_log_still_are_not_committed_before_they_are_handed_out() -> None:
+async def test_buffered_records_in_the_log_are_not_committed_early() -> None:
     cluster = FakeCluster()
     (partition,) = cluster.create("t")
     put(partition, *[b"kept"] * 8)
@@ -288,7 +288,7 @@ async def test_records_in_hand_that_are_in_the_log_still_are_not_committed_befor
 
 
 @on_virtual_time
-async def test_records_in_hand_count_though_what_was_fetched_behind_them_gave_way() -> None:
+async def test_returned_records_are_committed_though_later_ones_were_dropped() -> None:
     cluster = FakeCluster()
     (partition,) = cluster.create("t")
     put(partition, b"0", b"1")
@@ -305,7 +305,7 @@ async def test_records_in_hand_count_though_what_was_fetched_behind_them_gave_wa
 
 
 @on_virtual_time
-async def test_a_partition_that_an_iteration_has_not_come_to_yet_is_committed_where_it_began() -> None:
+async def test_untouched_partition_is_committed_at_its_start() -> None:
     cluster = FakeCluster()
     for partition in cluster.create("t", 2):
         put(partition, *[b"x"] * 10)
@@ -323,7 +323,7 @@ async def test_a_partition_that_an_iteration_has_not_come_to_yet_is_committed_wh
 
 
 @on_virtual_time
-async def test_by_hand_assigned_partitions_are_committed_too_without_any_member() -> None:
+async def test_manually_assigned_partitions_are_committed_without_membership() -> None:
     cluster = FakeCluster()
     for partition in cluster.create("t", 2):
         put(partition, *[b"x"] * 5)
@@ -342,7 +342,7 @@ async def test_by_hand_assigned_partitions_are_committed_too_without_any_member(
 
 
 @on_virtual_time
-async def test_who_is_no_member_cannot_commit_for_a_group_that_has_some() -> None:
+async def test_non_member_cannot_commit_for_a_group_with_members() -> None:
     cluster = FakeCluster()
     cluster.create("t")
     member = Reading(cluster).begin()
@@ -355,7 +355,7 @@ async def test_who_is_no_member_cannot_commit_for_a_group_that_has_some() -> Non
 
 
 @on_virtual_time
-async def test_a_commit_is_not_overtaken_by_an_earlier_one_that_is_still_under_way() -> None:
+async def test_earlier_commit_does_not_overwrite_a_later_one() -> None:
     cluster = FakeCluster()
     (partition,) = cluster.create("t")
     put(partition, *[b"x"] * 5)
@@ -373,7 +373,7 @@ async def test_a_commit_is_not_overtaken_by_an_earlier_one_that_is_still_under_w
 
 
 @on_virtual_time
-async def test_a_commit_that_waited_for_its_turn_is_not_made_in_the_name_of_another_generation() -> None:
+async def test_waiting_commit_is_not_sent_in_another_generation() -> None:
     cluster = FakeCluster()
     cluster.create("t", 2)
     first = Reading(cluster, enable_auto_commit=False, request_timeout_ms=5000).begin()

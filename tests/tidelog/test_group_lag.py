@@ -39,7 +39,7 @@ ENDS = Ends(10, 20)
         (25, None, 0, 0, Standing.PAST_LOG_END),
     ],
 )
-def test_a_lag_counts_what_is_still_to_be_had(
+def test_lag_counts_remaining_records(
     committed: int | None, unread: int | None, lag: int | None, lag_ms: int | None, standing: Standing | None
 ) -> None:
     assert first_unread(committed, ENDS) == unread
@@ -49,12 +49,12 @@ def test_a_lag_counts_what_is_still_to_be_had(
     assert (told.log_start_offset, told.log_end_offset) == (10, 20)
 
 
-def test_a_record_of_the_future_is_not_late_and_one_without_a_time_is_of_no_known_age() -> None:
+def test_future_record_has_no_lag_and_one_without_time_has_unknown_lag() -> None:
     assert lag_of(15, ENDS, RecordTime(15, 5_000), now_ms=1_000).lag_ms == 0
     assert lag_of(15, ENDS, RecordTime(15, -1), now_ms=1_000).lag_ms is None
 
 
-def test_where_compaction_has_left_nothing_nobody_is_late() -> None:
+def test_fully_compacted_range_has_no_lag_in_time() -> None:
     assert lag_of(15, ENDS, None, now_ms=1_000) == PartitionLag(15, 10, 20, 5, 0)
 
 
@@ -64,7 +64,7 @@ def test_where_compaction_has_left_nothing_nobody_is_late() -> None:
     committed=st.none() | st.integers(0, 15),
     now_ms=st.integers(0, 2_000),
 )
-def test_a_lag_is_what_a_reader_of_everything_would_say(
+def test_lag_matches_a_model_that_reads_all_records(
     times: list[int], gone: int, committed: int | None, now_ms: int
 ) -> None:
     gone = min(gone, len(times))
@@ -86,7 +86,7 @@ async def committed(cluster: FakeCluster, *offsets: int) -> dict[TopicPartition,
 
 
 @on_virtual_time
-async def test_the_lag_in_time_is_the_age_of_the_first_record_that_was_not_consumed() -> None:
+async def test_lag_in_time_is_the_age_of_the_first_unconsumed_record() -> None:
     cluster = FakeCluster()
     now_ms = VirtualClock().now_ms()
     behind, caught_up = cluster.create("t", 2)
@@ -110,7 +110,7 @@ async def test_the_middle_of_a_batch_has_its_own_time() -> None:
 
 
 @on_virtual_time
-async def test_what_retention_has_taken_is_no_lag() -> None:
+async def test_deleted_records_are_no_lag() -> None:
     cluster = FakeCluster()
     (partition,) = cluster.create("t")
     put(partition, *[b"v"] * 5)
@@ -120,7 +120,7 @@ async def test_what_retention_has_taken_is_no_lag() -> None:
 
 
 @on_virtual_time
-async def test_a_batch_without_survivors_is_stepped_over() -> None:
+async def test_fully_compacted_batch_is_skipped() -> None:
     cluster = FakeCluster()
     now_ms = VirtualClock().now_ms()
     (partition,) = cluster.create("t")
@@ -149,7 +149,7 @@ def with_crc(batch: bytearray) -> None:
 
 
 @on_virtual_time
-async def test_a_damaged_batch_hides_the_time_and_not_the_count() -> None:
+async def test_damaged_batch_hides_the_lag_in_time_but_not_in_records() -> None:
     cluster = FakeCluster()
     (partition,) = cluster.create("t")
     put(partition, b"value")
@@ -160,7 +160,7 @@ async def test_a_damaged_batch_hides_the_time_and_not_the_count() -> None:
 
 
 @on_virtual_time
-async def test_a_partition_without_a_leader_and_a_topic_that_is_gone_keep_no_other_back() -> None:
+async def test_failed_partitions_do_not_hide_other_lags() -> None:
     cluster = FakeCluster()
     for partition in cluster.create("t", 2):
         put(partition, b"v")
@@ -177,7 +177,7 @@ async def test_a_partition_without_a_leader_and_a_topic_that_is_gone_keep_no_oth
 
 
 @on_virtual_time
-async def test_what_is_assigned_belongs_to_the_group_before_anything_is_committed() -> None:
+async def test_assigned_partitions_are_listed_without_a_commit() -> None:
     cluster = FakeCluster()
     cluster.create("t", 2)
     await join(cluster, "g", TP, TopicPartition("t", 1))

@@ -43,7 +43,7 @@ def test_an_offset_moves_on_and_back_only_by_force(
 
 
 @pytest.mark.parametrize("force", [False, True])
-def test_what_is_no_offset_or_of_no_partition_is_refused(force: bool) -> None:
+def test_invalid_offset_or_missing_partition_is_refused(force: bool) -> None:
     unreadable, gone = UnknownServerError("no offset"), UnknownTopicOrPartitionError("gone")
     refused = migrate(ZooKeeperOffset(-1, unreadable), 5, force=force)
     assert refused == OffsetMigration(None, 5, Migration.REFUSE, unreadable)
@@ -66,7 +66,7 @@ async def committed(cluster: FakeCluster) -> list[int | None]:
 
 
 @on_virtual_time
-async def test_nothing_is_committed_before_it_is_to_be_executed_and_then_nobody_goes_back() -> None:
+async def test_migration_commits_only_with_execute_and_never_moves_back() -> None:
     cluster = FakeCluster()
     await a_group(cluster)
     async with an_admin(cluster) as admin:
@@ -84,7 +84,7 @@ async def test_nothing_is_committed_before_it_is_to_be_executed_and_then_nobody_
 
 
 @on_virtual_time
-async def test_partitions_that_are_gone_are_told_and_the_others_moved() -> None:
+async def test_missing_partitions_are_reported_and_the_others_moved() -> None:
     cluster = FakeCluster()
     await a_group(cluster)
     cluster.zookeeper.committed["g"][GONE] = 3
@@ -95,7 +95,7 @@ async def test_partitions_that_are_gone_are_told_and_the_others_moved() -> None:
 
 
 @on_virtual_time
-async def test_a_commit_that_is_refused_is_not_told_as_a_move() -> None:
+async def test_refused_commit_is_not_reported_as_a_move() -> None:
     cluster = FakeCluster()
     await a_group(cluster)
     cluster.refusals[OffsetCommitRequest].append(OffsetMetadataTooLargeError.code)

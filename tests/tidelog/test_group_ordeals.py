@@ -113,7 +113,7 @@ class Ordeal:
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
 @pytest.mark.parametrize("seed", range(10))
-def test_whatever_happens_to_its_members_a_group_keeps_its_promises(seed: int, strategy: str) -> None:
+def test_random_faults_break_no_promise_of_a_group(seed: int, strategy: str) -> None:
     @on_virtual_time
     async def story() -> None:
         ordeal = Ordeal(seed, strategy)

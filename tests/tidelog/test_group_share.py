@@ -97,14 +97,14 @@ def test_each_poll_is_committed_once_it_is_written() -> None:
     assert consumer.did == [{TP: 2}, {OTHER: 6}]
 
 
-def test_nothing_is_committed_that_nobody_took() -> None:
+def test_records_that_were_not_flushed_are_not_committed() -> None:
     consumer = Scripted("assigned", records(TP, 0, 1))
     with pytest.raises(BrokenPipeError):
         consume(consumer, Refusing())
     assert consumer.did == []
 
 
-def test_what_could_not_be_committed_in_a_rebalance_is_committed_before_it_is_given_up() -> None:
+def test_commit_refused_in_a_rebalance_is_repeated_before_revocation() -> None:
     consumer = Scripted("assigned", records(TP, 0), "revoked", records(OTHER, 7), KeyboardInterrupt())
     consumer.refusals = [RebalanceInProgressError()]
     with pytest.raises(KeyboardInterrupt):
@@ -112,7 +112,7 @@ def test_what_could_not_be_committed_in_a_rebalance_is_committed_before_it_is_gi
     assert consumer.did == [{TP: 1}, {TP: 1}, {OTHER: 8}]
 
 
-def test_what_was_lost_is_not_committed_any_more() -> None:
+def test_lost_partitions_are_not_committed() -> None:
     consumer = Scripted("assigned", records(TP, 0), "lost", records(OTHER, 7), KeyboardInterrupt())
     consumer.refusals = [RebalanceInProgressError()]
     with pytest.raises(KeyboardInterrupt):
@@ -120,7 +120,7 @@ def test_what_was_lost_is_not_committed_any_more() -> None:
     assert consumer.did == [{TP: 1}, {OTHER: 8}]
 
 
-def test_a_member_that_was_put_out_says_so_and_goes_on(capsys: pytest.CaptureFixture[str]) -> None:
+def test_removed_member_prints_a_warning_and_continues(capsys: pytest.CaptureFixture[str]) -> None:
     consumer = Scripted("assigned", records(TP, 0), records(TP, 1), KeyboardInterrupt())
     consumer.refusals = [CommitFailedError("the group has gone on")]
     with pytest.raises(KeyboardInterrupt):
@@ -132,7 +132,7 @@ def test_a_member_that_was_put_out_says_so_and_goes_on(capsys: pytest.CaptureFix
     )
 
 
-def test_ctrl_c_in_the_midst_of_a_commit_commits_all_the_same() -> None:
+def test_ctrl_c_during_a_commit_still_commits() -> None:
     consumer = Scripted("assigned", records(TP, 0))
     consumer.refusals = [cast(TidelogError, KeyboardInterrupt())]
     with pytest.raises(KeyboardInterrupt):
@@ -140,7 +140,7 @@ def test_ctrl_c_in_the_midst_of_a_commit_commits_all_the_same() -> None:
     assert consumer.did == [{TP: 1}, {TP: 1}]
 
 
-def test_it_ends_with_the_ends_and_commits_nothing_behind_them() -> None:
+def test_reading_stops_and_commits_at_the_ends() -> None:
     ends = {TP: 2, OTHER: 1}
     consumer, out = Scripted("assigned", records(TP, 0, 1, 2), records(OTHER, 0)), io.BytesIO()
     consume(consumer, out, ends)
@@ -148,7 +148,7 @@ def test_it_ends_with_the_ends_and_commits_nothing_behind_them() -> None:
     assert consumer.did == [{TP: 2}, ("pause", TP), {OTHER: 1}, ("pause", OTHER)]
 
 
-def test_who_stands_behind_the_end_already_does_not_go_back() -> None:
+def test_position_past_the_end_is_not_moved_back() -> None:
     consumer, out = Scripted("assigned", records(TP, 50)), io.BytesIO()
     consume(consumer, out, {TP: 10})
     assert (out.getvalue(), consumer.did) == (b"", [("pause", TP)])

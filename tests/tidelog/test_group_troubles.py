@@ -35,7 +35,7 @@ P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
 
 
 @on_virtual_time
-async def test_who_does_not_poll_leaves_its_group_and_joins_again_when_it_does() -> None:
+async def test_consumer_without_polls_leaves_and_rejoins_at_its_next_poll() -> None:
     cluster = FakeCluster()
     for partition in cluster.create("t", 2):
         put(partition, *[b"x"] * 3)
@@ -60,7 +60,7 @@ async def test_who_does_not_poll_leaves_its_group_and_joins_again_when_it_does()
 
 
 @on_virtual_time
-async def test_a_heartbeat_that_is_not_answered_does_not_keep_a_member_in_that_does_not_poll() -> None:
+async def test_unanswered_heartbeat_does_not_keep_a_member_without_polls() -> None:
     cluster = FakeCluster()
     cluster.create("t")
     slow = Reading(cluster, max_poll_interval_ms=4000, session_timeout_ms=30_000).begin()
@@ -74,7 +74,7 @@ async def test_a_heartbeat_that_is_not_answered_does_not_keep_a_member_in_that_d
 
 
 @on_virtual_time
-async def test_who_did_not_poll_hears_what_it_lost_at_once_whether_its_leaving_is_answered_or_not() -> None:
+async def test_late_poll_reports_lost_partitions_before_the_leave_is_answered() -> None:
     cluster = FakeCluster()
     (partition,) = cluster.create("t")
     slow = Reading(cluster, max_poll_interval_ms=4000, session_timeout_ms=20_000).begin()
@@ -93,7 +93,7 @@ async def test_who_did_not_poll_hears_what_it_lost_at_once_whether_its_leaving_i
 
 
 @on_virtual_time
-async def test_who_is_away_when_it_is_assigned_and_for_too_long_does_not_take_that_on() -> None:
+async def test_member_removed_during_assignment_does_not_adopt_it() -> None:
     cluster = FakeCluster()
     cluster.create("t", 2)
     generations = []
@@ -112,7 +112,7 @@ async def test_who_is_away_when_it_is_assigned_and_for_too_long_does_not_take_th
 
 
 @on_virtual_time
-async def test_a_member_that_is_busy_for_long_stays_as_long_as_it_may() -> None:
+async def test_busy_member_stays_until_max_poll_interval() -> None:
     cluster = FakeCluster()
     put(cluster.create("t")[0], b"x", b"y")
     busy = Reading(cluster, max_poll_records=1).begin()
@@ -128,7 +128,7 @@ async def test_a_member_that_is_busy_for_long_stays_as_long_as_it_may() -> None:
 @pytest.mark.parametrize("forget", [False, True], ids=["moved", "forgotten"])
 @pytest.mark.parametrize("kind", [JoinGroupRequest, SyncGroupRequest, HeartbeatRequest, OffsetCommitRequest])
 @pytest.mark.parametrize("strategy", ["range", "cooperative-sticky"])
-def test_the_coordinator_may_move_in_the_midst_of_anything(kind: type, forget: bool, strategy: str) -> None:
+def test_coordinator_may_move_at_any_moment(kind: type, forget: bool, strategy: str) -> None:
     @on_virtual_time
     async def story() -> None:
         cluster = FakeCluster()
@@ -162,7 +162,7 @@ def test_the_coordinator_may_move_in_the_midst_of_anything(kind: type, forget: b
 
 
 @on_virtual_time
-async def test_the_coordinators_broker_may_die() -> None:
+async def test_group_survives_the_death_of_the_coordinators_broker() -> None:
     cluster = FakeCluster()
     for partition in cluster.create("t", 2):
         put(partition, *[b"x"] * 5)
@@ -177,7 +177,7 @@ async def test_the_coordinators_broker_may_die() -> None:
 
 
 @on_virtual_time
-async def test_refusals_that_are_final_come_out_of_poll() -> None:
+async def test_poll_raises_final_errors() -> None:
     cluster = FakeCluster()
     cluster.create("t")
     ranging = Reading(cluster, partition_assignment_strategy="range").begin()
@@ -197,7 +197,7 @@ async def test_refusals_that_are_final_come_out_of_poll() -> None:
 
 
 @on_virtual_time
-async def test_a_group_without_a_coordinator_is_told_of_and_joined_once_there_is_one() -> None:
+async def test_missing_coordinator_is_reported_and_joined_later() -> None:
     cluster = FakeCluster()
     put(cluster.create("t")[0], b"x")
     cluster.coordinator.missing.add("g")
@@ -210,7 +210,7 @@ async def test_a_group_without_a_coordinator_is_told_of_and_joined_once_there_is
 
 
 @on_virtual_time
-async def test_while_a_rebalance_is_under_way_a_commit_says_what_to_do() -> None:
+async def test_commit_during_a_rebalance_names_the_next_step() -> None:
     cluster = FakeCluster()
     put(cluster.create("t", 2)[0], b"x")
     first = Reading(cluster, enable_auto_commit=False).begin()
@@ -226,7 +226,7 @@ async def test_while_a_rebalance_is_under_way_a_commit_says_what_to_do() -> None
 
 
 @on_virtual_time
-async def test_a_consumer_that_closes_while_it_joins_is_not_waited_for() -> None:
+async def test_closing_consumer_does_not_delay_the_join_of_others() -> None:
     cluster = FakeCluster()
     cluster.create("t", 2)
     first = Reading(cluster).begin()
@@ -243,7 +243,7 @@ async def test_a_consumer_that_closes_while_it_joins_is_not_waited_for() -> None
 
 
 @on_virtual_time
-async def test_a_close_ends_in_time_whatever_has_become_of_the_coordinator() -> None:
+async def test_close_ends_in_time_without_a_coordinator() -> None:
     for blow in ("kill", "hang", "missing"):
         cluster = FakeCluster(brokers=1)
         put(cluster.create("t")[0], b"x")
@@ -266,7 +266,7 @@ async def test_a_close_ends_in_time_whatever_has_become_of_the_coordinator() -> 
 
 
 @on_virtual_time
-async def test_a_static_member_finds_its_partitions_again_and_nobody_else_notices() -> None:
+async def test_static_member_gets_its_partitions_back_without_a_rebalance() -> None:
     cluster = FakeCluster()
     log = cluster.create("t", 4)
     one = Reading(cluster, group_instance_id="one").begin()
@@ -288,7 +288,7 @@ async def test_a_static_member_finds_its_partitions_again_and_nobody_else_notice
 
 
 @on_virtual_time
-async def test_a_static_member_that_does_not_poll_is_missed_after_its_session() -> None:
+async def test_static_member_without_polls_is_removed_after_its_session() -> None:
     cluster = FakeCluster()
     cluster.create("t", 2)
     slow = Reading(cluster, group_instance_id="one", max_poll_interval_ms=5000).begin()
@@ -317,7 +317,7 @@ async def test_a_listener_may_close_its_consumer() -> None:
 
 
 @on_virtual_time
-async def test_of_two_with_one_instance_id_the_first_is_fenced_and_stays_so() -> None:
+async def test_second_consumer_with_an_instance_id_fences_the_first() -> None:
     cluster = FakeCluster()
     cluster.create("t", 2)
     first = Reading(cluster, group_instance_id="one").begin()

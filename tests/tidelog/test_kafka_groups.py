@@ -83,7 +83,7 @@ def test_assignments_of_all_versions() -> None:
     assert encode_assignment(OWNED)[:-4] == theirs[:-5], "but for the assignor's own words"
 
 
-def test_what_sticky_assignors_remember() -> None:
+def test_sticky_user_data_of_all_versions() -> None:
     sticky = bytes.fromhex(GOLDEN["bytes"]["sticky_user_data"])
     assert decode_member_data(sticky) == MemberData(OWNED, 42)
     assert encode_member_data(MemberData(OWNED, 42)) == sticky
@@ -196,7 +196,7 @@ def squares(given: Assignments) -> int:
 CASES = [Case.read(golden) for golden in GOLDEN["assignors"]]
 
 
-def test_ranges_and_turns_are_kafkas_own() -> None:
+def test_range_and_round_robin_match_kafka() -> None:
     for case in CASES:
         assert ordered(assign_ranges(case.cooperative, case.topics)) == case.theirs("range")
         assert ordered(assign_round_robin(case.cooperative, case.topics)) == case.theirs("roundrobin")
@@ -206,7 +206,7 @@ def ordered(given: Assignments) -> Assignments:
     return {who: sorted(tps) for who, tps in given.items()}
 
 
-def test_sticky_is_as_even_as_kafkas_and_moves_no_more() -> None:
+def test_sticky_is_as_even_as_kafka_and_moves_no_more() -> None:
     evener = 0
     for case in CASES:
         mine, theirs = assign_sticky(case.eager, case.topics), case.theirs("sticky")
@@ -218,7 +218,7 @@ def test_sticky_is_as_even_as_kafkas_and_moves_no_more() -> None:
     assert evener == 6, "Kafka's moves single partitions, and misses what takes a chain of moves"
 
 
-def test_cooperative_gives_everything_in_the_second_generation_where_kafkas_takes_a_third_now_and_then() -> None:
+def test_cooperative_completes_in_two_generations() -> None:
     for case in CASES:
         first = assign_cooperatively(case.cooperative, case.topics)
         members = [
@@ -233,5 +233,5 @@ def test_cooperative_gives_everything_in_the_second_generation_where_kafkas_take
 
 
 @pytest.mark.parametrize("assignor", ["sticky", "cooperative-sticky"])
-def test_there_is_something_to_stick_to(assignor: str) -> None:
+def test_golden_assignments_include_previous_owners(assignor: str) -> None:
     assert sum(bool(case.kept(case.theirs(assignor))) for case in CASES) > 100

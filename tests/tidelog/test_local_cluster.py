@@ -53,7 +53,7 @@ def ports(brokers: dict[int, BrokerState]) -> dict[int, tuple[int, ...]]:
     return {broker_id: broker.ports for broker_id, broker in brokers.items()}
 
 
-def test_a_broker_whose_directory_is_gone_stays_one_of_the_cluster(cluster: Planned) -> None:
+def test_broker_with_a_missing_directory_stays_in_the_cluster(cluster: Planned) -> None:
     cluster.plan(3)
     cluster.make_directories(1, 2, 3)
     before = cluster.plan()
@@ -67,7 +67,7 @@ def test_a_broker_whose_directory_is_gone_stays_one_of_the_cluster(cluster: Plan
     assert {broker_id: after[broker_id].ports for broker_id in before} == ports(before)
 
 
-def test_of_a_lost_directory_nothing_is_told_where_no_broker_is_started(cluster: Planned) -> None:
+def test_lost_directory_is_reported_only_if_its_broker_starts(cluster: Planned) -> None:
     cluster.plan(2)
     cluster.make_directories(1, 2)
     cluster.plan()
@@ -77,7 +77,7 @@ def test_of_a_lost_directory_nothing_is_told_where_no_broker_is_started(cluster:
     assert outcome.output == ""
 
 
-def test_a_broker_that_runs_is_never_forgotten(cluster: Planned) -> None:
+def test_running_broker_is_never_planned_again(cluster: Planned) -> None:
     brokers = cluster.plan(2)
     cluster.make_directories(2)
     pid = os.getpid()
@@ -90,7 +90,7 @@ def test_a_broker_that_runs_is_never_forgotten(cluster: Planned) -> None:
     assert cluster.lost_directories() == []
 
 
-def test_a_broker_that_never_came_to_have_a_directory_is_planned_anew_and_takes_no_others_place(
+def test_broker_without_a_directory_is_planned_again(
     cluster: Planned,
 ) -> None:
     cluster.plan(3)
@@ -102,7 +102,7 @@ def test_a_broker_that_never_came_to_have_a_directory_is_planned_anew_and_takes_
     assert (after[1], after[3]) == (before[1], before[3])
 
 
-def test_as_many_brokers_as_were_planned_first_are_started_the_next_time(cluster: Planned) -> None:
+def test_next_start_uses_the_planned_number_of_brokers(cluster: Planned) -> None:
     cluster.plan(5)
     assert len(cluster.plan()) == 5
     assert len(cluster.plan(2)) == 2, "none of them has come to have a directory"
@@ -110,7 +110,7 @@ def test_as_many_brokers_as_were_planned_first_are_started_the_next_time(cluster
     assert len(cluster.plan()) == 2
 
 
-def test_a_state_of_an_earlier_release_has_the_brokers_whose_directories_are_there(cluster: Planned) -> None:
+def test_state_of_an_earlier_release_keeps_brokers_with_directories(cluster: Planned) -> None:
     brokers = cluster.plan(2)
     cluster.make_directories(1, 2)
     state_file = cluster.data_dir / STATE_FILE
@@ -122,7 +122,7 @@ def test_a_state_of_an_earlier_release_has_the_brokers_whose_directories_are_the
     assert ports(cluster.plan()) == ports(brokers)
 
 
-def test_nobody_starts_a_cluster_while_it_is_removed(cluster: Planned, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cluster_cannot_start_while_it_is_removed(cluster: Planned, monkeypatch: pytest.MonkeyPatch) -> None:
     cluster.plan(2)
     cluster.make_directories(1, 2)
     (cluster.data_dir / "notes.txt").touch()
@@ -162,7 +162,7 @@ def test_start_refuses_at_once_if_a_process_is_suspended(tmp_path: Path) -> None
     )
 
 
-def test_start_says_for_what_it_waits_and_why_it_gives_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_start_names_the_broker_it_waits_for_and_the_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     clock = HandClock()
     own = os.getpid(), birth_of(os.getpid()) or ""
     cluster = a_cluster_that_runs(tmp_path, {1: own, 2: own}, clock)

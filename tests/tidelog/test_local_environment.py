@@ -19,7 +19,7 @@ def checked(checks: list[Check], name: str) -> Check:
     return found
 
 
-def test_before_the_first_start_only_the_machine_is_looked_at(tmp_path: Path) -> None:
+def test_doctor_checks_only_the_machine_before_the_first_start(tmp_path: Path) -> None:
     checks = examine_environment(tmp_path / "not" / "there" / "yet", None)
     assert [check.name for check in checks] == ["Java", "ZooKeeper's jars", "data directory", "files", "cluster"]
     assert checked(checks, "data directory").sentence.endswith("yet")
@@ -29,13 +29,13 @@ def test_before_the_first_start_only_the_machine_is_looked_at(tmp_path: Path) ->
     )
 
 
-def test_without_java_it_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_doctor_without_java_names_the_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tidelog.local.environment.find_java.__defaults__", ({"PATH": str(tmp_path)},))
     found = checked(examine_environment(tmp_path, None), "Java")
     assert found.state is State.FAILURE and "apt-get install" in found.advice
 
 
-def test_a_stopped_cluster_needs_its_ports(tmp_path: Path) -> None:
+def test_stopped_cluster_needs_free_ports(tmp_path: Path) -> None:
     with socket.create_server((LOOPBACK, 0)) as other:
         port = other.getsockname()[1]
         state = ClusterState(f"{LOOPBACK}:{port}", None, (BrokerState(port, broker_id=1),), {})
@@ -47,7 +47,7 @@ def test_a_stopped_cluster_needs_its_ports(tmp_path: Path) -> None:
     assert "Java" not in [check.name for check in checks], "the ZooKeeper is not ours"
 
 
-def test_a_zookeeper_that_is_gone_is_named(tmp_path: Path) -> None:
+def test_missing_external_zookeeper_is_named(tmp_path: Path) -> None:
     with socket.create_server((LOOPBACK, 0)) as other:
         port = other.getsockname()[1]
     state = ClusterState(f"{LOOPBACK}:{port}", None, (), {})

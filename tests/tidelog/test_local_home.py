@@ -26,7 +26,7 @@ def running_cluster() -> ClusterState:
     return cluster(os.getpid(), birth_of(os.getpid()) or "")
 
 
-def test_the_home_is_the_users_own_choice_first() -> None:
+def test_home_is_the_users_choice_first() -> None:
     assert data_home({"TIDELOG_HOME": "/a", "XDG_DATA_HOME": "/b", "HOME": "/c"}) == Path("/a")
     assert data_home({"XDG_DATA_HOME": "/b"}) == Path("/b/tidelog")
     assert data_home({"XDG_DATA_HOME": "relative"}) == Path("~/.local/share/tidelog").expanduser()
@@ -43,13 +43,13 @@ def test_the_last_up_is_remembered_until_it_is_purged(tmp_path: Path) -> None:
     assert last_up(home) is None
 
 
-def test_a_home_that_cannot_be_written_costs_only_the_memory(tmp_path: Path) -> None:
+def test_unwritable_home_only_forgets_the_last_up(tmp_path: Path) -> None:
     (tmp_path / "home").write_text("in the way")
     remember_last_up(tmp_path, tmp_path / "home")
     assert last_up(tmp_path / "home") is None
 
 
-def test_a_directory_in_the_way_of_which_is_a_file_is_refused(tmp_path: Path) -> None:
+def test_directory_below_a_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     for place in (tmp_path / "file", tmp_path / "file" / "below"):
         with pytest.raises(LocalError, match="is not a directory; choose another directory with --data-dir"):
@@ -63,13 +63,13 @@ def test_state_comes_back_as_it_was_saved(tmp_path: Path) -> None:
     assert load_state(tmp_path) == running_cluster()
 
 
-def test_a_directory_that_java_could_not_name_is_refused(tmp_path: Path) -> None:
+def test_directory_name_that_is_not_utf8_is_refused(tmp_path: Path) -> None:
     with pytest.raises(LocalError, match="is not UTF-8; choose another directory"):
         prepare_directory(tmp_path / "\udcff")
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_state_that_cannot_be_written_leaves_the_old_one_and_nothing_else(tmp_path: Path) -> None:
+def test_failed_write_of_the_state_keeps_the_old_file(tmp_path: Path) -> None:
     (tmp_path / "cluster.json").mkdir()
     with pytest.raises(IsADirectoryError):
         save_state(tmp_path, cluster())
@@ -77,13 +77,13 @@ def test_a_state_that_cannot_be_written_leaves_the_old_one_and_nothing_else(tmp_
 
 
 @pytest.mark.parametrize("content", ["", "{}", "[]", '{"zookeeper": 1}', '{"brokers": [{"nope": 1}]}', "\xff"])
-def test_a_state_file_of_somebody_else_is_left_alone(tmp_path: Path, content: str) -> None:
+def test_foreign_state_file_is_refused(tmp_path: Path, content: str) -> None:
     (tmp_path / "cluster.json").write_text(content)
     with pytest.raises(LocalError, match="was not written by tidelog up"):
         load_state(tmp_path)
 
 
-def test_a_command_finds_what_it_is_told_then_the_environment_then_the_last_up(tmp_path: Path) -> None:
+def test_command_prefers_option_then_environment_then_last_up(tmp_path: Path) -> None:
     environment = {"TIDELOG_HOME": str(tmp_path)}
     with pytest.raises(LocalError, match="start one with tidelog up"):
         find_cluster(None, environment)
@@ -132,7 +132,7 @@ def test_a_client_says_that_the_last_cluster_is_stopped(tmp_path: Path, monkeypa
         Producer()
 
 
-def test_a_stopped_cluster_is_told_apart_from_none(tmp_path: Path) -> None:
+def test_stopped_cluster_differs_from_a_missing_one(tmp_path: Path) -> None:
     data = tmp_path / "my data"
     data.mkdir()
     save_state(data, cluster())

@@ -37,12 +37,12 @@ def test_an_old_java_home_does_not_hide_a_newer_one_on_path(tmp_path: Path) -> N
     assert find_java(environment(tmp_path / "new", tmp_path / "old")) == newer
 
 
-def test_the_release_file_is_believed_without_starting_a_jvm(tmp_path: Path) -> None:
+def test_release_file_is_read_without_starting_a_jvm(tmp_path: Path) -> None:
     java = install(tmp_path, "broken", release="25.0.3")
     assert find_java(environment(tmp_path)) == java
 
 
-def test_no_java_says_in_one_line_what_to_install() -> None:
+def test_missing_java_names_the_package_in_one_line() -> None:
     with pytest.raises(LocalError) as refused:
         find_java(environment())
     assert "apt-get install openjdk-17-jre-headless" in str(refused.value)
@@ -52,7 +52,7 @@ def test_no_java_says_in_one_line_what_to_install() -> None:
 @pytest.mark.parametrize(
     ("says", "told"), [('java version "1.8.0_392"', "is Java 8"), ("no idea", "does not report its version")]
 )
-def test_a_java_that_will_not_do_is_named(tmp_path: Path, says: str, told: str) -> None:
+def test_unsuitable_java_is_named(tmp_path: Path, says: str, told: str) -> None:
     java = install(tmp_path, says)
     with pytest.raises(LocalError, match="Java 17 or newer is needed") as refused:
         find_java(environment(tmp_path))

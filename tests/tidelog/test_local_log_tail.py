@@ -24,13 +24,13 @@ Usage = namedtuple("Usage", "total used free")
         ("\n \n", "it printed nothing"),
     ],
 )
-def test_the_last_words_are_those_of_an_error_or_the_last_whole_line(tmp_path: Path, content: str, words: str) -> None:
+def test_last_error_line_is_an_error_or_the_last_complete_line(tmp_path: Path, content: str, words: str) -> None:
     log = tmp_path / "zookeeper.log"
     log.write_text(content)
     assert last_error_line(tmp_path / "missing.out", log) == words
 
 
-def test_a_full_disk_that_cut_the_log_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_full_disk_is_named_with_the_last_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     log = tmp_path / "zookeeper.log"
     log.write_text("2026-11-21T")
     monkeypatch.setattr(shutil, "disk_usage", lambda path: Usage(1 << 30, 1 << 30, 4096))

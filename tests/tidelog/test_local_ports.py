@@ -12,7 +12,7 @@ from tidelog.local.processes import ports
 from tidelog.local.processes.ports import LOOPBACK, choose_port, port_is_free
 
 
-def test_a_port_is_given_to_nobody_else_while_who_got_it_comes_to_listen_there(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_chosen_port_is_reserved_until_its_process_listens(monkeypatch: pytest.MonkeyPatch) -> None:
     with ExitStack() as held:
         port = choose_port(held=held)
         monkeypatch.setattr(ports.random, "choice", lambda candidates: port)
@@ -31,7 +31,7 @@ def test_a_port_is_given_to_nobody_else_while_who_got_it_comes_to_listen_there(m
                 pass
 
 
-def test_a_port_that_is_let_go_is_given_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_released_port_is_chosen_again(monkeypatch: pytest.MonkeyPatch) -> None:
     with ExitStack() as held:
         port = choose_port(held=held)
     monkeypatch.setattr(ports.random, "choice", lambda candidates: port)

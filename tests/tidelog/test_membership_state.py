@@ -38,7 +38,7 @@ def a_stable_one(*assignors: str, instance_id: str | None = None) -> MembershipS
     return membership
 
 
-def test_a_newcomer_comes_back_with_the_id_that_it_is_given() -> None:
+def test_new_member_joins_again_with_its_member_id() -> None:
     membership = a_membership()
     assert membership.join_request(["t"], NOTHING).member_id == ""
     assert not membership.joined(JoinGroupResponse(MemberIdRequiredError.code, member_id="me"))
@@ -51,13 +51,13 @@ def test_a_newcomer_comes_back_with_the_id_that_it_is_given() -> None:
     assert membership.state is MemberState.STABLE and membership.identity == ("g", 5, "me", None)
 
 
-def test_who_is_named_leader_leads() -> None:
+def test_member_named_as_leader_leads() -> None:
     membership = a_membership()
     membership.join_request(["t"], NOTHING)
     assert membership.joined(JoinGroupResponse(0, 1, "consumer", "range", "me", "me")) and membership.leads
 
 
-def test_only_a_cooperative_member_owns_what_it_had_and_only_a_sticky_one_remembers_it() -> None:
+def test_join_request_has_owned_partitions_or_user_data_by_assignor() -> None:
     had = MemberData((P0,), 4)
     told = {
         each.name: decode_subscription(each.metadata)
@@ -72,7 +72,7 @@ def test_only_a_cooperative_member_owns_what_it_had_and_only_a_sticky_one_rememb
 
 
 @pytest.mark.parametrize("error", [UnknownMemberIdError, IllegalGenerationError])
-def test_a_member_that_is_not_known_any_more_is_lost(error: type[BrokerError]) -> None:
+def test_unknown_member_is_lost(error: type[BrokerError]) -> None:
     membership = a_stable_one()
     membership.on_heartbeat(membership.heartbeat_request(), HeartbeatResponse(error.code))
     assert membership.lost and membership.state is MemberState.OUT and membership.generation == -1
@@ -80,7 +80,7 @@ def test_a_member_that_is_not_known_any_more_is_lost(error: type[BrokerError]) -
     assert membership.member_id == ("" if error is UnknownMemberIdError else "me")
 
 
-def test_a_rebalance_makes_it_join_again_as_who_it_is() -> None:
+def test_rebalance_makes_a_member_join_again_with_its_id() -> None:
     membership = a_stable_one()
     membership.on_heartbeat(membership.heartbeat_request(), HeartbeatResponse(RebalanceInProgressError.code))
     assert membership.rejoins and membership.state is MemberState.STABLE and not membership.lost
@@ -90,7 +90,7 @@ def test_a_rebalance_makes_it_join_again_as_who_it_is() -> None:
     assert membership.state is MemberState.JOINING and not membership.lost and membership.member_id == "me"
 
 
-def test_an_answer_of_a_generation_that_is_over_says_nothing() -> None:
+def test_answer_of_an_older_generation_is_ignored() -> None:
     membership = a_stable_one()
     old = membership.heartbeat_request()
     membership.join_request(["t"], NOTHING)
@@ -120,7 +120,7 @@ def test_a_fenced_member_stays_fenced() -> None:
         (InvalidSessionTimeoutError, "session_timeout_ms is 10000 here"),
     ],
 )
-def test_what_is_final_is_raised_with_the_groups_name(error: type[BrokerError], setting: str) -> None:
+def test_final_error_is_raised_with_the_groups_name(error: type[BrokerError], setting: str) -> None:
     membership = a_membership("range")
     membership.join_request(["t"], NOTHING)
     with pytest.raises(error, match=f"group 'g'.*{setting}"):

@@ -79,13 +79,13 @@ def test_a_new_offset_lies_within_the_log(
         (StartingPoint(7, StartReason.FOUND, 500), (10, Adjustment.LOG_START)),
     ],
 )
-def test_a_time_leads_to_a_record_or_says_why_not(
+def test_reset_to_a_time_finds_a_record_or_names_the_reason(
     point: StartingPoint, expected: tuple[int, Adjustment | None]
 ) -> None:
     assert resolve(TP, ToTime(500), 12, ENDS, point) == expected
 
 
-def test_what_was_never_committed_cannot_be_shifted() -> None:
+def test_partition_without_a_commit_cannot_be_shifted() -> None:
     with pytest.raises(InvalidRequestError, match="t-0: cannot shift, because the group has no committed offset"):
         resolve(TP, ShiftBy(1), None, ENDS, None)
 
@@ -100,7 +100,7 @@ def a_cluster(*times: int) -> FakeCluster:
 
 
 @on_virtual_time
-async def test_a_dry_run_tells_old_and_new_with_their_times_and_changes_nothing() -> None:
+async def test_dry_run_returns_old_and_new_offsets_and_changes_nothing() -> None:
     cluster = a_cluster(1_000, 2_000, 3_000)
     async with an_admin(cluster) as admin:
         await admin.alter_consumer_group_offsets("g", {TP: OffsetAndMetadata(2)})
@@ -113,7 +113,7 @@ async def test_a_dry_run_tells_old_and_new_with_their_times_and_changes_nothing(
 
 
 @on_virtual_time
-async def test_at_the_end_there_is_no_record_whose_time_could_be_told() -> None:
+async def test_offset_at_the_log_end_has_no_time() -> None:
     cluster = a_cluster(1_000)
     async with an_admin(cluster) as admin:
         plan = await admin.reset_consumer_group_offsets("g", ToTime(9_000), [TP])
@@ -121,7 +121,7 @@ async def test_at_the_end_there_is_no_record_whose_time_could_be_told() -> None:
 
 
 @on_virtual_time
-async def test_a_group_that_does_not_exist_can_be_made_but_not_be_moved_as_a_whole() -> None:
+async def test_missing_group_is_created_only_for_named_partitions() -> None:
     cluster = a_cluster(1_000, 2_000)
     async with an_admin(cluster) as admin:
         with pytest.raises(GroupIdNotFoundError, match="group 'new' does not exist"):
@@ -142,7 +142,7 @@ async def test_a_group_with_members_is_not_moved_and_they_are_named() -> None:
 
 
 @on_virtual_time
-async def test_nothing_is_moved_where_one_partition_cannot_be() -> None:
+async def test_reset_moves_no_partition_if_one_cannot_move() -> None:
     cluster = a_cluster(1_000)
     async with an_admin(cluster) as admin:
         gone = TopicPartition("t", 5)
@@ -155,7 +155,7 @@ async def test_nothing_is_moved_where_one_partition_cannot_be() -> None:
 
 
 @on_virtual_time
-async def test_a_member_that_comes_meanwhile_is_told_of_with_each_partition() -> None:
+async def test_member_that_joins_meanwhile_is_reported_for_each_partition() -> None:
     cluster = a_cluster(1_000)
     handle = cluster.handle
 

@@ -50,7 +50,7 @@ MEMBER = MemberRecord("m-1", "i", "c", "/h", 60_000, 10_000, b"want", b"have")
         ("polygenelubricants", 0),
     ],
 )
-def test_a_group_lies_where_java_would_put_it(group: str, partition: int) -> None:
+def test_group_partition_matches_javas_hash(group: str, partition: int) -> None:
     """The last three have negative hashes; that of the last one, −2^31, has no absolute value in Java."""
     assert partition_for(group, 50) == partition
 
@@ -84,14 +84,14 @@ def test_older_versions_are_read() -> None:
     assert decode_group(bytes.fromhex(oldest)) == GroupRecord("p", 3, None, None, -1, (member,))
 
 
-def test_keys_of_later_versions_are_told_apart_from_damage() -> None:
+def test_keys_of_later_versions_are_unknown_and_not_corrupt() -> None:
     assert decode_key(bytes.fromhex("0003 0001 67")) == UnknownKey(3)
     for damaged in ("", "00", "0001 0001", "0001 ffff 0001 74 00000000", "0002 0001 ff"):
         with pytest.raises(CorruptMessageError):
             decode_key(bytes.fromhex(damaged))
 
 
-def test_a_list_that_claims_more_than_there_is_allocates_nothing() -> None:
+def test_array_longer_than_the_data_allocates_nothing() -> None:
     with pytest.raises(CorruptMessageError, match="array of 2147483647"):
         decode_group(bytes.fromhex("0003 0000 00000004 ffff ffff 00000000000003e8 7fffffff"))
 

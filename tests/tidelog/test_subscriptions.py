@@ -26,7 +26,7 @@ P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
 
 
 @on_virtual_time
-async def test_a_member_alone_gets_every_partition_and_its_records() -> None:
+async def test_only_member_gets_every_partition_and_its_records() -> None:
     cluster = FakeCluster()
     for partition in cluster.create("t", 4):
         put(partition, b"a", b"b")
@@ -41,7 +41,7 @@ async def test_a_member_alone_gets_every_partition_and_its_records() -> None:
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
-def test_members_share_and_hand_over_without_gap_or_repetition(strategy: str) -> None:
+def test_members_share_and_hand_over_without_loss_or_repetition(strategy: str) -> None:
     @on_virtual_time
     async def story() -> None:
         cluster = FakeCluster()
@@ -77,7 +77,7 @@ def test_members_share_and_hand_over_without_gap_or_repetition(strategy: str) ->
 
 
 @on_virtual_time
-async def test_who_has_gone_silent_is_missed_after_its_session_and_its_records_come_from_its_last_commit_on() -> None:
+async def test_records_of_a_silent_member_continue_from_its_last_commit() -> None:
     cluster = FakeCluster()
     for partition in cluster.create("t", 2):
         put(partition, *[b"x"] * 10)
@@ -99,7 +99,7 @@ async def test_who_has_gone_silent_is_missed_after_its_session_and_its_records_c
 
 
 @on_virtual_time
-async def test_an_eager_member_gives_up_everything_and_a_cooperative_one_only_what_goes() -> None:
+async def test_eager_member_revokes_all_and_cooperative_only_moved_partitions() -> None:
     told = {}
     for strategy in ("sticky", "cooperative-sticky"):
         cluster = FakeCluster()
@@ -122,7 +122,7 @@ async def test_an_eager_member_gives_up_everything_and_a_cooperative_one_only_wh
 
 
 @on_virtual_time
-async def test_a_cooperative_member_reads_on_what_it_keeps_while_others_join() -> None:
+async def test_cooperative_member_reads_kept_partitions_during_a_join() -> None:
     cluster = FakeCluster()
     log = cluster.create("t", 2)
     first = Reading(cluster, partition_assignment_strategy="cooperative-sticky").begin()
@@ -145,7 +145,7 @@ async def test_a_cooperative_member_reads_on_what_it_keeps_while_others_join() -
 
 
 @on_virtual_time
-async def test_a_listener_may_commit_what_it_gives_up_and_seek_in_what_it_gets() -> None:
+async def test_listener_may_commit_revoked_and_seek_in_added_partitions() -> None:
     cluster = FakeCluster()
     for partition in cluster.create("t", 2):
         put(partition, *[b"x"] * 10)
@@ -172,7 +172,7 @@ async def test_a_listener_may_commit_what_it_gives_up_and_seek_in_what_it_gets()
 
 
 @on_virtual_time
-async def test_what_a_listener_raises_comes_out_of_poll_and_the_rebalance_goes_on() -> None:
+async def test_poll_raises_listener_errors_and_the_rebalance_continues() -> None:
     cluster = FakeCluster()
     for partition in cluster.create("t", 2):
         put(partition, b"x")
@@ -194,7 +194,7 @@ async def test_what_a_listener_raises_comes_out_of_poll_and_the_rebalance_goes_o
 
 
 @on_virtual_time
-async def test_a_listener_that_polls_is_told_that_it_must_not() -> None:
+async def test_listener_must_not_poll() -> None:
     cluster = FakeCluster()
     cluster.create("t")
     reading = Reading(cluster, notes=Notes(lambda what: reading.consumer.poll()))
@@ -207,7 +207,7 @@ async def test_a_listener_that_polls_is_told_that_it_must_not() -> None:
 
 
 @on_virtual_time
-async def test_a_poll_that_is_cancelled_in_a_listener_leaves_the_rebalance_whole() -> None:
+async def test_poll_cancelled_in_a_listener_leaves_the_rebalance_intact() -> None:
     cluster = FakeCluster()
     log = cluster.create("t", 2)
 
@@ -235,7 +235,7 @@ async def test_a_poll_that_is_cancelled_in_a_listener_leaves_the_rebalance_whole
 
 
 @on_virtual_time
-async def test_a_pattern_follows_topics_that_come() -> None:
+async def test_pattern_subscribes_to_new_topics() -> None:
     cluster = FakeCluster()
     cluster.create("log-a", 2)
     cluster.create("other")
@@ -251,7 +251,7 @@ async def test_a_pattern_follows_topics_that_come() -> None:
 
 
 @on_virtual_time
-async def test_a_pattern_that_matches_every_name_leaves_the_clusters_own_topics_out() -> None:
+async def test_pattern_for_every_name_excludes_internal_topics() -> None:
     cluster = FakeCluster()
     cluster.create("t")
     cluster.create(OFFSETS_TOPIC)
@@ -262,7 +262,7 @@ async def test_a_pattern_that_matches_every_name_leaves_the_clusters_own_topics_
 
 
 @on_virtual_time
-async def test_partitions_that_are_added_and_topics_that_are_made_later_are_assigned() -> None:
+async def test_added_partitions_and_later_topics_are_assigned() -> None:
     cluster = FakeCluster()
     first = Reading(cluster, metadata_max_age_ms=5000).begin()
     second = Reading(cluster, metadata_max_age_ms=5000).begin()
@@ -277,7 +277,7 @@ async def test_partitions_that_are_added_and_topics_that_are_made_later_are_assi
 
 
 @on_virtual_time
-async def test_a_leader_also_sees_topics_come_that_others_are_subscribed_to() -> None:
+async def test_leader_notices_new_topics_of_other_members() -> None:
     cluster = FakeCluster()
     cluster.create("t")
     leader = Reading(cluster).begin(["t"])
@@ -293,7 +293,7 @@ async def test_a_leader_also_sees_topics_come_that_others_are_subscribed_to() ->
 
 
 @on_virtual_time
-async def test_a_topic_that_is_deleted_is_told_of_and_given_up() -> None:
+async def test_deleted_topic_is_reported_and_revoked() -> None:
     cluster = FakeCluster()
     cluster.create("t")
     (kept,) = cluster.create("u")
@@ -308,7 +308,7 @@ async def test_a_topic_that_is_deleted_is_told_of_and_given_up() -> None:
 
 
 @on_virtual_time
-async def test_a_topic_that_is_deleted_and_made_anew_is_assigned_again_before_the_metadata_is_old() -> None:
+async def test_recreated_topic_is_assigned_again_without_a_metadata_expiry() -> None:
     cluster = FakeCluster()
     cluster.create("t")
     cluster.create("u")
@@ -324,7 +324,7 @@ async def test_a_topic_that_is_deleted_and_made_anew_is_assigned_again_before_th
 
 
 @on_virtual_time
-async def test_another_subscription_takes_the_place_of_the_first() -> None:
+async def test_new_subscription_replaces_the_first() -> None:
     for strategy in ("range", "cooperative-sticky"):
         cluster = FakeCluster()
         cluster.create("t", 2)
@@ -346,7 +346,7 @@ async def test_another_subscription_takes_the_place_of_the_first() -> None:
 
 
 @on_virtual_time
-async def test_what_does_not_go_together_is_refused() -> None:
+async def test_incompatible_subscriptions_are_refused() -> None:
     cluster = FakeCluster()
     cluster.create("t")
     async with a_consumer(cluster) as consumer:

@@ -30,7 +30,7 @@ async def until_assigned(consumer: Consumer, count: int, patience_s: float = 20)
 
 
 @on_virtual_time
-async def test_subscriber_without_a_group_reads_all_partitions_and_commits_nothing() -> None:
+async def test_subscriber_without_a_group_reads_all_and_commits_nothing() -> None:
     cluster = FakeCluster()
     for topic in ("t", "u"):
         for partition in cluster.create(topic, 3):
@@ -47,7 +47,7 @@ async def test_subscriber_without_a_group_reads_all_partitions_and_commits_nothi
 
 
 @on_virtual_time
-async def test_subscriber_begins_where_auto_offset_reset_says() -> None:
+async def test_subscriber_starts_by_auto_offset_reset() -> None:
     cluster = FakeCluster()
     (partition,) = cluster.create("t")
     put(partition, b"old")
@@ -75,7 +75,7 @@ async def test_new_partitions_are_assigned_and_the_listener_gets_only_these() ->
 
 
 @on_virtual_time
-async def test_pattern_follows_topics_that_are_made_and_deleted_later() -> None:
+async def test_pattern_follows_topics_created_and_deleted_later() -> None:
     cluster = FakeCluster()
     cluster.create("logs-1")
     cluster.create("other")
@@ -96,7 +96,7 @@ async def test_pattern_follows_topics_that_are_made_and_deleted_later() -> None:
 
 
 @on_virtual_time
-async def test_topic_that_is_made_after_the_subscription_is_read() -> None:
+async def test_topic_created_after_the_subscription_is_read() -> None:
     cluster = FakeCluster()
     async with a_consumer(cluster, metadata_max_age_ms=3_600_000) as consumer:
         consumer.subscribe(["late"])
@@ -106,7 +106,7 @@ async def test_topic_that_is_made_after_the_subscription_is_read() -> None:
 
 
 @on_virtual_time
-async def test_deletion_of_a_topic_is_raised_once_and_the_others_are_read_on() -> None:
+async def test_deleted_topic_is_raised_once_and_others_are_read() -> None:
     cluster = FakeCluster()
     cluster.create("t")
     (kept,) = cluster.create("u")
@@ -149,7 +149,7 @@ async def test_another_subscription_replaces_the_first_at_the_next_poll() -> Non
 
 
 @on_virtual_time
-async def test_unsubscribed_consumer_may_be_assigned_partitions_by_hand() -> None:
+async def test_unsubscribed_consumer_may_assign_partitions() -> None:
     cluster = FakeCluster()
     put(cluster.create("t")[0], b"x")
     notes = Notes()
@@ -196,7 +196,7 @@ async def test_listener_may_seek_and_must_not_poll() -> None:
 
 
 @on_virtual_time
-async def test_error_of_the_listener_comes_out_of_the_poll_that_called_it() -> None:
+async def test_poll_raises_the_error_of_its_listener() -> None:
     cluster = FakeCluster()
     put(cluster.create("t")[0], b"x")
 
@@ -215,7 +215,7 @@ async def test_error_of_the_listener_comes_out_of_the_poll_that_called_it() -> N
 
 
 @on_virtual_time
-async def test_subscriber_without_any_broker_gets_the_error() -> None:
+async def test_subscriber_without_any_broker_gets_an_error() -> None:
     cluster = FakeCluster()
     for broker in list(cluster.live):
         cluster.kill(broker)

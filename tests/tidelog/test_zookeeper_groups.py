@@ -43,7 +43,7 @@ async def test_offsets_in_zookeeper_are_written_listed_and_read() -> None:
 
 
 @on_virtual_time
-async def test_offsets_of_partitions_that_are_gone_come_with_that_error() -> None:
+async def test_offsets_of_missing_partitions_have_an_error() -> None:
     cluster = a_cluster()
     cluster.zookeeper.committed["g"] |= {T0: 7, GONE: 9}
     async with an_admin(cluster) as admin:
@@ -53,7 +53,7 @@ async def test_offsets_of_partitions_that_are_gone_come_with_that_error() -> Non
 
 
 @on_virtual_time
-async def test_a_refused_commit_names_its_partition_and_the_others_are_made() -> None:
+async def test_refused_zookeeper_commit_names_its_partition() -> None:
     async with an_admin(a_cluster()) as admin:
         with pytest.raises(UnknownTopicOrPartitionError, match="gone-0"):
             await admin.alter_zookeeper_group_offsets("g", {GONE: 1, T0: 2})
@@ -61,7 +61,7 @@ async def test_a_refused_commit_names_its_partition_and_the_others_are_made() ->
 
 
 @on_virtual_time
-async def test_what_is_no_offset_of_a_partition_is_refused_before_anybody_is_asked() -> None:
+async def test_invalid_zookeeper_offset_is_refused_without_a_request() -> None:
     async with an_admin(a_cluster()) as admin:
         with pytest.raises(ValueError, match=r"offsets\[t-0\] must be from 0 to .* not -1"):
             await admin.alter_zookeeper_group_offsets("g", {T0: -1})
@@ -70,7 +70,7 @@ async def test_what_is_no_offset_of_a_partition_is_refused_before_anybody_is_ask
 
 
 @on_virtual_time
-async def test_while_zookeeper_does_not_answer_it_is_asked_again() -> None:
+async def test_request_is_repeated_while_zookeeper_does_not_answer() -> None:
     cluster = a_cluster()
     for kind in (OffsetCommitRequest, OffsetFetchRequest, ListGroupsRequest):
         cluster.refusals[kind].extend([RequestTimedOutError.code, CoordinatorNotAvailableError.code])
@@ -82,7 +82,7 @@ async def test_while_zookeeper_does_not_answer_it_is_asked_again() -> None:
 
 
 @on_virtual_time
-async def test_without_zookeeper_the_admin_gives_up_at_its_deadline() -> None:
+async def test_admin_without_zookeeper_times_out_at_its_deadline() -> None:
     cluster = a_cluster()
     cluster.refusals[OffsetCommitRequest].extend([RequestTimedOutError.code] * 1000)
     async with an_admin(cluster) as admin:
@@ -92,7 +92,7 @@ async def test_without_zookeeper_the_admin_gives_up_at_its_deadline() -> None:
 
 @pytest.mark.parametrize("group_id", ["..", "a/b", "g\n"])
 @on_virtual_time
-async def test_a_group_that_cannot_be_in_zookeeper_is_refused_before_anybody_is_asked(group_id: Any) -> None:
+async def test_invalid_zookeeper_group_is_refused_without_a_request(group_id: Any) -> None:
     async with an_admin(a_cluster()) as admin:
         for call in (
             admin.list_zookeeper_group_offsets(group_id),
@@ -104,7 +104,7 @@ async def test_a_group_that_cannot_be_in_zookeeper_is_refused_before_anybody_is_
 
 
 @on_virtual_time
-async def test_an_offset_that_cannot_be_read_is_told_and_the_others_read() -> None:
+async def test_unreadable_zookeeper_offset_has_an_error_and_others_are_read() -> None:
     cluster = a_cluster()
     cluster.zookeeper.committed["g"] |= {T0: 7}
     cluster.refusals[OffsetFetchRequest].append(UnknownServerError.code)
