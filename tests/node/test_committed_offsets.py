@@ -194,9 +194,9 @@ async def test_refused_member_keeps_its_id() -> None:
     async with GroupCluster() as cluster:
         await cluster.coordinate(1)
         client = cluster.client()
-        client.member_id = "nobody"
+        client.member_id = "unknown-member"
         response = await client.ask_to_join()
-        assert (response.error_code, response.member_id) == (UnknownMemberIdError.code, "nobody")
+        assert (response.error_code, response.member_id) == (UnknownMemberIdError.code, "unknown-member")
 
 
 @on_virtual_time

@@ -93,7 +93,7 @@ async def test_fetch_with_another_topic_id_gets_no_records() -> None:
         await cluster.produce(b"a")
         named = FetchPartition(*TP, 0, 0, 1 << 20, topic_id=TOPIC_ID)
         for replica_id in (-1, 2):
-            fetch = FetchRequest(replica_id, 0, 1, 1 << 20, (replace(named, topic_id="made anew"),))
+            fetch = FetchRequest(replica_id, 0, 1, 1 << 20, (replace(named, topic_id="recreated"),))
             assert await cluster.leader.fetch(fetch, sender_epoch=2) == (InconsistentTopicIdError.code, [], -1)
         assert (await cluster.leader.fetch(FetchRequest(-1, 0, 1, 1 << 20, (named,))))[1] == [b"a"]
 
@@ -104,10 +104,10 @@ async def test_follower_copies_nothing_from_a_leader_of_the_deleted_topic() -> N
         await cluster.elect(1)
         await cluster.produce(b"old")
         for awake in (2, 3):
-            await cluster.nodes[awake].ask(cluster.leader_and_isr(topic_id="made anew"), sender_epoch=1)
+            await cluster.nodes[awake].ask(cluster.leader_and_isr(topic_id="recreated"), sender_epoch=1)
         await asyncio.sleep(5)
         assert [cluster.nodes[awake].replica().log.log_end_offset for awake in (2, 3)] == [0, 0]
-        await cluster.nodes[1].ask(cluster.leader_and_isr(topic_id="made anew"), sender_epoch=1)
+        await cluster.nodes[1].ask(cluster.leader_and_isr(topic_id="recreated"), sender_epoch=1)
         await asyncio.sleep(5)  # refused followers retry
         await cluster.produce(b"new")
         assert [cluster.nodes[awake].replica().log.log_end_offset for awake in (2, 3)] == [1, 1]

@@ -463,9 +463,9 @@ def test_failed_timer_of_a_group_delays_no_other_group(
 async def test_sync_of_an_unknown_group_or_member_is_refused() -> None:
     async with GroupCluster() as cluster:
         await cluster.coordinate(1)
-        unknown = await cluster.coordinator.ask(SyncGroupRequest("nobody's", 1, "m"))
+        unknown = await cluster.coordinator.ask(SyncGroupRequest("unknown-group", 1, "m"))
         assert unknown.error_code == UnknownMemberIdError.code
-        assert (await cluster.describe("nobody's")).state == "Dead"
+        assert (await cluster.describe("unknown-group")).state == "Dead"
 
 
 @on_virtual_time

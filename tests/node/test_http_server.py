@@ -18,7 +18,7 @@ pytestmark = pytest.mark.timeout(20)  # these tests prove that no connection wai
 LARGE = b"x" * (8 << 20)
 
 
-async def tell(path: str) -> Answer | None:
+async def answer(path: str) -> Answer | None:
     match path:
         case "/one":
             return line(200, "a word\nand another")
@@ -31,7 +31,7 @@ async def tell(path: str) -> Answer | None:
 
 @asynccontextmanager
 async def a_port(deadline_s: float = 5, max_connections: int = 32) -> AsyncIterator[HttpServer]:
-    port = HttpServer(Endpoint("127.0.0.1", 0), tell, deadline_s=deadline_s, max_connections=max_connections)
+    port = HttpServer(Endpoint("127.0.0.1", 0), answer, deadline_s=deadline_s, max_connections=max_connections)
     await port.start()
     try:
         yield port
@@ -154,14 +154,14 @@ async def test_accept_rate_leaves_the_loop_to_other_work() -> None:
 async def test_taken_port_is_named_in_the_error() -> None:
     async with a_port() as port:
         with pytest.raises(OSError, match=f"cannot listen on {port.endpoint}") as raised:
-            await HttpServer(port.endpoint, tell).start()
+            await HttpServer(port.endpoint, answer).start()
         assert raised.value.errno == errno.EADDRINUSE
 
 
 async def test_unusable_address_is_named_with_the_reason() -> None:
     for host, reason in (("no.such.host.invalid", "[Nn]ame"), ("192.0.2.1", "Cannot assign requested address$")):
         with pytest.raises(OSError, match=f"cannot listen on {host}:9680: .*{reason}"):
-            await HttpServer(Endpoint(host, 9680), tell).start()
+            await HttpServer(Endpoint(host, 9680), answer).start()
 
 
 async def test_stopped_server_serves_no_request() -> None:
@@ -176,7 +176,7 @@ async def test_stopped_server_serves_no_request() -> None:
 
 @pytest.mark.parametrize(("host", "beyond"), [("localhost", False), ("127.0.0.3", False), ("0.0.0.0", True)])
 async def test_server_knows_whether_other_machines_reach_it(host: str, beyond: bool) -> None:
-    port = HttpServer(Endpoint(host, 0), tell)
+    port = HttpServer(Endpoint(host, 0), answer)
     await port.start()
     try:
         assert port.beyond_this_machine is beyond

@@ -319,10 +319,10 @@ async def test_topic_can_be_recreated_while_its_old_log_is_flushed() -> None:
         answer = await cluster.leader.ask(stop, sender_epoch=1)
         assert [each.error_code for each in answer.partitions] == [0]
         await cluster.elect(1)
-        anew = produce(cluster, b"anew")
+        second = produce(cluster, b"second")
         await until(lambda: cluster.leader.log().log_end_offset == 1)
         disks.release(1)
-        assert await anew == (0, 0)
+        assert await second == (0, 0)
         assert cluster.leader.storage_errors == []
 
 

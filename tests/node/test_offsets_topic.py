@@ -99,8 +99,10 @@ async def test_broker_with_a_stray_replica_knows_the_new_topic(
         # While this broker was suspended, the topic was recreated without a replica here. The broker has registered
         # again.
         live = tuple(replace(each, epoch=each.epoch + 1000) if each.broker_id == 2 else each for each in cluster.live())
-        anew = TopicInfo(OFFSETS_TOPIC, "another", {}, 7)
-        update = UpdateMetadataRequest(1, cluster.controller_epoch, live, (), (anew,), (), {OFFSETS_TOPIC: "another"})
+        recreated = TopicInfo(OFFSETS_TOPIC, "another", {}, 7)
+        update = UpdateMetadataRequest(
+            1, cluster.controller_epoch, live, (), (recreated,), (), {OFFSETS_TOPIC: "another"}
+        )
         await node.ask(update, sender_epoch=1)
         assert node.replicas.get(OFFSETS) is None
         await until(lambda: topic.partition_of("billing") == partition_for("billing", 7))

@@ -137,29 +137,29 @@ def test_purgatory_agrees_with_a_plain_list(steps: list[tuple[str, int]]) -> Non
     purgatory: Purgatory[int, Waiting] = Purgatory()
     true: set[int] = set()
     now_ms = 0
-    everybody: list[tuple[Waiting, int, list[str]]] = []
+    operations: list[tuple[Waiting, int, list[str]]] = []
     for step, key in steps:
         if step == "watch":
             operation = Waiting(now_ms + 1 + key, lambda key=key: key in true)  # type: ignore[misc]
             expected = ["complete"] if key in true else []
             purgatory.try_complete_else_watch(operation, [key, key + 1])
-            everybody.append((operation, key, expected))
+            operations.append((operation, key, expected))
         elif step == "true":
             true.add(key)
             purgatory.check_and_complete(key)
-            for _, watched, expected in everybody:
+            for _, watched, expected in operations:
                 if watched == key and not expected:
                     expected.append("complete")
         elif step == "force":
             purgatory.force_complete(key)
-            for _, watched, expected in everybody:
+            for _, watched, expected in operations:
                 if key in (watched, watched + 1) and not expected:
                     expected.append("complete")
         else:
             now_ms += 1
             purgatory.expire(now_ms)
-            for operation, _, expected in everybody:
+            for operation, _, expected in operations:
                 if operation.deadline_ms <= now_ms and not expected:
                     expected.append("expired")
-        assert [operation.answers for operation, _, _ in everybody] == [expected for _, _, expected in everybody]
-    assert len(purgatory) == sum(not expected for _, _, expected in everybody)
+        assert [operation.answers for operation, _, _ in operations] == [expected for _, _, expected in operations]
+    assert len(purgatory) == sum(not expected for _, _, expected in operations)

@@ -22,13 +22,13 @@ from verify.checker.look_ups import LookUp, StoredRecord, judge
 #: The broker of a step. 0 is the current leader, where faults have the most effect.
 LEADER = 0
 BROKERS = st.integers(0, 3)
-TOLD = st.sampled_from([7, 7, 7, 6, 5, 3])
+INFORMED = st.sampled_from([7, 7, 7, 6, 5, 3])
 STEPS = st.one_of(
     st.tuples(st.just("produce"), st.sampled_from([LEADER, LEADER, LEADER, 1, 2, 3]), st.integers(1, 4)),
-    st.tuples(st.just("failover"), st.integers(0, 2), TOLD),
+    st.tuples(st.just("failover"), st.integers(0, 2), INFORMED),
     st.tuples(st.just("kill"), BROKERS, st.just(0)),
     st.tuples(st.just("restart"), st.integers(1, 3), st.just(0)),
-    st.tuples(st.just("elect"), BROKERS, TOLD),
+    st.tuples(st.just("elect"), BROKERS, INFORMED),
     st.tuples(st.just("inform"), st.integers(1, 3), st.just(0)),
     st.tuples(st.just("cut"), BROKERS, st.integers(1, 3)),
     st.tuples(st.just("heal"), st.just(0), st.just(0)),

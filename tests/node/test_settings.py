@@ -16,7 +16,7 @@ def test_minimal_settings_file_gets_the_defaults(tmp_path: Path) -> None:
     (tmp_path / "b.toml").write_text(GOOD + "num_partitions = 7\n")
     settings = BrokerSettings.load(tmp_path / "b.toml")
     assert (settings.broker_id, settings.num_partitions, settings.log_level) == (1, 7, "INFO")
-    assert [str(door) for door in settings.listener_endpoints] == [
+    assert [str(endpoint) for endpoint in settings.listener_endpoints] == [
         "TIDELOG://127.0.0.1:9600",
         "REPLICATION://127.0.0.1:9601",
     ]

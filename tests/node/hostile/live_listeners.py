@@ -48,7 +48,7 @@ _correlations = count(0x5EED << 40)
 
 
 class LiveListeners:
-    """`doors` by listener name; `tracebacks` are the tracebacks in the broker's log."""
+    """`endpoints` by listener name; `tracebacks` are the tracebacks in the broker's log."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
