@@ -51,7 +51,7 @@ class OffsetAndTimestamp(NamedTuple):
 
 
 class NoOffset(StrEnum):
-    """Why a look-up by time found no offset."""
+    """The reason why a look-up by time found no offset."""
 
     EMPTY = "empty"
     """The partition has no record."""

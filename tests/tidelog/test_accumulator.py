@@ -133,7 +133,7 @@ def test_a_certain_failure_gives_its_sequences_to_the_next_batch() -> None:
     assert story.take() == (7, 0, 1)
 
 
-def test_an_uncertain_failure_asks_for_a_new_producer_id() -> None:
+def test_unknown_outcome_requests_a_new_producer_id() -> None:
     story = Story()
     story.send()
     story.take()
@@ -155,7 +155,7 @@ def test_rejection_after_an_unknown_outcome_keeps_may_be_stored() -> None:
     assert future.may_be_stored()
 
 
-def test_a_record_that_was_only_ever_refused_is_not_stored() -> None:
+def test_record_with_rejections_only_is_not_stored() -> None:
     story = Story(delivery_timeout_ms=500)
     refused = story.send()
     story.take()
@@ -165,11 +165,11 @@ def test_a_record_that_was_only_ever_refused_is_not_stored() -> None:
     assert refused.failed() and not refused.may_be_stored()
 
 
-def test_a_record_that_is_given_up_while_a_broker_has_it_may_be_stored() -> None:
+def test_record_that_expires_in_flight_may_be_stored() -> None:
     story = Story(partitions=2, delivery_timeout_ms=500)
     expired, closed = story.send(), story.send()
     batch = story.accumulator.take(story.queue(), ME, 0)
-    story.accumulator.give_up(story.queue(), batch, 1500)
+    story.accumulator.expire_in_flight(story.queue(), batch, 1500)
     assert expired.may_be_stored() and closed.may_be_stored()
     waiting, sent = story.send(partition=0), story.send(partition=1)
     story.accumulator.take(story.queue(1), ME, 0)
@@ -186,15 +186,15 @@ def test_batches_behind_an_expired_batch_in_flight_expire_in_time() -> None:
     story.now_ms = 1200
     third = story.send(b"x" * 100)
 
-    def give_up(now_ms: int) -> int | None:
-        return story.accumulator.give_up(story.queue(), batch, now_ms)
+    def expire_in_flight(now_ms: int) -> int | None:
+        return story.accumulator.expire_in_flight(story.queue(), batch, now_ms)
 
-    assert (give_up(1500), give_up(1599)) == (1600, 1600) and not second.done()
-    assert give_up(1600) == 1700
+    assert (expire_in_flight(1500), expire_in_flight(1599)) == (1600, 1600) and not second.done()
+    assert expire_in_flight(1600) == 1700
     assert second.failed() and not second.may_be_stored() and not third.done()
     assert story.queue().in_flight and story.accumulator.waiting_queues() == []
     story.accumulator.succeed(story.queue())
-    assert give_up(1700) is None and not third.done(), "what is not behind it any more is none of its business"
+    assert expire_in_flight(1700) is None and not third.done(), "what is not behind it any more is none of its business"
     assert story.take() == (ME.producer_id, 1, 1)
     story.accumulator.succeed(story.queue()).run_callbacks()
     assert third.done() and not third.failed() and story.accumulator.buffered_bytes == 0
@@ -233,11 +233,11 @@ def test_bytes_are_counted_until_the_outcome() -> None:
     story.send(b"x" * 100)
     assert story.accumulator.append(story.topic, 0, 0, None, b"y", (), lambda: 0) is None
     called: list[bool] = []
-    assert story.accumulator.when_space(lambda: called.append(True))
+    assert story.accumulator.call_when_space(lambda: called.append(True))
     story.take(ANONYMOUS)
     story.accumulator.succeed(story.queue(), 0)
     assert called == [True] and story.accumulator.buffered_bytes == 0
-    assert not story.accumulator.when_space(lambda: called.append(True))
+    assert not story.accumulator.call_when_space(lambda: called.append(True))
 
 
 def test_only_the_first_waiter_for_space_wakes_the_sender() -> None:
@@ -245,7 +245,7 @@ def test_only_the_first_waiter_for_space_wakes_the_sender() -> None:
     for woken in (1, 2):
         story.send()
         for _ in range(100):
-            assert story.accumulator.when_space(lambda: None)
+            assert story.accumulator.call_when_space(lambda: None)
         assert story.wakes == woken
         story.take(ANONYMOUS)
         story.accumulator.succeed(story.queue(), 0)
@@ -381,8 +381,8 @@ def test_cancelled_wait_leaves_no_callback() -> None:
     future = story.send()
     called: list[str] = []
     early, late = lambda: called.append("early"), lambda: called.append("late")
-    assert story.accumulator.when_space(early) and story.accumulator.when_space(late)
-    story.accumulator.no_space(early)
+    assert story.accumulator.call_when_space(early) and story.accumulator.call_when_space(late)
+    story.accumulator.stop_waiting_for_space(early)
     for _ in range(3):
         with pytest.raises(TimeoutError):
             future.get(timeout=0)

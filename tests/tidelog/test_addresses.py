@@ -72,7 +72,7 @@ async def test_cancelled_caller_does_not_cancel_the_others() -> None:
     assert server.asked == 1
 
 
-async def test_addresses_are_taken_as_they_are_and_names_are_asked_for() -> None:
+async def test_addresses_are_used_unchanged_and_names_are_resolved() -> None:
     assert await resolve("::1") == ("::1",)
     assert await resolve("10.0.0.7") == ("10.0.0.7",)
     assert "127.0.0.1" in await resolve("localhost")

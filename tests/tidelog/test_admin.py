@@ -109,7 +109,7 @@ async def test_first_of_several_errors_is_raised_and_has_the_others() -> None:
 
 
 @on_virtual_time
-async def test_a_creation_whose_answer_is_lost_succeeds() -> None:
+async def test_topic_creation_with_a_lost_answer_succeeds() -> None:
     cluster = FakeCluster()
     faults = iter([Fault.LOSE_ANSWER])
     cluster.fault_of = lambda _, request: next(faults, None) if isinstance(request, CreateTopicsRequest) else None

@@ -130,7 +130,7 @@ async def test_broker_settings_come_from_that_broker_and_topic_settings_from_any
 
 
 @on_virtual_time
-async def test_many_topics_are_asked_for_in_parts() -> None:
+async def test_many_topics_are_requested_in_several_requests() -> None:
     cluster = Resources()
     cluster.settings = {f"t{number}": {} for number in range(250)}
     async with an_admin(cluster) as admin:
@@ -153,7 +153,7 @@ async def test_settings_are_set_deleted_and_lists_appended_to() -> None:
 
 
 @on_virtual_time
-async def test_a_change_whose_answer_is_lost_is_asked_for_again() -> None:
+async def test_change_with_a_lost_answer_is_requested_again() -> None:
     cluster = Resources()
     faults = iter([Fault.LOSE_ANSWER])
     cluster.fault_of = lambda _, request: (
@@ -198,7 +198,7 @@ async def test_unknown_broker_is_named_at_once_and_a_hanging_one_in_time() -> No
 
 
 @on_virtual_time
-async def test_the_leader_is_found_and_asked_until_every_replica_has_followed() -> None:
+async def test_record_deletion_is_repeated_until_every_replica_has_followed() -> None:
     cluster = Resources()
     cluster.create("t")
     async with an_admin(cluster) as admin:

@@ -349,7 +349,7 @@ EVERY = [(client, name) for client, calls in CALLS.items() for name in calls]
 
 @pytest.mark.parametrize(("client", "name"), EVERY)
 @on_virtual_time
-async def test_wrong_values_are_refused_at_the_call(client: type, name: str) -> None:
+async def test_wrong_values_are_rejected_at_the_call(client: type, name: str) -> None:
     cluster = a_cluster()
     options = {"group_id": "g"} if client is Consumer else {}
     async with MAKE[client](cluster, **options) as made:
@@ -376,7 +376,7 @@ async def test_wrong_values_are_refused_at_the_call(client: type, name: str) -> 
 
 @pytest.mark.parametrize("name", OF_PARTITIONS)
 @on_virtual_time
-async def test_wrong_partitions_among_several_are_refused_at_the_call(name: str) -> None:
+async def test_wrong_partitions_among_several_are_rejected_at_the_call(name: str) -> None:
     async with a_consumer(a_cluster()) as consumer:
         consumer.assign([TP])
         wrong = []

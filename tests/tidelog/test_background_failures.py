@@ -159,7 +159,7 @@ async def test_failing_partition_does_not_starve_others_of_its_leader() -> None:
 
 
 @on_virtual_time
-async def test_partition_that_fails_a_fetch_of_many_is_asked_for_alone() -> None:
+async def test_partition_that_fails_a_shared_fetch_is_fetched_alone() -> None:
     cluster = FakeCluster(brokers=1)
     partitions = cluster.create("t", 40)
     defects = Defects(cluster, FetchRequest, about=P1)

@@ -55,7 +55,7 @@ async def test_one_bad_record_of_six_fails_alone_and_the_others_are_stored(error
 
 
 @on_virtual_time
-async def test_each_bad_record_gets_its_own_fault_wherever_it_stands() -> None:
+async def test_each_bad_record_gets_its_own_error_at_any_position() -> None:
     cluster, partition = a_topic_of_records_below(1000)
     async with a_producer(cluster, linger_ms=20) as producer:
         futures = await fill_a_batch(producer, [1000, 1, 1001, 1002, 1, 1003])
@@ -92,7 +92,7 @@ async def test_records_behind_the_batch_stay_behind_the_ones_that_are_sent_again
 
 
 @on_virtual_time
-async def test_a_refusal_that_names_no_record_of_the_batch_fails_the_whole_batch() -> None:
+async def test_rejection_without_a_valid_record_index_fails_the_whole_batch() -> None:
     cluster, partition = a_topic_of_records_below(1000)
     partition.fault_of = lambda record: None
 

@@ -83,7 +83,7 @@ def test_an_excerpt_of_an_excerpt_keeps_the_first_delete_horizon(
     assert decode_records(again) == decode_records(batch)[-1:]
 
 
-def test_a_delete_horizon_stands_where_the_base_timestamp_stood() -> None:
+def test_delete_horizon_replaces_the_base_timestamp() -> None:
     batch = encode_batch([(1_000, b"k", None, ())], base_offset=5, leader_epoch=3)
     marked = excerpt_batch(outline_batch(batch, read_header(batch)), [0], 1_064)
     assert marked[21:23] == b"\x00\x40", "attributes: bit 6"

@@ -114,7 +114,7 @@ async def test_metadata_stays_fresh() -> None:
 
 
 @on_virtual_time
-async def test_call_that_waits_for_a_cancelled_refresh_asks_again() -> None:
+async def test_call_that_waits_for_a_cancelled_refresh_repeats_it() -> None:
     cluster, clients = FakeCluster(), Clients()
     cluster.create("t")
     async with a_consumer(cluster) as consumer:
@@ -154,7 +154,7 @@ async def test_rebalance_that_is_cut_short_is_finished(strategy: str, pause_s: f
 
 
 @on_virtual_time
-async def test_assignment_that_was_not_taken_on_yet_is_asked_for_again() -> None:
+async def test_assignment_that_was_not_applied_yet_is_requested_again() -> None:
     cluster, clients = FakeCluster(), Clients()
     cluster.create("t")
     async with a_consumer(cluster, group_id="g") as consumer:

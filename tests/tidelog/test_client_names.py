@@ -92,7 +92,7 @@ def test_an_unknown_setting_is_refused_with_the_nearest_name(settings: Any, wron
         make_settings(settings, "h:1", {wrong: 1})
 
 
-def test_a_setting_that_resembles_none_is_refused_with_the_three_nearest() -> None:
+def test_unknown_setting_without_a_close_name_lists_the_three_nearest() -> None:
     with pytest.raises(ConfigError) as refused:
         make_settings(ConsumerSettings, "h:1", {"security_protocol": "SASL_SSL"})
     assert str(refused.value) == (

@@ -395,7 +395,7 @@ except MessageTooLargeError:
 
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="measured by Linux's peak of resident memory")
 @pytest.mark.parametrize("name", BOMBS)
-def test_a_bomb_is_refused_before_it_fills_memory(name: str) -> None:
+def test_decompression_bomb_is_rejected_before_it_fills_memory(name: str) -> None:
     codec, make, times_the_limit = BOMBS[name]
     bomb = make()
     assert len(bomb) < 3 << 20

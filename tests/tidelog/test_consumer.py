@@ -29,7 +29,7 @@ P0, P1, P2 = (TopicPartition("t", number) for number in range(3))
 
 
 @on_virtual_time
-async def test_records_come_in_offset_order_with_all_they_carry() -> None:
+async def test_records_arrive_in_offset_order_with_all_fields() -> None:
     cluster = FakeCluster()
     (partition,) = cluster.create("t")
     partition.epoch = 4
@@ -155,7 +155,7 @@ async def test_a_leader_move_costs_less_than_200_ms() -> None:
 
 
 @on_virtual_time
-async def test_a_hung_leader_is_left_when_another_is_elected() -> None:
+async def test_reader_leaves_a_hung_leader_when_another_is_elected() -> None:
     cluster = FakeCluster()
     (partition,) = cluster.create("t")
     put(partition, b"0")
@@ -231,7 +231,7 @@ async def test_cluster_that_is_down_is_reported_once_certain() -> None:
 
 
 @on_virtual_time
-async def test_a_corrupt_batch_is_refused_with_its_place() -> None:
+async def test_corrupt_batch_is_reported_with_its_offset() -> None:
     cluster = FakeCluster()
     (partition,) = cluster.create("t")
     put(partition, b"good")
@@ -287,7 +287,7 @@ _HARMFUL = [Fault.LOSE_REQUEST, Fault.LOSE_ANSWER, Fault.SWALLOW, Fault.DELAY, F
     seed=st.integers(0, 1000),
 )
 @on_virtual_time
-async def test_under_any_faults_every_record_comes_once_in_order(
+async def test_every_record_arrives_once_in_order_under_any_faults(
     faults: list[Fault | None], sizes: list[int], seed: int
 ) -> None:
     rng = random.Random(seed)

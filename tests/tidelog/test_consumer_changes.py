@@ -359,7 +359,7 @@ async def test_compaction_and_deletion_never_look_like_divergence(
                 cluster.move(partition)
                 batches(partition, *[b"x"] * number)
             elif what == "compact":
-                # As on a replica that was rebuilt since, which does not know an epoch whose records are gone.
+                # The leader is like a rebuilt replica, which does not know an epoch whose records are gone.
                 *older, newest = partition.batches
                 gone = partition.epoch - number
                 older = [batch for batch in older if read_header(batch).partition_leader_epoch != gone]
@@ -634,7 +634,7 @@ async def test_deleted_topic_is_reported_in_seconds_and_its_return_noticed() -> 
 
 
 @on_virtual_time
-async def test_a_partition_that_was_added_is_found_although_the_picture_is_older() -> None:
+async def test_added_partition_is_found_with_older_metadata() -> None:
     cluster = FakeCluster()
     partitions = cluster.create("t", 1)
     batches(partitions[0], b"0")

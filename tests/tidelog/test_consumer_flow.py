@@ -24,7 +24,7 @@ def fetches(cluster: FakeCluster) -> list[FetchRequest]:
 
 
 @on_virtual_time
-async def test_a_paused_partition_gives_nothing_and_goes_on_where_it_was() -> None:
+async def test_paused_partition_returns_nothing_and_resumes_at_its_position() -> None:
     cluster = FakeCluster()
     first, second = cluster.create("t", 2)
     put(first, b"a", b"b")
@@ -300,7 +300,7 @@ async def test_the_picture_of_the_cluster_grows_no_older_than_its_setting() -> N
 
 
 @on_virtual_time
-async def test_an_iteration_that_is_left_goes_on_with_the_next_record() -> None:
+async def test_broken_iteration_resumes_with_the_next_record() -> None:
     cluster = FakeCluster()
     (partition,) = cluster.create("t")
     put(partition, *(b"%d" % number for number in range(10)))

@@ -235,7 +235,7 @@ def test_a_proposal_to_shrink_counts_as_shrunk() -> None:
     assert "min ISR" in problems(with_leader(proposed_isr=(1,)))[0]
 
 
-def test_more_than_there_are_replicas_asks_for_all() -> None:
+def test_min_isr_above_the_replica_count_requires_all_replicas() -> None:
     found = the_only(with_leader(min_insync_replicas=4), "min ISR")
     assert not found.problem and "all of them are asked for" in found.sentence
 
@@ -248,7 +248,7 @@ def test_records_on_their_way_are_no_problem() -> None:
     assert found.sentence.startswith("offset 100 is in the log of broker 1")
 
 
-def test_a_follower_in_the_isr_that_stands_still_holds_the_high_watermark() -> None:
+def test_stalled_follower_in_the_isr_holds_the_high_watermark() -> None:
     stuck = replace(NEAR, caught_up_ago_ms=4_000, fetched_ago_ms=4_000)
     of = with_leader(log_end_offset=101, followers=(stuck, replace(ALSO_NEAR, log_end_offset=101)))
     said = the_only(of, "high watermark").sentence

@@ -112,7 +112,7 @@ async def test_records_of_a_partition_that_its_topic_has_no_more_fail_alone() ->
 
 
 @on_virtual_time
-async def test_records_of_a_topic_that_became_forbidden_fail_with_that_refusal() -> None:
+async def test_records_of_a_topic_that_became_forbidden_fail_with_that_error() -> None:
     cluster = FakeCluster()
     (partition,) = cluster.create("t")
     async with a_producer(cluster) as producer:
@@ -128,7 +128,7 @@ async def test_records_of_a_topic_that_became_forbidden_fail_with_that_refusal()
 
 @pytest.mark.parametrize("refusal", [ClusterAuthorizationFailedError, UnsupportedVersionError])
 @on_virtual_time
-async def test_records_do_not_wait_for_a_producer_id_that_is_refused_for_good(refusal: Any) -> None:
+async def test_records_fail_if_the_producer_id_is_finally_rejected(refusal: Any) -> None:
     cluster = FakeCluster()
     cluster.create("t")
     cluster.refusals[InitProducerIdRequest].append(refusal.code)

@@ -21,6 +21,6 @@ def test_its_name_and_its_address_stand_apart() -> None:
     "text",
     ["", "h:1", "TIDELOG:h:1", "TIDELOG://h", "TIDELOG_://h:1", "tidelog://h:1", "REPLICATION_2://h:1", "X://h:1"],
 )
-def test_anything_else_is_refused(text: str) -> None:
+def test_other_listener_names_are_rejected(text: str) -> None:
     with pytest.raises(ValueError, match=r"is not|names no listener"):
         Listener.parse(text)

@@ -98,7 +98,7 @@ async def test_only_unanswered_partitions_are_requested_again() -> None:
 
 
 @on_virtual_time
-async def test_a_new_leader_that_does_not_know_its_high_watermark_is_asked_again() -> None:
+async def test_leader_without_a_known_high_watermark_is_asked_again() -> None:
     cluster = FakeCluster()
     with_times(cluster, [1])
     cluster.refusals[ListOffsetsRequest].extend([78, 78])
@@ -276,7 +276,7 @@ async def test_a_leaderless_partition_loses_no_other_answer() -> None:
 
 
 @on_virtual_time
-async def test_a_refused_partition_loses_no_other_answer() -> None:
+async def test_error_of_one_partition_keeps_the_other_answers() -> None:
     cluster = FakeCluster(brokers=1)
     with_times(cluster, [1], [1])
     cluster.refusals[ListOffsetsRequest].append(TopicAuthorizationFailedError.code)

@@ -61,7 +61,7 @@ ANSWERED_AFTER_THE_APPEND = {errors.DuplicateSequenceError.code}
 
 
 class End(NamedTuple):
-    """How one attempt ends for the producer (an error code, a lost connection, silence), and what the leader did.
+    """The end of one attempt for the producer (an error code, a lost connection, no answer), and what the leader did.
 
     faulty   the positions of the records that the leader names as the reason
     """
@@ -191,7 +191,7 @@ class Story:
 @pytest.mark.parametrize("idempotent", [True, False], ids=["idempotent", "plain"])
 @pytest.mark.parametrize("end", ENDS, ids=_name)
 @on_virtual_time
-async def test_attempt_with_any_end_that_is_given_up_at_once_breaks_no_promise(end: End, idempotent: bool) -> None:
+async def test_attempt_with_any_end_and_no_retry_keeps_all_guarantees(end: End, idempotent: bool) -> None:
     story = Story(idempotent=idempotent)
     await story.tell([end], retries=0)
     story.judge()

@@ -33,7 +33,7 @@ from tidelog.protocol.messages import InitProducerIdRequest, MetadataRequest, Pr
 
 
 @on_virtual_time
-async def test_a_record_comes_back_with_its_place() -> None:
+async def test_future_returns_the_records_partition_and_offset() -> None:
     cluster = FakeCluster()
     cluster.create("t", 3)
     async with a_producer(cluster) as producer:
@@ -125,7 +125,7 @@ async def test_a_leader_move_costs_less_than_200_ms() -> None:
 
 
 @on_virtual_time
-async def test_a_dead_leader_is_left_as_soon_as_another_is_elected() -> None:
+async def test_producer_leaves_a_dead_leader_as_soon_as_another_is_elected() -> None:
     cluster = FakeCluster()
     (partition,) = cluster.create("t")
     async with a_producer(cluster) as producer:
@@ -269,7 +269,7 @@ async def test_batch_of_a_hung_leader_is_not_repeated_without_idempotence() -> N
 
 
 @on_virtual_time
-async def test_a_certain_refusal_gives_its_sequence_back() -> None:
+async def test_certain_rejection_frees_its_sequence() -> None:
     cluster = FakeCluster()
     (partition,) = cluster.create("t")
     async with a_producer(cluster) as producer:
@@ -308,7 +308,7 @@ async def test_without_acks_nothing_is_waited_for() -> None:
 
 
 @on_virtual_time
-async def test_a_full_buffer_blocks_and_then_refuses() -> None:
+async def test_full_buffer_blocks_and_then_raises() -> None:
     cluster = FakeCluster()
     (partition,) = cluster.create("t")
     async with a_producer(cluster, buffer_memory=2000, max_block_ms=300, batch_size=500) as producer:
@@ -326,7 +326,7 @@ async def test_a_full_buffer_blocks_and_then_refuses() -> None:
 
 
 @on_virtual_time
-async def test_records_that_cannot_be_are_refused_at_once() -> None:
+async def test_invalid_records_are_rejected_at_once() -> None:
     cluster = FakeCluster()
     cluster.create("t")
     async with a_producer(cluster) as producer:

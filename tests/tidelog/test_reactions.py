@@ -61,7 +61,7 @@ def with_a_record() -> FakeCluster:
 
 @pytest.mark.parametrize("error", [*LEADER_ELSEWHERE, OffsetNotAvailableError])
 @on_virtual_time
-async def test_a_look_up_by_time_is_asked_again_after(error: type[BrokerError]) -> None:
+async def test_look_up_by_time_is_repeated_after(error: type[BrokerError]) -> None:
     cluster = with_a_record()
     async with a_consumer(cluster) as consumer:
         await consumer.end_offsets([TP])
@@ -75,7 +75,7 @@ async def test_a_look_up_by_time_is_asked_again_after(error: type[BrokerError]) 
 
 @pytest.mark.parametrize("error", FINAL_FOR_LOOK_UPS)
 @on_virtual_time
-async def test_a_look_up_by_time_is_given_up_at_once_after(error: type[BrokerError]) -> None:
+async def test_look_up_by_time_fails_at_once_after(error: type[BrokerError]) -> None:
     cluster = with_a_record()
     cluster.refusals[ListOffsetsRequest].append(error.code)
     async with a_consumer(cluster) as consumer:
@@ -148,7 +148,7 @@ async def test_metadata_that_is_too_large_is_the_callers_to_reduce() -> None:
 
 
 @on_virtual_time
-async def test_an_offset_that_no_log_can_have_is_refused_before_it_is_sent() -> None:
+async def test_impossible_offset_is_rejected_before_it_is_sent() -> None:
     cluster = with_a_record()
     async with a_consumer(cluster, group_id="g", enable_auto_commit=False) as consumer:
         await consumer.commit({TP: OffsetAndMetadata((1 << 63) - 1)})
@@ -158,7 +158,7 @@ async def test_an_offset_that_no_log_can_have_is_refused_before_it_is_sent() -> 
 
 
 @on_virtual_time
-async def test_a_broken_channel_is_left_and_the_coordinator_found_again() -> None:
+async def test_coordinator_is_found_again_after_a_broken_connection() -> None:
     cluster = with_a_record()
     async with a_consumer(cluster, group_id="g", enable_auto_commit=False) as consumer:
         await consumer.commit({TP: OffsetAndMetadata(7)})

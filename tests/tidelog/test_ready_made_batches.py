@@ -106,7 +106,7 @@ async def test_batch_from_poll_batches_can_be_sent() -> None:
 
 @pytest.mark.parametrize("codec", [Codec.NONE, Codec.GZIP])
 @on_virtual_time
-async def test_a_topic_that_refuses_so_many_bytes_gets_it_in_parts(codec: Codec) -> None:
+async def test_batch_above_the_topics_limit_is_sent_in_parts(codec: Codec) -> None:
     cluster = FakeCluster()
     (partition,) = cluster.create("t")
     partition.max_batch_bytes = 100

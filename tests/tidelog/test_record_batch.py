@@ -362,7 +362,7 @@ def test_builder_accepts_every_valid_limit_and_timestamp() -> None:
 
 
 @pytest.mark.parametrize("max_bytes", [0, HEADER_BYTES - 1, 2**31])
-def test_a_limit_that_no_batch_can_have_is_refused(max_bytes: int) -> None:
+def test_impossible_batch_limit_is_rejected(max_bytes: int) -> None:
     with pytest.raises(ValueError, match="bytes"):
         BatchBuilder(max_bytes)
 

@@ -65,7 +65,7 @@ async def test_every_assigned_partition_has_a_start_with_its_reason() -> None:
 
 
 @on_virtual_time
-async def test_a_record_of_just_that_time_is_found_even_where_it_is_the_first() -> None:
+async def test_first_record_with_exactly_the_time_is_found() -> None:
     cluster = FakeCluster()
     (partition,) = cluster.create("t")
     put(partition, b"a", at_ms=20)
@@ -128,7 +128,7 @@ async def test_only_named_partitions_move_and_their_fetched_data_is_dropped() ->
 
 
 @on_virtual_time
-async def test_a_time_that_cannot_be_is_refused_and_one_in_seconds_is_warned_of() -> None:
+async def test_invalid_time_is_rejected_and_seconds_cause_a_warning() -> None:
     cluster = FakeCluster()
     five_partitions(cluster)
     async with a_consumer(cluster) as consumer:
@@ -159,7 +159,7 @@ async def test_where_one_partition_gives_no_answer_none_has_moved() -> None:
 
 
 @on_virtual_time
-async def test_a_partition_that_is_taken_away_meanwhile_is_left_out() -> None:
+async def test_partition_that_is_revoked_meanwhile_is_omitted() -> None:
     cluster = FakeCluster()
     five_partitions(cluster)
     async with a_consumer(cluster) as consumer:
@@ -171,7 +171,7 @@ async def test_a_partition_that_is_taken_away_meanwhile_is_left_out() -> None:
 
 
 @on_virtual_time
-async def test_leaders_that_must_be_asked_again_are() -> None:
+async def test_retriable_errors_of_leaders_are_retried() -> None:
     cluster = FakeCluster()
     partitions = five_partitions(cluster)
     async with a_consumer(cluster) as consumer:
@@ -279,7 +279,7 @@ async def test_a_duration_counts_from_the_moment_at_which_a_position_is_needed(s
 
 
 @on_virtual_time
-async def test_a_position_out_of_range_goes_to_the_time_that_was_set(caplog: pytest.LogCaptureFixture) -> None:
+async def test_out_of_range_position_moves_to_the_configured_time(caplog: pytest.LogCaptureFixture) -> None:
     cluster = FakeCluster()
     five_partitions(cluster)
     async with a_consumer(cluster, auto_offset_reset="@20") as consumer:

@@ -31,7 +31,7 @@ def test_values_nested_too_deeply_are_rejected(tmp_path: Path, text: str) -> Non
 
 
 @pytest.mark.parametrize("value", _HUGE, ids=range(len(_HUGE)))
-def test_a_number_of_more_than_64_bits_is_refused_where_it_stands(tmp_path: Path, value: str) -> None:
+def test_number_of_more_than_64_bits_is_rejected_with_its_line(tmp_path: Path, value: str) -> None:
     (tmp_path / "f").write_text(f"a = 9223372036854775807\n\nb = {value}\n")
     with pytest.raises(ConfigError, match=":3: b holds a number of more than 64 bits"):
         SettingsFile.read(tmp_path / "f")
@@ -42,7 +42,7 @@ def test_a_number_of_more_than_64_bits_is_refused_where_it_stands(tmp_path: Path
     ["# a comment\n" * 20_000, "a = [\n" + "  1,\n" * 19_998 + "]\n", 'a = """' + "\n" * 19_999 + '"""\n'],
     ids=["comments", "a list", "a string"],
 )
-def test_a_setting_is_found_at_once_behind_much_else(tmp_path: Path, text: str) -> None:
+def test_setting_is_found_quickly_in_a_long_file(tmp_path: Path, text: str) -> None:
     (tmp_path / "f").write_text(text + "here = 1\n")
     file = SettingsFile.read(tmp_path / "f")
     begun = time.process_time()

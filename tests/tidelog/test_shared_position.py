@@ -65,7 +65,7 @@ async def test_commit_after_a_broken_iteration_covers_the_yielded_records() -> N
 
 
 @on_virtual_time
-async def test_iteration_goes_on_where_it_was_broken_off() -> None:
+async def test_iteration_resumes_where_it_was_broken_off() -> None:
     cluster = FakeCluster()
     (partition,) = cluster.create("t")
     fill(partition, 100)

@@ -261,7 +261,7 @@ async def test_poll_without_brokers_waits_its_time_after_the_first_error() -> No
 
 
 @on_virtual_time
-async def test_poll_raises_a_refusal_of_its_group_at_most_once_a_second() -> None:
+async def test_poll_raises_an_error_of_its_group_at_most_once_a_second() -> None:
     cluster = FakeCluster()
     cluster.create("t")
     cluster.refusals[JoinGroupRequest].extend([GroupMaxSizeReachedError.code] * 1000)
@@ -277,7 +277,7 @@ async def test_poll_raises_a_refusal_of_its_group_at_most_once_a_second() -> Non
 
 
 @on_virtual_time
-async def test_poll_with_refused_committed_offsets_waits_after_the_first_error() -> None:
+async def test_poll_without_committed_offsets_waits_after_the_first_error() -> None:
     cluster = FakeCluster()
     cluster.create("t")
     cluster.refusals[OffsetFetchRequest].extend([TopicAuthorizationFailedError.code] * 1000)

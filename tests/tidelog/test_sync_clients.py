@@ -154,7 +154,7 @@ def grown_during_a_pause(cluster: FakeCluster, clock: PutForward) -> Iterator[Pr
         yield producer
 
 
-def test_after_a_long_pause_a_record_goes_where_its_key_belongs_now() -> None:
+def test_record_after_a_long_pause_uses_the_present_partitions() -> None:
     with grown_during_a_pause(FakeCluster(), PutForward()) as producer:
         keys = [b"%d" % number for number in range(20)]
         futures = [producer.send("t", b"b", key=key) for key in keys]

@@ -20,7 +20,7 @@ from tidelog.records.header import read_header
 
 @pytest.mark.parametrize("refusal", [MessageTooLargeError, RecordListTooLargeError])
 @on_virtual_time
-async def test_a_batch_that_is_refused_for_its_size_arrives_in_smaller_ones(refusal: type[BrokerError]) -> None:
+async def test_batch_rejected_for_its_size_arrives_in_smaller_ones(refusal: type[BrokerError]) -> None:
     cluster = FakeCluster()
     (partition,) = cluster.create("t")
     partition.max_batch_bytes, partition.too_large, partition.crowded = 1000, refusal, True
@@ -59,7 +59,7 @@ async def test_record_that_is_too_large_fails_alone_with_the_brokers_message() -
 
 
 @on_virtual_time
-async def test_a_refusal_after_a_lost_answer_is_split_too() -> None:
+async def test_batch_rejected_after_a_lost_answer_is_split_too() -> None:
     cluster = FakeCluster()
     (partition,) = cluster.create("t")
     partition.max_batch_bytes = 200

@@ -70,7 +70,7 @@ async def test_leaderless_partition_has_its_error_after_a_short_wait() -> None:
 
 
 @on_virtual_time
-async def test_a_topic_that_does_not_exist_is_refused() -> None:
+async def test_missing_topic_raises() -> None:
     async with an_admin(FakeCluster()) as admin:
         with pytest.raises(UnknownTopicOrPartitionError, match="'nope' does not exist"):
             await admin.describe_times("nope")

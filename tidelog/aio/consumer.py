@@ -76,7 +76,7 @@ class Consumer(LoopBound):
         self.listener_caller: Caller = call_here
         self._listener: HeldListener | None = None
         self._fetcher: Fetcher | None = None
-        self._owes_error = False
+        self._has_pending_error = False
         self._closing = False
         self._offsets: CommittedOffsets | None = None
         self._group: GroupConsumer | None = None
@@ -511,12 +511,12 @@ class Consumer(LoopBound):
                 raise ClosedError("the consumer is being closed")
             if self._subscriber is not None:
                 await self._subscriber.run_callbacks()
-            if self._owes_error:
-                self._owes_error = False
+            if self._has_pending_error:
+                self._has_pending_error = False
                 self._raise_errors(fetcher, StandingError.is_new)
             if found := take(fetcher):
                 # The next call raises these errors before it returns data, so that data cannot hide them for long.
-                self._owes_error = self.client.background.has_failed or any(
+                self._has_pending_error = self.client.background.has_failed or any(
                     buffer.standing_error.is_new() and buffer.is_shown and tp not in found
                     for tp, buffer in fetcher.buffers.items()
                 )

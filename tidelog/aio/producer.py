@@ -234,14 +234,14 @@ class Producer(LoopBound):
     async def _space(self, sender: Sender, deadline_ms: int) -> None:
         freed = Flag()
         wake = freed.set
-        if not sender.accumulator.when_space(wake):
+        if not sender.accumulator.call_when_space(wake):
             return
         left_ms = deadline_ms - self.clock.monotonic_ms()
         try:
             if not await freed.wait(max(0, left_ms) / 1000):
                 raise buffer_exhausted(self.settings)
         finally:
-            sender.accumulator.no_space(wake)
+            sender.accumulator.stop_waiting_for_space(wake)
 
 
 def _closed_early() -> ClosedError:

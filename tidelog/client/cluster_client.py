@@ -35,7 +35,7 @@ from tidelog.model import Endpoint, TopicPartition
 from tidelog.protocol.messages import ApiVersionsResponse, MetadataRequest, MetadataResponse, Request, Response
 from tidelog.protocol.native.connection import Connection
 
-#: A connection whose handshake takes longer than this is given up.
+#: Timeout of opening a connection, handshake included.
 CONNECT_TIMEOUT_MS = 3_000
 #: First timeout of one broker's metadata answer; it doubles with each round in which no broker answers.
 METADATA_PATIENCE_MS = 500
@@ -257,7 +257,7 @@ class ClusterClient:
             return None
         del self._partition_missing_since_ms[
             tp
-        ]  # a later call starts anew, because the partition may be added meanwhile
+        ]  # a later call starts again, because the partition may be added meanwhile
         return no_such_partition(tp, len(view.partitions))
 
     async def topic(self, topic: str, deadline_ms: int) -> TopicView:
@@ -477,12 +477,12 @@ class ClusterClient:
             return 2 * (self._avoid_until_ms.get(entry[1], 0) > now_ms) + (live is None or live.closed)
 
         known.sort(key=rank)
-        strangers = [each for each in self.settings.bootstrap if each not in self.view.brokers.values()]
-        strangers.sort(key=lambda each: self._avoid_until_ms.get(each, 0) > now_ms)
+        bootstrap_only = [each for each in self.settings.bootstrap if each not in self.view.brokers.values()]
+        bootstrap_only.sort(key=lambda each: self._avoid_until_ms.get(each, 0) > now_ms)
         good = [entry for entry in known if rank(entry) < 2]
         for broker_id, _ in good:
             yield partial(self.peer, broker_id)
-        for endpoint in strangers:
+        for endpoint in bootstrap_only:
             yield partial(self._open_bootstrap, endpoint)
         for broker_id, _ in known[len(good) :]:
             yield partial(self.peer, broker_id)

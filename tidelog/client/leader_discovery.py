@@ -12,15 +12,15 @@ from tidelog.client.cluster_client import REFRESH, ClusterClient
 class LeaderSearch:
     """Refreshes the metadata at once when a leader is missing, then with growing pauses.
 
-    on_look   called after each refresh, whatever its result
+    on_refresh   called after each refresh, whatever its result
     """
 
-    def __init__(self, client: ClusterClient, on_look: Callable[[], object]) -> None:
+    def __init__(self, client: ClusterClient, on_refresh: Callable[[], object]) -> None:
         self._client = client
-        self._on_look = on_look
+        self._on_refresh = on_refresh
         self._attempt = 0
-        self._hurry = Flag()
-        self._looking: asyncio.Task[None] | None = None
+        self._urgent = Flag()
+        self._search_task: asyncio.Task[None] | None = None
 
     def search(self, *, patiently: bool = False) -> None:
         """Look for the missing leaders, unless a search is under way.
@@ -28,11 +28,11 @@ class LeaderSearch:
         A patient search is for partitions that do not exist: its pauses grow to `LASTING_BACKOFF_MS`.
         """
         if not patiently:
-            self._hurry.set()
-        if self._looking is None or self._looking.done():
-            self._hurry.clear()
-            self._looking = self._client.background.run("the search for leaders", self._look(patiently))
-            self._looking.add_done_callback(self._looked)
+            self._urgent.set()
+        if self._search_task is None or self._search_task.done():
+            self._urgent.clear()
+            self._search_task = self._client.background.run("the search for leaders", self._refresh(patiently))
+            self._search_task.add_done_callback(self._on_search_ended)
 
     def stop_waiting(self) -> None:
         """Note that no partition waits for a leader: the next search begins without a pause."""
@@ -40,28 +40,28 @@ class LeaderSearch:
 
     async def stop(self) -> None:
         """Cancel the refresh in progress."""
-        looking, self._looking = self._looking, None
-        if looking is not None:
-            looking.cancel()
-            await asyncio.gather(looking, return_exceptions=True)
+        search_task, self._search_task = self._search_task, None
+        if search_task is not None:
+            search_task.cancel()
+            await asyncio.gather(search_task, return_exceptions=True)
 
-    async def _look(self, patiently: bool) -> None:
+    async def _refresh(self, patiently: bool) -> None:
         client = self._client
         attempt, self._attempt = self._attempt, self._attempt + 1
         if attempt:
             may_last = patiently or client.background.is_failing(REFRESH)
             pause_ms = (client.lasting_backoff_ms if may_last else client.backoff_ms)(attempt - 1)
             if patiently:
-                await self._hurry.wait(pause_ms / 1000)  # ends early if a search becomes urgent
+                await self._urgent.wait(pause_ms / 1000)  # ends early if a search becomes urgent
             else:
                 await asyncio.sleep(pause_ms / 1000)
         await client.try_refresh(client.clock.monotonic_ms() + client.settings.request_timeout_ms)
 
-    def _looked(self, task: asyncio.Task[None]) -> None:
-        if task is not self._looking:
+    def _on_search_ended(self, task: asyncio.Task[None]) -> None:
+        if task is not self._search_task:
             return
         if task.cancelled():  # by another task: a timer, because nothing may start while a loop is being closed
             pause_ms = self._client.backoff_ms(self._attempt)
-            task.get_loop().call_later(pause_ms / 1000, self._on_look)
+            task.get_loop().call_later(pause_ms / 1000, self._on_refresh)
         else:
-            self._on_look()
+            self._on_refresh()

@@ -105,7 +105,7 @@ _WRITTEN_AS: Final = {"role": "as"}
 
 
 class Shape:
-    """How the events of one class are read and written."""
+    """The conversion between the events of one class and their JSON objects."""
 
     def __init__(self, cls: type[Any], marks: Mapping[str, str]) -> None:
         self._cls, self._marks = cls, marks

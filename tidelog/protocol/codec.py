@@ -182,7 +182,7 @@ def _has_huge_number(value: Any) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Coder:
-    """How one type is encoded and decoded.
+    """The encoding and decoding of one type.
 
     wire     the Python types into which msgpack may decode it; the code that holds a value checks them before `decode`
     encode   None if the value is sent unchanged

@@ -293,7 +293,7 @@ class LeaveGroupRequest(Request):
 
 
 class MemberStage(StrEnum):
-    """How far a member is in the rebalance, as the coordinator knows."""
+    """The progress of a member in the rebalance, as the coordinator knows it."""
 
     #: The member has received its partitions.
     ASSIGNED = "Assigned"

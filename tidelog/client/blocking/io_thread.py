@@ -86,7 +86,7 @@ class IoThread:
             future = self._begin(waiting_call)
             self._awaited.add(future)
             if self.loop.is_closed():
-                self._give_up()  # the thread may have ended before it could see this future
+                self._fail_all_waits()  # the thread may have ended before it could see this future
             return waiting_call.await_result(future, None if timeout_s is None else timeout_s + GRACE_S)
         except concurrent.futures.CancelledError:
             if self._stopped:
@@ -191,7 +191,7 @@ class IoThread:
         finally:
             self._stopped = True  # also if a callback ended the thread, because later waits would never end
             self.loop.close()
-            self._give_up()
+            self._fail_all_waits()
             atexit.unregister(self._thread.join)
 
     def forked(self) -> None:
@@ -202,7 +202,7 @@ class IoThread:
         if on_fork is not None:
             on_fork()
 
-    def _give_up(self) -> None:
+    def _fail_all_waits(self) -> None:
         """Fail all waits, because the loop that would end them is closed."""
         for future in list(self._awaited):
             with contextlib.suppress(concurrent.futures.InvalidStateError):
@@ -217,7 +217,7 @@ class _Call(Generic[T]):
         self._on_lost = on_lost
         self._task: asyncio.Task[Any] | None = None
         self._results: list[T] = []
-        self._given_up = False
+        self._abandoned = False
         self.callbacks: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
 
     def await_result(self, future: concurrent.futures.Future[T], timeout_s: float | None) -> T:
@@ -240,14 +240,14 @@ class _Call(Generic[T]):
         self._task = asyncio.current_task()
         _current_call.set(self)
         result = await self.coroutine
-        if self._given_up:
+        if self._abandoned:
             self._on_lost(result)
         self._results.append(result)
         return result
 
     def abandon(self) -> None:
         """Note that the caller no longer waits: cancel the task, or hand its result to `on_lost`."""
-        self._given_up = True
+        self._abandoned = True
         if self._task is not None:
             self._task.cancel()
         for result in self._results:

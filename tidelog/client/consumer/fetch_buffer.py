@@ -7,7 +7,7 @@ ahead_since_ms since when a leader of fetch_epoch or later is looked for, becaus
 checked_epoch  the epoch of the leader whose log is known to contain the record before fetch_offset
 topic_id       id of the topic to which the position belongs; empty until the leader is known
 paused         the reader wants no records for now; fetched data is kept while there is space
-withheld       the group is about to take the partition away, so the reader gets no more records of it
+withheld       the group is about to revoke the partition, so its records are held back
 awaits_commit  the group's committed offset must be looked up before anything else
 work           the task that fetches or looks up for this generation; the partition is busy until the task is done
 standing_error the error that keeps records from the reader, until data arrives or the position moves

@@ -109,7 +109,7 @@ class Fetcher:
         self._running.start()
 
     async def stop(self) -> None:
-        """Start no more requests; the client ends those in flight when it closes."""
+        """Stop starting requests; the client ends those in flight when it closes."""
         try:
             await self._running.stop()
         finally:

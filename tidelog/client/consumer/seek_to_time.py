@@ -21,7 +21,7 @@ from tidelog.protocol.messages import ListOffsetsPartitionResponse
 
 
 class StartReason(StrEnum):
-    """Why a reader starts at this offset."""
+    """The reason why a reader starts at its offset."""
 
     FOUND = "found"
     """At the first record with the target's time or a later one; older records precede it."""
@@ -34,7 +34,7 @@ class StartReason(StrEnum):
 
 
 class OlderRecords(StrEnum):
-    """What happened to the records before a partition's first record."""
+    """The reason why no record precedes a partition's first record."""
 
     GONE = "gone"
     """Retention, deletion or compaction removed them."""
@@ -43,7 +43,7 @@ class OlderRecords(StrEnum):
 
 
 class StartingPoint(NamedTuple):
-    """Where a reader of one partition starts.
+    """The start of a reader of one partition.
 
     timestamp, leader_epoch   of the record at `offset` (ms); at an end no timestamp, and the epoch of the last record
     older                     set for `before_log_start` and `empty`

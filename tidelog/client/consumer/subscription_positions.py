@@ -65,7 +65,7 @@ _Asker = Callable[[ClusterClient, Mapping[TopicPartition, int], int], Awaitable[
 class SubscriptionPositions:
     """Finds and validates the positions of one fetcher's partitions.
 
-    tell        reports an error to the reader of a partition
+    report      reports an error to the reader of a partition
     ask         starts a further request about partitions as a task
     committed   the group's committed offsets; None: the consumer has no group
     """
@@ -74,14 +74,14 @@ class SubscriptionPositions:
         self,
         client: ClusterClient,
         settings: ConsumerSettings,
-        tell: Callable[[PartitionBuffer, TidelogError], None],
+        report: Callable[[PartitionBuffer, TidelogError], None],
         ask: Callable[[Callable[[Led], Coroutine[Any, Any, None]], Led], None],
         committed: CommittedOffsets | None = None,
     ) -> None:
         self.committed = committed
         self._client = client
         self._settings = settings
-        self._tell = tell
+        self._report = report
         self._begin = ask
 
     @property
@@ -98,7 +98,7 @@ class SubscriptionPositions:
         except TidelogError as error:
             for (_, generation), buffer in asked.items():
                 if buffer.generation == generation:
-                    self._tell(buffer, error)
+                    self._report(buffer, error)
             return
         for (tp, generation), buffer in asked.items():
             if buffer.generation == generation:
@@ -183,7 +183,7 @@ class SubscriptionPositions:
             return
         tp, offset = buffer.topic_partition, buffer.position if buffer.position is not None else -1
         problem = f"{tp}: the topic was deleted and created again; offset {offset} was of the old topic; {_NEXT_STEP}"
-        self._tell(buffer, OffsetOutOfRangeError(problem, topic_partition=tp, offset=offset, made_anew=True))
+        self._report(buffer, OffsetOutOfRangeError(problem, topic_partition=tp, offset=offset, made_anew=True))
 
     def on_out_of_range(self, buffer: PartitionBuffer, answer: FetchPartitionResponse | None) -> None:
         """Apply auto_offset_reset because the leader has no such offset."""
@@ -199,13 +199,13 @@ class SubscriptionPositions:
         if buffer.has_data:
             return  # the records fetched before are read first; the next fetch reports it again
         problem = f"{tp}: offset {asked} is out of range, valid is {valid}; {_NEXT_STEP}"
-        self._tell(buffer, OffsetOutOfRangeError(problem, topic_partition=tp, offset=asked, first=first, end=end))
+        self._report(buffer, OffsetOutOfRangeError(problem, topic_partition=tp, offset=asked, first=first, end=end))
 
     def on_no_position(self, buffer: PartitionBuffer) -> None:
         """Report that the partition has no position, because auto_offset_reset is "none"."""
         tp = buffer.topic_partition
         problem = f"{tp}: no position was given, and auto_offset_reset is 'none'; {_NEXT_STEP}"
-        self._tell(buffer, OffsetOutOfRangeError(problem, topic_partition=tp))
+        self._report(buffer, OffsetOutOfRangeError(problem, topic_partition=tp))
 
     def _on_truncated(self, buffer: PartitionBuffer, leader: Leader, end: EpochEndOffset) -> None:
         if buffer.has_data:
@@ -217,7 +217,7 @@ class SubscriptionPositions:
             problem = f"{tp}: records that were read are lost, and the first lost offset is not known"
         if self.policy is None:
             error = LogTruncationError(problem, topic_partition=tp, offset=position, divergent_offset=parted)
-            self._tell(buffer, error)
+            self._report(buffer, error)
         elif end.leader_epoch < 0:
             self._reset(buffer, "records that were read are lost")
         else:
@@ -250,7 +250,7 @@ class SubscriptionPositions:
         waiting = [(buffer, leader) for buffer, generation, leader in led if buffer.generation == generation]
         for buffer, _ in waiting:
             if (refusal := refused.get(buffer.topic_partition)) is not None:
-                self._tell(buffer, refusal)
+                self._report(buffer, refusal)
         return [(each, leader, answers[tp]) for each, leader in waiting if (tp := each.topic_partition) in answers]
 
 

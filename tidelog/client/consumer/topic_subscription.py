@@ -69,12 +69,12 @@ class TopicSubscription:
         gone, added = set(self._fetcher.buffers).difference(wanted), set(wanted).difference(self._fetcher.buffers)
         if gone:
             try:
-                await self._tell(self._listener.on_partitions_revoked, gone)
+                await self._call_listener(self._listener.on_partitions_revoked, gone)
             finally:
                 self._drop(gone)
         if added and self._watch.subscription is subscription:
             self._fetcher.assign(wanted)
-            await self._tell(self._listener.on_partitions_assigned, added)
+            await self._call_listener(self._listener.on_partitions_assigned, added)
 
     def end_poll(self) -> None:
         """Do nothing, because no group waits for the next poll."""
@@ -86,7 +86,7 @@ class TopicSubscription:
         try:
             await self._watch.stop()
             if owned := set(self._fetcher.buffers):
-                await self._tell(self._listener.on_partitions_revoked, owned)
+                await self._call_listener(self._listener.on_partitions_revoked, owned)
         finally:
             self._drop(set(self._fetcher.buffers))
 
@@ -111,7 +111,7 @@ class TopicSubscription:
                 self._fetcher.unassigned_error = self._fetcher.unassigned_error or refusal
         self._fetcher.assign([tp for tp in buffers if tp not in gone])
 
-    async def _tell(
+    async def _call_listener(
         self, method: Callable[[Collection[TopicPartition]], object], partitions: Collection[TopicPartition]
     ) -> None:
         self._in_listener = True

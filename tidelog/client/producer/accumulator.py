@@ -6,7 +6,7 @@
     waiting_queues (loop)    partitions with nothing in flight; `ready_at_ms` says when their first batch may be sent
     take                     remove that batch for sending; it gets a sequence number that it keeps
     succeed | fail | retry   apply the outcome of the batch
-    give_up                  fail the records of a batch in flight whose deadline has passed
+    expire_in_flight         fail the records of a batch in flight whose deadline has passed
     split                    replace the batch by two halves, which the broker may accept
     drop_refused             remove the single records that the broker rejected
 
@@ -232,7 +232,7 @@ class Accumulator:
             batch = self._join(queue, ready_made, clock_ms(), open_for_more=False)
             return BatchFuture(batch.outcome, batch.last_index, ready_made.max_timestamp)
 
-    def when_space(self, callback: Callable[[], object]) -> bool:
+    def call_when_space(self, callback: Callable[[], object]) -> bool:
         """Call it once when bytes have been freed; return False, without a call, if there is space already."""
         with self._lock:
             if self.buffered_bytes < self._limit:
@@ -243,8 +243,8 @@ class Accumulator:
             self._wake()  # batches that wait for linger_ms are sent now
         return True
 
-    def no_space(self, callback: Callable[[], object]) -> None:
-        """Remove a callback of `when_space`, because its caller has stopped waiting."""
+    def stop_waiting_for_space(self, callback: Callable[[], object]) -> None:
+        """Remove a callback of `call_when_space`, because its caller has stopped waiting."""
         with self._lock:
             self._waiting_for_space = [each for each in self._waiting_for_space if each is not callback]
 
@@ -359,7 +359,7 @@ class Accumulator:
         """Let this partition's next batch request another producer id. The partition must have nothing in flight."""
         queue.refused, queue.identity = queue.identity, None
 
-    def give_up(self, queue: PartitionQueue, batch: Batch, now_ms: int) -> int | None:
+    def expire_in_flight(self, queue: PartitionQueue, batch: Batch, now_ms: int) -> int | None:
         """Fail the records of a batch in flight whose deadline has passed, and later batches whose deadline has passed.
 
         The batch stays first until its answer arrives, so that no later batch can overtake it. Returns the next
@@ -367,8 +367,8 @@ class Accumulator:
         """
         if not queue.in_flight or queue.batches[0] is not batch:
             return None
-        if not batch.given_up:
-            batch.given_up = True
+        if not batch.expired:
+            batch.expired = True
             batch.settle(-1, NO_TIMESTAMP, _expired(batch, now_ms), may_be_stored=True)
             batch.outcome.run_callbacks()
         while len(queue.batches) > 1:
@@ -498,7 +498,7 @@ class Accumulator:
     ) -> BatchOutcome:
         # The batch is settled before it is removed, so that a flush on another thread sees either it or its outcome.
         batch = queue.batches[place]
-        if not batch.given_up:
+        if not batch.expired:
             may_be_stored = error is not None and batch.outcome_unknown
             batch.settle(base_offset, log_append_time_ms, error, may_be_stored=may_be_stored)
         with self._lock:

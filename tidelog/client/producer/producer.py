@@ -272,13 +272,13 @@ class Producer:
         while True:
             freed = threading.Event()
             wake = freed.set
-            if self._accumulator.when_space(wake):
+            if self._accumulator.call_when_space(wake):
                 left_ms = deadline_ms - self._monotonic_ms()
                 try:
                     if not freed.wait(bearable_s(left_ms / 1000)):
                         raise buffer_exhausted(self._core.settings)
                 finally:
-                    self._accumulator.no_space(wake)
+                    self._accumulator.stop_waiting_for_space(wake)
             if self._closed:
                 raise self._io.closed_error()
             future = append()

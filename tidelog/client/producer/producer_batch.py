@@ -43,7 +43,7 @@ class Batch:
     retry_at_ms       the batch is not sent before
     sequence          sequence number of the first record; −1 until the batch is first sent under `identity`
     outcome_unknown   an attempt may have been appended without the client's knowledge
-    given_up          the records have failed at their deadline while the batch was in flight; the batch is still there
+    expired           the records have failed at their deadline while the batch was in flight; the batch is still there
     failures          number of attempts that a broker may have received and that brought no outcome
     sent_epoch        the leader epoch of the last attempt
     """
@@ -53,9 +53,9 @@ class Batch:
         "builder",
         "created_ms",
         "deadline_ms",
+        "expired",
         "failures",
         "first_index",
-        "given_up",
         "identity",
         "last_error",
         "outcome",
@@ -89,7 +89,7 @@ class Batch:
         self.identity: ProducerIdentity | None = None
         self.sequence = -1
         self.sent_epoch = -1
-        self.outcome_unknown = self.given_up = False
+        self.outcome_unknown = self.expired = False
         self.last_error: TidelogError | None = None
 
     @property

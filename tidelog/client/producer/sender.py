@@ -80,7 +80,7 @@ class _Plan:
 
 
 class _Pause(NamedTuple):
-    """How often in a row a partition failed unexpectedly, and when the next attempt is due."""
+    """The number of consecutive unexpected failures of a partition, and the time of the next attempt."""
 
     attempts: int
     until_ms: int
@@ -196,7 +196,7 @@ class Sender:
         head = queue.batches[0]
         at_ms = self.accumulator.ready_at_ms(queue)
         if (head.attempts or leader is None) and (gone := self._client.partition_refusal(queue.topic_partition)):
-            self._give_up(queue, gone)
+            self._fail_missing_partition(queue, gone)
         elif at_ms > now_ms and not (head.attempts and leader and leader.epoch > head.sent_epoch):
             plan.retry_at(at_ms)
         elif leader is None:
@@ -214,7 +214,7 @@ class Sender:
         self._pauses[queue] = _Pause(attempts + 1, until_ms)
         return until_ms
 
-    def _give_up(self, queue: PartitionQueue, gone: TidelogError) -> None:
+    def _fail_missing_partition(self, queue: PartitionQueue, gone: TidelogError) -> None:
         """Fail all records of a partition that does not exist. The next send checks again whether it exists."""
         topic = queue.topic_partition.topic
         _log.info("%s: %s; its waiting records fail", queue.topic_partition, gone)
@@ -227,7 +227,7 @@ class Sender:
         size_bytes = 0
         for queue, leader in queues:
             if load and size_bytes + queue.batches[0].size_bytes > MAX_REQUEST_BYTES:
-                self._deliver(broker_id, load)
+                self._send_load(broker_id, load)
                 load, size_bytes = [], 0
             if not load and len(self._in_flight[broker_id]) >= MAX_IN_FLIGHT_PER_BROKER:
                 return  # the next answer starts a turn
@@ -236,7 +236,7 @@ class Sender:
                 load.append((queue, batch))
                 size_bytes += batch.size_bytes
         if load:
-            self._deliver(broker_id, load)
+            self._send_load(broker_id, load)
 
     def _take(self, queue: PartitionQueue, leader: Leader) -> Batch | None:
         """Return the partition's first batch, encoded; None if the encoding failed, and with it only this batch."""
@@ -248,7 +248,7 @@ class Sender:
             self._loop.call_soon(self._turn)  # the batch behind it may be sent
             return None
 
-    def _deliver(self, broker_id: int, load: _Load) -> None:
+    def _send_load(self, broker_id: int, load: _Load) -> None:
         try:
             peer = self._client.live_peer(broker_id)
             if peer is not None:
@@ -312,7 +312,7 @@ class Sender:
 
     def _expire(self, queue: PartitionQueue, batch: Batch) -> None:
         now_ms = self._client.clock.monotonic_ms()
-        next_ms = self.accumulator.give_up(queue, batch, now_ms)
+        next_ms = self.accumulator.expire_in_flight(queue, batch, now_ms)
         if next_ms is not None:
             self._loop.call_later((next_ms - now_ms) / 1000, self._expire, queue, batch)
 
@@ -364,7 +364,7 @@ class Sender:
     def _failed(self, queue: PartitionQueue, batch: Batch, error: TidelogError, *, sent: bool) -> None:
         at_ms = self._client.clock.monotonic_ms() + self._client.backoff_ms(batch.attempts - 1)
         batch.failures += sent
-        may_repeat = batch.failures <= self._settings.retries and not batch.given_up
+        may_repeat = batch.failures <= self._settings.retries and not batch.expired
         outcome = outcome_of(error, sent=sent, idempotent=self._settings.idempotent)
         unknown = outcome is ProduceOutcome.UNKNOWN
         if outcome is ProduceOutcome.ACKNOWLEDGED:
@@ -377,9 +377,9 @@ class Sender:
             else:
                 self.accumulator.fail(queue, error)
             self.accumulator.discard_producer_id(queue)
-        elif outcome is ProduceOutcome.TOO_LARGE and batch.builder.record_count > 1 and not batch.given_up:
+        elif outcome is ProduceOutcome.TOO_LARGE and batch.builder.record_count > 1 and not batch.expired:
             self._split(queue, batch, error)
-        elif outcome is ProduceOutcome.REFUSED and _refuses_single_records(error, batch) and not batch.given_up:
+        elif outcome is ProduceOutcome.REFUSED and _refuses_single_records(error, batch) and not batch.expired:
             self._drop_refused(queue, error)
         elif is_retriable(error) and may_repeat:
             self.accumulator.retry(queue, error, at_ms, outcome_unknown=unknown)
