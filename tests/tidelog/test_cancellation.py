@@ -73,13 +73,13 @@ def test_sender_that_gets_space(steps: int) -> None:
                         await producer.send("t", b"x" * 100)
             sender = producer.sender
             spaces: list[Callable[[], None]] = []
-            when_space = sender.accumulator.when_space
+            call_when_space = sender.accumulator.call_when_space
 
             def noted(wake: Callable[[], None]) -> bool:
                 spaces.append(wake)
-                return when_space(wake)
+                return call_when_space(wake)
 
-            sender.accumulator.when_space = noted  # type: ignore[method-assign]
+            sender.accumulator.call_when_space = noted  # type: ignore[method-assign]
             assert await ended_by_cancelling(lambda: producer.send("t", b"y" * 100), lambda: spaces[-1](), steps)
             partition.elect(2)
 

@@ -253,7 +253,7 @@ class Consumer(LoopBound):
         return found
 
     async def poll_batches(self, timeout_ms: int = 0) -> dict[TopicPartition, FetchedBatches]:
-        """Return undecoded batches as `poll` returns records: for each partition the batches of one fetch answer."""
+        """Return fetched batches undecoded, per partition those of one fetch answer; wait like `poll`."""
         found: dict[TopicPartition, FetchedBatches] = {}
 
         def take(fetcher: Fetcher) -> Collection[TopicPartition]:

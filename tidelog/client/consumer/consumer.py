@@ -192,7 +192,7 @@ class Consumer(BlockingClient[AsyncConsumer]):
         return self._wait(self._core.poll(timeout_ms, max_records), timeout_ms, self._core.give_back)
 
     def poll_batches(self, timeout_ms: int = 0) -> dict[TopicPartition, FetchedBatches]:
-        """Return undecoded batches as `poll` returns records: for each partition the batches of one fetch answer."""
+        """Return fetched batches undecoded, per partition those of one fetch answer; wait like `poll`."""
         return self._wait(self._core.poll_batches(timeout_ms), timeout_ms, self._core.give_back)
 
     def position(self, partition: TopicPartition, timeout_ms: int | None = None) -> int:
