@@ -16,7 +16,7 @@ from verify.chaos import run
 from verify.chaos.fault import Need
 from verify.chaos.load import Load
 from verify.chaos.results.verdict import UNPROVED
-from verify.chaos.run import Request, Result, _Ordeal
+from verify.chaos.run import Request, Result, _ChaosRun
 from verify.chaos.runner import Reporter
 from verify.chaos.scenarios import SCENARIOS
 from verify.chaos.targets.process_target import Cluster
@@ -65,7 +65,7 @@ async def test_what_was_not_read_to_its_end_is_unknown_and_no_pass(
     monkeypatch.setattr(run, "read_final_logs", read_final_logs)
     monkeypatch.setattr(run, "copy_replica_logs", copy_replica_logs)
     request = Request(SCENARIOS["leader-kill"], (), 1, 1.0, Load())
-    ordeal = _Ordeal(request, cast(Cluster, Ended()), tmp_path, Reporter(), asyncio.Event())
+    ordeal = _ChaosRun(request, cast(Cluster, Ended()), tmp_path, Reporter(), asyncio.Event())
     await ordeal.read_final_logs()
     assert ordeal.troubles == [f"the final logs are unknown: {reading or copying}"]
     assert copied == ([] if reading else [1, 2, 3])

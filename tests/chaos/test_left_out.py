@@ -13,7 +13,7 @@ import pytest
 from tidelog.model import TopicPartition
 from verify.chaos import run
 from verify.chaos.load import Load
-from verify.chaos.run import Request, _Ordeal
+from verify.chaos.run import Request, _ChaosRun
 from verify.chaos.runner import LEAST_RATE, Reporter
 from verify.chaos.scenarios import SCENARIOS
 from verify.chaos.targets.process_target import Cluster
@@ -36,7 +36,7 @@ class Quiet:
         await asyncio.Event().wait()
 
 
-class Course:
+class FaultRunner:
     """One that has load from the beginning, and injects nothing."""
 
     def __init__(self, *_: object, **__: object) -> None:
@@ -88,15 +88,15 @@ async def undergone(directory: Path, monkeypatch: pytest.MonkeyPatch, *left_out:
     for number, count in enumerate(left_out):
         said = f"12.345 left out {count} records: this machine is too slow\n" if count else "something else\n"
         (directory / "clients" / f"clients-{number}.0.log").write_text(said)
-    for name, fake in (("Course", Course), ("Workload", Clients)):
+    for name, fake in (("FaultRunner", FaultRunner), ("Workload", Clients)):
         monkeypatch.setattr(run, name, fake)
     for name in ("_prepare", "_quiesce"):
-        monkeypatch.setattr(_Ordeal, name, nothing)
+        monkeypatch.setattr(_ChaosRun, name, nothing)
     monkeypatch.setattr(run, "time", Clock)
     request = Request(SCENARIOS["leader-kill"], (), 1, 1.0, Load(rate=500))
     heard = Heard()
-    ordeal = _Ordeal(request, cast(Cluster, Quiet()), directory, heard, asyncio.Event())
-    await ordeal.undergo()
+    ordeal = _ChaosRun(request, cast(Cluster, Quiet()), directory, heard, asyncio.Event())
+    await ordeal.run_load_and_faults()
     return heard.lines, ordeal.troubles
 
 

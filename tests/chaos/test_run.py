@@ -12,8 +12,8 @@ from tidelog.errors import LocalError
 from verify.chaos import run
 from verify.chaos.load import Load
 from verify.chaos.report.reading import read_about
-from verify.chaos.run import Request, _Ordeal, had
-from verify.chaos.run_directory import Workplace
+from verify.chaos.run import Request, _ChaosRun, running
+from verify.chaos.run_directory import WorkDirectory
 from verify.chaos.runner import Reporter
 from verify.chaos.scenarios import SCENARIOS
 from verify.chaos.targets.process_target import Cluster
@@ -22,7 +22,7 @@ REQUEST = Request(SCENARIOS["leader-kill"], ("F1", "F6"), 1, 30.0, Load())
 
 
 class Unavailable:
-    """A cluster one of whose brokers had begun its history when another did not start."""
+    """A cluster one of whose brokers running begun its history when another did not start."""
 
     def __init__(self, results: Path) -> None:
         self._results = results
@@ -38,7 +38,7 @@ class Unavailable:
 
 def test_the_directory_of_the_results_is_empty_again_where_the_cluster_cannot_be_had(tmp_path: Path) -> None:
     async def try_it() -> None:
-        async with had(cast(Cluster, Unavailable(tmp_path)), tmp_path):
+        async with running(cast(Cluster, Unavailable(tmp_path)), tmp_path):
             pytest.fail("there is no cluster")
 
     with pytest.raises(LocalError, match="broker 2 ended"):
@@ -66,12 +66,12 @@ class Killed(BaseException):
 def test_a_run_that_dies_has_told_what_it_was_asked_for_and_that_it_did_not_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def die(_: _Ordeal) -> None:
+    async def die(_: _ChaosRun) -> None:
         raise Killed
 
     monkeypatch.setattr(run, "_target", lambda *_: Ours())
-    monkeypatch.setattr(_Ordeal, "undergo", die)
-    place = Workplace(tmp_path)
+    monkeypatch.setattr(_ChaosRun, "run_load_and_faults", die)
+    place = WorkDirectory(tmp_path)
     with pytest.raises(Killed):
         asyncio.run(run.run(REQUEST, place, Reporter(), asyncio.Event()))
     about = read_about(place.path / "results")
@@ -86,7 +86,7 @@ def test_a_run_that_dies_while_it_is_judged_has_told_its_troubles(
         raise Killed
 
     monkeypatch.setattr(run, "judge", die)
-    ordeal = _Ordeal(
+    ordeal = _ChaosRun(
         REQUEST, cast(Cluster, Ours()), tmp_path, Reporter(), asyncio.Event(), ["the replicas were not level"]
     )
     with pytest.raises(Killed):

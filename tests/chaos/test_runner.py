@@ -20,7 +20,7 @@ from verify.chaos.fault import Availability, Evidence, Fault, Need, PartitionVie
 from verify.chaos.injections import FaultsFile, Injection, Outcome
 from verify.chaos.results.activity import Activity
 from verify.chaos.results.judging import window_of
-from verify.chaos.runner import LEAST_RATE, MOST_HEALING_S, Course, Reporter, told
+from verify.chaos.runner import LEAST_RATE, MOST_HEALING_S, FaultRunner, Reporter, told
 from verify.chaos.schedule import Step
 from verify.chaos.targets.cluster_views import Views
 
@@ -69,7 +69,7 @@ class Pretended:
     broke: str | None = None
     told: list[str] = field(default_factory=list)
 
-    async def inject(self, target: Target, dice: random.Random) -> str:
+    async def inject(self, target: Target, rng: random.Random) -> str:
         self.told.append("injected")
         if self.trouble:
             raise LocalError(self.trouble)
@@ -101,7 +101,7 @@ class Run:
         self.file = FaultsFile(directory)
         self._read_until = now_ns()
         self.spread_at: list[int] = []
-        self.course = Course(
+        self.course = FaultRunner(
             cast(Target, cluster),
             {fault.row: [lambda fault=fault: cast(Fault, fault)] for fault in faults},  # type: ignore[misc]
             self.activity,
@@ -342,7 +342,7 @@ async def test_a_run_that_is_stopped_heals_and_judges_the_fault_in_hand(tmp_path
 @on_virtual_time
 async def test_a_run_that_is_stopped_while_a_fault_is_being_injected_does_not_wait_for_it(tmp_path: Path) -> None:
     class Slow(Pretended):
-        async def inject(self, target: Target, dice: random.Random) -> str:
+        async def inject(self, target: Target, rng: random.Random) -> str:
             self.told.append("injected")
             await asyncio.sleep(3_600)
             return "never"
@@ -359,7 +359,7 @@ async def test_a_run_that_is_stopped_while_a_fault_is_being_injected_does_not_wa
 @on_virtual_time
 async def test_every_wait_has_an_end(tmp_path: Path) -> None:
     class Stuck(Pretended):
-        async def inject(self, target: Target, dice: random.Random) -> str:
+        async def inject(self, target: Target, rng: random.Random) -> str:
             await asyncio.Event().wait()
             return "never"
 

@@ -54,7 +54,7 @@ class ToldRun:
 
     def write(self, directory: Path) -> Path:
         """Everything, into a directory."""
-        dice = random.Random(self.seed)
+        rng = random.Random(self.seed)
         brokers = {n: HistoryWriter(history_path(directory, str(n)), Broker(str(n), START)) for n in (1, 2, 3)}
         client = HistoryWriter(history_path(directory, "client-1"), Client("client-1", t=START), buffer_bytes=1 << 16)
         for number, broker in brokers.items():
@@ -73,7 +73,7 @@ class ToldRun:
             now = 1 + step / self.rate
             while pending and pending[0]["t_inject"] <= at(now):
                 line = pending.pop(0)
-                victim = dice.choice((1, 2, 3))
+                victim = rng.choice((1, 2, 3))
                 brokers[victim].write(Session(at(now + 0.1), "lost"))
                 brokers[victim].write(Session(at(now + 2), "connected"))
                 for tp in tps:
@@ -94,10 +94,10 @@ class ToldRun:
                 client.write(ProduceInvoked(tp, [record], [0], [at(now)]))
                 written += 1
                 if away.get(tp, 0) > now:
-                    if dice.random() < 0.2:
+                    if rng.random() < 0.2:
                         client.write(ProduceUnknown(tp, [record], ["NetworkError"], [at(now + 0.4)]))
                     continue
-                took = dice.lognormvariate(-6, 0.8)
+                took = rng.lognormvariate(-6, 0.8)
                 client.write(ProduceOk(tp, [record], [offsets[tp]], [at(now + took)]))
                 offsets[tp] += 1
                 brokers[leaders[tp]].write(HighWatermark(at(now + took), tp, epochs[tp], offsets[tp]))

@@ -96,8 +96,8 @@ class _Partition:
 
 
 class _Run:
-    def __init__(self, dice: random.Random) -> None:
-        self.dice = dice
+    def __init__(self, rng: random.Random) -> None:
+        self.rng = rng
         self.now = 1000 * MS
         self.told: list[tuple[int, str, Event]] = []
         self.partitions = {tp: _Partition(tp) for tp in TPS}
@@ -114,15 +114,15 @@ class _Run:
 
     def around(self) -> tuple[int, int]:
         """A call that takes effect now: when it began and when it ended."""
-        self.now += self.dice.randrange(1, 10) * MS
-        return self.now - self.dice.randrange(1, 20 * MS), self.now + self.dice.randrange(1, 20 * MS)
+        self.now += self.rng.randrange(1, 10) * MS
+        return self.now - self.rng.randrange(1, 20 * MS), self.now + self.rng.randrange(1, 20 * MS)
 
     def elect(self) -> None:
-        part = self.partitions[self.dice.choice(TPS)]
+        part = self.partitions[self.rng.choice(TPS)]
         self.now += MS
         part.epoch += 1
         part.partition_epoch += 1
-        part.leader = self.dice.choice(BROKERS)
+        part.leader = self.rng.choice(BROKERS)
         while part.epochs and part.epochs[-1].start_offset == len(part.records):
             part.epochs.pop()
         part.epochs.append(EpochStart(part.epoch, len(part.records)))
@@ -135,35 +135,35 @@ class _Run:
                 self.say(self.now, str(broker), BecomeFollower(self.now, part.tp, part.epoch, part.leader))
 
     def change_isr(self) -> None:
-        part = self.partitions[self.dice.choice(TPS)]
+        part = self.partitions[self.rng.choice(TPS)]
         self.now += MS
         part.partition_epoch += 1
-        isr = tuple(sorted({part.leader, *self.dice.sample(BROKERS, 2)}))
+        isr = tuple(sorted({part.leader, *self.rng.sample(BROKERS, 2)}))
         change = IsrChange(self.now, part.tp, isr, part.epoch, part.partition_epoch, True)
         self.say(self.now, str(part.leader), change)
 
     def produce(self) -> None:
-        part = self.partitions[self.dice.choice(TPS)]
-        producer = self.dice.choice([1, 2])
+        part = self.partitions[self.rng.choice(TPS)]
+        producer = self.rng.choice([1, 2])
         t0, t1 = self.around()
-        count = self.dice.randrange(1, 5)
+        count = self.rng.randrange(1, 5)
         first = producer << 40 | self.sequences[producer]
         self.sequences[producer] += count
         ids = list(range(first, first + count))
-        stamps = [T0_MS + self.now // MS + self.dice.randrange(-30, 30) for _ in ids]
+        stamps = [T0_MS + self.now // MS + self.rng.randrange(-30, 30) for _ in ids]
         name = f"producer-{producer}"
         self.say(t0, name, ProduceInvoked(part.tp, ids, stamps, [t0] * count))
-        outcome = self.dice.choice(["ok", "ok", "ok", "ok", "failed", "appended", "gone"])
+        outcome = self.rng.choice(["ok", "ok", "ok", "ok", "failed", "appended", "gone"])
         base = len(part.records)
         if outcome in ("ok", "appended"):
             part.records += [(each, stamp, part.epoch) for each, stamp in zip(ids, stamps, strict=True)]
             last = len(part.records) - 1
-            part.batches.append(StoredBatch(base, last, self.dice.getrandbits(32)))
+            part.batches.append(StoredBatch(base, last, self.rng.getrandbits(32)))
             end, leader = last + 1, str(part.leader)
             self.say(self.now, leader, Append(self.now, part.tp, base, last, part.epoch, "leader"))
             self.say(self.now, leader, HighWatermark(self.now, part.tp, part.epoch, end))
             leos = dict.fromkeys(BROKERS, end)
-            pending = self.dice.choice([each for each in BROKERS if each != part.leader])
+            pending = self.rng.choice([each for each in BROKERS if each != part.leader])
             isr = [each for each in BROKERS if each != pending]
             self.say(self.now, leader, Ack(self.now, part.tp, last, part.epoch, isr, [pending], leos, BROKERS, 2))
         ended = [t1] * count
@@ -176,18 +176,18 @@ class _Run:
             self.say(t1, name, ProduceUnknown(part.tp, ids, ["REQUEST_TIMED_OUT"] * count, ended))
 
     def read(self) -> None:
-        part, name = self.partitions[self.dice.choice(TPS)], self.dice.choice(["reader-1", "reader-2"])
+        part, name = self.partitions[self.rng.choice(TPS)], self.rng.choice(["reader-1", "reader-2"])
         key = name, part.tp
         t0, t1 = self.around()
         # A consumer asks for one thing after another.
         self.now = max(self.now, self.read_until[key] + MS)
         t0, t1 = max(t0, self.read_until[key] + 1), max(t1, self.now + 1)
         self.read_until[key] = t1
-        if self.dice.random() < 0.1:
+        if self.rng.random() < 0.1:
             self.sessions[key] += 1
-            self.cursors[key] = self.dice.randrange(len(part.records) + 1)
+            self.cursors[key] = self.rng.randrange(len(part.records) + 1)
         begin = self.cursors[key]
-        shown = part.records[begin : begin + self.dice.randrange(1, 8)]
+        shown = part.records[begin : begin + self.rng.randrange(1, 8)]
         self.cursors[key] = begin + len(shown)
         ids, stamps = [each for each, _, _ in shown], [stamp for _, stamp, _ in shown]
         offsets = list(range(begin, begin + len(shown)))
@@ -195,10 +195,10 @@ class _Run:
         self.say(t1, name, Read(part.tp, self.sessions[key], end, t0, t1, offsets, ids, stamps))
 
     def ask(self) -> None:
-        part, name = self.partitions[self.dice.choice(TPS)], self.dice.choice(["reader-1", "reader-2"])
+        part, name = self.partitions[self.rng.choice(TPS)], self.rng.choice(["reader-1", "reader-2"])
         t0, t1 = self.around()
         self.say(t1, name, LatestOk(part.tp, len(part.records), t0, t1, part.epoch))
-        target = T0_MS + self.now // MS - self.dice.randrange(200)
+        target = T0_MS + self.now // MS - self.rng.randrange(200)
         found = next(((offset, each) for offset, each in enumerate(part.records) if each[1] >= target), None)
         if found is None:
             self.say(t1, name, LookUpOk(part.tp, target, -1, t0, t1))
@@ -208,9 +208,9 @@ class _Run:
 
     def commit(self) -> None:
         """What a member has just read."""
-        tp = self.dice.choice(TPS)
+        tp = self.rng.choice(TPS)
         begin, records = self.next_commit[tp], self.partitions[tp].records
-        shown = records[begin : begin + self.dice.randrange(1, 5)]
+        shown = records[begin : begin + self.rng.randrange(1, 5)]
         if not shown:
             return
         offsets, (ids, stamps, _) = range(begin, begin + len(shown)), zip(*shown, strict=True)
@@ -220,7 +220,7 @@ class _Run:
         )
         t0, t1 = self.around()
         self.next_commit[tp] += len(shown)
-        offset, outcome = self.next_commit[tp], self.dice.choice(["ok", "ok", "unknown", "failed"])
+        offset, outcome = self.next_commit[tp], self.rng.choice(["ok", "ok", "unknown", "failed"])
         mark = ("g", tp, offset)
         if outcome == "failed":
             failed = CommitFailed(*mark, "REBALANCE_IN_PROGRESS", t0, t1, self.generation, "m")
@@ -233,7 +233,7 @@ class _Run:
             self.say(t1, "member", CommitUnknown(*mark, "REQUEST_TIMED_OUT", t0, t1, self.generation, "m"))
 
     def fetch(self) -> None:
-        tp = self.dice.choice(TPS)
+        tp = self.rng.choice(TPS)
         t0, t1 = self.around()
         self.say(t1, "reader-1", CommittedOk("g", tp, self.committed.get(tp, -1), t0, t1))
 
@@ -247,7 +247,7 @@ class _Run:
 
     def control(self) -> None:
         self.now += MS
-        broker = str(self.dice.choice(BROKERS))
+        broker = str(self.rng.choice(BROKERS))
         self.say(self.now, broker, Processed(self.now, "Produce", self.now + MS, 1, 1))
         self.say(self.now, broker, Reject(self.now, "Fetch", "its deadline has passed"))
 
@@ -258,15 +258,15 @@ class _Run:
         """
         producer, name = 3, "producer-3"
         records: list[tuple[int, int, int, bool]] = []  # id, key, timestamp, tombstone
-        for number in range(self.dice.randrange(8, 20)):
+        for number in range(self.rng.randrange(8, 20)):
             t0, t1 = self.around()
             # The first keys end with a value and with a tombstone, so that both can be spoiled.
-            key = number % 3 if number < 6 else self.dice.randrange(3, 6)
-            tombstone = number == 4 or (number > 6 and self.dice.random() < 0.2)
+            key = number % 3 if number < 6 else self.rng.randrange(3, 6)
+            tombstone = number == 4 or (number > 6 and self.rng.random() < 0.2)
             record_id, stamp = producer << 40 | number, T0_MS + self.now // MS
             tombstones = [1] if tombstone else None
             self.say(t0, name, ProduceInvoked(COMPACTED_TP, [record_id], [stamp], [t0], [key], tombstones))
-            if number < 6 or self.dice.random() < 0.8:
+            if number < 6 or self.rng.random() < 0.8:
                 self.say(t1, name, ProduceOk(COMPACTED_TP, [record_id], [number], [t1], [1]))
             else:
                 self.say(t1, name, ProduceUnknown(COMPACTED_TP, [record_id], ["REQUEST_TIMED_OUT"], [t1]))
@@ -279,9 +279,7 @@ class _Run:
 
     def _compacted(self, records: list[tuple[int, int, int, bool]], broker: str) -> FinalLog:
         last = {key: offset for offset, (_, key, _, _) in enumerate(records)}
-        gone = {
-            offset for offset, record in enumerate(records) if offset < last[record[1]] and self.dice.random() < 0.5
-        }
+        gone = {offset for offset, record in enumerate(records) if offset < last[record[1]] and self.rng.random() < 0.5}
         for key, offset in last.items():
             earlier = [at for at, record in enumerate(records) if record[1] == key and at < offset]
             if records[offset][3] and gone.issuperset(earlier) and offset + 1 < len(records) and broker != "3":
@@ -352,7 +350,7 @@ def random_story(seed: int, steps: int = 150) -> Story:
     often = [run.produce] * 8 + [run.read] * 6 + [run.ask] * 4 + [run.commit] * 3 + [run.fetch] * 3
     seldom = [run.elect, run.change_isr, run.control, run.rebalance]
     for _ in range(steps):
-        run.dice.choice(often + seldom)()
+        run.rng.choice(often + seldom)()
     while not run.committed:
         run.produce()
         run.commit()

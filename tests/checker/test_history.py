@@ -75,8 +75,8 @@ def test_a_history_is_lines_that_a_person_can_read(tmp_path: Path) -> None:
 
 
 def test_every_kind_of_event_comes_back_as_it_was(tmp_path: Path) -> None:
-    dice = random.Random(3)
-    stories = [random_story(1), *(each.spoil(random_story(1), dice) for each in MUTATIONS if "read" not in each.name)]
+    rng = random.Random(3)
+    stories = [random_story(1), *(each.spoil(random_story(1), rng) for each in MUTATIONS if "read" not in each.name)]
     told = {type(event): event for story in stories for _, event in story.told}
     told |= {
         type(each): each

@@ -29,9 +29,9 @@ def test_a_right_history_has_no_violation_and_every_invariant_has_seen_some_of_i
 @settings(max_examples=15, deadline=None)
 @given(seed=SEEDS)
 def test_what_was_broken_is_named(mutation: Mutation, seed: int) -> None:
-    dice = random.Random(seed)
+    rng = random.Random(seed)
     try:
-        story = mutation.spoil(random_story(seed, 40), dice)
+        story = mutation.spoil(random_story(seed, 40), rng)
     except NothingToSpoil:
         reject()  # where there was never anything to spoil the test fails
     verdict = story.verdict()

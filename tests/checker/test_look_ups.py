@@ -159,9 +159,9 @@ def test_it_says_what_the_definition_says(
 
 def history(seed: int) -> tuple[list[StoredRecord], list[Trim], list[LookUp]]:
     """What a right log answers: a record each moment, acknowledged at the next; keys that come again; trims."""
-    dice = random.Random(seed)
-    size, keys = 400, [dice.randrange(150) for _ in range(400)]
-    stamps = [1000 + number // 3 + dice.randrange(-40, 40) for number in range(size)]
+    rng = random.Random(seed)
+    size, keys = 400, [rng.randrange(150) for _ in range(400)]
+    stamps = [1000 + number // 3 + rng.randrange(-40, 40) for number in range(size)]
     next_of = {
         number: later for number in range(size) for later in range(size - 1, number, -1) if keys[later] == keys[number]
     }
@@ -172,9 +172,9 @@ def history(seed: int) -> tuple[list[StoredRecord], list[Trim], list[LookUp]]:
     trims = [Trim(moment // 3, moment, moment + 2) for moment in range(50, size, 70)]
     look_ups = []
     for _ in range(500):
-        moment, target = dice.randrange(2, size), 1000 + dice.randrange(-40, size // 3 + 40)
+        moment, target = rng.randrange(2, size), 1000 + rng.randrange(-40, size // 3 + 40)
         start = max((trim.offset for trim in trims if trim.answered_at <= moment), default=0)
-        compacted = dice.random() < 0.5
+        compacted = rng.random() < 0.5
         there = [r for r in records[start:moment] if not (compacted and r.superseded_at <= moment)]
         first = next((r for r in there if r.timestamp >= target), None)
         found = None if first is None else (first.offset, first.timestamp, first.leader_epoch)

@@ -30,8 +30,8 @@ def sums(verdict: Verdict) -> list[tuple[str, int, int]]:
 
 @pytest.mark.parametrize("seed", range(5))
 def test_files_are_judged_as_the_events_are_whatever_their_order(tmp_path: Path, seed: int) -> None:
-    dice = random.Random(seed)
-    story = dice.choice(MUTATIONS).spoil(random_story(seed), dice) if seed else random_story(seed)
+    rng = random.Random(seed)
+    story = rng.choice(MUTATIONS).spoil(random_story(seed), rng) if seed else random_story(seed)
     write_run(tmp_path, story)
     judged = RunDirectory(tmp_path).check()
     assert sums(judged) == sums(story.verdict())

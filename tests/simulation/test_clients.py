@@ -1,4 +1,4 @@
-"""The clients that users have, in a simulated cluster: over its connections, in its time, with dice of its seed."""
+"""The clients that users have, in a simulated cluster: over its connections, in its time, with rng of its seed."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from tidelog.client.environment import ClientEnvironment
 from tidelog.model import TopicPartition
 from tidelog.protocol.messages import NewTopic
 from verify.simulation.cluster.cluster import Cluster
-from verify.simulation.scenario import Story
-from verify.simulation.seeds import tell
+from verify.simulation.scenario import Scenario
+from verify.simulation.seeds import simulate
 from verify.simulation.trace import Trace
 
 TP = TopicPartition("orders", 0)
@@ -70,7 +70,7 @@ def test_producers_groups_and_look_ups_are_right_while_a_broker_is_killed_and_th
 
 def test_a_burst_fills_batches_and_segments() -> None:
     shown: list[str] = []
-    outcome = tell(Story(7, 15, ("burst",), ()), shown.append)
+    outcome = simulate(Scenario(7, 15, ("burst",), ()), shown.append)
     assert not outcome.wrong
     appends = [line.split() for line in shown if line.split()[1] == "Append" and line.endswith("leader")]
     assert len(appends) >= 10
@@ -78,6 +78,6 @@ def test_a_burst_fills_batches_and_segments() -> None:
 
 
 def test_other_dice_make_other_delays() -> None:
-    stories = [told(seed) for seed in (1, 2)]
-    assert stories[0][:4] == stories[1][:4]
-    assert stories[0][4] != stories[1][4]
+    scenarios = [told(seed) for seed in (1, 2)]
+    assert scenarios[0][:4] == scenarios[1][:4]
+    assert scenarios[0][4] != scenarios[1][4]

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from verify.simulation.__main__ import main
-from verify.simulation.scenario import Story
+from verify.simulation.scenario import Scenario
 from verify.simulation.scenario_generator import DENSE
 from verify.simulation.summary import JUDGED
 
@@ -37,8 +37,8 @@ def test_what_was_not_looked_at_is_no_success() -> None:
 
 def test_a_seed_stands_for_another_story_where_more_is_to_go_wrong() -> None:
     usual, dense = (typed("--seed", "3", "--seconds", "6", *more) for more in ((), ("--dense",)))
-    assert str(Story.of_seed(3, 6)) in usual.stdout
-    assert str(Story.of_seed(3, 6, DENSE)) in dense.stdout
+    assert str(Scenario.of_seed(3, 6)) in usual.stdout
+    assert str(Scenario.of_seed(3, 6, DENSE)) in dense.stdout
 
 
 def test_programs_are_told_what_was_drawn_and_seen() -> None:
@@ -60,10 +60,10 @@ def test_what_cannot_be_told_is_refused_in_a_line(arguments: tuple[str, ...]) ->
 
 
 def test_who_is_interrupted_before_all_is_drawn_has_stopped_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    def press(*_: object) -> Story:
+    def press(*_: object) -> Scenario:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(Story, "of_seed", press)
+    monkeypatch.setattr(Scenario, "of_seed", press)
     monkeypatch.setattr("sys.argv", ["scripts/simulate", "--seeds", "10000"])
     assert main() == 130
 

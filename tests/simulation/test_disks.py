@@ -171,11 +171,11 @@ def test_a_bit_flips_in_a_closed_segment_alone_and_is_well_again() -> None:
     for seed in range(20):
         found = disk.flip_closed(Random(seed))
         assert found is not None
-        path, following, mend = found
+        path, following, repair = found
         assert path != logs[-1] and following in logs
         assert [each for each in logs if disk.content.read(each) != before[each]] == [path]
         assert disk.flip_closed(Random(seed)) is None, "it could not be made well again where both changed the same"
-        mend()
+        repair()
         assert disk.content.read(path) == before[path]
 
 
@@ -187,11 +187,11 @@ def test_a_file_that_has_taken_the_place_of_a_damaged_one_is_not_mended() -> Non
     before = {path: disk.content.read(path) or b"" for path in disk.content.paths()}
     found = disk.flip_closed(Random(1))
     assert found is not None
-    path, _, mend = found
+    path, _, repair = found
     damaged = disk.content.read(path) or b""
     compacted = bytes(now if now != once else now ^ 1 for now, once in zip(damaged, before[path], strict=True))
     disk.content.replace(path, compacted)
-    mend()
+    repair()
     assert disk.content.read(path) == compacted
 
 

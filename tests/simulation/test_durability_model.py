@@ -12,7 +12,7 @@ from cluster.zookeeper.in_memory import MemoryZooKeeper
 from cluster.zookeeper.store import Create, Operation, Set
 from tidelog.history.broker_events import HighWatermark
 from tidelog.model import NO_LEADER, TopicPartition
-from verify.simulation.cluster.durability_model import Wholeness
+from verify.simulation.cluster.durability_model import DurabilityModel
 from verify.simulation.disks.page_cache import KEPT
 
 TP = TopicPartition("orders", 0)
@@ -44,7 +44,7 @@ class World:
     def __init__(self, *, waits_for_disk: bool = False) -> None:
         self.zookeeper = MemoryZooKeeper()
         self.brokers = {number: Broker() for number in (1, 2, 3)}
-        self.wholeness = Wholeness(cast(Any, self), waits_for_disk=waits_for_disk)
+        self.durability = DurabilityModel(cast(Any, self), waits_for_disk=waits_for_disk)
         path = ""
         for part in znodes.state_path(TP).split("/")[1:-1]:
             path += f"/{part}"
@@ -64,117 +64,117 @@ class World:
     def leads(self, leader: int, *isr: int) -> bool:
         """It does from now on; whether that was an unclean election."""
         told: list[bool] = []
-        self.wholeness.on_unclean_election = lambda: told.append(True)
+        self.durability.on_unclean_election = lambda: told.append(True)
         epoch = znodes.decode_state(self.zookeeper.node(znodes.state_path(TP)).data).leader_epoch + 1
         self.do(Set(znodes.state_path(TP), znodes.encode_state(PartitionState(leader, epoch, isr, 1))))
         return bool(told)
 
     def may_lose(self, broker_id: int) -> bool:
-        return self.wholeness.fate(broker_id, DICE) is not KEPT
+        return self.durability.fate(broker_id, DICE) is not KEPT
 
 
 def test_all_but_one_may_lose_their_tails() -> None:
-    world = World()
-    assert [world.may_lose(number) for number in (1, 2, 3)] == [True, True, False]
+    stage = World()
+    assert [stage.may_lose(number) for number in (1, 2, 3)] == [True, True, False]
 
 
 def test_the_last_one_that_is_in_sync_keeps_everything_whoever_else_lives() -> None:
-    world = World()
-    world.isr_is(1)
-    assert world.may_lose(2), "it counts for nothing"
-    assert not world.may_lose(1)
-    assert not world.may_lose(1), "it has lost nothing the first time"
+    stage = World()
+    stage.isr_is(1)
+    assert stage.may_lose(2), "it counts for nothing"
+    assert not stage.may_lose(1)
+    assert not stage.may_lose(1), "it has lost nothing the first time"
 
 
 def test_who_has_joined_again_with_all_that_is_committed_is_whole_again() -> None:
-    world = World()
-    assert world.may_lose(1)
-    assert world.may_lose(2)
-    world.isr_is(2, 3)
-    world.brokers[1].held.log.log_end_offset = 7
-    world.wholeness.told(HighWatermark(0, TP, 0, 7))
-    world.isr_is(2, 3, 1)
-    assert world.may_lose(3)
-    assert not world.may_lose(1)
+    stage = World()
+    assert stage.may_lose(1)
+    assert stage.may_lose(2)
+    stage.isr_is(2, 3)
+    stage.brokers[1].held.log.log_end_offset = 7
+    stage.durability.told(HighWatermark(0, TP, 0, 7))
+    stage.isr_is(2, 3, 1)
+    assert stage.may_lose(3)
+    assert not stage.may_lose(1)
 
 
 def test_who_is_let_in_by_a_proposal_from_before_its_machine_went_down_is_not_whole() -> None:
-    world = World()
-    world.isr_is(2, 3)
-    assert world.may_lose(2)
-    world.wholeness.told(HighWatermark(0, TP, 0, 7))
-    world.brokers[1].held.log.log_end_offset = 6
-    world.isr_is(2, 3, 1)
-    assert not world.may_lose(3), "neither of the others has what it has"
-    world.isr_is(2, 3)
-    world.brokers[1].runs = False
-    world.isr_is(2, 3, 1)
-    assert not world.may_lose(3)
+    stage = World()
+    stage.isr_is(2, 3)
+    assert stage.may_lose(2)
+    stage.durability.told(HighWatermark(0, TP, 0, 7))
+    stage.brokers[1].held.log.log_end_offset = 6
+    stage.isr_is(2, 3, 1)
+    assert not stage.may_lose(3), "neither of the others has what it has"
+    stage.isr_is(2, 3)
+    stage.brokers[1].runs = False
+    stage.isr_is(2, 3, 1)
+    assert not stage.may_lose(3)
 
 
 def test_where_acknowledgements_wait_for_the_disk_all_may_lose_their_tails() -> None:
-    world = World(waits_for_disk=True)
-    assert all(world.may_lose(number) for number in (1, 2, 3))
+    stage = World(waits_for_disk=True)
+    assert all(stage.may_lose(number) for number in (1, 2, 3))
 
 
 def test_a_log_with_a_damaged_segment_does_not_count() -> None:
-    world = World()
-    world.wholeness.damaged(2, TP)
-    assert world.may_lose(1)
-    assert not world.may_lose(3)
+    stage = World()
+    stage.durability.damaged(2, TP)
+    assert stage.may_lose(1)
+    assert not stage.may_lose(3)
 
 
 def test_who_was_mended_before_anybody_met_the_damage_counts_as_before() -> None:
-    world = World()
-    world.wholeness.damaged(2, TP)
-    world.wholeness.mended(2, TP)
-    assert world.may_lose(1) and world.may_lose(3)
-    assert not world.may_lose(2)
+    stage = World()
+    stage.durability.damaged(2, TP)
+    stage.durability.repaired(2, TP)
+    assert stage.may_lose(1) and stage.may_lose(3)
+    assert not stage.may_lose(2)
 
 
 def test_who_was_opened_with_a_damaged_segment_does_not_count_before_it_joins_again() -> None:
-    world = World()
-    world.wholeness.damaged(2, TP)
-    world.wholeness.opens_damaged(2, TP)
-    world.wholeness.mended(2, TP)
-    assert world.may_lose(1)
-    assert not world.may_lose(3)
-    world.isr_is(1, 3)
-    world.isr_is(1, 3, 2)
-    assert world.may_lose(3)
+    stage = World()
+    stage.durability.damaged(2, TP)
+    stage.durability.opens_damaged(2, TP)
+    stage.durability.repaired(2, TP)
+    assert stage.may_lose(1)
+    assert not stage.may_lose(3)
+    stage.isr_is(1, 3)
+    stage.isr_is(1, 3, 2)
+    assert stage.may_lose(3)
 
 
 def test_who_joins_with_a_segment_that_is_still_damaged_does_not_count_either() -> None:
-    world = World()
-    world.wholeness.damaged(2, TP)
-    for mended in (False, True):
-        if mended:
-            world.wholeness.mended(2, TP)
-        world.isr_is(1, 3)
-        world.isr_is(1, 3, 2)
-        assert world.leads(2, 2, 1, 3) != mended
+    stage = World()
+    stage.durability.damaged(2, TP)
+    for repaired in (False, True):
+        if repaired:
+            stage.durability.repaired(2, TP)
+        stage.isr_is(1, 3)
+        stage.isr_is(1, 3, 2)
+        assert stage.leads(2, 2, 1, 3) != repaired
 
 
 def test_who_may_soon_be_the_last_by_a_change_that_is_on_its_way_keeps_everything() -> None:
-    world = World()
-    world.isr_is(1, 3)
-    version = world.zookeeper.node(znodes.state_path(TP)).version
-    world.wholeness.proposed(Set(znodes.state_path(TP), world.state(1), version))
-    assert not world.may_lose(1), "its leader has taken 3 out, though ZooKeeper has not heard of it"
-    world.isr_is(1, 3, 2)
-    assert world.may_lose(1), "somebody else was faster, so it will be refused"
+    stage = World()
+    stage.isr_is(1, 3)
+    version = stage.zookeeper.node(znodes.state_path(TP)).version
+    stage.durability.proposed(Set(znodes.state_path(TP), stage.state(1), version))
+    assert not stage.may_lose(1), "its leader has taken 3 out, though ZooKeeper has not heard of it"
+    stage.isr_is(1, 3, 2)
+    assert stage.may_lose(1), "somebody else was faster, so it will be refused"
 
 
 def test_who_leads_without_having_been_in_sync_leads_uncleanly() -> None:
-    world = World()
-    assert not world.leads(2, 1, 2)
-    assert not world.leads(NO_LEADER, 1)
-    assert world.leads(2, 2)
-    assert not world.leads(2, 2, 1), "it leads anew, and may"
+    stage = World()
+    assert not stage.leads(2, 1, 2)
+    assert not stage.leads(NO_LEADER, 1)
+    assert stage.leads(2, 2)
+    assert not stage.leads(2, 2, 1), "it leads anew, and may"
 
 
 def test_who_leads_after_its_machine_went_down_leads_uncleanly_though_zookeeper_has_it_in_sync() -> None:
-    world = World()
-    assert world.may_lose(1)
-    world.isr_is(1, 2)
-    assert world.leads(1, 1, 2)
+    stage = World()
+    assert stage.may_lose(1)
+    stage.isr_is(1, 2)
+    assert stage.leads(1, 1, 2)

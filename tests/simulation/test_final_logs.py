@@ -1,4 +1,4 @@
-"""What a simulated replica holds in the end: the same as its files tell, also where they are damaged."""
+"""What a simulated replica holds in the end: the same as its files simulate, also where they are damaged."""
 
 from __future__ import annotations
 

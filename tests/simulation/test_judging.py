@@ -17,16 +17,16 @@ from tidelog.model import TopicPartition
 from tidelog.protocol.group_messages import OffsetCommitRequest, OffsetFetchPartition
 from verify.simulation.cluster.cluster import OFFSETS_TPS
 from verify.simulation.cluster.health_check import GROUPS
-from verify.simulation.fault_kinds import Fault, Kind
+from verify.simulation.fault_kinds import Fault, FaultKind
 from verify.simulation.run import Outcome
-from verify.simulation.scenario import Story
-from verify.simulation.seeds import tell
+from verify.simulation.scenario import Scenario
+from verify.simulation.seeds import simulate
 
 
 def told(
     *faults: Fault, seconds: float = 4, clients: tuple[str, ...] = ("producer", "tail"), promises: str = "plain"
 ) -> Outcome:
-    return tell(Story(7, seconds, clients, faults, promises=promises))
+    return simulate(Scenario(7, seconds, clients, faults, promises=promises))
 
 
 def test_a_leader_that_takes_no_record_any_more_is_found_though_all_are_in_sync(
@@ -45,7 +45,7 @@ def test_a_leader_that_takes_no_record_any_more_is_found_though_all_are_in_sync(
 
 
 def test_a_broker_whose_clock_is_hours_behind_serves() -> None:
-    outcome = told(*(Fault(at_ms, Kind.CLOCK, ("1", "2", "3"), 0, -3_600_000) for at_ms in (3_000, 3_100)))
+    outcome = told(*(Fault(at_ms, FaultKind.CLOCK, ("1", "2", "3"), 0, -3_600_000) for at_ms in (3_000, 3_100)))
     assert not outcome.wrong
 
 
@@ -87,6 +87,6 @@ def test_where_unclean_elections_are_allowed_all_is_judged_as_long_as_there_was_
 
 
 def test_a_topic_is_compacted_while_its_records_come_and_what_that_takes_nobody_misses() -> None:
-    outcome = tell(Story(7, 20, ("producer", "producer", "tail"), (), compacted=True))
+    outcome = simulate(Scenario(7, 20, ("producer", "producer", "tail"), (), compacted=True))
     assert not outcome.wrong
-    assert outcome.tally.bitten["compaction"] == 1
+    assert outcome.fault_counts.bitten["compaction"] == 1

@@ -8,44 +8,54 @@ import pytest
 
 from cluster.replication.partition import Partition
 from node.groups import shards
-from verify.simulation.cluster.brokers import MachineJournal
-from verify.simulation.fault_kinds import CONTROLLER, COORDINATOR, FOLLOWER, IN_SYNC, IT, LEADER, Fault, Kind, Moment
+from verify.simulation.cluster.brokers import MachineEventRecorder
+from verify.simulation.fault_kinds import (
+    CONTROLLER,
+    COORDINATOR,
+    FOLLOWER,
+    IN_SYNC,
+    IT,
+    LEADER,
+    Fault,
+    FaultKind,
+    Moment,
+)
 from verify.simulation.run import JUDGED, Outcome
-from verify.simulation.scenario import Story
-from verify.simulation.seeds import tell
+from verify.simulation.scenario import Scenario
+from verify.simulation.seeds import simulate
 from verify.simulation.summary import Summary
 
 
 def told(
     *faults: Fault, seconds: float = 12, clients: tuple[str, ...] = ("producer",), promises: str = "plain"
 ) -> Outcome:
-    return tell(Story(7, seconds, clients, faults, promises=promises))
+    return simulate(Scenario(7, seconds, clients, faults, promises=promises))
 
 
 def bitten(outcome: Outcome) -> dict[str, int]:
-    return {name: count for name, _, count in outcome.tally.rows()}
+    return {name: count for name, _, count in outcome.fault_counts.rows()}
 
 
 @pytest.mark.parametrize(
     "fault",
     [
-        Fault(1_000, Kind.KILL, (LEADER,), 2_000),
-        Fault(1_000, Kind.TORN, (LEADER,), 2_000, 50),
-        Fault(1_000, Kind.TORN, (FOLLOWER,), 2_000, 0),
-        Fault(1_000, Kind.ONE_WAY, (LEADER, FOLLOWER), 3_000),
-        Fault(1_000, Kind.ISOLATE, (LEADER,), 3_000),
-        Fault(1_000, Kind.CLIENT_DEAF, ("client-1", LEADER), 8_000),
-        Fault(1_000, Kind.ZOOKEEPER_SLOW, (LEADER,), 3_000, 500),
-        Fault(1_000, Kind.EXPIRE, (LEADER,)),
-        Fault(1_000, Kind.CLOCK_RATE, (LEADER,), 3_000, -50),
-        Fault(1_000, Kind.DISK_WRITE, (LEADER,), 3_000),
-        Fault(1_000, Kind.DISK_FULL, (FOLLOWER,), 3_000),
-        Fault(1_000, Kind.REASSIGN, (), 0, 2),
-        Fault(1_000, Kind.MOVE, (), 0, 2),
-        Fault(1_000, Kind.ALTER),
-        Fault(1_000, Kind.ADD),
-        Fault(1_000, Kind.CREATE, (), 0, 3),
-        Fault(1_000, Kind.POWER, (LEADER,), 2_000),
+        Fault(1_000, FaultKind.KILL, (LEADER,), 2_000),
+        Fault(1_000, FaultKind.TORN, (LEADER,), 2_000, 50),
+        Fault(1_000, FaultKind.TORN, (FOLLOWER,), 2_000, 0),
+        Fault(1_000, FaultKind.ONE_WAY, (LEADER, FOLLOWER), 3_000),
+        Fault(1_000, FaultKind.ISOLATE, (LEADER,), 3_000),
+        Fault(1_000, FaultKind.CLIENT_DEAF, ("client-1", LEADER), 8_000),
+        Fault(1_000, FaultKind.ZOOKEEPER_SLOW, (LEADER,), 3_000, 500),
+        Fault(1_000, FaultKind.EXPIRE, (LEADER,)),
+        Fault(1_000, FaultKind.CLOCK_RATE, (LEADER,), 3_000, -50),
+        Fault(1_000, FaultKind.DISK_WRITE, (LEADER,), 3_000),
+        Fault(1_000, FaultKind.DISK_FULL, (FOLLOWER,), 3_000),
+        Fault(1_000, FaultKind.REASSIGN, (), 0, 2),
+        Fault(1_000, FaultKind.MOVE, (), 0, 2),
+        Fault(1_000, FaultKind.ALTER),
+        Fault(1_000, FaultKind.ADD),
+        Fault(1_000, FaultKind.CREATE, (), 0, 3),
+        Fault(1_000, FaultKind.POWER, (LEADER,), 2_000),
     ],
     ids=lambda fault: "-".join((fault.kind.value, *fault.whom)),
 )
@@ -56,21 +66,25 @@ def test_a_fault_bites_and_nothing_is_lost(fault: Fault) -> None:
 
 
 def test_a_topic_comes_and_goes_and_comes_again_and_no_history_takes_it_for_one() -> None:
-    faults = Fault(1_000, Kind.CREATE, (), 0, 3), Fault(4_000, Kind.DELETE), Fault(6_000, Kind.CREATE, (), 0, 2)
+    faults = (
+        Fault(1_000, FaultKind.CREATE, (), 0, 3),
+        Fault(4_000, FaultKind.DELETE),
+        Fault(6_000, FaultKind.CREATE, (), 0, 2),
+    )
     outcome = told(*faults)
     assert not outcome.wrong
     assert (bitten(outcome)["create-topic"], bitten(outcome)["delete-topic"]) == (2, 1)
 
 
 def test_the_offsets_of_groups_are_moved_and_a_cluster_is_not_whole_before_that() -> None:
-    outcome = told(Fault(11_900, Kind.MOVE_OFFSETS, (), 0, 2), clients=("producer", "committer", "member"))
+    outcome = told(Fault(11_900, FaultKind.MOVE_OFFSETS, (), 0, 2), clients=("producer", "committer", "member"))
     assert not outcome.wrong
     assert bitten(outcome)["move-offsets"] == 1
 
 
 def test_a_bit_that_flips_in_a_closed_segment_is_met_by_whoever_reads_it() -> None:
     producers = ("producer",) * 4
-    outcome = told(Fault(30_000, Kind.FLIP, (LEADER,), 3_000), seconds=36, clients=producers)
+    outcome = told(Fault(30_000, FaultKind.FLIP, (LEADER,), 3_000), seconds=36, clients=producers)
     assert not outcome.wrong
     assert bitten(outcome)["bit-flip"] == 1
 
@@ -80,7 +94,7 @@ def test_a_coordinator_that_is_killed_leaves_strange_offsets_to_the_next_which_s
 ) -> None:
     warnings: list[str] = []
     monkeypatch.setattr(shards.log, "warning", lambda message, *about: warnings.append(message % about))
-    faults = Fault(8_000, Kind.STRANGE), Fault(10_000, Kind.KILL, (COORDINATOR,), 6_000)
+    faults = Fault(8_000, FaultKind.STRANGE), Fault(10_000, FaultKind.KILL, (COORDINATOR,), 6_000)
     outcome = told(*faults, seconds=30, clients=("producer", "committer", "member"))
     assert not outcome.wrong
     assert bitten(outcome)["strange-offsets"] == bitten(outcome)["hits the coordinator"] == 1
@@ -88,74 +102,74 @@ def test_a_coordinator_that_is_killed_leaves_strange_offsets_to_the_next_which_s
 
 
 def test_no_session_ends_before_its_time_of_a_broker_that_would_not_hear_of_it() -> None:
-    cut = Fault(1_000, Kind.ZOOKEEPER_CUT, (LEADER,), 2_000)
-    outcome = told(cut, Fault(1_500, Kind.EXPIRE, (LEADER,)), Fault(5_000, Kind.EXPIRE, (LEADER,)))
+    cut = Fault(1_000, FaultKind.ZOOKEEPER_CUT, (LEADER,), 2_000)
+    outcome = told(cut, Fault(1_500, FaultKind.EXPIRE, (LEADER,)), Fault(5_000, FaultKind.EXPIRE, (LEADER,)))
     assert not outcome.wrong
-    assert dict((name, drawn) for name, drawn, _ in outcome.tally.rows())["expire"] == 2
+    assert dict((name, drawn) for name, drawn, _ in outcome.fault_counts.rows())["expire"] == 2
     assert bitten(outcome)["expire"] == 1
 
 
-@pytest.mark.parametrize("kind", [Kind.ZOOKEEPER_CUT, Kind.HOLD, Kind.ZOOKEEPER_FREEZE])
-def test_nobody_is_kept_from_hearing_that_its_session_was_ended_before_its_time(kind: Kind) -> None:
-    outcome = told(Fault(5_000, Kind.EXPIRE, ("1",)), Fault(5_000, kind, ("1",), 3_000), seconds=8)
+@pytest.mark.parametrize("kind", [FaultKind.ZOOKEEPER_CUT, FaultKind.HOLD, FaultKind.ZOOKEEPER_FREEZE])
+def test_nobody_is_kept_from_hearing_that_its_session_was_ended_before_its_time(kind: FaultKind) -> None:
+    outcome = told(Fault(5_000, FaultKind.EXPIRE, ("1",)), Fault(5_000, kind, ("1",), 3_000), seconds=8)
     assert not outcome.wrong
     assert (bitten(outcome)["expire"], bitten(outcome)[kind.value]) == (1, 0)
-    later = told(Fault(5_000, Kind.EXPIRE, ("1",)), Fault(5_900, kind, ("1",), 3_000), seconds=9)
+    later = told(Fault(5_000, FaultKind.EXPIRE, ("1",)), Fault(5_900, kind, ("1",), 3_000), seconds=9)
     assert (bitten(later)["expire"], bitten(later)[kind.value]) == (1, 1)
 
 
 def test_what_finds_nobody_has_not_bitten() -> None:
     outcome = told(
-        Fault(1_000, Kind.KILL, ("9",), 100), Fault(1_000, Kind.KILL, (IT,), 100, upon=Moment.CUTS), seconds=3
+        Fault(1_000, FaultKind.KILL, ("9",), 100), Fault(1_000, FaultKind.KILL, (IT,), 100, upon=Moment.CUTS), seconds=3
     )
     assert bitten(outcome) == {"kill": 0, "upon cuts": 0}
-    assert outcome.tally.drawn["kill"] == 2
+    assert outcome.fault_counts.drawn["kill"] == 2
 
 
-@pytest.mark.parametrize("kind", [Kind.ZOOKEEPER_CUT, Kind.ZOOKEEPER_SLOW, Kind.CLOCK_RATE])
-def test_what_is_over_before_a_broker_runs_again_has_not_bitten_it(kind: Kind) -> None:
-    killed = Fault(1_000, Kind.KILL, ("1",), 5_000)
+@pytest.mark.parametrize("kind", [FaultKind.ZOOKEEPER_CUT, FaultKind.ZOOKEEPER_SLOW, FaultKind.CLOCK_RATE])
+def test_what_is_over_before_a_broker_runs_again_has_not_bitten_it(kind: FaultKind) -> None:
+    killed = Fault(1_000, FaultKind.KILL, ("1",), 5_000)
     unfelt, felt = Fault(2_000, kind, ("1",), 500, 50), Fault(2_000, kind, ("1",), 4_500, 50)
     assert bitten(told(killed, unfelt)) == {"kill": 1, kind.value: 0}
     assert bitten(told(killed, felt)) == {"kill": 1, kind.value: 1}
 
 
-@pytest.mark.parametrize("kind", [Kind.ZOOKEEPER_STOP, Kind.ZOOKEEPER_FREEZE])
-def test_without_a_broker_nobody_misses_zookeeper(kind: Kind) -> None:
-    killed = Fault(1_000, Kind.KILL, ("1", "2", "3"), 5_000)
+@pytest.mark.parametrize("kind", [FaultKind.ZOOKEEPER_STOP, FaultKind.ZOOKEEPER_FREEZE])
+def test_without_a_broker_nobody_misses_zookeeper(kind: FaultKind) -> None:
+    killed = Fault(1_000, FaultKind.KILL, ("1", "2", "3"), 5_000)
     assert bitten(told(killed, Fault(2_000, kind, (), 500))) == {"kill": 1, kind.value: 0}
     assert bitten(told(killed, Fault(2_000, kind, (), 4_500))) == {"kill": 1, kind.value: 1}
 
 
-@pytest.mark.parametrize("kind", [Kind.SLOW, Kind.LOSS])
-def test_bad_weather_bites_if_a_message_is_late(kind: Kind) -> None:
+@pytest.mark.parametrize("kind", [FaultKind.SLOW, FaultKind.LOSS])
+def test_bad_weather_bites_if_a_message_is_late(kind: FaultKind) -> None:
     mild, bad = Fault(1_000, kind, (), 2_000, 0), Fault(1_000, kind, (), 2_000, 30)
     assert bitten(told(mild)) == {kind.value: 0}
     assert bitten(told(bad)) == {kind.value: 1}
 
 
 def test_a_client_that_is_dead_is_not_killed() -> None:
-    outcome = told(*(Fault(at_ms, Kind.CLIENT_KILL, ("client-1", LEADER), 3_000) for at_ms in (1_000, 2_000)))
+    outcome = told(*(Fault(at_ms, FaultKind.CLIENT_KILL, ("client-1", LEADER), 3_000) for at_ms in (1_000, 2_000)))
     assert not outcome.wrong
-    assert outcome.tally.drawn["client-kill"] == 2
+    assert outcome.fault_counts.drawn["client-kill"] == 2
     assert bitten(outcome)["client-kill"] == 1
 
 
 @pytest.mark.parametrize("moment", [Moment.APPENDS, Moment.COPIES, Moment.ACKNOWLEDGES])
 def test_a_fault_hits_who_comes_to_its_moment(moment: Moment) -> None:
-    outcome = told(Fault(1_000, Kind.HOLD, (IT,), 8_000, upon=moment, after_us=700))
+    outcome = told(Fault(1_000, FaultKind.HOLD, (IT,), 8_000, upon=moment, after_us=700))
     assert not outcome.wrong
     assert bitten(outcome) == {"hold": 1, f"upon {moment.value}": 1}
 
 
 def test_changes_of_the_isr_and_elections_are_moments_too() -> None:
     outcome = told(
-        Fault(1_000, Kind.KILL, (LEADER,), 1_000),
-        Fault(1_000, Kind.EXPIRE, (IT,), upon=Moment.LEADS),
-        Fault(1_000, Kind.ZOOKEEPER_BREAK, (IT,), upon=Moment.PROPOSES),
-        Fault(1_000, Kind.HOLD, (CONTROLLER,), 1_000, upon=Moment.CHANGES_ISR),
-        Fault(1_000, Kind.HOLD, (IT,), 500, upon=Moment.FOLLOWS),
-        Fault(1_000, Kind.HOLD, (IT,), 500, upon=Moment.REGISTERS),
+        Fault(1_000, FaultKind.KILL, (LEADER,), 1_000),
+        Fault(1_000, FaultKind.EXPIRE, (IT,), upon=Moment.LEADS),
+        Fault(1_000, FaultKind.ZOOKEEPER_BREAK, (IT,), upon=Moment.PROPOSES),
+        Fault(1_000, FaultKind.HOLD, (CONTROLLER,), 1_000, upon=Moment.CHANGES_ISR),
+        Fault(1_000, FaultKind.HOLD, (IT,), 500, upon=Moment.FOLLOWS),
+        Fault(1_000, FaultKind.HOLD, (IT,), 500, upon=Moment.REGISTERS),
         seconds=15,
     )
     assert not outcome.wrong
@@ -163,7 +177,7 @@ def test_changes_of_the_isr_and_elections_are_moments_too() -> None:
 
 
 def test_where_all_machines_lose_their_power_a_topic_that_waits_for_the_disk_keeps_all() -> None:
-    dark = Fault(4_000, Kind.POWER, (IN_SYNC,), 1_000, upon=Moment.ACKNOWLEDGES)
+    dark = Fault(4_000, FaultKind.POWER, (IN_SYNC,), 1_000, upon=Moment.ACKNOWLEDGES)
     outcome = told(dark, promises="durable")
     assert not outcome.wrong
     assert bitten(outcome)["power"] == 1
@@ -171,8 +185,8 @@ def test_where_all_machines_lose_their_power_a_topic_that_waits_for_the_disk_kee
 
 def test_after_an_unclean_election_logs_agree_though_records_are_lost() -> None:
     outcome = told(
-        Fault(2_000, Kind.ISOLATE, (FOLLOWER,), 11_000),
-        Fault(12_900, Kind.KILL, (IN_SYNC,), 8_000),
+        Fault(2_000, FaultKind.ISOLATE, (FOLLOWER,), 11_000),
+        Fault(12_900, FaultKind.KILL, (IN_SYNC,), 8_000),
         seconds=25,
         promises="unclean",
     )
@@ -181,24 +195,24 @@ def test_after_an_unclean_election_logs_agree_though_records_are_lost() -> None:
 
 
 def test_what_a_broker_does_not_let_go_of_is_found_when_all_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
-    become_leader = MachineJournal.become_leader
+    become_leader = MachineEventRecorder.become_leader
 
-    def leak(journal: MachineJournal, partition: Partition, log_end_offset: int) -> None:
+    def leak(journal: MachineEventRecorder, partition: Partition, log_end_offset: int) -> None:
         loop = asyncio.get_running_loop()
         if partition.leader_epoch:  # after there were clients
             leaked.extend(loop.create_task(asyncio.sleep(1e6)) for _ in range(20))
         become_leader(journal, partition, log_end_offset)
 
     leaked: list[asyncio.Task[None]] = []
-    monkeypatch.setattr(MachineJournal, "become_leader", leak)
-    outcome = told(Fault(1_000, Kind.KILL, (LEADER,), 1_000), seconds=4)
+    monkeypatch.setattr(MachineEventRecorder, "become_leader", leak)
+    outcome = told(Fault(1_000, FaultKind.KILL, (LEADER,), 1_000), seconds=4)
     assert any(each.startswith("I21") and "tasks when all is over" in each for each in outcome.wrong)
 
 
 def test_a_cluster_that_does_not_become_whole_in_time_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Partition, "expansion_due", lambda partition, now_ms: None)
     monkeypatch.setattr(Partition, "_propose_expansion", lambda partition, replica, now_ms: None)
-    outcome = told(Fault(1_000, Kind.KILL, (FOLLOWER,), 1_000), seconds=4)
+    outcome = told(Fault(1_000, FaultKind.KILL, (FOLLOWER,), 1_000), seconds=4)
     assert [each.split(" ", 1)[0] for each in outcome.wrong][:1] == ["not-whole:"]
 
 
@@ -216,18 +230,18 @@ def test_a_summary_ends_well_only_if_each_invariant_had_data() -> None:
 def test_of_a_thousand_seeds_each_kind_of_fault_has_bitten_somebody() -> None:
     summary = Summary(1_000)
     summary.observations.update(JUDGED)
-    summary.tally.draw(["kill"])
+    summary.fault_counts.draw(["kill"])
     summary.done = 999
     assert summary.status == 0
     summary.done = 1_000
     assert summary.status == 3
-    summary.tally.bite(["kill"])
+    summary.fault_counts.bite(["kill"])
     assert summary.status == 0
 
 
 def test_what_was_to_come_after_the_end_comes_to_nobody() -> None:
-    late = Fault(12_100, Kind.KILL, (LEADER, FOLLOWER), 60_000)
-    waits = Fault(11_900, Kind.KILL, (LEADER,), 60_000, upon=Moment.APPENDS, after_us=2_000_000)
+    late = Fault(12_100, FaultKind.KILL, (LEADER, FOLLOWER), 60_000)
+    waits = Fault(11_900, FaultKind.KILL, (LEADER,), 60_000, upon=Moment.APPENDS, after_us=2_000_000)
     outcome = told(late, waits)
     assert not outcome.wrong
-    assert not bitten(outcome).get(Kind.KILL.value, 0)
+    assert not bitten(outcome).get(FaultKind.KILL.value, 0)

@@ -1,4 +1,4 @@
-"""What is drawn of stories: everything that can go wrong does, in a thousand of them often."""
+"""What is drawn of scenarios: everything that can go wrong does, in a thousand of them often."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ from collections.abc import Iterator
 import pytest
 
 from verify.simulation.cluster.cluster import SESSION_TIMEOUT_MS
-from verify.simulation.fault_kinds import COORDINATOR, COORDINATORS_FOLLOWER, IT, Fault, Kind, Moment
-from verify.simulation.scenario import Story
+from verify.simulation.fault_kinds import COORDINATOR, COORDINATORS_FOLLOWER, IT, Fault, FaultKind, Moment
+from verify.simulation.scenario import Scenario
 from verify.simulation.scenario_generator import COMMITTER, DENSE, DURABLE, PLAIN, UNCLEAN
 
-STORIES = [Story.of_seed(seed) for seed in range(1_000)]
+SCENARIOS = [Scenario.of_seed(seed) for seed in range(1_000)]
 
 
 def faults() -> Iterator[Fault]:
-    for story in STORIES:
-        yield from story.faults
+    for scenario in SCENARIOS:
+        yield from scenario.faults
 
 
 def test_each_kind_of_fault_comes_often() -> None:
     drawn = Counter(fault.kind for fault in faults())
-    assert {kind: drawn[kind] for kind in Kind if drawn[kind] < 100} == {}
+    assert {kind: drawn[kind] for kind in FaultKind if drawn[kind] < 100} == {}
 
 
 def test_faults_wait_for_each_moment_and_hit_who_has_come_to_it() -> None:
@@ -32,65 +32,77 @@ def test_faults_wait_for_each_moment_and_hit_who_has_come_to_it() -> None:
 
 def test_coordinators_are_killed_held_and_cut_off() -> None:
     drawn = Counter(fault.kind for fault in faults() if COORDINATOR in fault.whom)
-    assert all(drawn[kind] >= 10 for kind in (Kind.KILL, Kind.STOP, Kind.HOLD, Kind.POWER, Kind.EXPIRE, Kind.ISOLATE))
+    assert all(
+        drawn[kind] >= 10
+        for kind in (
+            FaultKind.KILL,
+            FaultKind.STOP,
+            FaultKind.HOLD,
+            FaultKind.POWER,
+            FaultKind.EXPIRE,
+            FaultKind.ISOLATE,
+        )
+    )
 
 
 def test_where_offsets_are_committed_a_coordinator_is_deposed_while_who_follows_it_is_held() -> None:
-    for story in STORIES:
-        held = [fault for fault in story.faults if COORDINATORS_FOLLOWER in fault.whom]
-        assert bool(held) == (COMMITTER in story.clients)
+    for scenario in SCENARIOS:
+        held = [fault for fault in scenario.faults if COORDINATORS_FOLLOWER in fault.whom]
+        assert bool(held) == (COMMITTER in scenario.clients)
         for fault in held:
-            deposed = [each for each in story.faults if each.kind is Kind.EXPIRE and each.whom == (COORDINATOR,)]
+            deposed = [
+                each for each in scenario.faults if each.kind is FaultKind.EXPIRE and each.whom == (COORDINATOR,)
+            ]
             assert any(fault.at_ms <= each.at_ms < fault.at_ms + fault.for_ms for each in deposed)
 
 
 def test_a_topic_is_deleted_while_one_of_its_replicas_has_no_session() -> None:
-    for story in STORIES:
-        for deletion in (fault for fault in story.faults if fault.kind is Kind.DELETE):
-            away = [each for each in story.faults if each.kind in (Kind.HOLD, Kind.ZOOKEEPER_CUT)]
+    for scenario in SCENARIOS:
+        for deletion in (fault for fault in scenario.faults if fault.kind is FaultKind.DELETE):
+            away = [each for each in scenario.faults if each.kind in (FaultKind.HOLD, FaultKind.ZOOKEEPER_CUT)]
             expired_ms = [each.at_ms + SESSION_TIMEOUT_MS for each in away if each.at_ms + each.for_ms > deletion.at_ms]
             assert any(each <= deletion.at_ms for each in expired_ms)
 
 
 def test_where_more_goes_wrong_it_also_goes_wrong_together() -> None:
-    dense = [fault for seed in range(200) for fault in Story.of_seed(seed, density=DENSE).faults]
-    usual = [fault for story in STORIES[:200] for fault in story.faults]
+    dense = [fault for seed in range(200) for fault in Scenario.of_seed(seed, density=DENSE).faults]
+    usual = [fault for scenario in SCENARIOS[:200] for fault in scenario.faults]
     assert len(dense) > 2 * len(usual)
     upon = [sum(1 for fault in each if fault.upon) / len(each) for each in (dense, usual)]
     assert upon[0] > 1.5 * upon[1]
 
 
 def test_topics_promise_what_they_may_promise() -> None:
-    drawn = Counter(story.promises for story in STORIES)
+    drawn = Counter(scenario.promises for scenario in SCENARIOS)
     assert drawn[PLAIN] > drawn[DURABLE] > drawn[UNCLEAN] > 50
 
 
 def test_some_stories_have_a_topic_that_is_compacted_and_only_they_say_so() -> None:
-    compacted = [story for story in STORIES if story.compacted]
+    compacted = [scenario for scenario in SCENARIOS if scenario.compacted]
     assert 100 <= len(compacted) <= 200
-    assert all(("compacted" in story.to_json()) == story.compacted for story in STORIES)
+    assert all(("compacted" in scenario.to_json()) == scenario.compacted for scenario in SCENARIOS)
 
 
 def test_some_stories_have_bursts_of_records() -> None:
-    assert 50 <= sum("burst" in story.clients for story in STORIES) <= 150
+    assert 50 <= sum("burst" in scenario.clients for scenario in SCENARIOS) <= 150
 
 
 def test_a_fault_hits_only_clients_and_brokers_that_there_are() -> None:
-    for story in STORIES:
-        for fault in story.faults:
+    for scenario in SCENARIOS:
+        for fault in scenario.faults:
             for name in fault.whom:
                 if name.isdigit():
-                    assert 1 <= int(name) <= story.brokers
+                    assert 1 <= int(name) <= scenario.brokers
                 if name.startswith("client-"):
-                    assert 1 <= int(name.removeprefix("client-")) <= len(story.clients)
+                    assert 1 <= int(name.removeprefix("client-")) <= len(scenario.clients)
 
 
 def test_what_is_written_down_of_a_story_is_the_story() -> None:
-    for story in STORIES:
-        assert Story.from_json(story.to_json()) == story
+    for scenario in SCENARIOS:
+        assert Scenario.from_json(scenario.to_json()) == scenario
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"faults": [{"at_ms": 1, "kind": "flood"}]}', '{"faults": 7}'])
 def test_what_is_no_story_is_refused_in_words(text: str) -> None:
     with pytest.raises(ValueError, match=r"\S"):
-        Story.from_json(text)
+        Scenario.from_json(text)

@@ -12,26 +12,26 @@ import pytest
 
 from tools.mutants.mutant import all_mutants
 from tools.mutants.worktree import Worktree, copy_tree
-from verify.simulation.scenario import Story
-from verify.simulation.seeds import tell
+from verify.simulation.scenario import Scenario
+from verify.simulation.seeds import simulate
 
-STORIES = sorted((Path(__file__).parent / "scenarios").glob("*.json"))
+SCENARIOS = sorted((Path(__file__).parent / "scenarios").glob("*.json"))
 MUTANTS = {mutant.name: mutant for mutant in all_mutants()}
 _SHORT = 7
 
 
-@pytest.mark.parametrize("path", STORIES, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", SCENARIOS, ids=lambda path: path.stem)
 def test_what_once_went_wrong_goes_well(path: Path) -> None:
-    outcome = tell(Story.from_json(path.read_text()))
+    outcome = simulate(Scenario.from_json(path.read_text()))
     assert not outcome.wrong
 
 
-@pytest.mark.parametrize("path", STORIES, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", SCENARIOS, ids=lambda path: path.stem)
 def test_a_story_that_is_kept_is_short_and_says_what_went_wrong(path: Path) -> None:
-    story = Story.from_json(path.read_text())
-    assert story.found
-    assert len(story.faults) <= _SHORT
-    assert story.to_json() == path.read_text()
+    scenario = Scenario.from_json(path.read_text())
+    assert scenario.found
+    assert len(scenario.faults) <= _SHORT
+    assert scenario.to_json() == path.read_text()
 
 
 @pytest.fixture(scope="module")
@@ -41,25 +41,25 @@ def trial(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Worktree]:
     yield Worktree(tree)
 
 
-#: A change anywhere moves all delays: the same faults then need other dice.
+#: A change anywhere moves all delays: the same faults then need other rng.
 _SEEDS = 12
 _TELLING = """
 import sys
 from dataclasses import replace
 from pathlib import Path
-from verify.simulation.seeds import tell
-from verify.simulation.scenario import Story
-story = Story.from_json(Path(sys.argv[1]).read_text())
-named = {line.split(" ", 1)[0].rstrip(":") for line in story.found.splitlines() if not line.startswith(" ")}
-for seed in range(story.seed, story.seed + int(sys.argv[2])):
-    if found := named & tell(replace(story, seed=seed)).kinds:
+from verify.simulation.seeds import simulate
+from verify.simulation.scenario import Scenario
+scenario = Scenario.from_json(Path(sys.argv[1]).read_text())
+named = {line.split(" ", 1)[0].rstrip(":") for line in scenario.found.splitlines() if not line.startswith(" ")}
+for seed in range(scenario.seed, scenario.seed + int(sys.argv[2])):
+    if found := named & simulate(replace(scenario, seed=seed)).kinds:
         print(f"seed {seed}: {', '.join(sorted(found))}")
         break
 """
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("path", [path for path in STORIES if path.stem in MUTANTS], ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", [path for path in SCENARIOS if path.stem in MUTANTS], ids=lambda path: path.stem)
 def test_a_story_that_is_named_like_a_planted_bug_still_names_what_that_breaks(path: Path, trial: Worktree) -> None:
     environment = {**os.environ, "PYTHONPATH": str(trial.tree)}
     command = [sys.executable, "-P", "-c", _TELLING, str(path), str(_SEEDS)]

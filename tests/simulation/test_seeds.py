@@ -13,8 +13,8 @@ from tests.checker.judging import verdict_on_all
 from tidelog.history.broker_events import HighWatermark, Truncate
 from tidelog.model import TopicPartition
 from verify.simulation.run import JUDGED, LINEAGE
-from verify.simulation.scenario import Story
-from verify.simulation.seeds import tell
+from verify.simulation.scenario import Scenario
+from verify.simulation.seeds import simulate
 
 ROOT = Path(__file__).parents[2]
 
@@ -22,11 +22,11 @@ ROOT = Path(__file__).parents[2]
 def test_a_seed_tells_the_same_trace_again_also_in_another_process_with_other_hashes(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    story = Story.of_seed(3, seconds=12)
+    scenario = Scenario.of_seed(3, seconds=12)
     first: list[str] = []
-    outcome = tell(story, first.append)
+    outcome = simulate(scenario, first.append)
     assert len(first) > 500
-    assert tell(story).digest == outcome.digest, "whether anybody looks makes no difference"
+    assert simulate(scenario).digest == outcome.digest, "whether anybody looks makes no difference"
     command = [sys.executable, "-m", "verify.simulation", "--seed", "3", "--seconds", "12", "--trace"]
     environment = {**os.environ, "PYTHONHASHSEED": "4711", "PYTHONPATH": str(ROOT)}
     again = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=100, check=False)
@@ -35,12 +35,12 @@ def test_a_seed_tells_the_same_trace_again_also_in_another_process_with_other_ha
 
 
 def test_two_seeds_tell_two_stories() -> None:
-    assert tell(Story.of_seed(1, 5)).digest != tell(Story.of_seed(2, 5)).digest
+    assert simulate(Scenario.of_seed(1, 5)).digest != simulate(Scenario.of_seed(2, 5)).digest
 
 
 @pytest.mark.parametrize("seed", [11, 18])
 def test_nothing_goes_wrong_in_two_seeds(seed: int) -> None:
-    outcome = tell(Story.of_seed(seed, seconds=25))
+    outcome = simulate(Scenario.of_seed(seed, seconds=25))
     assert not outcome.wrong
     observed = dict(outcome.rows)
     assert all(observed[key] for key in ("I1", "I2", "I8", "I9", "I12", "I14", "I15", "I18"))

@@ -40,36 +40,36 @@ def told() -> Iterator[Told]:
 
 def test_hours_pass_as_fast_as_nothing_happens_in_them(told: Told) -> None:
 
-    async def story() -> None:
+    async def scenario() -> None:
         for hour in range(3):
             told.say(f"hour {hour}")
             await asyncio.sleep(3600)
 
-    told.process("p").start(story())
+    told.process("p").start(scenario())
     told.run(4 * 3600)
     assert told.said == [(0, "hour 0"), (3600, "hour 1"), (7200, "hour 2")]
 
 
 def test_a_process_that_is_held_misses_its_time_and_catches_up(told: Told) -> None:
 
-    async def story() -> None:
+    async def scenario() -> None:
         while True:
             await asyncio.sleep(1)
             told.say("tick")
 
     process = told.process("p")
-    process.start(story())
+    process.start(scenario())
     told.run(1.5)
     process.hold()
     told.run(5)
-    process.go_on()
+    process.resume()
     told.run(1.2)
     assert told.said == [(1, "tick"), (6.5, "tick"), (7.5, "tick")]
 
 
 def test_a_process_that_is_killed_does_not_even_clean_up(told: Told) -> None:
 
-    async def story() -> None:
+    async def scenario() -> None:
         try:
             await asyncio.sleep(5)
             told.say("never")
@@ -77,7 +77,7 @@ def test_a_process_that_is_killed_does_not_even_clean_up(told: Told) -> None:
             told.say("nor this")
 
     process = told.process("p")
-    process.start(story())
+    process.start(scenario())
     told.run(1)
     process.kill()
     told.run(10)
@@ -118,14 +118,14 @@ def test_what_was_killed_is_freed_in_the_end_without_a_word(
 
 def test_work_on_a_thread_takes_time_and_its_outcome_comes_back(told: Told) -> None:
 
-    async def story() -> None:
+    async def scenario() -> None:
         told.say(await asyncio.to_thread(str.upper, "done"))
         try:
             await asyncio.to_thread(int, "no number")
         except ValueError:
             told.say("failed")
 
-    told.process("p").start(story())
+    told.process("p").start(scenario())
     told.run(1)
     assert [text for _, text in told.said] == ["DONE", "failed"]
 

@@ -144,7 +144,7 @@ class UndoLog(Protocol):
         ...
 
 
-class Furnishing(Protocol):
+class Prerequisite(Protocol):
     """A part of the environment that the run sets up before its own cluster starts, so that some faults are
     possible.
     """
@@ -207,7 +207,7 @@ class Target(Protocol):
         """Return why the target lacks `need`, or None if the target provides it."""
         ...
 
-    def furnishing(self, need: Need) -> Furnishing:
+    def prerequisite(self, need: Need) -> Prerequisite:
         """Return the prerequisite that was set up for a need. The fault knows the class of the prerequisite."""
         ...
 
@@ -265,7 +265,7 @@ class Fault(Protocol):
         """Return the least and the greatest duration, from which the schedule chooses."""
         ...
 
-    async def inject(self, target: Target, dice: random.Random) -> str:
+    async def inject(self, target: Target, rng: random.Random) -> str:
         """Inject the fault with victims chosen by `rng`.
 
         Return a description, for example "SIGKILL to broker 2, leader of t/0".

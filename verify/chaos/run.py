@@ -28,8 +28,8 @@ from verify.chaos.results.judging import judge
 from verify.chaos.results.resources import ResourceCounts
 from verify.chaos.results.tail import HistoryTail
 from verify.chaos.results.verdict import BROKEN, RowCount, count_rows, exit_status, shortcomings
-from verify.chaos.run_directory import RESULTS, Workplace
-from verify.chaos.runner import LEAST_RATE, MOST_HEALING_S, Course, Reporter
+from verify.chaos.run_directory import RESULTS, WorkDirectory
+from verify.chaos.runner import LEAST_RATE, MOST_HEALING_S, FaultRunner, Reporter
 from verify.chaos.scenarios import Scenario
 from verify.chaos.schedule import schedule
 from verify.chaos.targets.cluster_views import Views
@@ -97,7 +97,7 @@ class Result:
         return self.status == BROKEN
 
 
-async def run(request: Request, place: Workplace, reporter: Reporter, stop: asyncio.Event) -> Result:
+async def run(request: Request, place: WorkDirectory, reporter: Reporter, stop: asyncio.Event) -> Result:
     """Run chaos and return the result. If `stop` is set, the run ends early but with a verdict.
 
     Raise TidelogError if the cluster cannot be started or reached.
@@ -108,25 +108,27 @@ async def run(request: Request, place: Workplace, reporter: Reporter, stop: asyn
     if not target.is_ours:
         request = replace(request, load=request.load.named_apart(f"chaos-{place.path.name}-"))
     reporter.status("starting the cluster" if target.is_ours else "looking at the cluster")
-    async with had(target, results):
+    async with running(target, results):
         # A run that is killed before it has recorded its troubles must not be taken for a complete one.
         _write_about(results, request, ["the run was interrupted before its end"])
-        ordeal = _Ordeal(request, target, results, reporter, stop)
+        chaos_run = _ChaosRun(request, target, results, reporter, stop)
         if target.broker_histories is None:
-            ordeal.troubles.append("the brokers record no histories, so the invariants that need them are not checked")
+            chaos_run.troubles.append(
+                "the brokers record no histories, so the invariants that need them are not checked"
+            )
         elif not target.is_ours:
             foreign_histories.follow(target.broker_histories, target.broker_ids, results)
         try:
-            await ordeal.undergo()
-            await ordeal.read_final_logs()
+            await chaos_run.run_load_and_faults()
+            await chaos_run.read_final_logs()
         finally:
             if not target.is_ours:
-                await ordeal.clear()
-    return await asyncio.to_thread(ordeal.judge)
+                await chaos_run.clear()
+    return await asyncio.to_thread(chaos_run.judge)
 
 
 @asynccontextmanager
-async def had(target: Cluster, results: Path) -> AsyncIterator[None]:
+async def running(target: Cluster, results: Path) -> AsyncIterator[None]:
     """Enter the target. If that fails, empty the directory of the results, so that the next run can use it."""
     async with AsyncExitStack() as ends:
         try:
@@ -142,14 +144,14 @@ def _empty(directory: Path) -> None:
         shutil.rmtree(left)
 
 
-def _target(request: Request, place: Workplace, results: Path) -> Cluster:
+def _target(request: Request, place: WorkDirectory, results: Path) -> Cluster:
     if request.data_dir is not None:
         return running_cluster(place.path, results, request.data_dir, place.undo)
     if request.servers is not None:
         return ContainerTarget(place.path, results, request.servers, place.undo)
     needed = needs_of(request.rows)
-    furnishings = [each for each in faults.furnishings() if each.need in needed]
-    return own_cluster(place.path, results, request.brokers, place.undo, furnishings)
+    prerequisites = [each for each in faults.prerequisites() if each.need in needed]
+    return own_cluster(place.path, results, request.brokers, place.undo, prerequisites)
 
 
 def needs_of(rows: Sequence[str]) -> set[Need]:
@@ -159,7 +161,7 @@ def needs_of(rows: Sequence[str]) -> set[Need]:
 
 
 @dataclass(slots=True)
-class _Ordeal:
+class _ChaosRun:
     """A running cluster, the faults that the run injects into it, and the results written to `results`."""
 
     request: Request
@@ -175,7 +177,7 @@ class _Ordeal:
     def __post_init__(self) -> None:
         self.faults = FaultsFile(self.results)
 
-    async def undergo(self) -> None:
+    async def run_load_and_faults(self) -> None:
         """Run the load and the faults, and wait at the end until the cluster is quiescent."""
         request, target = self.request, self.target
         await self._prepare()
@@ -193,7 +195,7 @@ class _Ordeal:
         async def read() -> None:
             await asyncio.to_thread(take)
 
-        course = Course(
+        runner = FaultRunner(
             target,
             catalogue,
             activity,
@@ -208,18 +210,18 @@ class _Ordeal:
         )
         try:
             await counts.idle_before()
-            async with clients, _going_on(views):
+            async with clients, _watching(views):
                 target.clients, began = (lambda: clients.processes), time.monotonic()
-                await self._until_busy(course)
+                await self._until_busy(runner)
                 await counts.busy("baseline")
-                await course.run(steps, request.rows, request.seconds)
+                await runner.run(steps, request.rows, request.seconds)
                 await counts.busy("healed")
                 self.reporter.status("waiting for clients to finish")
                 worked_s = time.monotonic() - began
                 await clients.stop()
                 self.troubles += clients.failures
-                self._tell_of_load(clients.left_out, worked_s)
-                await self._quiesce(course)
+                self._report_left_out(clients.left_out, worked_s)
+                await self._quiesce(runner)
             await counts.idle_after()
             self.troubles += counts.troubles()
         finally:
@@ -239,14 +241,14 @@ class _Ordeal:
         async with Admin(self.target.bootstrap_servers, client_id="chaos") as admin:
             await admin.elect_leaders(ElectionType.PREFERRED, timeout_ms=_ASK_MS)
 
-    async def _until_busy(self, course: Course) -> None:
+    async def _until_busy(self, runner: FaultRunner) -> None:
         """Wait for the load, because brokers' resources under load are counted then."""
         deadline = time.monotonic() + _BUSY_S
-        while not self.stop.is_set() and time.monotonic() < deadline and (rate := await course.rate()) < LEAST_RATE:
+        while not self.stop.is_set() and time.monotonic() < deadline and (rate := await runner.rate()) < LEAST_RATE:
             self.reporter.status(f"waiting for load: {rate} records/s")
             await asyncio.sleep(_WATCH_EVERY_S)
 
-    def _tell_of_load(self, left_out: int, worked_s: float) -> None:
+    def _report_left_out(self, left_out: int, worked_s: float) -> None:
         """Report the records that clients did not send in this time.
 
         A small difference is no shortcoming, because a fault is injected only under sufficient load, and is void
@@ -263,14 +265,14 @@ class _Ordeal:
         else:
             self.reporter.line(message)
 
-    async def _quiesce(self, course: Course) -> None:
+    async def _quiesce(self, runner: FaultRunner) -> None:
         """Wait until every replica is in sync and has all records."""
         self.reporter.status("waiting until all replicas have all records")
         deadline = time.monotonic() + MOST_HEALING_S
         async with Admin(self.target.bootstrap_servers, client_id="chaos") as admin:
             while time.monotonic() < deadline:
                 with suppress(TidelogError):
-                    if course.is_whole(await course.views.now()) and await self._is_level(admin):
+                    if runner.is_whole(await runner.views.now()) and await self._is_level(admin):
                         return
                 await asyncio.sleep(_WATCH_EVERY_S)
         self.troubles.append(f"some replicas lacked records {MOST_HEALING_S:g} s after the last fault")
@@ -341,7 +343,7 @@ def _write_about(results: Path, request: Request, troubles: Sequence[str]) -> No
 
 
 @asynccontextmanager
-async def _going_on(views: Views) -> AsyncIterator[None]:
+async def _watching(views: Views) -> AsyncIterator[None]:
     watching = asyncio.create_task(views.watch())
     try:
         yield

@@ -28,7 +28,7 @@ _LOCK, _KEPT = "lock", "kept"
 _END_MS = 20_000
 
 
-class Workplace:
+class WorkDirectory:
     """A directory that this process owns until `close`. The constructor raises LocalError if it cannot be written."""
 
     def __init__(self, home: Path) -> None:
@@ -52,7 +52,7 @@ class Workplace:
         return failures
 
 
-def clean_up(home: Path, tell: Callable[[str], None]) -> None:
+def clean_up(home: Path, report: Callable[[str], None]) -> None:
     """End processes of this user's killed runs, and undo the changes of these runs."""
     for path in sorted((home / "chaos").glob("*")):
         lock = _try_lock(path)
@@ -64,9 +64,9 @@ def clean_up(home: Path, tell: Callable[[str], None]) -> None:
             kept = (path / _KEPT).exists()
             if kept and not ended and not undo.pending:
                 continue
-            tell(f"cleaning up after a killed run: {path}")
+            report(f"cleaning up after a killed run: {path}")
             for failure in undo.perform():
-                tell(f"cannot undo a change on this machine: {failure}")
+                report(f"cannot undo a change on this machine: {failure}")
             if not kept:
                 shutil.rmtree(path, ignore_errors=True)
         finally:

@@ -30,7 +30,7 @@ _LOOK_EVERY_S = 0.1
 _SECOND_NS = 1_000_000_000
 
 #: Errors that a fault may raise and that are no defects of the tool itself.
-_TROUBLE = (TidelogError, OSError, subprocess.SubprocessError)
+_FAULT_ERRORS = (TidelogError, OSError, subprocess.SubprocessError)
 
 
 class Reporter:
@@ -44,7 +44,7 @@ class Reporter:
 
 
 @dataclass(slots=True)
-class Course:
+class FaultRunner:
     """The execution of a schedule. If `stop` is set, the execution ends as soon as no fault is active.
 
     replicas   the number of replicas of each partition under load
@@ -106,13 +106,13 @@ class Course:
         await self._pause(step.pause_ms / 1000)
         with suppress(TidelogError):
             await self.spread()
-        if (hindrance := await self._hindrance()) is not None:
+        if (reason := await self._reason_not_to_inject()) is not None:
             if not self.stop.is_set():
-                self._end(_injection(fault, Outcome.VOID, hindrance))
+                self._end(_injection(fault, Outcome.VOID, reason))
             return True
         return await self._inject(step, fault)
 
-    async def _hindrance(self) -> str | None:
+    async def _reason_not_to_inject(self) -> str | None:
         """Return why no fault can be injected now: too little load, or no view of the cluster. Return None
         otherwise.
         """
@@ -137,10 +137,10 @@ class Course:
         trouble, what = "", ""
         self.reporter.status(f"{fault.row} {fault.name}")
         try:
-            what = await self._until_stop(fault.inject(self.target, random.Random(step.dice)))
+            what = await self._until_stop(fault.inject(self.target, random.Random(step.rng_seed)))
             await self._last(fault, what, step.lasts_ms(fault.lasts_ms))
-        except _TROUBLE as error:
-            trouble = f"cannot inject the fault: {_in_words(error)}"
+        except _FAULT_ERRORS as error:
+            trouble = f"cannot inject the fault: {_error_text(error)}"
         self.reporter.status(f"{fault.row} {fault.name}: healing")
         unhealed = await _heal(fault)
         healed, was_cut_short = self.now_ns(), bool(trouble) or self.stop.is_set()
@@ -210,7 +210,7 @@ class Course:
             healed,
             end,
             self.views.between(begin, end),
-            self.activity.told(begin, end),
+            self.activity.broker_events(begin, end),
             self.activity.between(begin, healed),
             self.activity.errors(begin, end),
             self.activity.slowest_ms(begin, end),
@@ -238,7 +238,7 @@ class Course:
 
     def _end(self, injection: Injection) -> None:
         self.faults.add(injection)
-        self.reporter.line(told(injection))
+        self.reporter.line(format_injection(injection))
 
     async def rate(self) -> int:
         """Return the number of records acknowledged in the last second."""
@@ -255,7 +255,7 @@ class Course:
                 await self.stop.wait()
 
 
-def told(injection: Injection) -> str:
+def format_injection(injection: Injection) -> str:
     """Return the description of an injection in one line."""
     line = f"{injection.row:<4} {injection.outcome.value:<7} {injection.what or injection.name}: {injection.why}"
     if injection.broke:
@@ -282,7 +282,7 @@ def _injection(fault: Fault, outcome: Outcome, why: str) -> Injection:
 def _first_bit(fault: Fault, evidence: Evidence) -> int:
     """Return the time of the earliest view whose evidence suffices for `bit`."""
     for place, view in enumerate(evidence.views[1:], 2):
-        events = {broker: [event for event in told if event.t <= view.t] for broker, told in evidence.events.items()}
+        events = {broker: [event for event in known if event.t <= view.t] for broker, known in evidence.events.items()}
         if fault.bit(replace(evidence, views=evidence.views[:place], events=events, whole=view.t)) is not None:
             return view.t
     return evidence.whole
@@ -295,10 +295,10 @@ async def _heal(fault: Fault) -> str:
             await fault.heal()
     except TimeoutError:
         return f"the fault was not healed within {_HEAL_S:g} s"
-    except _TROUBLE as error:
-        return f"cannot heal the fault: {_in_words(error)}"
+    except _FAULT_ERRORS as error:
+        return f"cannot heal the fault: {_error_text(error)}"
     return ""
 
 
-def _in_words(error: BaseException) -> str:
+def _error_text(error: BaseException) -> str:
     return " ".join(str(error).split()) or type(error).__name__

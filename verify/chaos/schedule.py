@@ -24,7 +24,7 @@ class Step:
     kind: int
     span: float
     pause_ms: int
-    dice: int
+    rng_seed: int
 
     def lasts_ms(self, bounds: tuple[int, int]) -> int:
         """Return the duration in milliseconds for a fault with these least and greatest durations."""
@@ -39,11 +39,11 @@ def schedule(seed: int, rows: Sequence[str], kinds: Mapping[str, int]) -> Iterat
     and the first kind depends on the seed, so that a few consecutive seeds cover all kinds. A row that cannot be
     injected on this machine is scheduled as well, so that the rest of the schedule is the same on every machine.
     """
-    dice = random.Random(seed)
+    rng = random.Random(seed)
     number = 0
     while rows:
-        for row in dice.sample(list(rows), len(rows)):
+        for row in rng.sample(list(rows), len(rows)):
             round_ = number // len(rows)
             kind = (seed + round_) % max(1, kinds.get(row, 0))
-            yield Step(number, row, kind, dice.random(), dice.randint(*_PAUSE_MS), dice.getrandbits(32))
+            yield Step(number, row, kind, rng.random(), rng.randint(*_PAUSE_MS), rng.getrandbits(32))
             number += 1

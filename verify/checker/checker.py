@@ -26,7 +26,7 @@ from verify.checker.invariants.brokers.committed_offsets import CommittedOffsets
 from verify.checker.invariants.brokers.in_sync import InSyncReplicas
 from verify.checker.invariants.brokers.leadership import Leadership
 from verify.checker.invariants.brokers.replicas import EpochsRise, SameReplicas
-from verify.checker.invariants.brokers.resource_leaks import Hygiene
+from verify.checker.invariants.brokers.resource_leaks import ResourceLeaks
 from verify.checker.invariants.brokers.staleness import NoReplays
 from verify.checker.invariants.brokers.watermarks import HighWatermarks
 from verify.checker.invariants.records.acknowledgements import Acknowledged, LeaderCompleteness
@@ -34,7 +34,7 @@ from verify.checker.invariants.records.agreement import NoPhantoms, OneOffsetARe
 from verify.checker.invariants.records.ends import Ends
 from verify.checker.invariants.records.last_values import LastValues
 from verify.checker.invariants.records.lookup_history import LookUps
-from verify.checker.invariants.records.operation_outcomes import Honesty
+from verify.checker.invariants.records.operation_outcomes import OperationOutcomes
 from verify.checker.invariants.records.order import ProducerOrder, RealTimeOrder
 from verify.checker.invariants.records.reads import BelowHighWatermark, Contiguity, NoDirtyReads
 from verify.checker.verdict import Row, Verdict
@@ -60,8 +60,8 @@ INVARIANTS: Final[Sequence[type[Invariant]]] = (
     LookUps,
     Availability,
     NoReplays,
-    Hygiene,
-    Honesty,
+    ResourceLeaks,
+    OperationOutcomes,
     LastValues,
 )
 
@@ -79,7 +79,7 @@ class Checker:
         self.facts = Facts(compacted)
         self._invariants = [each(self.facts) for each in INVARIANTS]
         self._lives: Counter[str] = Counter()
-        self._told = [0] * len(self._invariants)
+        self._reported = [0] * len(self._invariants)
         facts = self.facts
         handlers: dict[type, list[Handler]] = defaultdict(list)
         handlers |= {
@@ -87,7 +87,7 @@ class Checker:
             ProduceOk: [facts.acknowledged],
             ProduceFailed: [facts.failed],
             Read: [facts.read],
-            LatestOk: [facts.told_latest],
+            LatestOk: [facts.latest_returned],
             TrimInvoked: [facts.trim_invoked],
             TrimOk: [facts.trimmed],
             TrimUnknown: [facts.maybe_trimmed],
@@ -119,9 +119,9 @@ class Checker:
         for index, invariant in enumerate(self._invariants):
             invariant.examine()
             findings = invariant.tally.findings
-            if len(findings) > self._told[index]:
-                found += findings[self._told[index] :]
-                self._told[index] = len(findings)
+            if len(findings) > self._reported[index]:
+                found += findings[self._reported[index] :]
+                self._reported[index] = len(findings)
         return found
 
     def conclude(self, ending: Ending) -> Verdict:
@@ -131,16 +131,16 @@ class Checker:
             if log is not None:
                 facts = self.facts.of(tp)
                 facts.final = log
-                facts.sightings.see(log.offsets, log.ids)
+                facts.observed_offsets.see(log.offsets, log.ids)
         rows, findings = [], []
         for invariant in self._invariants:
             invariant.conclude(ending)
             tally = invariant.tally
             rows.append(Row(invariant.key, invariant.name, tally.observations, tally.violations))
             findings += tally.findings
-        told = (facts for facts in self.facts.partitions.values() if facts.produces or facts.reads)
+        seen = (facts for facts in self.facts.partitions.values() if facts.produces or facts.reads)
         by_files = any(ending.replicas(tp) for tp in ending.logs)
-        return Verdict(rows, findings, sorted(facts.tp for facts in told if _lacks_logs(facts, ending, by_files)))
+        return Verdict(rows, findings, sorted(facts.tp for facts in seen if _lacks_logs(facts, ending, by_files)))
 
 
 def _lacks_logs(facts: PartitionFacts, ending: Ending, by_files: bool) -> bool:

@@ -25,7 +25,7 @@ from tidelog.model import TopicPartition
 from verify.checker.by_record import ByRecord
 from verify.checker.findings import record_name, seconds
 from verify.checker.logs import FinalLog
-from verify.checker.observed_offsets import Sightings
+from verify.checker.observed_offsets import ObservedOffsets
 from verify.checker.timeline import RunningMax
 
 
@@ -74,7 +74,7 @@ class PartitionFacts:
     acknowledgements the acknowledged offsets, over time
     latest           the end offsets returned to clients, over time
     high_watermarks  the high watermarks that brokers recorded, over time
-    sightings        the record observed at each offset
+    observed_offsets        the record observed at each offset
     produces         every acknowledgement
     reads            every answer with records
     trims            (offset, request time, answer time or None)
@@ -93,7 +93,7 @@ class PartitionFacts:
     acknowledgements: RunningMax = field(default_factory=RunningMax)
     latest: RunningMax = field(default_factory=RunningMax)
     high_watermarks: RunningMax = field(default_factory=RunningMax)
-    sightings: Sightings = field(default_factory=Sightings)
+    observed_offsets: ObservedOffsets = field(default_factory=ObservedOffsets)
     produces: list[tuple[Source, ProduceOk]] = field(default_factory=list)
     reads: list[tuple[Source, Read]] = field(default_factory=list)
     trims: list[tuple[int, int, int | None]] = field(default_factory=list)
@@ -107,7 +107,7 @@ class PartitionFacts:
             if term.broker == broker:
                 term.end = min(term.end, at)
 
-    def may_answer_from_the_past(self, asked: float, answered: float) -> bool:
+    def may_answer_in_old_epoch(self, asked: float, answered: float) -> bool:
         """Return whether a broker may have answered as the leader of an old epoch, without knowledge of later trims."""
         begun = [term for term in self.terms if term.begin <= answered]
         latest = max((term.epoch for term in begun), default=-1)
@@ -135,19 +135,19 @@ class PartitionFacts:
             return f"{text}, refused at {seconds(self.failed[record_id])}"
         return f"{text}, outcome unknown"
 
-    def witnesses(self, offset: int, record_id: int) -> Iterator[str]:
+    def evidence_of(self, offset: int, record_id: int) -> Iterator[str]:
         """Yield the evidence that this record was at this offset."""
         for _, event in self.produces:
             if record_id in event.ids and event.offsets[list(event.ids).index(record_id)] == offset:
                 yield self.produce(record_id)
         for source, read in self.reads:
             if offset in read.offsets and read.ids[list(read.offsets).index(offset)] == record_id:
-                yield read_story(source, read, offset, record_id)
+                yield describe_read(source, read, offset, record_id)
         if self.final is not None and self.final.id_at(offset) == record_id:
             yield f"{self.final}: {record_name(record_id)} at offset {offset}"
 
 
-def read_story(source: Source, read: Read, offset: int, record_id: int) -> str:
+def describe_read(source: Source, read: Read, offset: int, record_id: int) -> str:
     """Return the description of a read that returned a record, as evidence."""
     return (
         f"read by {source.name} (session {read.session}) of {read.tp}, {seconds(read.t0)}–{seconds(read.t1)}:"
@@ -174,7 +174,7 @@ class Facts:
             facts = self.partitions[tp] = PartitionFacts(tp)
         return facts
 
-    def home_of(self, record_id: int) -> TopicPartition | None:
+    def partition_of(self, record_id: int) -> TopicPartition | None:
         """Return the partition to which a record was produced."""
         return next((tp for tp, facts in self.partitions.items() if record_id in facts.invoked_at), None)
 
@@ -214,7 +214,7 @@ class Facts:
             facts = self.of(event.tp)
             facts.acknowledged.put(event.ids, event.t)
             facts.acknowledgements.extend(event.t, event.offsets)
-            facts.sightings.see(event.offsets, event.ids)
+            facts.observed_offsets.see(event.offsets, event.ids)
             facts.produces.append((source, event))
 
     def failed(self, _source: Source, event: ProduceFailed) -> None:
@@ -225,9 +225,9 @@ class Facts:
     def read(self, source: Source, event: Read) -> None:
         facts = self.of(event.tp)
         facts.reads.append((source, event))
-        facts.sightings.see(event.offsets, event.ids)
+        facts.observed_offsets.see(event.offsets, event.ids)
 
-    def told_latest(self, _source: Source, event: LatestOk) -> None:
+    def latest_returned(self, _source: Source, event: LatestOk) -> None:
         self.of(event.tp).latest.add(event.t1, event.offset)
 
     def trim_invoked(self, _source: Source, event: TrimInvoked) -> None:

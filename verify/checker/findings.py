@@ -11,7 +11,7 @@ from tidelog.history.columns import SEQUENCE_BITS
 from tidelog.model import TopicPartition
 
 #: The number of violations per invariant that are described; others are only counted.
-TOLD: Final = 100
+MOST_DESCRIBED: Final = 100
 
 
 @frozen
@@ -46,7 +46,7 @@ class Tally:
     @property
     def is_full(self) -> bool:
         """Return whether further violations are only counted, so that their evidence is not needed."""
-        return len(self.findings) >= TOLD
+        return len(self.findings) >= MOST_DESCRIBED
 
     def add(self, finding: Finding) -> None:
         self.violations += 1

@@ -31,7 +31,7 @@ class Duplicate(NamedTuple):
 
 
 @dataclass(slots=True)
-class Sightings:
+class ObservedOffsets:
     """The observed records of one partition. A repeated observation costs one comparison of columns.
 
     The lists only grow, so that an invariant can continue where it stopped.

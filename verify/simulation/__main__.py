@@ -10,13 +10,13 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from verify.simulation.run import Outcome
-from verify.simulation.scenario import Story
+from verify.simulation.scenario import Scenario
 from verify.simulation.scenario_generator import DENSE, USUAL
-from verify.simulation.seeds import tell, tell_all
+from verify.simulation.seeds import simulate, simulate_all
 from verify.simulation.shrinking import shrink
 from verify.simulation.summary import Summary
 
-STORIES = Path(__file__).resolve().parents[2] / "tests" / "simulation" / "scenarios"
+SCENARIOS = Path(__file__).resolve().parents[2] / "tests" / "simulation" / "scenarios"
 #: The interval of progress lines if standard output is no terminal.
 _PROGRESS_EVERY_S = 15.0
 _FIRST_PROGRESS_S = 1.0
@@ -36,7 +36,9 @@ def main() -> int:
     parser.add_argument(
         "--jobs", type=int, default=min(2, os.cpu_count() or 1), help="number of parallel processes (2)"
     )
-    parser.add_argument("--story", type=Path, metavar="FILE", help="simulate the scenario saved in FILE")
+    parser.add_argument(
+        "--story", dest="scenario", type=Path, metavar="FILE", help="simulate the scenario saved in FILE"
+    )
     parser.add_argument("--trace", action="store_true", help="print one line per event (a single scenario only)")
     parser.add_argument("--shrink", action="store_true", help="shorten each failing scenario and save it as a test")
     parser.add_argument("--name", help="name of the file of the shortened scenario (seed-N)")
@@ -48,37 +50,37 @@ def main() -> int:
     if arguments.name and "/" in arguments.name:
         parser.error(f"--name {arguments.name}: must be a file name without a directory")
     try:
-        if arguments.story:
-            stories = [Story.from_json(arguments.story.read_text())]
+        if arguments.scenario:
+            scenarios = [Scenario.from_json(arguments.scenario.read_text())]
         else:
             first = 1 if arguments.seed is None else arguments.seed
             count = arguments.seeds or (100 if arguments.seed is None else 1)
             density = DENSE if arguments.dense else USUAL
-            stories = [Story.of_seed(seed, arguments.seconds, density) for seed in range(first, first + count)]
+            scenarios = [Scenario.of_seed(seed, arguments.seconds, density) for seed in range(first, first + count)]
     except (OSError, ValueError) as error:
-        parser.error(f"{arguments.story}: {error}")
+        parser.error(f"{arguments.scenario}: {error}")
     except KeyboardInterrupt:  # generating thousands of scenarios takes a while
         return _STOPPED
-    one = len(stories) == 1 and not arguments.seeds
+    one = len(scenarios) == 1 and not arguments.seeds
     try:
-        return _tell(stories, arguments, one=one)
+        return _run(scenarios, arguments, one=one)
     except KeyboardInterrupt:
         return _STOPPED
 
 
-def _tell(stories: list[Story], arguments: argparse.Namespace, *, one: bool) -> int:
-    summary, screen = Summary(len(stories)), _Screen(quiet=arguments.json)
+def _run(scenarios: list[Scenario], arguments: argparse.Namespace, *, one: bool) -> int:
+    summary, screen = Summary(len(scenarios)), _Screen(quiet=arguments.json)
     if one:
-        screen.say(str(stories[0]))
-        outcomes: Iterable[Outcome] = (tell(story, print if arguments.trace else None) for story in stories)
+        screen.say(str(scenarios[0]))
+        outcomes: Iterable[Outcome] = (simulate(scenario, print if arguments.trace else None) for scenario in scenarios)
     else:
-        outcomes = tell_all(stories, arguments.jobs)
+        outcomes = simulate_all(scenarios, arguments.jobs)
     stopped = False
     try:
         for outcome in outcomes:
             summary.add(outcome)
             if outcome.wrong:
-                screen.say(f"seed {outcome.story.seed} failed: {outcome.wrong[0]}")
+                screen.say(f"seed {outcome.scenario.seed} failed: {outcome.wrong[0]}")
             screen.show(summary.progress())
             if outcome.wrong and not arguments.keep_going:
                 break
@@ -88,7 +90,7 @@ def _tell(stories: list[Story], arguments: argparse.Namespace, *, one: bool) -> 
     if one and not stopped:
         screen.say(f"trace {outcome.digest}: {outcome.messages} messages, {outcome.turns} turns")
     for failed in summary.failed if arguments.shrink else summary.failed[:1]:
-        _report(failed, screen, arguments, told=one)
+        _report(failed, screen, arguments, is_printed=one)
         if arguments.shrink and not stopped:
             _shrink(failed, screen, arguments.name)
     for line in summary.lines():
@@ -131,26 +133,28 @@ class _Screen:
             self._shown = ""
 
 
-def _report(outcome: Outcome, screen: _Screen, arguments: argparse.Namespace, *, told: bool) -> None:
-    if not told:
-        screen.say(str(outcome.story))
+def _report(outcome: Outcome, screen: _Screen, arguments: argparse.Namespace, *, is_printed: bool) -> None:
+    if not is_printed:
+        screen.say(str(outcome.scenario))
     for each in outcome.wrong[:10]:
         screen.say(f"WRONG {each}")
-    seed = f"--seed {outcome.story.seed} --seconds {outcome.story.seconds:g}{' --dense' * arguments.dense}"
-    again = f"--story {arguments.story}" if arguments.story else seed
+    seed = f"--seed {outcome.scenario.seed} --seconds {outcome.scenario.seconds:g}{' --dense' * arguments.dense}"
+    again = f"--story {arguments.scenario}" if arguments.scenario else seed
     screen.say(f"to repeat this run: scripts/simulate {again} --trace")
 
 
 def _shrink(outcome: Outcome, screen: _Screen, name: str | None) -> None:
     def step(better: Outcome) -> None:
-        clients = sum(map(bool, better.story.clients))
-        screen.show(f"shrinking: {len(better.story.faults)} faults, {clients} clients, {better.story.seconds:g} s")
+        clients = sum(map(bool, better.scenario.clients))
+        screen.show(
+            f"shrinking: {len(better.scenario.faults)} faults, {clients} clients, {better.scenario.seconds:g} s"
+        )
 
-    short = shrink(outcome, tell, step)
-    STORIES.mkdir(parents=True, exist_ok=True)
-    path = STORIES / f"{name or f'seed-{short.story.seed}'}.json"
-    path.write_text(short.story.to_json())
-    screen.say(str(short.story))
+    short = shrink(outcome, simulate, step)
+    SCENARIOS.mkdir(parents=True, exist_ok=True)
+    path = SCENARIOS / f"{name or f'seed-{short.scenario.seed}'}.json"
+    path.write_text(short.scenario.to_json())
+    screen.say(str(short.scenario))
     for each in short.wrong[:5]:
         screen.say(f"WRONG {each}")
     screen.say(f"saved as {path}")

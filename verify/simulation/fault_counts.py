@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 
 @dataclass(slots=True)
-class Tally:
+class FaultCounts:
     """Counts of faults by name: the kind, and for some faults the victim and the event that the fault waits for."""
 
     drawn: Counter[str] = field(default_factory=Counter)
@@ -20,7 +20,7 @@ class Tally:
     def bite(self, names: Iterable[str]) -> None:
         self.bitten.update(names)
 
-    def add(self, other: Tally) -> None:
+    def add(self, other: FaultCounts) -> None:
         self.drawn.update(other.drawn)
         self.bitten.update(other.bitten)
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 
-class Kind(StrEnum):
+class FaultKind(StrEnum):
     """The kinds of faults. The nemesis heals a fault that has a `for_ms` after this time."""
 
     KILL = "kill"
@@ -93,7 +93,7 @@ class Fault:
     """
 
     at_ms: int
-    kind: Kind
+    kind: FaultKind
     whom: tuple[str, ...] = ()
     for_ms: int = 0
     amount: int = 0

@@ -24,14 +24,14 @@ from verify.checker.facts import Source
 from verify.checker.invariant import Ending, Window
 from verify.checker.logs import FinalLog
 from verify.checker.verdict import Verdict
-from verify.simulation.cluster.admin_operations import PASSING, Operator
+from verify.simulation.cluster.admin_operations import TEMPORARY_TOPIC, AdminOperations
 from verify.simulation.cluster.brokers import SimulatedBroker
 from verify.simulation.cluster.cluster import ClientProcess, Cluster
-from verify.simulation.cluster.durability_model import Wholeness
+from verify.simulation.cluster.durability_model import DurabilityModel
 from verify.simulation.cluster.final_logs import replica_log
 from verify.simulation.cluster.nemesis import Nemesis
-from verify.simulation.fault_counts import Tally
-from verify.simulation.scenario import Story
+from verify.simulation.fault_counts import FaultCounts
+from verify.simulation.scenario import Scenario
 from verify.simulation.scenario_generator import DURABLE, PLAIN, UNCLEAN
 from verify.simulation.timeline import NS_PER_S
 from verify.simulation.trace import Trace
@@ -82,14 +82,14 @@ class Outcome:
     digest           a checksum of the trace; two runs of one scenario have the same digest
     """
 
-    story: Story
+    scenario: Scenario
     wrong: tuple[str, ...]
     rows: tuple[tuple[str, int], ...]
     digest: str
     simulated_s: float
     messages: int
     turns: int
-    tally: Tally
+    fault_counts: FaultCounts
     failed_after_s: float | None = None
 
     @property
@@ -116,40 +116,40 @@ class _Lines:
 class Run:
     """One simulation, to be executed once."""
 
-    def __init__(self, story: Story, show: Callable[[str], object] | None = None) -> None:
-        self.story = story
+    def __init__(self, scenario: Scenario, show: Callable[[str], object] | None = None) -> None:
+        self.scenario = scenario
         self.trace = Trace(show)
-        self._topics = (*TOPICS, COMPACTED) if story.compacted else TOPICS
+        self._topics = (*TOPICS, COMPACTED) if scenario.compacted else TOPICS
         self._tps = tuple(tp for topic in self._topics for tp in topic.tps)
         self._compacted = frozenset(topic.name for topic in self._topics if topic.is_compacted)
         self.checker = Checker(self._compacted)
         self._brokers: dict[tuple[int, int], _Lines] = {}
-        configs = _CONFIGS[story.promises]
-        durable = story.promises == DURABLE
+        configs = _CONFIGS[scenario.promises]
+        durable = scenario.promises == DURABLE
         self.cluster = Cluster(
-            story.seed,
-            brokers=story.brokers,
+            scenario.seed,
+            brokers=scenario.brokers,
             trace=self.trace,
-            settings=_CLEANING if story.compacted else {},
+            settings=_CLEANING if scenario.compacted else {},
             configs=configs if durable else {},
             keep=self._keep,
         )
-        self.wholeness = Wholeness(self.cluster, waits_for_disk=durable)
-        self.operator = Operator(self.cluster)
-        self.nemesis = Nemesis(self.cluster, self.wholeness, self.operator)
+        self.durability = DurabilityModel(self.cluster, waits_for_disk=durable)
+        self.admin_operations = AdminOperations(self.cluster)
+        self.nemesis = Nemesis(self.cluster, self.durability, self.admin_operations)
         self.workload = Workload(self.cluster, self._open_history, self._topics, configs)
         self.wrong: list[str] = []
         self._judged = JUDGED
-        if story.promises == UNCLEAN:
-            self.nemesis.tally.draw([_UNCLEAN_ELECTION])
-            self.wholeness.on_unclean_election = self._give_up_records
-        if story.compacted:
-            self.nemesis.tally.draw([_COMPACTION])
+        if scenario.promises == UNCLEAN:
+            self.nemesis.fault_counts.draw([_UNCLEAN_ELECTION])
+            self.durability.on_unclean_election = self._give_up_records
+        if scenario.compacted:
+            self.nemesis.fault_counts.draw([_COMPACTION])
         self._at_rest: dict[int, Resources] = {}
         self._begun_ns = self._healed_ns = self._whole_ns = 0
         self._failed_after_s: float | None = None
 
-    def tell(self) -> Outcome:
+    def execute(self) -> Outcome:
         """Return the outcome. Defects of the cluster never raise an exception."""
         rows: tuple[tuple[str, int], ...] = ()
         try:
@@ -165,14 +165,14 @@ class Run:
         self.nemesis.settle()
         network, timeline = self.cluster.network, self.cluster.timeline
         return Outcome(
-            self.story,
+            self.scenario,
             tuple(self.wrong),
             rows,
             f"{self.trace.digest:08x}-{network.delivered:08x}",
             timeline.now_ns / 1e9,
             network.messages,
             timeline.turns,
-            self.nemesis.tally,
+            self.nemesis.fault_counts,
             self._failed_after_s,
         )
 
@@ -195,15 +195,15 @@ class Run:
         most = max((held.tasks for held in self._at_rest.values()), default=0)
         self._at_rest = {broker_id: replace(held, tasks=most) for broker_id, held in self._at_rest.items()}
         self._begun_ns = cluster.timeline.now_ns
-        for place, kind in enumerate(self.story.clients):
+        for place, kind in enumerate(self.scenario.clients):
             client = cluster.client()
             if kind:
                 self.workload.start(client, place, kind)
-        for fault in self.story.faults:
+        for fault in self.scenario.faults:
             cluster.later(fault.at_ms, partial(self.nemesis.inject, fault))
 
     def _middle(self) -> None:
-        end_ns = self.cluster.timeline.now_ns + round(self.story.seconds * 1e9)
+        end_ns = self.cluster.timeline.now_ns + round(self.scenario.seconds * 1e9)
         while self.cluster.timeline.now_ns < end_ns and not self.wrong:
             self.cluster.run(min(_LOOK_EVERY_S, (end_ns - self.cluster.timeline.now_ns) / 1e9))
             self._look()
@@ -224,7 +224,7 @@ class Run:
             if not self._whole_ns and not list(self._out_of_sync()):
                 self._whole_ns = cluster.timeline.now_ns
                 self._ask_to_serve()
-            if self.operator.idle and cluster.timeline.now_ns >= healed_ns + _GIVEN_UP_AFTER_NS:
+            if self.admin_operations.idle and cluster.timeline.now_ns >= healed_ns + _GIVEN_UP_AFTER_NS:
                 self._give_up_without_hope()
             if self._whole_ns and self._all_ended and not [*self._not_alike(), *self._left_behind()]:
                 break
@@ -262,8 +262,10 @@ class Run:
                 if (replica := broker.replica(tp)) is not None:
                     logs[tp].append(replica_log(replica, broker.broker_id))
         if any(_has_gaps(log) for tp in COMPACTED.tps for log in logs.get(tp, ())):
-            self.nemesis.tally.bite([_COMPACTION])
-        window = Window("the story", self._begun_ns, self._healed_ns, self._whole_ns, most_healing_ns=_WHOLE_WITHIN_NS)
+            self.nemesis.fault_counts.bite([_COMPACTION])
+        window = Window(
+            "the scenario", self._begun_ns, self._healed_ns, self._whole_ns, most_healing_ns=_WHOLE_WITHIN_NS
+        )
         verdict = self.checker.conclude(Ending(logs, [window], self._compacted)).only(self._judged)
         self.wrong += [str(finding) for finding in verdict.findings]
         return verdict
@@ -278,18 +280,18 @@ class Run:
         if self._judged == JUDGED:
             self._look()
             self._judged = LINEAGE
-            self.nemesis.tally.bite([_UNCLEAN_ELECTION])
+            self.nemesis.fault_counts.bite([_UNCLEAN_ELECTION])
 
     @property
     def _all_ended(self) -> bool:
-        return self.workload.ended and self.operator.idle
+        return self.workload.ended and self.admin_operations.idle
 
     def _out_of_sync(self) -> Iterator[str]:
         """Yield the differences from a fully recovered cluster."""
         for broker in self.cluster.brokers.values():
             if not broker.serves:
                 yield f"{broker} is not running ({broker.failure!r})"
-        topics = [topic for topic in self._topics_there() if topic.topic != PASSING]
+        topics = [topic for topic in self._topics_there() if topic.topic != TEMPORARY_TOPIC]
         for topic in topics:
             if topic.adding or topic.removing:
                 yield f"{topic.topic} is still being reassigned"
@@ -303,9 +305,9 @@ class Run:
     def _give_up_without_hope(self) -> None:
         """Elect leaders for the partitions without a leader whose ISR members all know that they lost records."""
         if given_up := list(self._without_hope()):
-            self.nemesis.tally.draw([_GIVEN_UP])
-            self.nemesis.tally.bite([_GIVEN_UP])
-            self.operator.give_up(given_up)
+            self.nemesis.fault_counts.draw([_GIVEN_UP])
+            self.nemesis.fault_counts.bite([_GIVEN_UP])
+            self.admin_operations.give_up(given_up)
 
     def _without_hope(self) -> Iterator[TopicPartition]:
         for tp in (tp for topic in self._topics_there() for tp in topic.topic_partitions()):
@@ -395,11 +397,11 @@ class Run:
 
     def _keep(self, broker_id: int, event: BrokerEvent) -> None:
         tp: TopicPartition | None = getattr(event, "tp", None)
-        if tp is not None and tp.topic == PASSING:
+        if tp is not None and tp.topic == TEMPORARY_TOPIC:
             # topics of this name are created again and again, but a history identifies a topic by its name alone
             return
-        self.wholeness.told(event)
-        self.nemesis.told(broker_id, event)
+        self.durability.take(event)
+        self.nemesis.take(broker_id, event)
         life = self.cluster.brokers[broker_id].lives
         lines = self._brokers.get((broker_id, life))
         if lines is None:

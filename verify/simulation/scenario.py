@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, replace
 from random import Random
 from typing import Any
 
-from verify.simulation.fault_kinds import Fault, Kind, Moment
+from verify.simulation.fault_kinds import Fault, FaultKind, Moment
 from verify.simulation.scenario_generator import (
     PLAIN,
     USUAL,
@@ -23,7 +23,7 @@ from verify.simulation.scenario_generator import (
 
 
 @dataclass(frozen=True, slots=True)
-class Story:
+class Scenario:
     """The faults and clients of one simulation.
 
     seed       the seed of everything that is not given here
@@ -42,17 +42,17 @@ class Story:
     compacted: bool = False
 
     @classmethod
-    def of_seed(cls, seed: int, seconds: float = 60, density: Density = USUAL) -> Story:
-        dice = Random(seed)
-        brokers, clients, promises = draw_cast(dice, density)
-        faults = draw_faults(dice, seconds, brokers, clients, promises, density)
-        clients += draw_trimmers(dice)
-        compacted = draw_compaction(dice, density)
-        faults = tuple(sorted(faults + draw_changes(dice, seconds, density), key=lambda fault: fault.at_ms))
-        return cls(seed, seconds, clients + draw_bursts(dice), faults, brokers, promises, compacted=compacted)
+    def of_seed(cls, seed: int, seconds: float = 60, density: Density = USUAL) -> Scenario:
+        rng = Random(seed)
+        brokers, clients, promises = draw_cast(rng, density)
+        faults = draw_faults(rng, seconds, brokers, clients, promises, density)
+        clients += draw_trimmers(rng)
+        compacted = draw_compaction(rng, density)
+        faults = tuple(sorted(faults + draw_changes(rng, seconds, density), key=lambda fault: fault.at_ms))
+        return cls(seed, seconds, clients + draw_bursts(rng), faults, brokers, promises, compacted=compacted)
 
     @classmethod
-    def from_json(cls, text: str) -> Story:
+    def from_json(cls, text: str) -> Scenario:
         """Return the scenario in `text`. Raise ValueError if the text is not a scenario."""
         try:
             fields: dict[str, Any] = json.loads(text)
@@ -71,7 +71,7 @@ class Story:
         ]
         return "{\n " + ",\n ".join(fields) + "\n}\n"
 
-    def without(self, *, faults: Sequence[int] = (), clients: Sequence[int] = ()) -> Story:
+    def without(self, *, faults: Sequence[int] = (), clients: Sequence[int] = ()) -> Scenario:
         """Return the scenario without these faults and clients, given by index. A client's index remains, with an empty
         kind.
         """
@@ -95,4 +95,4 @@ def _told(fault: Fault) -> dict[str, Any]:
 def _fault(fields: dict[str, Any]) -> Fault:
     upon = fields.get("upon")
     whom = tuple(fields.get("whom", ()))
-    return Fault(**{**fields, "kind": Kind(fields["kind"]), "whom": whom, "upon": upon and Moment(upon)})
+    return Fault(**{**fields, "kind": FaultKind(fields["kind"]), "whom": whom, "upon": upon and Moment(upon)})

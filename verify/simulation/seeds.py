@@ -13,28 +13,28 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from contextlib import contextmanager
 
 from verify.simulation.run import Outcome, Run
-from verify.simulation.scenario import Story
+from verify.simulation.scenario import Scenario
 from verify.simulation.timeline import Process
 
 
-def tell(story: Story, show: Callable[[str], object] | None = None) -> Outcome:
+def simulate(scenario: Scenario, show: Callable[[str], object] | None = None) -> Outcome:
     """Simulate one scenario in this process."""
     with _uninterrupted():
-        return _tell(story, show)
+        return _simulate(scenario, show)
 
 
-def _tell(story: Story, show: Callable[[str], object] | None) -> Outcome:
+def _simulate(scenario: Scenario, show: Callable[[str], object] | None) -> Outcome:
     """Simulate with the garbage collector disabled, because the times of collections would vary between runs."""
     collects = gc.isenabled()
     gc.disable()
     gc.freeze()  # exclude existing objects from later collections
-    run = Run(story, show)
+    run = Run(scenario, show)
     tracebacks = _Tracebacks(run.trace.add)
     logging.getLogger().addHandler(tracebacks)
     disabled = logging.root.manager.disable
     logging.disable(logging.WARNING)
     try:
-        outcome = run.tell()
+        outcome = run.execute()
     finally:
         logging.getLogger().removeHandler(tracebacks)
         logging.disable(logging.CRITICAL)
@@ -51,15 +51,15 @@ def _tell(story: Story, show: Callable[[str], object] | None) -> Outcome:
     return outcome
 
 
-def tell_all(stories: Iterable[Story], jobs: int) -> Iterator[Outcome]:
+def simulate_all(scenarios: Iterable[Scenario], jobs: int) -> Iterator[Outcome]:
     """Yield the outcomes in order of completion."""
-    told = list(stories)
+    pending = list(scenarios)
     if jobs <= 1:
-        yield from map(tell, told)
+        yield from map(simulate, pending)
         return
     with ProcessPoolExecutor(jobs) as pool:
         try:
-            for done in as_completed([pool.submit(tell, story) for story in told]):
+            for done in as_completed([pool.submit(simulate, scenario) for scenario in pending]):
                 yield done.result()
         finally:
             pool.shutdown(wait=False, cancel_futures=True)
@@ -94,12 +94,12 @@ def _uninterrupted() -> Iterator[None]:
 class _Tracebacks(logging.Handler):
     """A log handler that treats each log record with a traceback as a failure of the logging process."""
 
-    def __init__(self, tell: Callable[..., object]) -> None:
+    def __init__(self, report: Callable[..., object]) -> None:
         super().__init__(logging.ERROR)
-        self._tell = tell
+        self._report = report
 
     def emit(self, record: logging.LogRecord) -> None:
         loop = asyncio._get_running_loop()
         if record.exc_info and (not isinstance(loop, Process) or loop.alive):
             source = loop.name if isinstance(loop, Process) else "a thread"
-            self._tell("failure", source, record.getMessage(), repr(record.exc_info[1]))
+            self._report("failure", source, record.getMessage(), repr(record.exc_info[1]))

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from verify.simulation.fault_kinds import Fault
 from verify.simulation.run import Outcome
-from verify.simulation.scenario import Story
+from verify.simulation.scenario import Scenario
 from verify.simulation.scenario_generator import PLAIN
 
 #: The most simulations of one shortening, and the number of seeds tried for scenarios with few faults. Each change
@@ -20,61 +20,63 @@ _FEWEST_BROKERS = 3
 _AFTERMATH_S = 5
 
 
-def shrink(failed: Outcome, tell: Callable[[Story], Outcome], on_step: Callable[[Outcome], object]) -> Outcome:
+def shrink(failed: Outcome, simulate: Callable[[Scenario], Outcome], on_step: Callable[[Outcome], object]) -> Outcome:
     """Return the outcome of the shortest scenario found. At least one kind of failure is the same as in the first
     outcome.
     """
-    shrinking = _Shrinking(failed, tell, on_step)
+    shrinking = _Shrinking(failed, simulate, on_step)
     while shrinking.round():
         pass
     best = shrinking.best
-    return replace(best, story=replace(best.story, found="\n".join(best.wrong[:3])))
+    return replace(best, scenario=replace(best.scenario, found="\n".join(best.wrong[:3])))
 
 
 class _Shrinking:
     """The shortening of one scenario. `best` is the outcome of the shortest scenario so far."""
 
-    def __init__(self, failed: Outcome, tell: Callable[[Story], Outcome], on_step: Callable[[Outcome], object]) -> None:
+    def __init__(
+        self, failed: Outcome, simulate: Callable[[Scenario], Outcome], on_step: Callable[[Outcome], object]
+    ) -> None:
         self.best = failed
         self._kinds = failed.kinds
-        self._tell = tell
+        self._simulate = simulate
         self._on_step = on_step
         self._tries = 0
 
     def round(self) -> bool:
         """Try to drop or simplify every part once. Return whether any attempt succeeded."""
-        before = self.best.story
+        before = self.best.scenario
         self._fails(replace(before, seconds=self._enough()))
-        size = max(1, len(self.best.story.faults) // 2)
+        size = max(1, len(self.best.scenario.faults) // 2)
         while size:
             place = 0
-            while place < len(self.best.story.faults):
-                if not self._fails(self.best.story.without(faults=range(place, place + size))):
+            while place < len(self.best.scenario.faults):
+                if not self._fails(self.best.scenario.without(faults=range(place, place + size))):
                     place += size
             size //= 2
-        for place, client in enumerate(self.best.story.clients):
+        for place, client in enumerate(self.best.scenario.clients):
             if client:
-                self._fails(self.best.story.without(clients=[place]))
-        if self.best.story.promises != PLAIN:
-            self._fails(replace(self.best.story, promises=PLAIN))
-        if self.best.story.brokers > _FEWEST_BROKERS:
-            self._fails(replace(self.best.story, brokers=_FEWEST_BROKERS))
-        for place in range(len(self.best.story.faults)):
-            for simpler in _simpler(self.best.story.faults[place]):
-                faults = self.best.story.faults
-                self._fails(replace(self.best.story, faults=(*faults[:place], simpler, *faults[place + 1 :])))
-        self._fails(replace(self.best.story, seconds=self._enough()))
-        return self.best.story != before and self._tries < _MOST_TRIES
+                self._fails(self.best.scenario.without(clients=[place]))
+        if self.best.scenario.promises != PLAIN:
+            self._fails(replace(self.best.scenario, promises=PLAIN))
+        if self.best.scenario.brokers > _FEWEST_BROKERS:
+            self._fails(replace(self.best.scenario, brokers=_FEWEST_BROKERS))
+        for place in range(len(self.best.scenario.faults)):
+            for simpler in _simpler(self.best.scenario.faults[place]):
+                faults = self.best.scenario.faults
+                self._fails(replace(self.best.scenario, faults=(*faults[:place], simpler, *faults[place + 1 :])))
+        self._fails(replace(self.best.scenario, seconds=self._enough()))
+        return self.best.scenario != before and self._tries < _MOST_TRIES
 
-    def _fails(self, story: Story) -> bool:
-        if story == self.best.story:
+    def _fails(self, scenario: Scenario) -> bool:
+        if scenario == self.best.scenario:
             return False
-        seeds = _SEEDS if len(story.faults) <= _FEW else 1
-        for seed in range(story.seed, story.seed + seeds):
+        seeds = _SEEDS if len(scenario.faults) <= _FEW else 1
+        for seed in range(scenario.seed, scenario.seed + seeds):
             if self._tries >= _MOST_TRIES:
                 return False
             self._tries += 1
-            outcome = self._tell(replace(story, seed=seed))
+            outcome = self._simulate(replace(scenario, seed=seed))
             if outcome.kinds & self._kinds:
                 self.best = outcome
                 self._on_step(outcome)
@@ -83,10 +85,10 @@ class _Shrinking:
 
     def _enough(self) -> float:
         """Return the duration after which nothing can have contributed to the failure."""
-        story, seconds = self.best.story, self.best.failed_after_s
+        scenario, seconds = self.best.scenario, self.best.failed_after_s
         if seconds is None:
-            seconds = _AFTERMATH_S + max(((fault.at_ms + fault.for_ms) / 1000 for fault in story.faults), default=0)
-        return min(story.seconds, float(round(seconds + 0.5)))
+            seconds = _AFTERMATH_S + max(((fault.at_ms + fault.for_ms) / 1000 for fault in scenario.faults), default=0)
+        return min(scenario.seconds, float(round(seconds + 0.5)))
 
 
 def _simpler(fault: Fault) -> Iterator[Fault]:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from verify.checker.checker import INVARIANTS
-from verify.simulation.fault_counts import Tally
+from verify.simulation.fault_counts import FaultCounts
 from verify.simulation.run import JUDGED, Outcome
 
 _NAMES = {each.key: each.name for each in INVARIANTS}
@@ -31,14 +31,14 @@ class Summary:
     simulated_s: float = 0.0
     failed: list[Outcome] = field(default_factory=list)
     observations: Counter[str] = field(default_factory=Counter)
-    tally: Tally = field(default_factory=Tally)
+    fault_counts: FaultCounts = field(default_factory=FaultCounts)
     begun: float = field(default_factory=time.monotonic)
 
     def add(self, outcome: Outcome) -> None:
         self.done += 1
         self.simulated_s += outcome.simulated_s
         self.observations.update(dict(outcome.rows))
-        self.tally.add(outcome.tally)
+        self.fault_counts.add(outcome.fault_counts)
         if outcome.wrong:
             self.failed.append(outcome)
 
@@ -53,7 +53,7 @@ class Summary:
 
     @property
     def never_bitten(self) -> list[str]:
-        return [name for name, _, bitten in self.tally.rows() if not bitten]
+        return [name for name, _, bitten in self.fault_counts.rows() if not bitten]
 
     @property
     def status(self) -> int:
@@ -71,7 +71,7 @@ class Summary:
 
     def lines(self) -> Iterator[str]:
         """Yield the lines of the complete summary."""
-        rows = list(self.tally.rows())
+        rows = list(self.fault_counts.rows())
         if rows:
             width = max(len(name) for name, _, _ in rows)
             yield f"{'fault':<{width}}  {'drawn':>7}  {'bitten':>7}"
@@ -91,8 +91,10 @@ class Summary:
                 "seeds": self.done,
                 "seconds": round(self.took_s, 1),
                 "simulated_seconds": round(self.simulated_s, 1),
-                "failed": [{"seed": each.story.seed, "wrong": each.wrong} for each in self.failed],
-                "faults": {name: {"drawn": drawn, "bitten": bitten} for name, drawn, bitten in self.tally.rows()},
+                "failed": [{"seed": each.scenario.seed, "wrong": each.wrong} for each in self.failed],
+                "faults": {
+                    name: {"drawn": drawn, "bitten": bitten} for name, drawn, bitten in self.fault_counts.rows()
+                },
                 "observations": {key: self.observations[key] for key in JUDGED},
                 "without_data": self.without_data,
             }

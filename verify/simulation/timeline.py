@@ -83,7 +83,7 @@ class Timeline:
         for process in self._processes:
             process.kill()
         for process in self._processes:
-            process.bury()
+            process.release()
         self.enter(None)
         self.events.clear()
         self._processes.clear()
@@ -123,11 +123,11 @@ class Process(asyncio.BaseEventLoop):
     rng          chooses how long threads take
     """
 
-    def __init__(self, timeline: Timeline, name: str, dice: Any, on_failure: Callable[[str], object]) -> None:
+    def __init__(self, timeline: Timeline, name: str, rng: Any, on_failure: Callable[[str], object]) -> None:
         self.name = name
         self.alive = True
         self._timeline = timeline
-        self._dice = dice
+        self._rng = rng
         self._on_failure = on_failure
         self._held = False
         self._ready: deque[Timer] = deque()
@@ -149,7 +149,7 @@ class Process(asyncio.BaseEventLoop):
     def hold(self) -> None:
         self._held = True
 
-    def go_on(self) -> None:
+    def resume(self) -> None:
         self._held = False
         self._schedule()
 
@@ -164,7 +164,7 @@ class Process(asyncio.BaseEventLoop):
             self._tasks = list(asyncio.all_tasks(self))
             self._ready.clear()
 
-    def bury(self) -> None:
+    def release(self) -> None:
         """Free the resources of the process after the simulation, when the `finally` blocks of its coroutines have no
         effect any more.
         """
@@ -296,7 +296,7 @@ class Process(asyncio.BaseEventLoop):
 
     def _thread_ns(self) -> int:
         least, most = _THREAD_NS
-        return least + int(self._dice.random() * (most - least))  # takes a quarter of the time of `randrange`
+        return least + int(self._rng.random() * (most - least))  # takes a quarter of the time of `randrange`
 
     def _on_thread(self, future: asyncio.Future[T], func: Callable[..., T], args: tuple[Any, ...]) -> None:
         self._timeline.enter(None)  # a thread has no running loop

@@ -12,14 +12,14 @@ from tidelog.client.environment import ClientEnvironment
 from tidelog.errors import TidelogError, TopicAlreadyExistsError
 from tidelog.history.operations import Client
 from verify.chaos.clients.administrator import Administrator
-from verify.chaos.clients.client_context import History, Surroundings
+from verify.chaos.clients.client_context import ClientContext, History
 from verify.chaos.clients.client_factory import MOST_LIVES, MOST_PRODUCERS, RunningClient
 from verify.chaos.clients.committing import CommittedReader, Committer
 from verify.chaos.clients.direct import DirectReader
-from verify.chaos.clients.lookup_client import Asker
+from verify.chaos.clients.lookup_client import LookupClient
 from verify.chaos.clients.members import MemberClient
 from verify.chaos.clients.producing import ProducingClient
-from verify.chaos.clients.reading import ResetReader, TailReader, Wanderer
+from verify.chaos.clients.reading import RandomSeekReader, ResetReader, TailReader
 from verify.chaos.clients.trimming import Trimmer
 from verify.chaos.load import LoadTopic, Times
 from verify.simulation.cluster.cluster import ClientProcess, Cluster
@@ -62,16 +62,16 @@ def _number(place: int, life: int) -> int:
     return (place * MOST_LIVES + life) * MOST_PRODUCERS
 
 
-def _clients(kind: str, around: Surroundings, name: str, number: int, life: int) -> list[RunningClient]:
+def _clients(kind: str, context: ClientContext, name: str, number: int, life: int) -> list[RunningClient]:
     """Return the clients of one kind (`verify.simulation.scenario_generator`). `number` is the producer's own."""
     match kind:
         case "producer":
-            return [ProducingClient(around, name, number, _RATE, tick_s=_TICK_S)]
+            return [ProducingClient(context, name, number, _RATE, tick_s=_TICK_S)]
         case "unsafe-producer":
-            return [ProducingClient(around, name, number, _RATE / 2, acks=1, idempotent=False, tick_s=_TICK_S)]
+            return [ProducingClient(context, name, number, _RATE / 2, acks=1, idempotent=False, tick_s=_TICK_S)]
         case "burst":
             producer = ProducingClient(
-                around,
+                context,
                 name,
                 number,
                 _BURST,
@@ -81,27 +81,27 @@ def _clients(kind: str, around: Surroundings, name: str, number: int, life: int)
             )
             return [producer]
         case "tail":
-            return [TailReader(around, name, batches=False)]
+            return [TailReader(context, name, batches=False)]
         case "wanderer":
-            return [Wanderer(around, name, pause_s=_PAUSE_S)]
+            return [RandomSeekReader(context, name, pause_s=_PAUSE_S)]
         case "reset":
-            return [ResetReader(around, name)]
+            return [ResetReader(context, name)]
         case "direct":
-            return [DirectReader(around, name, pause_s=_PAUSE_S)]
+            return [DirectReader(context, name, pause_s=_PAUSE_S)]
         case "asker":
-            return [Asker(around, name, pause_s=_PAUSE_S)]
+            return [LookupClient(context, name, pause_s=_PAUSE_S)]
         case "committer":
-            tps = around.tps[:2]
+            tps = context.tps[:2]
             return [
-                Committer(around, name, "registers", tps, by_request=True, life=life, pause_s=_PAUSE_S),
-                CommittedReader(around, f"{name}-reader", ["registers"], tps, pause_s=_PAUSE_S),
+                Committer(context, name, "registers", tps, by_request=True, life=life, pause_s=_PAUSE_S),
+                CommittedReader(context, f"{name}-reader", ["registers"], tps, pause_s=_PAUSE_S),
             ]
         case "member":
-            return [MemberClient(around, name, "members", "cooperative-sticky", longest_work_s=_PAUSE_S)]
+            return [MemberClient(context, name, "members", "cooperative-sticky", longest_work_s=_PAUSE_S)]
         case "administrator":
-            return [Administrator(around, name, election_interval_ms=15_000)]
+            return [Administrator(context, name, election_interval_ms=15_000)]
         case "trimmer":
-            return [Trimmer(around, name)]
+            return [Trimmer(context, name)]
     raise ValueError(f"unknown kind of client: {kind!r}")
 
 
@@ -122,12 +122,12 @@ class Workload:
         self._cluster = cluster
         self._configs = configs
         self._open_history = open_history
-        self._around: dict[ClientProcess, Surroundings] = {}
+        self._context: dict[ClientProcess, ClientContext] = {}
         self._running: dict[ClientProcess, int] = {}
         self._ending = False
 
     async def create_topics(self, client: ClientProcess) -> None:
-        environment = ClientEnvironment(clock=client.clock, opener=client.open, rng=client.dice)
+        environment = ClientEnvironment(clock=client.clock, opener=client.open, rng=client.rng)
         async with environment.create(Admin, self._cluster.bootstrap, client_id="workload") as admin:
             for topic in self._topics:
                 wanted = replace(topic, configs={**_SMALL, **topic.configs, **self._configs})
@@ -146,9 +146,9 @@ class Workload:
         async def work(client: ClientProcess) -> None:
             if self._ending:
                 return
-            around = self._around[client] = self._surroundings(client, TIMEOUT_MS)
+            context = self._context[client] = self._client_context(client, TIMEOUT_MS)
             number = _number(place, client.lives)
-            clients = _clients(kind, around, f"{kind}-{place}", number, client.lives)
+            clients = _clients(kind, context, f"{kind}-{place}", number, client.lives)
             self._running[client] = client.lives
             try:
                 await asyncio.gather(*(each.run() for each in clients))
@@ -163,14 +163,14 @@ class Workload:
         """Check that the cluster serves a client that is not part of the scenario. Raise the error of a failed
         request.
         """
-        await ask_to_serve(self._surroundings(client, timeout_ms), _number(_NOBODYS_PLACE, 0))
+        await ask_to_serve(self._client_context(client, timeout_ms), _number(_NOBODYS_PLACE, 0))
 
-    def _surroundings(self, client: ClientProcess, timeout_ms: int) -> Surroundings:
-        return Surroundings(
+    def _client_context(self, client: ClientProcess, timeout_ms: int) -> ClientContext:
+        return ClientContext(
             servers=self._cluster.bootstrap,
             topics=self._topics,
             open_history=self._open_history,
-            dice=client.dice,
+            rng=client.rng,
             clock=client.clock,
             now_ns=lambda: self._cluster.timeline.now_ns,
             opener=client.open,
@@ -182,9 +182,9 @@ class Workload:
     def end(self) -> None:
         """Ask all clients to finish. No client starts after that."""
         self._ending = True
-        for client, around in self._around.items():
+        for client, context in self._context.items():
             if client.process.alive:
-                client.process.call_soon(around.stopping.set)
+                client.process.call_soon(context.stopping.set)
 
     @property
     def ended(self) -> bool:

@@ -13,7 +13,7 @@ from tests.virtual_time import VirtualClock
 from tidelog.history.events import Event
 from tidelog.history.operations import Client
 from verify.chaos.clients import RunningClient
-from verify.chaos.clients.client_context import Surroundings
+from verify.chaos.clients.client_context import ClientContext
 from verify.chaos.load import LoadTopic
 from verify.chaos.payload import id_of
 
@@ -44,11 +44,11 @@ class World:
         for topic in topics:
             self.cluster.create(topic.name, topic.partitions)
         self.diaries: dict[str, Diary] = {}
-        self.around = Surroundings(
+        self.context = ClientContext(
             self.cluster.bootstrap,
             topics,
             self._open,
-            dice=random.Random(seed),
+            rng=random.Random(seed),
             clock=VirtualClock(),
             now_ns=lambda: round(asyncio.get_running_loop().time() * 1e9),
             opener=self.cluster.open,
@@ -80,6 +80,6 @@ class World:
         try:
             yield
         finally:
-            self.around.stopping.set()
+            self.context.stopping.set()
             await asyncio.gather(*tasks)
         assert all(diary.closed for diary in self.diaries.values())

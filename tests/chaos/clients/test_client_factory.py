@@ -18,13 +18,13 @@ TOPICS = (LoadTopic("orders", 2),)
 
 @on_virtual_time
 async def test_all_processes_together_have_the_rate_of_the_load() -> None:
-    world = World(*TOPICS)
+    stage = World(*TOPICS)
     load = Load(TOPICS, rate=90, processes=3, groups=(), committers=0)
-    clients = [client for process in range(3) for client in clients_of(world.around, load, process)]
-    async with world.running(*clients):
+    clients = [client for process in range(3) for client in clients_of(stage.context, load, process)]
+    async with stage.running(*clients):
         await asyncio.sleep(4)
-    assert 300 <= len(world.ids(ProduceInvoked)) <= 370
-    unsafe = {diary.header.acks for diary in world.diaries.values() if not diary.header.idempotent}
+    assert 300 <= len(stage.ids(ProduceInvoked)) <= 370
+    unsafe = {diary.header.acks for diary in stage.diaries.values() if not diary.header.idempotent}
     assert unsafe == {1, -1, 0}
 
 
@@ -33,19 +33,19 @@ async def test_names_stay_from_life_to_life_and_producers_numbers_do_not() -> No
     names: list[set[str]] = []
     numbers: list[set[int]] = []
     for process, life in ((0, 0), (0, 1), (1, 0)):
-        world = World(*TOPICS)
-        clients = list(clients_of(world.around, Load(TOPICS, rate=50), process, life))
-        async with world.running(*clients):
+        stage = World(*TOPICS)
+        clients = list(clients_of(stage.context, Load(TOPICS, rate=50), process, life))
+        async with stage.running(*clients):
             await asyncio.sleep(1)
         names.append({client.name for client in clients})
-        numbers.append({producer_of(each) for each in world.ids(ProduceOk)})
+        numbers.append({producer_of(each) for each in stage.ids(ProduceOk)})
     assert names[0] == names[1] and names[0].isdisjoint(names[2])
     assert len(names[0]) == len(clients)
     assert not (numbers[0] & numbers[1] or numbers[0] & numbers[2] or numbers[1] & numbers[2])
 
 
 def test_more_than_ids_have_room_for_is_refused() -> None:
-    world = World(*TOPICS)
+    stage = World(*TOPICS)
     for load, process, life in ((Load(producers=16), 0, 0), (Load(), 1_000, 0), (Load(), 0, 5_000)):
         with pytest.raises(ValueError, match="unique record ids are exhausted"):
-            next(clients_of(world.around, load, process, life))
+            next(clients_of(stage.context, load, process, life))

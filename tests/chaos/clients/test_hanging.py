@@ -18,16 +18,16 @@ from tidelog.history.operations import Overdue
 from tidelog.protocol.messages import ListOffsetsRequest
 from verify.chaos.clients.committing import CommittedReader, Committer
 from verify.chaos.clients.direct import DirectReader
-from verify.chaos.clients.lookup_client import Asker
+from verify.chaos.clients.lookup_client import LookupClient
 from verify.chaos.clients.members import MemberClient
-from verify.chaos.clients.reading import ResetReader, TailReader, Wanderer
+from verify.chaos.clients.reading import RandomSeekReader, ResetReader, TailReader
 from verify.chaos.clients.support.lines import Line
 from verify.chaos.load import LoadTopic
 from verify.chaos.payload import make_id, payload
 from verify.checker.findings import Finding
 
 ORDERS = LoadTopic("orders", 2)
-_WAITING = (TailReader, Wanderer, ResetReader, DirectReader, MemberClient, Asker, CommittedReader)
+_WAITING = (TailReader, RandomSeekReader, ResetReader, DirectReader, MemberClient, LookupClient, CommittedReader)
 #: All of a consumer that a client may wait for, beside a commit.
 _CALLS = (
     "poll",
@@ -51,24 +51,24 @@ async def never(*_: object, **__: object) -> NoReturn:
 async def test_whatever_hangs_for_ever_is_named_while_its_client_waits(
     kind: type[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    world = World(LoadTopic("orders", 1))
-    put(world.cluster.partitions["orders"][0], payload(make_id(1, 1), 30))
+    stage = World(LoadTopic("orders", 1))
+    put(stage.cluster.partitions["orders"][0], payload(make_id(1, 1), 30))
     options: dict[type[Any], Any] = {
         TailReader: {"batches": True},
         MemberClient: {"group": "g", "strategy": "range"},
-        CommittedReader: {"groups": ["g"], "tps": world.around.tps},
+        CommittedReader: {"groups": ["g"], "tps": stage.context.tps},
     }
-    client = kind(world.around, "r", **options.get(kind, {}))
+    client = kind(stage.context, "r", **options.get(kind, {}))
     running = asyncio.create_task(client.run())
-    await until(lambda: bool(world.diaries["r"].events))
+    await until(lambda: bool(stage.diaries["r"].events))
     for call in _CALLS:
         monkeypatch.setattr(Consumer, call, never)
     monkeypatch.setattr(Line, "ask", never)
-    await until(lambda: bool(world.told(Overdue)))
+    await until(lambda: bool(stage.told(Overdue)))
     running.cancel()
     await asyncio.wait({running})
-    named = honesty(world, "r")
-    assert named and {each.tp for each in named} == set(world.around.tps)
+    named = honesty(stage, "r")
+    assert named and {each.tp for each in named} == set(stage.context.tps)
     assert all("hangs" in each.says for each in named)
 
 
@@ -77,11 +77,13 @@ async def test_whatever_hangs_for_ever_is_named_while_its_client_waits(
 async def test_a_question_beside_the_reading_that_hangs_is_named_though_the_reading_goes_on(
     kind: type[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    world = World(LoadTopic("orders", 1))
-    put(world.cluster.partitions["orders"][0], payload(make_id(1, 1), 30))
-    client = DirectReader(world.around, "r") if kind is DirectReader else MemberClient(world.around, "r", "g", "range")
+    stage = World(LoadTopic("orders", 1))
+    put(stage.cluster.partitions["orders"][0], payload(make_id(1, 1), 30))
+    client = (
+        DirectReader(stage.context, "r") if kind is DirectReader else MemberClient(stage.context, "r", "g", "range")
+    )
     monkeypatch.setattr(Consumer, "committed", never)
-    monkeypatch.setattr(world.around.dice, "random", lambda: 0.0)  # it asks whenever it may
+    monkeypatch.setattr(stage.context.rng, "random", lambda: 0.0)  # it asks whenever it may
     ask = Line.ask
 
     async def hangs_at_look_ups(line: Line, request: Any, timeout_ms: int) -> Any:
@@ -89,27 +91,27 @@ async def test_a_question_beside_the_reading_that_hangs_is_named_though_the_read
 
     monkeypatch.setattr(Line, "ask", hangs_at_look_ups)
     running = asyncio.create_task(client.run())
-    await until(lambda: bool(world.told(Overdue)))
+    await until(lambda: bool(stage.told(Overdue)))
     running.cancel()
     await asyncio.wait({running})
-    assert {each.tp for each in honesty(world, "r")} == set(world.around.tps)
+    assert {each.tp for each in honesty(stage, "r")} == set(stage.context.tps)
 
 
 @on_virtual_time
 async def test_a_read_whose_client_slept_is_told_of_only_if_it_does_not_end_then() -> None:
-    world = World(LoadTopic("orders", 1))
-    history, ended = world.around.history("r"), asyncio.Event()
+    stage = World(LoadTopic("orders", 1))
+    history, ended = stage.context.history("r"), asyncio.Event()
 
     async def read() -> None:
-        with world.around.noticed(history, "read", world.around.tps):
+        with stage.context.noticed(history, "read", stage.context.tps):
             await ended.wait()
 
     reading = asyncio.create_task(read())
-    await asyncio.sleep(world.around.timeout_ms / 1000 + 1.5)  # the timer was due, and so was the answer
+    await asyncio.sleep(stage.context.timeout_ms / 1000 + 1.5)  # the timer was due, and so was the answer
     ended.set()
     await reading
     await asyncio.sleep(60)
-    assert not world.told(Overdue)
+    assert not stage.told(Overdue)
 
 
 @pytest.mark.parametrize("by_request", [False, True])
@@ -117,18 +119,18 @@ async def test_a_read_whose_client_slept_is_told_of_only_if_it_does_not_end_then
 async def test_a_commit_that_hangs_for_ever_is_named_though_its_client_does_nothing_else(
     by_request: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    world = World(ORDERS)
-    committer = Committer(world.around, "c", "g", world.around.tps, by_request=by_request)
+    stage = World(ORDERS)
+    committer = Committer(stage.context, "c", "g", stage.context.tps, by_request=by_request)
     running = asyncio.create_task(committer.run())
-    await until(lambda: bool(world.told(CommitOk)))
+    await until(lambda: bool(stage.told(CommitOk)))
     for owner, call in ((Consumer, "commit"), (Line, "ask")):
         monkeypatch.setattr(owner, call, never)
-    await until(lambda: bool(world.told(Overdue)))
+    await until(lambda: bool(stage.told(Overdue)))
     running.cancel()
     await asyncio.wait({running})
-    assert {each.tp for each in honesty(world, "c")} == set(world.around.tps)
+    assert {each.tp for each in honesty(stage, "c")} == set(stage.context.tps)
 
 
-def honesty(world: World, name: str) -> Sequence[Finding]:
-    diary = world.diaries[name]
+def honesty(stage: World, name: str) -> Sequence[Finding]:
+    diary = stage.diaries[name]
     return verdict_on(diary.events, "I22", client=diary.header).findings

@@ -24,48 +24,48 @@ ORDERS = LoadTopic("orders", 2)
 
 @on_virtual_time
 async def test_it_sends_at_its_rate_and_takes_down_where_each_record_stands() -> None:
-    world = World(ORDERS, LoadTopic("clicks", 2, keys=10), LoadTopic("scattered", 1, times=Times.SCATTERED))
-    async with world.running(ProducingClient(world.around, "p", 7, rate=200)):
+    stage = World(ORDERS, LoadTopic("clicks", 2, keys=10), LoadTopic("scattered", 1, times=Times.SCATTERED))
+    async with stage.running(ProducingClient(stage.context, "p", 7, rate=200)):
         await asyncio.sleep(10)
-    invoked = world.ids(ProduceInvoked)
+    invoked = stage.ids(ProduceInvoked)
     assert 1_900 <= len(invoked) <= 2_010
-    assert sorted(world.ids(ProduceOk)) == sorted(invoked)
+    assert sorted(stage.ids(ProduceOk)) == sorted(invoked)
     assert {producer_of(each) for each in invoked} == {7}
     assert sorted(map(sequence_of, invoked)) == list(range(len(invoked)))
-    for event in world.told(ProduceOk):
-        log = world.log(*event.tp)
+    for event in stage.told(ProduceOk):
+        log = stage.log(*event.tp)
         assert [log[offset] for offset in event.offsets] == list(event.ids)
-    by_record = {each: t for event in world.told(ProduceInvoked) for each, t in zip(event.ids, event.t, strict=True)}
+    by_record = {each: t for event in stage.told(ProduceInvoked) for each, t in zip(event.ids, event.t, strict=True)}
     assert all(
-        by_record[each] <= t for event in world.told(ProduceOk) for each, t in zip(event.ids, event.t, strict=True)
+        by_record[each] <= t for event in stage.told(ProduceOk) for each, t in zip(event.ids, event.t, strict=True)
     )
 
 
 @on_virtual_time
 async def test_some_requests_of_an_idempotent_producer_go_out_twice_and_their_records_stand_once() -> None:
-    world = World(ORDERS)
+    stage = World(ORDERS)
     sent: Counter[tuple[bytes, ...]] = Counter()
 
     def count(broker: int, request: object) -> None:
         if isinstance(request, ProduceRequest):
             sent[tuple(bytes(each.records) for each in request.partitions)] += 1
 
-    world.cluster.fault_of = count
-    others = ProducingClient(world.around, "q", 2, rate=20, idempotent=False)
-    async with world.running(ProducingClient(world.around, "p", 1, rate=100), others):
+    stage.cluster.fault_of = count
+    others = ProducingClient(stage.context, "q", 2, rate=20, idempotent=False)
+    async with stage.running(ProducingClient(stage.context, "p", 1, rate=100), others):
         await asyncio.sleep(3)
     twice = [request for request, times in sent.items() if times == 2]
     assert set(sent.values()) == {1, 2} and len(twice) < len(sent) // 4
-    stored = world.log("orders", 0) + world.log("orders", 1)
-    assert sorted(stored) == sorted(world.ids(ProduceInvoked)) == sorted(world.ids(ProduceOk))
-    for event in world.told(ProduceOk):
-        log = world.log(*event.tp)
+    stored = stage.log("orders", 0) + stage.log("orders", 1)
+    assert sorted(stored) == sorted(stage.ids(ProduceInvoked)) == sorted(stage.ids(ProduceOk))
+    for event in stage.told(ProduceOk):
+        log = stage.log(*event.tp)
         assert [log[offset] for offset in event.offsets] == list(event.ids)
 
 
 @on_virtual_time
 async def test_what_goes_out_twice_hides_no_refusal_and_no_acknowledgement() -> None:
-    world = World(ORDERS)
+    stage = World(ORDERS)
     sent: Counter[tuple[bytes, ...]] = Counter()
 
     def refuse_the_second(broker: int, request: object) -> Fault | None:
@@ -75,43 +75,43 @@ async def test_what_goes_out_twice_hides_no_refusal_and_no_acknowledgement() -> 
         sent[same] += 1
         return Fault.NOT_ENOUGH_REPLICAS if sent[same] == 2 else None
 
-    world.cluster.fault_of = refuse_the_second
-    async with world.running(ProducingClient(world.around, "p", 1, rate=100, options={"retries": 0})):
+    stage.cluster.fault_of = refuse_the_second
+    async with stage.running(ProducingClient(stage.context, "p", 1, rate=100, options={"retries": 0})):
         await asyncio.sleep(3)
     assert max(sent.values()) == 2
-    assert sorted(world.ids(ProduceOk)) == sorted(world.ids(ProduceInvoked))
+    assert sorted(stage.ids(ProduceOk)) == sorted(stage.ids(ProduceInvoked))
 
 
 @on_virtual_time
 async def test_a_keyed_record_is_announced_for_the_partition_that_its_key_has() -> None:
-    world = World(LoadTopic("clicks", 5, keys=50))
-    async with world.running(ProducingClient(world.around, "p", 1, rate=500)):
+    stage = World(LoadTopic("clicks", 5, keys=50))
+    async with stage.running(ProducingClient(stage.context, "p", 1, rate=500)):
         await asyncio.sleep(3)
     for partition in range(5):
         tp = TopicPartition("clicks", partition)
-        announced = [each for event in world.told(ProduceInvoked) if event.tp == tp for each in event.ids]
-        assert announced and sorted(announced) == sorted(world.log(*tp))
+        announced = [each for event in stage.told(ProduceInvoked) if event.tp == tp for each in event.ids]
+        assert announced and sorted(announced) == sorted(stage.log(*tp))
 
 
 @on_virtual_time
 async def test_what_was_only_ever_refused_has_failed() -> None:
-    world = World(ORDERS)
-    async with world.running(ProducingClient(world.around, "p", 1, rate=100, options={"retries": 0})):
-        await until(lambda: len(world.ids(ProduceOk)) > 20)
-        world.cluster.fault_of = lambda broker, request: (
+    stage = World(ORDERS)
+    async with stage.running(ProducingClient(stage.context, "p", 1, rate=100, options={"retries": 0})):
+        await until(lambda: len(stage.ids(ProduceOk)) > 20)
+        stage.cluster.fault_of = lambda broker, request: (
             Fault.NOT_ENOUGH_REPLICAS if isinstance(request, ProduceRequest) else None
         )
-        await until(lambda: len(world.ids(ProduceFailed)) > 20)
-        world.cluster.fault_of = lambda broker, request: None
-    assert {name for event in world.told(ProduceFailed) for name in event.errors} == {"NOT_ENOUGH_REPLICAS"}
-    stored = {*world.log("orders", 0), *world.log("orders", 1)}
-    assert stored.isdisjoint(world.ids(ProduceFailed))
-    assert not world.told(ProduceUnknown)
+        await until(lambda: len(stage.ids(ProduceFailed)) > 20)
+        stage.cluster.fault_of = lambda broker, request: None
+    assert {name for event in stage.told(ProduceFailed) for name in event.errors} == {"NOT_ENOUGH_REPLICAS"}
+    stored = {*stage.log("orders", 0), *stage.log("orders", 1)}
+    assert stored.isdisjoint(stage.ids(ProduceFailed))
+    assert not stage.told(ProduceUnknown)
 
 
 @on_virtual_time
 async def test_a_refusal_behind_an_attempt_that_was_stored_is_an_unknown_outcome() -> None:
-    world = World(LoadTopic("orders", 1), timeout_ms=2_000)
+    stage = World(LoadTopic("orders", 1), timeout_ms=2_000)
     attempts: dict[int, int] = {}
 
     def fault(broker: int, request: object) -> Fault | None:
@@ -120,59 +120,59 @@ async def test_a_refusal_behind_an_attempt_that_was_stored_is_an_unknown_outcome
         attempts[broker] = attempts.get(broker, 0) + 1
         return Fault.LOSE_ANSWER if attempts[broker] == 1 else Fault.NOT_ENOUGH_REPLICAS
 
-    async with world.running(ProducingClient(world.around, "p", 1, rate=50, options={"retries": 1})):
-        world.cluster.fault_of = fault
-        await until(lambda: len(world.ids(ProduceUnknown)) > 0)
-    assert set(world.ids(ProduceUnknown)) & set(world.log("orders"))
-    assert not set(world.ids(ProduceFailed)) & set(world.log("orders"))
+    async with stage.running(ProducingClient(stage.context, "p", 1, rate=50, options={"retries": 1})):
+        stage.cluster.fault_of = fault
+        await until(lambda: len(stage.ids(ProduceUnknown)) > 0)
+    assert set(stage.ids(ProduceUnknown)) & set(stage.log("orders"))
+    assert not set(stage.ids(ProduceFailed)) & set(stage.log("orders"))
 
 
 @on_virtual_time
 async def test_no_record_is_without_an_outcome_when_the_brokers_never_answer() -> None:
-    world = World(ORDERS, timeout_ms=2_000)
-    async with world.running(ProducingClient(world.around, "p", 1, rate=100)):
-        await until(lambda: len(world.ids(ProduceOk)) > 20)
-        world.cluster.fault_of = lambda broker, request: Fault.SWALLOW if isinstance(request, ProduceRequest) else None
+    stage = World(ORDERS, timeout_ms=2_000)
+    async with stage.running(ProducingClient(stage.context, "p", 1, rate=100)):
+        await until(lambda: len(stage.ids(ProduceOk)) > 20)
+        stage.cluster.fault_of = lambda broker, request: Fault.SWALLOW if isinstance(request, ProduceRequest) else None
         await asyncio.sleep(5)
-    ended = [*world.ids(ProduceOk), *world.ids(ProduceFailed), *world.ids(ProduceUnknown)]
-    assert sorted(ended) == sorted(world.ids(ProduceInvoked))
-    invoked = {each: t for event in world.told(ProduceInvoked) for each, t in zip(event.ids, event.t, strict=True)}
-    for event in world.told(ProduceUnknown):
+    ended = [*stage.ids(ProduceOk), *stage.ids(ProduceFailed), *stage.ids(ProduceUnknown)]
+    assert sorted(ended) == sorted(stage.ids(ProduceInvoked))
+    invoked = {each: t for event in stage.told(ProduceInvoked) for each, t in zip(event.ids, event.t, strict=True)}
+    for event in stage.told(ProduceUnknown):
         assert all(t - invoked[each] <= 3e9 for each, t in zip(event.ids, event.t, strict=True))
 
 
 @on_virtual_time
 async def test_a_repetition_whose_place_is_forgotten_claims_no_offset() -> None:
-    world = World(LoadTopic("orders", 1))
-    async with world.running(ProducingClient(world.around, "p", 1, rate=10)):
-        await until(lambda: len(world.ids(ProduceOk)) > 3)
-        world.cluster.refusals[ProduceRequest].extend([46] * 3)
-        await until(lambda: len(world.ids(ProduceUnknown)) > 0)
-    assert all(min(event.offsets) >= 0 for event in world.told(ProduceOk))
+    stage = World(LoadTopic("orders", 1))
+    async with stage.running(ProducingClient(stage.context, "p", 1, rate=10)):
+        await until(lambda: len(stage.ids(ProduceOk)) > 3)
+        stage.cluster.refusals[ProduceRequest].extend([46] * 3)
+        await until(lambda: len(stage.ids(ProduceUnknown)) > 0)
+    assert all(min(event.offsets) >= 0 for event in stage.told(ProduceOk))
 
 
 @on_virtual_time
 async def test_its_header_says_what_its_acknowledgements_are_worth() -> None:
-    world = World(ORDERS)
-    unsafe = ProducingClient(world.around, "unsafe", 1, rate=10, acks=1, idempotent=False)
-    async with world.running(unsafe, ProducingClient(world.around, "safe", 2, rate=10)):
+    stage = World(ORDERS)
+    unsafe = ProducingClient(stage.context, "unsafe", 1, rate=10, acks=1, idempotent=False)
+    async with stage.running(unsafe, ProducingClient(stage.context, "safe", 2, rate=10)):
         await asyncio.sleep(2)
-    headers = {name: (diary.header.acks, diary.header.idempotent) for name, diary in world.diaries.items()}
+    headers = {name: (diary.header.acks, diary.header.idempotent) for name, diary in stage.diaries.items()}
     assert headers == {"unsafe": (1, False), "safe": (-1, True)}
-    safe = {each for diary in ("safe",) for event in world.diaries[diary].events if isinstance(event, ProduceOk)
+    safe = {each for diary in ("safe",) for event in stage.diaries[diary].events if isinstance(event, ProduceOk)
             for each in event.offsets}  # fmt: skip
-    known = {place.offset for places in world.around.acknowledged.values() for place in places}
+    known = {place.offset for places in stage.context.acknowledged.values() for place in places}
     assert known <= safe  # others ask only for what acks=all has promised
 
 
 @on_virtual_time
 async def test_a_refusal_of_a_whole_topic_is_told_record_by_record() -> None:
-    world = World(LoadTopic("orders", 1))
-    world.cluster.partitions["orders"][0].max_batch_bytes = 0
-    world.cluster.partitions["orders"][0].too_large = InvalidTimestampError
-    async with world.running(ProducingClient(world.around, "p", 1, rate=20)):
-        await until(lambda: len(world.ids(ProduceFailed)) > 5)
-    assert {name for event in world.told(ProduceFailed) for name in event.errors} == {"INVALID_TIMESTAMP"}
+    stage = World(LoadTopic("orders", 1))
+    stage.cluster.partitions["orders"][0].max_batch_bytes = 0
+    stage.cluster.partitions["orders"][0].too_large = InvalidTimestampError
+    async with stage.running(ProducingClient(stage.context, "p", 1, rate=20)):
+        await until(lambda: len(stage.ids(ProduceFailed)) > 5)
+    assert {name for event in stage.told(ProduceFailed) for name in event.errors} == {"INVALID_TIMESTAMP"}
 
 
 @on_virtual_time
@@ -184,9 +184,9 @@ async def test_of_what_was_announced_together_nothing_waits_for_what_the_first_h
         raise UnknownTopicOrPartitionError
 
     monkeypatch.setattr(Producer, "send", wait_in_vain)
-    world = World(LoadTopic("orders", 1))
-    async with world.running(ProducingClient(world.around, "p", 1, rate=10, tick_s=1)):
-        await until(lambda: len(world.ids(ProduceFailed)) > 5)
-    began = {each: t for event in world.told(ProduceInvoked) for each, t in zip(event.ids, event.t, strict=True)}
-    ended = {each: t for event in world.told(ProduceFailed) for each, t in zip(event.ids, event.t, strict=True)}
+    stage = World(LoadTopic("orders", 1))
+    async with stage.running(ProducingClient(stage.context, "p", 1, rate=10, tick_s=1)):
+        await until(lambda: len(stage.ids(ProduceFailed)) > 5)
+    began = {each: t for event in stage.told(ProduceInvoked) for each, t in zip(event.ids, event.t, strict=True)}
+    ended = {each: t for event in stage.told(ProduceFailed) for each, t in zip(event.ids, event.t, strict=True)}
     assert max(t - began[each] for each, t in ended.items()) <= 3e9

@@ -28,9 +28,9 @@ from tidelog.model import TopicPartition
 from tidelog.protocol.messages import FetchRequest
 from verify.chaos.clients.client_context import Place
 from verify.chaos.clients.direct import DirectReader
-from verify.chaos.clients.lookup_client import Asker
+from verify.chaos.clients.lookup_client import LookupClient
 from verify.chaos.clients.producing import ProducingClient
-from verify.chaos.clients.reading import ResetReader, TailReader, Wanderer
+from verify.chaos.clients.reading import RandomSeekReader, ResetReader, TailReader
 from verify.chaos.load import LoadTopic
 from verify.chaos.payload import make_id, payload
 from verify.checker.checker import Checker
@@ -50,27 +50,27 @@ def contiguous(reads: list[Read]) -> bool:
 async def test_a_wanderer_goes_on_where_the_end_is_told_by_another_leader_whose_log_is_shorter(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    world = World(ORDERS)
+    stage = World(ORDERS)
     asked = Consumer.beginning_offsets
 
     async def from_a_longer_log(self: Consumer, tps: Any) -> dict[TopicPartition, int]:
         return {tp: 1_000_000 for tp in await asked(self, tps)}
 
     monkeypatch.setattr(Consumer, "beginning_offsets", from_a_longer_log)
-    async with world.running(ProducingClient(world.around, "p", 1, rate=100), Wanderer(world.around, "w")):
-        await until(lambda: len(world.told(ReadFailed)) > 3)
+    async with stage.running(ProducingClient(stage.context, "p", 1, rate=100), RandomSeekReader(stage.context, "w")):
+        await until(lambda: len(stage.told(ReadFailed)) > 3)
 
 
 @pytest.mark.parametrize("batches", [False, True])
 @on_virtual_time
 async def test_a_tail_reader_takes_down_every_record_once(batches: bool) -> None:
-    world = World(ORDERS)
-    reader = TailReader(world.around, "tail", batches=batches)
-    async with world.running(ProducingClient(world.around, "p", 1, rate=100), reader):
-        await until(lambda: len(world.ids(Read)) > 500)
-    reads = world.told(Read)
+    stage = World(ORDERS)
+    reader = TailReader(stage.context, "tail", batches=batches)
+    async with stage.running(ProducingClient(stage.context, "p", 1, rate=100), reader):
+        await until(lambda: len(stage.ids(Read)) > 500)
+    reads = stage.told(Read)
     for partition in range(2):
-        log = world.log("orders", partition)
+        log = stage.log("orders", partition)
         seen = [(o, i) for read in reads if read.tp.partition == partition for o, i in zip(read.offsets, read.ids)]  # noqa: B905
         assert seen == list(enumerate(log))[: len(seen)]
     assert contiguous(reads) and len({read.session for read in reads}) == 2
@@ -82,115 +82,115 @@ async def test_a_tail_reader_takes_down_every_record_once(batches: bool) -> None
 async def test_what_a_consumer_has_skipped_is_a_gap_in_its_reader_s_session(
     batches: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    world, call, lost = World(LoadTopic("orders", 1)), "poll_batches" if batches else "poll", []
+    stage, call, lost = World(LoadTopic("orders", 1)), "poll_batches" if batches else "poll", []
     poll = getattr(Consumer, call)
 
     async def forgetful(consumer: Consumer, *arguments: Any) -> Any:
         polled = await poll(consumer, *arguments)
-        if polled and world.told(Read) and not lost:
+        if polled and stage.told(Read) and not lost:
             lost.append(polled)
             return {}
         return polled
 
     monkeypatch.setattr(Consumer, call, forgetful)
-    reader = TailReader(world.around, "tail", batches=batches)
-    async with world.running(ProducingClient(world.around, "p", 1, rate=100), reader):
-        await until(lambda: bool(lost) and len(world.ids(Read)) > 100)
-    diary = world.diaries["tail"]
+    reader = TailReader(stage.context, "tail", batches=batches)
+    async with stage.running(ProducingClient(stage.context, "p", 1, rate=100), reader):
+        await until(lambda: bool(lost) and len(stage.ids(Read)) > 100)
+    diary = stage.diaries["tail"]
     assert len(verdict_on(diary.events, "I7", client=diary.header).findings) == 1
 
 
 @on_virtual_time
 async def test_a_damaged_value_is_taken_down_as_one() -> None:
-    world = World(LoadTopic("orders", 1))
+    stage = World(LoadTopic("orders", 1))
     good = make_id(1, 1)
-    put(world.cluster.partitions["orders"][0], payload(good, 50), b"nobody's", payload(good, 50)[:-1])
-    async with world.running(TailReader(world.around, "tail", batches=True)):
-        await until(lambda: len(world.ids(Read)) == 3)
-    assert world.ids(Read) == [good, DAMAGED, DAMAGED]
+    put(stage.cluster.partitions["orders"][0], payload(good, 50), b"nobody's", payload(good, 50)[:-1])
+    async with stage.running(TailReader(stage.context, "tail", batches=True)):
+        await until(lambda: len(stage.ids(Read)) == 3)
+    assert stage.ids(Read) == [good, DAMAGED, DAMAGED]
 
 
 @on_virtual_time
 async def test_records_that_are_gone_begin_a_new_session_and_are_told() -> None:
-    world = World(LoadTopic("orders", 1))
-    partition = world.cluster.partitions["orders"][0]
+    stage = World(LoadTopic("orders", 1))
+    partition = stage.cluster.partitions["orders"][0]
     for sequence in range(5):
         put(partition, payload(make_id(1, sequence), 30))
-    async with world.running(TailReader(world.around, "tail", batches=True)):
-        await until(lambda: len(world.ids(Read)) == 5)
+    async with stage.running(TailReader(stage.context, "tail", batches=True)):
+        await until(lambda: len(stage.ids(Read)) == 5)
         partition.elect_uncleanly(leader=2, keeping=2)
-        await until(lambda: len(world.told(ReadFailed)) > 0)
+        await until(lambda: len(stage.told(ReadFailed)) > 0)
         put(partition, payload(make_id(2, 0), 30))
-        await until(lambda: len(world.ids(Read)) > 5)
-    (failed,) = world.told(ReadFailed)
+        await until(lambda: len(stage.ids(Read)) > 5)
+    (failed,) = stage.told(ReadFailed)
     assert (failed.error, failed.offset) == ("LOG_TRUNCATION", 5)
-    last = world.told(Read)[-1]
+    last = stage.told(Read)[-1]
     assert last.session > failed.session and last.offsets[0] == 2
 
 
 @on_virtual_time
 async def test_a_wanderer_reads_again_what_is_there() -> None:
-    world = World(ORDERS)
-    async with world.running(ProducingClient(world.around, "p", 1, rate=200), Wanderer(world.around, "w")):
-        await until(lambda: len(world.told(Read)) > 60)
-    reads = world.told(Read)
+    stage = World(ORDERS)
+    async with stage.running(ProducingClient(stage.context, "p", 1, rate=200), RandomSeekReader(stage.context, "w")):
+        await until(lambda: len(stage.told(Read)) > 60)
+    reads = stage.told(Read)
     assert contiguous(reads) and len({read.session for read in reads}) > 10
     assert len({read.offsets[0] for read in reads}) > 20
     for read in reads:
-        log = world.log(*read.tp)
+        log = stage.log(*read.tp)
         assert [log[offset] for offset in read.offsets] == list(read.ids)
 
 
 @on_virtual_time
 async def test_where_a_policy_leads_is_an_answer_about_the_end_of_a_partition() -> None:
-    world = World(ORDERS)
-    async with world.running(ProducingClient(world.around, "p", 1, rate=30), ResetReader(world.around, "r")):
-        await until(lambda: len(world.told(EarliestOk)) > 2 and len(world.told(LatestOk)) > 2)
-    assert {event.offset for event in world.told(EarliestOk)} == {0}
-    assert max(event.offset for event in world.told(LatestOk)) > 20
-    assert contiguous(world.told(Read))
+    stage = World(ORDERS)
+    async with stage.running(ProducingClient(stage.context, "p", 1, rate=30), ResetReader(stage.context, "r")):
+        await until(lambda: len(stage.told(EarliestOk)) > 2 and len(stage.told(LatestOk)) > 2)
+    assert {event.offset for event in stage.told(EarliestOk)} == {0}
+    assert max(event.offset for event in stage.told(LatestOk)) > 20
+    assert contiguous(stage.told(Read))
 
 
 @on_virtual_time
 async def test_every_broker_is_asked_and_who_does_not_lead_refuses() -> None:
-    world = World(LoadTopic("orders", 1))
-    async with world.running(ProducingClient(world.around, "p", 1, rate=100), DirectReader(world.around, "d")):
-        await until(lambda: len(world.told(Read)) > 30 and len(world.told(ReadFailed)) > 30)
-    asked = {broker for broker, request in world.cluster.requests if isinstance(request, FetchRequest)}
+    stage = World(LoadTopic("orders", 1))
+    async with stage.running(ProducingClient(stage.context, "p", 1, rate=100), DirectReader(stage.context, "d")):
+        await until(lambda: len(stage.told(Read)) > 30 and len(stage.told(ReadFailed)) > 30)
+    asked = {broker for broker, request in stage.cluster.requests if isinstance(request, FetchRequest)}
     assert asked == {1, 2, 3}
-    assert {event.error for event in world.told(ReadFailed)} == {"NOT_LEADER_OR_FOLLOWER"}
-    assert all(read.hw > read.offsets[-1] for read in world.told(Read) if read.offsets)
-    assert len({read.session for read in world.told(Read)}) == len(world.told(Read))
-    assert world.told(LatestOk) and world.told(EarliestOk) and world.told(LookUpOk)
+    assert {event.error for event in stage.told(ReadFailed)} == {"NOT_LEADER_OR_FOLLOWER"}
+    assert all(read.hw > read.offsets[-1] for read in stage.told(Read) if read.offsets)
+    assert len({read.session for read in stage.told(Read)}) == len(stage.told(Read))
+    assert stage.told(LatestOk) and stage.told(EarliestOk) and stage.told(LookUpOk)
 
 
 @on_virtual_time
 async def test_who_asks_single_brokers_names_the_leader_epoch_that_it_knows_and_each_other_time_none() -> None:
-    world = World(LoadTopic("orders", 1))
-    async with world.running(ProducingClient(world.around, "p", 1, rate=100), DirectReader(world.around, "d")):
-        await until(lambda: len(world.told(Read)) > 30)
-        world.cluster.partitions["orders"][0].elect(leader=2)
-        await until(lambda: len(world.told(Read)) > 60)
-    fetches = [request for _, request in world.cluster.requests if isinstance(request, FetchRequest)]
+    stage = World(LoadTopic("orders", 1))
+    async with stage.running(ProducingClient(stage.context, "p", 1, rate=100), DirectReader(stage.context, "d")):
+        await until(lambda: len(stage.told(Read)) > 30)
+        stage.cluster.partitions["orders"][0].elect(leader=2)
+        await until(lambda: len(stage.told(Read)) > 60)
+    fetches = [request for _, request in stage.cluster.requests if isinstance(request, FetchRequest)]
     assert {each.partitions[0].current_leader_epoch for each in fetches} == {-1, 0, 1}
 
 
 @on_virtual_time
 async def test_a_leader_that_lacks_what_was_acknowledged_is_found_out_by_who_names_its_epoch() -> None:
-    world, tp = World(LoadTopic("orders", 1)), TopicPartition("orders", 0)
-    partition, ids = world.cluster.partitions["orders"][0], [make_id(1, sequence) for sequence in range(9)]
+    stage, tp = World(LoadTopic("orders", 1)), TopicPartition("orders", 0)
+    partition, ids = stage.cluster.partitions["orders"][0], [make_id(1, sequence) for sequence in range(9)]
     for each in ids:
         put(partition, payload(each, 30))
-    world.around.acknowledged[tp].extend(Place(offset, 0) for offset in range(9))
+    stage.context.acknowledged[tp].extend(Place(offset, 0) for offset in range(9))
 
     def refused() -> list[ReadFailed]:
-        return [each for each in world.told(ReadFailed) if each.error == "OFFSET_OUT_OF_RANGE"]
+        return [each for each in stage.told(ReadFailed) if each.error == "OFFSET_OUT_OF_RANGE"]
 
     def lost() -> list[int]:
         return [each.offset for each in refused() if 0 <= each.offset < 9]
 
-    async with world.running(DirectReader(world.around, "d")):
-        await until(lambda: any(8 in read.offsets for read in world.told(Read)))
+    async with stage.running(DirectReader(stage.context, "d")):
+        await until(lambda: any(8 in read.offsets for read in stage.told(Read)))
         partition.elect_uncleanly(leader=2, keeping=3)
         await until(lambda: bool(lost()) and any(each.offset < 0 for each in refused()))
 
@@ -205,31 +205,31 @@ async def test_a_leader_that_lacks_what_was_acknowledged_is_found_out_by_who_nam
 
 @on_virtual_time
 async def test_an_asker_looks_up_times_of_records_that_were_just_acknowledged() -> None:
-    world = World(LoadTopic("orders", 1))
-    async with world.running(ProducingClient(world.around, "p", 1, rate=100), Asker(world.around, "a")):
-        await until(lambda: len(world.told(LookUpOk)) > 100)
-    records = world.cluster.partitions["orders"][0].records()
-    found = [event for event in world.told(LookUpOk) if event.offset >= 0]
-    assert len(found) > 50 and any(event.offset < 0 for event in world.told(LookUpOk))
+    stage = World(LoadTopic("orders", 1))
+    async with stage.running(ProducingClient(stage.context, "p", 1, rate=100), LookupClient(stage.context, "a")):
+        await until(lambda: len(stage.told(LookUpOk)) > 100)
+    records = stage.cluster.partitions["orders"][0].records()
+    found = [event for event in stage.told(LookUpOk) if event.offset >= 0]
+    assert len(found) > 50 and any(event.offset < 0 for event in stage.told(LookUpOk))
     for event in found:
         assert records[event.offset].timestamp == event.ts and event.ts >= event.target
-    assert world.told(LatestOk) and world.told(EarliestOk)
+    assert stage.told(LatestOk) and stage.told(EarliestOk)
 
 
 @on_virtual_time
 async def test_brokers_that_are_away_keep_nobody_from_coming_to_an_end() -> None:
-    world = World(ORDERS, timeout_ms=2_000)
+    stage = World(ORDERS, timeout_ms=2_000)
     clients = [
-        TailReader(world.around, "tail", batches=True),
-        Wanderer(world.around, "w"),
-        ResetReader(world.around, "r"),
-        DirectReader(world.around, "d"),
-        Asker(world.around, "a"),
+        TailReader(stage.context, "tail", batches=True),
+        RandomSeekReader(stage.context, "w"),
+        ResetReader(stage.context, "r"),
+        DirectReader(stage.context, "d"),
+        LookupClient(stage.context, "a"),
     ]
-    async with world.running(ProducingClient(world.around, "p", 1, rate=100), *clients):
-        await until(lambda: len(world.told(Read)) > 20)
+    async with stage.running(ProducingClient(stage.context, "p", 1, rate=100), *clients):
+        await until(lambda: len(stage.told(Read)) > 20)
         for broker in (1, 2, 3):
-            world.cluster.kill(broker, elect=False)
+            stage.cluster.kill(broker, elect=False)
         await asyncio.sleep(10)
         before = asyncio.get_running_loop().time()
     assert asyncio.get_running_loop().time() - before < 5

@@ -36,8 +36,8 @@ async def opened(held: Held) -> Peer:
     async def opener(endpoint: Endpoint, **_: object) -> Any:
         return held
 
-    dice: random.Random = ALWAYS  # type: ignore[assignment]
-    return await repeating(opener, dice)(held.peer, client_id="c", timeout_ms=1, cluster_id="")
+    rng: random.Random = ALWAYS  # type: ignore[assignment]
+    return await repeating(opener, rng)(held.peer, client_id="c", timeout_ms=1, cluster_id="")
 
 
 async def test_request_goes_out_twice_and_has_the_second_answer() -> None:

@@ -15,8 +15,8 @@ from typing import cast
 from tidelog.local.processes.process import Process
 from tidelog.local.processes.process_placement import HERE, ZOOKEEPER
 from tidelog.model import TopicPartition
-from verify.chaos.fault import Furnishing, Need, PartitionView, Target, View
-from verify.chaos.faults.support.fault_base import Harm
+from verify.chaos.fault import Need, PartitionView, Prerequisite, Target, View
+from verify.chaos.faults.support.fault_base import FaultBase
 from verify.chaos.faults.support.namespaces import CLIENTS, Namespaces
 from verify.chaos.targets.undo import UndoFile
 
@@ -68,7 +68,7 @@ class Stage:
     async def view(self) -> View:
         return View(0, {TP: PartitionView(1, 1, (1, 2, 3), 1)}, controller=2, broker_epochs={1: 1, 2: 2, 3: 3})
 
-    def furnishing(self, need: Need) -> Furnishing:
+    def prerequisite(self, need: Need) -> Prerequisite:
         assert need is Need.NETWORK
         return self.network
 
@@ -79,7 +79,7 @@ class Stage:
         if broker_id not in self.sleepers or not self.sleepers[broker_id].running:
             self.sleepers[broker_id] = Process.spawn(["sleep", "600"], output=self.directory / f"{broker_id}.out")
 
-    async def inject(self, fault: Harm, seed: int = 1) -> str:
+    async def inject(self, fault: FaultBase, seed: int = 1) -> str:
         return await fault.inject(cast(Target, self), random.Random(seed))
 
     async def heard(self, times: int = 1, listens_s: float = 0.5) -> Mapping[str, Mapping[str, list[float]]]:

@@ -12,8 +12,8 @@ from pathlib import Path
 
 from tests.processes.harness.workload import Workload
 from tidelog import Admin, NewTopic, TopicPartition
-from verify.chaos.fault import Evidence, Furnishing, View
-from verify.chaos.faults.support.fault_base import Harm, look_until
+from verify.chaos.fault import Evidence, Prerequisite, View
+from verify.chaos.faults.support.fault_base import FaultBase, look_until
 from verify.chaos.targets.cluster_views import Views
 from verify.chaos.targets.process_target import LocalTarget, own_cluster
 from verify.chaos.targets.undo import UndoFile
@@ -39,7 +39,7 @@ class Stage:
 
         return await look_until(self.target, "whole partitions", is_whole, 60)
 
-    async def suffer(self, fault: Harm, lasts_s: float | None = None, seed: int = 1) -> tuple[str, str | None]:
+    async def suffer(self, fault: FaultBase, lasts_s: float | None = None, seed: int = 1) -> tuple[str, str | None]:
         """Injects it, lets it last, heals it, and waits until all is whole; what was done, and how it bit."""
         await self.whole()
         await self.views.now()
@@ -62,10 +62,10 @@ class Stage:
 
 
 @asynccontextmanager
-async def stage(directory: Path, furnishings: Sequence[Furnishing] = ()) -> AsyncIterator[Stage]:
+async def stage(directory: Path, prerequisites: Sequence[Prerequisite] = ()) -> AsyncIterator[Stage]:
     """Three brokers with three partitions under load; what was acknowledged is there in the end."""
     undo = UndoFile(directory)
-    async with own_cluster(directory, directory / "results", 3, undo, furnishings) as target:
+    async with own_cluster(directory, directory / "results", 3, undo, prerequisites) as target:
         await asyncio.to_thread(_create_topic, target.bootstrap_servers)
         target.tps = tuple(TPS)
         views = Views(target.view)

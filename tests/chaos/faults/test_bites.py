@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.chaos.faults.stage import stage
-from verify.chaos.faults import catalogue, furnishings
+from verify.chaos.faults import catalogue, prerequisites
 
 #: A cluster each. What hurts clients of a run, or needs many of them, is not here (F16, F32, F55).
 ACTS: dict[str, Sequence[str]] = {
@@ -33,7 +33,7 @@ ACTS: dict[str, Sequence[str]] = {
 async def test_each_fault_bites_and_is_undone(act: str, tmp_path: Path) -> None:
     lacking: list[str] = []
     silent: list[str] = []
-    async with stage(tmp_path, furnishings()) as on:
+    async with stage(tmp_path, prerequisites()) as on:
         for row in ACTS[act]:
             for kind in catalogue()[row]:
                 fault = kind()

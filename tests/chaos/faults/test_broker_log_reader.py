@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from verify.chaos.faults.support.broker_log_reader import Said
+from verify.chaos.faults.support.broker_log_reader import BrokerLogReader
 
 TIME = "2026-01-01 00:00:00.000"
 
@@ -12,7 +12,7 @@ TIME = "2026-01-01 00:00:00.000"
 def test_only_what_came_since_is_heard_and_without_its_time(tmp_path: Path) -> None:
     log = tmp_path / "broker-1.log"
     log.write_text(f"{TIME} ERROR node.handlers.controller_requests: t-0: the log has epoch 9; refused\n")
-    said = Said(log)
+    said = BrokerLogReader(log)
     assert said.lines("refused") == []
     assert said.last() == ""
     with log.open("a") as more:
@@ -24,7 +24,7 @@ def test_only_what_came_since_is_heard_and_without_its_time(tmp_path: Path) -> N
 
 def test_what_it_printed_comes_last(tmp_path: Path) -> None:
     log = tmp_path / "broker-1.log"
-    said = Said(log)
+    said = BrokerLogReader(log)
     log.write_text(f"{TIME} INFO node.broker: starts\n")
     log.with_suffix(".out").write_text("broker: it is in use by another process\n\n")
     assert said.last() == "broker: it is in use by another process"
@@ -33,6 +33,6 @@ def test_what_it_printed_comes_last(tmp_path: Path) -> None:
 def test_a_log_that_was_begun_anew_is_heard_from_its_beginning(tmp_path: Path) -> None:
     log = tmp_path / "broker-1.log"
     log.write_text("x" * 1_000)
-    said = Said(log)
+    said = BrokerLogReader(log)
     log.write_text("refused\n")
     assert said.lines("refused") == ["refused"]

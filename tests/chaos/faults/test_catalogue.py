@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from verify.chaos.faults import catalogue, furnishings
+from verify.chaos.faults import catalogue, prerequisites
 from verify.chaos.faults.support.fault_base import Timing
 from verify.chaos.targets.process_target import SETTINGS
 
@@ -68,7 +68,7 @@ def test_durations_are_those_of_a_runs_own_cluster_by_default() -> None:
 
 
 def test_every_need_of_a_fault_that_must_be_built_has_its_furnishing() -> None:
-    built = {furnishing.need for furnishing in furnishings()}
+    built = {prerequisite.need for prerequisite in prerequisites()}
     needed = {need for kinds in catalogue().values() for kind in kinds for need in kind().needs}
     assert built <= needed
     assert {need for need in needed if need.name in ("NETWORK", "DISKS", "SHIM")} == built

@@ -34,7 +34,7 @@ def between(ones: Iterable[str], others: Iterable[str]) -> set[tuple[str, str]]:
     return pairs | {(other, one) for one, other in pairs}
 
 
-def around(member: str) -> set[tuple[str, str]]:
+def context(member: str) -> set[tuple[str, str]]:
     """It is alone."""
     return between([member], [each for each in MEMBERS if each != member])
 
@@ -46,7 +46,7 @@ CUTS = {
     network.LeaderUnheard: set(product([LEADER], FOLLOWERS)),
     network.LeaderDeaf: set(product(FOLLOWERS, [LEADER])),
     network.ClientsCutFromLeader: between([CLIENTS], [LEADER]),
-    network.HalfOpen: around(LEADER),
+    network.HalfOpen: context(LEADER),
 }
 
 
@@ -76,7 +76,7 @@ async def test_in_the_end_of_an_isolation_another_broker_is_alone_and_clients_st
     await stage.inject(fault)
     cut = await stage.cut()
     await fault.heal()
-    alone = {broker for broker in BROKERS if cut == around(broker) - between([broker], [CLIENTS])}
+    alone = {broker for broker in BROKERS if cut == context(broker) - between([broker], [CLIENTS])}
     assert len(alone) == 1
     assert all(stage.sleepers[broker].running for broker in stage.broker_ids)
     assert not await stage.cut()

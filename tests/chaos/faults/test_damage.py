@@ -141,12 +141,12 @@ async def test_what_who_reads_a_damaged_batch_is_shown_is_judged_with_all_that_o
 
 
 def test_wrong_indexes_rise_as_right_ones_do() -> None:
-    fault, dice = IndexesWrong(), random.Random(1)
-    offsets = fault.damaged(Path("0.index"), bytes(80), dice) or b""
+    fault, rng = IndexesWrong(), random.Random(1)
+    offsets = fault.damaged(Path("0.index"), bytes(80), rng) or b""
     entries = [(offsets[at : at + 4], offsets[at + 4 : at + 8]) for at in range(0, len(offsets), 8)]
     assert len(entries) == 10
     assert all(a[0] < b[0] and a[1] < b[1] for a, b in pairwise(entries))
-    times = fault.damaged(Path("0.timeindex"), bytes(120), dice) or b""
+    times = fault.damaged(Path("0.timeindex"), bytes(120), rng) or b""
     assert len(times) % 12 == 0
     assert all(times[at : at + 8] < times[at + 12 : at + 20] for at in range(0, len(times) - 12, 12))
 

@@ -8,10 +8,10 @@ import random
 import pytest
 
 from verify.chaos.fault import Availability, Evidence, Target
-from verify.chaos.faults.support.fault_base import Harm
+from verify.chaos.faults.support.fault_base import FaultBase
 
 
-class Noted(Harm):
+class Noted(FaultBase):
     """Mends by writing down that it did."""
 
     row, name = "F0", "noted"
@@ -21,7 +21,7 @@ class Noted(Harm):
         super().__init__()
         self.done: list[str] = []
 
-    async def inject(self, target: Target, dice: random.Random) -> str:
+    async def inject(self, target: Target, rng: random.Random) -> str:
         return ""
 
     def bit(self, evidence: Evidence) -> str | None:
@@ -30,12 +30,12 @@ class Noted(Harm):
     def will(self, what: str, failures: int = 0) -> None:
         left = [OSError(what)] * failures
 
-        async def mend() -> None:
+        async def on_heal() -> None:
             if left:
                 raise left.pop()
             self.done.append(what)
 
-        self.mend(mend)
+        self.on_heal(on_heal)
 
 
 async def test_what_was_changed_last_is_mended_first_and_once() -> None:

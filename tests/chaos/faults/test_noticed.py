@@ -15,7 +15,7 @@ from verify.chaos.faults import catalogue, full_disks, identities, processes, re
 from verify.chaos.faults.network import network, slow_network
 from verify.chaos.faults.network.answers import AnswersOfZooKeeperLost
 from verify.chaos.faults.support.bite_detection import LATE
-from verify.chaos.faults.support.fault_base import Harm
+from verify.chaos.faults.support.fault_base import FaultBase
 from verify.chaos.targets.zookeeper_proxy import BAD_VERSION, MULTI, SET_DATA, Fate, Request
 
 S = 1_000_000_000
@@ -38,7 +38,7 @@ NOTICED = replace(
 
 
 @pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS.keys())
-def test_what_nobody_noticed_is_no_bite(kind: Callable[[], Harm]) -> None:
+def test_what_nobody_noticed_is_no_bite(kind: Callable[[], FaultBase]) -> None:
     fault = kind()
     assert fault.bit(QUIET) is None
     assert fault.broken(QUIET) is None
@@ -135,14 +135,14 @@ def test_what_the_cluster_noticed_is_a_bite_of_what_can_be_seen_in_nothing_else(
     assert fault.bit(NOTICED) is not None
 
 
-def made(kind: type[Harm], **known: object) -> Harm:
+def made(kind: type[FaultBase], **known: object) -> FaultBase:
     fault = kind()
     vars(fault).update(known)
     return fault
 
 
 #: Once less than the fault is about, or too late; and what is one more, or in time.
-ONE_LESS: Mapping[str, tuple[Harm, Evidence, Evidence]] = {
+ONE_LESS: Mapping[str, tuple[FaultBase, Evidence, Evidence]] = {
     **{
         f"F13 {kind.name}: four elections of five": (
             made(kind, _followed=T0),
@@ -170,7 +170,9 @@ ONE_LESS: Mapping[str, tuple[Harm, Evidence, Evidence]] = {
 
 
 @pytest.mark.parametrize(("fault", "less", "enough"), ONE_LESS.values(), ids=ONE_LESS.keys())
-def test_what_is_counted_or_timed_is_a_bite_from_its_bound_on(fault: Harm, less: Evidence, enough: Evidence) -> None:
+def test_what_is_counted_or_timed_is_a_bite_from_its_bound_on(
+    fault: FaultBase, less: Evidence, enough: Evidence
+) -> None:
     assert fault.bit(less) is None
     assert fault.bit(enough) is not None
 
@@ -181,7 +183,7 @@ LATE_LEADER = replace(QUIET, events={2: [BecomeLeader(3 * S, T0, 4, 0, 0)]})
 LATE_BACK = replace(QUIET, events={2: [Session(S, "suspended"), Session(9 * S, "connected")]})
 RESTLESS = replace(QUIET, events={1: [IsrChange(t * S, T1, [1, 2], 5, 10 + t, True) for t in range(1, 6)]})
 
-BROKEN: Mapping[str, tuple[Harm, Evidence]] = {
+BROKEN: Mapping[str, tuple[FaultBase, Evidence]] = {
     "F8 its session ended": (made(processes.LeaderDozes, victims=(1,)), SESSION_LOST),
     "F11 too slow": (made(processes.PoliteStop, _took_ms=10_001.0, _marked=True), QUIET),
     "F11 no marker": (made(processes.PoliteStop, _took_ms=9.0), QUIET),
@@ -205,7 +207,7 @@ BROKEN: Mapping[str, tuple[Harm, Evidence]] = {
 
 
 @pytest.mark.parametrize(("fault", "seen"), BROKEN.values(), ids=BROKEN.keys())
-def test_a_bound_of_its_row_that_was_not_kept_is_named(fault: Harm, seen: Evidence) -> None:
+def test_a_bound_of_its_row_that_was_not_kept_is_named(fault: FaultBase, seen: Evidence) -> None:
     assert fault.broken(seen)
 
 

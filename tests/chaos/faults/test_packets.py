@@ -58,7 +58,7 @@ class Place:
     def to_run(self, *command: str) -> Callable[[], None]:
         return lambda: None
 
-    def furnishing(self, need: object) -> Place:
+    def prerequisite(self, need: object) -> Place:
         return self
 
     def inside(self, member: str) -> tuple[str, ...]:
@@ -69,7 +69,7 @@ class Place:
 
 
 class ResetsOfTheFirst(Resets):
-    async def aim(self, target: Target, dice: random.Random) -> tuple[int, str]:
+    async def aim(self, target: Target, rng: random.Random) -> tuple[int, str]:
         return 1, "broker 1"
 
 

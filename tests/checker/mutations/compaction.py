@@ -51,7 +51,7 @@ def _without(story: Story, broker: str, gone: Callable[[int, int], bool]) -> Sto
     return replace(story, ending=replace(story.ending, logs=logs))
 
 
-def _one_key(story: Story, dice: random.Random, *, tombstone: bool) -> tuple[int, int, int]:
+def _one_key(story: Story, rng: random.Random, *, tombstone: bool) -> tuple[int, int, int]:
     """(key, offset, id) of a key's last acknowledged record, which is a tombstone or none, and is not followed."""
     keys, tombstones = _keys(story), _tombstones(story)
     may_be_deleted = {keys[each] for each in tombstones}
@@ -65,38 +65,38 @@ def _one_key(story: Story, dice: random.Random, *, tombstone: bool) -> tuple[int
     found = [(key, *at) for key, at in fitting if not any(k == key and o > at[0] for k, o in stored)]
     if not found:
         raise NothingToSpoil
-    return dice.choice(found)
+    return rng.choice(found)
 
 
 @mutation("I23")
-def last_value_taken_by_compaction(story: Story, dice: random.Random) -> Story:
+def last_value_taken_by_compaction(story: Story, rng: random.Random) -> Story:
     """In one replica an earlier record of the key is the last."""
-    _, _, record_id = _one_key(story, dice, tombstone=False)
-    return _without(story, dice.choice(["1", "2", "3", READ]), lambda _, each: each == record_id)
+    _, _, record_id = _one_key(story, rng, tombstone=False)
+    return _without(story, rng.choice(["1", "2", "3", READ]), lambda _, each: each == record_id)
 
 
 @mutation("I23")
-def key_replaced_by_what_was_truncated(story: Story, dice: random.Random) -> Story:
+def key_replaced_by_what_was_truncated(story: Story, rng: random.Random) -> Story:
     """Compaction ran up to the log end, and the record that replaced all others of the key was then truncated."""
     keys = _keys(story)
-    key, _, _ = _one_key(story, dice, tombstone=False)
-    return _without(story, dice.choice(["1", "2", "3"]), lambda _, each: keys[each] == key)
+    key, _, _ = _one_key(story, rng, tombstone=False)
+    return _without(story, rng.choice(["1", "2", "3"]), lambda _, each: keys[each] == key)
 
 
 @mutation("I23")
-def key_gone_from_all_replicas(story: Story, dice: random.Random) -> Story:
+def key_gone_from_all_replicas(story: Story, rng: random.Random) -> Story:
     keys = _keys(story)
-    key, _, _ = _one_key(story, dice, tombstone=False)
+    key, _, _ = _one_key(story, rng, tombstone=False)
     for broker in ("1", "2", "3", READ):
         story = _without(story, broker, lambda _, each: keys[each] == key)
     return story
 
 
 @mutation("I23")
-def tombstone_gone_before_what_it_deletes(story: Story, dice: random.Random) -> Story:
+def tombstone_gone_before_what_it_deletes(story: Story, rng: random.Random) -> Story:
     """The deleted key is back for who reads this replica."""
     keys = _keys(story)
-    key, offset, record_id = _one_key(story, dice, tombstone=True)
+    key, offset, record_id = _one_key(story, rng, tombstone=True)
     (log,) = [log for log in story.ending.logs[COMPACTED_TP] if log.broker == "3"]
     if not any(keys[each] == key and at < offset for at, each in zip(log.offsets, log.ids, strict=True)):
         raise NothingToSpoil

@@ -18,40 +18,40 @@ def _later(story: Story, event: CommitOk, offset: int) -> Story:
 
 
 @mutation("I17", on_the_way=True)
-def committed_offset_that_goes_back(story: Story, dice: random.Random) -> Story:
-    _, _, event = one_of(story, dice, CommitOk)
+def committed_offset_that_goes_back(story: Story, rng: random.Random) -> Story:
+    _, _, event = one_of(story, rng, CommitOk)
     return _later(story, event, event.offset - 1)
 
 
 @mutation("I17", on_the_way=True)
-def committed_minus_one(story: Story, dice: random.Random) -> Story:
-    _, _, event = one_of(story, dice, CommitOk)
+def committed_minus_one(story: Story, rng: random.Random) -> Story:
+    _, _, event = one_of(story, rng, CommitOk)
     return _later(story, event, -1)
 
 
 @mutation("I17")
-def committed_by_nobody(story: Story, dice: random.Random) -> Story:
-    _, _, event = one_of(story, dice, CommitOk)
+def committed_by_nobody(story: Story, rng: random.Random) -> Story:
+    _, _, event = one_of(story, rng, CommitOk)
     return _later(story, event, 1_000_000)
 
 
 @mutation("I17", on_the_way=True)
-def stale_generation_accepted(story: Story, dice: random.Random) -> Story:
-    _, name, event = one_of(story, dice, CommitOk)
+def stale_generation_accepted(story: Story, rng: random.Random) -> Story:
+    _, name, event = one_of(story, rng, CommitOk)
     t = end(story)
     stale = replace(event, offset=1_000_000, generation=1, t0=t + 1, t1=t + 2)
     return behind(story, name, stale)
 
 
 @mutation("I7")
-def committed_over_what_was_read(story: Story, dice: random.Random) -> Story:
+def committed_over_what_was_read(story: Story, rng: random.Random) -> Story:
     """A member that was given nothing commits all the same."""
-    _, name, event = one_of(story, dice, CommitOk)
+    _, name, event = one_of(story, rng, CommitOk)
     (read, *_) = [at for at, who, each in all_of(story, Read) if who == name and each.tp == event.tp]
     return put(story, read)
 
 
 @mutation("I17", on_the_way=True)
-def two_owners(story: Story, dice: random.Random) -> Story:
-    place, _, event = one_of(story, dice, Assigned)
+def two_owners(story: Story, rng: random.Random) -> Story:
+    place, _, event = one_of(story, rng, Assigned)
     return put(story, place + 1, ("member", replace(event, member="m3")), instead=False)

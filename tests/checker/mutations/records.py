@@ -32,50 +32,50 @@ def acknowledged(story: Story, tp: TopicPartition) -> list[tuple[int, int, int]]
     ]
 
 
-def _lost(story: Story, dice: random.Random) -> Story:
-    _, _, event = one_of(story, dice, ProduceOk)
+def _lost(story: Story, rng: random.Random) -> Story:
+    _, _, event = one_of(story, rng, ProduceOk)
     return logs(story, lambda log: cut(log, event.offsets[0]), event.tp)
 
 
 @mutation("I1")
-def lost_record(story: Story, dice: random.Random) -> Story:
-    return _lost(story, dice)
+def lost_record(story: Story, rng: random.Random) -> Story:
+    return _lost(story, rng)
 
 
 @mutation("I1")
-def lost_in_one_replica(story: Story, dice: random.Random) -> Story:
-    _, _, event = one_of(story, dice, ProduceOk)
+def lost_in_one_replica(story: Story, rng: random.Random) -> Story:
+    _, _, event = one_of(story, rng, ProduceOk)
     return logs(story, lambda log: cut(log, event.offsets[-1]) if log.broker == "2" else log, event.tp)
 
 
 @mutation("I1")
-def lost_at_the_end_of_a_compacted_log(story: Story, dice: random.Random) -> Story:
-    told = _lost(story, dice)
+def lost_at_the_end_of_a_compacted_log(story: Story, rng: random.Random) -> Story:
+    told = _lost(story, rng)
     return replace(told, ending=replace(told.ending, compacted=frozenset(tp.topic for tp in told.ending.logs)))
 
 
 @mutation("I1", on_the_way=True)
-def elected_without_what_was_acknowledged(story: Story, dice: random.Random) -> Story:
-    _, _, event = one_of(story, dice, ProduceOk)
+def elected_without_what_was_acknowledged(story: Story, rng: random.Random) -> Story:
+    _, _, event = one_of(story, rng, ProduceOk)
     t = end(story)
     return behind(story, "3", BecomeLeader(t, event.tp, 1000, event.offsets[-1], 0))
 
 
 @mutation("I2")
-def acknowledged_at_anothers_offset(story: Story, dice: random.Random) -> Story:
-    place, name, event = one_of(story, dice, ProduceOk, lambda each: each.offsets[0] > 0)
+def acknowledged_at_anothers_offset(story: Story, rng: random.Random) -> Story:
+    place, name, event = one_of(story, rng, ProduceOk, lambda each: each.offsets[0] > 0)
     return put(story, place, (name, replace(event, offsets=[each - 1 for each in event.offsets])))
 
 
 @mutation("I3")
-def doubled_record(story: Story, dice: random.Random) -> Story:
-    _, _, event = one_of(story, dice, ProduceOk)
+def doubled_record(story: Story, rng: random.Random) -> Story:
+    _, _, event = one_of(story, rng, ProduceOk)
     return logs(story, lambda log: longer(log, event.ids[0]), event.tp)
 
 
 @mutation("I3", on_the_way=True)
-def read_twice_at_two_offsets(story: Story, dice: random.Random) -> Story:
-    place, name, read = one_of(story, dice, Read, lambda each: len(each.ids) > 1)
+def read_twice_at_two_offsets(story: Story, rng: random.Random) -> Story:
+    place, name, read = one_of(story, rng, Read, lambda each: len(each.ids) > 1)
     return put(story, place, (name, spoilt(read, 1, read.ids[0])))
 
 
@@ -94,7 +94,7 @@ def _reordered(story: Story, tp: TopicPartition, one: tuple[int, int, int], othe
 
 
 @mutation("I5", on_the_way=True)
-def reordered_against_time(story: Story, dice: random.Random) -> Story:
+def reordered_against_time(story: Story, rng: random.Random) -> Story:
     invoked = {each: event.t[0] for _, _, event in all_of(story, ProduceInvoked) for each in event.ids}
     pairs = [
         (tp, one, other)
@@ -103,11 +103,11 @@ def reordered_against_time(story: Story, dice: random.Random) -> Story:
         for other in acknowledged(story, tp)
         if one[2] < invoked[other[1]]
     ]
-    return _reordered(story, *dice.choice(pairs))
+    return _reordered(story, *rng.choice(pairs))
 
 
 @mutation("I6", on_the_way=True)
-def reordered_records_of_one_producer(story: Story, dice: random.Random) -> Story:
+def reordered_records_of_one_producer(story: Story, rng: random.Random) -> Story:
     pairs = [
         (tp, one, other)
         for tp in story.logs
@@ -115,41 +115,41 @@ def reordered_records_of_one_producer(story: Story, dice: random.Random) -> Stor
         for other in acknowledged(story, tp)
         if one[1] >> 40 == other[1] >> 40 and one[1] < other[1]
     ]
-    return _reordered(story, *dice.choice(pairs))
+    return _reordered(story, *rng.choice(pairs))
 
 
 @mutation("I4", on_the_way=True)
-def phantom_record(story: Story, dice: random.Random) -> Story:
-    place, name, read = one_of(story, dice, Read, lambda each: len(each.ids) > 0)
+def phantom_record(story: Story, rng: random.Random) -> Story:
+    place, name, read = one_of(story, rng, Read, lambda each: len(each.ids) > 0)
     return put(story, place, (name, spoilt(read, 0, STRANGER)))
 
 
 @mutation("I4")
-def phantom_in_the_log(story: Story, dice: random.Random) -> Story:
-    return logs(story, lambda log: longer(log, STRANGER), dice.choice(list(story.logs)))
+def phantom_in_the_log(story: Story, rng: random.Random) -> Story:
+    return logs(story, lambda log: longer(log, STRANGER), rng.choice(list(story.logs)))
 
 
 @mutation("I4", on_the_way=True)
-def altered_record(story: Story, dice: random.Random) -> Story:
-    place, name, read = one_of(story, dice, Read, lambda each: len(each.ids) > 0)
+def altered_record(story: Story, rng: random.Random) -> Story:
+    place, name, read = one_of(story, rng, Read, lambda each: len(each.ids) > 0)
     return put(story, place, (name, spoilt(read, 0, DAMAGED)))
 
 
 @mutation("I4", on_the_way=True)
-def misplaced_record(story: Story, dice: random.Random) -> Story:
-    place, name, read = one_of(story, dice, Read, lambda each: len(each.ids) > 0)
-    _, _, other = one_of(story, dice, ProduceInvoked, lambda each: each.tp != read.tp)
+def misplaced_record(story: Story, rng: random.Random) -> Story:
+    place, name, read = one_of(story, rng, Read, lambda each: len(each.ids) > 0)
+    _, _, other = one_of(story, rng, ProduceInvoked, lambda each: each.tp != read.tp)
     return put(story, place, (name, spoilt(read, 0, other.ids[0])))
 
 
 @mutation("I4")
-def aborted_record_in_the_log(story: Story, dice: random.Random) -> Story:
-    _, _, event = one_of(story, dice, ProduceFailed)
+def aborted_record_in_the_log(story: Story, rng: random.Random) -> Story:
+    _, _, event = one_of(story, rng, ProduceFailed)
     return logs(story, lambda log: longer(log, event.ids[0]), event.tp)
 
 
 @mutation("I4", on_the_way=True)
-def aborted_read(story: Story, dice: random.Random) -> Story:
-    place, name, read = one_of(story, dice, Read, lambda each: len(each.ids) > 0)
-    _, _, event = one_of(story, dice, ProduceFailed, lambda each: each.tp == read.tp)
+def aborted_read(story: Story, rng: random.Random) -> Story:
+    place, name, read = one_of(story, rng, Read, lambda each: len(each.ids) > 0)
+    _, _, event = one_of(story, rng, ProduceFailed, lambda each: each.tp == read.tp)
     return put(story, place, (name, spoilt(read, 0, event.ids[0])))

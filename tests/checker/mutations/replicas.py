@@ -14,16 +14,16 @@ from verify.checker.logs import READ, EpochStart, FinalLog
 
 
 @mutation("I13")
-def lost_what_a_deposed_leader_acknowledged(story: Story, dice: random.Random) -> Story:
+def lost_what_a_deposed_leader_acknowledged(story: Story, rng: random.Random) -> Story:
     last = {tp: max(log.leader_epochs) for tp, (log, *_) in story.logs.items()}
-    _, _, event = one_of(story, dice, Ack, lambda each: each.epoch < last[each.tp])
+    _, _, event = one_of(story, rng, Ack, lambda each: each.epoch < last[each.tp])
     return logs(story, lambda log: cut(log, event.last), event.tp)
 
 
 @mutation("I13")
-def replaced_what_a_deposed_leader_acknowledged(story: Story, dice: random.Random) -> Story:
+def replaced_what_a_deposed_leader_acknowledged(story: Story, rng: random.Random) -> Story:
     last = {tp: max(log.leader_epochs) for tp, (log, *_) in story.logs.items()}
-    _, _, event = one_of(story, dice, ProduceOk, lambda each: each.epochs[0] < last[each.tp])
+    _, _, event = one_of(story, rng, ProduceOk, lambda each: each.epochs[0] < last[each.tp])
     offset = event.offsets[-1]
 
     def change(log: FinalLog) -> FinalLog:
@@ -34,11 +34,11 @@ def replaced_what_a_deposed_leader_acknowledged(story: Story, dice: random.Rando
 
 
 @mutation("I15")
-def replica_that_differs(story: Story, dice: random.Random) -> Story:
-    tp = dice.choice([tp for tp, (log, *_) in story.logs.items() if log.batches])
+def replica_that_differs(story: Story, rng: random.Random) -> Story:
+    tp = rng.choice([tp for tp, (log, *_) in story.logs.items() if log.batches])
 
     def change(log: FinalLog) -> FinalLog:
-        place = dice.randrange(len(log.batches)) if log.broker == "2" else -1
+        place = rng.randrange(len(log.batches)) if log.broker == "2" else -1
         batches = [each._replace(crc=each.crc ^ 1) if at == place else each for at, each in enumerate(log.batches)]
         return replace(log, batches=batches)
 
@@ -46,32 +46,32 @@ def replica_that_differs(story: Story, dice: random.Random) -> Story:
 
 
 @mutation("I15")
-def replica_that_is_longer(story: Story, dice: random.Random) -> Story:
-    _, _, event = one_of(story, dice, ProduceUnknown)
+def replica_that_is_longer(story: Story, rng: random.Random) -> Story:
+    _, _, event = one_of(story, rng, ProduceUnknown)
     return logs(story, lambda log: longer(log, event.ids[0]) if log.broker == "3" else log, event.tp)
 
 
 @mutation("I15")
-def log_start_that_nobody_asked_for(story: Story, dice: random.Random) -> Story:
+def log_start_that_nobody_asked_for(story: Story, rng: random.Random) -> Story:
     """All replicas have lost the same records, so that what is left is the same."""
-    tp = dice.choice([tp for tp, (log, *_) in story.logs.items() if log.leo > 1])
-    start = dice.randrange(1, story.ending.logs[tp][0].leo)
+    tp = rng.choice([tp for tp, (log, *_) in story.logs.items() if log.leo > 1])
+    start = rng.randrange(1, story.ending.logs[tp][0].leo)
     return logs(story, lambda log: beheaded(log, start), tp)
 
 
 @mutation("I16")
-def epochs_that_fall_in_a_log(story: Story, dice: random.Random) -> Story:
+def epochs_that_fall_in_a_log(story: Story, rng: random.Random) -> Story:
     def change(log: FinalLog) -> FinalLog:
         return replace(log, leader_epochs=[*log.leader_epochs[:-1], 0]) if log.broker in ("1", READ) else log
 
-    return logs(story, change, dice.choice([tp for tp, (log, *_) in story.logs.items() if log.leo > 1]))
+    return logs(story, change, rng.choice([tp for tp, (log, *_) in story.logs.items() if log.leo > 1]))
 
 
 @mutation("I16")
-def checkpoint_that_its_log_contradicts(story: Story, dice: random.Random) -> Story:
+def checkpoint_that_its_log_contradicts(story: Story, rng: random.Random) -> Story:
     def change(log: FinalLog) -> FinalLog:
         if log.broker != "2" or not log.epochs:
             return log
         return replace(log, epochs=[EpochStart(0, 0), *log.epochs[1:]])
 
-    return logs(story, change, dice.choice(list(story.logs)))
+    return logs(story, change, rng.choice(list(story.logs)))

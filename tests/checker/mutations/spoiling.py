@@ -34,12 +34,12 @@ def all_of(
 
 
 def one_of(
-    story: Story, dice: random.Random, kind: type[E], fits: Callable[[E], bool] = lambda _: True
+    story: Story, rng: random.Random, kind: type[E], fits: Callable[[E], bool] = lambda _: True
 ) -> tuple[int, str, E]:
     found = all_of(story, kind, fits)
     if not found:
         raise NothingToSpoil
-    return dice.choice(found)
+    return rng.choice(found)
 
 
 def put(story: Story, place: int, *told: tuple[str, Event], instead: bool = True) -> Story:

@@ -18,7 +18,7 @@ from tidelog import TopicPartition
 from tidelog.history.events import Event
 from tidelog.history.group_operations import CommitInvoked, CommitOk, CommittedOk
 from tidelog.history.operations import Client
-from verify.chaos.clients.client_context import Surroundings
+from verify.chaos.clients.client_context import ClientContext
 from verify.chaos.clients.committing import CommittedReader, Committer
 from verify.chaos.clients.support.lines import Line
 
@@ -58,7 +58,7 @@ class Registers:
         self._addresses = dict(addresses)
         self._groups = list(groups)
         self._diaries: list[_Diary] = []
-        self._around = Surroundings(bootstrap_servers, (), self._open, timeout_ms=_PATIENCE_MS)
+        self._around = ClientContext(bootstrap_servers, (), self._open, timeout_ms=_PATIENCE_MS)
         self._committers = [
             Committer(self._around, group, group, tps, by_request=number % 2 == 0, pause_s=_PAUSE_S)
             for number, group in enumerate(groups)

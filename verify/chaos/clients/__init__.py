@@ -6,7 +6,7 @@ The clients are Tidelog's own, and single requests where the retries of a client
 
 from __future__ import annotations
 
-from verify.chaos.clients.client_context import History, Surroundings
+from verify.chaos.clients.client_context import ClientContext, History
 from verify.chaos.clients.client_factory import RunningClient, clients_of
 
-__all__ = ["History", "RunningClient", "Surroundings", "clients_of"]
+__all__ = ["ClientContext", "History", "RunningClient", "clients_of"]

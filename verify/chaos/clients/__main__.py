@@ -18,7 +18,7 @@ import uvloop
 
 from tidelog.history.history_files import HistoryWriter, history_path
 from tidelog.history.operations import Client
-from verify.chaos.clients.client_context import Surroundings
+from verify.chaos.clients.client_context import ClientContext
 from verify.chaos.clients.client_factory import clients_of
 from verify.chaos.clients.producing import ProducingClient
 from verify.chaos.load import Part
@@ -33,28 +33,28 @@ async def run(part: Part) -> None:
     def open_history(header: Client) -> HistoryWriter:
         return HistoryWriter(history_path(directory, header.name), header)
 
-    around = Surroundings(
+    context = ClientContext(
         part.servers,
         part.load.topics,
         open_history,
-        dice=random.Random(f"{part.seed}/{part.process}/{part.life}"),
+        rng=random.Random(f"{part.seed}/{part.process}/{part.life}"),
         timeout_ms=part.load.delivery_timeout_ms,
     )
-    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, around.stopping.set)
-    clients = list(clients_of(around, part.load, part.process, part.life))
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, context.stopping.set)
+    clients = list(clients_of(context, part.load, part.process, part.life))
     async with asyncio.TaskGroup() as tasks:
         for client in clients:
             tasks.create_task(client.run(), name=client.name)
-        tasks.create_task(_watch(around, [each for each in clients if isinstance(each, ProducingClient)]))
+        tasks.create_task(_watch(context, [each for each in clients if isinstance(each, ProducingClient)]))
 
 
-async def _watch(around: Surroundings, producers: list[ProducingClient]) -> None:
+async def _watch(context: ClientContext, producers: list[ProducingClient]) -> None:
     """Print when the load falls behind its rate, and stop the clients when the parent process has ended."""
     parent, reported = os.getppid(), 0
-    while not around.stopping.is_set():
-        await around.pause(_LOOK_AT_PARENT_S)
+    while not context.stopping.is_set():
+        await context.pause(_LOOK_AT_PARENT_S)
         if os.getppid() != parent:
-            around.stopping.set()
+            context.stopping.set()
         left_out = sum(each.pace.left_out for each in producers if each.pace is not None)
         if left_out > reported:
             print(

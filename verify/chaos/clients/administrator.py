@@ -7,9 +7,9 @@ from contextlib import suppress
 from tidelog.aio import Admin
 from tidelog.errors import TidelogError
 from tidelog.protocol.partition_messages import ElectionType
-from verify.chaos.clients.client_context import Surroundings
+from verify.chaos.clients.client_context import ClientContext
 
-_PATIENCE_MS = 5_000
+_TIMEOUT_MS = 5_000
 
 
 class Administrator:
@@ -18,39 +18,39 @@ class Administrator:
     """
 
     def __init__(
-        self, around: Surroundings, name: str, *, election_interval_ms: int = 0, reassignment_interval_ms: int = 0
+        self, context: ClientContext, name: str, *, election_interval_ms: int = 0, reassignment_interval_ms: int = 0
     ) -> None:
         self.name = name
         self.elections = self.reassignments = 0
-        self._around = around
+        self._context = context
         self._election_interval_ms = election_interval_ms
         self._reassignment_interval_ms = reassignment_interval_ms
 
     async def run(self) -> None:
         """Run until the clients are asked to stop."""
-        around = self._around
-        elect_at = reassign_at = around.clock.monotonic_ms()
-        async with around.admin(self.name) as admin:
-            while not around.stopping.is_set():
-                now_ms = around.clock.monotonic_ms()
+        context = self._context
+        elect_at = reassign_at = context.clock.monotonic_ms()
+        async with context.admin(self.name) as admin:
+            while not context.stopping.is_set():
+                now_ms = context.clock.monotonic_ms()
                 # an operation that a fault prevents is tried again in the next interval
                 if self._election_interval_ms and now_ms >= elect_at:
                     elect_at = now_ms + self._election_interval_ms
                     with suppress(TidelogError):
-                        await admin.elect_leaders(ElectionType.PREFERRED, timeout_ms=_PATIENCE_MS)
+                        await admin.elect_leaders(ElectionType.PREFERRED, timeout_ms=_TIMEOUT_MS)
                         self.elections += 1
                 if self._reassignment_interval_ms and now_ms >= reassign_at:
                     reassign_at = now_ms + self._reassignment_interval_ms
                     with suppress(TidelogError):
                         await self._reassign(admin)
                         self.reassignments += 1
-                await around.pause(0.2)
+                await context.pause(0.2)
 
     async def _reassign(self, admin: Admin) -> None:
         """Reassign a random partition to random brokers, with the same number of replicas."""
-        around, tp = self._around, self._around.dice.choice(self._around.tps)
-        brokers = sorted((await admin.describe_cluster(_PATIENCE_MS)).brokers)
-        (topic,) = await admin.describe_topics([tp.topic], _PATIENCE_MS)
+        context, tp = self._context, self._context.rng.choice(self._context.tps)
+        brokers = sorted((await admin.describe_cluster(_TIMEOUT_MS)).brokers)
+        (topic,) = await admin.describe_topics([tp.topic], _TIMEOUT_MS)
         count = len(next(each for each in topic.partitions if each.partition == tp.partition).replicas)
         if 0 < count <= len(brokers):  # zero replicas: this broker does not know the partition yet
-            await admin.alter_partition_reassignments({tp: around.dice.sample(brokers, count)}, _PATIENCE_MS)
+            await admin.alter_partition_reassignments({tp: context.rng.sample(brokers, count)}, _TIMEOUT_MS)

@@ -48,7 +48,7 @@ class Place(NamedTuple):
 
 
 @dataclass(slots=True)
-class Surroundings:
+class ClientContext:
     """The environment of all clients of a process; it belongs to the process's event loop.
 
     open_history    opens the history of a client
@@ -62,7 +62,7 @@ class Surroundings:
     servers: str
     topics: Sequence[LoadTopic]
     open_history: Callable[[Client], History]
-    dice: random.Random = field(default_factory=random.Random)
+    rng: random.Random = field(default_factory=random.Random)
     clock: Clock = field(default_factory=SystemClock)
     now_ns: Callable[[], int] = time.monotonic_ns
     opener: Opener = open_connection
@@ -115,9 +115,9 @@ class Surroundings:
 
     async def pause(self, least_s: float, most_s: float | None = None) -> None:
         """Sleep for `least_s`, or a random time up to `most_s`, or until the clients are asked to stop."""
-        seconds = least_s if most_s is None else self.dice.uniform(least_s, most_s)
+        seconds = least_s if most_s is None else self.rng.uniform(least_s, most_s)
         await self.stopping.wait(seconds)
 
     def _environment(self, opener: Opener | None = None) -> ClientEnvironment:
-        rng = random.Random(self.dice.random())
+        rng = random.Random(self.rng.random())
         return ClientEnvironment(clock=self.clock, opener=opener or self.opener, rng=rng)

@@ -6,13 +6,13 @@ from collections.abc import Iterator
 from typing import Protocol
 
 from verify.chaos.clients.administrator import Administrator
-from verify.chaos.clients.client_context import Surroundings
+from verify.chaos.clients.client_context import ClientContext
 from verify.chaos.clients.committing import CommittedReader, Committer
 from verify.chaos.clients.direct import DirectReader
-from verify.chaos.clients.lookup_client import Asker
+from verify.chaos.clients.lookup_client import LookupClient
 from verify.chaos.clients.members import MemberClient
 from verify.chaos.clients.producing import ProducingClient
-from verify.chaos.clients.reading import ResetReader, TailReader, Wanderer
+from verify.chaos.clients.reading import RandomSeekReader, ResetReader, TailReader
 from verify.chaos.load import Load
 
 #: The limits of producers per start of a process, and of starts per process, so that all ids are unique.
@@ -34,7 +34,7 @@ class RunningClient(Protocol):
     async def run(self) -> None: ...
 
 
-def clients_of(around: Surroundings, load: Load, process: int = 0, life: int = 0) -> Iterator[RunningClient]:
+def clients_of(context: ClientContext, load: Load, process: int = 0, life: int = 0) -> Iterator[RunningClient]:
     """Yield the clients of this process after so many restarts. Raise ValueError if unique ids are exhausted."""
     if process >= _MOST_PROCESSES or life >= MOST_LIVES or load.producers >= MOST_PRODUCERS:
         raise ValueError(
@@ -46,27 +46,27 @@ def clients_of(around: Surroundings, load: Load, process: int = 0, life: int = 0
     first = (process * MOST_LIVES + life) * MOST_PRODUCERS
     for number in range(load.producers):
         name = f"{prefix}-producer-{number}"
-        yield ProducingClient(around, name, first + number, rate, value_bytes=load.value_bytes)
+        yield ProducingClient(context, name, first + number, rate, value_bytes=load.value_bytes)
     if unsafe_rate:
         number, acks = first + load.producers, _UNSAFE_ACKS[process % len(_UNSAFE_ACKS)]
-        yield ProducingClient(around, f"{prefix}-producer-unsafe", number, unsafe_rate, acks=acks, idempotent=False)
-    yield TailReader(around, f"{prefix}-tail", batches=process % 2 == 0)
-    yield Wanderer(around, f"{prefix}-wanderer")
-    yield ResetReader(around, f"{prefix}-reset")
-    yield DirectReader(around, f"{prefix}-direct")
-    yield Asker(around, f"{prefix}-asker")
+        yield ProducingClient(context, f"{prefix}-producer-unsafe", number, unsafe_rate, acks=acks, idempotent=False)
+    yield TailReader(context, f"{prefix}-tail", batches=process % 2 == 0)
+    yield RandomSeekReader(context, f"{prefix}-wanderer")
+    yield ResetReader(context, f"{prefix}-reset")
+    yield DirectReader(context, f"{prefix}-direct")
+    yield LookupClient(context, f"{prefix}-asker")
     for strategy, group in load.member_groups.items():
-        yield MemberClient(around, f"{prefix}-member-{strategy}", group, strategy)
+        yield MemberClient(context, f"{prefix}-member-{strategy}", group, strategy)
     groups = load.registers(process)
-    tps = around.tps[:_REGISTERS]
+    tps = context.tps[:_REGISTERS]
     for number, group in enumerate(groups):
         by_request = number % 2 == 0
-        yield Committer(around, f"{prefix}-committer-{number}", group, tps, by_request=by_request, life=life)
+        yield Committer(context, f"{prefix}-committer-{number}", group, tps, by_request=by_request, life=life)
     if groups:
-        yield CommittedReader(around, f"{prefix}-committed", groups, tps)
+        yield CommittedReader(context, f"{prefix}-committed", groups, tps)
     if process == 0 and load.has_administrator:
         yield Administrator(
-            around,
+            context,
             f"{prefix}-administrator",
             election_interval_ms=load.election_interval_ms,
             reassignment_interval_ms=load.reassignment_interval_ms,

@@ -35,12 +35,12 @@ from tidelog.protocol.group_messages import (
     OffsetFetchResponse,
 )
 from tidelog.protocol.messages import DescribePartition
-from verify.chaos.clients.client_context import Surroundings
+from verify.chaos.clients.client_context import ClientContext
 from verify.chaos.clients.support.brokers import for_each_broker
 from verify.chaos.clients.support.lines import Line, Lines
 from verify.checker.outcomes import Outcome, commit_outcome, error_name
 
-_PATIENCE_MS = 2_000
+_TIMEOUT_MS = 2_000
 _ELSEWHERE = (NotCoordinatorError, CoordinatorNotAvailableError)
 #: More commits than one start of a committer can make.
 _COMMITS_OF_A_LIFE = 1 << 32
@@ -56,7 +56,7 @@ class Committer:
 
     def __init__(
         self,
-        around: Surroundings,
+        context: ClientContext,
         name: str,
         group: str,
         tps: Sequence[TopicPartition],
@@ -66,13 +66,13 @@ class Committer:
         pause_s: float = 0.02,
     ) -> None:
         self.name = name
-        self._around = around
+        self._context = context
         self._group = group
         self._tps = list(tps)
         self._by_request = by_request
         self._pause_s = pause_s
         self._value = life * _COMMITS_OF_A_LIFE
-        self._history = around.history(name)
+        self._history = context.history(name)
 
     async def run(self) -> None:
         """Run until the clients are asked to stop."""
@@ -82,43 +82,43 @@ class Committer:
             self._history.close()
 
     async def _commit_by_client(self) -> None:
-        around = self._around
-        async with around.consumer(self.name, group_id=self._group, enable_auto_commit=False) as consumer:
-            while not around.stopping.is_set():
+        context = self._context
+        async with context.consumer(self.name, group_id=self._group, enable_auto_commit=False) as consumer:
+            while not context.stopping.is_set():
                 t0 = self._begin()
                 try:
-                    with around.noticed(self._history, "commit", self._tps):
+                    with context.noticed(self._history, "commit", self._tps):
                         wanted = {tp: OffsetAndMetadata(self._value) for tp in self._tps}
-                        await consumer.commit(wanted, around.timeout_ms)
+                        await consumer.commit(wanted, context.timeout_ms)
                 except TidelogError as error:
                     # The last error does not exclude that an earlier attempt of the client was written.
                     self._ended(dict.fromkeys(self._tps, (Outcome.UNKNOWN, error_name(error))), t0)
                 else:
                     self._ended(dict.fromkeys(self._tps, (Outcome.OK, "")), t0)
-                await around.pause(0, 2 * self._pause_s)
+                await context.pause(0, 2 * self._pause_s)
 
     async def _commit_by_requests(self) -> None:
-        around, coordinator = self._around, ""
-        async with around.admin(f"{self.name}-brokers") as admin:
+        context, coordinator = self._context, ""
+        async with context.admin(f"{self.name}-brokers") as admin:
             addresses: list[str] = []
-            while not addresses and not around.stopping.is_set():
+            while not addresses and not context.stopping.is_set():
                 try:
-                    addresses = list(map(str, (await admin.describe_cluster(_PATIENCE_MS)).brokers.values()))
+                    addresses = list(map(str, (await admin.describe_cluster(_TIMEOUT_MS)).brokers.values()))
                 except TidelogError:
-                    await around.pause(0.1)
-        async with Lines(addresses, around.opener) as lines:
-            while not around.stopping.is_set():
+                    await context.pause(0.1)
+        async with Lines(addresses, context.opener) as lines:
+            while not context.stopping.is_set():
                 try:
-                    coordinator = coordinator or await lines.find_somewhere(self._group, _PATIENCE_MS)
+                    coordinator = coordinator or await lines.find_somewhere(self._group, _TIMEOUT_MS)
                 except TidelogError:
-                    await around.pause(self._pause_s, 2 * self._pause_s)
+                    await context.pause(self._pause_s, 2 * self._pause_s)
                     continue
                 refusal = await self._commit_once(lines.to(coordinator))
                 if refusal is not None:
                     if isinstance(refusal, _ELSEWHERE) or not isinstance(refusal, BrokerError):
                         coordinator = ""
-                    await around.pause(0.05)
-                await around.pause(0, 2 * self._pause_s)
+                    await context.pause(0.05)
+                await context.pause(0, 2 * self._pause_s)
 
     async def _commit_once(self, line: Line) -> TidelogError | None:
         """Commit once, and return the first error, if any."""
@@ -126,8 +126,8 @@ class Committer:
         entries = tuple(OffsetCommitPartition(*tp, self._value) for tp in self._tps)
         refusal: TidelogError | None = None
         try:
-            with self._around.noticed(self._history, "commit", self._tps):
-                answer = await line.ask(OffsetCommitRequest(self._group, entries), _PATIENCE_MS)
+            with self._context.noticed(self._history, "commit", self._tps):
+                answer = await line.ask(OffsetCommitRequest(self._group, entries), _TIMEOUT_MS)
             if not isinstance(answer, OffsetCommitResponse) or len(answer.partitions) != len(entries):
                 raise ProtocolError(f"unexpected answer to a commit: {answer!r}")
         except TidelogError as error:
@@ -145,13 +145,13 @@ class Committer:
     def _begin(self) -> int:
         """Choose the next value, and record that it is about to be committed."""
         self._value += 1
-        t0 = self._around.now_ns()
+        t0 = self._context.now_ns()
         for tp in self._tps:
             self._history.write(CommitInvoked(self._group, tp, self._value, t0))
         return t0
 
     def _ended(self, ends: dict[TopicPartition, tuple[Outcome, str]], t0: int) -> None:
-        t1, group, value = self._around.now_ns(), self._group, self._value
+        t1, group, value = self._context.now_ns(), self._group, self._value
         for tp, (outcome, name) in ends.items():
             if outcome is Outcome.OK:
                 self._history.write(CommitOk(group, tp, value, t0, t1))
@@ -168,7 +168,7 @@ class CommittedReader:
 
     def __init__(
         self,
-        around: Surroundings,
+        context: ClientContext,
         name: str,
         groups: Sequence[str],
         tps: Sequence[TopicPartition],
@@ -176,16 +176,16 @@ class CommittedReader:
         pause_s: float = 0.1,
     ) -> None:
         self.name = name
-        self._around = around
+        self._context = context
         self._groups = list(groups)
         self._tps = list(tps)
         self._pause_s = pause_s
-        self._history = around.history(name)
+        self._history = context.history(name)
 
     async def run(self) -> None:
         """Run until the clients are asked to stop."""
         consumers = [
-            self._around.consumer(self.name, group_id=group, enable_auto_commit=False) for group in self._groups
+            self._context.consumer(self.name, group_id=group, enable_auto_commit=False) for group in self._groups
         ]
         try:
             await self._ask_all(consumers)
@@ -198,50 +198,50 @@ class CommittedReader:
         async with asyncio.TaskGroup() as tasks:
             for group, consumer in zip(self._groups, consumers, strict=True):
                 tasks.create_task(self._ask_coordinator(group, consumer))
-            tasks.create_task(for_each_broker(self._around, self.name, self._ask_broker))
+            tasks.create_task(for_each_broker(self._context, self.name, self._ask_broker))
 
     async def _ask_coordinator(self, group: str, consumer: Consumer) -> None:
-        around = self._around
-        while not around.stopping.is_set():
-            tp, t0 = around.dice.choice(self._tps), around.now_ns()
+        context = self._context
+        while not context.stopping.is_set():
+            tp, t0 = context.rng.choice(self._tps), context.now_ns()
             try:
-                with around.noticed(self._history, "request for a committed offset", (tp,)):
-                    found = (await consumer.committed([tp], around.timeout_ms))[tp]
+                with context.noticed(self._history, "request for a committed offset", (tp,)):
+                    found = (await consumer.committed([tp], context.timeout_ms))[tp]
             except TidelogError as error:
-                self._history.write(CommittedFailed(group, tp, error_name(error), t0, around.now_ns()))
+                self._history.write(CommittedFailed(group, tp, error_name(error), t0, context.now_ns()))
             else:
                 offset = -1 if found is None else found.offset
-                self._history.write(CommittedOk(group, tp, offset, t0, around.now_ns()))
-            await around.pause(0, 2 * self._pause_s)
+                self._history.write(CommittedOk(group, tp, offset, t0, context.now_ns()))
+            await context.pause(0, 2 * self._pause_s)
 
     async def _ask_broker(self, broker_id: int, address: str) -> None:
-        around, line = self._around, Line(address, self._around.opener)
+        context, line = self._context, Line(address, self._context.opener)
         try:
-            while not around.stopping.is_set():
+            while not context.stopping.is_set():
                 for group in self._groups:
                     if not await self.ask_once(line, group):
-                        await around.pause(0.1)
-                await around.pause(0, 2 * self._pause_s)
+                        await context.pause(0.1)
+                await context.pause(0, 2 * self._pause_s)
         finally:
             line.close()
 
     async def ask_once(self, line: Line, group: str) -> bool:
         """Send one request to one broker. Return whether the broker answered."""
-        around, t0 = self._around, self._around.now_ns()
+        context, t0 = self._context, self._context.now_ns()
         wanted = tuple(DescribePartition(*tp) for tp in self._tps)
         try:
-            with around.noticed(self._history, "request for committed offsets", self._tps):
-                answer = await line.ask(OffsetFetchRequest(group, wanted), around.timeout_ms)
+            with context.noticed(self._history, "request for committed offsets", self._tps):
+                answer = await line.ask(OffsetFetchRequest(group, wanted), context.timeout_ms)
             if not isinstance(answer, OffsetFetchResponse):
                 raise ProtocolError(f"unexpected answer to a request for offsets: {answer!r}")
             if refusal := error_for(answer.error_code):
                 raise refusal
         except TidelogError as error:
             for tp in self._tps:
-                self._history.write(CommittedFailed(group, tp, error_name(error), t0, around.now_ns()))
+                self._history.write(CommittedFailed(group, tp, error_name(error), t0, context.now_ns()))
             return isinstance(error, BrokerError)
         for each in answer.partitions:
-            tp, t1 = TopicPartition(each.topic, each.partition), around.now_ns()
+            tp, t1 = TopicPartition(each.topic, each.partition), context.now_ns()
             if refusal := error_for(each.error_code):
                 self._history.write(CommittedFailed(group, tp, error_name(refusal), t0, t1))
             else:

@@ -28,7 +28,7 @@ from tidelog.protocol.messages import (
     ListOffsetsResponse,
 )
 from tidelog.records.header import iter_headers
-from verify.chaos.clients.client_context import History, Surroundings
+from verify.chaos.clients.client_context import ClientContext, History
 from verify.chaos.clients.observing import columns_of
 from verify.chaos.clients.support.brokers import for_each_broker
 from verify.chaos.clients.support.lines import Line
@@ -42,11 +42,11 @@ _NO_EPOCH = -1
 class DirectReader:
     """A client that queries all brokers at the same time. Each fetch is a session in its history."""
 
-    def __init__(self, around: Surroundings, name: str, *, pause_s: float = 0.03) -> None:
+    def __init__(self, context: ClientContext, name: str, *, pause_s: float = 0.03) -> None:
         self.name = name
-        self._around = around
+        self._context = context
         self._pause_s = pause_s
-        self._history: History = around.history(name)
+        self._history: History = context.history(name)
         self._session = 0
         #: The latest leader epoch in an answer, and the offset below which all records have this epoch or an earlier
         #: one.
@@ -56,30 +56,30 @@ class DirectReader:
     async def run(self) -> None:
         """Run until the clients are asked to stop."""
         try:
-            await for_each_broker(self._around, self.name, self._ask_without_rest)
+            await for_each_broker(self._context, self.name, self._ask_without_rest)
         finally:
             self._history.close()
 
     async def _ask_without_rest(self, broker_id: int, address: str) -> None:
-        around = self._around
-        line = Line(address, around.opener)
+        context = self._context
+        line = Line(address, context.opener)
         try:
-            while not around.stopping.is_set():
-                tp = around.dice.choice(around.tps)
-                ask = around.dice.choice((self._fetch, self._fetch, self._list))
+            while not context.stopping.is_set():
+                tp = context.rng.choice(context.tps)
+                ask = context.rng.choice((self._fetch, self._fetch, self._list))
                 if not await ask(line, tp):
-                    await around.pause(0.1)
-                await around.pause(0, 2 * self._pause_s)
+                    await context.pause(0.1)
+                await context.pause(0, 2 * self._pause_s)
         finally:
             line.close()
 
     async def _fetch(self, line: Line, tp: TopicPartition) -> bool:
         """Fetch once. Return whether the broker answered."""
-        around, known = self._around, self._around.acknowledged.get(tp)
-        offset = around.dice.choice(known).offset if known else 0
-        if known and around.dice.random() < 0.5:  # at the end, where a follower could return too much
-            offset = known[-1].offset + around.dice.randint(0, 1)
-        self._session, session, t0 = self._session + 1, self._session, around.now_ns()
+        context, known = self._context, self._context.acknowledged.get(tp)
+        offset = context.rng.choice(known).offset if known else 0
+        if known and context.rng.random() < 0.5:  # at the end, where a follower could return too much
+            offset = known[-1].offset + context.rng.randint(0, 1)
+        self._session, session, t0 = self._session + 1, self._session, context.now_ns()
         # every other fetch has no epoch, which tests what a replaced leader returns from its log
         epoch = self._epochs.get(tp, _NO_EPOCH) if session % 2 else _NO_EPOCH
         is_in_range = epoch != _NO_EPOCH and offset <= self._ends.get(tp, -1)
@@ -87,8 +87,8 @@ class DirectReader:
         request = FetchRequest(CONSUMER_REPLICA_ID, _MOST_WAIT_MS, 1, _MOST_BYTES, (wanted,))
         error: TidelogError | None = None
         try:
-            with around.noticed(self._history, "fetch", (tp,)):
-                answer = await line.ask(request, around.timeout_ms)
+            with context.noticed(self._history, "fetch", (tp,)):
+                answer = await line.ask(request, context.timeout_ms)
             if not isinstance(answer, FetchResponse) or len(answer.partitions) != 1:
                 raise ProtocolError(f"unexpected answer to a fetch of one partition: {answer!r}")
             (found,) = answer.partitions
@@ -96,14 +96,14 @@ class DirectReader:
             if error is None:
                 records = b"" if found.records is None else found.records
                 columns = columns_of(records, offset)
-                t1 = around.now_ns()
+                t1 = context.now_ns()
                 self._history.write(Read(tp, session, found.high_watermark, t0, t1, *columns))
                 self._learn(tp, records)
                 return True
         except TidelogError as failure:
             error = failure
         offset_in_range = offset if is_in_range else -1  # otherwise a replaced leader may not have the offset yet
-        self._history.write(ReadFailed(tp, error_name(error), t0, around.now_ns(), session, offset_in_range))
+        self._history.write(ReadFailed(tp, error_name(error), t0, context.now_ns(), session, offset_in_range))
         return hasattr(error, "code")
 
     def _learn(self, tp: TopicPartition, records: Buffer) -> None:
@@ -116,25 +116,25 @@ class DirectReader:
 
     async def _list(self, line: Line, tp: TopicPartition) -> bool:
         """List an offset once. Return whether the broker answered."""
-        around, known = self._around, self._around.acknowledged.get(tp)
-        which = around.dice.choice((LATEST_TIMESTAMP, EARLIEST_TIMESTAMP, 0))
-        target = around.dice.choice(known).timestamp if which == 0 and known else which
-        request, t0 = ListOffsetsRequest((ListOffsetsPartition(*tp, target),)), around.now_ns()
+        context, known = self._context, self._context.acknowledged.get(tp)
+        which = context.rng.choice((LATEST_TIMESTAMP, EARLIEST_TIMESTAMP, 0))
+        target = context.rng.choice(known).timestamp if which == 0 and known else which
+        request, t0 = ListOffsetsRequest((ListOffsetsPartition(*tp, target),)), context.now_ns()
         try:
-            with around.noticed(self._history, "look-up", (tp,)):
-                answer = await line.ask(request, around.timeout_ms)
+            with context.noticed(self._history, "look-up", (tp,)):
+                answer = await line.ask(request, context.timeout_ms)
             if not isinstance(answer, ListOffsetsResponse) or len(answer.partitions) != 1:
                 raise ProtocolError(f"unexpected answer to a look-up in one partition: {answer!r}")
             (found,) = answer.partitions
             if refusal := error_for(found.error_code):
                 raise refusal
         except TidelogError as error:
-            self._history.write(_refused(tp, target, error_name(error), t0, around.now_ns()))
+            self._history.write(_refused(tp, target, error_name(error), t0, context.now_ns()))
             return hasattr(error, "code")
         ts = found.timestamp if found.offset >= 0 else None
         epoch = found.leader_epoch if found.leader_epoch != _NO_EPOCH else None
         self._epochs[tp] = max(self._epochs.get(tp, _NO_EPOCH), found.leader_epoch)
-        self._history.write(_answered(tp, target, found.offset, ts, epoch, t0, around.now_ns()))
+        self._history.write(_answered(tp, target, found.offset, ts, epoch, t0, context.now_ns()))
         return True
 
 

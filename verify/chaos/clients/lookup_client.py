@@ -11,7 +11,7 @@ from tidelog.aio import Consumer
 from tidelog.errors import TidelogError
 from tidelog.history.operations import EarliestFailed, EarliestOk, LatestFailed, LatestOk, LookUpFailed, LookUpOk
 from tidelog.model import TopicPartition
-from verify.chaos.clients.client_context import Surroundings
+from verify.chaos.clients.client_context import ClientContext
 from verify.checker.outcomes import error_name
 
 _DAY_MS = 86_400_000
@@ -20,33 +20,33 @@ _NEAR_MS = 5_000
 _ALL_AT_ONCE = 0.3
 
 
-class Asker:
+class LookupClient:
     """A client that sends one request at a time, from `run` to its end."""
 
-    def __init__(self, around: Surroundings, name: str, *, pause_s: float = 0.02) -> None:
+    def __init__(self, context: ClientContext, name: str, *, pause_s: float = 0.02) -> None:
         self.name = name
-        self._around = around
+        self._context = context
         self._pause_s = pause_s
-        self._history = around.history(name)
+        self._history = context.history(name)
 
     async def run(self) -> None:
         """Run until the clients are asked to stop."""
-        around = self._around
+        context = self._context
         try:
-            async with around.consumer(self.name) as consumer:
-                while not around.stopping.is_set():
-                    tps = around.tps if around.dice.random() < _ALL_AT_ONCE else [around.dice.choice(around.tps)]
-                    ask = around.dice.choice((self._look_up, self._look_up, self._latest, self._earliest))
+            async with context.consumer(self.name) as consumer:
+                while not context.stopping.is_set():
+                    tps = context.tps if context.rng.random() < _ALL_AT_ONCE else [context.rng.choice(context.tps)]
+                    ask = context.rng.choice((self._look_up, self._look_up, self._latest, self._earliest))
                     await ask(consumer, tps)
-                    await around.pause(0, 2 * self._pause_s)
+                    await context.pause(0, 2 * self._pause_s)
         finally:
             self._history.close()
 
     async def _look_up(self, consumer: Consumer, tps: Sequence[TopicPartition]) -> None:
-        now_ns, history = self._around.now_ns, self._history
+        now_ns, history = self._context.now_ns, self._history
         targets, t0 = {tp: self._target(tp) for tp in tps}, now_ns()
         try:
-            with self._around.noticed(history, "look-up", tps):
+            with self._context.noticed(history, "look-up", tps):
                 results = await consumer.offsets_for_times(targets)
         except TidelogError as error:
             name, t1 = error_name(error), now_ns()
@@ -72,16 +72,16 @@ class Asker:
         failed: type[LatestFailed | EarliestFailed],
         tps: Sequence[TopicPartition],
     ) -> None:
-        t0 = self._around.now_ns()
+        t0 = self._context.now_ns()
         try:
-            with self._around.noticed(self._history, "request for an end offset", tps):
+            with self._context.noticed(self._history, "request for an end offset", tps):
                 offsets = await ask(tps)
         except TidelogError as error:
-            name, t1 = error_name(error), self._around.now_ns()
+            name, t1 = error_name(error), self._context.now_ns()
             for tp in tps:
                 self._history.write(failed(tp, name, t0, t1))
             return
-        t1 = self._around.now_ns()
+        t1 = self._context.now_ns()
         for tp in tps:
             self._history.write(ok(tp, offsets[tp], t0, t1))
 
@@ -89,12 +89,12 @@ class Asker:
         """Return a timestamp in ms: of a record acknowledged just before, near such a record, near now, or far from all
         records.
         """
-        around, dice = self._around, self._around.dice
-        known, now_ms, kind = around.acknowledged.get(tp), around.clock.now_ms(), dice.random()
+        context, rng = self._context, self._context.rng
+        known, now_ms, kind = context.acknowledged.get(tp), context.clock.now_ms(), rng.random()
         if known and kind < 0.5:
-            return max(known[-1 - dice.randrange(min(8, len(known)))].timestamp, 0)
+            return max(known[-1 - rng.randrange(min(8, len(known)))].timestamp, 0)
         if known and kind < 0.75:
-            return max(dice.choice(known).timestamp + dice.choice((-1, 0, 1)), 0)
+            return max(rng.choice(known).timestamp + rng.choice((-1, 0, 1)), 0)
         if kind < 0.9:
-            return now_ms + dice.randrange(-_NEAR_MS, _NEAR_MS)
-        return dice.choice((0, now_ms - _DAY_MS, now_ms + _DAY_MS))
+            return now_ms + rng.randrange(-_NEAR_MS, _NEAR_MS)
+        return rng.choice((0, now_ms - _DAY_MS, now_ms + _DAY_MS))

@@ -18,7 +18,7 @@ from tidelog.history.group_operations import (
     Revoked,
 )
 from tidelog.model import OffsetAndMetadata, TopicPartition
-from verify.chaos.clients.client_context import Surroundings
+from verify.chaos.clients.client_context import ClientContext
 from verify.chaos.clients.observing import Sessions
 from verify.chaos.clients.reading import partition_of
 from verify.checker.outcomes import error_name
@@ -39,7 +39,7 @@ class MemberClient(ConsumerRebalanceListener):
 
     def __init__(
         self,
-        around: Surroundings,
+        context: ClientContext,
         name: str,
         group: str,
         strategy: str,
@@ -47,18 +47,18 @@ class MemberClient(ConsumerRebalanceListener):
         longest_work_s: float = _LONGEST_WORK_S,
     ) -> None:
         self.name = name
-        self._around = around
+        self._context = context
         self._group = group
         self._strategy = strategy
         self._longest_work_s = longest_work_s
-        self._history = around.history(name)
-        self._sessions = Sessions(self._history, around)
+        self._history = context.history(name)
+        self._sessions = Sessions(self._history, context)
         self._consumer: Consumer | None = None
 
     async def run(self) -> None:
         """Run until the clients are asked to stop."""
-        around = self._around
-        consumer = around.consumer(
+        context = self._context
+        consumer = context.consumer(
             self.name,
             group_id=self._group,
             enable_auto_commit=False,
@@ -70,14 +70,14 @@ class MemberClient(ConsumerRebalanceListener):
         try:
             async with consumer:
                 self._consumer = consumer
-                consumer.subscribe([topic.name for topic in around.topics], listener=self)
-                while not around.stopping.is_set():
+                consumer.subscribe([topic.name for topic in context.topics], listener=self)
+                while not context.stopping.is_set():
                     try:
-                        polled = await self._sessions.polled(consumer.poll(around.poll_ms, _MOST_AT_ONCE))
+                        polled = await self._sessions.polled(consumer.poll(context.poll_ms, _MOST_AT_ONCE))
                     except TidelogError as error:
-                        if (tp := partition_of(error, around.tps)) is not None:
+                        if (tp := partition_of(error, context.tps)) is not None:
                             self._sessions.failed(tp, error)
-                        await around.pause(0.1)
+                        await context.pause(0.1)
                         continue
                     if polled:
                         await self._work(consumer, polled)
@@ -86,41 +86,41 @@ class MemberClient(ConsumerRebalanceListener):
 
     async def _work(self, consumer: Consumer, polled: Mapping[TopicPartition, list[ConsumerRecord]]) -> None:
         """Process records, then commit."""
-        around = self._around
+        context = self._context
         for tp, records in polled.items():
             self._sessions.read(tp, records)
-        await around.pause(0, self._longest_work_s)
+        await context.pause(0, self._longest_work_s)
         offsets = {tp: records[-1].offset + 1 for tp, records in polled.items()}
-        me, t0 = consumer.group_metadata(), around.now_ns()
+        me, t0 = consumer.group_metadata(), context.now_ns()
         for tp, offset in offsets.items():
             self._history.write(CommitInvoked(self._group, tp, offset, t0, me.generation_id, me.member_id))
         try:
-            with around.noticed(self._history, "commit", offsets):
+            with context.noticed(self._history, "commit", offsets):
                 committed = {tp: OffsetAndMetadata(offset) for tp, offset in offsets.items()}
-                await consumer.commit(committed, around.timeout_ms)
+                await consumer.commit(committed, context.timeout_ms)
         except TidelogError as error:
             # The last error does not exclude that an earlier attempt of the client was written.
-            name, t1 = error_name(error), around.now_ns()
+            name, t1 = error_name(error), context.now_ns()
             for tp, offset in offsets.items():
                 event = CommitUnknown(self._group, tp, offset, name, t0, t1, me.generation_id, me.member_id)
                 self._history.write(event)
         else:
-            t1 = around.now_ns()
+            t1 = context.now_ns()
             for tp, offset in offsets.items():
                 self._history.write(CommitOk(self._group, tp, offset, t0, t1, me.generation_id, me.member_id))
-        if around.dice.random() < 0.1:
-            await self._ask(consumer, around.dice.choice(list(offsets)))
+        if context.rng.random() < 0.1:
+            await self._ask(consumer, context.rng.choice(list(offsets)))
 
     async def _ask(self, consumer: Consumer, tp: TopicPartition) -> None:
-        around, t0 = self._around, self._around.now_ns()
+        context, t0 = self._context, self._context.now_ns()
         try:
-            with around.noticed(self._history, "request for a committed offset", (tp,)):
-                found = (await consumer.committed([tp], around.timeout_ms))[tp]
+            with context.noticed(self._history, "request for a committed offset", (tp,)):
+                found = (await consumer.committed([tp], context.timeout_ms))[tp]
         except TidelogError as error:
-            self._history.write(CommittedFailed(self._group, tp, error_name(error), t0, around.now_ns()))
+            self._history.write(CommittedFailed(self._group, tp, error_name(error), t0, context.now_ns()))
             return
         offset = -1 if found is None else found.offset
-        self._history.write(CommittedOk(self._group, tp, offset, t0, around.now_ns()))
+        self._history.write(CommittedOk(self._group, tp, offset, t0, context.now_ns()))
 
     # --- callbacks of the group ------------------------------------------------------------------------
 
@@ -128,7 +128,7 @@ class MemberClient(ConsumerRebalanceListener):
         assert self._consumer is not None
         me = self._consumer.group_metadata()
         owned = sorted(self._consumer.assignment())
-        self._history.write(Assigned(self._group, me.member_id, me.generation_id, owned, self._around.now_ns()))
+        self._history.write(Assigned(self._group, me.member_id, me.generation_id, owned, self._context.now_ns()))
         for tp in sorted(assigned):  # sorted, so that a simulation numbers them alike, whatever the hash seed
             self._sessions.begin(tp)
 
@@ -141,4 +141,4 @@ class MemberClient(ConsumerRebalanceListener):
     def _gave_up(self, tps: Iterable[TopicPartition]) -> None:
         assert self._consumer is not None
         me, gone = self._consumer.group_metadata(), sorted(tps)
-        self._history.write(Revoked(self._group, me.member_id, me.generation_id, gone, self._around.now_ns()))
+        self._history.write(Revoked(self._group, me.member_id, me.generation_id, gone, self._context.now_ns()))

@@ -11,7 +11,7 @@ from tidelog.history.operations import Read, ReadFailed
 from tidelog.model import Buffer, TopicPartition
 from tidelog.records.decode import decode_columns
 from tidelog.records.header import iter_headers
-from verify.chaos.clients.client_context import History, Surroundings
+from verify.chaos.clients.client_context import ClientContext, History
 from verify.chaos.payload import read_id
 from verify.checker.outcomes import error_name
 
@@ -42,15 +42,15 @@ class Sessions:
     moves   whether `auto_offset_reset` may move the consumer without raising an error
     """
 
-    def __init__(self, history: History, around: Surroundings, *, moves: bool = False) -> None:
+    def __init__(self, history: History, context: ClientContext, *, moves: bool = False) -> None:
         self._history = history
-        self._around = around
+        self._context = context
         self._moves = moves
-        self._now_ns = around.now_ns
+        self._now_ns = context.now_ns
         self._next = 0
         self._session: dict[TopicPartition, int] = {}
         self._position: dict[TopicPartition, int] = {}
-        self._polled = around.now_ns()
+        self._polled = context.now_ns()
 
     def begin(self, tp: TopicPartition) -> None:
         """Begin a session, after an assignment, a seek or a reset."""
@@ -64,7 +64,7 @@ class Sessions:
     async def polled(self, poll: Awaitable[T]) -> T:
         """Return the result of this poll, which begins now."""
         self.polling()
-        with self._around.noticed(self._history, "read", self._session):
+        with self._context.noticed(self._history, "read", self._session):
             return await poll
 
     def position(self, tp: TopicPartition) -> int:

@@ -18,7 +18,7 @@ from tidelog.client.producer.record_future import RecordFuture
 from tidelog.errors import DuplicateSequenceError, TidelogError
 from tidelog.history.operations import ProduceFailed, ProduceInvoked, ProduceOk, ProduceUnknown
 from tidelog.model import RecordMetadata, TopicPartition
-from verify.chaos.clients.client_context import Place, Surroundings
+from verify.chaos.clients.client_context import ClientContext, Place
 from verify.chaos.clients.support.pace import Pace
 from verify.chaos.clients.support.repeating import repeating
 from verify.chaos.clients.support.timestamps import timestamp_ms
@@ -50,7 +50,7 @@ class ProducingClient:
 
     def __init__(
         self,
-        around: Surroundings,
+        context: ClientContext,
         name: str,
         number: int,
         rate: float,
@@ -62,40 +62,40 @@ class ProducingClient:
         tick_s: float = _TICK_S,
     ) -> None:
         self.name = name
-        self._around = around
+        self._context = context
         self._number = number
         self._rate = rate
         self._tick_s = tick_s
         self._acks = acks
-        self._history = around.history(name, acks=acks, idempotent=idempotent)
+        self._history = context.history(name, acks=acks, idempotent=idempotent)
         self._options: dict[str, Any] = {
             "acks": acks,
             "enable_idempotence": idempotent,
-            "delivery_timeout_ms": around.timeout_ms,
-            "max_block_ms": around.timeout_ms,
-            "request_timeout_ms": max(1_000, around.timeout_ms // 3),
+            "delivery_timeout_ms": context.timeout_ms,
+            "max_block_ms": context.timeout_ms,
+            "request_timeout_ms": max(1_000, context.timeout_ms // 3),
             **(options or {}),
         }
-        self._opener = repeating(around.opener, around.dice) if idempotent else around.opener
+        self._opener = repeating(context.opener, context.rng) if idempotent else context.opener
         self._value_bytes = value_bytes
         self._sequence = 0
-        self._shares = [topic.share for topic in around.topics]
+        self._shares = [topic.share for topic in context.topics]
         self._ok: defaultdict[TopicPartition, list[tuple[int, int, int]]] = defaultdict(list)
         self._not_ok: defaultdict[tuple[Outcome, TopicPartition], list[tuple[int, str, int]]] = defaultdict(list)
         self.pace: Pace | None = None
 
     async def run(self) -> None:
         """Run until the clients are asked to stop and every sent record has an outcome."""
-        around = self._around
-        producer = around.producer(self.name, opener=self._opener, **self._options)
+        context = self._context
+        producer = context.producer(self.name, opener=self._opener, **self._options)
         try:
             await self._find_topics(producer)
-            self.pace = Pace(self._rate, around.now_ns())
-            while not around.stopping.is_set():
-                if due := self.pace.due(around.now_ns()):
+            self.pace = Pace(self._rate, context.now_ns())
+            while not context.stopping.is_set():
+                if due := self.pace.due(context.now_ns()):
                     await self._send(producer, self._drafts(due))
                 self._write_outcomes()
-                await around.pause(self._tick_s)
+                await context.pause(self._tick_s)
             with suppress(TidelogError):
                 await self._flush(producer)
         finally:
@@ -104,16 +104,16 @@ class ProducingClient:
             self._history.close()
 
     async def _find_topics(self, producer: Producer) -> None:
-        for topic in self._around.topics:
-            while not self._around.stopping.is_set():
+        for topic in self._context.topics:
+            while not self._context.stopping.is_set():
                 try:
                     await producer.partitions_for(topic.name)
                     break
                 except TidelogError:
-                    await self._around.pause(0.1)
+                    await self._context.pause(0.1)
 
     async def _flush(self, producer: Producer) -> None:
-        flushing = asyncio.ensure_future(producer.flush(self._around.timeout_ms / 1000 + _GRACE_S))
+        flushing = asyncio.ensure_future(producer.flush(self._context.timeout_ms / 1000 + _GRACE_S))
         while not flushing.done():
             await asyncio.wait({flushing}, timeout=self._tick_s)
             self._write_outcomes()
@@ -123,29 +123,29 @@ class ProducingClient:
 
     def _drafts(self, count: int) -> list[_Draft]:
         """Return the next records, all of one topic."""
-        around, dice = self._around, self._around.dice
-        (topic,) = dice.choices(around.topics, self._shares)
-        partition, now_ms = dice.randrange(topic.partitions), around.clock.now_ms()
+        context, rng = self._context, self._context.rng
+        (topic,) = rng.choices(context.topics, self._shares)
+        partition, now_ms = rng.randrange(topic.partitions), context.clock.now_ms()
         drafts = []
         for _ in range(count):
-            key = b"%d" % dice.randrange(topic.keys) if topic.keys else None
+            key = b"%d" % rng.randrange(topic.keys) if topic.keys else None
             where = partition if key is None else partition_for_key(key, topic.partitions)
-            at_ms = timestamp_ms(topic.times, now_ms, dice)
+            at_ms = timestamp_ms(topic.times, now_ms, rng)
             drafts.append(_Draft(make_id(self._number, self._sequence), TopicPartition(topic.name, where), key, at_ms))
             self._sequence += 1
         return drafts
 
     async def _send(self, producer: Producer, drafts: Sequence[_Draft]) -> None:
-        around, dice = self._around, self._around.dice
+        context, rng = self._context, self._context.rng
         by_partition: defaultdict[TopicPartition, list[_Draft]] = defaultdict(list)
         for draft in drafts:
             by_partition[draft.tp].append(draft)
         for tp, here in by_partition.items():
-            ids, ts, now = [each.record_id for each in here], [each.timestamp for each in here], around.now_ns()
+            ids, ts, now = [each.record_id for each in here], [each.timestamp for each in here], context.now_ns()
             keys = None if here[0].key is None else [int(each.key or b"") for each in here]
             self._history.write(ProduceInvoked(tp, ids, ts, [now] * len(here), keys))
         for place, draft in enumerate(drafts):
-            size = _LARGE_BYTES if dice.randrange(_LARGE_ONE_IN) == 0 else dice.randint(*self._value_bytes)
+            size = _LARGE_BYTES if rng.randrange(_LARGE_ONE_IN) == 0 else rng.randint(*self._value_bytes)
             try:
                 future = await producer.send(
                     draft.tp.topic,
@@ -173,7 +173,7 @@ class ProducingClient:
         future.add_errback(failed)
 
     def _acknowledged(self, draft: _Draft, place: RecordMetadata) -> None:
-        tp, now = TopicPartition(place.topic, place.partition), self._around.now_ns()
+        tp, now = TopicPartition(place.topic, place.partition), self._context.now_ns()
         if self._acks < 0 and place.offset < 0:
             # The broker recognized a duplicate but no longer knew its offset. The record is stored, but its offset is
             # unknown.
@@ -181,10 +181,10 @@ class ProducingClient:
             return
         self._ok[tp].append((draft.record_id, place.offset, now))
         if self._acks < 0:
-            self._around.acknowledged[tp].append(Place(place.offset, place.timestamp))
+            self._context.acknowledged[tp].append(Place(place.offset, place.timestamp))
 
     def _settled(self, draft: _Draft, outcome: Outcome, error: TidelogError) -> None:
-        self._not_ok[outcome, draft.tp].append((draft.record_id, error_name(error), self._around.now_ns()))
+        self._not_ok[outcome, draft.tp].append((draft.record_id, error_name(error), self._context.now_ns()))
 
     def _write_outcomes(self) -> None:
         ok, self._ok = self._ok, defaultdict(list)

@@ -15,7 +15,7 @@ from tidelog.aio import Consumer
 from tidelog.errors import LogTruncationError, OffsetOutOfRangeError, TidelogError
 from tidelog.history.operations import EarliestOk, LatestOk
 from tidelog.model import TopicPartition
-from verify.chaos.clients.client_context import Surroundings
+from verify.chaos.clients.client_context import ClientContext
 from verify.chaos.clients.observing import Sessions
 
 #: The pause between two polls, so that one line of a history has many records.
@@ -35,11 +35,11 @@ class Reader(ABC):
 
     moves: ClassVar[bool] = False
 
-    def __init__(self, around: Surroundings, name: str) -> None:
+    def __init__(self, context: ClientContext, name: str) -> None:
         self.name = name
-        self._around = around
-        self._history = around.history(name)
-        self._sessions = Sessions(self._history, around, moves=self.moves)
+        self._context = context
+        self._history = context.history(name)
+        self._sessions = Sessions(self._history, context, moves=self.moves)
 
     async def run(self) -> None:
         """Run until the clients are asked to stop."""
@@ -55,7 +55,7 @@ class Reader(ABC):
     async def _stay(self, consumer: Consumer, tp: TopicPartition) -> None:
         """Read some polls from the current position."""
         for _ in range(_POLLS_OF_A_VISIT):
-            polled = await self._sessions.polled(consumer.poll_batches(self._around.poll_ms))
+            polled = await self._sessions.polled(consumer.poll_batches(self._context.poll_ms))
             for fetched in polled.values():
                 self._sessions.read_batches(tp, fetched)
 
@@ -66,23 +66,23 @@ class TailReader(Reader):
     The reader resets by itself: after an offset out of range it records the error and begins a new session.
     """
 
-    def __init__(self, around: Surroundings, name: str, *, batches: bool) -> None:
-        super().__init__(around, name)
+    def __init__(self, context: ClientContext, name: str, *, batches: bool) -> None:
+        super().__init__(context, name)
         self._batches = batches
 
     async def _read(self) -> None:
-        around = self._around
-        async with around.consumer(self.name, auto_offset_reset="none") as consumer:
-            consumer.assign(around.tps)
-            for tp in around.tps:
+        context = self._context
+        async with context.consumer(self.name, auto_offset_reset="none") as consumer:
+            consumer.assign(context.tps)
+            for tp in context.tps:
                 self._sessions.begin(tp)
             consumer.seek_to_beginning()
-            while not around.stopping.is_set():
+            while not context.stopping.is_set():
                 await self._poll(consumer)
-                await around.pause(_PAUSE_S)
+                await context.pause(_PAUSE_S)
 
     async def _poll(self, consumer: Consumer) -> None:
-        sessions, poll_ms = self._sessions, self._around.poll_ms
+        sessions, poll_ms = self._sessions, self._context.poll_ms
         try:
             if self._batches:
                 for tp, fetched in (await sessions.polled(consumer.poll_batches(poll_ms))).items():
@@ -92,10 +92,10 @@ class TailReader(Reader):
                     sessions.read(tp, records)
         except TidelogError as error:
             self._recover(consumer, error)
-            await self._around.pause(0.1)
+            await self._context.pause(0.1)
 
     def _recover(self, consumer: Consumer, error: TidelogError) -> None:
-        tp = partition_of(error, self._around.tps)
+        tp = partition_of(error, self._context.tps)
         if tp is None:
             return
         self._sessions.failed(tp, error)
@@ -108,43 +108,43 @@ class TailReader(Reader):
         self._sessions.begin(tp)
 
 
-class Wanderer(Reader):
+class RandomSeekReader(Reader):
     """A reader of records that were read before: a few polls from a random position of a random partition, then another
     one.
     """
 
-    def __init__(self, around: Surroundings, name: str, *, pause_s: float = 0.15) -> None:
-        super().__init__(around, name)
+    def __init__(self, context: ClientContext, name: str, *, pause_s: float = 0.15) -> None:
+        super().__init__(context, name)
         self._pause_s = pause_s
 
     async def _read(self) -> None:
-        around = self._around
-        async with around.consumer(self.name, auto_offset_reset="none") as consumer:
-            while not around.stopping.is_set():
-                tp = around.dice.choice(around.tps)
+        context = self._context
+        async with context.consumer(self.name, auto_offset_reset="none") as consumer:
+            while not context.stopping.is_set():
+                tp = context.rng.choice(context.tps)
                 try:
                     await self._visit(consumer, tp)
                 except TidelogError as error:
                     if partition_of(error, (tp,)) is not None:
                         self._sessions.failed(tp, error)
-                await around.pause(0, 2 * self._pause_s)
+                await context.pause(0, 2 * self._pause_s)
 
     async def _visit(self, consumer: Consumer, tp: TopicPartition) -> None:
-        around, known = self._around, self._around.acknowledged.get(tp)
+        context, known = self._context, self._context.acknowledged.get(tp)
         self._sessions.polling()
         consumer.assign([tp])
-        if known and around.dice.random() < 0.3:  # the last acknowledged record must be there
+        if known and context.rng.random() < 0.3:  # the last acknowledged record must be there
             consumer.seek(tp, known[-1].offset)
-        elif known and around.dice.random() < 0.3:
-            with around.noticed(self._history, "look-up", (tp,)):
-                await consumer.seek_to_time(around.dice.choice(known).timestamp, tp)
+        elif known and context.rng.random() < 0.3:
+            with context.noticed(self._history, "look-up", (tp,)):
+                await consumer.seek_to_time(context.rng.choice(known).timestamp, tp)
         else:
-            with around.noticed(self._history, "request for the first offset", (tp,)):
+            with context.noticed(self._history, "request for the first offset", (tp,)):
                 begin = (await consumer.beginning_offsets([tp]))[tp]
-            with around.noticed(self._history, "request for the last offset", (tp,)):
+            with context.noticed(self._history, "request for the last offset", (tp,)):
                 end = (await consumer.end_offsets([tp]))[tp]
             # two leaders may have answered, and the second one may have the shorter log
-            consumer.seek(tp, around.dice.randint(*sorted((begin, end))))
+            consumer.seek(tp, context.rng.randint(*sorted((begin, end))))
         self._sessions.begin(tp)
         await self._stay(consumer, tp)
 
@@ -158,32 +158,32 @@ class ResetReader(Reader):
     moves = True
 
     async def _read(self) -> None:
-        around = self._around
-        while not around.stopping.is_set():
-            policy = around.dice.choice(("earliest", "latest"))
+        context = self._context
+        while not context.stopping.is_set():
+            policy = context.rng.choice(("earliest", "latest"))
             with suppress(TidelogError):
-                async with around.consumer(self.name, auto_offset_reset=policy) as consumer:
-                    await self._visit(consumer, around.dice.choice(around.tps), policy)
-            await around.pause(0.5, 2)
+                async with context.consumer(self.name, auto_offset_reset=policy) as consumer:
+                    await self._visit(consumer, context.rng.choice(context.tps), policy)
+            await context.pause(0.5, 2)
 
     async def _visit(self, consumer: Consumer, tp: TopicPartition, policy: str) -> None:
-        around = self._around
-        since = around.now_ns()
+        context = self._context
+        since = context.now_ns()
         consumer.assign([tp])
-        if around.dice.random() < 0.5:
+        if context.rng.random() < 0.5:
             consumer.seek(tp, _NOWHERE)
-            while await self._position(consumer, tp) == _NOWHERE and not around.stopping.is_set():
-                await around.pause(0.02)
+            while await self._position(consumer, tp) == _NOWHERE and not context.stopping.is_set():
+                await context.pause(0.02)
         self._sessions.begin(tp)
         offset = await self._position(consumer, tp)
         # A sequence of several calls does not show that one of them took too long.
-        if offset != _NOWHERE and around.now_ns() - since <= around.timeout_ms * 1_000_000:
+        if offset != _NOWHERE and context.now_ns() - since <= context.timeout_ms * 1_000_000:
             answer = EarliestOk if policy == "earliest" else LatestOk
-            self._history.write(answer(tp, offset, since, around.now_ns()))
+            self._history.write(answer(tp, offset, since, context.now_ns()))
         await self._stay(consumer, tp)
 
     async def _position(self, consumer: Consumer, tp: TopicPartition) -> int:
-        with self._around.noticed(self._history, "request for a position", (tp,)):
+        with self._context.noticed(self._history, "request for a position", (tp,)):
             return await consumer.position(tp)
 
 

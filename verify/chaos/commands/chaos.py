@@ -19,11 +19,11 @@ from tidelog.local.state import load_state
 from tidelog.model import Endpoint
 from tidelog.quantities import format_duration
 from verify.chaos.commands.chaos_check import check
-from verify.chaos.commands.chaos_lines import ELECTIONS, REASSIGNMENTS, Reporting, show
+from verify.chaos.commands.chaos_lines import ELECTIONS, REASSIGNMENTS, TerminalReporter, show
 from verify.chaos.faults import catalogue
 from verify.chaos.load import Load
 from verify.chaos.run import Request, run
-from verify.chaos.run_directory import Workplace, clean_up
+from verify.chaos.run_directory import WorkDirectory, clean_up
 from verify.chaos.scenarios import SCENARIOS, rows_of
 
 _LONGEST_S = 7 * 86_400.0
@@ -159,10 +159,10 @@ def chaos(
 
     if report is not None:
         _prepare(report)
-    reporting = Reporting()
+    reporter = TerminalReporter()
     home = data_home()
-    clean_up(home, reporting.line)
-    place = Workplace(home)
+    clean_up(home, reporter.line)
+    place = WorkDirectory(home)
     request = Request(
         chosen,
         rows,
@@ -178,7 +178,7 @@ def chaos(
         servers,
         report and report.absolute(),
     )
-    reporting.line(f"scenario {chosen.name}, seed {seed}, {format_duration(request.seconds * 1000)}: {place.path}")
+    reporter.line(f"scenario {chosen.name}, seed {seed}, {format_duration(request.seconds * 1000)}: {place.path}")
 
     async def main() -> int:
         stop = asyncio.Event()
@@ -186,20 +186,20 @@ def chaos(
         for number in _SIGNALS:
             if number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:
                 loop.add_signal_handler(number, stop.set)
-        result = await run(request, place, reporting, stop)
+        result = await run(request, place, reporter, stop)
         keeps_place = keep or result.must_be_kept
         if keeps_place:
             place.keep()
-        reporting.clear()
+        reporter.clear()
         show(result, request, kept=keeps_place or report is not None, as_json=as_json)
         return result.status
 
     try:
-        with reporting:
+        with reporter:
             return asyncio.run(main())
     finally:
         for failure in place.close():
-            reporting.line(f"cannot undo a change on this machine: {failure}")
+            reporter.line(f"cannot undo a change on this machine: {failure}")
 
 
 chaos.add_command(check)

@@ -28,7 +28,7 @@ MOST_FINDINGS = 3
 ELECTIONS, REASSIGNMENTS = "elections", "reassignments"
 
 
-class Reporting(Reporter):
+class TerminalReporter(Reporter):
     """A reporter that updates one line on a terminal, and prints separate lines elsewhere."""
 
     def __init__(self) -> None:

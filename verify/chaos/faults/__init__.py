@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from verify.chaos.fault import Catalogue, Furnishing
+from verify.chaos.fault import Catalogue, Prerequisite
 from verify.chaos.faults import (
     damage,
     full_disks,
@@ -24,12 +24,12 @@ from verify.chaos.faults import (
 )
 from verify.chaos.faults.disks import Disks
 from verify.chaos.faults.network import answers, late_requests, network, slow_network
-from verify.chaos.faults.support.fault_base import Harm, Timing
+from verify.chaos.faults.support.fault_base import FaultBase, Timing
 from verify.chaos.faults.support.namespaces import Namespaces
 from verify.chaos.faults.support.shim import Shim
 from verify.chaos.scenarios import row_number
 
-_FAULTS: tuple[type[Harm], ...] = (
+_FAULTS: tuple[type[FaultBase], ...] = (
     processes.LeaderKilled,
     processes.FollowerKilled,
     processes.TwoKilled,
@@ -117,6 +117,6 @@ def catalogue(timing: Timing | None = None) -> Catalogue:
     return {row: [partial(fault, timing) for fault in _FAULTS if fault.row == row] for row in rows}
 
 
-def furnishings() -> list[Furnishing]:
+def prerequisites() -> list[Prerequisite]:
     """Return the prerequisites of these faults for a cluster of the run's own, in the order in which to set them up."""
     return [Disks(), Namespaces(), Shim()]

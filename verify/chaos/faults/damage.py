@@ -19,8 +19,8 @@ from tidelog.records.header import HEADER_BYTES, BatchHeader, iter_headers
 from verify.chaos.fault import Availability, Evidence, Need, Target, View
 from verify.chaos.faults.processes import BrokerFault, clean_marker, leader_of_one
 from verify.chaos.faults.support import bite_detection, layout
-from verify.chaos.faults.support.broker_log_reader import Said
-from verify.chaos.faults.support.fault_base import Harm, Timing, leaders, of, wait_until
+from verify.chaos.faults.support.broker_log_reader import BrokerLogReader
+from verify.chaos.faults.support.fault_base import FaultBase, Timing, leaders, of, wait_until
 from verify.chaos.faults.support.topic_settings import alter_topics
 from verify.chaos.payload import read_id
 
@@ -45,23 +45,23 @@ class Damage(BrokerFault):
         #: Those of the damaged files to which the broker appends. Growth of such a file does not prove that it was
         #: repaired.
         self._appended: set[Path] = set()
-        self._mended = 0
+        self._repaired = 0
 
     @property
     def availability(self) -> Availability:
         return Availability(self.timing.refused_ms)
 
-    async def inject(self, target: Target, dice: random.Random) -> str:
+    async def inject(self, target: Target, rng: random.Random) -> str:
         view = await target.view()
-        victim, who = leader_of_one(view, dice)
-        self.mend(self._look_again)
+        victim, victim_name = leader_of_one(view, rng)
+        self.on_heal(self._look_again)
         await self.kill(target, victim)
-        await asyncio.to_thread(self.damage, target.broker_dir(victim), target.tps, dice)
+        await asyncio.to_thread(self.damage, target.broker_dir(victim), target.tps, rng)
         if not self._damaged:
             raise LocalError(f"broker {victim} has no such file")
-        return f"{who}: {self.name}, {len(self._damaged)} files"
+        return f"{victim_name}: {self.name}, {len(self._damaged)} files"
 
-    def damage(self, directory: Path, tps: tuple[TopicPartition, ...], dice: random.Random) -> None:
+    def damage(self, directory: Path, tps: tuple[TopicPartition, ...], rng: random.Random) -> None:
         """Change files by `change`, which remembers them."""
         raise NotImplementedError
 
@@ -77,12 +77,12 @@ class Damage(BrokerFault):
         self._damaged[path] = content or b""
 
     async def _look_again(self) -> None:
-        self._mended = await asyncio.to_thread(_changed_since, self._damaged, self._appended)
+        self._repaired = await asyncio.to_thread(_changed_since, self._damaged, self._appended)
 
     def bit(self, evidence: Evidence) -> str | None:
-        if not self._mended or not bite_detection.registered_anew(evidence, self.victims):
+        if not self._repaired or not bite_detection.registered_anew(evidence, self.victims):
             return None
-        return f"{self._mended} of {len(self._damaged)} damaged files were rewritten"
+        return f"{self._repaired} of {len(self._damaged)} damaged files were rewritten"
 
 
 class TailCut(Damage):
@@ -95,21 +95,21 @@ class TailCut(Damage):
 
     def __init__(self, timing: Timing | None = None) -> None:
         super().__init__(timing)
-        self._said: Said | None = None
+        self._said: BrokerLogReader | None = None
         self._missed: list[str] = []
 
-    def damage(self, directory: Path, tps: tuple[TopicPartition, ...], dice: random.Random) -> None:
+    def damage(self, directory: Path, tps: tuple[TopicPartition, ...], rng: random.Random) -> None:
         clean_marker(directory).unlink(missing_ok=True)
         layout.forget_boot(directory)
         for tp in tps:
             found = layout.segments(directory / str(tp))
             if found and (size := found[-1].stat().st_size):
-                os.truncate(found[-1], max(0, size - dice.choice(self.lengths)))
+                os.truncate(found[-1], max(0, size - rng.choice(self.lengths)))
                 self._damaged[found[-1]] = b""
 
-    async def inject(self, target: Target, dice: random.Random) -> str:
-        what = await super().inject(target, dice)
-        self._said = Said(target.broker_log(self.victims[0]))
+    async def inject(self, target: Target, rng: random.Random) -> str:
+        what = await super().inject(target, rng)
+        self._said = BrokerLogReader(target.broker_log(self.victims[0]))
         return what
 
     async def _look_again(self) -> None:
@@ -130,45 +130,45 @@ class IndexDamage(Damage):
 
     row, name = "F48", "indexes deleted"
 
-    async def inject(self, target: Target, dice: random.Random) -> str:
+    async def inject(self, target: Target, rng: random.Random) -> str:
         view = await target.view()
         if not _closed_segments(target, view):
             # A rebuilt index is visible only for a segment that receives no more records.
             await _close_one(self, target, view)
-        return await super().inject(target, dice)
+        return await super().inject(target, rng)
 
-    def damage(self, directory: Path, tps: tuple[TopicPartition, ...], dice: random.Random) -> None:
+    def damage(self, directory: Path, tps: tuple[TopicPartition, ...], rng: random.Random) -> None:
         for tp in tps:
             log = directory / str(tp)
             active = {segment.stem for segment in layout.segments(log)[-1:]}
             for path in layout.indexes(log):
-                self.change(path, self.damaged(path, path.read_bytes(), dice))
+                self.change(path, self.damaged(path, path.read_bytes(), rng))
                 if path.stem in active:
                     self._appended.add(path)
 
-    def damaged(self, path: Path, content: bytes, dice: random.Random) -> bytes | None:
+    def damaged(self, path: Path, content: bytes, rng: random.Random) -> bytes | None:
         return None
 
 
 class IndexesZeroed(IndexDamage):
     name = "indexes zeroed"
 
-    def damaged(self, path: Path, content: bytes, dice: random.Random) -> bytes | None:
+    def damaged(self, path: Path, content: bytes, rng: random.Random) -> bytes | None:
         return bytes(max(64, len(content)))
 
 
 class IndexesCut(IndexDamage):
     name = "indexes cut off"
 
-    def damaged(self, path: Path, content: bytes, dice: random.Random) -> bytes | None:
-        return content[: dice.randrange(len(content))] if content else b"\1"
+    def damaged(self, path: Path, content: bytes, rng: random.Random) -> bytes | None:
+        return content[: rng.randrange(len(content))] if content else b"\1"
 
 
 class IndexesRandom(IndexDamage):
     name = "indexes of random bytes"
 
-    def damaged(self, path: Path, content: bytes, dice: random.Random) -> bytes | None:
-        return dice.randbytes(max(96, len(content)))
+    def damaged(self, path: Path, content: bytes, rng: random.Random) -> bytes | None:
+        return rng.randbytes(max(96, len(content)))
 
 
 class IndexesWrong(IndexDamage):
@@ -176,7 +176,7 @@ class IndexesWrong(IndexDamage):
 
     name = "indexes with wrong positions"
 
-    def damaged(self, path: Path, content: bytes, dice: random.Random) -> bytes | None:
+    def damaged(self, path: Path, content: bytes, rng: random.Random) -> bytes | None:
         count = max(3, len(content) // 8)
         if path.suffix == ".index":
             return b"".join((7 + 5 * n).to_bytes(4, "big") + (11 + 97 * n).to_bytes(4, "big") for n in range(count))
@@ -193,34 +193,34 @@ class CheckpointDamage(Damage):
 
     row, name = "F49", "checkpoints emptied"
 
-    def damage(self, directory: Path, tps: tuple[TopicPartition, ...], dice: random.Random) -> None:
+    def damage(self, directory: Path, tps: tuple[TopicPartition, ...], rng: random.Random) -> None:
         whole = [directory / layout.HIGH_WATERMARKS, directory / layout.RECOVERY_POINTS]
         for path in (*whole, *(directory / str(tp) / layout.LEADER_EPOCHS for tp in tps)):
             if path.exists():
-                self.change(path, self.damaged(path, path.read_bytes(), tps, dice))
+                self.change(path, self.damaged(path, path.read_bytes(), tps, rng))
 
-    def damaged(self, path: Path, content: bytes, tps: tuple[TopicPartition, ...], dice: random.Random) -> bytes:
+    def damaged(self, path: Path, content: bytes, tps: tuple[TopicPartition, ...], rng: random.Random) -> bytes:
         return b""
 
 
 class CheckpointsCut(CheckpointDamage):
     name = "checkpoints cut in half"
 
-    def damaged(self, path: Path, content: bytes, tps: tuple[TopicPartition, ...], dice: random.Random) -> bytes:
+    def damaged(self, path: Path, content: bytes, tps: tuple[TopicPartition, ...], rng: random.Random) -> bytes:
         return content[: len(content) // 2]
 
 
 class CheckpointsRandom(CheckpointDamage):
     name = "checkpoints of random bytes"
 
-    def damaged(self, path: Path, content: bytes, tps: tuple[TopicPartition, ...], dice: random.Random) -> bytes:
-        return dice.randbytes(200)
+    def damaged(self, path: Path, content: bytes, tps: tuple[TopicPartition, ...], rng: random.Random) -> bytes:
+        return rng.randbytes(200)
 
 
 class CheckpointsFromTheFuture(CheckpointDamage):
     name = "checkpoints from the future"
 
-    def damaged(self, path: Path, content: bytes, tps: tuple[TopicPartition, ...], dice: random.Random) -> bytes:
+    def damaged(self, path: Path, content: bytes, tps: tuple[TopicPartition, ...], rng: random.Random) -> bytes:
         far = 10**12
         if path.name == layout.LEADER_EPOCHS:
             return f"0\n1\n1000 {far}\n".encode()
@@ -231,7 +231,7 @@ class CheckpointsFromTheFuture(CheckpointDamage):
 # --- one bit ---------------------------------------------------------------------------------------------------
 
 
-class BitFlipped(Harm):
+class BitFlipped(FaultBase):
     """A flipped bit in a closed segment of a running leader. A reader must get an error and no such record."""
 
     row, name = "F47", "one bit flipped in a closed segment"
@@ -247,27 +247,27 @@ class BitFlipped(Harm):
     def availability(self) -> Availability:
         return Availability(self.timing.undisturbed_ms)
 
-    async def inject(self, target: Target, dice: random.Random) -> str:
+    async def inject(self, target: Target, rng: random.Random) -> str:
         view = await target.view()
-        tp, leader, segment = dice.choice(_closed_segments(target, view) or await _close_one(self, target, view))
-        position, damaged = await asyncio.to_thread(_place_in_records, segment, dice)
-        bit = 1 << dice.randrange(8)
-        self.mend(partial(asyncio.to_thread, _flip, segment, position, bit))
+        tp, leader, segment = rng.choice(_closed_segments(target, view) or await _close_one(self, target, view))
+        position, damaged = await asyncio.to_thread(_place_in_records, segment, rng)
+        bit = 1 << rng.randrange(8)
+        self.on_heal(partial(asyncio.to_thread, _flip, segment, position, bit))
         flipped = await asyncio.to_thread(_flip, segment, position, bit)
         self._flipped = flipped
-        self._mends[-1] = partial(asyncio.to_thread, _flip, segment, position, bit, flipped)
-        shown = await self._read(target, tp, damaged.base_offset, dice)
+        self._heal_steps[-1] = partial(asyncio.to_thread, _flip, segment, position, bit, flipped)
+        shown = await self._read(target, tp, damaged.base_offset, rng)
         if shown and shown[0] > damaged.last_offset and await self._still_leads(target, tp, view, segment, position):
             self._skipped = f"a client that read {of(tp)} from offset {damaged.base_offset}, where a batch is damaged, "
             self._skipped += f"received offset {shown[0]}"
         return f"bit {bit:#04x} of byte {position} of {segment.name} of broker {leader}, leader of {of(tp)}"
 
-    async def _read(self, target: Target, tp: TopicPartition, offset: int, dice: random.Random) -> list[int]:
+    async def _read(self, target: Target, tp: TopicPartition, offset: int, rng: random.Random) -> list[int]:
         """Return the offsets that a client receives when it reads the damaged batch, or an empty list after an error.
 
         The client's history is part of the run, so the checker verifies its records as those of any other reader.
         """
-        name, records = f"bit-flip-{dice.getrandbits(32)}", list[ConsumerRecord]()
+        name, records = f"bit-flip-{rng.getrandbits(32)}", list[ConsumerRecord]()
         async with Consumer(target.bootstrap_servers) as consumer:
             consumer.assign([tp])
             consumer.seek(tp, offset)
@@ -314,7 +314,7 @@ def _closed_segments(target: Target, view: View) -> list[Closed]:
     ]
 
 
-async def _close_one(fault: Harm, target: Target, view: View) -> list[Closed]:
+async def _close_one(fault: FaultBase, target: Target, view: View) -> list[Closed]:
     """Make the longest log roll a new segment, and return the closed segments of all leaders."""
 
     def length(led: tuple[TopicPartition, int]) -> int:
@@ -330,14 +330,14 @@ async def _close_one(fault: Harm, target: Target, view: View) -> list[Closed]:
     return _closed_segments(target, view)
 
 
-def _place_in_records(segment: Path, dice: random.Random) -> tuple[int, BatchHeader]:
+def _place_in_records(segment: Path, rng: random.Random) -> tuple[int, BatchHeader]:
     """Return the position of a byte within the records of a random batch, and the header of that batch."""
     # Compaction leaves batches without records.
     batches = [each for each in iter_headers(segment.read_bytes()) if each[1].size_bytes > HEADER_BYTES]
     if not batches:
         raise LocalError(f"{segment} holds no records")
-    position, header = dice.choice(batches)
-    return position + dice.randrange(HEADER_BYTES, header.size_bytes), header
+    position, header = rng.choice(batches)
+    return position + rng.randrange(HEADER_BYTES, header.size_bytes), header
 
 
 def _flip(segment: Path, position: int, bit: int, only_if: int | None = None) -> int:

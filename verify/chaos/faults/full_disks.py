@@ -15,8 +15,8 @@ from verify.chaos.fault import Availability, Evidence, Need, Target
 from verify.chaos.faults.disks import FILLER, Disks, fill
 from verify.chaos.faults.processes import BrokerFault, follower_of_one, leader_of_one
 from verify.chaos.faults.support import bite_detection, layout
-from verify.chaos.faults.support.broker_log_reader import Said
-from verify.chaos.faults.support.fault_base import Harm, Timing, ended, kill, zookeeper_hosts
+from verify.chaos.faults.support.broker_log_reader import BrokerLogReader
+from verify.chaos.faults.support.fault_base import FaultBase, Timing, ended, kill, zookeeper_hosts
 from verify.chaos.faults.support.tools import quietly, run_aside
 from verify.chaos.targets import sessions
 
@@ -42,17 +42,17 @@ class LeaderDiskFull(BrokerFault):
     def availability(self) -> Availability:
         return Availability(self.timing.silent_ms)
 
-    async def inject(self, target: Target, dice: random.Random) -> str:
-        victim, who = self.choose(await target.view(), dice)
-        said = Said(target.broker_log(victim))
+    async def inject(self, target: Target, rng: random.Random) -> str:
+        victim, victim_name = self.choose(await target.view(), rng)
+        said = BrokerLogReader(target.broker_log(victim))
         self.will_restart(target, victim)
 
         async def listen() -> None:
             self._refusals = await asyncio.to_thread(said.lines, _FULL)
 
-        self.mend(listen)
+        self.on_heal(listen)
         await fill_disk(self, target, str(victim))
-        return f"the disk of {who} is full"
+        return f"the disk of {victim_name} is full"
 
     choose = staticmethod(leader_of_one)
 
@@ -66,7 +66,7 @@ class FollowerDiskFull(LeaderDiskFull):
     choose = staticmethod(follower_of_one)
 
 
-class ZooKeeperDiskFull(Harm):
+class ZooKeeperDiskFull(FaultBase):
     """The disk of ZooKeeper is full. ZooKeeper ends, and is started again once there is space."""
 
     row, name = "F50", "ZooKeeper's disk full"
@@ -81,9 +81,9 @@ class ZooKeeperDiskFull(Harm):
     def availability(self) -> Availability:
         return Availability(self.timing.undisturbed_ms)
 
-    async def inject(self, target: Target, dice: random.Random) -> str:
+    async def inject(self, target: Target, rng: random.Random) -> str:
         process, hosts = target.zookeeper_process(), zookeeper_hosts(target)
-        self.mend(partial(self._restart, target))
+        self.on_heal(partial(self._restart, target))
         await fill_disk(self, target, "zookeeper")
         await asyncio.to_thread(sessions.write_until_refused, hosts)
         self._ended = await ended(process, 5_000)
@@ -98,16 +98,16 @@ class ZooKeeperDiskFull(Harm):
         return "ZooKeeper ended on its full disk" if self._ended else None
 
 
-async def fill_disk(fault: Harm, target: Target, name: str) -> None:
+async def fill_disk(fault: FaultBase, target: Target, name: str) -> None:
     """Fill the disk until the fault is healed."""
-    at = cast(Disks, target.furnishing(Need.DISKS)).mount_point(name)
+    at = cast(Disks, target.prerequisite(Need.DISKS)).mount_point(name)
     removed = target.undo.to_remove(at / FILLER)
 
     async def free() -> None:
         await asyncio.to_thread((at / FILLER).unlink, missing_ok=True)
         removed()
 
-    fault.mend(free)
+    fault.on_heal(free)
     await asyncio.to_thread(fill, at)
 
 
@@ -128,18 +128,18 @@ class StartRefused(BrokerFault):
     def availability(self) -> Availability:
         return Availability(self.timing.refused_ms)
 
-    async def inject(self, target: Target, dice: random.Random) -> str:
-        victim, who = leader_of_one(await target.view(), dice)
+    async def inject(self, target: Target, rng: random.Random) -> str:
+        victim, victim_name = leader_of_one(await target.view(), rng)
         await self.kill(target, victim)
         await self.spoil(target, victim)
-        said = Said(target.broker_log(victim))
+        said = BrokerLogReader(target.broker_log(victim))
         process = await target.launch_broker(victim)
-        self.mend(partial(_end, target, victim))
+        self.on_heal(partial(_end, target, victim))
         if await ended(process, _REFUSAL_MS):
             self._refused = await asyncio.to_thread(said.last)
         else:
             self._wrong = f"broker {victim} still ran after {_REFUSAL_MS / 1000:g} s"
-        return f"{who}, killed and started: {self.name}"
+        return f"{victim_name}, killed and started: {self.name}"
 
     async def spoil(self, target: Target, victim: int) -> None:
         """Make the directory unusable while the broker is not running."""
@@ -157,7 +157,7 @@ class ReadOnly(StartRefused):
     needs = frozenset({Need.DISKS, Need.PROCESSES, Need.RESTARTS})
 
     async def spoil(self, target: Target, victim: int) -> None:
-        at = str(cast(Disks, target.furnishing(Need.DISKS)).mount_point(str(victim)))
+        at = str(cast(Disks, target.prerequisite(Need.DISKS)).mount_point(str(victim)))
         writable = ("mount", "-o", "remount,rw", at)
         put_back = target.undo.to_run(*quietly(*writable))
 
@@ -165,7 +165,7 @@ class ReadOnly(StartRefused):
             await run_aside(*writable)
             put_back()
 
-        self.mend(make_writable)
+        self.on_heal(make_writable)
         await run_aside("mount", "-o", "remount,ro", at)
 
 
@@ -175,7 +175,7 @@ class WrongMeta(StartRefused):
     async def spoil(self, target: Target, victim: int) -> None:
         path = target.broker_dir(victim) / layout.META_PROPERTIES
         before = await asyncio.to_thread(path.read_text)
-        self.mend(partial(asyncio.to_thread, path.write_text, before))
+        self.on_heal(partial(asyncio.to_thread, path.write_text, before))
         other = re.sub(r"^broker\.id=\d+$", f"broker.id={victim + 100}", before, flags=re.MULTILINE)
         if other == before:
             raise LocalError(f"{path} names no broker")
@@ -194,7 +194,7 @@ class Vanished(BrokerFault):
 
     def __init__(self, timing: Timing | None = None) -> None:
         super().__init__(timing)
-        self._said: Said | None = None
+        self._said: BrokerLogReader | None = None
         self._missed: list[str] = []
 
     @property
@@ -202,18 +202,18 @@ class Vanished(BrokerFault):
         # The broker dies twice within one session, and is fenced once.
         return Availability(self.timing.silent_ms)
 
-    async def inject(self, target: Target, dice: random.Random) -> str:
-        victim, who = leader_of_one(await target.view(), dice)
+    async def inject(self, target: Target, rng: random.Random) -> str:
+        victim, victim_name = leader_of_one(await target.view(), rng)
         directory = target.broker_dir(victim)
         away = directory.with_name(f"{directory.name}-away")
         await self.kill(target, victim)
-        self.mend(partial(asyncio.to_thread, _bring_back, away, directory))
+        self.on_heal(partial(asyncio.to_thread, _bring_back, away, directory))
         await asyncio.to_thread(directory.rename, away)
-        self.mend(partial(_end, target, victim))
-        self._said = Said(target.broker_log(victim))
-        self.mend(self._listen)
+        self.on_heal(partial(_end, target, victim))
+        self._said = BrokerLogReader(target.broker_log(victim))
+        self.on_heal(self._listen)
         await target.launch_broker(victim)
-        return f"{who}, killed, and started without its data directory"
+        return f"{victim_name}, killed, and started without its data directory"
 
     async def _listen(self) -> None:
         if self._said is not None:

@@ -23,7 +23,7 @@ from tidelog.local.processes.process import Process
 from verify.chaos.fault import Availability, Evidence, Need, Target
 from verify.chaos.faults.processes import BrokerFault, leader_of_one
 from verify.chaos.faults.support import bite_detection
-from verify.chaos.faults.support.fault_base import Harm, Timing, ended
+from verify.chaos.faults.support.fault_base import FaultBase, Timing, ended
 
 _END_MS = 30_000
 
@@ -38,17 +38,17 @@ class BackAtOnce(BrokerFault):
     def availability(self) -> Availability:
         return Availability(self.timing.refused_ms)
 
-    async def inject(self, target: Target, dice: random.Random) -> str:
-        victim, who = leader_of_one(await target.view(), dice)
+    async def inject(self, target: Target, rng: random.Random) -> str:
+        victim, victim_name = leader_of_one(await target.view(), rng)
         await self.kill(target, victim)
         await target.start_broker(victim)
-        return f"SIGKILL to {who}, started at once"
+        return f"SIGKILL to {victim_name}, started at once"
 
     def bit(self, evidence: Evidence) -> str | None:
         return bite_detection.registered_again(evidence, self.victims, self.timing.expired_ms)
 
 
-class StartedTwice(Harm):
+class StartedTwice(FaultBase):
     """A second process with the same data directory. The lock of the directory must stop it."""
 
     row, name = "F34", "broker started twice with one data directory"
@@ -65,19 +65,19 @@ class StartedTwice(Harm):
     def availability(self) -> Availability:
         return Availability(self.timing.undisturbed_ms)
 
-    async def inject(self, target: Target, dice: random.Random) -> str:
-        self._victim = victim = dice.choice(target.broker_ids)
+    async def inject(self, target: Target, rng: random.Random) -> str:
+        self._victim = victim = rng.choice(target.broker_ids)
         first = target.broker_process(victim)
         written = await asyncio.to_thread(_settings, first.pid)
         config, output = target.directory / "second.toml", target.directory / "second.out"
         for path in (config, output):
             removed = target.undo.to_remove(path)
-            self.mend(partial(asyncio.to_thread, _remove, path, removed))
+            self.on_heal(partial(asyncio.to_thread, _remove, path, removed))
         settings = second_settings(written, self.data_dir(target, written))
         await asyncio.to_thread(config.write_text, settings)
         command = [*target.place(str(victim)).prefix, *broker_command(config)]
         second = Process.spawn(command, output=output, environment=broker_environment())
-        self.mend(lambda: asyncio.to_thread(second.stop, 2_000))
+        self.on_heal(lambda: asyncio.to_thread(second.stop, 2_000))
         if not await ended(second, _END_MS):
             self._wrong = f"the second process still ran after {_END_MS / 1000:g} s"
         elif not second.exit_status:
@@ -107,7 +107,7 @@ class SameIdTwice(StartedTwice):
 
     def data_dir(self, target: Target, written: dict[str, Any]) -> str:
         directory = target.directory / "second"
-        self.mend(partial(asyncio.to_thread, shutil.rmtree, directory, ignore_errors=True))
+        self.on_heal(partial(asyncio.to_thread, shutil.rmtree, directory, ignore_errors=True))
         return str(directory)
 
 

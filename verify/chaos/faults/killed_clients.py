@@ -18,17 +18,17 @@ from tidelog.history.json_lines import of_fields
 from tidelog.history.operations import ProduceFailed, ProduceInvoked, ProduceOk, ProduceUnknown
 from tidelog.local.processes.process import Process
 from verify.chaos.fault import Availability, Evidence, Need, Target
-from verify.chaos.faults.support.fault_base import Harm, Timing, send, wait_until
+from verify.chaos.faults.support.fault_base import FaultBase, Timing, send, wait_until
 
 _REPLACED_S = 15.0
 #: The time to wait for such an operation before a client is killed anyway.
-_PATIENCE_S = 5.0
+_TIMEOUT_S = 5.0
 _STOPPED_S = 0.01
 #: Longer than the events of all operations that a client has open at once.
 _TAIL_BYTES = 1 << 18
 
 
-class ClientsKilled(Harm):
+class ClientsKilled(FaultBase):
     """Clients that are killed while they produce and commit.
 
     Each client is stopped (SIGSTOP) until its histories show open operations. Brokers keep no histories of clients.
@@ -48,22 +48,22 @@ class ClientsKilled(Harm):
         # If all clients are killed at once, no client produces before the new ones start.
         return Availability(self.timing.session_timeout_ms)
 
-    async def inject(self, target: Target, dice: random.Random) -> str:
+    async def inject(self, target: Target, rng: random.Random) -> str:
         clients = list(target.client_processes())
         if not clients:
             raise LocalError("the run has no client processes that may be killed")
-        victims = dice.sample(clients, min(len(clients), dice.randint(1, 2)))
-        self.mend(self._wait_replaced)
+        victims = rng.sample(clients, min(len(clients), rng.randint(1, 2)))
+        self.on_heal(self._wait_replaced)
         for process in victims:
-            self._left += await self._kill(target, process, dice)
+            self._left += await self._kill(target, process, rng)
         return f"SIGKILL to {len(victims)} of {len(clients)} client processes"
 
-    async def _kill(self, target: Target, process: Process, dice: random.Random) -> list[Unfinished]:
+    async def _kill(self, target: Target, process: Process, rng: random.Random) -> list[Unfinished]:
         """Kill the process, and return the open operations of each of its histories."""
         loop = asyncio.get_running_loop()
-        deadline = loop.time() + _PATIENCE_S
+        deadline = loop.time() + _TIMEOUT_S
         histories = await asyncio.to_thread(open_histories, process.pid)
-        went_on = target.undo.to_continue(process)
+        mark_continued = target.undo.to_continue(process)
         try:
             while True:
                 send(process, SIGSTOP, "a client")
@@ -73,10 +73,10 @@ class ClientsKilled(Harm):
                     process.signal(SIGKILL)
                     return found
                 process.signal(SIGCONT)
-                await asyncio.sleep(dice.uniform(0.005, 0.03))
+                await asyncio.sleep(rng.uniform(0.005, 0.03))
         finally:
             process.signal(SIGCONT)
-            went_on()
+            mark_continued()
 
     async def _wait_replaced(self) -> None:
         await wait_until("new clients in place of those that were killed", self._are_replaced, _REPLACED_S)

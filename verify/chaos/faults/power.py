@@ -40,17 +40,17 @@ class PowerLost(BrokerFault):
     def availability(self) -> Availability:
         return Availability(self.timing.refused_ms)
 
-    async def inject(self, target: Target, dice: random.Random) -> str:
-        victim, who = leader_of_one(await target.view(), dice)
+    async def inject(self, target: Target, rng: random.Random) -> str:
+        victim, victim_name = leader_of_one(await target.view(), rng)
         await self.kill(target, victim)
         await self.lose_power(target, victim)
-        return f"power loss of {who}"
+        return f"power loss of {victim_name}"
 
     async def lose_power(self, target: Target, victim: int) -> None:
         """Cut the power of the machine of a stopped broker. The machine comes up again with what was on the disk."""
         directory = target.broker_dir(victim)
         before = await asyncio.to_thread(_sizes, directory, target.tps)
-        if await cast(Disks, target.furnishing(Need.DISKS)).lose_power(str(victim)):
+        if await cast(Disks, target.prerequisite(Need.DISKS)).lose_power(str(victim)):
             self._went_down.add(victim)
         after = await asyncio.to_thread(_sizes, directory, target.tps)
         self._lost_bytes += sum(max(0, size - after.get(path, 0)) for path, size in before.items())
@@ -71,13 +71,13 @@ class AllPowerLost(PowerLost):
     row, name = "F44", "all machines lost their power"
     availability = UNAVAILABLE
 
-    async def inject(self, target: Target, dice: random.Random) -> str:
+    async def inject(self, target: Target, rng: random.Random) -> str:
         await flush_each(self, target)
-        disks = cast(Disks, target.furnishing(Need.DISKS))
+        disks = cast(Disks, target.prerequisite(Need.DISKS))
         for broker in target.broker_ids:  # records that were acknowledged before flush.messages was set
             await run_aside("sync", "-f", str(disks.mount_point(str(broker))))
         await asyncio.sleep(_SYNCED_S)
-        order = dice.sample(target.broker_ids, len(target.broker_ids))
+        order = rng.sample(target.broker_ids, len(target.broker_ids))
         await self.kill(target, *order)
         for broker in order:
             await self.lose_power(target, broker)

@@ -14,7 +14,17 @@ from tidelog.local.processes.process import Process
 from tidelog.model import TopicPartition
 from verify.chaos.fault import Availability, Evidence, Need, Target, View
 from verify.chaos.faults.support import bite_detection
-from verify.chaos.faults.support.fault_base import UNAVAILABLE, Harm, Timing, ended, kill, leaders, look_until, of, send
+from verify.chaos.faults.support.fault_base import (
+    UNAVAILABLE,
+    FaultBase,
+    Timing,
+    ended,
+    kill,
+    leaders,
+    look_until,
+    of,
+    send,
+)
 from verify.chaos.faults.support.layout import CLEAN_SHUTDOWN
 
 #: The longest time that a controlled shutdown may take, whatever the cluster answers.
@@ -22,7 +32,7 @@ _POLITE_MS = 10_000
 _WHOLE_S = 60.0
 
 
-class BrokerFault(Harm):
+class BrokerFault(FaultBase):
     """A fault that ends or pauses brokers. All of them run again after it is healed."""
 
     def __init__(self, timing: Timing | None = None) -> None:
@@ -34,7 +44,7 @@ class BrokerFault(Harm):
         """Register the restart of these brokers. The call must come before they are stopped."""
         self.victims = tuple(dict.fromkeys((*self.victims, *brokers)))
         for broker in brokers:
-            self.mend(partial(target.start_broker, broker))
+            self.on_heal(partial(target.start_broker, broker))
 
     async def kill(self, target: Target, *brokers: int) -> None:
         """Send SIGKILL to all these brokers at once. They are restarted when the fault is healed."""
@@ -51,8 +61,8 @@ class BrokerFault(Harm):
         self.victims = tuple(dict.fromkeys((*self.victims, *brokers)))
         for broker in reversed(brokers):
             process = target.broker_process(broker)
-            went_on = target.undo.to_continue(process)
-            self.mend(partial(_go_on, process, went_on))
+            mark_continued = target.undo.to_continue(process)
+            self.on_heal(partial(_resume, process, mark_continued))
             send(process, SIGSTOP, f"broker {broker}")
 
 
@@ -61,21 +71,21 @@ def led_by(view: View, brokers: Collection[int]) -> list[TopicPartition]:
     return [tp for tp, leader in leaders(view).items() if leader in brokers]
 
 
-async def _go_on(process: Process, went_on: Callable[[], None]) -> None:
+async def _resume(process: Process, mark_continued: Callable[[], None]) -> None:
     process.signal(SIGCONT)
-    went_on()
+    mark_continued()
 
 
-def leader_of_one(view: View, dice: random.Random) -> tuple[int, str]:
+def leader_of_one(view: View, rng: random.Random) -> tuple[int, str]:
     """Return a random broker that leads a partition, and its description."""
     led = leaders(view)
     if not led:
         raise LocalError("no partition has a leader")
-    tp = dice.choice(list(led))
+    tp = rng.choice(list(led))
     return led[tp], f"broker {led[tp]}, leader of {of(tp)}"
 
 
-def follower_of_one(view: View, dice: random.Random) -> tuple[int, str]:
+def follower_of_one(view: View, rng: random.Random) -> tuple[int, str]:
     """Return a random broker that follows in sync, and its description. Prefer brokers other than the controller."""
     following = [
         (broker, tp)
@@ -86,7 +96,7 @@ def follower_of_one(view: View, dice: random.Random) -> tuple[int, str]:
     if not following:
         raise LocalError("no partition has a follower in sync")
     calm = [(broker, tp) for broker, tp in following if broker != view.controller]
-    broker, tp = dice.choice(calm or following)
+    broker, tp = rng.choice(calm or following)
     return broker, f"broker {broker}, follower of {of(tp)}"
 
 
@@ -104,10 +114,10 @@ class LeaderKilled(BrokerFault):
     def availability(self) -> Availability:
         return Availability(self.timing.refused_ms)
 
-    async def inject(self, target: Target, dice: random.Random) -> str:
-        victim, who = leader_of_one(await target.view(), dice)
+    async def inject(self, target: Target, rng: random.Random) -> str:
+        victim, victim_name = leader_of_one(await target.view(), rng)
         await self.kill(target, victim)
-        return f"SIGKILL to {who}"
+        return f"SIGKILL to {victim_name}"
 
     def bit(self, evidence: Evidence) -> str | None:
         return bite_detection.leaders_changed(evidence, led_by(evidence.before, self.victims))
@@ -121,10 +131,10 @@ class FollowerKilled(BrokerFault):
         # The broker usually leads other partitions, whose clients wait for an election.
         return Availability(self.timing.refused_ms)
 
-    async def inject(self, target: Target, dice: random.Random) -> str:
-        victim, who = follower_of_one(await target.view(), dice)
+    async def inject(self, target: Target, rng: random.Random) -> str:
+        victim, victim_name = follower_of_one(await target.view(), rng)
         await self.kill(target, victim)
-        return f"SIGKILL to {who}"
+        return f"SIGKILL to {victim_name}"
 
     def bit(self, evidence: Evidence) -> str | None:
         return bite_detection.left_isr(evidence, self.victims)
@@ -136,8 +146,8 @@ class TwoKilled(BrokerFault):
     row, name = "F3", "two brokers killed"
     availability = UNAVAILABLE
 
-    async def inject(self, target: Target, dice: random.Random) -> str:
-        victims = dice.sample(target.broker_ids, 2)
+    async def inject(self, target: Target, rng: random.Random) -> str:
+        victims = rng.sample(target.broker_ids, 2)
         await self.kill(target, *victims)
         return f"SIGKILL to brokers {victims[0]} and {victims[1]}"
 
@@ -152,8 +162,8 @@ class AllKilled(BrokerFault):
     availability = UNAVAILABLE
     lasts_ms = (500, 1_500)
 
-    async def inject(self, target: Target, dice: random.Random) -> str:
-        order = dice.sample(target.broker_ids, len(target.broker_ids))
+    async def inject(self, target: Target, rng: random.Random) -> str:
+        order = rng.sample(target.broker_ids, len(target.broker_ids))
         await self.kill(target, *order)
         return "SIGKILL to all brokers"
 
@@ -168,12 +178,12 @@ class AllKilledInTurn(AllKilled):
 
     name = "all brokers killed in turn"
 
-    async def inject(self, target: Target, dice: random.Random) -> str:
-        order = dice.sample(target.broker_ids, len(target.broker_ids))
+    async def inject(self, target: Target, rng: random.Random) -> str:
+        order = rng.sample(target.broker_ids, len(target.broker_ids))
         self.will_restart(target, *reversed(order))  # the heal steps run last first
         for broker in order:
             await kill(target.broker_process(broker), f"broker {broker}")
-            await asyncio.sleep(dice.uniform(0, 1))
+            await asyncio.sleep(rng.uniform(0, 1))
         return f"SIGKILL to brokers {', '.join(map(str, order))}, in this order"
 
 
@@ -185,7 +195,7 @@ class ControllerKilled(BrokerFault):
         # The controller may lead partitions, which have to wait for the next controller.
         return Availability(self.timing.refused_ms + 1_000)
 
-    async def inject(self, target: Target, dice: random.Random) -> str:
+    async def inject(self, target: Target, rng: random.Random) -> str:
         view = await target.view()
         if view.controller < 0:
             raise LocalError("there is no controller")
@@ -199,12 +209,12 @@ class ControllerKilled(BrokerFault):
 class LeadingControllerKilled(ControllerKilled):
     row, name = "F6", "controller killed that leads"
 
-    async def inject(self, target: Target, dice: random.Random) -> str:
+    async def inject(self, target: Target, rng: random.Random) -> str:
         view = await target.view()
         led = [of(tp) for tp, leader in leaders(view).items() if leader == view.controller]
         if not led:
             raise LocalError("the controller leads no partition of the load")
-        return f"{await super().inject(target, dice)} and leader of {dice.choice(led)}"
+        return f"{await super().inject(target, rng)} and leader of {rng.choice(led)}"
 
     def bit(self, evidence: Evidence) -> str | None:
         controller, leader = bite_detection.controller_changed(evidence), bite_detection.leaders_changed(evidence)
@@ -229,11 +239,11 @@ class Zombie(BrokerFault):
     def availability(self) -> Availability:
         return Availability(self.timing.silent_ms)
 
-    async def inject(self, target: Target, dice: random.Random) -> str:
-        victim, who = leader_of_one(await target.view(), dice)
-        await asyncio.sleep(dice.uniform(0, 0.2))  # pause it at a random point of its work
+    async def inject(self, target: Target, rng: random.Random) -> str:
+        victim, victim_name = leader_of_one(await target.view(), rng)
+        await asyncio.sleep(rng.uniform(0, 0.2))  # pause it at a random point of its work
         self.pause(target, victim)
-        return f"SIGSTOP to {who}"
+        return f"SIGSTOP to {victim_name}"
 
     def bit(self, evidence: Evidence) -> str | None:
         return bite_detection.leaders_changed(evidence, led_by(evidence.before, self.victims))
@@ -276,10 +286,10 @@ class FollowerDozes(BrokerFault):
         # The broker usually leads other partitions. The partitions that it follows need no longer wait than those.
         return Availability(self.timing.silent_ms)
 
-    async def inject(self, target: Target, dice: random.Random) -> str:
-        victim, who = follower_of_one(await target.view(), dice)
+    async def inject(self, target: Target, rng: random.Random) -> str:
+        victim, victim_name = follower_of_one(await target.view(), rng)
         self.pause(target, victim)
-        return f"SIGSTOP to {who}"
+        return f"SIGSTOP to {victim_name}"
 
     def bit(self, evidence: Evidence) -> str | None:
         return bite_detection.left_isr(evidence, self.victims)
@@ -294,8 +304,8 @@ class AllDoze(BrokerFault):
     def lasts_ms(self) -> tuple[int, int]:
         return self.timing.session_timeout_ms // 2, self.timing.expired_ms + 500
 
-    async def inject(self, target: Target, dice: random.Random) -> str:
-        order = dice.sample(target.broker_ids, len(target.broker_ids))
+    async def inject(self, target: Target, rng: random.Random) -> str:
+        order = rng.sample(target.broker_ids, len(target.broker_ids))
         self.pause(target, *order)
         return f"SIGSTOP to all brokers, SIGCONT in the order {', '.join(map(str, order))}"
 
@@ -329,11 +339,11 @@ class PoliteStop(BrokerFault):
         self._took_ms = 1000 * (asyncio.get_running_loop().time() - began)
         self._marked = clean_marker(target.broker_dir(victim)).exists()
 
-    async def inject(self, target: Target, dice: random.Random) -> str:
-        victim, who = leader_of_one(await target.view(), dice)
+    async def inject(self, target: Target, rng: random.Random) -> str:
+        victim, victim_name = leader_of_one(await target.view(), rng)
         self.will_restart(target, victim)
         await self.stop(target, victim)
-        return f"SIGTERM to {who}"
+        return f"SIGTERM to {victim_name}"
 
     def bit(self, evidence: Evidence) -> str | None:
         moved = bite_detection.leaders_changed(evidence)
@@ -352,13 +362,13 @@ class PoliteStopAlone(PoliteStop):
     needs = frozenset({Need.PROCESSES, Need.RESTARTS, Need.FILES, Need.ZOOKEEPER})
     availability = UNAVAILABLE
 
-    async def inject(self, target: Target, dice: random.Random) -> str:
-        victim, who = leader_of_one(await target.view(), dice)
+    async def inject(self, target: Target, rng: random.Random) -> str:
+        victim, victim_name = leader_of_one(await target.view(), rng)
         self.will_restart(target, victim)  # its restart comes after that of ZooKeeper
-        self.mend(target.start_zookeeper)
+        self.on_heal(target.start_zookeeper)
         await kill(target.zookeeper_process(), "ZooKeeper")
         await self.stop(target, victim)
-        return f"SIGKILL to ZooKeeper, SIGTERM to {who}"
+        return f"SIGKILL to ZooKeeper, SIGTERM to {victim_name}"
 
     def bit(self, evidence: Evidence) -> str | None:
         return f"the broker ended after {self._took_ms / 1000:.1f} s" if self._took_ms else None
@@ -368,12 +378,12 @@ class PoliteStopUncontrolled(PoliteStopAlone):
     name = "polite stop while the controller is paused"
     needs = frozenset({Need.PROCESSES, Need.RESTARTS, Need.FILES})
 
-    async def inject(self, target: Target, dice: random.Random) -> str:
+    async def inject(self, target: Target, rng: random.Random) -> str:
         view = await target.view()
         others = [broker for broker in target.broker_ids if broker != view.controller]
         if view.controller < 0 or not others:
             raise LocalError("there is no controller on another broker")
-        victim = dice.choice(others)
+        victim = rng.choice(others)
         self.will_restart(target, victim)
         self.pause(target, view.controller)
         await self.stop(target, victim)
@@ -404,12 +414,12 @@ class RollingRestart(BrokerFault):
         if not await ended(process, 2 * _POLITE_MS):
             raise LocalError(f"broker {victim} did not end within {2 * _POLITE_MS / 1000:g} s of SIGTERM")
 
-    async def inject(self, target: Target, dice: random.Random) -> str:
+    async def inject(self, target: Target, rng: random.Random) -> str:
         before = await target.view()
         led = leaders(before)
         if not led:
             raise LocalError("no partition has a leader")
-        tp = dice.choice(list(led))
+        tp = rng.choice(list(led))
         full = {each: len(state.isr) for each, state in before.partitions.items()}
         self._followed, done = tp, list[int]()
         for _ in range(self.times):
@@ -456,16 +466,16 @@ class CrashLoop(BrokerFault):
         # The broker is fenced once per session, and dies several times.
         return Availability(self.timing.silent_ms)
 
-    async def inject(self, target: Target, dice: random.Random) -> str:
-        victim, who = leader_of_one(await target.view(), dice)
+    async def inject(self, target: Target, rng: random.Random) -> str:
+        victim, victim_name = leader_of_one(await target.view(), rng)
         await self.kill(target, victim)
-        self.meanwhile(self._loop(target, victim, dice))
-        return f"SIGKILL to {who}, and 0.2–3 s after each start"
+        self.meanwhile(self._loop(target, victim, rng))
+        return f"SIGKILL to {victim_name}, and 0.2–3 s after each start"
 
-    async def _loop(self, target: Target, victim: int, dice: random.Random) -> None:
+    async def _loop(self, target: Target, victim: int, rng: random.Random) -> None:
         while True:
             process = await target.launch_broker(victim)
-            await asyncio.sleep(dice.uniform(0.2, 3.0))
+            await asyncio.sleep(rng.uniform(0.2, 3.0))
             await kill(process, f"broker {victim}")
             self._lives += 1
 

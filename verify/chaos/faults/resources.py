@@ -23,7 +23,7 @@ from tidelog.protocol.native.sockets import MAX_QUEUED, open_socket, send_messag
 from verify.chaos.fault import Availability, Evidence, Need, Target
 from verify.chaos.faults.processes import BrokerFault, leader_of_one
 from verify.chaos.faults.support import bite_detection
-from verify.chaos.faults.support.broker_log_reader import Said
+from verify.chaos.faults.support.broker_log_reader import BrokerLogReader
 from verify.chaos.faults.support.fault_base import Timing, wait_until
 from verify.chaos.faults.support.tools import quietly
 
@@ -63,7 +63,7 @@ class LimitedBroker(BrokerFault):
                     resource.prlimit(process.pid, self.limit, before)
             put_back()
 
-        self.mend(lift)
+        self.on_heal(lift)
         resource.prlimit(process.pid, self.limit, (soft, before[1]))
 
 
@@ -79,39 +79,39 @@ class OutOfMemory(LimitedBroker):
         super().__init__(timing)
         self._refusals: list[str] = []
 
-    async def inject(self, target: Target, dice: random.Random) -> str:
-        victim, who = leader_of_one(await target.view(), dice)
-        process, said = target.broker_process(victim), Said(target.broker_log(victim))
+    async def inject(self, target: Target, rng: random.Random) -> str:
+        victim, victim_name = leader_of_one(await target.view(), rng)
+        process, said = target.broker_process(victim), BrokerLogReader(target.broker_log(victim))
         self.will_restart(target, victim)
 
         async def listen() -> None:
             self._refusals = await asyncio.to_thread(said.lines, self.words)
 
-        self.mend(listen)
-        door, fetch = await _clients_door(target, victim), fetch_from(await _starts(target))
+        self.on_heal(listen)
+        endpoint, fetch = await _client_endpoint(target, victim), fetch_from(await _starts(target))
         self.restrict(target, process, _address_space(process.pid))
         for _ in range(_HOARDERS):
-            self.hoard(door, fetch)
+            self.hoard(endpoint, fetch)
 
         def needs_more() -> bool:
             return not process.running or bool(said.lines(self.words))
 
         with suppress(LocalError):
             await wait_until("the broker to need more", needs_more, _NEEDED_S)
-        return f"{who} gets no more memory"
+        return f"{victim_name} gets no more memory"
 
-    def hoard(self, door: Endpoint, fetch: Sequence[Buffer]) -> None:
+    def hoard(self, endpoint: Endpoint, fetch: Sequence[Buffer]) -> None:
         """Send requests repeatedly and read no answer, so that the broker has to buffer all answers."""
         asking = open_socket(zmq.DEALER)
 
         async def let_go() -> None:
             asking.close()
 
-        self.mend(let_go)
+        self.on_heal(let_go)
         asking.setsockopt(zmq.RECONNECT_IVL, -1)
         asking.setsockopt(zmq.RCVHWM, 1)
         asking.setsockopt(zmq.HEARTBEAT_IVL, 0)  # see `open_socket`: the queue is full when the broker ends
-        asking.connect(f"tcp://{door}")
+        asking.connect(f"tcp://{endpoint}")
         with suppress(zmq.Again):  # the broker may have ended already
             for _ in range(MAX_QUEUED):
                 send_message(asking, fetch)
@@ -135,16 +135,16 @@ class OutOfDescriptors(LimitedBroker):
         self._offered = self._unserved = 0
         self._ended = False
 
-    async def inject(self, target: Target, dice: random.Random) -> str:
-        victim, who = leader_of_one(await target.view(), dice)
+    async def inject(self, target: Target, rng: random.Random) -> str:
+        victim, victim_name = leader_of_one(await target.view(), rng)
         process = target.broker_process(victim)
         self.will_restart(target, victim)
 
         async def look() -> None:
             self._ended = not process.running
 
-        self.mend(look)
-        soft = _open_files(process.pid) + dice.randint(2, 6)
+        self.on_heal(look)
+        soft = _open_files(process.pid) + rng.randint(2, 6)
         self.restrict(target, process, soft)
         held: list[socket.socket] = []
 
@@ -152,16 +152,16 @@ class OutOfDescriptors(LimitedBroker):
             for each in held:
                 each.close()
 
-        self.mend(let_go)
-        door = await _clients_door(target, victim)
+        self.on_heal(let_go)
+        endpoint = await _client_endpoint(target, victim)
         for _ in range(_OFFERS):
-            await asyncio.to_thread(_connect, door, held)
+            await asyncio.to_thread(_connect, endpoint, held)
             await asyncio.sleep(_GREETED_S)
             new = held[self._offered :]
             self._offered, self._unserved = len(held), len(new) - sum(map(_is_greeted, new))
             if self._unserved:
                 break
-        return f"{who} gets no more than {soft} file descriptors, and {len(held)} connections"
+        return f"{victim_name} gets no more than {soft} file descriptors, and {len(held)} connections"
 
     def bit(self, evidence: Evidence) -> str | None:
         return f"{self._unserved} of {self._offered} connections were not accepted" if self._unserved else None
@@ -182,7 +182,7 @@ async def _starts(target: Target) -> Mapping[TopicPartition, int]:
         return await consumer.beginning_offsets(target.tps)
 
 
-async def _clients_door(target: Target, broker: int) -> Endpoint:
+async def _client_endpoint(target: Target, broker: int) -> Endpoint:
     async with Admin(target.bootstrap_servers) as admin:
         cluster = await admin.describe_cluster()
     return cluster.brokers[broker]

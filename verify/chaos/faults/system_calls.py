@@ -42,7 +42,7 @@ class CallFault(BrokerFault):
 
     def order(self, target: Target, victim: int, **orders: int) -> None:
         """Make the shim of a broker execute these orders until the fault is healed."""
-        self.page = cast(Shim, target.furnishing(Need.SHIM)).page(str(victim))
+        self.page = cast(Shim, target.prerequisite(Need.SHIM)).page(str(victim))
         before = {name: self.page.read(name) for name in self.counters}
 
         async def withdraw() -> None:
@@ -50,7 +50,7 @@ class CallFault(BrokerFault):
             self.page.withdraw()
 
         self.will_restart(target, victim)
-        self.mend(withdraw)
+        self.on_heal(withdraw)
         self.page.order(**orders)
 
     #: The counters of the page that count executed orders.
@@ -75,10 +75,10 @@ class HeldUp(CallFault):
     def _hold_ms(self) -> int:
         return self.timing.expired_ms + 1_000
 
-    async def inject(self, target: Target, dice: random.Random) -> str:
-        victim, who = leader_of_one(await target.view(), dice)
+    async def inject(self, target: Target, rng: random.Random) -> str:
+        victim, victim_name = leader_of_one(await target.view(), rng)
         self.order(target, victim, hold_ms=self._hold_ms)
-        return f"{who}, held up for {self._hold_ms / 1000:g} s"
+        return f"{victim_name}, held up for {self._hold_ms / 1000:g} s"
 
     def bit(self, evidence: Evidence) -> str | None:
         moved = bite_detection.leaders_changed(evidence, led_by(evidence.before, self.victims))
@@ -102,15 +102,15 @@ class TornWrite(CallFault):
     def availability(self) -> Availability:
         return Availability(self.timing.refused_ms)
 
-    async def inject(self, target: Target, dice: random.Random) -> str:
-        victim, who = leader_of_one(await target.view(), dice)
-        after = dice.choice(self.places)
+    async def inject(self, target: Target, rng: random.Random) -> str:
+        victim, victim_name = leader_of_one(await target.view(), rng)
+        after = rng.choice(self.places)
         self.order(target, victim, tear_after=after + 1 if after >= 0 else after)
         process = target.broker_process(victim)
         await wait_until(f"broker {victim} to end in a write", lambda: not process.running, 20)
         self._torn = self.page.read("torn_bytes") - 1
         where = f"{after} bytes into" if after >= 0 else "before the last byte of"
-        return f"{who}, killed {where} a write"
+        return f"{victim_name}, killed {where} a write"
 
     def bit(self, evidence: Evidence) -> str | None:
         return (
@@ -130,11 +130,11 @@ class WritesFail(CallFault):
     orders: Mapping[str, int] = {"write_errno": errno.EIO}
     lasts_ms = (1_500, 2_500)
 
-    async def inject(self, target: Target, dice: random.Random) -> str:
+    async def inject(self, target: Target, rng: random.Random) -> str:
         view = await target.view()
-        victim, who = dice.choice((leader_of_one, follower_of_one))(view, dice)
+        victim, victim_name = rng.choice((leader_of_one, follower_of_one))(view, rng)
         self.order(target, victim, **self.orders)
-        return f"{self.name}: {who}"
+        return f"{self.name}: {victim_name}"
 
     def bit(self, evidence: Evidence) -> str | None:
         out = bite_detection.left_isr(evidence, self.victims)
@@ -146,11 +146,11 @@ class SyncsFail(WritesFail):
     orders: Mapping[str, int] = {"sync_errno": errno.EIO}
     lasts_ms = (2_000, 3_000)
 
-    async def inject(self, target: Target, dice: random.Random) -> str:
-        victim, who = leader_of_one(await target.view(), dice)
+    async def inject(self, target: Target, rng: random.Random) -> str:
+        victim, victim_name = leader_of_one(await target.view(), rng)
         await flush_each(self, target)
         self.order(target, victim, **self.orders)
-        return f"{self.name}: {who}"
+        return f"{self.name}: {victim_name}"
 
 
 class SlowDisk(CallFault):
@@ -168,10 +168,10 @@ class SlowDisk(CallFault):
         # Its followers may lag behind, and the broker may lag behind others.
         return Availability(self.timing.lagging_ms)
 
-    async def inject(self, target: Target, dice: random.Random) -> str:
-        victim, who = leader_of_one(await target.view(), dice)
+    async def inject(self, target: Target, rng: random.Random) -> str:
+        victim, victim_name = leader_of_one(await target.view(), rng)
         self.order(target, victim, write_delay_us=self.write_ms * 1000, sync_delay_us=500_000)
-        return f"{who}: each write takes {self.write_ms} ms, each fsync 500 ms"
+        return f"{victim_name}: each write takes {self.write_ms} ms, each fsync 500 ms"
 
     def bit(self, evidence: Evidence) -> str | None:
         waited = bite_detection.slowed(evidence, self.write_ms)
@@ -196,12 +196,12 @@ class ClockBehind(CallFault):
     def availability(self) -> Availability:
         return Availability(self.timing.undisturbed_ms)
 
-    async def inject(self, target: Target, dice: random.Random) -> str:
+    async def inject(self, target: Target, rng: random.Random) -> str:
         stamped = await stamped_topics(target)
         led = {tp: leader for tp, leader in leaders(await target.view()).items() if tp.topic in stamped}
         if not led:
             raise LocalError("no partition with LogAppendTime has a leader")
-        tp = dice.choice(list(led))
+        tp = rng.choice(list(led))
         self.order(target, led[tp], **self.orders)
         self.meanwhile(self._look(target, tp))
         return f"{self.name}: broker {led[tp]}, leader of {of(tp)}"

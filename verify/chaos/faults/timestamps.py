@@ -15,7 +15,7 @@ from tidelog.protocol.messages import ProducePartition, ProduceRequest, ProduceR
 from tidelog.records.encode import BatchBuilder
 from verify.chaos.clients.support.lines import Line, Lines
 from verify.chaos.fault import Availability, Evidence, Need, Target
-from verify.chaos.faults.support.fault_base import Harm, Timing, leaders, of
+from verify.chaos.faults.support.fault_base import FaultBase, Timing, leaders, of
 from verify.chaos.payload import make_id, payload
 from verify.checker.outcomes import Outcome, error_name, produce_outcome
 
@@ -29,7 +29,7 @@ _ACKS_ALL = -1
 _PARTITIONS = 4
 
 
-class OddTimestamps(Harm):
+class OddTimestamps(FaultBase):
     """Timestamps in the far past and the far future (which topics refuse by their limits), equal, unordered and missing
     ones.
 
@@ -49,16 +49,16 @@ class OddTimestamps(Harm):
     def availability(self) -> Availability:
         return Availability(self.timing.undisturbed_ms)
 
-    async def inject(self, target: Target, dice: random.Random) -> str:
-        number = _FIRST_PRODUCER + dice.randrange(1 << 22)
+    async def inject(self, target: Target, rng: random.Random) -> str:
+        number = _FIRST_PRODUCER + rng.randrange(1 << 22)
         name = f"odd-timestamps-{number}"
         header = Client(name, request_timeout_ms=_TIMEOUT_MS, t=time.monotonic_ns())
-        tried = dice.sample(target.tps, min(len(target.tps), _PARTITIONS))  # some stamp records themselves
+        tried = rng.sample(target.tps, min(len(target.tps), _PARTITIONS))  # some stamp records themselves
         with HistoryWriter(target.histories / f"{name}{SUFFIX}", header) as history:
             ids = (make_id(number, sequence) for sequence in itertools.count())
             async with Producer(target.bootstrap_servers, delivery_timeout_ms=_TIMEOUT_MS) as producer:
                 for tp in tried:
-                    for timestamp in odd_times(time.time_ns() // 1_000_000, dice):
+                    for timestamp in odd_times(time.time_ns() // 1_000_000, rng):
                         await self._produce(producer, history, tp, next(ids), timestamp)
             led, addresses = leaders(await target.view()), await _addresses(target)
             for tp in tried:
@@ -127,9 +127,9 @@ def timeless(key: bytes, value: bytes) -> bytes:
     return builder.build()
 
 
-def odd_times(now_ms: int, dice: random.Random) -> list[int]:
+def odd_times(now_ms: int, rng: random.Random) -> list[int]:
     """Return timestamps in milliseconds. Some are more than an hour in the future."""
     odd = [0, 1, now_ms - 10 * _YEAR_MS, now_ms - _YEAR_MS, now_ms + _HOUR_MS // 2, now_ms, now_ms]
     refused = [now_ms + 2 * _HOUR_MS, now_ms + 10 * _YEAR_MS]
-    near = [now_ms + dice.randrange(-_HOUR_MS, _HOUR_MS // 2) for _ in range(20)]
-    return dice.sample(odd + refused + near, len(odd) + len(refused) + len(near))
+    near = [now_ms + rng.randrange(-_HOUR_MS, _HOUR_MS // 2) for _ in range(20)]
+    return rng.sample(odd + refused + near, len(odd) + len(refused) + len(near))

@@ -12,10 +12,10 @@ from pathlib import Path
 from tidelog.errors import LocalError
 from tidelog.model import TopicPartition
 from verify.chaos.fault import Evidence, Need, Target, View
-from verify.chaos.faults.support.broker_log_reader import Said
+from verify.chaos.faults.support.broker_log_reader import BrokerLogReader
 from verify.chaos.faults.support.fault_base import (
     UNAVAILABLE,
-    Harm,
+    FaultBase,
     Timing,
     kill,
     leaders,
@@ -36,7 +36,7 @@ _CONTROLLERS = 100
 _REFUSED = r"the log has epoch \d+, the controller says \d+; refused"
 
 
-class ZooKeeperTurnedBack(Harm):
+class ZooKeeperTurnedBack(FaultBase):
     """Brokers must refuse leader epochs below their own, log that, and truncate nothing.
 
     The later data is restored in the end, because no broker may serve with the earlier data.
@@ -51,21 +51,21 @@ class ZooKeeperTurnedBack(Harm):
         super().__init__(timing)
         self._refusals: list[str] = []
 
-    async def inject(self, target: Target, dice: random.Random) -> str:
+    async def inject(self, target: Target, rng: random.Random) -> str:
         data = Path(os.readlink(f"/proc/{target.zookeeper_process().pid}/cwd"))
         earlier, later = data.with_name(f"{data.name}-earlier"), data.with_name(f"{data.name}-later")
         for copy in (earlier, later):
             await _remove(copy)
-            self.mend(partial(_remove, copy))
+            self.on_heal(partial(_remove, copy))
         await asyncio.to_thread(shutil.copytree, data, earlier)
         hosts = zookeeper_hosts(target)
         await self._elect(target, hosts)
         controllers = (await target.view()).controller_epoch
-        said = [Said(target.broker_log(broker)) for broker in target.broker_ids]
-        self.mend(partial(_start_brokers, target))
-        self.mend(partial(_start_zookeeper, target, hosts, controllers + 2 * _CONTROLLERS))
-        self.mend(partial(_put_back, data, later))
-        self.mend(partial(_stop_all, target))
+        said = [BrokerLogReader(target.broker_log(broker)) for broker in target.broker_ids]
+        self.on_heal(partial(_start_brokers, target))
+        self.on_heal(partial(_start_zookeeper, target, hosts, controllers + 2 * _CONTROLLERS))
+        self.on_heal(partial(_put_back, data, later))
+        self.on_heal(partial(_stop_all, target))
         await _stop_all(target)
         await asyncio.to_thread(data.rename, later)
         await asyncio.to_thread(shutil.copytree, earlier, data)

@@ -13,7 +13,7 @@ from tidelog.errors import LocalError, TidelogError
 from verify.chaos.fault import Availability, Evidence, Need, Target
 from verify.chaos.faults.processes import leader_of_one, led_by
 from verify.chaos.faults.support import bite_detection, recovery_bounds
-from verify.chaos.faults.support.fault_base import Harm, Timing, kill, send, zookeeper_hosts
+from verify.chaos.faults.support.fault_base import FaultBase, Timing, kill, send, zookeeper_hosts
 from verify.chaos.targets import sessions
 
 _LOOK_EVERY_S = 0.1
@@ -29,7 +29,7 @@ def registration(broker: int) -> str:
 # --- sessions --------------------------------------------------------------------------------------------------
 
 
-class SessionExpired(Harm):
+class SessionExpired(FaultBase):
     """The session of a healthy leader expires. It must register again, and another broker must lead its partitions."""
 
     row, name = "F35", "leader's session expired"
@@ -45,11 +45,11 @@ class SessionExpired(Harm):
         # The controller learns of the end of a session at once: a second for the election, and one for the clients.
         return Availability(2_000)
 
-    async def inject(self, target: Target, dice: random.Random) -> str:
-        victim, who = leader_of_one(await target.view(), dice)
+    async def inject(self, target: Target, rng: random.Random) -> str:
+        victim, victim_name = leader_of_one(await target.view(), rng)
         await self.expire(target, victim)
         self._ended_at = time.monotonic_ns()
-        return f"the session of {who} ended"
+        return f"the session of {victim_name} ended"
 
     async def expire(self, target: Target, victim: int) -> None:
         hosts = zookeeper_hosts(target)
@@ -80,15 +80,15 @@ class SessionsExpireOften(SessionExpired):
         # Two of three replicas may be out of an ISR at the same time.
         return Availability(self.timing.refused_ms)
 
-    async def inject(self, target: Target, dice: random.Random) -> str:
-        self.meanwhile(self._again_and_again(target, dice))
+    async def inject(self, target: Target, rng: random.Random) -> str:
+        self.meanwhile(self._again_and_again(target, rng))
         return "sessions of brokers ended every 0.5–2 s"
 
-    async def _again_and_again(self, target: Target, dice: random.Random) -> None:
+    async def _again_and_again(self, target: Target, rng: random.Random) -> None:
         while True:
             with suppress(LocalError):  # the broker may not be registered yet
-                await self.expire(target, dice.choice(target.broker_ids))
-            await asyncio.sleep(dice.uniform(0.5, 2.0))
+                await self.expire(target, rng.choice(target.broker_ids))
+            await asyncio.sleep(rng.uniform(0.5, 2.0))
 
     def bit(self, evidence: Evidence) -> str | None:
         return bite_detection.registrations(evidence, self.least_times)
@@ -97,7 +97,7 @@ class SessionsExpireOften(SessionExpired):
 # --- away ------------------------------------------------------------------------------------------------------
 
 
-class ZooKeeperAway(Harm):
+class ZooKeeperAway(FaultBase):
     """ZooKeeper is unavailable. Leaders must continue with their current ISR; changes of state wait."""
 
     needs = frozenset({Need.ZOOKEEPER})
@@ -134,10 +134,10 @@ class ZooKeeperKilled(ZooKeeperAway):
         super().__init__(timing)
         self._serves_since = 0
 
-    async def inject(self, target: Target, dice: random.Random) -> str:
+    async def inject(self, target: Target, rng: random.Random) -> str:
         # The observation goes on until ZooKeeper serves again.
         self.meanwhile(self.look(target))
-        self.mend(partial(self._start, target))
+        self.on_heal(partial(self._start, target))
         await kill(target.zookeeper_process(), "ZooKeeper")
         return "SIGKILL to ZooKeeper"
 
@@ -177,15 +177,15 @@ class ZooKeeperPaused(ZooKeeperAway):
         # Counted from the return of ZooKeeper: expired brokers register again, and leaders are elected.
         return Availability(self.timing.silent_ms)
 
-    async def inject(self, target: Target, dice: random.Random) -> str:
+    async def inject(self, target: Target, rng: random.Random) -> str:
         process = target.zookeeper_process()
-        went_on = target.undo.to_continue(process)
+        mark_continued = target.undo.to_continue(process)
 
         async def go_on() -> None:
             process.signal(SIGCONT)
-            went_on()
+            mark_continued()
 
         self.meanwhile(self.look(target))
-        self.mend(go_on)
+        self.on_heal(go_on)
         send(process, SIGSTOP, "ZooKeeper")
         return "SIGSTOP to ZooKeeper"

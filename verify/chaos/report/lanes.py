@@ -63,7 +63,7 @@ def bands(spans: Iterable[Span], axis: Axis, palette: Palette, prefix: str) -> M
     """Return spans as bars in their broker's colour. `prefix` begins the tooltip of each, for example "broker"."""
     drawn = []
     for span in spans:
-        whose = "" if span.broker is None else f"{prefix} {span.broker}, "
+        owner = "" if span.broker is None else f"{prefix} {span.broker}, "
         label = span.what if span.broker is None else f"{span.broker} · {span.what}"
         when = f"{axis.seconds(span.begin)} – {axis.seconds(span.end)}"
         drawn.append(
@@ -72,7 +72,7 @@ def bands(spans: Iterable[Span], axis: Axis, palette: Palette, prefix: str) -> M
                 element("span", label),
                 class_=f"band {palette.class_of(span.broker)}",
                 style=axis.place(span.begin, span.end),
-                title=f"{whose}{span.what}, {when}",
+                title=f"{owner}{span.what}, {when}",
             )
         )
     return together(*drawn)

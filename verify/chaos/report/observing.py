@@ -46,7 +46,7 @@ class Observer:
         self._steps_down: defaultdict[tuple[TopicPartition, int], list[tuple[int, int]]] = defaultdict(list)
         self._isr: defaultdict[TopicPartition, list[tuple[int, tuple[int, ...]]]] = defaultdict(list)
         self._watermarks: defaultdict[tuple[TopicPartition, int, int], list[tuple[int, int]]] = defaultdict(list)
-        self._seats: list[tuple[int, int, int]] = []
+        self._controllers: list[tuple[int, int, int]] = []
         self._sessions: defaultdict[int, list[tuple[int, str]]] = defaultdict(list)
 
     def take(self, history: Iterable[Header | Event]) -> None:
@@ -78,7 +78,7 @@ class Observer:
         facts.unfinished = array("q", sorted(self._unfinished))
         for tp in sorted({*self._acknowledged, *self._leads, *self._isr}):
             facts.partitions[tp] = self._partition(tp, end)
-        facts.controllers = _reigns([(time, epoch, broker, None) for time, epoch, broker in self._seats], end)
+        facts.controllers = _terms([(time, epoch, broker, None) for time, epoch, broker in self._controllers], end)
         for broker_id, states in sorted(self._sessions.items()):
             facts.sessions[broker_id] = [
                 Span(time, until, state, broker_id)
@@ -120,7 +120,7 @@ class Observer:
             if not known or known[-1][1] != tuple(event.isr):
                 known.append((event.t, tuple(event.isr)))
         elif isinstance(event, Controller):
-            self._seats.append((event.t, event.epoch, broker_id))
+            self._controllers.append((event.t, event.epoch, broker_id))
         elif isinstance(event, Registered):
             # The history of a session without disturbances has no other event.
             self._sessions[broker_id].append((event.t, _CONNECTED))
@@ -138,11 +138,11 @@ class Observer:
 
     def _partition(self, tp: TopicPartition, end: int) -> PartitionFacts:
         leads = self._leads.get(tp, [])
-        reigns = _reigns([(time, epoch, who, self._end_of(tp, who, epoch)) for time, epoch, who in leads], end)
-        watermarks = [pair for time, epoch, who in leads for pair in self._watermarks[tp, epoch, who]]
+        terms = _terms([(time, epoch, broker, self._end_of(tp, broker, epoch)) for time, epoch, broker in leads], end)
+        watermarks = [pair for time, epoch, broker in leads for pair in self._watermarks[tp, epoch, broker]]
         changes = sorted(self._isr.get(tp, []), key=lambda pair: pair[0])
         return PartitionFacts(
-            leaders=reigns,
+            leaders=terms,
             isr=[
                 Level(time, until, len(isr), "{" + ", ".join(map(str, sorted(isr))) + "}")
                 for time, until, isr in _until_the_next(changes, end)
@@ -156,7 +156,7 @@ class Observer:
         return min((time for time, of in self._steps_down[tp, broker_id] if of > epoch), default=None)
 
 
-def _reigns(begins: list[tuple[int, int, int, int | None]], end: int) -> list[Span]:
+def _terms(begins: list[tuple[int, int, int, int | None]], end: int) -> list[Span]:
     """Return (time, epoch, broker, time of resignation) as spans. Each ends at the begin of the next epoch at the
     latest.
     """

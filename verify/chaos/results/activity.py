@@ -34,12 +34,12 @@ class Activity:
         self._begun: dict[int, int] = {}
         self._latencies: deque[tuple[int, int]] = deque(maxlen=200_000)
         self._errors: deque[tuple[int, str]] = deque(maxlen=100_000)
-        self._told: dict[int, deque[BrokerEvent]] = defaultdict(lambda: deque(maxlen=_MOST_EVENTS))
+        self._events: dict[int, deque[BrokerEvent]] = defaultdict(lambda: deque(maxlen=_MOST_EVENTS))
 
     def take(self, kind: str, name: str, event: Event) -> None:
         """Add one line of the history `name`."""
         if kind == "broker":
-            self._told[int(name)].append(cast(BrokerEvent, event))
+            self._events[int(name)].append(cast(BrokerEvent, event))
         elif isinstance(event, operations.ProduceInvoked):
             self._asked.add(event.tp)
             self._begun.update(zip(event.ids, event.t, strict=True))
@@ -93,6 +93,8 @@ class Activity:
         """Return the number of client errors between two times, by the error's name."""
         return Counter(name for t, name in self._errors if begin <= t < end)
 
-    def told(self, begin: int, end: int) -> Mapping[int, Sequence[BrokerEvent]]:
+    def broker_events(self, begin: int, end: int) -> Mapping[int, Sequence[BrokerEvent]]:
         """Return the brokers' events between two times by broker id, without the events of single batches."""
-        return {broker: [event for event in told if begin <= event.t < end] for broker, told in self._told.items()}
+        return {
+            broker: [event for event in events if begin <= event.t < end] for broker, events in self._events.items()
+        }

@@ -24,7 +24,7 @@ _PRODUCE: Final = b'{"e":"ok","f":"produce",'
 _OK: Final = b'{"e":"ok","f":'
 
 #: One event of a history: (kind, name, event). The kind is "client" or "broker".
-Told: TypeAlias = tuple[str, str, Event]
+TailedEvent: TypeAlias = tuple[str, str, Event]
 
 
 @dataclass(slots=True)
@@ -43,7 +43,7 @@ class HistoryTail:
         self._directory = directory / DIRECTORY
         self._files: dict[str, _File] = {}
 
-    def read(self) -> Iterator[Told]:
+    def read(self) -> Iterator[TailedEvent]:
         """Yield the events of each complete line since the last call.
 
         Broker events of single batches or requests and client results other than those of produce requests are skipped.

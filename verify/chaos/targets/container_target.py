@@ -23,10 +23,10 @@ from tidelog.local.processes.process_placement import HERE, Place
 from tidelog.local.state import BrokerState
 from tidelog.model import Endpoint, TopicPartition
 from tidelog.protocol.admin_messages import ConfigEntry
-from verify.chaos.fault import Furnishing, Need, View
+from verify.chaos.fault import Need, Prerequisite, View
 from verify.chaos.targets.engine import Container, Engine, find_engine
 from verify.chaos.targets.undo import UndoFile
-from verify.chaos.targets.zookeeper import ZooKeeperSight
+from verify.chaos.targets.zookeeper import AsyncZooKeeperReader
 
 _ASK_MS = 10_000
 #: The time limit from a start until a broker is registered, and the interval of checks.
@@ -55,37 +55,40 @@ class ContainerTarget:
         self._engine: Engine
         self._containers: dict[int, Container] = {}
         self._brokers: tuple[BrokerState, ...] = ()
-        self._sight: ZooKeeperSight | None = None
+        self._zookeeper_reader: AsyncZooKeeperReader | None = None
 
     async def __aenter__(self) -> Self:
         async with Admin(self.bootstrap_servers, client_id="chaos") as admin:
-            doors = (await admin.describe_cluster(_ASK_MS)).brokers
-            asked = [ConfigResource.broker(broker) for broker in doors]
+            endpoints = (await admin.describe_cluster(_ASK_MS)).brokers
+            asked = [ConfigResource.broker(broker) for broker in endpoints]
             answers = await admin.describe_configs(asked, _ASK_MS)
         settings = {resource.broker_id: settings_of(entries) for resource, entries in answers.items()}
-        if elsewhere := [door for door in doors.values() if door.host not in _HERE]:
+        if elsewhere := [endpoint for endpoint in endpoints.values() if endpoint.host not in _HERE]:
             raise LocalError(f"{elsewhere[0]} is not on this machine: chaos can only break clusters of this machine")
         try:
-            self._engine, found = await asyncio.to_thread(find_engine, [door.port for door in doors.values()])
+            self._engine, found = await asyncio.to_thread(
+                find_engine, [endpoint.port for endpoint in endpoints.values()]
+            )
         except LocalError as error:
             unknown = "is neither the cluster of your last tidelog up nor one in containers"
             raise LocalError(f"{self.bootstrap_servers} {unknown}: {error}") from None
-        self._containers = {broker: found[door.port] for broker, door in doors.items()}
+        self._containers = {broker: found[endpoint.port] for broker, endpoint in endpoints.items()}
         self._brokers = tuple(
-            _state(broker, door, self._containers[broker], settings[broker]) for broker, door in doors.items()
+            _state(broker, endpoint, self._containers[broker], settings[broker])
+            for broker, endpoint in endpoints.items()
         )
-        first = settings[min(doors)]
+        first = settings[min(endpoints)]
         self.session_timeout_ms = int(first["zookeeper_session_timeout_ms"])
         self.replica_lag_time_max_ms = int(first["replica_lag_time_max_ms"])
         self.zookeeper_hosts = reachable(first["zookeeper"], await asyncio.to_thread(self._engine.containers))
-        self._sight = ZooKeeperSight(self.zookeeper_hosts)
+        self._zookeeper_reader = AsyncZooKeeperReader(self.zookeeper_hosts)
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._sight is not None:
-            self._sight.close()
+        if self._zookeeper_reader is not None:
+            self._zookeeper_reader.close()
 
     async def stop(self) -> None:
         """Do nothing, because the cluster is not the run's own."""
@@ -113,7 +116,7 @@ class ContainerTarget:
             case _:
                 return None
 
-    def furnishing(self, need: Need) -> Furnishing:
+    def prerequisite(self, need: Need) -> Prerequisite:
         """Raise LocalError, because there are no prerequisites."""
         raise LocalError(f"{need.value}: not available, because this run did not start the cluster")
 
@@ -123,9 +126,9 @@ class ContainerTarget:
 
     async def view(self) -> View:
         """Return the current view. Raise LocalError if ZooKeeper does not answer in time."""
-        if self._sight is None:
+        if self._zookeeper_reader is None:
             raise LocalError("the run is over")
-        return await self._sight.view(self.tps)
+        return await self._zookeeper_reader.view(self.tps)
 
     def broker_dir(self, broker_id: int) -> Path:
         """Raise LocalError, because the files are in a container."""
@@ -185,10 +188,10 @@ def reachable(hosts: str, containers: Sequence[Container]) -> str:
     return ",".join(found) + slash + chroot
 
 
-def _state(broker_id: int, door: Endpoint, container: Container, settings: Mapping[str, str]) -> BrokerState:
+def _state(broker_id: int, endpoint: Endpoint, container: Container, settings: Mapping[str, str]) -> BrokerState:
     watched = settings.get("http_listener", "").rpartition(":")[2]
-    host, http_port = container.address or door.host, int(watched) if watched else 0
-    return _now(BrokerState(door.port, host=host, broker_id=broker_id, http_port=http_port), container)
+    host, http_port = container.address or endpoint.host, int(watched) if watched else 0
+    return _now(BrokerState(endpoint.port, host=host, broker_id=broker_id, http_port=http_port), container)
 
 
 def _now(state: BrokerState, container: Container) -> BrokerState:

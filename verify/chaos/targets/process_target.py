@@ -1,8 +1,8 @@
 """The cluster under test as processes: one that the run starts, or one that already runs on this machine.
 
 A cluster of the run's own is in the run's directory. It has all prerequisites of faults that this machine can provide,
-and its brokers record histories. A cluster that already runs records histories if `tidelog up` was told to. Only its
-processes are hit by faults, because its files could not be restored after a SIGKILL of the run.
+and its brokers record histories. A cluster that already runs records histories if `tidelog up --histories` started it.
+Only its processes are hit by faults, because its files could not be restored after a SIGKILL of the run.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from tidelog.local.processes.process import Process
 from tidelog.local.processes.process_placement import HERE, ZOOKEEPER, Place
 from tidelog.local.state import BrokerState, ClusterState
 from tidelog.model import TopicPartition
-from verify.chaos.fault import Furnishing, Need, Target, View
+from verify.chaos.fault import Need, Prerequisite, Target, View
 from verify.chaos.targets.undo import UndoFile
-from verify.chaos.targets.zookeeper import ZooKeeperSight
+from verify.chaos.targets.zookeeper import AsyncZooKeeperReader
 
 CLUSTER = "cluster"
 #: Settings with short timeouts, so that a run observes many consequences of a fault. The names are Tidelog's, in
@@ -86,7 +86,7 @@ class LocalTarget:
         cluster: LocalCluster,
         *,
         brokers: int | None = None,
-        furnishings: Sequence[Furnishing] = (),
+        prerequisites: Sequence[Prerequisite] = (),
     ) -> None:
         """Create the target. `brokers` is the number of brokers to start, or None for a cluster that already runs."""
         self.directory = directory
@@ -97,10 +97,10 @@ class LocalTarget:
         self.clients: Callable[[], Sequence[Process]] = tuple
         self._cluster = cluster
         self._brokers = brokers
-        self._furnishings = {each.need: each for each in furnishings}
-        self._unfurnished = dict[Need, str]()
+        self._prerequisites = {each.need: each for each in prerequisites}
+        self._unavailable_needs = dict[Need, str]()
         self._ends = AsyncExitStack()
-        self._sight: ZooKeeperSight | None = None
+        self._zookeeper_reader: AsyncZooKeeperReader | None = None
         # A single thread, because a LocalCluster is not thread-safe.
         self._starting = ThreadPoolExecutor(1, "chaos-starting")
 
@@ -109,10 +109,10 @@ class LocalTarget:
     async def __aenter__(self) -> Self:
         try:
             if self._brokers is not None:
-                await self._furnish(self._brokers)
+                await self._set_up_prerequisites(self._brokers)
                 self._ends.push_async_callback(self.stop)
                 await self._run(lambda: self._cluster.start(self._brokers, settings=SETTINGS))
-            self._sight = ZooKeeperSight(self._state.zookeeper)
+            self._zookeeper_reader = AsyncZooKeeperReader(self._state.zookeeper)
         except BaseException:
             await self._end()
             raise
@@ -124,22 +124,22 @@ class LocalTarget:
         await self._end()
 
     async def _end(self) -> None:
-        if self._sight is not None:
-            sight, self._sight = self._sight, None
-            sight.close()
+        if self._zookeeper_reader is not None:
+            reader, self._zookeeper_reader = self._zookeeper_reader, None
+            reader.close()
         await self._ends.aclose()
         self._starting.shutdown(wait=False)
 
-    async def _furnish(self, brokers: int) -> None:
+    async def _set_up_prerequisites(self, brokers: int) -> None:
         """Set up the prerequisites. Remember why one cannot be provided, for the faults that need it."""
         places: Mapping[str, Place] = {name: HERE for name in (ZOOKEEPER, *map(str, range(1, brokers + 1)))}
-        for need, furnishing in list(self._furnishings.items()):
-            if (missing := await asyncio.to_thread(furnishing.missing)) is not None:
-                self._unfurnished[need] = missing
-                del self._furnishings[need]
+        for need, prerequisite in list(self._prerequisites.items()):
+            if (missing := await asyncio.to_thread(prerequisite.missing)) is not None:
+                self._unavailable_needs[need] = missing
+                del self._prerequisites[need]
                 continue
-            self._ends.push_async_callback(furnishing.tear_down)
-            places = await furnishing.set_up(self.undo, self.directory, places)
+            self._ends.push_async_callback(prerequisite.tear_down)
+            places = await prerequisite.set_up(self.undo, self.directory, places)
         self._cluster.places.update(places)
 
     async def stop(self) -> None:
@@ -197,8 +197,8 @@ class LocalTarget:
         if need in (Need.NETWORK, Need.DISKS, Need.SHIM):
             return (
                 None
-                if need in self._furnishings
-                else self._unfurnished.get(need, "nothing on this machine provides it")
+                if need in self._prerequisites
+                else self._unavailable_needs.get(need, "nothing on this machine provides it")
             )
         if need is Need.ROOT:
             return None if os.geteuid() == 0 else "needs root"
@@ -206,9 +206,9 @@ class LocalTarget:
             return "ZooKeeper is not the cluster's own"
         return None
 
-    def furnishing(self, need: Need) -> Furnishing:
+    def prerequisite(self, need: Need) -> Prerequisite:
         """Return the prerequisite that was set up for a need that the target provides."""
-        return self._furnishings[need]
+        return self._prerequisites[need]
 
     def place(self, name: str) -> Place:
         """Return the placement of "zookeeper" or of a broker such as "1"."""
@@ -216,9 +216,9 @@ class LocalTarget:
 
     async def view(self) -> View:
         """Return the current view. Raise LocalError if ZooKeeper does not answer in time."""
-        if self._sight is None:
+        if self._zookeeper_reader is None:
             raise LocalError("the run is over")
-        return await self._sight.view(self.tps)
+        return await self._zookeeper_reader.view(self.tps)
 
     def broker_dir(self, broker_id: int) -> Path:
         return self._cluster.broker_dir(broker_id)
@@ -261,11 +261,11 @@ class LocalTarget:
 
 
 def own_cluster(
-    directory: Path, results: Path, brokers: int, undo: UndoFile, furnishings: Sequence[Furnishing]
+    directory: Path, results: Path, brokers: int, undo: UndoFile, prerequisites: Sequence[Prerequisite]
 ) -> LocalTarget:
     """Return a new cluster in the run's directory, whose brokers record histories in the results."""
     cluster = LocalCluster(directory / CLUSTER, home=directory / "home", histories=results / HISTORIES)
-    return LocalTarget(directory, results, undo, cluster, brokers=brokers, furnishings=furnishings)
+    return LocalTarget(directory, results, undo, cluster, brokers=brokers, prerequisites=prerequisites)
 
 
 def running_cluster(directory: Path, results: Path, data_dir: Path, undo: UndoFile) -> LocalTarget:

@@ -91,11 +91,11 @@ def session_password(session_id: int) -> bytes:
 
 
 def _close(hosts: str, session: int) -> None:
-    thief = _client(hosts, (session, session_password(session)))
+    second_client = _client(hosts, (session, session_password(session)))
     with suppress(KazooTimeoutError):  # both clients take the session from each other
-        thief.start(timeout=_ATTEMPT_S)
-    thief.stop()
-    thief.close()
+        second_client.start(timeout=_ATTEMPT_S)
+    second_client.stop()
+    second_client.close()
 
 
 @contextmanager

@@ -22,7 +22,7 @@ _ANSWER_S = 2.0
 _SESSION_S = 5.0
 
 
-class ZooKeeperEye:
+class ZooKeeperReader:
     """A reader of ZooKeeper's state. Its calls block for seconds at most, and only one thread may use it."""
 
     def __init__(self, hosts: str) -> None:
@@ -62,21 +62,21 @@ class ZooKeeperEye:
         )
 
 
-class ZooKeeperSight:
+class AsyncZooKeeperReader:
     """The reader for an event loop, which runs on a thread of its own."""
 
     def __init__(self, hosts: str) -> None:
-        self._eye = ZooKeeperEye(hosts)
-        self._looking = ThreadPoolExecutor(1, "chaos-looking")
+        self._reader = ZooKeeperReader(hosts)
+        self._executor = ThreadPoolExecutor(1, "chaos-looking")
 
     async def view(self, tps: Sequence[TopicPartition]) -> View:
         """Return the current view. Raise LocalError if ZooKeeper does not answer in time."""
-        return await asyncio.get_running_loop().run_in_executor(self._looking, self._eye.view, tps)
+        return await asyncio.get_running_loop().run_in_executor(self._executor, self._reader.view, tps)
 
     def close(self) -> None:
         """Close the reader without waiting for it."""
-        self._looking.submit(self._eye.close)
-        self._looking.shutdown(wait=False)
+        self._executor.submit(self._reader.close)
+        self._executor.shutdown(wait=False)
 
 
 def _get(asked: Any, deadline: float) -> Any:

@@ -17,9 +17,9 @@ from tidelog.protocol.messages import NewTopic
 from tidelog.protocol.partition_messages import ElectionType, NewPartitions
 from verify.simulation.cluster.cluster import OFFSETS_TPS, ClientProcess, Cluster
 
-_PATIENCE_MS = 8_000
+_TIMEOUT_MS = 8_000
 #: A topic that scenarios create and delete. No client of a scenario uses it.
-PASSING = "passing"
+TEMPORARY_TOPIC = "passing"
 #: Config changes that are allowed under load with every guarantee of topics. A record that is too large gets a clear
 #: error.
 _CHANGES = (
@@ -32,7 +32,7 @@ _CHANGES = (
 )
 
 
-class Order:
+class AdminOperation:
     """An operation that is running or done. `bit` is True once it has had an effect."""
 
     def __init__(self) -> None:
@@ -40,134 +40,134 @@ class Order:
         self.done = False
 
 
-class Operator:
+class AdminOperations:
     """The administrator: a process of its own that no fault hits."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
-        self._orders: list[Order] = []
+        self._operations: list[AdminOperation] = []
 
     @property
     def idle(self) -> bool:
         """Return whether every operation has ended."""
-        return all(order.done for order in self._orders)
+        return all(operation.done for operation in self._operations)
 
-    def elect(self) -> Order:
+    def elect(self) -> AdminOperation:
         """Elect the preferred leader of each partition."""
-        return self._give(self._elect)
+        return self._submit(self._elect)
 
-    def give_up(self, tps: list[TopicPartition]) -> Order:
+    def give_up(self, tps: list[TopicPartition]) -> AdminOperation:
         """Elect leaders by unclean election. Each partition's replica with the highest log end offset leads, and
         records may be lost.
         """
-        return self._give(partial(self._give_up, tps))
+        return self._submit(partial(self._give_up, tps))
 
-    def reassign(self, tp: TopicPartition, count: int) -> Order:
+    def reassign(self, tp: TopicPartition, count: int) -> AdminOperation:
         """Reassign the partition to `count` random brokers."""
-        return self._give(partial(self._reassign, tp, count))
+        return self._submit(partial(self._reassign, tp, count))
 
-    def move(self, count: int) -> Order:
+    def move(self, count: int) -> AdminOperation:
         """Reassign a random partition that clients use to `count` random brokers."""
-        return self._give(partial(self._move, count))
+        return self._submit(partial(self._move, count))
 
-    def move_offsets(self, count: int) -> Order:
+    def move_offsets(self, count: int) -> AdminOperation:
         """Moves a partition of `__consumer_offsets` to at least three replicas, because brokers refuse fewer."""
-        return self._give(lambda: self._reassign(self._client.dice.choice(OFFSETS_TPS), max(3, count)))
+        return self._submit(lambda: self._reassign(self._client.rng.choice(OFFSETS_TPS), max(3, count)))
 
-    def alter(self) -> Order:
+    def alter(self) -> AdminOperation:
         """Change a config of a random topic that clients use."""
-        return self._give(self._alter)
+        return self._submit(self._alter)
 
-    def add(self, topic: str) -> Order:
+    def add(self, topic: str) -> AdminOperation:
         """Add a partition to the topic."""
-        return self._give(partial(self._add, topic))
+        return self._submit(partial(self._add, topic))
 
-    def create(self, replicas: int) -> Order:
+    def create(self, replicas: int) -> AdminOperation:
         """Create the temporary topic."""
-        return self._give(partial(self._create, replicas))
+        return self._submit(partial(self._create, replicas))
 
-    def delete(self) -> Order:
+    def delete(self) -> AdminOperation:
         """Delete the temporary topic."""
-        return self._give(self._delete)
+        return self._submit(self._delete)
 
-    def read(self, tp: TopicPartition, begin: int, end: int) -> Order:
+    def read(self, tp: TopicPartition, begin: int, end: int) -> AdminOperation:
         """Read the records from `begin` to `end`. The operation has an effect if they cannot all be read."""
-        return self._give(partial(self._read, tp, begin, end))
+        return self._submit(partial(self._read, tp, begin, end))
 
     @cached_property
     def _client(self) -> ClientProcess:
         """The process of the administrator, created after those of the scenario so that their numbers do not change."""
         return self._cluster.client()
 
-    def _give(self, work: Callable[[], Awaitable[bool]]) -> Order:
-        order = Order()
-        self._orders.append(order)
+    def _submit(self, work: Callable[[], Awaitable[bool]]) -> AdminOperation:
+        operation = AdminOperation()
+        self._operations.append(operation)
 
         async def run() -> None:
             try:
-                order.bit = await work()
+                operation.bit = await work()
             except TidelogError:
                 pass  # an operation that other faults prevent has no effect
             finally:
-                order.done = True
+                operation.done = True
 
         process = self._client.process
         process.call_soon(lambda: process.create_task(run()))
-        return order
+        return operation
 
     async def _elect(self) -> bool:
         async with self._admin() as admin:
-            outcomes = await admin.elect_leaders(ElectionType.PREFERRED, timeout_ms=_PATIENCE_MS)
+            outcomes = await admin.elect_leaders(ElectionType.PREFERRED, timeout_ms=_TIMEOUT_MS)
         return None in outcomes.values()
 
     async def _give_up(self, tps: list[TopicPartition]) -> bool:
         async with self._admin() as admin:
-            outcomes = await admin.elect_leaders(ElectionType.UNCLEAN, tps, timeout_ms=_PATIENCE_MS)
+            outcomes = await admin.elect_leaders(ElectionType.UNCLEAN, tps, timeout_ms=_TIMEOUT_MS)
         return None in outcomes.values()
 
     async def _reassign(self, tp: TopicPartition, count: int) -> bool:
         async with self._admin() as admin:
-            brokers = sorted((await admin.describe_cluster(_PATIENCE_MS)).brokers)
-            (topic,) = await admin.describe_topics([tp.topic], _PATIENCE_MS)
+            brokers = sorted((await admin.describe_cluster(_TIMEOUT_MS)).brokers)
+            (topic,) = await admin.describe_topics([tp.topic], _TIMEOUT_MS)
             before = next(list(each.replicas) for each in topic.partitions if each.partition == tp.partition)
-            wanted = self._client.dice.sample(brokers, min(count, len(brokers)))
+            wanted = self._client.rng.sample(brokers, min(count, len(brokers)))
             if len(wanted) < 2 or wanted == before:
                 return False
-            await admin.alter_partition_reassignments({tp: wanted}, _PATIENCE_MS)
+            await admin.alter_partition_reassignments({tp: wanted}, _TIMEOUT_MS)
         return True
 
     async def _move(self, count: int) -> bool:
         async with self._admin() as admin:
             topic = await self._some_topic(admin)
-            (described,) = await admin.describe_topics([topic], _PATIENCE_MS)
-        partition = self._client.dice.choice(described.partitions).partition
+            (described,) = await admin.describe_topics([topic], _TIMEOUT_MS)
+        partition = self._client.rng.choice(described.partitions).partition
         return await self._reassign(TopicPartition(topic, partition), count)
 
     async def _alter(self) -> bool:
-        key, value = self._client.dice.choice(_CHANGES)
+        key, value = self._client.rng.choice(_CHANGES)
         async with self._admin() as admin:
             topic = ConfigResource.topic(await self._some_topic(admin))
-            await admin.alter_configs({topic: {key: value}}, _PATIENCE_MS)
+            await admin.alter_configs({topic: {key: value}}, _TIMEOUT_MS)
         return True
 
     async def _some_topic(self, admin: Admin) -> str:
-        names = await admin.list_topics(_PATIENCE_MS)
-        return self._client.dice.choice([name for name in names if name not in (PASSING, OFFSETS_TOPIC)])
+        names = await admin.list_topics(_TIMEOUT_MS)
+        return self._client.rng.choice([name for name in names if name not in (TEMPORARY_TOPIC, OFFSETS_TOPIC)])
 
     async def _add(self, topic: str) -> bool:
         async with self._admin() as admin:
-            (described,) = await admin.describe_topics([topic], _PATIENCE_MS)
-            await admin.create_partitions([NewPartitions(topic, len(described.partitions) + 1)], _PATIENCE_MS)
+            (described,) = await admin.describe_topics([topic], _TIMEOUT_MS)
+            await admin.create_partitions([NewPartitions(topic, len(described.partitions) + 1)], _TIMEOUT_MS)
         return True
 
     async def _create(self, replicas: int) -> bool:
         async with self._admin() as admin:
-            await admin.create_topics([NewTopic(PASSING, 2, replicas)], _PATIENCE_MS)
+            await admin.create_topics([NewTopic(TEMPORARY_TOPIC, 2, replicas)], _TIMEOUT_MS)
         return True
 
     async def _delete(self) -> bool:
         async with self._admin() as admin:
-            await admin.delete_topics([PASSING], _PATIENCE_MS)
+            await admin.delete_topics([TEMPORARY_TOPIC], _TIMEOUT_MS)
         return True
 
     async def _read(self, tp: TopicPartition, begin: int, end: int) -> bool:
@@ -176,12 +176,12 @@ class Operator:
             self._cluster.bootstrap,
             client_id="damaged",
             auto_offset_reset="none",
-            default_api_timeout_ms=_PATIENCE_MS,
+            default_api_timeout_ms=_TIMEOUT_MS,
         ) as consumer:
             consumer.assign([tp])
             consumer.seek(tp, begin)
             try:
-                async with asyncio.timeout(_PATIENCE_MS / 1000):
+                async with asyncio.timeout(_TIMEOUT_MS / 1000):
                     while await consumer.position(tp) < end:
                         await consumer.poll(500)
             except (TidelogError, TimeoutError):
@@ -190,9 +190,9 @@ class Operator:
 
     def _admin(self) -> Admin:
         return self._environment().create(
-            Admin, self._cluster.bootstrap, client_id="operator", default_api_timeout_ms=_PATIENCE_MS
+            Admin, self._cluster.bootstrap, client_id="admin_operations", default_api_timeout_ms=_TIMEOUT_MS
         )
 
     def _environment(self) -> ClientEnvironment:
         client = self._client
-        return ClientEnvironment(clock=client.clock, opener=client.open, rng=Random(client.dice.random()))
+        return ClientEnvironment(clock=client.clock, opener=client.open, rng=Random(client.rng.random()))

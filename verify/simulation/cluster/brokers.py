@@ -32,7 +32,7 @@ from verify.simulation.timeline import NS_PER_MS, Process, Timeline
 #: The connections from one broker to another.
 _LINES = 2
 #: The time limit for the acknowledgement of a batch that a broker appends itself.
-_PATIENCE_MS = 5_000
+_TIMEOUT_MS = 5_000
 #: The time of the wall clocks when a simulation begins: 2023-11-14.
 EPOCH_MS = 1_700_000_000_000
 
@@ -74,7 +74,7 @@ class _Idle:
     def stop(self) -> None: ...
 
 
-class MachineJournal(EventRecorder):
+class MachineEventRecorder(EventRecorder):
     """A recorder that stamps events with the time shared by all machines."""
 
     def __init__(self, keep: Callable[[BrokerEvent], object], now_ns: Callable[[], int], zero_ms: int) -> None:
@@ -170,7 +170,7 @@ class SimulatedBroker:
 
         def work() -> None:
             if self.broker is not None:
-                answer = LeaderAppends(self.broker.replicas).append_own(tp, batch, _PATIENCE_MS)
+                answer = LeaderAppends(self.broker.replicas).append_own(tp, batch, _TIMEOUT_MS)
                 on_done(isinstance(answer, DeferredResponse) or not any(each.error_code for each in answer.partitions))
 
         if self.serves:
@@ -245,10 +245,10 @@ class SimulatedBroker:
             self._running.hold()
             self._look()
 
-    def go_on(self) -> None:
+    def resume(self) -> None:
         """Send SIGCONT."""
         if self.runs:
-            self._running.go_on()
+            self._running.resume()
             self._look()
 
     def cut_from_zookeeper(self, cut: bool) -> None:
@@ -377,4 +377,4 @@ class SimulatedBroker:
 
     def keep_history(self, settings: BrokerSettings) -> tuple[Events, Callable[[], None]]:
         keep = partial(self._keep, self.broker_id)
-        return MachineJournal(keep, lambda: self._timeline.now_ns, self._clock.zero_ms), lambda: None
+        return MachineEventRecorder(keep, lambda: self._timeline.now_ns, self._clock.zero_ms), lambda: None

@@ -55,8 +55,8 @@ class ClientProcess:
 
     def __init__(self, cluster: Cluster, number: int) -> None:
         self.machine: Machine = cluster.network.machine(f"127.0.1.{number}")
-        self.dice = Random(cluster.dice.getrandbits(64))
-        self.clock = MachineClock(cluster.timeline, self.dice.randrange(1_000, 10_000_000))
+        self.rng = Random(cluster.rng.getrandbits(64))
+        self.clock = MachineClock(cluster.timeline, self.rng.randrange(1_000, 10_000_000))
         self.lives = 0
         self._name = f"client-{number}"
         self._work: Callable[[ClientProcess], Coroutine[Any, Any, None]] | None = None
@@ -65,8 +65,8 @@ class ClientProcess:
         self._begin()
 
     def _begin(self) -> None:
-        timeline, tell = self._cluster.timeline, self._cluster.trace.add
-        self.process = Process(timeline, f"{self._name}.{self.lives}", self.dice, partial(tell, "failure", self._name))
+        timeline, add = self._cluster.timeline, self._cluster.trace.add
+        self.process = Process(timeline, f"{self._name}.{self.lives}", self.rng, partial(add, "failure", self._name))
         self.machine.process = self.process
         self._network.changed()
 
@@ -117,20 +117,20 @@ class Cluster:
         configs: Mapping[str, str] | None = None,
         keep: Callable[[int, BrokerEvent], object] = lambda broker_id, event: None,
     ) -> None:
-        self.dice = Random(seed)
+        self.rng = Random(seed)
         self.trace = trace
         self.timeline = trace.timeline
-        self.network = Network(self.timeline, self._dice())
-        self._there = Process(self.timeline, "zookeeper", self._dice(), partial(trace.add, "failure", "zookeeper"))
+        self.network = Network(self.timeline, self._new_rng())
+        self._there = Process(self.timeline, "zookeeper", self._new_rng(), partial(trace.add, "failure", "zookeeper"))
         self.zookeeper = MemoryZooKeeper(
             MachineClock(self.timeline, 0),
             SESSION_TIMEOUT_MS,
             servers=ZOOKEEPER_SERVERS,
             conditions=ZOOKEEPER_CONDITIONS,
-            rng=self._dice(),
+            rng=self._new_rng(),
             get_loop=lambda: self._there,
         )
-        self._fate = Process(self.timeline, "fate", self.dice, partial(trace.add, "failure", "fate"))
+        self._fate = Process(self.timeline, "fate", self.rng, partial(trace.add, "failure", "fate"))
         self.clients: list[ClientProcess | None] = []
         self.first = TopicPartition("orders", 0)
         self.brokers: dict[int, SimulatedBroker] = {}
@@ -141,13 +141,13 @@ class Cluster:
                 self.zookeeper,
                 self._there,
                 SimulatedDisk(),
-                self._dice(),
+                self._new_rng(),
                 keep,
                 trace.add,
             )
 
-    def _dice(self) -> Random:
-        return Random(self.dice.getrandbits(64))
+    def _new_rng(self) -> Random:
+        return Random(self.rng.getrandbits(64))
 
     @property
     def now_ms(self) -> int:

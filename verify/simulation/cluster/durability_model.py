@@ -23,7 +23,7 @@ from verify.simulation.disks.page_cache import KEPT, Fate
 _GONE = PartitionState(NO_LEADER, -1, (), -1)
 
 
-class Wholeness:
+class DurabilityModel:
     """The model. It follows every ISR, write by write, and the high watermarks.
 
     waits_for_disk        whether acknowledgements wait until records are flushed
@@ -36,12 +36,12 @@ class Wholeness:
         self._waits_for_disk = waits_for_disk
         self._states: dict[TopicPartition, PartitionState] = {}
         self._committed: dict[TopicPartition, int] = {}
-        self._whole: set[tuple[int, TopicPartition]] = set()
+        self._undamaged: set[tuple[int, TopicPartition]] = set()
         self._damaged: set[tuple[int, TopicPartition]] = set()
         self._proposals: dict[TopicPartition, list[Set]] = defaultdict(list)
         cluster.zookeeper.on_change = self._changed
 
-    def told(self, event: BrokerEvent) -> None:
+    def take(self, event: BrokerEvent) -> None:
         """Take an event of a broker's history."""
         if isinstance(event, HighWatermark):
             self._committed[event.tp] = max(event.value, self.committed(event.tp))
@@ -50,7 +50,7 @@ class Wholeness:
         """Return the greatest high watermark that any broker had."""
         return self._committed.get(tp, 0)
 
-    def fate(self, broker_id: int, dice: Random) -> Random | Fate:
+    def fate(self, broker_id: int, rng: Random) -> Random | Fate:
         """Return what happens to the unsynced bytes of a machine that loses power.
 
         They are kept if the broker is the last undamaged ISR member of some partition. Otherwise `rng` decides, and the
@@ -58,20 +58,20 @@ class Wholeness:
         """
         if not self._waits_for_disk and any(self.is_last(broker_id, tp) for tp in self._states):
             return KEPT
-        self._whole = {(each, tp) for each, tp in self._whole if each != broker_id}
-        return dice
+        self._undamaged = {(each, tp) for each, tp in self._undamaged if each != broker_id}
+        return rng
 
     def damaged(self, broker_id: int, tp: TopicPartition) -> None:
-        """Record a damaged log. The replica does not count as undamaged until `mended`."""
+        """Record a damaged log. The replica does not count as undamaged until `repaired`."""
         self._damaged.add((broker_id, tp))
 
     def opens_damaged(self, broker_id: int, tp: TopicPartition) -> None:
         """Record that a process opens the damaged log and may truncate it. A later repair of the file does not restore
         the records.
         """
-        self._whole.discard((broker_id, tp))
+        self._undamaged.discard((broker_id, tp))
 
-    def mended(self, broker_id: int, tp: TopicPartition) -> None:
+    def repaired(self, broker_id: int, tp: TopicPartition) -> None:
         """Record that the file is repaired, or that the replica has rebuilt its log. To rebuild, it left the ISR and
         joins it again.
         """
@@ -82,12 +82,12 @@ class Wholeness:
         flight.
         """
         return any(
-            broker_id in isr and not any(self._is_whole(each, tp) for each in isr if each != broker_id)
+            broker_id in isr and not any(self._is_undamaged(each, tp) for each in isr if each != broker_id)
             for isr in self._isrs(tp)
         )
 
-    def _is_whole(self, broker_id: int, tp: TopicPartition) -> bool:
-        return (broker_id, tp) in self._whole and (broker_id, tp) not in self._damaged
+    def _is_undamaged(self, broker_id: int, tp: TopicPartition) -> bool:
+        return (broker_id, tp) in self._undamaged and (broker_id, tp) not in self._damaged
 
     def proposed(self, write: Set) -> None:
         """Record a write on its way to ZooKeeper. The write may arrive late or never, whatever happens to its
@@ -124,20 +124,20 @@ class Wholeness:
         if self._is_unclean(tp, before, state):
             self.on_unclean_election()
         for broker_id in set(before.isr).difference(state.isr):
-            self._whole.discard((broker_id, tp))
+            self._undamaged.discard((broker_id, tp))
         for broker_id in set(state.isr).difference(before.isr):
             broker = self._cluster.brokers[broker_id]
             replica = broker.replica(tp)
             if (broker_id, tp) in self._damaged:
                 continue
             if broker.runs and (0 if replica is None else replica.log.log_end_offset) >= self.committed(tp):
-                self._whole.add((broker_id, tp))
+                self._undamaged.add((broker_id, tp))
 
     def _is_unclean(self, tp: TopicPartition, before: PartitionState, state: PartitionState) -> bool:
         """Return whether the new leader was not in the ISR, or has lost records since it joined the ISR."""
         if not before.isr or state.leader == NO_LEADER or state.leader_epoch == before.leader_epoch:
             return False
-        return state.leader not in before.isr or not self._is_whole(state.leader, tp)
+        return state.leader not in before.isr or not self._is_undamaged(state.leader, tp)
 
 
 def _partition_of(path: str) -> TopicPartition | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tidelog.history.operations import ProduceInvoked, ProduceOk
 from tidelog.model import OffsetAndMetadata
-from verify.chaos.clients.client_context import Surroundings
+from verify.chaos.clients.client_context import ClientContext
 from verify.chaos.payload import SMALLEST_BYTES, make_id, payload
 
 _NAME = "last"
@@ -14,31 +14,31 @@ _LONG_AGO_MS = 0
 GROUPS = ("last-0", "last-1")
 
 
-async def ask_to_serve(around: Surroundings, number: int) -> None:
+async def ask_to_serve(context: ClientContext, number: int) -> None:
     """Write and commit once. Raise the error of a request that fails until its timeout. `number` is the producer's
     own.
     """
-    await _produce(around, number)
+    await _produce(context, number)
     for place, group in enumerate(GROUPS):
-        await _commit(around, group, offset=place + 1)
+        await _commit(context, group, offset=place + 1)
 
 
-async def _produce(around: Surroundings, number: int) -> None:
-    history = around.history(_NAME)
-    async with around.producer(_NAME, enable_idempotence=True, delivery_timeout_ms=around.timeout_ms) as producer:
-        for sequence, tp in enumerate(around.tps):
+async def _produce(context: ClientContext, number: int) -> None:
+    history = context.history(_NAME)
+    async with context.producer(_NAME, enable_idempotence=True, delivery_timeout_ms=context.timeout_ms) as producer:
+        for sequence, tp in enumerate(context.tps):
             record_id = make_id(number, sequence)
-            history.write(ProduceInvoked(tp, [record_id], [_LONG_AGO_MS], [around.now_ns()]))
+            history.write(ProduceInvoked(tp, [record_id], [_LONG_AGO_MS], [context.now_ns()]))
             value = payload(record_id, SMALLEST_BYTES)
             placed = await producer.send_and_wait(
                 tp.topic, value, key=b"last", partition=tp.partition, timestamp_ms=_LONG_AGO_MS
             )
-            history.write(ProduceOk(tp, [record_id], [placed.offset], [around.now_ns()]))
+            history.write(ProduceOk(tp, [record_id], [placed.offset], [context.now_ns()]))
 
 
-async def _commit(around: Surroundings, group: str, offset: int) -> None:
-    async with around.consumer(_NAME, group_id=group, enable_auto_commit=False) as consumer:
-        tp = around.tps[0]
-        await consumer.commit({tp: OffsetAndMetadata(offset)}, around.timeout_ms)
-        if (found := await consumer.committed(tp, around.timeout_ms)) != offset:
+async def _commit(context: ClientContext, group: str, offset: int) -> None:
+    async with context.consumer(_NAME, group_id=group, enable_auto_commit=False) as consumer:
+        tp = context.tps[0]
+        await consumer.commit({tp: OffsetAndMetadata(offset)}, context.timeout_ms)
+        if (found := await consumer.committed(tp, context.timeout_ms)) != offset:
             raise ValueError(f"group {group} committed offset {offset} of {tp}, but the coordinator returned {found}")

@@ -11,12 +11,12 @@ from cluster.zookeeper.store import NoNodeError, Set
 from tidelog.history import broker_events
 from tidelog.history.broker_events import BrokerEvent
 from tidelog.model import TopicPartition
-from verify.simulation.cluster.admin_operations import Operator
+from verify.simulation.cluster.admin_operations import AdminOperations
 from verify.simulation.cluster.brokers import SimulatedBroker
 from verify.simulation.cluster.cluster import OFFSETS_TPS, Cluster
-from verify.simulation.cluster.durability_model import Wholeness
-from verify.simulation.cluster.fault_injection import Harm, Harms
-from verify.simulation.fault_counts import Tally
+from verify.simulation.cluster.durability_model import DurabilityModel
+from verify.simulation.cluster.fault_injection import FaultInjector, InjectedFault
+from verify.simulation.fault_counts import FaultCounts
 from verify.simulation.fault_kinds import (
     CONTROLLER,
     COORDINATOR,
@@ -45,15 +45,15 @@ class Nemesis:
     fault_counts   how often each fault was drawn and had an effect
     """
 
-    def __init__(self, cluster: Cluster, wholeness: Wholeness, operator: Operator) -> None:
-        self.tally = Tally()
+    def __init__(self, cluster: Cluster, durability: DurabilityModel, admin_operations: AdminOperations) -> None:
+        self.fault_counts = FaultCounts()
         self._cluster = cluster
-        self._wholeness = wholeness
-        self._harms = Harms(cluster, wholeness, operator)
+        self._durability = durability
+        self._injector = FaultInjector(cluster, durability, admin_operations)
         self._numbers = itertools.count()
         self._waiting: list[Fault] = []
         self._is_over = False
-        self._wounds: dict[int, tuple[Fault, list[Harm]]] = {}
+        self._active: dict[int, tuple[Fault, list[InjectedFault]]] = {}
         for broker in cluster.brokers.values():
             broker.on_write = partial(self._writes, broker.broker_id)
 
@@ -64,13 +64,13 @@ class Nemesis:
         """
         if self._is_over:
             return
-        self.tally.draw(_names(fault))
+        self.fault_counts.draw(_names(fault))
         if fault.upon is None:
-            self._strike(fault, -1)
+            self._inject_now(fault, -1)
         else:
             self._waiting.append(fault)
 
-    def told(self, broker_id: int, event: BrokerEvent) -> None:
+    def take(self, broker_id: int, event: BrokerEvent) -> None:
         """Take an event of a broker's history, for which faults may wait."""
         if not self._waiting:
             return
@@ -90,13 +90,13 @@ class Nemesis:
         """Heal all active faults, drop the waiting ones, and inject no more."""
         self._is_over = True
         self._waiting.clear()
-        for number in list(self._wounds):
-            self._mend(number)
+        for number in list(self._active):
+            self._heal_fault(number)
         cluster = self._cluster
         cluster.network.heal()
         for broker in cluster.brokers.values():
             broker.power_up()
-            broker.go_on()
+            broker.resume()
             broker.cut_from_zookeeper(False)
             broker.disk.heal()
             broker.start()
@@ -104,32 +104,32 @@ class Nemesis:
 
     def settle(self) -> None:
         """Count the faults that are still active when a scenario ends early."""
-        for fault, harms in self._wounds.values():
-            self._count(fault, harms)
-        self._wounds.clear()
+        for fault, effects in self._active.values():
+            self._count(fault, effects)
+        self._active.clear()
 
-    def _count(self, fault: Fault, harms: list[Harm]) -> None:
-        if any(harm.bit() for harm in harms):
-            self.tally.bite(_names(fault))
-        for also in filter(None, (harm.also for harm in harms)):
-            self.tally.draw([also])
-            self.tally.bite([also])
+    def _count(self, fault: Fault, effects: list[InjectedFault]) -> None:
+        if any(effect.bit() for effect in effects):
+            self.fault_counts.bite(_names(fault))
+        for also in filter(None, (effect.also for effect in effects)):
+            self.fault_counts.draw([also])
+            self.fault_counts.bite([also])
 
-    def _mend(self, number: int) -> None:
-        if (wound := self._wounds.pop(number, None)) is None:
+    def _heal_fault(self, number: int) -> None:
+        if (active := self._active.pop(number, None)) is None:
             return
-        fault, harms = wound
-        self._count(fault, harms)
+        fault, effects = active
+        self._count(fault, effects)
         if fault.for_ms:
             self._cluster.trace.add("mended", fault.kind.value, *fault.whom)
-        for harm in harms:
-            for mend in harm.mends:
-                mend()
+        for effect in effects:
+            for heal in effect.heals:
+                heal()
 
-    # --- when --------------------------------------------------------------------------------------------------
+    # --- times --------------------------------------------------------------------------------------------------
 
     def _writes(self, broker_id: int, write: Set) -> None:
-        self._wholeness.proposed(write)
+        self._durability.proposed(write)
         if self._waiting and write.path == znodes.state_path(self._cluster.first):
             self._come_to(Moment.PROPOSES, broker_id, self._cluster.first)
 
@@ -138,23 +138,23 @@ class Nemesis:
             return
         for fault in [each for each in self._waiting if each.upon is moment]:
             self._waiting.remove(fault)
-            self._cluster.later(fault.after_us / 1000, partial(self._strike, fault, broker_id))
+            self._cluster.later(fault.after_us / 1000, partial(self._inject_now, fault, broker_id))
 
-    def _strike(self, fault: Fault, it: int) -> None:
+    def _inject_now(self, fault: Fault, it: int) -> None:
         if self._is_over:
             return
         number = next(self._numbers)
         brokers = list(self._brokers(fault.whom, it))
-        harms = list(self._harms.strike(fault, brokers))
+        effects = list(self._injector.inject(fault, brokers))
         hit = [broker.broker_id for broker in brokers]
-        self._cluster.trace.add("fault", fault.kind.value, *(hit or fault.whom), "" if harms else "(void)")
-        if harms:
-            self._wounds[number] = (fault, harms)
+        self._cluster.trace.add("fault", fault.kind.value, *(hit or fault.whom), "" if effects else "(void)")
+        if effects:
+            self._active[number] = (fault, effects)
         # other faults are counted at the end, because operations of the administrator take time
-        if harms and fault.for_ms:
-            self._cluster.later(fault.for_ms, partial(self._mend, number))
+        if effects and fault.for_ms:
+            self._cluster.later(fault.for_ms, partial(self._heal_fault, number))
 
-    # --- whom --------------------------------------------------------------------------------------------------
+    # --- victims --------------------------------------------------------------------------------------------------
 
     def _brokers(self, names: tuple[str, ...], it: int) -> Iterator[SimulatedBroker]:
         """Yield each named broker once. Names of clients are skipped."""

@@ -31,11 +31,11 @@ class NetworkConditions:
     delay_us: tuple[int, int] = (100, 1500)
     loss: float = 0.0
 
-    def delay_ns(self, dice: Random) -> int:
+    def delay_ns(self, rng: Random) -> int:
         least_us, most_us = self.delay_us
-        delay_ns = int((least_us + dice.random() * (most_us - least_us)) * 1000)
+        delay_ns = int((least_us + rng.random() * (most_us - least_us)) * 1000)
         again_ms = _RETRANSMISSION_MS
-        while self.loss and dice.random() < self.loss and again_ms < 10_000:
+        while self.loss and rng.random() < self.loss and again_ms < 10_000:
             delay_ns += again_ms * NS_PER_MS
             again_ms *= 2
         return delay_ns
@@ -62,7 +62,7 @@ class Machine:
 
 
 @dataclass(slots=True)
-class _Way:
+class _Direction:
     """One direction of a connection. Messages arrive in order; `stalled` of them have met a cut."""
 
     source: Machine
@@ -81,10 +81,10 @@ class Network:
     late        the number of messages that took longer than the usual conditions allow
     """
 
-    def __init__(self, timeline: Timeline, dice: Random) -> None:
+    def __init__(self, timeline: Timeline, rng: Random) -> None:
         self.timeline = timeline
-        self.dice = dice
-        self.weather = NetworkConditions()
+        self.rng = rng
+        self.conditions = NetworkConditions()
         self.delivered = 0
         self.messages = 0
         self.late = 0
@@ -179,7 +179,7 @@ class Network:
 
     def delay_ns(self) -> int:
         """Return the delay of one message in one direction."""
-        delay_ns = self.weather.delay_ns(self.dice)
+        delay_ns = self.conditions.delay_ns(self.rng)
         self.late += delay_ns > _USUAL_NS
         return delay_ns
 
@@ -222,13 +222,13 @@ class Wire:
         self._on_message = on_message
         self._on_ended = on_ended
         self._router: SimulatedRouter | None = None
-        self._to = _Way(self.client, self.server)
-        self._fro = _Way(self.server, self.client)
+        self._to = _Direction(self.client, self.server)
+        self._fro = _Direction(self.server, self.client)
         self._unsent: list[list[memoryview]] = []
         self._dialling = True
         self._client_open = self._server_open = True
         self._client_silence_ns = self._server_silence_ns = -1
-        self._knock()
+        self._connect()
 
     def __repr__(self) -> str:
         return f"<Wire {self.name.decode()} {self.client.address} -> {self._address}>"
@@ -249,7 +249,7 @@ class Wire:
     def close(self) -> None:
         if self._client_open:
             self._client_open = False
-            self._told(self._to)
+            self._notify_closed(self._to)
 
     # --- the side that was dialled -----------------------------------------------------------------------------
 
@@ -260,7 +260,7 @@ class Wire:
     def router_closed(self) -> None:
         if self._server_open:
             self._server_open = False
-            self._told(self._fro)
+            self._notify_closed(self._fro)
 
     # --- faults ------------------------------------------------------------------------------------------------
 
@@ -269,12 +269,12 @@ class Wire:
         if machine is self.client and self._client_open:
             self._client_open = False
             if machine.up:
-                self._told(self._to)
+                self._notify_closed(self._to)
         if machine is self.server and (self._server_open or self._dialling):
             self._server_open = False
             if machine.up:
-                self._told(self._fro)
-        self._forget_if_over()
+                self._notify_closed(self._fro)
+        self._forget_if_closed()
 
     def reset(self) -> None:
         self._end_client()
@@ -285,54 +285,54 @@ class Wire:
         network, now_ns = self._network, self._network.timeline.now_ns
         if self._dialling:
             return
-        for way in (self._to, self._fro):
-            if way.stalled and network.passes(way.source, way.target):
-                stalled, way.stalled = way.stalled, 0
+        for direction in (self._to, self._fro):
+            if direction.stalled and network.passes(direction.source, direction.target):
+                stalled, direction.stalled = direction.stalled, 0
                 for _ in range(stalled):
-                    self._schedule(way)
+                    self._schedule(direction)
         if self._client_open:
             if not self._server_open and network.passes(self.server, self.client):
-                self._told(self._fro)
+                self._notify_closed(self._fro)
             hears = self.server.answers and network.passes(self.server, self.client)
             if hears:
                 self._client_silence_ns = -1
             elif self._client_silence_ns < 0:
                 self._client_silence_ns = now_ns
-                self._process.deliver(now_ns + self._patience_ns(), self._client_is_tired, now_ns)
+                self._process.deliver(now_ns + self._silence_timeout_ns(), self._on_client_timeout, now_ns)
         if self._server_open and self._router is not None:
             if not self._client_open and network.passes(self.client, self.server):
-                self._told(self._to)
+                self._notify_closed(self._to)
             hears = self.client.answers and network.passes(self.client, self.server)
             if hears:
                 self._server_silence_ns = -1
             elif self._server_silence_ns < 0:
                 self._server_silence_ns = now_ns
-                self._router.process.deliver(now_ns + self._patience_ns(), self._server_is_tired, now_ns)
+                self._router.process.deliver(now_ns + self._silence_timeout_ns(), self._on_server_timeout, now_ns)
 
-    def _patience_ns(self) -> int:
-        return (HEARTBEAT_TIMEOUT_MS + self._network.dice.randrange(HEARTBEAT_INTERVAL_MS)) * NS_PER_MS
+    def _silence_timeout_ns(self) -> int:
+        return (HEARTBEAT_TIMEOUT_MS + self._network.rng.randrange(HEARTBEAT_INTERVAL_MS)) * NS_PER_MS
 
-    def _client_is_tired(self, since_ns: int) -> None:
+    def _on_client_timeout(self, since_ns: int) -> None:
         if self._client_silence_ns == since_ns:
             self._end_client()
 
-    def _server_is_tired(self, since_ns: int) -> None:
+    def _on_server_timeout(self, since_ns: int) -> None:
         if self._server_silence_ns == since_ns:
             self._end_server()
 
     # --- connect and close ------------------------------------------------------------------------------------------
 
-    def _knock(self) -> None:
-        """Connect: take one round trip, and try again while a cut is in the way."""
+    def _connect(self) -> None:
+        """Connect: take one round trip, and try again while a cut prevents it."""
         network = self._network
-        self._process.deliver(network.timeline.now_ns + network.delay_ns() + network.delay_ns(), self._knocked)
+        self._process.deliver(network.timeline.now_ns + network.delay_ns() + network.delay_ns(), self._on_connected)
 
-    def _knocked(self) -> None:
+    def _on_connected(self) -> None:
         if not self._client_open:
             return
         network = self._network
         if not (network.passes(self.client, self.server) and network.passes(self.server, self.client)):
-            self._process.deliver(network.timeline.now_ns + _RETRANSMISSION_MS * NS_PER_MS, self._knocked)
+            self._process.deliver(network.timeline.now_ns + _RETRANSMISSION_MS * NS_PER_MS, self._on_connected)
             return
         self._dialling = False
         router = network.at(self._address)
@@ -347,14 +347,14 @@ class Wire:
             self._carry(self._to, frames, self._at_server)
         self.look()
 
-    def _told(self, way: _Way) -> None:
+    def _notify_closed(self, direction: _Direction) -> None:
         """Tell the other side that this side has closed, if no cut prevents it."""
         network = self._network
-        if network.passes(way.source, way.target):
-            end = self._end_server if way is self._to else self._end_client
-            process = self._router.process if way is self._to and self._router else self._process
-            process.deliver(max(network.timeline.now_ns + network.delay_ns(), way.last_ns), end)
-        self._forget_if_over()
+        if network.passes(direction.source, direction.target):
+            end = self._end_server if direction is self._to else self._end_client
+            process = self._router.process if direction is self._to and self._router else self._process
+            process.deliver(max(network.timeline.now_ns + network.delay_ns(), direction.last_ns), end)
+        self._forget_if_closed()
 
     def _end_client(self) -> None:
         if self._client_open:
@@ -362,8 +362,8 @@ class Wire:
             if self._process.alive:
                 self._on_ended()
             if self._server_open and self._router is not None:
-                self._told(self._to)
-        self._forget_if_over()
+                self._notify_closed(self._to)
+        self._forget_if_closed()
 
     def _end_server(self) -> None:
         if self._server_open:
@@ -371,10 +371,10 @@ class Wire:
             if self._router is not None:
                 self._router.wires.pop(self.name, None)
             if self._client_open:
-                self._told(self._fro)
-        self._forget_if_over()
+                self._notify_closed(self._fro)
+        self._forget_if_closed()
 
-    def _forget_if_over(self) -> None:
+    def _forget_if_closed(self) -> None:
         if not self._client_open and (not self._server_open or self._router is None):
             self._network.forget(self)
             if self._router is not None:
@@ -382,26 +382,28 @@ class Wire:
 
     # --- messages ----------------------------------------------------------------------------------------------
 
-    def _carry(self, way: _Way, frames: list[memoryview], arrive: Callable[[list[memoryview]], None]) -> None:
-        way.queue.append((frames, arrive))
-        self._schedule(way)
+    def _carry(
+        self, direction: _Direction, frames: list[memoryview], arrive: Callable[[list[memoryview]], None]
+    ) -> None:
+        direction.queue.append((frames, arrive))
+        self._schedule(direction)
 
-    def _schedule(self, way: _Way) -> None:
+    def _schedule(self, direction: _Direction) -> None:
         network = self._network
         now_ns = network.timeline.now_ns
-        way.last_ns = max(way.last_ns, now_ns + network.delay_ns())
-        process = self._process if way is self._fro or self._router is None else self._router.process
-        process.deliver(way.last_ns, self._arrive, way)
+        direction.last_ns = max(direction.last_ns, now_ns + network.delay_ns())
+        process = self._process if direction is self._fro or self._router is None else self._router.process
+        process.deliver(direction.last_ns, self._arrive, direction)
 
-    def _arrive(self, way: _Way) -> None:
+    def _arrive(self, direction: _Direction) -> None:
         network = self._network
-        if not network.passes(way.source, way.target):
-            way.stalled += 1
-            network.stalled[way.source.address, way.target.address] += 1
+        if not network.passes(direction.source, direction.target):
+            direction.stalled += 1
+            network.stalled[direction.source.address, direction.target.address] += 1
             return
-        if not way.queue:
+        if not direction.queue:
             return
-        frames, arrive = way.queue.popleft()
+        frames, arrive = direction.queue.popleft()
         network.messages += 1
         network.delivered = zlib.crc32(frames[0], network.delivered)
         arrive(frames)

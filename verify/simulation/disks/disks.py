@@ -63,10 +63,10 @@ class SimulatedDisk:
         """Detach the killed process: release its locks, and let none of its later calls reach the disk."""
         self._mounted.end()
 
-    def crash(self, dice: Random | Fate = FORGOTTEN) -> None:
+    def crash(self, rng: Random | Fate = FORGOTTEN) -> None:
         """Cut the power: `rng` decides which unsynced bytes are lost."""
         self._mounted.end()
-        self._files = self._files.crash(dice)
+        self._files = self._files.crash(rng)
 
     # --- faults ----------------------------------------------------------------------------------------------
 
@@ -92,19 +92,19 @@ class SimulatedDisk:
         self._mounted.heal()
         self._write_ns = self._sync_ns = 0
 
-    def flip(self, dice: Random, *, suffix: str = ".log") -> tuple[Path, int] | None:
+    def flip(self, rng: Random, *, suffix: str = ".log") -> tuple[Path, int] | None:
         """Flip a bit of a random nonempty file with this suffix. Return its place, or None if there is no such file."""
         sizes = {path: len(self._files.read(path) or b"") for path in self._files.paths() if path.suffix == suffix}
         held = [path for path, size in sizes.items() if size]
         if not held:
             return None
-        path = dice.choice(held)
-        position = dice.randrange(sizes[path])
-        self._files.flip(path, position, 1 << dice.randrange(8))
+        path = rng.choice(held)
+        position = rng.randrange(sizes[path])
+        self._files.flip(path, position, 1 << rng.randrange(8))
         return path, position
 
     def flip_closed(
-        self, dice: Random, prefers: Callable[[Path], bool] = lambda path: True
+        self, rng: Random, prefers: Callable[[Path], bool] = lambda path: True
     ) -> tuple[Path, Path, Callable[[], None]] | None:
         """Flip a bit of a closed segment. Return the segment, the next one, and a function that repairs it.
 
@@ -118,21 +118,21 @@ class SimulatedDisk:
         closed = [pair for pair in pairwise(logs) if pair[0].parent == pair[1].parent and self._files.read(pair[0])]
         if not closed:
             return None
-        path, following = dice.choice([pair for pair in closed if prefers(pair[0].parent)] or closed)
-        position, bits = dice.randrange(len(self._files.read(path) or b"")), 1 << dice.randrange(8)
+        path, following = rng.choice([pair for pair in closed if prefers(pair[0].parent)] or closed)
+        position, bits = rng.randrange(len(self._files.read(path) or b"")), 1 << rng.randrange(8)
         self._files.flip(path, position, bits)
         self._flipped.add((path, position, bits))
         near = slice(max(0, position - _NEAR_BYTES), position + _NEAR_BYTES)
         flipped = (self._files.read(path) or b"")[near]
 
-        def mend() -> None:
+        def repair() -> None:
             self._flipped.discard((path, position, bits))
             # Repair only if the place still has these bytes: the segment may have been truncated, or replaced by
             # compaction.
             if self._files.exists(path) and (self._files.read(path) or b"")[near] == flipped:
                 self._files.flip(path, position, bits)
 
-        return path, following, mend
+        return path, following, repair
 
     # --- for inspection ------------------------------------------------------------------------------------------
 

@@ -8,7 +8,7 @@ from contextlib import suppress
 from typing import Any
 
 from tidelog.errors import TidelogError
-from verify.chaos.clients.client_context import Surroundings
+from verify.chaos.clients.client_context import ClientContext
 
 #: The interval of searches for new brokers.
 _LOOK_AGAIN_S = 5.0
@@ -16,15 +16,15 @@ _LOOK_MS = 3_000
 
 
 async def for_each_broker(
-    around: Surroundings, name: str, work: Callable[[int, str], Coroutine[Any, Any, None]]
+    context: ClientContext, name: str, work: Callable[[int, str], Coroutine[Any, Any, None]]
 ) -> None:
     """Run `work` with each broker's id and address, from its discovery until the clients are asked to stop."""
-    async with around.admin(f"{name}-brokers") as admin, asyncio.TaskGroup() as tasks:
+    async with context.admin(f"{name}-brokers") as admin, asyncio.TaskGroup() as tasks:
         begun: set[int] = set()
-        while not around.stopping.is_set():
+        while not context.stopping.is_set():
             with suppress(TidelogError):
                 for broker_id, endpoint in (await admin.describe_cluster(_LOOK_MS)).brokers.items():
                     if broker_id not in begun:
                         begun.add(broker_id)
                         tasks.create_task(work(broker_id, str(endpoint)))
-            await around.pause(_LOOK_AGAIN_S if begun else 0.1)
+            await context.pause(_LOOK_AGAIN_S if begun else 0.1)

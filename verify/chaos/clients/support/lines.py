@@ -26,9 +26,9 @@ class Line:
     async def ask(self, request: Request, timeout_ms: int = 5_000) -> Response:
         """Return the answer. Raise TidelogError if there is none within the time limit."""
         if self._peer is None or self._peer.closed:
-            patience_ms = min(timeout_ms, _MOST_TO_CONNECT_MS)
+            connect_timeout_ms = min(timeout_ms, _MOST_TO_CONNECT_MS)
             self._peer = await self._opener(
-                Endpoint.parse(self.address), client_id="line", timeout_ms=patience_ms, cluster_id=""
+                Endpoint.parse(self.address), client_id="line", timeout_ms=connect_timeout_ms, cluster_id=""
             )
         return await self._peer.send(request, timeout_ms=timeout_ms)
 

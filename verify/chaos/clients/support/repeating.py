@@ -16,14 +16,14 @@ from tidelog.protocol.messages import ProduceRequest, ProduceResponse, Request, 
 _ONE_IN = 10
 
 
-def repeating(opener: Opener, dice: random.Random) -> Opener:
+def repeating(opener: Opener, rng: random.Random) -> Opener:
     """Return an opener of repeating connections. Only idempotent producers may use them, because others would duplicate
     records.
     """
 
     async def open_one(endpoint: Endpoint, *, client_id: str, timeout_ms: int, cluster_id: str) -> Peer:
         peer = await opener(endpoint, client_id=client_id, timeout_ms=timeout_ms, cluster_id=cluster_id)
-        return _Repeating(peer, dice)
+        return _Repeating(peer, rng)
 
     return open_one
 
@@ -36,17 +36,17 @@ class _Repeating:
     not stored.
     """
 
-    def __init__(self, peer: Peer, dice: random.Random) -> None:
+    def __init__(self, peer: Peer, rng: random.Random) -> None:
         self.peer = peer.peer
         self._peer = peer
-        self._dice = dice
+        self._rng = rng
 
     @property
     def closed(self) -> bool:
         return self._peer.closed
 
     def send(self, request: Request, *, timeout_ms: int) -> asyncio.Future[Response]:
-        if isinstance(request, ProduceRequest) and self._dice.randrange(_ONE_IN) == 0:
+        if isinstance(request, ProduceRequest) and self._rng.randrange(_ONE_IN) == 0:
             return _answer_of(asyncio.ensure_future(self._send_twice(request, timeout_ms)))
         return self._peer.send(request, timeout_ms=timeout_ms)
 

@@ -14,17 +14,17 @@ _WAVE_MS = 2_500
 _FAR_AHEAD_MS = 600_000
 
 
-def timestamp_ms(times: Times, now_ms: int, dice: random.Random) -> int:
+def timestamp_ms(times: Times, now_ms: int, rng: random.Random) -> int:
     """Return the timestamp of the next record. It is never more than ten minutes ahead, which every topic accepts by
     default.
     """
     if times is Times.NOW:
         return now_ms
-    kind = dice.random()
+    kind = rng.random()
     if kind < 0.01:
-        return dice.choice((1, now_ms - 7 * _DAY_MS, now_ms - _DAY_MS))
+        return rng.choice((1, now_ms - 7 * _DAY_MS, now_ms - _DAY_MS))
     if kind < 0.015:
-        return now_ms + dice.randrange(_FAR_AHEAD_MS)
+        return now_ms + rng.randrange(_FAR_AHEAD_MS)
     if kind < 0.2:
-        return now_ms + 1_500 + dice.randrange(7)
-    return (now_ms + dice.randrange(-_WAVE_MS, 1_500)) // _GRAIN_MS * _GRAIN_MS
+        return now_ms + 1_500 + rng.randrange(7)
+    return (now_ms + rng.randrange(-_WAVE_MS, 1_500)) // _GRAIN_MS * _GRAIN_MS

@@ -45,7 +45,7 @@ class ProxiedFault(NetworkFault):
 
     async def divert(self, target: Target) -> ZooKeeperProxy:
         """Close all brokers' connections to ZooKeeper and redirect new ones to the proxy."""
-        network = cast(Namespaces, target.furnishing(Need.NETWORK))
+        network = cast(Namespaces, target.prerequisite(Need.NETWORK))
         zookeeper = Endpoint.parse(zookeeper_hosts(target))
         proxy = ZooKeeperProxy(zookeeper, network.address(CLIENTS))
         proxy.__enter__()
@@ -55,7 +55,7 @@ class ProxiedFault(NetworkFault):
             """Close the proxied connections, so that the brokers connect to ZooKeeper directly."""
             proxy.__exit__(None, None, None)
 
-        self.mend(reconnect)
+        self.on_heal(reconnect)
         to_zookeeper = ("-p", "tcp", "-d", zookeeper.host, "--dport", str(zookeeper.port))
         elsewhere = ("DNAT", "--to-destination", proxy.hosts)
 
@@ -69,12 +69,12 @@ class ProxiedFault(NetworkFault):
         await wait_until("brokers to connect through the proxy", lambda: proxy.connections >= len(brokers), 10)
         return proxy
 
-    async def someone_but(self, target: Target, dice: random.Random, spared: int) -> int:
+    async def leader_other_than(self, target: Target, rng: random.Random, spared: int) -> int:
         """Return a broker that leads a partition and is not `spared`, so that its death causes an election."""
         led = {leader for leader in leaders(await target.view()).values() if leader != spared}
         if not led:
             raise LocalError("only the controller leads partitions")
-        return dice.choice(sorted(led))
+        return rng.choice(sorted(led))
 
 
 class AnswersOfZooKeeperLost(ProxiedFault):
@@ -91,13 +91,13 @@ class AnswersOfZooKeeperLost(ProxiedFault):
         super().__init__(timing)
         self._lost: dict[str, Request] = {}
 
-    async def inject(self, target: Target, dice: random.Random) -> str:
+    async def inject(self, target: Target, rng: random.Random) -> str:
         view = await target.view()
-        victim = await self.someone_but(target, dice, view.controller)
+        victim = await self.leader_other_than(target, rng, view.controller)
         proxy = await self.divert(target)
         proxy.rule = self._judge
         await self.kill(target, victim)
-        await asyncio.sleep(dice.uniform(0.5, 2.0))
+        await asyncio.sleep(rng.uniform(0.5, 2.0))
         await target.start_broker(victim)
         await wait_until("an answer lost to each kind of write", self._all_lost, _ALL_LOST_S)
         return f"answers to writes lost while broker {victim} is killed and comes back"
@@ -136,10 +136,10 @@ class ZombieController(ProxiedFault):
         super().__init__(timing)
         self._late: Request | None = None
 
-    async def inject(self, target: Target, dice: random.Random) -> str:
+    async def inject(self, target: Target, rng: random.Random) -> str:
         view = await target.view()
         zombie = view.controller
-        victim = await self.someone_but(target, dice, zombie)
+        victim = await self.leader_other_than(target, rng, zombie)
         proxy = await self.divert(target)
         held: list[Request] = []
         release = threading.Event()
@@ -153,7 +153,7 @@ class ZombieController(ProxiedFault):
         async def let_go() -> None:
             release.set()
 
-        self.mend(let_go)
+        self.on_heal(let_go)
         proxy.rule = hold
         await self.kill(target, victim)
         await wait_until("the controller to write", lambda: held, 2 * self.timing.session_timeout_ms / 1000)

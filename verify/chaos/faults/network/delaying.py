@@ -78,7 +78,7 @@ def packet_ids(data: bytes) -> Iterator[int]:
 
 def delay(queue: int, least_ms: float, most_ms: float, seed: int) -> None:
     """Delay packets until the parent process has ended."""
-    dice, parent = random.Random(seed), os.getppid()
+    rng, parent = random.Random(seed), os.getppid()
     with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, NETLINK_NETFILTER) as kernel:
         kernel.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 8 << 20)
         for each in configuration(queue):
@@ -93,7 +93,7 @@ def delay(queue: int, least_ms: float, most_ms: float, seed: int) -> None:
             if readable:
                 now = time.monotonic()
                 for packet_id in packet_ids(kernel.recv(1 << 16)):
-                    heapq.heappush(waiting, (now + dice.uniform(least_ms, most_ms) / 1000, packet_id))
+                    heapq.heappush(waiting, (now + rng.uniform(least_ms, most_ms) / 1000, packet_id))
 
 
 def _attribute(number: int, value: bytes) -> bytes:

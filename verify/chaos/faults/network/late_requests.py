@@ -27,9 +27,9 @@ class StaleQueues(Zombie):
         super().__init__(timing)
         self._woken_at = 0
 
-    async def inject(self, target: Target, dice: random.Random) -> str:
-        what = await super().inject(target, dice)
-        self.mend(self._note_when)  # before the process continues, because heal steps run last first
+    async def inject(self, target: Target, rng: random.Random) -> str:
+        what = await super().inject(target, rng)
+        self.on_heal(self._note_when)  # before the process continues, because heal steps run last first
         return what
 
     async def _note_when(self) -> None:

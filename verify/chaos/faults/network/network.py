@@ -17,7 +17,7 @@ from verify.chaos.faults.support.fault_base import UNAVAILABLE, Timing, kill
 from verify.chaos.faults.support.namespaces import CLIENTS, Namespaces
 from verify.chaos.faults.support.packets import Installed, Rule, one_way
 
-Made = Callable[[Namespaces], Rule]
+RuleFactory = Callable[[Namespaces], Rule]
 
 #: The limit of elections of one partition while two brokers cannot reach each other.
 _MOST_ELECTIONS_A_MINUTE = 3
@@ -34,25 +34,25 @@ class NetworkFault(BrokerFault):
         super().__init__(timing)
         self._rules: list[Installed] = []
 
-    async def aim(self, target: Target, dice: random.Random) -> tuple[int, str]:
+    async def choose_leader(self, target: Target, rng: random.Random) -> tuple[int, str]:
         """Return a random leader, and its description."""
-        victim, who = leader_of_one(await target.view(), dice)
+        victim, victim_name = leader_of_one(await target.view(), rng)
         self.victims = (victim,)
-        return victim, who
+        return victim, victim_name
 
-    def prepare(self, target: Target, rules: Iterable[Made]) -> list[Installed]:
+    def prepare(self, target: Target, rules: Iterable[RuleFactory]) -> list[Installed]:
         """Create rules that are not active yet.
 
         A task of `meanwhile` that installs and removes them starts after this call, so it ends before their removal.
         """
-        network = cast(Namespaces, target.furnishing(Need.NETWORK))
+        network = cast(Namespaces, target.prerequisite(Need.NETWORK))
         made = [Installed(network, rule(network)) for rule in rules]
         for rule in made:
             self._rules.append(rule)
-            self.mend(rule.remove)
+            self.on_heal(rule.remove)
         return made
 
-    async def install(self, target: Target, rules: Iterable[Made]) -> list[Installed]:
+    async def install(self, target: Target, rules: Iterable[RuleFactory]) -> list[Installed]:
         made = self.prepare(target, rules)
         for rule in made:
             await rule.install(target.undo)
@@ -67,7 +67,7 @@ class NetworkFault(BrokerFault):
         return f"{sign}; {self.packets:,} packets dropped" if sign and self.packets else None
 
 
-def both_ways(one: str, other: str) -> list[Made]:
+def both_ways(one: str, other: str) -> list[RuleFactory]:
     """Return rules that drop all packets between two members."""
     return [one_way(one, other), one_way(other, one)]
 
@@ -90,10 +90,10 @@ class LeaderCutFromFollowers(NetworkFault):
     def availability(self) -> Availability:
         return Availability(self.lasts_ms[1] + self.timing.reconnected_ms)
 
-    async def inject(self, target: Target, dice: random.Random) -> str:
-        victim, who = await self.aim(target, dice)
+    async def inject(self, target: Target, rng: random.Random) -> str:
+        victim, victim_name = await self.choose_leader(target, rng)
         await self.install(target, [rule for each in self.far(target, victim) for rule in self.cut(str(victim), each)])
-        return self.told(who, self.named(target, victim))
+        return self.description(victim_name, self.named(target, victim))
 
     def far(self, target: Target, victim: int) -> list[str]:
         """Return the members that the victim cannot reach."""
@@ -102,12 +102,12 @@ class LeaderCutFromFollowers(NetworkFault):
     def named(self, target: Target, victim: int) -> str:
         return "brokers " + " and ".join(self.far(target, victim))
 
-    def cut(self, victim: str, other: str) -> list[Made]:
+    def cut(self, victim: str, other: str) -> list[RuleFactory]:
         """Return the rules between the two members."""
         return both_ways(victim, other)
 
-    def told(self, who: str, others: str) -> str:
-        return f"{who}, cut off from {others}"
+    def description(self, victim_name: str, others: str) -> str:
+        return f"{victim_name}, cut off from {others}"
 
     def bit(self, evidence: Evidence) -> str | None:
         return self.counted(bite_detection.left_isr(evidence) or bite_detection.leaders_changed(evidence))
@@ -118,11 +118,11 @@ class LeaderUnheard(LeaderCutFromFollowers):
 
     row, name = "F22", "leader not heard by its followers"
 
-    def cut(self, victim: str, other: str) -> list[Made]:
+    def cut(self, victim: str, other: str) -> list[RuleFactory]:
         return [one_way(victim, other)]
 
-    def told(self, who: str, others: str) -> str:
-        return f"{who}: nothing from it to {others}"
+    def description(self, victim_name: str, others: str) -> str:
+        return f"{victim_name}: nothing from it to {others}"
 
 
 class LeaderDeaf(LeaderCutFromFollowers):
@@ -130,11 +130,11 @@ class LeaderDeaf(LeaderCutFromFollowers):
 
     row, name = "F22", "leader that does not hear its followers"
 
-    def cut(self, victim: str, other: str) -> list[Made]:
+    def cut(self, victim: str, other: str) -> list[RuleFactory]:
         return [one_way(other, victim)]
 
-    def told(self, who: str, others: str) -> str:
-        return f"{who}: nothing to it from {others}"
+    def description(self, victim_name: str, others: str) -> str:
+        return f"{victim_name}: nothing to it from {others}"
 
 
 class LeaderCutFromZooKeeper(LeaderCutFromFollowers):
@@ -187,8 +187,8 @@ class PairCut(NetworkFault):
     def availability(self) -> Availability:
         return Availability(self.timing.lagging_ms)
 
-    async def inject(self, target: Target, dice: random.Random) -> str:
-        one, other = self.victims = tuple(sorted(dice.sample(target.broker_ids, 2)))
+    async def inject(self, target: Target, rng: random.Random) -> str:
+        one, other = self.victims = tuple(sorted(rng.sample(target.broker_ids, 2)))
         await self.install(target, both_ways(str(one), str(other)))
         return f"brokers {one} and {other} cut off from each other"
 
@@ -209,16 +209,16 @@ class ClientsCutFromLeader(NetworkFault):
     def availability(self) -> Availability:
         return Availability(self.lasts_ms[1] + self.timing.reconnected_ms)
 
-    async def inject(self, target: Target, dice: random.Random) -> str:
-        victim, who = await self.aim(target, dice)
+    async def inject(self, target: Target, rng: random.Random) -> str:
+        victim, victim_name = await self.choose_leader(target, rng)
         await self.install(target, self.cut(str(victim)))
-        return self.told(who)
+        return self.description(victim_name)
 
-    def cut(self, victim: str) -> list[Made]:
+    def cut(self, victim: str) -> list[RuleFactory]:
         return both_ways(CLIENTS, victim)
 
-    def told(self, who: str) -> str:
-        return f"all clients cut off from {who}"
+    def description(self, victim_name: str) -> str:
+        return f"all clients cut off from {victim_name}"
 
     def bit(self, evidence: Evidence) -> str | None:
         return self.counted(bite_detection.paused(evidence, 1_000))
@@ -234,11 +234,11 @@ class AnswersLost(ClientsCutFromLeader):
 
     row, name = "F26", "answers of a leader lost"
 
-    def cut(self, victim: str) -> list[Made]:
+    def cut(self, victim: str) -> list[RuleFactory]:
         return [one_way(victim, CLIENTS, "-p", "tcp", "-m", "length", "--length", "69:65535")]
 
-    def told(self, who: str) -> str:
-        return f"packets of more than 68 bytes from {who}, to clients are lost"
+    def description(self, victim_name: str) -> str:
+        return f"packets of more than 68 bytes from {victim_name}, to clients are lost"
 
 
 class IsolationAndKill(NetworkFault):
@@ -249,20 +249,20 @@ class IsolationAndKill(NetworkFault):
     availability = UNAVAILABLE
     lasts_ms = (2_500, 3_500)
 
-    async def inject(self, target: Target, dice: random.Random) -> str:
-        first, killed, *rest = dice.sample(target.broker_ids, len(target.broker_ids))
+    async def inject(self, target: Target, rng: random.Random) -> str:
+        first, killed, *rest = rng.sample(target.broker_ids, len(target.broker_ids))
         second = rest[0] if rest else killed
         rules = await self.install(target, self._alone(target, first))
-        await asyncio.sleep(dice.uniform(1, self.timing.expired_ms / 1000))
+        await asyncio.sleep(rng.uniform(1, self.timing.expired_ms / 1000))
         await self.kill(target, killed)
-        await asyncio.sleep(dice.uniform(0, 1))
+        await asyncio.sleep(rng.uniform(0, 1))
         for rule in rules:
             await rule.remove()
-        await asyncio.sleep(dice.uniform(0, 1))
+        await asyncio.sleep(rng.uniform(0, 1))
         await self.install(target, self._alone(target, second))
         return f"broker {first} isolated, broker {killed} killed, {first} back, {second} isolated"
 
-    def _alone(self, target: Target, broker: int) -> list[Made]:
+    def _alone(self, target: Target, broker: int) -> list[RuleFactory]:
         others = [str(each) for each in target.broker_ids if each != broker]
         return [rule for each in (*others, ZOOKEEPER) for rule in both_ways(str(broker), each)]
 
@@ -280,13 +280,13 @@ class Resets(NetworkFault):
     def availability(self) -> Availability:
         return Availability(self.timing.silent_ms)
 
-    async def inject(self, target: Target, dice: random.Random) -> str:
-        victim, who = await self.aim(target, dice)
+    async def inject(self, target: Target, rng: random.Random) -> str:
+        victim, victim_name = await self.choose_leader(target, rng)
         refused = ("REJECT", "--reject-with", "tcp-reset")
         others = [str(each) for each in target.broker_ids if each != victim]
         made = [one_way(each, str(victim), "-p", "tcp", target=refused) for each in (*others, CLIENTS)]
         self.meanwhile(self._on_and_off(target, self.prepare(target, made)))
-        return f"TCP resets for all that {who} receives, 2 s on, 2 s off"
+        return f"TCP resets for all that {victim_name} receives, 2 s on, 2 s off"
 
     async def _on_and_off(self, target: Target, rules: list[Installed]) -> None:
         while True:
@@ -316,11 +316,11 @@ class PacketsLost(NetworkFault):
     def availability(self) -> Availability:
         return Availability(max(self.timing.lagging_ms, self.timing.silent_ms))
 
-    async def inject(self, target: Target, dice: random.Random) -> str:
-        victim, who = await self.aim(target, dice)
+    async def inject(self, target: Target, rng: random.Random) -> str:
+        victim, victim_name = await self.choose_leader(target, rng)
         by_chance = ("-m", "statistic", "--mode", "random", "--probability", "0.3")
         await self.install(target, [lambda network: Rule(str(victim), "INPUT", by_chance)])
-        return f"30 % of what {who} receives is lost"
+        return f"30 % of what {victim_name} receives is lost"
 
     def bit(self, evidence: Evidence) -> str | None:
         return f"{self.packets:,} packets lost" if self.packets else None
@@ -343,8 +343,8 @@ class HalfOpen(NetworkFault):
     def availability(self) -> Availability:
         return Availability(self.timing.silent_ms)
 
-    async def inject(self, target: Target, dice: random.Random) -> str:
-        victim, who = leader_of_one(await target.view(), dice)
+    async def inject(self, target: Target, rng: random.Random) -> str:
+        victim, victim_name = leader_of_one(await target.view(), rng)
         self.will_restart(target, victim)
         everything = [
             lambda network: Rule(str(victim), "INPUT"),
@@ -352,7 +352,7 @@ class HalfOpen(NetworkFault):
         ]
         await self.install(target, everything)
         await kill(target.broker_process(victim), f"broker {victim}")
-        return f"{who}, unplugged and killed"
+        return f"{victim_name}, unplugged and killed"
 
     def bit(self, evidence: Evidence) -> str | None:
         return self.counted(bite_detection.registered_anew(evidence, self.victims))

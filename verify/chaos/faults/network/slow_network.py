@@ -40,16 +40,16 @@ class Delayed(NetworkFault):
         # No broker is fenced, so no client waits for the end of a session.
         return Availability(self.timing.session_timeout_ms)
 
-    async def inject(self, target: Target, dice: random.Random) -> str:
-        victim, who = await self.aim(target, dice)
-        network = cast(Namespaces, target.furnishing(Need.NETWORK))
+    async def inject(self, target: Target, rng: random.Random) -> str:
+        victim, victim_name = await self.choose_leader(target, rng)
+        network = cast(Namespaces, target.prerequisite(Need.NETWORK))
         command = [sys.executable, "-P", "-m", "verify.chaos.faults.network.delaying", str(_QUEUE)]
-        bounds = [*map(str, _DELAY_MS), str(dice.getrandbits(32))]
+        bounds = [*map(str, _DELAY_MS), str(rng.getrandbits(32))]
         output = target.directory / "delaying.out"
         helper = Process.spawn(
             [*network.inside(str(victim)), *command, *bounds], output=output, environment=broker_environment()
         )
-        self.mend(lambda: asyncio.to_thread(helper.stop, 2_000))
+        self.on_heal(lambda: asyncio.to_thread(helper.stop, 2_000))
         deadline = asyncio.get_running_loop().time() + _READY_S
         while "ready" not in (said := output.read_text(errors="replace")):
             if not helper.running or asyncio.get_running_loop().time() >= deadline:
@@ -57,7 +57,7 @@ class Delayed(NetworkFault):
             await asyncio.sleep(0.02)
         queued = ("NFQUEUE", "--queue-num", str(_QUEUE), "--queue-bypass")
         await self.install(target, [lambda network: Rule(str(victim), "OUTPUT", (), queued)])
-        return f"packets of {who}, are delayed by {_DELAY_MS[0]} to {_DELAY_MS[1]} ms"
+        return f"packets of {victim_name}, are delayed by {_DELAY_MS[0]} to {_DELAY_MS[1]} ms"
 
     def bit(self, evidence: Evidence) -> str | None:
         slow = bite_detection.slowed(evidence, _DELAY_MS[0])
@@ -85,13 +85,13 @@ class Narrow(NetworkFault):
     def availability(self) -> Availability:
         return Availability(self.timing.lagging_ms)
 
-    async def inject(self, target: Target, dice: random.Random) -> str:
-        victim, who = await self.aim(target, dice)
+    async def inject(self, target: Target, rng: random.Random) -> str:
+        victim, victim_name = await self.choose_leader(target, rng)
         await self.narrow(target, str(victim))
-        return f"{self.rate[:-4]} Mbit/s to and from {who}"
+        return f"{self.rate[:-4]} Mbit/s to and from {victim_name}"
 
     async def narrow(self, target: Target, member: str) -> None:
-        network = cast(Namespaces, target.furnishing(Need.NETWORK))
+        network = cast(Namespaces, target.prerequisite(Need.NETWORK))
         ends = [(network.inside(member), "eth0"), (network.inside("switch"), network.port(member))]
         for inside, device in ends:
             await self._narrow(target, inside, device)
@@ -106,7 +106,7 @@ class Narrow(NetworkFault):
             await run_aside(*quietly(*removal))
             put_back()
 
-        self.mend(widen)
+        self.on_heal(widen)
         limits = ("rate", self.rate, "burst", "1600", "latency", "2s")
         await run_aside(*inside, "tc", "qdisc", "add", "dev", device, "root", "tbf", *limits)
 
@@ -124,7 +124,7 @@ class ZooKeeperNarrow(Narrow):
     def availability(self) -> Availability:
         return Availability(self.timing.undisturbed_ms)
 
-    async def inject(self, target: Target, dice: random.Random) -> str:
+    async def inject(self, target: Target, rng: random.Random) -> str:
         await self.narrow(target, ZOOKEEPER)
         return "64 kbit/s to and from ZooKeeper"
 

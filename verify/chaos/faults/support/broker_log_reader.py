@@ -8,7 +8,7 @@ from pathlib import Path
 _LONGEST = 200
 
 
-class Said:
+class BrokerLogReader:
     """The log of one broker from now on. The file with its printed output is beside its log file."""
 
     def __init__(self, log: Path) -> None:

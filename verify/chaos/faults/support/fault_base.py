@@ -21,7 +21,7 @@ _END_MS = 20_000
 _LOOK_EVERY_S = 0.05
 _CANCEL_AGAIN_S = 1.0
 
-Mend = Callable[[], Awaitable[object]]
+HealStep = Callable[[], Awaitable[object]]
 
 #: The availability of a fault that leaves too few replicas for acks=all as long as it lasts.
 UNAVAILABLE = Availability(None, leaves_majority=False)
@@ -54,7 +54,7 @@ class Timing:
     def refused_ms(self) -> int:
         """Return the limit for a killed broker. Refused connections reveal its death before its session ends.
 
-        At most a sixth of the session has passed since its last heartbeat. The aim is half a second, but a broker that
+        At most a sixth of the session has passed since its last heartbeat. The goal is half a second, but a broker that
         was already fenced within one session timeout is fenced again only after the rest of it.
         """
         return 3 * self.session_timeout_ms // 4
@@ -95,7 +95,7 @@ class Timing:
         return 2_000
 
 
-class Harm(ABC):
+class FaultBase(ABC):
     """The base class of faults (`verify.chaos.fault.Fault`). Subclasses define the injection and how to detect its
     effect.
 
@@ -120,12 +120,12 @@ class Harm(ABC):
 
     def __init__(self, timing: Timing | None = None) -> None:
         self.timing = timing or Timing()
-        self._mends: list[Mend] = []
+        self._heal_steps: list[HealStep] = []
         self._works: list[asyncio.Task[None]] = []
         self._healing = asyncio.Lock()
 
     @abstractmethod
-    async def inject(self, target: Target, dice: random.Random) -> str: ...
+    async def inject(self, target: Target, rng: random.Random) -> str: ...
 
     @abstractmethod
     def bit(self, evidence: Evidence) -> str | None: ...
@@ -133,9 +133,9 @@ class Harm(ABC):
     def broken(self, evidence: Evidence) -> str | None:
         return None
 
-    def mend(self, mend: Mend) -> None:
+    def on_heal(self, on_heal: HealStep) -> None:
         """Register a step that heals the fault. The last one registered runs first."""
-        self._mends.append(mend)
+        self._heal_steps.append(on_heal)
 
     def meanwhile(self, work: Coroutine[Any, Any, None]) -> None:
         """Run a task until the fault is healed. `heal` raises the error of a task that failed."""
@@ -147,23 +147,23 @@ class Harm(ABC):
                 task.cancel()
                 await asyncio.wait([task], timeout=_CANCEL_AGAIN_S)
 
-        self.mend(end)
+        self.on_heal(end)
 
     async def heal(self) -> None:
         """Run all steps. A step that fails does not prevent the others, and the next call repeats it. Raise the first
         error.
         """
         async with self._healing:
-            failed: list[Mend] = []
+            failed: list[HealStep] = []
             errors: list[BaseException] = []
-            while self._mends:
+            while self._heal_steps:
                 try:
-                    await self._mends[-1]()
+                    await self._heal_steps[-1]()
                 except Exception as error:
                     errors.append(error)
-                    failed.append(self._mends[-1])
-                self._mends.pop()
-            self._mends = failed[::-1]
+                    failed.append(self._heal_steps[-1])
+                self._heal_steps.pop()
+            self._heal_steps = failed[::-1]
             works, self._works = self._works, []
             errors += [failure for work in works if not work.cancelled() and (failure := work.exception())]
             if errors:

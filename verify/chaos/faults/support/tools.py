@@ -1,4 +1,4 @@
-"""Run commands of the system for faults, and tell why one cannot be run."""
+"""Run commands of the system for faults, and explain why one cannot be run."""
 
 from __future__ import annotations
 

@@ -11,19 +11,19 @@ from tidelog.client.admin.config_requests import ConfigResource
 from tidelog.groups.offsets_topic import OFFSETS_TOPIC
 from tidelog.protocol.admin_messages import ConfigSource
 from verify.chaos.fault import Target
-from verify.chaos.faults.support.fault_base import Harm
+from verify.chaos.faults.support.fault_base import FaultBase
 
 _FLUSH, _TIMES = "flush.messages", "message.timestamp.type"
 #: The time until brokers apply a changed config; they are notified within a tenth of it.
 _OBEYED_S = 1.5
 
 
-async def flush_each(fault: Harm, target: Target) -> None:
+async def flush_each(fault: FaultBase, target: Target) -> None:
     """Make brokers sync every record before they acknowledge it, in the topics under load and in __consumer_offsets."""
     await alter_topics(fault, target, {OFFSETS_TOPIC, *(tp.topic for tp in target.tps)}, _FLUSH, "1")
 
 
-async def alter_topics(fault: Harm, target: Target, topics: Collection[str], name: str, value: str) -> None:
+async def alter_topics(fault: FaultBase, target: Target, topics: Collection[str], name: str, value: str) -> None:
     """Change a config until the fault is healed. Brokers have applied it when the call returns."""
     resources = [ConfigResource.topic(topic) for topic in sorted(topics)]
     async with Admin(target.bootstrap_servers) as admin:
@@ -33,7 +33,7 @@ async def alter_topics(fault: Harm, target: Target, topics: Collection[str], nam
         for resource, entries in described.items()
         for entry in (entries[name],)
     }
-    fault.mend(partial(_set, target, {resource: {name: before} for resource, before in own.items()}))
+    fault.on_heal(partial(_set, target, {resource: {name: before} for resource, before in own.items()}))
     await _set(target, {resource: {name: value} for resource in resources})
     await asyncio.sleep(_OBEYED_S)
 

@@ -27,7 +27,7 @@ Attempt: TypeAlias = CommitOk | CommitFailed | CommitUnknown
 
 
 @frozen
-class Broken:
+class Violation:
     """A violation, and the operations that prove it."""
 
     tp: TopicPartition
@@ -63,13 +63,13 @@ class Register:
         self._fetches.append(fetch)
         self._shown.add(fetch.t1, fetch.offset)
 
-    def bears_on(self, fetch: CommittedOk) -> bool:
+    def is_relevant(self, fetch: CommittedOk) -> bool:
         """Return whether a commit concerns this fetch. Before the first commit, a fetch without a value proves
         nothing.
         """
         return fetch.offset >= 0 or self._promised.before(fetch.t0) is not None
 
-    def went_back(self, fetch: CommittedOk, losses: Iterable[tuple[int, int]]) -> Iterator[Broken]:
+    def went_back(self, fetch: CommittedOk, losses: Iterable[tuple[int, int]]) -> Iterator[Violation]:
         """Check that a fetch returns at least the value committed, and the value of any other fetch, before its
         request.
 
@@ -81,10 +81,10 @@ class Register:
             return
         here = f"the committed offset of group {fetch.group} was read as {fetch.offset}"
         if least is not None and fetch.offset < least:
-            yield Broken(fetch.tp, f"{here}, after {least} was committed", (self._commit_of(least), fetch))
+            yield Violation(fetch.tp, f"{here}, after {least} was committed", (self._commit_of(least), fetch))
         else:
             earlier = next(each for each in self._fetches if each.offset == seen and each.t1 < fetch.t0)
-            yield Broken(fetch.tp, f"{here}, after {seen} was read", (earlier, fetch))
+            yield Violation(fetch.tp, f"{here}, after {seen} was read", (earlier, fetch))
 
     def _had_to_go_back(self, fetch: CommittedOk, most: int, losses: Iterable[tuple[int, int]]) -> bool:
         """Return whether an earlier value is right, because the log lost records.
@@ -97,7 +97,7 @@ class Register:
         since = max((lost, *commits))
         return any(offset == fetch.offset and since <= t < fetch.t1 for offset, t in self._begun)
 
-    def out_of_nothing(self) -> Iterator[Broken]:
+    def never_committed(self) -> Iterator[Violation]:
         """Check that no fetch returns a value that was requested only later, or was refused. All commits must be
         known.
         """
@@ -111,7 +111,7 @@ class Register:
             if fetch.offset >= 0 and asked > fetch.t1:
                 refused = [each for each in self._attempts if each.offset == fetch.offset]
                 here = f"the committed offset of group {fetch.group} was read as {fetch.offset}"
-                yield Broken(fetch.tp, f"{here}, but no client had committed it", (*refused, fetch))
+                yield Violation(fetch.tp, f"{here}, but no client had committed it", (*refused, fetch))
 
     def _commit_of(self, offset: int) -> CommitOk:
         return next(each for each in self._attempts if each.offset == offset and isinstance(each, CommitOk))
@@ -128,16 +128,16 @@ class Generations:
         self._begun: dict[str, RunningMax] = {}
         self._owner: dict[tuple[str, int, TopicPartition], Assigned] = {}
 
-    def assign(self, assigned: Assigned) -> Iterator[Broken]:
+    def assign(self, assigned: Assigned) -> Iterator[Violation]:
         """Yield the partitions that another member owns in the same generation."""
         self._begun.setdefault(assigned.group, RunningMax()).add(assigned.t, assigned.generation)
         for tp in sorted(assigned.tps):
             first = self._owner.setdefault((assigned.group, assigned.generation, tp), assigned)
             if first.member != assigned.member:
                 both = f"{first.member} and {assigned.member} own it in generation {assigned.generation}"
-                yield Broken(tp, f"{assigned.group}: {both}", (first, assigned))
+                yield Violation(tp, f"{assigned.group}: {both}", (first, assigned))
 
-    def fence(self, commit: CommitOk) -> Iterator[Broken]:
+    def fence(self, commit: CommitOk) -> Iterator[Violation]:
         """Yield the commit if it was accepted although its generation was over before its request."""
         if commit.generation < 0 or commit.group not in self._begun:
             return
@@ -145,7 +145,7 @@ class Generations:
         if current is not None and commit.generation < current:
             says = f"{commit.offset} of generation {commit.generation} was accepted in generation {current}"
             later = [each for each in self._owner.values() if (each.group, each.generation) == (commit.group, current)]
-            yield Broken(commit.tp, f"{commit.group}: {says}", (*later[:1], commit))
+            yield Violation(commit.tp, f"{commit.group}: {says}", (*later[:1], commit))
 
 
 class CommittedOffsets(Invariant):
@@ -208,26 +208,26 @@ class CommittedOffsets(Invariant):
                 self._report(self._generations.fence(attempt))
         for fetch in fetches:
             register = self._registers[fetch.group, fetch.tp]
-            self.tally.observations += register.bears_on(fetch)
+            self.tally.observations += register.is_relevant(fetch)
             self._report(register.went_back(fetch, self._losses(fetch.tp)))
 
     def conclude(self, ending: Ending) -> None:
         self.examine()
         for register in self._registers.values():
-            self._report(register.out_of_nothing())
+            self._report(register.never_committed())
 
-    def _report(self, found: Iterator[Broken]) -> None:
+    def _report(self, found: Iterator[Violation]) -> None:
         for broken in found:
             if not self.only_counted():
                 t = _moment(broken.operations[-1])
-                self.violated(broken.tp, t, broken.says, *map(_story, broken.operations))
+                self.violated(broken.tp, t, broken.says, *map(_describe, broken.operations))
 
 
 def _moment(operation: Attempt | CommittedOk | Assigned) -> int:
     return operation.t if isinstance(operation, Assigned) else operation.t1
 
 
-def _story(operation: Attempt | CommittedOk | Assigned) -> str:
+def _describe(operation: Attempt | CommittedOk | Assigned) -> str:
     """Return the description of an operation, as evidence."""
     if isinstance(operation, Assigned):
         tps = ", ".join(map(str, sorted(operation.tps)))

@@ -13,7 +13,7 @@ from verify.checker.findings import seconds
 from verify.checker.invariant import Ending, Handler, Invariant
 
 
-class _Untold(NamedTuple):
+class _UnknownEnd(NamedTuple):
     """An acknowledgement by a leader that did not know the log end offset of a member of its maximal ISR.
 
     since   the time at which it became leader of that epoch
@@ -41,7 +41,7 @@ class InSyncReplicas(Invariant):
         #: The time and the high watermark at which each leader began its epoch.
         self._began: dict[tuple[Source, TopicPartition, int], tuple[int, int]] = {}
         self._registered: dict[int, int] = defaultdict(int)
-        self._untold: list[_Untold] = []
+        self._unknown_ends: list[_UnknownEnd] = []
 
     def handlers(self) -> Mapping[type, Handler]:
         return {Ack: self._acknowledged, BecomeLeader: self._leads, Registered: self._registers}
@@ -59,17 +59,17 @@ class InSyncReplicas(Invariant):
         self.tally.observations += 1
         for says in _wrong(int(source.name), event):
             self._report(source, event, says)
-        untold = {*event.isr, *event.pending}.difference(event.leos)
-        if untold:
+        unknown = {*event.isr, *event.pending}.difference(event.leos)
+        if unknown:
             since, committed = self._began.get((source, event.tp, event.epoch), (event.t, 0))
             if event.last >= committed:
-                self._untold += [_Untold(source, event, member, since) for member in sorted(untold)]
+                self._unknown_ends += [_UnknownEnd(source, event, member, since) for member in sorted(unknown)]
 
     def conclude(self, ending: Ending) -> None:
         for life in self.facts.sources:
             if isinstance(life.header, Broker):
                 self._is_new(life.header.broker_id, life.header.t)
-        for source, ack, member, since in self._untold:
+        for source, ack, member, since in self._unknown_ends:
             if self._registered[member] <= since:
                 self._report(
                     source, ack, f"offset {ack.last} was acknowledged, but the end of broker {member} was unknown"

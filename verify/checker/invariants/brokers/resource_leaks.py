@@ -18,7 +18,7 @@ _MORE: Final = 0.05
 _FEW: Final = {"fds": 8, "threads": 20, "rss": 16 << 20, "purgatory": 4, "tasks": 8}
 
 
-class Hygiene(Invariant):
+class ResourceLeaks(Invariant):
     """Check I21: no traceback and no UNKNOWN_SERVER_ERROR; file descriptors, threads, memory and waiting operations
     return to their level.
 

@@ -45,7 +45,7 @@ class Acknowledged(Invariant):
                     event.tp,
                     event.t,
                     f"{leads}, but offset {promised} had been acknowledged",
-                    *facts.witnesses(promised, facts.sightings.id_at(promised)),
+                    *facts.evidence_of(promised, facts.observed_offsets.id_at(promised)),
                     f"{leads}, since {seconds(event.t)}",
                 )
 

@@ -18,12 +18,12 @@ class OneRecordAnOffset(Invariant):
 
     def examine(self) -> None:
         for facts in self.partitions():
-            for offset, first, other in self.new_in(facts.sightings.contradictions):
+            for offset, first, other in self.new_in(facts.observed_offsets.contradictions):
                 if not self.only_counted():
                     says = f"offset {offset} has {record_name(first)} and also {record_name(other)}"
-                    proof = (next(facts.witnesses(offset, each), None) for each in (first, other))
+                    proof = (next(facts.evidence_of(offset, each), None) for each in (first, other))
                     self.violated(facts.tp, 0, says, *(each for each in proof if each is not None))
-        self.tally.observations = sum(facts.sightings.compared for facts in self.partitions())
+        self.tally.observations = sum(facts.observed_offsets.compared for facts in self.partitions())
 
 
 class OneOffsetARecord(Invariant):
@@ -37,16 +37,16 @@ class OneOffsetARecord(Invariant):
 
     def examine(self) -> None:
         for facts in self.partitions():
-            for record_id, first, other in self.new_in(facts.sightings.duplicates):
+            for record_id, first, other in self.new_in(facts.observed_offsets.duplicates):
                 if self.facts.is_idempotent(record_id) and not self.only_counted():
-                    proof = (next(facts.witnesses(offset, record_id), None) for offset in (first, other))
+                    proof = (next(facts.evidence_of(offset, record_id), None) for offset in (first, other))
                     says = f"{record_name(record_id)} is at offset {first} and at {other}"
                     operations = (each for each in proof if each is not None)
                     self.violated(facts.tp, 0, says, facts.produce(record_id), *operations)
         self.tally.observations = sum(
             count
             for facts in self.partitions()
-            for producer, count in facts.sightings.records.items()
+            for producer, count in facts.observed_offsets.records.items()
             if self.facts.is_idempotent_producer(producer)
         )
 
@@ -58,14 +58,14 @@ class NoPhantoms(Invariant):
 
     def examine(self) -> None:
         for facts in self.partitions():
-            for ids, offsets in self.new_in(facts.sightings.fresh):
+            for ids, offsets in self.new_in(facts.observed_offsets.fresh):
                 self.tally.observations += len(ids)
                 if not facts.invoked_at.has_all(ids):
                     self._phantoms(facts, ids, offsets)
                 if facts.failed and not facts.failed.keys().isdisjoint(ids):
                     self._aborted(facts, ids, offsets)
             for refused in self.new_in(facts.refusals):
-                at = [(each, facts.sightings.offset_of(each)) for each in refused]
+                at = [(each, facts.observed_offsets.offset_of(each)) for each in refused]
                 seen = [(record_id, offset) for record_id, offset in at if offset is not None]
                 self._aborted(facts, [record_id for record_id, _ in seen], [offset for _, offset in seen])
 
@@ -73,15 +73,15 @@ class NoPhantoms(Invariant):
         for record_id, offset in zip(ids, offsets, strict=True):
             if record_id in facts.invoked_at or self.only_counted():
                 continue
-            home = self.facts.home_of(record_id)
+            home = self.facts.partition_of(record_id)
             says = f"{record_name(record_id)} is at offset {offset}, but "
             says += "no client produced it" if home is None else f"it was produced to {home}"
             produce = [] if home is None else [self.facts.of(home).produce(record_id)]
-            self.violated(facts.tp, 0, says, *produce, *list(facts.witnesses(offset, record_id))[:1])
+            self.violated(facts.tp, 0, says, *produce, *list(facts.evidence_of(offset, record_id))[:1])
 
     def _aborted(self, facts: PartitionFacts, ids: Column, offsets: Column) -> None:
         for record_id, offset in zip(ids, offsets, strict=True):
             if record_id in facts.failed and not self.only_counted():
                 says = f"{record_name(record_id)} is at offset {offset}, but it was refused"
-                witnesses = list(facts.witnesses(offset, record_id))[:1]
-                self.violated(facts.tp, facts.failed[record_id], says, facts.produce(record_id), *witnesses)
+                evidence_of = list(facts.evidence_of(offset, record_id))[:1]
+                self.violated(facts.tp, facts.failed[record_id], says, facts.produce(record_id), *evidence_of)

@@ -32,7 +32,7 @@ class Ends(Invariant):
 
     def __init__(self, facts: Facts) -> None:
         super().__init__(facts)
-        self._told: list[tuple[Source, LatestOk]] = []
+        self._returned: list[tuple[Source, LatestOk]] = []
         self._refused: list[tuple[Source, ReadFailed]] = []
         self._first: list[tuple[Source, EarliestOk]] = []
         self._judged_until = 0
@@ -41,7 +41,7 @@ class Ends(Invariant):
         return {LatestOk: self._latest, EarliestOk: self._earliest, ReadFailed: self._read_failed}
 
     def _latest(self, source: Source, event: LatestOk) -> None:
-        self._told.append((source, event))
+        self._returned.append((source, event))
 
     def _earliest(self, source: Source, event: EarliestOk) -> None:
         self._first.append((source, event))
@@ -51,7 +51,7 @@ class Ends(Invariant):
             self._refused.append((source, event))
 
     def examine(self) -> None:
-        events, start = self._told, self._judged_until
+        events, start = self._returned, self._judged_until
         self._judged_until = len(events)
         for index in range(start, len(events)):
             source, event = events[index]
@@ -65,7 +65,7 @@ class Ends(Invariant):
                     if each.tp == event.tp and each.offset == seen and each.t1 < event.t0
                 )
                 says = f"the returned end offset was {event.offset}, but {seen} before that"
-                self.violated(event.tp, event.t1, says, _story(*earlier), _story(source, event))
+                self.violated(event.tp, event.t1, says, _describe(*earlier), _describe(source, event))
             self._behind_acknowledged(facts, source, event)
         first, self._first = self._first, []
         for source, begin in first:
@@ -79,8 +79,8 @@ class Ends(Invariant):
         acknowledged = facts.acknowledgements.before(event.t0)
         if acknowledged is not None and event.offset <= acknowledged and not self.only_counted():
             says = f"the returned end offset was {event.offset}, but offset {acknowledged} had been acknowledged"
-            witness = facts.produce(facts.sightings.id_at(acknowledged))
-            self.violated(event.tp, event.t1, says, witness, _story(source, event))
+            witness = facts.produce(facts.observed_offsets.id_at(acknowledged))
+            self.violated(event.tp, event.t1, says, witness, _describe(source, event))
 
     def _not_behind_trims(self, facts: PartitionFacts, source: Source, event: EarliestOk) -> None:
         self.tally.observations += 1
@@ -94,12 +94,12 @@ class Ends(Invariant):
         for offset, asked, answered in facts.trims:
             if answered is None or answered >= event.t0 or event.offset >= offset:
                 continue
-            may_be_old = facts.may_answer_from_the_past(event.t0, event.t1)
+            may_be_old = facts.may_answer_in_old_epoch(event.t0, event.t1)
             if not may_be_old and not self.facts.has_forgotten_trims(answered, event.t1) and not self.only_counted():
                 says = f"the returned first offset was {event.offset}, but records below {offset} had been trimmed"
                 when = f"{seconds(event.t0)}–{seconds(event.t1)}"
                 request = f"{source.name} requested the first offset, {when}: {event.offset}"
-                self.violated(event.tp, event.t1, says, _trim_story(offset, asked, answered), request)
+                self.violated(event.tp, event.t1, says, _describe_trim(offset, asked, answered), request)
 
     def conclude(self, ending: Ending) -> None:
         self.examine()
@@ -113,7 +113,7 @@ class Ends(Invariant):
         self.tally.observations += 1
         if log.log_start < offset and not self.only_counted():
             says = f"{log.name} begins at {log.log_start}, but records below {offset} had been trimmed"
-            self.violated(log.tp, answered, says, _trim_story(offset, asked, answered), str(log))
+            self.violated(log.tp, answered, says, _describe_trim(offset, asked, answered), str(log))
 
     def _in_range(self, facts: PartitionFacts, source: Source, event: ReadFailed) -> None:
         self.tally.observations += 1
@@ -123,14 +123,14 @@ class Ends(Invariant):
             return
         says = f"offset {event.offset} was reported as out of range, but {acknowledged} had been acknowledged"
         when = f"{seconds(event.t0)}–{seconds(event.t1)}"
-        witness = facts.produce(facts.sightings.id_at(acknowledged))
+        witness = facts.produce(facts.observed_offsets.id_at(acknowledged))
         self.violated(event.tp, event.t1, says, witness, f"read by {source.name} at {event.offset}, {when}: refused")
 
 
-def _trim_story(offset: int, asked: int, answered: int) -> str:
+def _describe_trim(offset: int, asked: int, answered: int) -> str:
     return f"trim to {offset}, {seconds(asked)}–{seconds(answered)}: done"
 
 
-def _story(source: Source, event: LatestOk) -> str:
+def _describe(source: Source, event: LatestOk) -> str:
     epoch = "" if event.epoch is None else f" in epoch {event.epoch}"
     return f"{source.name} requested the end offset, {seconds(event.t0)}–{seconds(event.t1)}: {event.offset}{epoch}"

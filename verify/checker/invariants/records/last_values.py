@@ -69,7 +69,7 @@ def _may_be_last(facts: PartitionFacts, tombstone: int, last: tuple[int, int] | 
     """Return whether the tombstone may be at or after the last committed record (offset, id) of its key."""
     if last is None or tombstone in facts.failed:
         return False
-    offset = facts.sightings.offset_of(tombstone)
+    offset = facts.observed_offsets.offset_of(tombstone)
     return offset is None or offset >= last[0]
 
 

@@ -44,7 +44,7 @@ class LookUps(Invariant):
 
     def _is_excused(self, tp: TopicPartition, wrong: Wrong) -> bool:
         asked, facts = wrong.look_up, self.facts.of(tp)
-        return wrong.fault is Fault.TRIMMED and facts.may_answer_from_the_past(asked.asked_at, asked.answered_at)
+        return wrong.fault is Fault.TRIMMED and facts.may_answer_in_old_epoch(asked.asked_at, asked.answered_at)
 
     def _trims(self, tp: TopicPartition) -> list[Trim]:
         return [
@@ -59,7 +59,7 @@ class LookUps(Invariant):
         proof = [f"{source.name} looked up {asked.target} ms, {when}: {answer}"]
         if wrong.expected is not None:
             facts, offset = self.facts.of(tp), wrong.expected.offset
-            there = facts.produce(facts.sightings.id_at(offset))
+            there = facts.produce(facts.observed_offsets.id_at(offset))
             proof.append(f"offset {offset} of {wrong.expected.timestamp} ms: {there}")
         self.violated(tp, t1, wrong.fault.value, *proof)
 
@@ -86,7 +86,7 @@ def _with_what_was_trimmed(log: FinalLog, facts: PartitionFacts) -> Iterable[Sto
             yield record
     for event in facts.invocations:
         for record_id, timestamp, sent_at in zip(event.ids, event.ts, event.t, strict=True):
-            seen = facts.sightings.offset_of(record_id)
+            seen = facts.observed_offsets.offset_of(record_id)
             if seen is not None and seen < log.log_start and log.place(seen) is None:
                 yield StoredRecord(seen, timestamp, sent_at, _acknowledged_at(record_id, facts))
 

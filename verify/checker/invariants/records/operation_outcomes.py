@@ -37,7 +37,7 @@ _ENDS_OF_COMMITS: Final = (CommitOk, CommitFailed, CommitUnknown)
 _Commit: TypeAlias = tuple[str, TopicPartition, int]
 
 
-class Honesty(Invariant):
+class OperationOutcomes(Invariant):
     """Check I22. A produce or commit call, which the history names at its begin, hangs if it has no end and its client
     goes on for longer than the limit.
 
@@ -127,7 +127,9 @@ class Honesty(Invariant):
         for source, produces in self._open.items():
             for record_id, t in produces.items():
                 if self._hangs(source, t):
-                    self._never_ended(source, self.facts.home_of(record_id), f"produce of {record_name(record_id)}", t)
+                    self._never_ended(
+                        source, self.facts.partition_of(record_id), f"produce of {record_name(record_id)}", t
+                    )
         for source, commits in self._open_commits.items():
             for (group, tp, offset), t in commits.items():
                 if self._hangs(source, t):

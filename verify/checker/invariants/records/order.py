@@ -51,7 +51,7 @@ class RealTimeOrder(Invariant):
             before = bisect_left(times, asked)
             if before and greatest[before - 1] >= offset and not self.only_counted():
                 earlier = greatest[before - 1]
-                there = facts.sightings.id_at(earlier)
+                there = facts.observed_offsets.id_at(earlier)
                 sent = f"{record_name(record_id)} was sent after offset {earlier} was acknowledged"
                 says = f"{sent}, but got offset {offset}"
                 self.violated(facts.tp, asked, says, facts.produce(there), facts.produce(record_id))
@@ -86,7 +86,7 @@ class ProducerOrder(Invariant):
     def examine(self) -> None:
         for facts in self.partitions():
             chains = self._chains[facts.tp]
-            for ids, offsets in self.new_in(facts.sightings.fresh):
+            for ids, offsets in self.new_in(facts.observed_offsets.fresh):
                 if isinstance(offsets, range) and self._append(chains[ids[0] >> SEQUENCE_BITS], ids, offsets):
                     continue
                 for record_id, offset in zip(ids, offsets, strict=True):

@@ -10,7 +10,7 @@ from tidelog.history.columns import Column, consecutive
 from tidelog.history.group_operations import Assigned, CommitOk
 from tidelog.history.operations import Read
 from tidelog.model import TopicPartition
-from verify.checker.facts import Facts, PartitionFacts, Source, read_story
+from verify.checker.facts import Facts, PartitionFacts, Source, describe_read
 from verify.checker.findings import record_name, seconds
 from verify.checker.invariant import Ending, Handler, Invariant
 from verify.checker.logs import FinalLog
@@ -120,7 +120,7 @@ def _first_outside(spans: Iterable[tuple[int, int]], begin: int, end: int) -> in
 
 
 def _shown(source: Source, read: Read, offset: int) -> str:
-    return read_story(source, read, offset, read.ids[list(read.offsets).index(offset)])
+    return describe_read(source, read, offset, read.ids[list(read.offsets).index(offset)])
 
 
 class NoDirtyReads(Invariant):
@@ -154,7 +154,7 @@ class NoDirtyReads(Invariant):
                 continue
             if not self.only_counted():
                 says = f"{record_name(record_id)} was read at offset {offset}, but at the end there is {there}"
-                proof = read_story(source, read, offset, record_id)
+                proof = describe_read(source, read, offset, record_id)
                 self.violated(facts.tp, read.t1, says, proof, facts.produce(record_id), str(log))
 
 
