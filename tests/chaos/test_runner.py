@@ -20,7 +20,7 @@ from verify.chaos.fault import Availability, Evidence, Fault, Need, PartitionVie
 from verify.chaos.injections import FaultsFile, Injection, Outcome
 from verify.chaos.results.activity import Activity
 from verify.chaos.results.judging import window_of
-from verify.chaos.runner import LEAST_RATE, MOST_HEALING_S, FaultRunner, Reporter, told
+from verify.chaos.runner import LEAST_RATE, MOST_HEALING_S, FaultRunner, Reporter, format_injection
 from verify.chaos.schedule import Step
 from verify.chaos.targets.cluster_views import Views
 
@@ -197,7 +197,7 @@ async def test_a_bound_that_was_not_kept_is_told_whether_or_not_the_fault_bit(tm
     fault.broke = "broker 3 took 12 s to stop"
     (injection,) = await Run(tmp_path, cluster, fault).go("F1")
     assert (injection.outcome, injection.broke) == (Outcome.BIT, fault.broke)
-    assert f"BROKEN: {fault.broke}" in told(injection)
+    assert f"BROKEN: {fault.broke}" in format_injection(injection)
     fault.bites = False
     *_, injection = await Run(tmp_path, cluster, fault).go("F1")
     assert (injection.outcome, injection.broke) == (Outcome.VOID, fault.broke)

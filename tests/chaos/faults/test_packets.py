@@ -69,7 +69,7 @@ class Place:
 
 
 class ResetsOfTheFirst(Resets):
-    async def aim(self, target: Target, rng: random.Random) -> tuple[int, str]:
+    async def choose_leader(self, target: Target, rng: random.Random) -> tuple[int, str]:
         return 1, "broker 1"
 
 
