@@ -36,7 +36,7 @@ def activity_of(directory: Path) -> Activity:
     return activity
 
 
-def test_of_all_that_succeeds_only_acknowledged_records_count_as_load(tmp_path: Path) -> None:
+def test_only_acknowledged_records_count_as_load(tmp_path: Path) -> None:
     with HistoryWriter(history_path(tmp_path, "c"), Client("c")) as history:
         history.write(ProduceInvoked(TP, [1, 2, 3], [5, 5, 5], [0, 0, 0]))
         history.write(ProduceOk(TP, [1, 2], [0, 1], [SECOND, SECOND + 10 * MS]))
@@ -52,7 +52,7 @@ def test_of_all_that_succeeds_only_acknowledged_records_count_as_load(tmp_path: 
     assert activity.slowest_ms(0, 2 * SECOND) == 1_010
 
 
-def test_a_gap_reaches_from_the_fault_to_the_next_acknowledgement(tmp_path: Path) -> None:
+def test_gap_lasts_from_the_fault_to_the_next_acknowledgement(tmp_path: Path) -> None:
     with HistoryWriter(history_path(tmp_path, "c"), Client("c")) as history:
         history.write(ProduceOk(TP, [2], [1], [5 * SECOND]))
         history.write(ProduceOk(TP, [1], [0], [2 * SECOND]))  # of another client, read later
@@ -61,7 +61,7 @@ def test_a_gap_reaches_from_the_fault_to_the_next_acknowledgement(tmp_path: Path
     assert activity.longest_gap_ms(5 * SECOND + 1, 9 * SECOND) == {TP: pytest.approx(4_000, abs=1)}
 
 
-def test_a_partition_is_served_when_it_has_acknowledged_something_since() -> None:
+def test_partition_is_served_once_it_acknowledged_a_record() -> None:
     idle = TopicPartition("t", 1)
     activity = Activity([TP, idle])
     assert activity.is_served(5), "nobody has asked for anything"
@@ -71,16 +71,16 @@ def test_a_partition_is_served_when_it_has_acknowledged_something_since() -> Non
     assert (activity.is_served(7), activity.is_served(8)) == (True, False)
 
 
-def test_what_brokers_say_of_themselves_is_kept_but_for_what_they_say_of_each_batch(tmp_path: Path) -> None:
+def test_broker_events_are_kept_except_those_of_single_batches(tmp_path: Path) -> None:
     with HistoryWriter(history_path(tmp_path, "2"), Broker("2")) as history:
         history.write(Session(1, "connected"))
         history.write(Append(2, TP, 0, 1, 3, "leader"))
         history.write(HighWatermark(3, TP, 3, 2))
         history.write(Registered(4, 77))
-    assert activity_of(tmp_path).told(0, 10) == {2: [Session(1, "connected"), Registered(4, 77)]}
+    assert activity_of(tmp_path).broker_events(0, 10) == {2: [Session(1, "connected"), Registered(4, 77)]}
 
 
-def test_a_tail_goes_on_where_it_stopped_and_waits_for_the_end_of_a_line(tmp_path: Path) -> None:
+def test_tail_continues_at_its_position_and_waits_for_line_ends(tmp_path: Path) -> None:
     tail = HistoryTail(tmp_path)
     assert list(tail.read()) == []
     path = history_path(tmp_path, "c")
@@ -97,7 +97,7 @@ def test_a_tail_goes_on_where_it_stopped_and_waits_for_the_end_of_a_line(tmp_pat
     assert list(tail.read()) == [("client", "c", FAILED)]
 
 
-def test_a_line_that_is_none_is_passed_over(tmp_path: Path) -> None:
+def test_invalid_line_is_skipped(tmp_path: Path) -> None:
     with HistoryWriter(history_path(tmp_path, "c"), Client("c")) as history:
         history.write(FAILED)
     with history_path(tmp_path, "c").open("ab") as file:

@@ -10,12 +10,12 @@ import pytest
 from verify.chaos.cleanup import command, remove
 
 
-def test_nothing_is_removed_by_a_prefix_that_all_names_have() -> None:
+def test_cleanup_refuses_an_empty_prefix() -> None:
     with pytest.raises(ValueError, match="the prefix is empty"):
         asyncio.run(remove("127.0.0.1:1", ""))
 
 
-def test_a_cluster_that_has_gone_is_said_in_one_line() -> None:
+def test_cleanup_reports_an_unreachable_cluster_in_one_line() -> None:
     ran = subprocess.run(command("127.0.0.1:1", "chaos-7-"), capture_output=True, text=True, timeout=60)
     assert ran.returncode == 1
     assert "127.0.0.1:1" in ran.stderr and len(ran.stderr.splitlines()) == 1

@@ -42,7 +42,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (["surprise"], 2, "surprise"),
     ],
 )
-def test_bad_input_is_refused_in_one_line(
+def test_wrong_option_is_refused_in_one_line(
     arguments: list[str], status: int, told: str, home: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(["chaos", *arguments]) == status
@@ -52,15 +52,13 @@ def test_bad_input_is_refused_in_one_line(
     assert not (home / "chaos").exists()
 
 
-def test_a_report_does_not_mix_with_what_is_there(
-    tmp_path: Path, home: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_report_requires_an_empty_directory(tmp_path: Path, home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "mine.txt").touch()
     assert run(["chaos", "--report", str(tmp_path)]) == 2
     assert "is not empty" in capsys.readouterr().err
 
 
-def test_a_report_that_cannot_be_written_is_refused_before_anything_is_started(
+def test_unwritable_report_is_refused_before_the_start(
     tmp_path: Path, home: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "file").touch()
@@ -70,7 +68,7 @@ def test_a_report_that_cannot_be_written_is_refused_before_anything_is_started(
     assert not (home / "chaos").exists()
 
 
-def test_a_report_where_this_user_may_not_write_is_refused(
+def test_report_without_write_permission_is_refused(
     tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("os.access", lambda path, mode: path != tmp_path / "report")  # root may write everywhere
@@ -79,7 +77,7 @@ def test_a_report_where_this_user_may_not_write_is_refused(
     assert not (home / "chaos").exists()
 
 
-def test_a_cluster_that_runs_is_broken_only_after_a_yes(
+def test_running_cluster_is_broken_only_with_yes(
     home: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     from tidelog.local.home import remember_last_up
@@ -92,7 +90,7 @@ def test_a_cluster_that_runs_is_broken_only_after_a_yes(
     assert f"this command injects faults into the cluster in {home}: pass --yes" in capsys.readouterr().err
 
 
-def test_the_help_names_every_scenario_and_every_exit_status(capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_names_every_scenario_and_every_exit_status(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["chaos", "--help"]) == 0
     shown = " ".join(capsys.readouterr().out.split())
     for name in SCENARIOS:

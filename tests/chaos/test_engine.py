@@ -54,7 +54,7 @@ def podman(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return running
 
 
-def test_the_container_behind_a_port_of_this_machine_is_found(podman: Path) -> None:
+def test_container_that_publishes_a_port_is_found(podman: Path) -> None:
     engine, found = find_engine([9611])
     assert engine.name == "podman"
     assert found[9611].id == "4f1e" and found[9611].address == "10.89.0.7"
@@ -62,33 +62,33 @@ def test_the_container_behind_a_port_of_this_machine_is_found(podman: Path) -> N
     assert process is not None and process.running and process.pid == os.getpid()
 
 
-def test_a_port_that_leads_to_no_container_is_named(podman: Path) -> None:
+def test_port_without_a_container_is_reported(podman: Path) -> None:
     with pytest.raises(LocalError, match="podman has no container that publishes port 9612"):
         find_engine([9611, 9612])
 
 
-def test_what_the_engine_refuses_is_told_in_its_words(podman: Path) -> None:
+def test_engine_error_is_reported_in_its_words(podman: Path) -> None:
     engine, _ = find_engine([9611])
     with pytest.raises(LocalError, match="podman start: Error: no such thing"):
         engine.start("4f1e")
 
 
-def test_without_an_engine_there_is_no_container(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_engine_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(LocalError, match="neither docker nor podman is installed here"):
         find_engine([9611])
 
 
-def test_a_container_that_does_not_run_has_no_process(podman: Path) -> None:
+def test_stopped_container_has_no_process(podman: Path) -> None:
     assert of_inspection(ZOOKEEPER).process is None
 
 
-def test_zookeeper_is_reached_at_the_addresses_of_its_containers() -> None:
+def test_zookeeper_hosts_become_addresses_of_containers() -> None:
     containers = [of_inspection(BROKER), of_inspection(ZOOKEEPER)]
     assert reachable("zookeeper-1:2181, elsewhere:2182/tidelog", containers) == "10.89.0.2:2181,elsewhere:2182/tidelog"
 
 
-def test_what_a_broker_in_a_container_says_of_its_settings_is_found_by_the_names_of_its_file() -> None:
+def test_reported_settings_have_the_names_of_the_settings_file() -> None:
     described = describe_broker(BrokerSettings.load(COMPOSE / "cluster.toml", COMPOSE / "broker-1.toml"))
     settings = settings_of({entry.name: entry for entry in described})
     assert settings["zookeeper"].endswith(":2181/tidelog")

@@ -15,7 +15,7 @@ TPS = [TopicPartition("t", 0), TopicPartition("t", 1)]
 
 
 @on_virtual_time
-async def test_every_record_stands_there_with_its_id_time_and_epoch() -> None:
+async def test_final_log_has_id_timestamp_and_epoch_of_every_record() -> None:
     cluster = FakeCluster()
     full, empty = cluster.create("t", 2)
     ids = [make_id(1, sequence) for sequence in range(6)]
@@ -36,7 +36,7 @@ async def test_every_record_stands_there_with_its_id_time_and_epoch() -> None:
 
 
 @on_virtual_time
-async def test_what_stands_before_the_log_start_is_not_there() -> None:
+async def test_final_log_has_no_records_below_the_log_start() -> None:
     cluster = FakeCluster()
     (partition, *_) = cluster.create("t", 2)
     put(partition, *(payload(make_id(1, sequence), 40) for sequence in range(5)))

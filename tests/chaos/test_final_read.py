@@ -48,7 +48,7 @@ class Ended:
         pytest.param(None, LocalError("the logs of broker 3 cannot be read"), id="from the files of one broker"),
     ],
 )
-async def test_what_was_not_read_to_its_end_is_unknown_and_no_pass(
+async def test_incomplete_final_read_has_not_passed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reading: TidelogError | None, copying: TidelogError | None
 ) -> None:
     copied: list[int] = []

@@ -9,7 +9,7 @@ import pytest
 from verify.chaos.results import foreign_histories
 
 
-def test_what_is_followed_grows_and_what_was_taken_does_not(tmp_path: Path) -> None:
+def test_followed_history_grows_and_copied_history_does_not(tmp_path: Path) -> None:
     elsewhere, results = tmp_path / "elsewhere", tmp_path / "results"
     elsewhere.mkdir()
     (elsewhere / "1.jsonl").write_text("before\n")
@@ -24,14 +24,14 @@ def test_what_is_followed_grows_and_what_was_taken_does_not(tmp_path: Path) -> N
     assert [path.name for path in (results / "histories").iterdir()] == ["1.jsonl"]
 
 
-def test_histories_of_the_runs_own_stay_as_they_are(tmp_path: Path) -> None:
+def test_own_histories_stay_unchanged(tmp_path: Path) -> None:
     foreign_histories.follow(tmp_path, [], tmp_path)
     (tmp_path / "histories" / "client.jsonl").write_text("mine\n")
     foreign_histories.take(tmp_path)
     assert (tmp_path / "histories" / "client.jsonl").read_text() == "mine\n"
 
 
-def test_one_that_is_not_there_is_said(tmp_path: Path) -> None:
+def test_missing_history_is_reported(tmp_path: Path) -> None:
     foreign_histories.follow(tmp_path / "elsewhere", [1], tmp_path)
     with pytest.raises(FileNotFoundError):
         foreign_histories.take(tmp_path)

@@ -19,20 +19,20 @@ BIT = Injection(
 STORY = random_story(7)
 
 
-def test_the_window_is_the_faults_with_all_that_it_may_cost() -> None:
+def test_window_has_the_bounds_of_the_fault() -> None:
     assert LEAST_DURING == 100
     healing_ns = round(MOST_HEALING_S * S)
     assert window_of(BIT) == Window("F1", S, 3 * S, 4 * S, 3_000 * MS, 100, healing_ns)
     assert window_of(replace(BIT, broke="late")) == Window("F1", S, 3 * S, 4 * S, 3_000 * MS, 100, healing_ns, "late")
 
 
-def test_a_void_fault_that_was_injected_is_judged_too_and_one_that_was_not_is_none() -> None:
+def test_injected_void_fault_has_a_window() -> None:
     assert window_of(replace(BIT, outcome=Outcome.VOID)) == window_of(BIT)
     assert window_of(Injection("F1", "leader killed", Outcome.VOID, "only 3 records a second before it")) is None
     assert window_of(Injection("F1", "leader killed", Outcome.SKIPPED, "needs root")) is None
 
 
-def test_too_few_replicas_or_somebody_who_ends_the_run_excuse_from_operations_and_nothing_else() -> None:
+def test_too_few_replicas_or_a_stopped_run_excuse_missing_operations() -> None:
     for excused in (replace(BIT, leaves_majority=False), replace(BIT, was_cut_short=True)):
         window = window_of(excused)
         assert window is not None
@@ -49,16 +49,16 @@ def judged(directory: Path, **differing: object) -> list[str]:
     return [each.says for each in verdict.findings if each.invariant == "I19"]
 
 
-def test_partitions_that_were_never_whole_again_took_too_long(tmp_path: Path) -> None:
+def test_partitions_that_never_recovered_took_too_long(tmp_path: Path) -> None:
     assert judged(tmp_path / "right") == []
     (says,) = judged(tmp_path / "wrong", t_whole=None)
     assert "until all replicas were in sync again" in says
 
 
-def test_operations_that_did_not_succeed_while_a_majority_was_left_are_missed(tmp_path: Path) -> None:
+def test_missing_operations_with_a_majority_are_a_violation(tmp_path: Path) -> None:
     (says,) = judged(tmp_path, t_heal=STORY.ending.windows[0].injected, leaves_majority=True)
     assert "operations succeeded during F1" in says and "at least 100 were required" in says
 
 
-def test_a_bound_that_the_fault_found_broken_is_a_violation(tmp_path: Path) -> None:
+def test_bound_that_the_fault_found_exceeded_is_a_violation(tmp_path: Path) -> None:
     assert judged(tmp_path, broke="broker 2 took 12 s to stop") == ["F1: broker 2 took 12 s to stop"]

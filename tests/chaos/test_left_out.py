@@ -100,7 +100,7 @@ async def undergone(directory: Path, monkeypatch: pytest.MonkeyPatch, *left_out:
     return heard.lines, ordeal.troubles
 
 
-async def test_what_was_left_out_of_the_load_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_left_out_records_are_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     lines, troubles = await undergone(tmp_path, monkeypatch, 300, 0, 100)
     assert lines == [
         "clients left out 400 records, 40 % of the load, because this machine is too slow for 500 records per second"
@@ -108,9 +108,7 @@ async def test_what_was_left_out_of_the_load_is_told(tmp_path: Path, monkeypatch
     assert troubles == []
 
 
-async def test_a_load_most_of_which_was_left_out_is_not_what_was_asked_for(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_load_with_most_records_left_out_is_a_trouble(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     lines, troubles = await undergone(tmp_path, monkeypatch, 900)
     assert lines == []
     assert troubles == [
@@ -118,5 +116,5 @@ async def test_a_load_most_of_which_was_left_out_is_not_what_was_asked_for(
     ]
 
 
-async def test_of_a_load_that_was_all_there_nothing_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_complete_load_is_not_mentioned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert await undergone(tmp_path, monkeypatch, 0) == ([], [])

@@ -7,12 +7,12 @@ import pytest
 from verify.chaos.load import TOPICS, Load, LoadTopic, Part, Times
 
 
-def test_a_part_travels_as_json() -> None:
+def test_client_task_survives_a_json_round_trip() -> None:
     part = Part(Load(rate=77, groups=("range",)), "h:1,h:2", "/somewhere", process=3, life=2, seed=5)
     assert Part.of_json(part.to_json()) == part
 
 
-def test_the_topics_have_every_kind_that_the_invariants_speak_of() -> None:
+def test_topics_have_every_kind_that_the_invariants_need() -> None:
     assert any(topic.is_compacted and topic.keys for topic in TOPICS)
     assert any(topic.keys and not topic.is_compacted for topic in TOPICS)
     assert any(topic.times is Times.SCATTERED for topic in TOPICS)
@@ -21,18 +21,18 @@ def test_the_topics_have_every_kind_that_the_invariants_speak_of() -> None:
 
 
 @pytest.mark.parametrize(("replicas", "min_isr"), [(1, "1"), (2, "1"), (3, "2")])
-def test_acks_all_outlives_one_replica(replicas: int, min_isr: str) -> None:
+def test_acks_all_works_without_one_replica(replicas: int, min_isr: str) -> None:
     topic = LoadTopic("t", 1).new_topic(replicas)
     assert topic.configs is not None and topic.configs["min.insync.replicas"] == min_isr
 
 
-def test_in_a_cluster_of_others_topics_and_groups_have_names_of_their_own() -> None:
+def test_topics_and_groups_have_unique_names_in_a_shared_cluster() -> None:
     load, apart = Load(processes=2), Load(processes=2).named_apart("chaos-7-")
     assert {tp.topic for tp in apart.tps} == {f"chaos-7-{tp.topic}" for tp in load.tps}
     assert [*apart.member_groups.values()] == [f"chaos-7-{strategy}" for strategy in load.groups]
     assert all(group.startswith("chaos-7-") for process in (0, 1) for group in apart.registers(process))
 
 
-def test_a_load_of_nothing_is_refused() -> None:
+def test_empty_load_is_refused() -> None:
     with pytest.raises(ValueError, match="needs a topic"):
         Load(rate=0)

@@ -15,7 +15,7 @@ SIZES = st.integers(SMALLEST_BYTES, 300)
 
 
 @given(IDS, SIZES)
-def test_a_value_names_its_id_and_has_its_size(record_id: int, size_bytes: int) -> None:
+def test_value_contains_its_id_and_has_its_size(record_id: int, size_bytes: int) -> None:
     value = payload(record_id, size_bytes)
     assert len(value) == size_bytes
     assert id_of(value) == id_of(memoryview(value)) == record_id
@@ -23,7 +23,7 @@ def test_a_value_names_its_id_and_has_its_size(record_id: int, size_bytes: int) 
 
 
 @given(IDS, SIZES, st.data())
-def test_a_changed_bit_is_nobodys(record_id: int, size_bytes: int, data: st.DataObject) -> None:
+def test_value_with_a_changed_bit_has_no_id(record_id: int, size_bytes: int, data: st.DataObject) -> None:
     value = bytearray(payload(record_id, size_bytes))
     bit = data.draw(st.integers(0, size_bytes * 8 - 1))
     value[bit // 8] ^= 1 << bit % 8
@@ -31,16 +31,16 @@ def test_a_changed_bit_is_nobodys(record_id: int, size_bytes: int, data: st.Data
 
 
 @given(IDS, SIZES, st.data())
-def test_a_cut_value_is_nobodys(record_id: int, size_bytes: int, data: st.DataObject) -> None:
+def test_truncated_value_has_no_id(record_id: int, size_bytes: int, data: st.DataObject) -> None:
     assert id_of(payload(record_id, size_bytes)[: data.draw(st.integers(0, size_bytes - 1))]) is None
 
 
-def test_another_ids_filler_is_nobodys_even_under_a_right_crc() -> None:
+def test_value_with_the_filler_of_another_id_has_no_id() -> None:
     body = payload(1, 100)[:8] + payload(2, 100)[8:-4]
     assert id_of(body + zlib.crc32(body).to_bytes(4, "big")) is None
 
 
-def test_what_is_no_value_of_ours_is_nobodys() -> None:
+def test_foreign_value_has_no_id() -> None:
     assert id_of(None) is None
     assert id_of(b"") is None
     assert id_of(b"0" * 100) is None
@@ -52,6 +52,6 @@ def test_ids_beyond_their_bits_are_refused(producer: int, sequence: int) -> None
         make_id(producer, sequence)
 
 
-def test_a_size_without_room_for_the_id_is_refused() -> None:
+def test_size_too_small_for_the_id_is_refused() -> None:
     with pytest.raises(ValueError, match="need 12 bytes"):
         payload(1, SMALLEST_BYTES - 1)

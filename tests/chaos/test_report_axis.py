@@ -26,5 +26,5 @@ def texts(seconds: float, level: int) -> list[str]:
         (20_000, 0, ["0:00", "50:00", "100:00"]),
     ],
 )
-def test_marks_are_round_and_told_in_minutes_where_it_took_ten(seconds: float, level: int, first: list[str]) -> None:
+def test_marks_are_round_and_in_minutes_for_long_runs(seconds: float, level: int, first: list[str]) -> None:
     assert texts(seconds, level)[:3] == first

@@ -81,7 +81,7 @@ def told_run(**changed: object) -> ToldRun:
     return run
 
 
-def test_a_run_is_told_as_this_story(tmp_path: Path) -> None:
+def test_report_has_exactly_the_expected_texts(tmp_path: Path) -> None:
     """Who changes what a page says reads the difference, and puts the new story (shown on failure) in its place."""
     html = write_report(told_run().write(tmp_path)).read_text()
     story = "\n".join(Told(html).texts) + "\n"
@@ -89,7 +89,7 @@ def test_a_run_is_told_as_this_story(tmp_path: Path) -> None:
     assert story == STORY.read_text(), f"the new story is in {tmp_path / STORY.name}"
 
 
-def test_what_the_run_is_called_and_does_is_text_wherever_it_stands(tmp_path: Path) -> None:
+def test_names_and_texts_are_escaped_everywhere(tmp_path: Path) -> None:
     evil = fault_line("F1", EVIL, 5, 8, what=EVIL, why=EVIL)
     finding = {"tp": [EVIL, 0], "t": at(9), "says": EVIL, "operations": [EVIL]}
     run = told_run(topic=EVIL, faults=[evil], verdict=verdict(I2=[finding]))
@@ -102,13 +102,13 @@ def test_what_the_run_is_called_and_does_is_text_wherever_it_stands(tmp_path: Pa
     assert sum(EVIL in text for text in Told(html).texts) > 10
 
 
-def test_a_page_needs_nothing_besides_itself(tmp_path: Path) -> None:
+def test_page_needs_no_other_file(tmp_path: Path) -> None:
     html = write_report(told_run().write(tmp_path)).read_text()
     assert not {"link", "img", "iframe", "object"} & set(Told(html).tags)
     assert not re.search(r"https?:|url\(|@import|src=|fetch\(|XMLHttp", html)
 
 
-def test_a_long_run_of_many_partitions_stays_below_five_megabytes() -> None:
+def test_report_of_a_long_run_stays_below_five_megabytes() -> None:
     facts = RunFacts(START, START + 7_200 * 10**9)
     moves = [at(number) for number in range(7_200)]
     for number in range(150):
@@ -135,14 +135,14 @@ def test_a_long_run_of_many_partitions_stays_below_five_megabytes() -> None:
         (judged(), [KILLED, SKIPPED], None, "Not proved"),
     ],
 )
-def test_only_a_run_in_which_nothing_is_missing_has_passed(
+def test_only_a_complete_run_has_passed(
     verdict_: Verdict | None, faults: list[Injection], passed: bool | None, says: str
 ) -> None:
     found, sentence, _ = headline(verdict_, count_rows([fault.row for fault in faults], faults))
     assert (found, sentence.startswith(says)) == (passed, True)
 
 
-def test_what_stands_against_a_run_is_named() -> None:
+def test_reasons_against_a_run_are_listed() -> None:
     counts = count_rows(["F1", "F7", "F19", "F20"], [KILLED, VOID, SKIPPED])
     _, _, against = headline(judged(TP, I1=(9, 1), I17=(0, 0)), counts, ["the disk was full"])
     assert against == [
@@ -156,7 +156,7 @@ def test_what_stands_against_a_run_is_named() -> None:
     ]
 
 
-def test_rows_that_were_not_reached_and_a_runs_own_troubles_are_told(tmp_path: Path) -> None:
+def test_unreached_rows_and_own_troubles_are_listed(tmp_path: Path) -> None:
     run = told_run(verdict=verdict(), faults=[]).write(tmp_path)
     (run / "run.json").write_text('{"seed": 3, "rows": ["F1", "F50"], "troubles": ["replicas were not level"]}')
     told = Told(write_report(run).read_text()).texts
@@ -165,7 +165,7 @@ def test_rows_that_were_not_reached_and_a_runs_own_troubles_are_told(tmp_path: P
     assert any("not proved" in text for text in told)
 
 
-def test_a_history_that_cannot_be_read_is_complained_of_and_the_rest_is_drawn(tmp_path: Path) -> None:
+def test_unreadable_history_is_listed_and_the_rest_is_drawn(tmp_path: Path) -> None:
     run = told_run().write(tmp_path)
     with (run / "histories" / "2.jsonl").open("a") as file:
         file.write('{"e":"hw"}\n')
@@ -174,7 +174,7 @@ def test_a_history_that_cannot_be_read_is_complained_of_and_the_rest_is_drawn(tm
     assert "orders-1" in html
 
 
-def test_a_run_that_left_nothing_has_a_page_that_says_so(tmp_path: Path) -> None:
+def test_empty_run_has_a_page_that_says_so(tmp_path: Path) -> None:
     html = write_report(tmp_path).read_text()
     assert "There is no verdict" in html
     assert "no history found in" in html
@@ -193,13 +193,13 @@ def test_a_run_that_left_nothing_has_a_page_that_says_so(tmp_path: Path) -> None
         ("run.json", "[1]"),
     ],
 )
-def test_a_file_that_is_not_what_it_should_be_is_an_error_that_names_it(tmp_path: Path, name: str, text: str) -> None:
+def test_invalid_file_raises_an_error_with_its_name(tmp_path: Path, name: str, text: str) -> None:
     (tmp_path / name).write_text(text)
     with pytest.raises(HistoryError, match=name):
         write_report(tmp_path)
 
 
-def test_a_page_can_be_made_once_more_from_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_report_can_be_written_again_from_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([str(tmp_path)]) == 0
     assert capsys.readouterr().out == f"{tmp_path / 'report.html'}\n"
     (tmp_path / "verdict.json").write_text("{")

@@ -25,7 +25,7 @@ times = st.lists(st.integers(0, 1000), unique=True, min_size=1, max_size=200).ma
 
 
 @given(moments, st.integers(1, 30))
-def test_a_thinned_line_keeps_its_ends_its_peaks_and_its_bound(drawn: Moments, count: int) -> None:
+def test_thinned_line_keeps_its_ends_and_peaks(drawn: Moments, count: int) -> None:
     kept = thinned(drawn, Slices(0, 1000, count))
     every = list(zip(drawn.times, drawn.values, strict=True))
     assert len(kept) <= 4 * count
@@ -37,7 +37,7 @@ def test_a_thinned_line_keeps_its_ends_its_peaks_and_its_bound(drawn: Moments, c
 
 
 @given(times, st.integers(1, 30))
-def test_thinned_spans_cover_what_all_covered(begins: list[int], count: int) -> None:
+def test_thinned_spans_cover_the_same_time(begins: list[int], count: int) -> None:
     spans = [Span(begin, end, str(begin), 1) for begin, end in zip(begins, [*begins[1:], 1001], strict=True)]
     kept = thinned_spans(spans, Slices(0, 1000, count))
     assert len(kept) <= 2 * count
@@ -54,22 +54,22 @@ def test_thinned_levels_are_as_low_as_the_lowest(begins: list[int], count: int) 
     assert kept[-1] == levels[-1]
 
 
-def test_several_short_spans_become_one_that_says_so_and_is_nobodys() -> None:
+def test_several_short_spans_become_one_without_a_broker() -> None:
     spans = [Span(0, 1, "4", 1), Span(1, 2, "5", 2), Span(2, 3, "6", 1), Span(3, 100, "7", 2)]
     assert thinned_spans(spans, Slices(0, 100, 10)) == [Span(0, 3, "several: 4 … 6"), Span(3, 100, "7", 2)]
 
 
 @given(moments, st.integers(1, 30))
-def test_nothing_is_counted_twice_or_forgotten(drawn: Moments, count: int) -> None:
+def test_every_value_is_counted_once(drawn: Moments, count: int) -> None:
     slices = Slices(0, 1000, count)
     assert sum(counted(drawn.times, slices)) == len(drawn.times)
     assert sum(summed(drawn, slices)) == sum(drawn.values)
 
 
-def test_percentiles_are_of_their_own_part_and_none_where_nothing_was_measured() -> None:
+def test_percentiles_are_those_of_their_part_or_none() -> None:
     drawn = Moments.of([(0, 5), (1, 1), (2, 3), (9, 8)])
     assert percentiles(drawn, Slices(0, 12, 4), (0.5, 1.0)) == [[3, 5], None, None, [8, 8]]
 
 
-def test_a_gap_is_longer_than_its_bound_and_may_reach_to_the_end() -> None:
+def test_gap_is_longer_than_its_limit_and_may_reach_the_end() -> None:
     assert gaps(array("q", [10, 20, 50]), 10, 100, 29) == [(20, 50), (50, 100)]

@@ -37,13 +37,13 @@ def counted(directory: Path) -> list[Resources]:
     ]
 
 
-def test_each_broker_may_have_as_many_files_open_as_the_controller_since_it_may_be_that_later() -> None:
+def test_each_broker_may_have_as_many_open_files_as_the_controller() -> None:
     counts = {1: Resources(1, "baseline", fds=38, purgatory=3), 2: Resources(2, "baseline", fds=47, purgatory=1)}
     found = as_of_controllers(counts)
     assert {broker: (counted.fds, counted.purgatory) for broker, counted in found.items()} == {1: (47, 3), 2: (47, 1)}
 
 
-def test_of_no_brokers_nothing_is_known() -> None:
+def test_no_brokers_give_no_counts() -> None:
     assert as_of_controllers({}) == {}
 
 
@@ -54,7 +54,7 @@ async def counted_to_the_end(counts: ResourceCounts) -> None:
     counts.close()
 
 
-async def test_what_a_broker_holds_is_counted_also_where_it_answers_nobody(tmp_path: Path, broker: BrokerState) -> None:
+async def test_resources_of_an_unresponsive_broker_are_counted(tmp_path: Path, broker: BrokerState) -> None:
     counts = ResourceCounts(tmp_path, lambda: [broker])
     await counts.idle_before()
     await counted_to_the_end(counts)
@@ -65,9 +65,7 @@ async def test_what_a_broker_holds_is_counted_also_where_it_answers_nobody(tmp_p
     assert counts.troubles() == []
 
 
-async def test_a_broker_that_cannot_be_counted_in_the_end_is_a_trouble_of_the_run(
-    tmp_path: Path, broker: BrokerState
-) -> None:
+async def test_broker_without_a_final_count_is_a_trouble_of_the_run(tmp_path: Path, broker: BrokerState) -> None:
     brokers = [broker]
     counts = ResourceCounts(tmp_path, lambda: brokers)
     await counts.idle_before()
@@ -81,7 +79,7 @@ async def test_a_broker_that_cannot_be_counted_in_the_end_is_a_trouble_of_the_ru
     ]
 
 
-async def test_a_broker_that_falls_silent_is_a_trouble_of_the_run(
+async def test_broker_without_metrics_at_the_end_is_a_trouble_of_the_run(
     tmp_path: Path, broker: BrokerState, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(resources, "_LET_GO_S", 0.0)

@@ -36,7 +36,7 @@ class Unavailable:
         pytest.fail("it was never entered")
 
 
-def test_the_directory_of_the_results_is_empty_again_where_the_cluster_cannot_be_had(tmp_path: Path) -> None:
+def test_results_are_emptied_if_the_cluster_cannot_start(tmp_path: Path) -> None:
     async def try_it() -> None:
         async with running(cast(Cluster, Unavailable(tmp_path)), tmp_path):
             pytest.fail("there is no cluster")
@@ -63,7 +63,7 @@ class Killed(BaseException):
     """As by SIGKILL: nobody gets to say anything any more."""
 
 
-def test_a_run_that_dies_has_told_what_it_was_asked_for_and_that_it_did_not_end(
+def test_killed_run_has_recorded_its_request_and_its_interruption(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def die(_: _ChaosRun) -> None:
@@ -79,9 +79,7 @@ def test_a_run_that_dies_has_told_what_it_was_asked_for_and_that_it_did_not_end(
     assert about.troubles == ["the run was interrupted before its end"]
 
 
-def test_a_run_that_dies_while_it_is_judged_has_told_its_troubles(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_run_killed_during_the_check_has_recorded_its_troubles(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def die(*_: object) -> None:
         raise Killed
 

@@ -149,7 +149,7 @@ def made_in(directory: Path, **cluster: Any) -> tuple[Cluster, Pretended]:
 
 
 @on_virtual_time
-async def test_a_fault_is_injected_lasts_is_healed_and_bites(tmp_path: Path) -> None:
+async def test_fault_is_injected_lasts_is_healed_and_bites(tmp_path: Path) -> None:
     cluster, fault = made_in(tmp_path)
     (injection,) = await Run(tmp_path, cluster, fault).go("F1")
     assert (injection.outcome, injection.why, injection.what) == (Outcome.BIT, "epoch 1 → 2", "SIGKILL to broker 3")
@@ -161,7 +161,7 @@ async def test_a_fault_is_injected_lasts_is_healed_and_bites(tmp_path: Path) -> 
 
 
 @on_virtual_time
-async def test_before_each_fault_leaders_are_spread_over_the_brokers_again(tmp_path: Path) -> None:
+async def test_leaders_are_spread_before_each_fault(tmp_path: Path) -> None:
     cluster, fault = made_in(tmp_path)
     run = Run(tmp_path, cluster, fault)
     injections = await run.go("F1", seconds=10)
@@ -171,7 +171,7 @@ async def test_before_each_fault_leaders_are_spread_over_the_brokers_again(tmp_p
 
 
 @on_virtual_time
-async def test_where_leaders_are_moved_meanwhile_a_fault_may_cost_its_own_length_and_a_change_more(
+async def test_fault_may_cost_more_while_leaders_are_moved(
     tmp_path: Path,
 ) -> None:
     cluster, fault = made_in(tmp_path)
@@ -183,7 +183,7 @@ async def test_where_leaders_are_moved_meanwhile_a_fault_may_cost_its_own_length
 
 
 @on_virtual_time
-async def test_a_fault_that_nobody_notices_is_void(tmp_path: Path) -> None:
+async def test_fault_without_an_effect_is_void(tmp_path: Path) -> None:
     cluster, fault = made_in(tmp_path)
     fault.bites = False
     (injection,) = await Run(tmp_path, cluster, fault).go("F1")
@@ -192,7 +192,7 @@ async def test_a_fault_that_nobody_notices_is_void(tmp_path: Path) -> None:
 
 
 @on_virtual_time
-async def test_a_bound_that_was_not_kept_is_told_whether_or_not_the_fault_bit(tmp_path: Path) -> None:
+async def test_exceeded_bound_is_reported_even_for_a_void_fault(tmp_path: Path) -> None:
     cluster, fault = made_in(tmp_path)
     fault.broke = "broker 3 took 12 s to stop"
     (injection,) = await Run(tmp_path, cluster, fault).go("F1")
@@ -204,7 +204,7 @@ async def test_a_bound_that_was_not_kept_is_told_whether_or_not_the_fault_bit(tm
 
 
 @on_virtual_time
-async def test_a_fault_waits_for_load_and_is_void_where_none_comes(tmp_path: Path) -> None:
+async def test_fault_without_load_is_void_after_a_wait(tmp_path: Path) -> None:
     cluster, fault = made_in(tmp_path, rate=LEAST_RATE - 20)
     (injection,) = await Run(tmp_path, cluster, fault).go("F1")
     assert injection.outcome is Outcome.VOID
@@ -214,7 +214,7 @@ async def test_a_fault_waits_for_load_and_is_void_where_none_comes(tmp_path: Pat
 
 
 @on_virtual_time
-async def test_load_that_comes_late_is_waited_for(tmp_path: Path) -> None:
+async def test_fault_waits_for_late_load(tmp_path: Path) -> None:
     cluster, fault = made_in(tmp_path, rate=0)
     asyncio.get_running_loop().call_later(20, setattr, cluster, "rate", 500)
     (injection,) = await Run(tmp_path, cluster, fault).go("F1")
@@ -222,7 +222,7 @@ async def test_load_that_comes_late_is_waited_for(tmp_path: Path) -> None:
 
 
 @on_virtual_time
-async def test_a_cluster_that_is_not_seen_is_not_broken(tmp_path: Path) -> None:
+async def test_fault_is_void_if_the_cluster_cannot_be_observed(tmp_path: Path) -> None:
     cluster, fault = made_in(tmp_path, visible=False)
     (injection,) = await Run(tmp_path, cluster, fault).go("F1")
     assert (injection.outcome, injection.why) == (
@@ -233,14 +233,14 @@ async def test_a_cluster_that_is_not_seen_is_not_broken(tmp_path: Path) -> None:
 
 
 @on_virtual_time
-async def test_what_a_fault_needs_and_this_machine_lacks_is_the_reason_why_it_is_skipped(tmp_path: Path) -> None:
+async def test_fault_with_an_unmet_need_is_skipped_with_the_reason(tmp_path: Path) -> None:
     cluster, fault = made_in(tmp_path, lacking={Need.PROCESSES: "needs root"})
     (injection,) = await Run(tmp_path, cluster, fault).go("F1")
     assert (injection.outcome, injection.why, injection.name) == (Outcome.SKIPPED, "needs root", "leader killed")
 
 
 @on_virtual_time
-async def test_a_row_that_nobody_can_make_is_skipped_too(tmp_path: Path) -> None:
+async def test_row_without_an_implemented_fault_is_skipped(tmp_path: Path) -> None:
     cluster, fault = made_in(tmp_path)
     first, second = await Run(tmp_path, cluster, fault).go("F42", "F1")
     assert (first.outcome, second.outcome) == (Outcome.SKIPPED, Outcome.BIT)
@@ -248,7 +248,7 @@ async def test_a_row_that_nobody_can_make_is_skipped_too(tmp_path: Path) -> None
 
 
 @on_virtual_time
-async def test_a_kind_that_can_be_made_here_stands_in_for_one_that_cannot(tmp_path: Path) -> None:
+async def test_possible_kind_is_injected_in_place_of_an_impossible_one(tmp_path: Path) -> None:
     cluster, fault = made_in(tmp_path, lacking={Need.NETWORK: "needs root"})
     other = Pretended(cluster, name="leader cut off", needs=frozenset({Need.NETWORK}))
     run = Run(tmp_path, cluster, fault)
@@ -260,7 +260,7 @@ async def test_a_kind_that_can_be_made_here_stands_in_for_one_that_cannot(tmp_pa
 
 
 @on_virtual_time
-async def test_of_a_row_none_of_whose_kinds_can_be_made_here_each_is_told_of(tmp_path: Path) -> None:
+async def test_every_impossible_kind_of_a_row_is_reported(tmp_path: Path) -> None:
     cluster, fault = made_in(tmp_path, lacking={Need.PROCESSES: "not ours", Need.NETWORK: "needs root"})
     other = Pretended(cluster, name="leader cut off", needs=frozenset({Need.NETWORK}))
     run = Run(tmp_path, cluster, fault)
@@ -271,7 +271,7 @@ async def test_of_a_row_none_of_whose_kinds_can_be_made_here_each_is_told_of(tmp
 
 
 @on_virtual_time
-async def test_what_could_not_be_injected_is_healed_and_void(tmp_path: Path) -> None:
+async def test_failed_injection_is_healed_and_void(tmp_path: Path) -> None:
     cluster, fault = made_in(tmp_path)
     fault.trouble = "broker 3 did not end after SIGKILL"
     (injection,) = await Run(tmp_path, cluster, fault).go("F1", seconds=0)
@@ -283,7 +283,7 @@ async def test_what_could_not_be_injected_is_healed_and_void(tmp_path: Path) -> 
 
 
 @on_virtual_time
-async def test_what_could_not_be_healed_ends_the_run(tmp_path: Path) -> None:
+async def test_failed_healing_ends_the_run(tmp_path: Path) -> None:
     cluster, fault = made_in(tmp_path)
     fault.unhealed = "no file system can be mounted here"
     injections = await Run(tmp_path, cluster, fault).go("F1", "F1", "F1")
@@ -291,7 +291,7 @@ async def test_what_could_not_be_healed_ends_the_run(tmp_path: Path) -> None:
 
 
 @on_virtual_time
-async def test_partitions_that_do_not_become_whole_end_the_run(tmp_path: Path) -> None:
+async def test_partitions_that_do_not_recover_end_the_run(tmp_path: Path) -> None:
     class Unmending(Pretended):
         async def heal(self) -> None:
             self.told.append("healed")
@@ -305,7 +305,7 @@ async def test_partitions_that_do_not_become_whole_end_the_run(tmp_path: Path) -
 
 
 @on_virtual_time
-async def test_a_fault_is_over_when_clients_are_served_again_everywhere(tmp_path: Path) -> None:
+async def test_fault_ends_when_clients_are_served_on_all_partitions(tmp_path: Path) -> None:
     class Lasting(Pretended):
         async def heal(self) -> None:
             await super().heal()
@@ -319,7 +319,7 @@ async def test_a_fault_is_over_when_clients_are_served_again_everywhere(tmp_path
 
 
 @on_virtual_time
-async def test_each_row_comes_once_and_then_time_decides(tmp_path: Path) -> None:
+async def test_each_row_is_injected_once_and_then_until_the_time_limit(tmp_path: Path) -> None:
     cluster, fault = made_in(tmp_path)
     other = Pretended(cluster, row="F2", name="follower killed")
     assert len(await Run(tmp_path, cluster, fault, other).go("F1", "F2", seconds=1)) == 2
@@ -327,7 +327,7 @@ async def test_each_row_comes_once_and_then_time_decides(tmp_path: Path) -> None
 
 
 @on_virtual_time
-async def test_a_run_that_is_stopped_heals_and_judges_the_fault_in_hand(tmp_path: Path) -> None:
+async def test_stopped_run_heals_and_evaluates_the_current_fault(tmp_path: Path) -> None:
     cluster, fault = made_in(tmp_path)
     fault.lasts_ms = (600_000, 600_000)
     run = Run(tmp_path, cluster, fault)
@@ -340,7 +340,7 @@ async def test_a_run_that_is_stopped_heals_and_judges_the_fault_in_hand(tmp_path
 
 
 @on_virtual_time
-async def test_a_run_that_is_stopped_while_a_fault_is_being_injected_does_not_wait_for_it(tmp_path: Path) -> None:
+async def test_stopped_run_does_not_wait_for_an_injection(tmp_path: Path) -> None:
     class Slow(Pretended):
         async def inject(self, target: Target, rng: random.Random) -> str:
             self.told.append("injected")
@@ -357,7 +357,7 @@ async def test_a_run_that_is_stopped_while_a_fault_is_being_injected_does_not_wa
 
 
 @on_virtual_time
-async def test_every_wait_has_an_end(tmp_path: Path) -> None:
+async def test_every_wait_has_a_time_limit(tmp_path: Path) -> None:
     class Stuck(Pretended):
         async def inject(self, target: Target, rng: random.Random) -> str:
             await asyncio.Event().wait()
@@ -373,7 +373,7 @@ async def test_every_wait_has_an_end(tmp_path: Path) -> None:
 
 
 @on_virtual_time
-async def test_the_faults_file_has_a_line_for_each_injection(tmp_path: Path) -> None:
+async def test_faults_file_has_a_line_for_each_injection(tmp_path: Path) -> None:
     cluster, fault = made_in(tmp_path)
     await Run(tmp_path, cluster, fault).go("F1", "F42", seconds=0)
     lines = (tmp_path / "faults.jsonl").read_text().splitlines()

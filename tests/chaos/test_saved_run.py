@@ -30,14 +30,14 @@ def kept(directory: Path, story: Story = STORY, *injections: Injection, rows: tu
     return directory
 
 
-def test_what_a_fault_came_to_is_read_as_it_was_written(tmp_path: Path) -> None:
+def test_injections_survive_a_round_trip(tmp_path: Path) -> None:
     whole = Injection("F7", "zombie", Outcome.VOID, "why", "what", 1, 2, 3, 4, 5, 6.5, 7, False, True, "late")
     FaultsFile(tmp_path).add(whole)
     FaultsFile(tmp_path).add(BIT)
     assert read_faults(tmp_path) == [whole, BIT]
 
 
-def test_a_right_run_passes_again_and_its_rows_are_counted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_correct_run_passes_again_and_counts_its_rows(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     kept(tmp_path)
     assert run(["chaos", "check", str(tmp_path)]) == 0
     told = capsys.readouterr().out
@@ -45,9 +45,7 @@ def test_a_right_run_passes_again_and_its_rows_are_counted(tmp_path: Path, capsy
     assert "I22" in told and told.endswith("KEPT: every fault bit, and every promise was kept\n")
 
 
-def test_a_violation_is_found_again_by_who_names_the_directory_around_the_results(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_violation_is_found_again_from_the_run_directory(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     results = kept(tmp_path / "results", lost_record.spoil(STORY, random.Random(1)))
     assert run(["chaos", "check", str(tmp_path), "--json"]) == 1
     found = json.loads(capsys.readouterr().out)
@@ -56,7 +54,7 @@ def test_a_violation_is_found_again_by_who_names_the_directory_around_the_result
     assert json.loads((results / "verdict.json").read_text()) == found["verdict"]
 
 
-def test_a_row_that_was_not_reached_is_not_proved_by_judging_again(tmp_path: Path) -> None:
+def test_second_check_does_not_prove_an_unreached_row(tmp_path: Path) -> None:
     result = judge_again(kept(tmp_path, rows=("F1", "F2")))
     assert result.status == 3
     assert result.shortcomings == ["not reached: F2"]
@@ -65,7 +63,7 @@ def test_a_row_that_was_not_reached_is_not_proved_by_judging_again(tmp_path: Pat
 @pytest.mark.parametrize(
     "about", [None, {"scenario": "all", "seed": 3, "seconds": 600.0}, {"rows": [], "troubles": []}]
 )
-def test_a_run_that_does_not_say_what_it_was_asked_for_has_not_proved_it(about: object, tmp_path: Path) -> None:
+def test_run_without_its_requested_rows_proves_nothing(about: object, tmp_path: Path) -> None:
     kept(tmp_path)
     (tmp_path / "run.json").unlink() if about is None else (tmp_path / "run.json").write_text(json.dumps(about))
     result = judge_again(tmp_path)
@@ -73,7 +71,7 @@ def test_a_run_that_does_not_say_what_it_was_asked_for_has_not_proved_it(about: 
     assert result.shortcomings == ["the requested rows are unknown"]
 
 
-def test_the_windows_of_availability_are_those_of_the_faults_also_where_nobody_had_judged(tmp_path: Path) -> None:
+def test_second_check_derives_the_windows_from_the_faults(tmp_path: Path) -> None:
     kept(tmp_path, STORY, replace(BIT, leaves_majority=True))
     (tmp_path / "windows.jsonl").unlink()
     assert judge_again(tmp_path).status == 0
@@ -89,7 +87,7 @@ def test_the_windows_of_availability_are_those_of_the_faults_also_where_nobody_h
         (lambda run: (run / "histories" / "1.jsonl").write_text("nonsense\n"), "1.jsonl:1: "),
     ],
 )
-def test_what_is_no_run_is_refused_in_one_line(
+def test_invalid_run_directory_is_refused_in_one_line(
     spoil: object, told: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert callable(spoil)
@@ -108,6 +106,6 @@ def test_what_is_no_run_is_refused_in_one_line(
         (["check", ".", "--findings", "-1"], "-1 is not in the range"),
     ],
 )
-def test_who_asks_wrongly_is_told_so(arguments: list[str], told: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_wrong_options_are_refused(arguments: list[str], told: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["chaos", *arguments]) == 2
     assert told in capsys.readouterr().err

@@ -24,7 +24,7 @@ def test_the_same_seed_gives_the_same_schedule(seed: int) -> None:
     assert first(seed, 40) == first(seed, 40)
 
 
-def test_another_seed_gives_another_one() -> None:
+def test_another_seed_gives_another_schedule() -> None:
     assert len({tuple(first(seed, 10)) for seed in range(50)}) == 50
 
 
@@ -36,47 +36,49 @@ def test_every_row_comes_once_before_any_comes_twice(seed: int) -> None:
 
 
 @given(seeds)
-def test_the_kinds_of_a_row_come_in_turn(seed: int) -> None:
+def test_kinds_of_a_row_take_turns(seed: int) -> None:
     kinds = [step.kind for step in first(seed, 3 * len(ROWS)) if step.row == "F7"]
     assert sorted(kinds) == [0, 1, 2]
 
 
 @given(seeds)
-def test_seeds_in_a_row_begin_with_other_kinds(seed: int) -> None:
+def test_consecutive_seeds_begin_with_different_kinds(seed: int) -> None:
     begun = [step.kind for each in range(seed, seed + 3) for step in first(each, len(ROWS)) if step.row == "F7"]
     assert sorted(begun) == [0, 1, 2]
 
 
 @given(seeds)
-def test_what_a_machine_lacks_does_not_change_the_rest(seed: int) -> None:
+def test_missing_faults_of_a_machine_do_not_change_the_schedule(seed: int) -> None:
     """A row without any fault is drawn all the same, and so are its rng."""
     one, other = first(seed, 20, kinds={"F1": 1, "F2": 1}), first(seed, 20, kinds={"F1": 1})
-    assert [(step.row, step.rng_seed, step.span) for step in one] == [(step.row, step.rng, step.span) for step in other]
+    assert [(step.row, step.rng_seed, step.span) for step in one] == [
+        (step.row, step.rng_seed, step.span) for step in other
+    ]
 
 
 @given(seeds, st.tuples(st.integers(0, 10_000), st.integers(0, 10_000)).map(sorted))
-def test_a_fault_lasts_as_long_as_it_allows(seed: int, bounds: list[int]) -> None:
+def test_duration_is_within_the_bounds_of_the_fault(seed: int, bounds: list[int]) -> None:
     least, most = bounds
     for step in first(seed, 10):
         assert least <= step.lasts_ms((least, most)) <= most
 
 
-def test_a_schedule_of_nothing_is_empty() -> None:
+def test_schedule_without_rows_is_empty() -> None:
     assert first(1, 10, rows=[]) == []
 
 
-def test_scenarios_ask_for_rows_that_the_catalogue_has() -> None:
+def test_scenarios_have_only_rows_of_the_catalogue() -> None:
     known = {f"F{row}" for row in range(1, 56)}
     for scenario in SCENARIOS.values():
         assert set(rows_of(scenario, known)) <= known
 
 
-def test_all_is_every_row_in_the_catalogues_order() -> None:
+def test_scenario_all_has_every_row_in_order() -> None:
     assert rows_of(SCENARIOS["all"], {"F10", "F9", "F1"}) == ("F1", "F9", "F10")
     assert row_number("F10") == 10
 
 
-def test_of_a_scenario_some_rows_may_be_asked_for_and_no_others() -> None:
+def test_only_selects_rows_of_the_scenario() -> None:
     assert rows_of(SCENARIOS["rolling"], (), ["F13"]) == ("F13",)
     assert rows_of(SCENARIOS["all"], {"F10", "F9", "F1"}, ["F10", "F1"]) == ("F1", "F10")
     with pytest.raises(ValueError, match="scenario rolling has no row 'F1': it has F11, F13"):

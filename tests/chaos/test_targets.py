@@ -33,21 +33,21 @@ def refused(cluster: Cluster) -> set[str]:
     return {fault.row for fault in FAULTS} - possible
 
 
-def test_nobody_damages_the_files_of_a_cluster_that_ran_before(tmp_path: Path) -> None:
+def test_files_of_a_running_cluster_are_never_damaged(tmp_path: Path) -> None:
     used = target(tmp_path, None)
     assert refused(used) >= DAMAGES
     assert used.lacks(Need.FILES) is None  # they may be read
 
 
-def test_the_files_of_a_cluster_of_the_runs_own_are_damaged(tmp_path: Path) -> None:
+def test_files_of_an_own_cluster_may_be_damaged(tmp_path: Path) -> None:
     assert not refused(target(tmp_path, 3)) & DAMAGES
 
 
 @pytest.mark.parametrize("row", ["F1", "F6", "F7", "F13", "F35", "F37"])
-def test_the_processes_of_a_cluster_that_ran_before_are_killed_and_paused(tmp_path: Path, row: str) -> None:
+def test_processes_of_a_running_cluster_may_be_killed_and_paused(tmp_path: Path, row: str) -> None:
     assert row not in refused(target(tmp_path, None))
 
 
-def test_a_cluster_in_containers_is_nobodys_own(tmp_path: Path) -> None:
+def test_container_cluster_is_not_the_runs_own(tmp_path: Path) -> None:
     there = ContainerTarget(tmp_path, tmp_path / "results", "127.0.0.1:9092", UndoFile(tmp_path))
     assert refused(there) >= DAMAGES

@@ -25,7 +25,7 @@ def state_of(process: Process) -> str:
     return Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[0]
 
 
-def test_what_is_not_done_is_undone_last_first_by_another_log_of_the_same_file(tmp_path: Path) -> None:
+def test_open_entries_are_undone_last_first_by_a_new_undo_file(tmp_path: Path) -> None:
     told = tmp_path / "told"
     undo = UndoFile(tmp_path)
     for word in ("first", "second", "third"):
@@ -39,7 +39,7 @@ def test_what_is_not_done_is_undone_last_first_by_another_log_of_the_same_file(t
     assert not UndoFile(tmp_path).pending
 
 
-def test_a_file_is_removed_and_one_that_has_gone_is_no_trouble(tmp_path: Path) -> None:
+def test_undo_removes_a_file_and_ignores_a_missing_one(tmp_path: Path) -> None:
     undo, filler = UndoFile(tmp_path), tmp_path / "filler"
     undo.to_remove(filler)
     undo.to_remove(tmp_path / "never made")
@@ -48,7 +48,7 @@ def test_a_file_is_removed_and_one_that_has_gone_is_no_trouble(tmp_path: Path) -
     assert not filler.exists()
 
 
-def test_a_stopped_process_goes_on(tmp_path: Path, sleeper: Process) -> None:
+def test_undo_continues_a_stopped_process(tmp_path: Path, sleeper: Process) -> None:
     UndoFile(tmp_path).to_continue(sleeper)
     sleeper.signal(signal.SIGSTOP)
     wait_for("it to be stopped", lambda: state_of(sleeper) == "T")
@@ -56,7 +56,7 @@ def test_a_stopped_process_goes_on(tmp_path: Path, sleeper: Process) -> None:
     wait_for("it to go on", lambda: state_of(sleeper) != "T")
 
 
-def test_a_process_that_only_has_the_pid_is_left_alone(tmp_path: Path, sleeper: Process) -> None:
+def test_undo_leaves_another_process_with_the_same_pid_alone(tmp_path: Path, sleeper: Process) -> None:
     UndoFile(tmp_path).to_continue(Process(sleeper.pid, "another birth"))
     sleeper.signal(signal.SIGSTOP)
     wait_for("it to be stopped", lambda: state_of(sleeper) == "T")
@@ -64,7 +64,7 @@ def test_a_process_that_only_has_the_pid_is_left_alone(tmp_path: Path, sleeper: 
     assert state_of(sleeper) == "T"
 
 
-def test_what_cannot_be_undone_is_said_once_and_keeps_nothing_else_from_being_undone(tmp_path: Path) -> None:
+def test_failed_undo_is_reported_once_and_others_are_undone(tmp_path: Path) -> None:
     undo, file = UndoFile(tmp_path), tmp_path / "file"
     file.touch()
     undo.to_remove(file)
@@ -77,7 +77,7 @@ def test_what_cannot_be_undone_is_said_once_and_keeps_nothing_else_from_being_un
     assert undo.perform() == []
 
 
-def test_a_line_that_was_cut_off_is_passed_over(tmp_path: Path) -> None:
+def test_truncated_undo_line_is_skipped(tmp_path: Path) -> None:
     undo, file = UndoFile(tmp_path), tmp_path / "file"
     file.touch()
     undo.to_remove(file)

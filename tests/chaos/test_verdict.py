@@ -24,36 +24,36 @@ TOO_QUIET = Injection("F2", "follower killed", Outcome.VOID, "only 3 records ack
 SKIPPED = Injection("F19", "leader cut off", Outcome.SKIPPED, "needs root")
 
 
-def test_a_run_in_which_all_was_seen_and_kept_passes() -> None:
+def test_run_with_all_promises_proved_passes() -> None:
     counts = count_rows(["F1"], [BIT, BIT])
     assert counts == [RowCount("F1", "leader killed", injected=2, bit=2, void=0, skipped=0)]
     assert shortcomings(counts, ALL_SEEN) == []
     assert exit_status(counts, ALL_SEEN) == KEPT == 0
 
 
-def test_one_violation_is_enough() -> None:
+def test_one_violation_breaks_the_run() -> None:
     counts = count_rows(["F1"], [BIT])
     assert exit_status(counts, judged(I9=(1_000_000, 1))) == BROKEN == 1
 
 
-def test_a_violation_counts_more_than_what_was_not_proved() -> None:
+def test_violation_takes_precedence_over_shortcomings() -> None:
     counts = count_rows(["F1", "F19"], [VOID, SKIPPED])
     assert exit_status(counts, judged(I1=(1, 1))) == BROKEN
 
 
-def test_a_void_fault_proves_nothing_even_where_another_of_its_row_bit() -> None:
+def test_void_fault_proves_nothing_even_if_another_of_its_row_bit() -> None:
     counts = count_rows(["F1"], [BIT, VOID])
     assert (counts[0].injected, counts[0].bit, counts[0].void) == (2, 1, 1)
     assert exit_status(counts, ALL_SEEN) == UNPROVED == 3
 
 
-def test_a_fault_that_met_no_load_is_void_and_was_not_injected() -> None:
+def test_fault_without_load_is_void_and_not_injected() -> None:
     counts = count_rows(["F2"], [TOO_QUIET])
     assert (counts[0].injected, counts[0].void) == (0, 1)
     assert shortcomings(counts, ALL_SEEN) == ["void, so these faults prove nothing: F2"]
 
 
-def test_rows_that_were_skipped_or_not_reached_have_not_passed() -> None:
+def test_skipped_or_unreached_rows_have_not_passed() -> None:
     counts = count_rows(["F19", "F1", "F3"], [SKIPPED, BIT])
     assert [count.row for count in counts] == ["F1", "F3", "F19"]
     assert shortcomings(counts, ALL_SEEN) == [
@@ -63,20 +63,20 @@ def test_rows_that_were_skipped_or_not_reached_have_not_passed() -> None:
     assert exit_status(counts, ALL_SEEN) == UNPROVED
 
 
-def test_a_kind_that_was_skipped_is_told_of_where_others_of_its_row_bit() -> None:
+def test_skipped_kind_is_reported_if_others_of_its_row_bit() -> None:
     counts = count_rows(["F1"], [replace(SKIPPED, row="F1"), BIT])
     assert shortcomings(counts, ALL_SEEN) == ["skipped, because they cannot be injected here: some kinds of F1"]
     assert exit_status(counts, ALL_SEEN) == UNPROVED
 
 
-def test_an_invariant_that_saw_nothing_has_not_passed() -> None:
+def test_invariant_without_observations_has_not_passed() -> None:
     seen = judged(I17=(0, 0), I18=(0, 0))
     counts = count_rows(["F1"], [BIT])
     assert shortcomings(counts, seen) == ["without data, so these invariants have not passed: I17, I18"]
     assert exit_status(counts, seen) == UNPROVED
 
 
-def test_a_partition_without_its_final_log_has_not_passed() -> None:
+def test_partition_without_its_final_log_has_not_passed() -> None:
     counts, seen = count_rows(["F1"], [BIT]), replace(ALL_SEEN, unread=[TopicPartition("t", 1)])
     assert shortcomings(counts, seen) == [
         "without all final logs, so the final state of these partitions is unknown: t-1"
@@ -84,11 +84,11 @@ def test_a_partition_without_its_final_log_has_not_passed() -> None:
     assert exit_status(counts, seen) == UNPROVED
 
 
-def test_histories_that_could_not_be_judged_prove_nothing() -> None:
+def test_unreadable_histories_prove_nothing() -> None:
     assert exit_status(count_rows(["F1"], [BIT]), None) == UNPROVED
 
 
-def test_a_run_that_went_wrong_itself_proves_nothing() -> None:
+def test_run_with_its_own_failure_proves_nothing() -> None:
     counts = count_rows(["F1"], [BIT])
     assert exit_status(counts, ALL_SEEN, ["clients-0 ended with status 1"]) == UNPROVED
     assert shortcomings(counts, ALL_SEEN, ["clients-0 ended with status 1"]) == ["clients-0 ended with status 1"]

@@ -29,7 +29,7 @@ def lives_in(history: Path) -> int:
     return sum(isinstance(each, Client) for each in read_history(history)) if history.exists() else 0
 
 
-async def test_a_killed_process_is_replaced_and_goes_on_in_its_history(tmp_path: Path) -> None:
+async def test_killed_client_is_replaced_and_continues_its_history(tmp_path: Path) -> None:
     history = history_path(tmp_path, "clients-0-tail")
     async with Workload(tmp_path, NOWHERE, LOAD) as workload:
         await until(lambda: lives_in(history) == 1)
@@ -42,7 +42,7 @@ async def test_a_killed_process_is_replaced_and_goes_on_in_its_history(tmp_path:
     assert RunDirectory(tmp_path).ending().compacted == {"latest"}
 
 
-async def test_processes_that_cannot_live_are_started_a_few_times_and_say_why(tmp_path: Path) -> None:
+async def test_failing_client_is_restarted_a_few_times_and_reported(tmp_path: Path) -> None:
     async with Workload(tmp_path, "no address", LOAD) as workload:
         await until(lambda: len(workload.failures) >= 5)
         await asyncio.sleep(0.3)  # nothing must happen

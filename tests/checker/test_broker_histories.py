@@ -58,7 +58,7 @@ def cas(epoch: int, version: int, ok: bool = True) -> IsrChange:
         pytest.param([(1, cas(2, 9)), (2, cas(3, 8))], id="the same, told the other way round"),
     ],
 )
-def test_epochs_and_versions_rise(told: list[tuple[int, Event]]) -> None:
+def test_epochs_and_versions_increase(told: list[tuple[int, Event]]) -> None:
     assert violations("I12", *told) == 1
 
 
@@ -72,11 +72,11 @@ def test_epochs_and_versions_rise(told: list[tuple[int, Event]]) -> None:
         pytest.param([(1, Controller(1, 7)), (2, Controller(2, 8)), (1, Controller(3, 9))], id="controllers in turn"),
     ],
 )
-def test_what_only_looks_like_it_is_none(told: list[tuple[int, Event]]) -> None:
+def test_permitted_histories_have_no_violation(told: list[tuple[int, Event]]) -> None:
     assert violations("I12", *told) == 0
 
 
-def test_who_begins_anew_leads_in_another_epoch() -> None:
+def test_restarted_broker_leads_in_another_epoch() -> None:
     checker = Checker()
     for epoch in (5, 5, 6):
         checker.take(checker.begin(Broker("1")), BecomeLeader(epoch, TP, epoch, 0, 0))
@@ -85,21 +85,21 @@ def test_who_begins_anew_leads_in_another_epoch() -> None:
     assert len(twice.operations) == 2
 
 
-def test_a_change_of_the_isr_that_was_refused_is_no_observation() -> None:
+def test_refused_isr_change_is_not_an_observation() -> None:
     assert row("I12", (1, cas(2, 9, ok=False))).observations == 0
 
 
-def test_a_high_watermark_falls_against_that_with_which_a_leader_began_too() -> None:
+def test_high_watermark_below_that_of_a_new_leader_is_a_violation() -> None:
     assert violations("I11", (1, BecomeLeader(1, TP, 5, 9, 8)), (1, HighWatermark(2, TP, 5, 7))) == 1
     assert violations("I11", (1, HighWatermark(1, TP, 5, 8)), (1, HighWatermark(2, TP, 5, 7))) == 1
 
 
-def test_a_high_watermark_may_be_told_twice_and_be_lower_in_another_epoch_or_replica() -> None:
+def test_high_watermark_may_be_lower_in_another_epoch_or_replica() -> None:
     told = [HighWatermark(1, TP, 5, 8), HighWatermark(2, TP, 5, 8), HighWatermark(3, TP, 6, 2)]
     assert violations("I11", *((1, each) for each in told), (2, HighWatermark(4, TP, 5, 1))) == 0
 
 
-def test_a_high_watermark_may_be_lower_in_a_further_life() -> None:
+def test_high_watermark_may_be_lower_after_a_restart() -> None:
     checker = Checker()
     for value in (8, 2):
         checker.take(checker.begin(Broker("1")), HighWatermark(value, TP, 5, value))
@@ -119,7 +119,7 @@ def test_a_high_watermark_may_be_lower_in_a_further_life() -> None:
         pytest.param({"leos": {1: 5, 2: 5}}, id="a pending member that has told no log end"),
     ],
 )
-def test_what_is_acknowledged_stands_on_enough_replicas(wrong: dict[str, object]) -> None:
+def test_acknowledged_records_are_on_enough_replicas(wrong: dict[str, object]) -> None:
     assert violations("I14", (1, ACK)) == 0
     assert violations("I14", (1, replace(ACK, **wrong))) == 1  # type: ignore[arg-type]
 
@@ -138,7 +138,7 @@ def test_what_is_acknowledged_stands_on_enough_replicas(wrong: dict[str, object]
     ],
 )
 @pytest.mark.parametrize("at_the_end", [False, True])
-def test_who_has_not_told_its_log_end_had_it_before(
+def test_isr_member_with_unknown_log_end_had_the_record_before(
     told: list[tuple[int, Event]], wrong: int, at_the_end: bool
 ) -> None:
     ack = (1, replace(ACK, leos={1: 5, 2: 5}))
@@ -146,7 +146,7 @@ def test_who_has_not_told_its_log_end_had_it_before(
     assert violations("I14", *(each for each in told if each not in last), ack, *last) == wrong
 
 
-def test_who_began_anew_may_have_been_killed_before_it_wrote_that_it_had_registered() -> None:
+def test_restarted_broker_may_die_before_it_records_its_registration() -> None:
     for begun, wrong in ((7, 0), (5, 1)):
         checker = Checker()
         leader, _ = checker.begin(Broker("1", 1)), checker.begin(Broker("3", 1))
@@ -156,7 +156,7 @@ def test_who_began_anew_may_have_been_killed_before_it_wrote_that_it_had_registe
         assert len(checker.conclude(Ending()).only(["I14"]).findings) == wrong
 
 
-def test_nobody_acts_in_an_epoch_that_is_over() -> None:
+def test_no_broker_acts_in_an_old_epoch() -> None:
     follows = BecomeFollower(1, TP, 5, 2)
     assert violations("I20", (1, follows), (1, Append(2, TP, 0, 3, 4, "leader"))) == 1
     assert violations("I20", (1, follows), (1, HighWatermark(2, TP, 4, 3))) == 1
@@ -164,12 +164,12 @@ def test_nobody_acts_in_an_epoch_that_is_over() -> None:
     assert violations("I20", (1, leads), (1, Append(2, TP, 0, 3, 4, "leader"))) == 1
 
 
-def test_a_follower_takes_batches_of_earlier_epochs_and_others_know_nothing_of_it() -> None:
+def test_follower_may_append_batches_of_earlier_epochs() -> None:
     assert violations("I20", (1, BecomeFollower(1, TP, 5, 2)), (1, Append(2, TP, 0, 3, 4, "follower"))) == 0
     assert violations("I20", (1, BecomeFollower(1, TP, 5, 2)), (2, Append(2, TP, 0, 3, 4, "leader"))) == 0
 
 
-def test_a_request_is_late_behind_its_deadline_and_old_below_what_is_known() -> None:
+def test_request_is_stale_after_its_deadline_or_below_the_known_epoch() -> None:
     assert violations("I20", (1, Processed(10, "Fetch", 9))) == 1
     assert violations("I20", (1, Processed(10, "Fetch", 10))) == 0
     assert violations("I20", (1, Processed(10, "Fetch", 0))) == 0
@@ -179,7 +179,7 @@ def test_a_request_is_late_behind_its_deadline_and_old_below_what_is_known() -> 
     assert violations("I20", (1, Reject(10, "Fetch", "late"))) == 0
 
 
-def test_what_was_counted_only_once_has_not_been_looked_at() -> None:
+def test_resource_counted_only_once_is_not_an_observation() -> None:
     before, after = Resources(1, "baseline", fds=5), Resources(2, "healed", fds=5)
     assert row("I21", (1, before), (2, after)).observations == 0
     assert row("I21", (1, before), (1, Resources(2, "healed", threads=5))).observations == 0
@@ -187,7 +187,7 @@ def test_what_was_counted_only_once_has_not_been_looked_at() -> None:
 
 
 @pytest.mark.parametrize("what", ["fds", "threads", "rss", "purgatory", "tasks"])
-def test_what_was_held_is_given_back_but_for_a_little(what: str) -> None:
+def test_resources_return_to_their_level_within_a_tolerance(what: str) -> None:
     def held(before: int, after: int, phase: str = "healed") -> int:
         return violations(
             "I21", (1, Resources(1, "baseline", **{what: before})), (1, Resources(2, phase, **{what: after}))

@@ -24,7 +24,7 @@ def columns_of_ids(draw: st.DrawFn) -> Column:
 
 
 @given(steps=st.lists(st.tuples(st.sampled_from(("put", "take", "ask")), columns_of_ids()), max_size=12))
-def test_numbers_are_those_of_a_dict(steps: list[tuple[str, Column]]) -> None:
+def test_numbers_by_record_equal_those_of_a_dict(steps: list[tuple[str, Column]]) -> None:
     known, twin = ByRecord(), dict[int, int]()
     for number, (verb, ids) in enumerate(steps):
         numbers = range(1000 * number, 1000 * number + len(ids))

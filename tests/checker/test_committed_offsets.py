@@ -25,7 +25,7 @@ def committed(offset: int, t0: int, t1: int, tp: TopicPartition = TP, group: str
 
 
 @pytest.mark.parametrize("read", [5, -1])
-def test_what_was_committed_before_the_question_is_the_least_though_nobody_has_read_it(read: int) -> None:
+def test_fetch_returns_at_least_the_value_committed_before_it(read: int) -> None:
     told = [commit(5, 1, 2), commit(7, 3, 4)]
     assert says(*told, committed(read, 5, 6)) == [
         f"the committed offset of group g was read as {read}, after 7 was committed"
@@ -33,14 +33,14 @@ def test_what_was_committed_before_the_question_is_the_least_though_nobody_has_r
     assert not says(*told, committed(7, 5, 6))
 
 
-def test_a_commit_that_had_not_ended_when_it_was_asked_for_may_be_seen_or_not() -> None:
+def test_fetch_may_or_may_not_see_a_concurrent_commit() -> None:
     told = [commit(5, 1, 2), commit(7, 3, 6)]
     for read in (5, 7):
         assert not says(*told, committed(read, 5, 8))
         assert not says(*told, committed(read, 6, 8))
 
 
-def test_what_was_read_once_is_the_least_though_its_commit_never_ended() -> None:
+def test_fetch_returns_at_least_the_value_of_an_earlier_fetch() -> None:
     asked = [CommitInvoked("g", TP, 5, 1), CommitUnknown("g", TP, 7, "TIMEOUT", 2, 3)]
     assert says(*asked, committed(7, 4, 5), committed(5, 6, 7)) == [
         "the committed offset of group g was read as 5, after 7 was read"
@@ -48,18 +48,18 @@ def test_what_was_read_once_is_the_least_though_its_commit_never_ended() -> None
     assert not says(*asked, committed(7, 4, 6), committed(5, 5, 7)), "both were asked for at once"
 
 
-def test_groups_and_partitions_have_offsets_of_their_own() -> None:
+def test_groups_and_partitions_have_separate_offsets() -> None:
     assert not says(commit(5, 1, 2), committed(-1, 3, 4, OTHER), committed(-1, 3, 4, TP, "another"))
 
 
-def test_what_nobody_asked_for_or_what_was_refused_is_seen_by_nobody() -> None:
+def test_no_fetch_returns_a_value_that_was_refused_or_never_committed() -> None:
     assert says(committed(5, 1, 2)) == ["the committed offset of group g was read as 5, but no client had committed it"]
     assert says(CommitFailed("g", TP, 5, "ILLEGAL_GENERATION", 1, 2), committed(5, 3, 4))
     assert says(committed(5, 1, 2), commit(5, 3, 4)), "it was committed later"
     assert not says(commit(5, 2, 4), committed(5, 1, 3))
 
 
-def test_a_generation_that_is_over_commits_nothing() -> None:
+def test_commit_of_an_old_generation_must_be_refused() -> None:
     first, second = Assigned("g", "m", 1, [TP], 1), Assigned("g", "m", 2, [TP], 5)
     assert says(first, second, commit(9, 6, 7, generation=1)) == ["g: 9 of generation 1 was accepted in generation 2"]
     assert not says(first, second, commit(9, 6, 7, generation=2))
@@ -68,7 +68,7 @@ def test_a_generation_that_is_over_commits_nothing() -> None:
     assert not says(first, second, CommitFailed("g", TP, 9, "ILLEGAL_GENERATION", 6, 7, 1))
 
 
-def test_a_partition_has_one_owner_in_a_generation() -> None:
+def test_partition_has_one_owner_per_generation() -> None:
     first = Assigned("g", "m", 1, [TP], 1)
     assert says(first, Assigned("g", "n", 1, [TP, OTHER], 2)) == ["g: m and n own it in generation 1"]
     assert not says(first, Assigned("g", "m", 1, [TP], 2))

@@ -56,7 +56,7 @@ def refused(offset: int = 2, t0: int = 50, t1: int = 60, error: str = "OFFSET_OU
 THREE = produced((1, 2), (3, 4), (5, 6))
 
 
-def test_what_was_acknowledged_is_in_range() -> None:
+def test_acknowledged_offset_must_not_be_out_of_range() -> None:
     assert len(found("I8", [*THREE, refused()])) == 1
     assert len(found("I8", [*THREE, refused(0)])) == 1
 
@@ -74,7 +74,7 @@ def test_what_was_acknowledged_is_in_range() -> None:
         pytest.param([*THREE, TrimUnknown(TP, 3, "TIMEOUT", 60, 90), refused()], id="perhaps trimmed meanwhile"),
     ],
 )
-def test_what_may_be_out_of_range_is_no_fault(told: list[Event]) -> None:
+def test_permitted_out_of_range_errors_are_no_violation(told: list[Event]) -> None:
     assert not found("I8", told)
 
 
@@ -83,11 +83,11 @@ def test_what_may_be_out_of_range_is_no_fault(told: list[Event]) -> None:
     [TrimOk(TP, 2, 20, 30), TrimOk(OTHER, 3, 20, 30), TrimOk(TP, 3, 61, 70)],
     ids=["before it", "of another partition", "after the answer"],
 )
-def test_a_trim_of_something_else_excuses_nothing(trim: TrimOk) -> None:
+def test_trim_of_another_partition_or_offset_excuses_nothing(trim: TrimOk) -> None:
     assert len(found("I8", [*THREE, trim, refused()])) == 1
 
 
-def test_an_end_that_was_told_is_the_least_for_whoever_asks_afterwards() -> None:
+def test_returned_end_offset_is_at_least_every_earlier_one() -> None:
     (back,) = found("I8", [LatestOk(TP, 7, 1, 2, epoch=3), LatestOk(TP, 6, 3, 4)])
     assert back.says == "the returned end offset was 6, but 7 before that"
     assert [" in epoch 3" in each for each in back.operations] == [True, False]
@@ -96,13 +96,13 @@ def test_an_end_that_was_told_is_the_least_for_whoever_asks_afterwards() -> None
     assert not found("I8", [LatestOk(OTHER, 7, 1, 2), LatestOk(TP, 6, 3, 4)])
 
 
-def test_an_end_lies_behind_what_was_acknowledged_before_the_question() -> None:
+def test_returned_end_offset_is_above_earlier_acknowledgements() -> None:
     assert len(found("I8", [*THREE, LatestOk(TP, 2, 7, 8)])) == 1
     assert not found("I8", [*THREE, LatestOk(TP, 3, 7, 8)])
     assert not found("I8", [*THREE, LatestOk(TP, 2, 6, 8)])
 
 
-def test_the_first_offset_is_no_later_than_somebody_asked_to_trim_to() -> None:
+def test_first_offset_is_at_most_the_highest_trim_request() -> None:
     skipped = EarliestOk(TP, 2, 7, 8)
     assert len(found("I8", [*THREE, skipped])) == 1
     assert len(found("I8", [*THREE, TrimOk(TP, 1, 2, 3), skipped])) == 1
@@ -116,7 +116,7 @@ FINAL = FinalLog("1", TP, 2, 3, 3, None, range(2, 3), [2], [5], [1])
 TRIMMED = [*THREE, TrimOk(TP, 2, 20, 30)]
 
 
-def test_the_first_offset_is_no_earlier_than_what_was_trimmed_before() -> None:
+def test_first_offset_is_at_least_the_acknowledged_trim() -> None:
     (undone,) = found("I8", [*TRIMMED, EarliestOk(TP, 1, 31, 40)])
     assert undone.says == "the returned first offset was 1, but records below 2 had been trimmed"
     assert "trim to 2" in undone.operations[0]
@@ -137,7 +137,7 @@ PAST = {"I8": EarliestOk(TP, 1, 31, 40), "I18": LookUpOk(TP, 5, 1, 31, 40, ts=5)
 
 
 @pytest.mark.parametrize("key", PAST)
-def test_who_was_deposed_and_cannot_know_it_has_heard_of_no_trim(key: str) -> None:
+def test_replaced_leader_may_not_know_a_trim(key: str) -> None:
     def violations(*brokers: tuple[str, Event]) -> int:
         told = [*brokers, *told_by("client", *TRIMMED, PAST[key])]
         return len(verdict_on_all(told, key, ending=Ending({TP: [FINAL]})).findings)
@@ -149,7 +149,7 @@ def test_who_was_deposed_and_cannot_know_it_has_heard_of_no_trim(key: str) -> No
     assert violations(*LED, *told_by("2", BecomeLeader(41, TP, 2, 3, 3))) == 1, "deposed after it had answered"
 
 
-def test_a_process_that_has_ended_answers_nobody_from_the_past() -> None:
+def test_ended_process_does_not_excuse_an_old_answer() -> None:
     checker = Checker()
     one, two, client = checker.begin(Broker("1")), checker.begin(Broker("2")), checker.begin(Client("client"))
     checker.take(one, LED[0][1])
@@ -160,7 +160,7 @@ def test_a_process_that_has_ended_answers_nobody_from_the_past() -> None:
     assert len(checker.conclude(Ending()).only(["I8"]).findings) == 1
 
 
-def test_no_log_of_the_end_begins_before_what_was_trimmed() -> None:
+def test_no_final_log_begins_below_an_acknowledged_trim() -> None:
     whole = replace(FINAL, broker="2", log_start=1, offsets=range(1, 3), ids=[1, 2], ts=[5, 5], leader_epochs=[1, 1])
     ending = Ending({TP: [FINAL, whole]})
     (undone,) = verdict_on(TRIMMED, "I8", ending=ending).findings
@@ -170,7 +170,7 @@ def test_no_log_of_the_end_begins_before_what_was_trimmed() -> None:
 
 
 @pytest.mark.parametrize(("begun", "told", "left"), [(29, 1, 1), (35, 0, 0), (45, 1, 0)])
-def test_a_broker_that_begins_anew_may_have_forgotten_what_was_trimmed(begun: int, told: int, left: int) -> None:
+def test_restarted_broker_may_have_forgotten_a_trim(begun: int, told: int, left: int) -> None:
     def violations(*events: Event, ending: Ending) -> int:
         checker = Checker()
         checker.begin(Broker("1", 1))
@@ -195,13 +195,13 @@ def window(**differing: int | str | None) -> Window:
 GAP = produced((90, 95), (110, 160), (170, 190), (290, 295))
 
 
-def test_a_gap_lasts_from_when_somebody_waits_to_the_next_acknowledgement() -> None:
+def test_gap_lasts_from_a_waiting_request_to_the_next_acknowledgement() -> None:
     (gap,) = found("I19", GAP, window(most_gap_ns=49))
     assert "no acknowledgement from 0.000000 s to 0.000000 s" in gap.operations[0] and gap.t == 160
     assert not found("I19", GAP, window(most_gap_ns=50))
 
 
-def test_who_waits_until_all_is_whole_again_has_waited_so_long() -> None:
+def test_gap_may_last_until_the_full_recovery() -> None:
     waiting = [*GAP, ProduceInvoked(TP, [9], [5], [296]), ProduceUnknown(TP, [9], ["TIMEOUT"], [900])]
     assert not found("I19", waiting, window(most_gap_ns=50))
     long_before = [*produced((90, 95)), ProduceInvoked(TP, [9], [5], [120])]
@@ -211,13 +211,13 @@ def test_who_waits_until_all_is_whole_again_has_waited_so_long() -> None:
 
 
 @pytest.mark.parametrize("behind", [[], [(102, 151)]], ids=["alone", "with another behind it"])
-def test_what_waits_since_before_the_fault_is_counted_from_the_fault_on(behind: list[tuple[int, int]]) -> None:
+def test_request_from_before_the_fault_waits_since_the_fault(behind: list[tuple[int, int]]) -> None:
     early = produced((90, 95), (96, 150), *behind)
     assert len(found("I19", early, window(most_gap_ns=49))) == 1
     assert not found("I19", early, window(most_gap_ns=50))
 
 
-def test_what_lasts_into_the_next_fault_is_judged_by_its_bound_from_there_on() -> None:
+def test_gap_that_reaches_the_next_fault_ends_there() -> None:
     lasting = produced((90, 95), (110, 160), (170, 190), (200, 290), (295, 900))
     follows = Window("F2", 350, 800, 950, most_gap_ns=550)
     assert not found("I19", lasting, window(most_gap_ns=90), follows)
@@ -228,14 +228,14 @@ def test_what_lasts_into_the_next_fault_is_judged_by_its_bound_from_there_on() -
     assert found("I19", lasting, window(most_gap_ns=54), follows)[-1].t == 350, "until then it is the first one's"
 
 
-def test_what_waits_when_another_is_acknowledged_is_counted_from_there_on() -> None:
+def test_gap_of_a_waiting_request_begins_at_the_last_acknowledgement() -> None:
     told = produced((90, 95), (110, 180), (111, 130))
     assert len(found("I19", told, window(most_gap_ns=49))) == 1
     assert not found("I19", told, window(most_gap_ns=50))
 
 
 @pytest.mark.parametrize("end", [ProduceUnknown, ProduceFailed])
-def test_who_gives_up_has_waited_until_then(end: type[ProduceUnknown | ProduceFailed]) -> None:
+def test_request_that_gives_up_waits_until_then(end: type[ProduceUnknown | ProduceFailed]) -> None:
     told = [*produced((90, 95)), ProduceInvoked(TP, [9], [5], [96]), end(TP, [9], ["REQUEST_TIMED_OUT"], [180])]
     for later in ([], produced((250, 260), first=10)):
         assert len(found("I19", [*told, *later], window(most_gap_ns=79))) == 1
@@ -244,17 +244,17 @@ def test_who_gives_up_has_waited_until_then(end: type[ProduceUnknown | ProduceFa
     assert gap.t == 260, "somebody asked before the first one gave up"
 
 
-def test_what_was_left_without_an_end_before_the_fault_does_not_wait() -> None:
+def test_request_without_an_end_from_before_the_fault_does_not_wait() -> None:
     killed = [*produced((90, 95)), ProduceInvoked(TP, [9], [5], [96])]
     assert not found("I19", killed, window(most_gap_ns=1))
     assert not found("I19", [*killed, *produced((400, 401), first=10)], window(most_gap_ns=1))
 
 
-def test_a_partition_to_which_nobody_produces_is_not_unavailable() -> None:
+def test_partition_without_produce_requests_is_not_unavailable() -> None:
     assert not found("I19", produced((90, 95), (400, 401)), window(most_gap_ns=1))
 
 
-def test_each_partition_has_its_own_gaps_and_one_that_never_took_a_record_has_nothing_else() -> None:
+def test_partition_that_never_acknowledged_has_one_long_gap() -> None:
     served = produced(*((t, t + 1) for t in range(90, 310, 10)), tp=OTHER, first=100)
     assert len(found("I19", [*GAP, *served], window(most_gap_ns=49))) == 1
     never = [*served, ProduceInvoked(TP, [9], [5], [120])]
@@ -263,7 +263,7 @@ def test_each_partition_has_its_own_gaps_and_one_that_never_took_a_record_has_no
     assert not found("I19", never, window(most_gap_ns=180))
 
 
-def test_who_does_not_wait_for_all_replicas_is_promised_nothing() -> None:
+def test_availability_ignores_producers_without_acks_all() -> None:
     told = [ProduceInvoked(TP, [9], [5], [120])]
     bound = Ending(windows=[window(most_gap_ns=49)])
     assert len(verdict_on(told, "I19", ending=bound).findings) == 1
@@ -271,11 +271,11 @@ def test_who_does_not_wait_for_all_replicas_is_promised_nothing() -> None:
         assert not verdict_on(told, "I19", ending=bound, client=Client("c", acks=acks)).findings
 
 
-def test_no_bound_is_asked_for_where_there_is_none() -> None:
+def test_fault_without_a_bound_has_no_limit() -> None:
     assert not found("I19", GAP, window())
 
 
-def test_operations_are_produces_and_reads_that_succeeded_while_it_lasted() -> None:
+def test_operations_are_successful_produces_and_reads_during_the_fault() -> None:
     reads: list[Event] = [Read(TP, 1, 9, 120, 130, [5], [5], [5]), Read(TP, 1, 9, 131, 135, [], [], [])]
     told = [*GAP, *reads]
     assert not found("I19", told, window(least_operations=3)), "two were acknowledged, and one read brought something"
@@ -286,7 +286,7 @@ def test_operations_are_produces_and_reads_that_succeeded_while_it_lasted() -> N
     assert found("I19", at_its_edges, window(least_operations=3))
 
 
-def test_what_succeeds_soon_after_the_pause_that_a_fault_may_cost_counts_where_the_fault_is_over_before() -> None:
+def test_operation_soon_after_the_permitted_pause_counts() -> None:
     second = 1_000_000_000
     late = produced((110, 2 * second + 100), (110, 3 * second + 100), (110, 3 * second + 101))
     assert not found("I19", late, window(most_gap_ns=2 * second, least_operations=2))
@@ -294,7 +294,7 @@ def test_what_succeeds_soon_after_the_pause_that_a_fault_may_cost_counts_where_t
     assert few.says.startswith("2 operations succeeded during F1") and few.t == 3 * second + 100
 
 
-def test_where_a_fault_outlasts_the_pause_that_it_may_cost_operations_count_until_it_is_healed() -> None:
+def test_operations_count_until_a_long_fault_is_healed() -> None:
     second = 1_000_000_000
     told = produced((110, second), (9 * second - 1, 9 * second), (9 * second, 9 * second + 1))
     long = Window("F37", 100, 9 * second, 10 * second, most_gap_ns=2 * second, least_operations=2)
@@ -303,7 +303,7 @@ def test_where_a_fault_outlasts_the_pause_that_it_may_cost_operations_count_unti
     assert few.t == 9 * second
 
 
-def test_what_succeeds_during_the_next_fault_counts_for_that_one() -> None:
+def test_operation_during_the_next_fault_counts_for_that_fault() -> None:
     second = 1_000_000_000
     late = produced((110, 150), (110, 500), (510, 600))
     first = window(most_gap_ns=2 * second, least_operations=2)
@@ -312,12 +312,12 @@ def test_what_succeeds_during_the_next_fault_counts_for_that_one() -> None:
     assert few.says.startswith("1 operations succeeded during F1") and few.t == 400
 
 
-def test_to_become_whole_may_take_its_time_and_no_longer() -> None:
+def test_recovery_may_take_its_limit_and_no_longer() -> None:
     assert not found("I19", GAP, window(most_healing_ns=100))
     assert len(found("I19", GAP, window(most_healing_ns=99))) == 1
 
 
-def test_what_else_it_broke_is_told_with_its_time() -> None:
+def test_other_exceeded_bound_is_reported_with_its_time() -> None:
     (broke,) = found("I19", GAP, window(broke="broker 2 took too long"))
     assert (broke.says, broke.t) == ("F1: broker 2 took too long", 300)
     assert broke.operations

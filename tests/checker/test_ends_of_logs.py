@@ -60,9 +60,7 @@ TRIM: tuple[str, Event] = ("client", TrimOk(TP, 2, 7, 8))
 
 
 @pytest.mark.parametrize(("key", "told"), [("I1", THREE), ("I9", [*THREE, *READ_ALL])])
-def test_what_stands_before_a_log_start_is_lost_unless_somebody_asked_for_a_trim(
-    key: str, told: list[tuple[str, Event]]
-) -> None:
+def test_record_below_the_log_start_is_lost_unless_it_was_trimmed(key: str, told: list[tuple[str, Event]]) -> None:
     assert len(found(key, told, log(3, start=2))) == 2
     assert not found(key, [*told, TRIM], log(3, start=2))
     assert not found(key, [*told, ("client", TrimUnknown(TP, 2, "TIMEOUT", 7, 8))], log(3, start=2))
@@ -72,7 +70,7 @@ def test_what_stands_before_a_log_start_is_lost_unless_somebody_asked_for_a_trim
 
 
 @pytest.mark.parametrize(("key", "told"), [("I1", THREE), ("I9", [*THREE, *READ_ALL])])
-def test_compaction_takes_records_and_puts_no_others_in_their_place(key: str, told: list[tuple[str, Event]]) -> None:
+def test_compaction_removes_records_and_replaces_none(key: str, told: list[tuple[str, Event]]) -> None:
     gap = log(1, 3, offsets=[0, 2])
     assert len(found(key, told, gap)) == 1
     assert not found(key, told, gap, compacted=COMPACTED)
@@ -80,33 +78,33 @@ def test_compaction_takes_records_and_puts_no_others_in_their_place(key: str, to
 
 
 @pytest.mark.parametrize(("key", "told"), [("I1", THREE), ("I9", [*THREE, *READ_ALL])])
-def test_compaction_moves_neither_end_of_a_log(key: str, told: list[tuple[str, Event]]) -> None:
+def test_compaction_moves_neither_log_start_nor_log_end(key: str, told: list[tuple[str, Event]]) -> None:
     assert len(found(key, told, log(1), compacted=COMPACTED)) == 2, "what the log ends before"
     assert len(found(key, told, log(3, start=2), compacted=COMPACTED)) == 2, "what it begins behind"
     assert len(found(key, told, log(offsets=[]), compacted=COMPACTED)) == 3, "all of it"
     assert not found(key, [*told, TRIM], log(3, start=2), compacted=COMPACTED)
 
 
-def test_what_is_acknowledged_is_in_each_log() -> None:
+def test_acknowledged_record_is_in_every_log() -> None:
     assert not found("I1", THREE, log(1, 2, 3, broker="1"), log(1, 2, 3))
     (lost,) = found("I1", THREE, log(1, 2, broker="1"), log(1, 2, 3))
     assert "broker 1's log has nothing there" in lost.says
 
 
-def test_a_leader_begins_behind_what_was_acknowledged_before() -> None:
+def test_leader_begins_above_the_acknowledged_offsets() -> None:
     def elected(t: int, leo: int) -> int:
         return len(found("I1", [*THREE, ("1", BecomeLeader(t, TP, 4, leo, 0))], log(1, 2, 3)))
 
     assert (elected(3, 2), elected(3, 3), elected(2, 2)) == (1, 0, 0)
 
 
-def test_who_hears_late_of_an_epoch_that_is_over_begins_wherever_it_was() -> None:
+def test_leader_of_an_old_epoch_may_begin_at_any_offset() -> None:
     successor, sleeper = BecomeLeader(1, TP, 5, 0, 0), BecomeLeader(3, TP, 4, 2, 0)
     assert not found("I1", [("2", successor), *THREE, ("1", sleeper)], log(1, 2, 3))
     assert len(found("I1", [*THREE, ("1", sleeper), ("2", replace(successor, t=9, leo=3))], log(1, 2, 3))) == 1
 
 
-def test_what_was_read_has_its_time() -> None:
+def test_read_record_keeps_its_timestamp() -> None:
     other: list[tuple[str, Event]] = [("client", Read(TP, 1, 9, 5, 6, [1], [2], [99]))]
     (wrong,) = found("I9", [*THREE, *other], log(1, 2, 3))
     assert "the record with timestamp 2 instead of 99" in wrong.says
@@ -118,7 +116,7 @@ LATER: tuple[str, Event] = ("1", BecomeLeader(5, TP, 2, 3, 3))
 
 
 @pytest.mark.parametrize("by_broker", [True, False])
-def test_what_an_ended_epoch_acknowledged_is_there_in_that_epoch_or_an_earlier_one(by_broker: bool) -> None:
+def test_record_acknowledged_in_an_ended_epoch_keeps_that_epoch_or_less(by_broker: bool) -> None:
     ack = Ack(2, TP, 2, 1, [1], [], {1: 3}, [1], 1)
     told: list[tuple[str, Event]] = [*(produced(1, 2, 3) if by_broker else produced(1, 2, 3, epoch=1)), LATER]
     told += [("1", ack)] if by_broker else []
@@ -135,7 +133,7 @@ def test_what_an_ended_epoch_acknowledged_is_there_in_that_epoch_or_an_earlier_o
     assert len(found("I13", told, log(1), compacted=COMPACTED)) == count, "compaction takes nothing behind the end"
 
 
-def test_what_the_last_epoch_acknowledged_is_no_matter_of_it() -> None:
+def test_leader_completeness_ignores_acks_of_the_last_epoch() -> None:
     still = [*produced(1, 2, 3, epoch=2), LATER, ("1", Ack(6, TP, 2, 2, [1], [], {1: 3}, [1], 1))]
     assert not found("I13", still, log(1))
 
@@ -157,7 +155,7 @@ def differences(one: FinalLog, other: FinalLog, compacted: bool = False) -> int:
 
 
 @pytest.mark.parametrize("compacted", [frozenset(), COMPACTED])
-def test_no_log_begins_behind_what_somebody_asked_to_trim(compacted: frozenset[str]) -> None:
+def test_log_begins_at_or_below_the_highest_trim_request(compacted: frozenset[str]) -> None:
     logs = log(2, 3, broker="1", start=1), log(1, 2, 3, broker="2"), log(1, 2, 3)
     (late,) = found("I15", [], *logs, compacted=compacted)
     assert late.says == "broker 1's log begins at 1, but the highest trim request was 0"
@@ -166,7 +164,7 @@ def test_no_log_begins_behind_what_somebody_asked_to_trim(compacted: frozenset[s
     assert len(found("I15", [], log(2, 3, broker="1", start=1))) == 1, "though there is no other replica"
 
 
-def test_what_lies_before_a_log_start_or_in_one_replica_alone_has_not_been_compared() -> None:
+def test_records_below_a_log_start_or_in_one_replica_are_not_compared() -> None:
     assert compared(log(1, 2, 3, broker="1"), log(2, 3, broker="2", start=1)).observations == 2
     assert compared(log(1, 2, 3, broker="1"), log(broker="2", start=3)).status is Status.NO_DATA
     gap = log(1, 3, broker="2", offsets=[0, 2])
@@ -189,7 +187,7 @@ def test_replicas_end_at_one_offset() -> None:
     assert differences(log(1, 2, broker="1"), log(1, 2, 3, broker="2")) == 1
 
 
-def test_a_client_s_read_is_no_replica() -> None:
+def test_log_read_by_a_client_is_not_compared_as_a_replica() -> None:
     assert differences(log(1, 2, 3, broker="1"), log(1, 2)) == 0
 
 
@@ -200,14 +198,14 @@ def test_records_differ_by_id_time_and_epoch() -> None:
     assert differences(one, log(1, 3, broker="2", offsets=[0, 2])) == 1
 
 
-def test_of_a_compacted_topic_the_same_record_stands_where_two_have_one() -> None:
+def test_compacted_replicas_agree_at_each_common_offset() -> None:
     one, other = log(1, 2, 3, broker="1"), log(1, 3, broker="2", offsets=[0, 2])
     assert differences(one, other, compacted=True) == 0
     assert differences(other, one, compacted=True) == 0
     assert differences(one, log(1, 9, broker="2", offsets=[0, 2]), compacted=True) == 1
 
 
-def test_batches_are_compared_where_they_lie_whole_in_both() -> None:
+def test_batches_are_compared_if_both_replicas_have_them_completely() -> None:
     def batched(broker: str, *batches: tuple[int, int, int], start: int = 0) -> FinalLog:
         ids = range(start + 1, batches[-1][1] + 2)
         return replace(log(*ids, broker=broker, start=start), batches=[StoredBatch(*each) for each in batches])
@@ -228,7 +226,7 @@ def epochs_wrong(*logs: FinalLog, compacted: bool = False) -> int:
     return len(found("I16", [], *logs, compacted=COMPACTED if compacted else frozenset()))
 
 
-def test_epochs_rise_along_a_log() -> None:
+def test_epochs_never_decrease_along_a_log() -> None:
     assert epochs_wrong(log(1, 2, 3, epochs=[1, 1, 2])) == 0
     assert epochs_wrong(log(1, 2, 3, epochs=[1, 2, 1])) == 1
 
@@ -247,23 +245,23 @@ def test_epochs_rise_along_a_log() -> None:
         pytest.param([(1, 0), (2, 2), (3, 4)], 1, id="of what was cut"),
     ],
 )
-def test_a_checkpoint_says_where_epochs_begin_in_the_log(checkpoint: list[tuple[int, int]], wrong: int) -> None:
+def test_checkpoint_has_the_start_offsets_of_the_log_epochs(checkpoint: list[tuple[int, int]], wrong: int) -> None:
     assert epochs_wrong(log(1, 2, 3, epochs=[1, 1, 2], checkpoint=checkpoint)) == wrong
 
 
-def test_a_replica_with_records_says_of_which_epochs_they_are() -> None:
+def test_replica_with_records_has_an_epoch_checkpoint() -> None:
     assert epochs_wrong(log(1, broker="1")) == 1
     assert epochs_wrong(log(broker="1")) == 0
     assert epochs_wrong(log(1)) == 0, "who reads it as a client is told no such thing"
 
 
-def test_a_checkpoint_may_begin_before_the_log_start() -> None:
+def test_checkpoint_may_begin_below_the_log_start() -> None:
     trimmed = log(3, 4, start=2, epochs=[1, 2], checkpoint=[(0, 0), (1, 1), (2, 3)])
     assert epochs_wrong(trimmed) == 0
     assert epochs_wrong(replace(trimmed, epochs=[EpochStart(0, 0), EpochStart(2, 3)])) == 1
 
 
-def test_compaction_may_have_taken_an_epoch_s_first_records() -> None:
+def test_compaction_may_remove_the_first_records_of_an_epoch() -> None:
     without_the_first = log(2, 3, offsets=[1, 5], epochs=[1, 2], checkpoint=[(1, 0), (2, 4)])
     assert epochs_wrong(without_the_first, compacted=True) == 0
     assert epochs_wrong(without_the_first) == 1

@@ -30,7 +30,7 @@ def write_log(directory: Path, *epochs: int, **settings: object) -> list[int]:
     return ids
 
 
-def test_every_record_of_every_segment_stands_there(tmp_path: Path) -> None:
+def test_export_has_every_record_of_every_segment(tmp_path: Path) -> None:
     ids = write_log(tmp_path / "log", 0, 0, 2, 3, segment_bytes=200)
     assert len(list((tmp_path / "log").glob("*.log"))) > 1
     log = read_replica(tmp_path / "log", "1", TP, hw=7)
@@ -42,7 +42,7 @@ def test_every_record_of_every_segment_stands_there(tmp_path: Path) -> None:
     assert [(each.base, each.last) for each in log.batches] == [(0, 1), (2, 3), (4, 5), (6, 7)]
 
 
-def test_two_replicas_that_differ_in_one_bit_have_other_batches_and_a_damaged_record(tmp_path: Path) -> None:
+def test_one_flipped_bit_changes_the_batch_crc_and_damages_the_record(tmp_path: Path) -> None:
     for name in ("a", "b"):
         write_log(tmp_path / name, 0, 1)
     (file,) = (tmp_path / "b").glob("*.log")
@@ -62,14 +62,14 @@ def test_a_torn_tail_ends_the_log(tmp_path: Path) -> None:
     assert log.leo == 2 and list(log.ids) == ids[:2]
 
 
-def test_what_stands_before_the_log_start_is_left_out(tmp_path: Path) -> None:
+def test_records_below_the_log_start_are_left_out(tmp_path: Path) -> None:
     ids = write_log(tmp_path / "log", 0, 1, 2)
     log = read_replica(tmp_path / "log", "1", TP, log_start=3)
     assert log.log_start == 3 and list(log.offsets) == [3, 4, 5] and list(log.ids) == ids[3:]
     assert [each.base for each in log.batches] == [2, 4]
 
 
-def test_the_command_writes_the_logs_of_the_topics_with_what_the_checkpoints_say(tmp_path: Path) -> None:
+def test_command_exports_the_logs_with_their_checkpoints(tmp_path: Path) -> None:
     data, out = tmp_path / "data", tmp_path / "out"
     ids = write_log(data / "orders-0", 0, 1)
     write_log(data / "others-0", 0)

@@ -64,7 +64,7 @@ def write(path: Path, *told: Event, header: Header | None = None) -> None:
             history.write(event)
 
 
-def test_a_history_is_lines_that_a_person_can_read(tmp_path: Path) -> None:
+def test_history_has_readable_lines(tmp_path: Path) -> None:
     path = history_path(tmp_path, "c")
     write(path, INVOKED, ENDED)
     assert path == tmp_path / "histories" / "c.jsonl"
@@ -74,7 +74,7 @@ def test_a_history_is_lines_that_a_person_can_read(tmp_path: Path) -> None:
     assert [fields_of(each) for each in told] == [fields_of(INVOKED), fields_of(ENDED)]
 
 
-def test_every_kind_of_event_comes_back_as_it_was(tmp_path: Path) -> None:
+def test_every_kind_of_event_survives_a_round_trip(tmp_path: Path) -> None:
     rng = random.Random(3)
     stories = [random_story(1), *(each.spoil(random_story(1), rng) for each in MUTATIONS if "read" not in each.name)]
     told = {type(event): event for story in stories for _, event in story.told}
@@ -104,7 +104,7 @@ def test_every_kind_of_event_comes_back_as_it_was(tmp_path: Path) -> None:
         assert fields_of(again) == fields_of(event)
 
 
-def test_offsets_that_do_not_follow_one_another_are_written_out() -> None:
+def test_offsets_that_are_not_consecutive_are_written_as_a_list() -> None:
     line = to_fields(ProduceOk(TP, [1, 2], [7, 9], [1, 1], [3, 3]))
     assert line == {
         "e": "ok",
@@ -119,7 +119,7 @@ def test_offsets_that_do_not_follow_one_another_are_written_out() -> None:
 
 
 @pytest.mark.parametrize("cut", range(1, 80, 13))
-def test_a_line_that_a_killed_writer_left_half_written_is_none(tmp_path: Path, cut: int) -> None:
+def test_incomplete_line_of_a_killed_writer_is_ignored(tmp_path: Path, cut: int) -> None:
     path = history_path(tmp_path, "c")
     write(path, INVOKED, ENDED)
     path.write_bytes(path.read_bytes()[:-cut])
@@ -130,7 +130,7 @@ def test_a_line_that_a_killed_writer_left_half_written_is_none(tmp_path: Path, c
     assert fields_of(list(read_history(path))[-1]) == fields_of(ENDED)
 
 
-def test_a_history_of_which_not_even_the_header_was_written_begins_anew(tmp_path: Path) -> None:
+def test_history_without_a_complete_header_starts_again(tmp_path: Path) -> None:
     path = history_path(tmp_path, "c")
     path.parent.mkdir()
     path.write_bytes(b'{"hist')
@@ -139,7 +139,7 @@ def test_a_history_of_which_not_even_the_header_was_written_begins_anew(tmp_path
     assert list(read_history(path)) == [Broker("1")]
 
 
-def test_without_a_buffer_each_line_is_written_at_once_and_with_one_when_it_is_full(tmp_path: Path) -> None:
+def test_unbuffered_lines_are_written_at_once_and_buffered_ones_when_full(tmp_path: Path) -> None:
     direct = HistoryWriter(tmp_path / "a.jsonl", Broker("1"))
     direct.write(Session(1, "lost"))
     assert len((tmp_path / "a.jsonl").read_bytes().splitlines()) == 2
@@ -173,7 +173,7 @@ def test_without_a_buffer_each_line_is_written_at_once_and_with_one_when_it_is_f
         ("[" * 100_000, "2: "),
     ],
 )
-def test_what_is_no_line_of_a_history_is_refused_with_its_place(tmp_path: Path, line: str, words: str) -> None:
+def test_invalid_history_line_is_refused_with_file_and_line(tmp_path: Path, line: str, words: str) -> None:
     path = tmp_path / "c.jsonl"
     path.write_text(f'{{"history":1,"kind":"client","name":"c"}}\n{line}\n')
     with pytest.raises(HistoryError) as refused:
@@ -181,7 +181,7 @@ def test_what_is_no_line_of_a_history_is_refused_with_its_place(tmp_path: Path, 
     assert f"{path}:{words}" in str(refused.value)
 
 
-def test_a_history_begins_with_a_header(tmp_path: Path) -> None:
+def test_history_begins_with_a_header(tmp_path: Path) -> None:
     path = tmp_path / "c.jsonl"
     path.write_text('{"e":"session","t":1,"state":"lost"}\n')
     with pytest.raises(HistoryError, match="header"):
@@ -194,7 +194,7 @@ def test_a_history_begins_with_a_header(tmp_path: Path) -> None:
         list(read_history(path))
 
 
-def test_final_logs_come_back_as_they_were(tmp_path: Path) -> None:
+def test_final_logs_survive_a_round_trip(tmp_path: Path) -> None:
     for tp, logs in random_story(5).ending.logs.items():
         for log in logs:
             path = write_final_log(tmp_path, log, records_per_line=7)
@@ -202,7 +202,7 @@ def test_final_logs_come_back_as_they_were(tmp_path: Path) -> None:
             assert fields_of(read_final_log(path)) == fields_of(log)  # type: ignore[arg-type]
 
 
-def test_replicas_that_say_the_same_are_read_once_and_differ_where_they_do(tmp_path: Path) -> None:
+def test_equal_lines_of_replicas_are_parsed_once(tmp_path: Path) -> None:
     right = random_story(5).ending.logs[TP][0]
     other = [*right.ids[:8], 77, *right.ids[9:]]
     logs = [replace(right, broker="1"), replace(right, broker="2", ids=other), replace(right, broker="3")]
@@ -214,7 +214,7 @@ def test_replicas_that_say_the_same_are_read_once_and_differ_where_they_do(tmp_p
     assert [fields_of(log) for log in read[:3]] == [fields_of(log) for log in logs]  # type: ignore[arg-type]
 
 
-def test_a_final_log_with_gaps_finds_what_it_has(tmp_path: Path) -> None:
+def test_final_log_with_gaps_finds_its_records(tmp_path: Path) -> None:
     log = FinalLog("1", TP, 3, 12, 12, None, [3, 7, 11], [1, 2, 3], [4, 5, 6], [1, 1, 2])
     again = read_final_log(write_final_log(tmp_path, log))
     assert again.offsets == array("q", [3, 7, 11])
@@ -224,7 +224,7 @@ def test_a_final_log_with_gaps_finds_what_it_has(tmp_path: Path) -> None:
     assert not again.holds([3, 4], [1, 2])
 
 
-def test_what_is_no_final_log_is_refused_with_its_place(tmp_path: Path) -> None:
+def test_invalid_final_log_is_refused_with_file_and_line(tmp_path: Path) -> None:
     path = tmp_path / "t-0.jsonl"
     path.write_text('{"history":1}\n')
     with pytest.raises(HistoryError, match="jsonl:1: the file does not begin"):

@@ -37,13 +37,13 @@ def told(count: int) -> float:
     return time.process_time() - began
 
 
-def test_questions_after_every_event_cost_no_square() -> None:
+def test_checks_after_every_event_take_no_quadratic_time() -> None:
     told(500)
     small, large = min(told(1000) for _ in range(3)), min(told(8000) for _ in range(2))
     assert large < 8 * small * 2.5
 
 
-def test_what_was_told_in_columns_or_one_by_one_is_judged_alike() -> None:
+def test_columns_and_single_records_give_the_same_verdict() -> None:
     story = random_story(11, 60)
     checker = Checker()
     sources = {name: checker.begin(header) for name, header in story.headers.items()}
@@ -58,7 +58,7 @@ def test_what_was_told_in_columns_or_one_by_one_is_judged_alike() -> None:
     assert checker.conclude(story.ending).rows == story.verdict().rows
 
 
-def test_what_acks_1_promised_may_be_lost_and_its_offset_taken_by_another() -> None:
+def test_record_acknowledged_with_acks_1_may_be_lost_and_replaced() -> None:
     checker = Checker()
     careless, careful = checker.begin(Client("a", acks=1, idempotent=False)), checker.begin(Client("b"))
     checker.take(careless, ProduceInvoked(TP, [1], [5], [10]))
@@ -69,7 +69,7 @@ def test_what_acks_1_promised_may_be_lost_and_its_offset_taken_by_another() -> N
     assert checker.conclude(Ending({TP: [log]})).violated == []
 
 
-def test_a_producer_that_is_not_idempotent_may_have_a_record_twice() -> None:
+def test_producer_without_idempotence_may_duplicate_a_record() -> None:
     for idempotent in (False, True):
         checker = Checker()
         client = checker.begin(Client("a", idempotent=idempotent))
@@ -80,7 +80,7 @@ def test_a_producer_that_is_not_idempotent_may_have_a_record_twice() -> None:
         assert violated == (["I3"] if idempotent else [])
 
 
-def test_a_client_that_was_killed_left_its_produces_unknown_and_not_hanging() -> None:
+def test_produce_calls_of_a_killed_client_are_unknown_not_hanging() -> None:
     checker = Checker()
     first = checker.begin(Client("a", request_timeout_ms=100))
     checker.take(first, ProduceInvoked(TP, [1], [5], [10]))
@@ -91,7 +91,7 @@ def test_a_client_that_was_killed_left_its_produces_unknown_and_not_hanging() ->
     assert honesty.status is Status.PASSED
 
 
-def test_a_commit_whose_committer_was_killed_may_be_read() -> None:
+def test_commit_of_a_killed_committer_may_be_read() -> None:
     for invoked in (False, True):
         checker = Checker()
         client = checker.begin(Client("a"))
@@ -111,7 +111,7 @@ def test_a_commit_whose_committer_was_killed_may_be_read() -> None:
         (20, 6, ["I17"]),  # the log had lost nothing: so nobody had to go back
     ],
 )
-def test_a_group_goes_back_only_with_a_log_whose_leader_had_less(leo: int, read: int, wrong: list[str]) -> None:
+def test_committed_offset_decreases_only_if_the_log_lost_records(leo: int, read: int, wrong: list[str]) -> None:
     checker = Checker()
     client, broker = checker.begin(Client("a")), checker.begin(Broker("1"))
     checker.take(broker, BecomeLeader(1, TP, 1, 0, 0))
@@ -128,7 +128,7 @@ def test_a_group_goes_back_only_with_a_log_whose_leader_had_less(leo: int, read:
     assert [each.invariant for each in checker.new_findings() if each.invariant == "I17"] == wrong
 
 
-def test_registers_that_only_rise_are_held_to_it_whatever_their_logs_lose() -> None:
+def test_register_without_a_lower_commit_must_not_decrease() -> None:
     checker = Checker()
     client, broker = checker.begin(Client("a")), checker.begin(Broker("1"))
     checker.take(broker, HighWatermark(5, TP, 1, 20))
@@ -149,7 +149,9 @@ def test_registers_that_only_rise_are_held_to_it_whatever_their_logs_lose() -> N
         pytest.param([0, 1], False, {"I2": 2, "I3": 0, "I6": 0}, id="of a producer that promises neither"),
     ],
 )
-def test_only_what_was_compared_is_observed(read: list[int] | None, idempotent: bool, observed: dict[str, int]) -> None:
+def test_only_compared_records_are_observations(
+    read: list[int] | None, idempotent: bool, observed: dict[str, int]
+) -> None:
     checker = Checker()
     producer = checker.begin(Client("p", idempotent=idempotent))
     checker.take(producer, ProduceInvoked(TP, [0, 1, 2], [5, 5, 5], [1, 1, 1]))
@@ -160,7 +162,7 @@ def test_only_what_was_compared_is_observed(read: list[int] | None, idempotent: 
     assert {row.key: row.observations for row in rows} == observed
 
 
-def test_a_commit_that_nobody_asked_for_has_not_been_looked_at() -> None:
+def test_commit_without_a_fetch_is_not_an_observation() -> None:
     def observations(*told: CommitOk | CommittedOk | Assigned) -> int:
         return verdict_on(told, "I17").rows[0].observations
 
@@ -171,7 +173,7 @@ def test_a_commit_that_nobody_asked_for_has_not_been_looked_at() -> None:
     assert observations(commit, CommittedOk("g", TP, 5, 1, 4), CommittedOk("g", TP, 5, 3, 4)) == 2
 
 
-def test_where_nothing_was_seen_nothing_has_passed() -> None:
+def test_empty_history_passes_no_invariant() -> None:
     checker = Checker()
     checker.begin(Broker("1"))
     verdict = checker.conclude(Ending())
@@ -180,7 +182,7 @@ def test_where_nothing_was_seen_nothing_has_passed() -> None:
 
 
 @pytest.mark.parametrize(("compacted", "is_a_loss"), [(TP.topic, False), ("another topic", True)])
-def test_a_gap_in_a_compacted_topic_is_no_loss_also_before_the_end(compacted: str, is_a_loss: bool) -> None:
+def test_gap_in_a_compacted_topic_is_no_loss_before_the_end_either(compacted: str, is_a_loss: bool) -> None:
     checker = Checker(frozenset({compacted}))
     reader = checker.begin(Client("r"))
     for number in (0, 2):

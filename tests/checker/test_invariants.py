@@ -18,7 +18,7 @@ SEEDS = st.integers(0, 1 << 32)
 
 @settings(max_examples=60, deadline=None)
 @given(SEEDS, st.integers(0, 300))
-def test_a_right_history_has_no_violation_and_every_invariant_has_seen_some_of_it(seed: int, steps: int) -> None:
+def test_correct_history_has_no_violation_and_gives_all_invariants_data(seed: int, steps: int) -> None:
     story = random_story(seed, steps)
     verdict = story.verdict()
     assert verdict.exit_code == 0, str(verdict)
@@ -28,7 +28,7 @@ def test_a_right_history_has_no_violation_and_every_invariant_has_seen_some_of_i
 @pytest.mark.parametrize("mutation", MUTATIONS, ids=str)
 @settings(max_examples=15, deadline=None)
 @given(seed=SEEDS)
-def test_what_was_broken_is_named(mutation: Mutation, seed: int) -> None:
+def test_mutated_history_violates_the_expected_invariant(mutation: Mutation, seed: int) -> None:
     rng = random.Random(seed)
     try:
         story = mutation.spoil(random_story(seed, 40), rng)
@@ -44,6 +44,6 @@ def test_what_was_broken_is_named(mutation: Mutation, seed: int) -> None:
         assert mutation.breaks in story.found_on_the_way()
 
 
-def test_every_invariant_is_broken_by_some_mutation() -> None:
+def test_every_invariant_is_violated_by_some_mutation() -> None:
     assert {each.breaks for each in MUTATIONS} == {each.key for each in INVARIANTS}
     assert [each.key for each in INVARIANTS] == [f"I{number}" for number in range(1, 24)]

@@ -49,7 +49,7 @@ def verdict(target: int, asked_at: float, answered_at: float, found: tuple[int, 
         pytest.param(100, 40, 41, (2, 200, 0), id="a trim that nobody confirmed has been"),
     ],
 )
-def test_what_the_log_could_answer_is_right(
+def test_possible_answers_of_the_log_are_right(
     target: int, asked_at: float, answered_at: float, found: tuple[int, int, int | None] | None
 ) -> None:
     judged = verdict(target, asked_at, answered_at, found)
@@ -74,7 +74,7 @@ def test_what_the_log_could_answer_is_right(
         pytest.param(500, 8, 9, (5, 500, 1), Fault.NOT_SENT_YET, id="as if it were superseded already"),
     ],
 )
-def test_what_it_could_not_answer_is_found(
+def test_impossible_answers_of_the_log_are_found(
     target: int, asked_at: float, answered_at: float, found: tuple[int, int, int | None] | None, fault: Fault
 ) -> None:
     judged = verdict(target, asked_at, answered_at, found)
@@ -83,20 +83,20 @@ def test_what_it_could_not_answer_is_found(
     assert str(target) in str(judged.wrong[0]) and fault.value in str(judged.wrong[0])
 
 
-def test_what_stands_before_an_acknowledged_record_is_there_though_its_own_acknowledgement_is_missing() -> None:
+def test_record_before_an_acknowledged_one_exists_without_its_own_ack() -> None:
     records = [StoredRecord(0, 900, 0, inf), StoredRecord(1, 100, 0, 5)]
     assert judge(records, [], [LookUp(900, 4, 6, None)]).nothing == 1
     assert judge(records, [], [LookUp(900, 6, 7, None)]).faults == {Fault.NOTHING_FOUND: 1}
     assert judge(records, [], [LookUp(100, 4, 6, (1, 100, None))]).faults == {Fault.TOO_LATE: 1}
 
 
-def test_an_answer_is_forced_where_no_other_could_have_been_right() -> None:
+def test_answer_is_forced_if_no_other_answer_would_be_right() -> None:
     asked = [LookUp(500, 8, 9, (3, 500, 1)), LookUp(500, 12, 13, (3, 500, 1)), LookUp(500, 12, 13, (5, 500, 1))]
     judged = judge(LOG, TRIMS, asked)
     assert (judged.found, judged.forced) == (3, 2)
 
 
-def test_of_what_was_trimmed_and_seen_by_nobody_nothing_is_known() -> None:
+def test_trimmed_records_that_no_reader_saw_are_unknown() -> None:
     asked = [LookUp(100, 25, 26, (0, 150, 0))]
     assert [each.fault for each in judge(LOG[1:], TRIMS, asked).wrong] == [Fault.NO_RECORD]
     assert judge(LOG[1:], TRIMS, asked, all_known_from=1).wrong == []
@@ -137,7 +137,7 @@ def slow_judge(records: list[StoredRecord], trims: list[Trim], asked: LookUp) ->
 
 @settings(max_examples=400)
 @given(_records, _trims, _look_ups)
-def test_it_says_what_the_definition_says(
+def test_checker_agrees_with_the_definition(
     stored: list[tuple[int, int, int, int | None]],
     trimmed: list[tuple[int, int, int]],
     asked: list[tuple[int, int, int, tuple[int, int, None] | None]],
@@ -183,7 +183,7 @@ def history(seed: int) -> tuple[list[StoredRecord], list[Trim], list[LookUp]]:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_a_right_log_passes(seed: int) -> None:
+def test_correct_log_passes(seed: int) -> None:
     records, trims, look_ups = history(seed)
     judged = judge(records, trims, look_ups)
     assert judged.wrong == []
@@ -215,7 +215,7 @@ def test_one_wrong_answer_among_many_right_ones_is_found(planted: str) -> None:
 
 
 @pytest.mark.parametrize("begins_anew_at", [None, 5, 25], ids=["never", "before the trim", "after it"])
-def test_a_trimmed_record_may_be_told_again_once_a_broker_has_begun_anew(begins_anew_at: int | None) -> None:
+def test_trimmed_record_may_return_after_a_broker_restart(begins_anew_at: int | None) -> None:
     tp, checker = TopicPartition("t", 0), Checker()
     checker.begin(Broker("1"))
     if begins_anew_at is not None:

@@ -75,12 +75,12 @@ KINDS = list(ended(0))
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_an_operation_that_ends_in_time_with_a_documented_error_is_right(kind: str) -> None:
+def test_operation_that_ends_in_time_with_a_documented_error_passes(kind: str) -> None:
     assert not found(ended(BEGAN + MOST)[kind])
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_an_operation_that_ends_too_late_is_named_with_what_it_took(kind: str) -> None:
+def test_late_operation_is_reported_with_its_duration(kind: str) -> None:
     event = ended(BEGAN + MOST + MS)[kind]
     (late,) = found(event)
     assert late.says == f"{type(event).__name__} took 1101 ms; the limit is 1100 ms"
@@ -88,41 +88,41 @@ def test_an_operation_that_ends_too_late_is_named_with_what_it_took(kind: str) -
 
 
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if " " in kind])
-def test_an_error_that_nothing_documents_is_named(kind: str) -> None:
+def test_undocumented_error_is_reported(kind: str) -> None:
     event = ended(BEGAN + 1, "KEY_ERROR")[kind]
     (odd,) = found(event)
     assert odd.says == f"{type(event).__name__} ended with KEY_ERROR, which is not documented"
 
 
-def test_of_several_produces_only_the_late_one_is_named() -> None:
+def test_only_the_late_one_of_several_produce_calls_is_reported() -> None:
     began = ProduceInvoked(TP, [1, 2], [5, 5], [0, 10])
     (late,) = found(began, ProduceOk(TP, [1, 2], [0, 1], [MOST + 1, MOST + 10]))
     assert "produce of 0:1 took" in late.says
     assert not found(began, ProduceOk(TP, [1, 2], [0, 1], [MOST, MOST + 10]))
 
 
-def test_of_several_refusals_only_the_odd_one_is_named() -> None:
+def test_only_the_undocumented_one_of_several_errors_is_reported() -> None:
     began = ProduceInvoked(TP, [1, 2, 3], [5, 5, 5], [0, 0, 0])
     for kind in (ProduceFailed, ProduceUnknown):
         (odd,) = found(began, kind(TP, [1, 2, 3], ["REQUEST_TIMED_OUT", "KEY_ERROR", "TIMEOUT"], [9, 9, 9]))
         assert "produce of 0:2 ended with KEY_ERROR" in odd.says
 
 
-def test_a_produce_hangs_once_its_client_has_gone_on_for_longer_than_it_may_take() -> None:
+def test_produce_call_hangs_if_its_client_goes_on_past_the_limit() -> None:
     began = ProduceInvoked(TP, [1], [5], [BEGAN])
     (hangs,) = found(began, LatestOk(TP, 0, BEGAN + MOST, BEGAN + MOST + 1))
     assert "produce of 0:1 hangs" in hangs.says
     assert not found(began, LatestOk(TP, 0, BEGAN + MOST - 1, BEGAN + MOST))
 
 
-def test_what_its_client_still_waits_for_when_it_should_have_ended_hangs() -> None:
+def test_operation_reported_as_overdue_hangs() -> None:
     (hangs,) = found(Overdue("read", TP, BEGAN, BEGAN + MOST + MS))
     assert hangs.says == "read hangs: the operation had not ended after 1101 ms"
     assert hangs.tp == TP and hangs.operations
     assert not found(Overdue("read", TP, BEGAN, BEGAN + MOST))
 
 
-def test_a_client_that_waits_or_asks_for_more_is_one_that_goes_on() -> None:
+def test_client_that_waits_or_sends_more_goes_on() -> None:
     began, late = CommitInvoked("g", TP, 5, BEGAN), BEGAN + MOST + 1
     assert not found(began), "it was killed"
     for later in (Overdue("read", TP, late, late), ProduceInvoked(TP, [1], [5], [late])):
@@ -132,7 +132,7 @@ def test_a_client_that_waits_or_asks_for_more_is_one_that_goes_on() -> None:
     assert hangs.says.startswith("produce of 0:1 hangs")
 
 
-def test_a_commit_hangs_like_a_produce() -> None:
+def test_commit_call_hangs_like_a_produce_call() -> None:
     began, later = CommitInvoked("g", TP, 5, BEGAN), LatestOk(TP, 0, BEGAN + MOST, BEGAN + MOST + 1)
     (hangs,) = found(began, later)
     assert hangs.says == "commit of 5 by g hangs: the operation never ended, but client continued"

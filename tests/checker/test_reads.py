@@ -30,7 +30,7 @@ def shown(*reads: Read, compacted: frozenset[str] = frozenset()) -> list[str]:
     return [each.says for each in found("I7", *(("r", each) for each in reads), compacted=compacted)]
 
 
-def test_a_session_goes_from_offset_to_offset_within_an_answer_and_between_two() -> None:
+def test_session_reads_consecutive_offsets_within_and_across_answers() -> None:
     assert not shown(read(3, 4), read(), read(5, 6))
     assert shown(read(3, 5)) == ["r received offset 5 after 3 in one session"]
     assert shown(read(3, 4), read(6)) == ["r received offset 6 after 4 in one session"]
@@ -38,19 +38,19 @@ def test_a_session_goes_from_offset_to_offset_within_an_answer_and_between_two()
     assert shown(read(3, 4, 2)) == ["r received offset 2 again after 4 in one session"]
 
 
-def test_another_session_reader_or_partition_begins_where_it_likes() -> None:
+def test_other_session_reader_or_partition_may_begin_at_any_offset() -> None:
     assert not shown(read(3, 4), read(9, session=2), read(7, tp=OTHER))
     assert not found("I7", ("r", read(3, 4)), ("s", read(3, 4)))
 
 
-def test_of_a_compacted_topic_only_gaps_are_forgiven() -> None:
+def test_compacted_topic_excuses_gaps_only() -> None:
     compacted = frozenset({"t"})
     assert not shown(read(3, 5), read(9), compacted=compacted)
     assert len(shown(read(3, 5), read(5), compacted=compacted)) == 1
 
 
 @pytest.mark.parametrize(("offset", "asked", "forgiven"), [(9, 5, True), (8, 5, False), (9, 7, False)])
-def test_who_is_behind_what_was_trimmed_by_then_misses_nothing(offset: int, asked: int, forgiven: bool) -> None:
+def test_reader_below_a_trim_misses_nothing(offset: int, asked: int, forgiven: bool) -> None:
     trim = ("t", TrimInvoked(TP, offset, asked))
     assert bool(found("I7", trim, ("r", read(3, 4)), ("r", read(9)))) != forgiven
 
@@ -66,7 +66,7 @@ JOINED: tuple[str, Event] = ("n", Assigned("g", "n", 1, [TP], 1))
 FOUR: list[tuple[str, Event]] = [("m", read(0, 1)), JOINED, ("n", read(2, 3))]
 
 
-def test_what_a_group_commits_its_members_together_were_given() -> None:
+def test_group_commits_only_offsets_that_its_members_received() -> None:
     assert not found("I7", *FOUR, ("m", commit(4)))
     assert not found("I7", ("m", commit(4)), *FOUR), "histories come in any order"
     (skipped,) = found("I7", *FOUR, ("m", commit(5)))
@@ -78,11 +78,11 @@ def test_what_a_group_commits_its_members_together_were_given() -> None:
     assert len(found("I7", ("m", read(0, 1)), ("stranger", read(2, 3)), ("m", commit(4)))) == 1
 
 
-def test_who_is_no_member_commits_what_it_likes() -> None:
+def test_non_member_may_commit_any_offset() -> None:
     assert not found("I7", ("m", commit(5, generation=-1)))
 
 
-def test_a_group_may_miss_what_was_trimmed_or_compacted() -> None:
+def test_group_may_miss_trimmed_or_compacted_records() -> None:
     late: list[tuple[str, Event]] = [("m", read(2, 3)), ("m", commit(4))]
     assert len(found("I7", *late)) == 1
     assert not found("I7", *late, ("admin", TrimInvoked(TP, 2, 3)))
@@ -90,13 +90,13 @@ def test_a_group_may_miss_what_was_trimmed_or_compacted() -> None:
     assert not found("I7", *late, compacted=frozenset({"t"}))
 
 
-def test_an_answer_shows_nothing_at_its_own_high_watermark_or_beyond() -> None:
+def test_answer_has_no_record_at_or_above_its_high_watermark() -> None:
     assert len(found("I10", ("r", read(3, 4, hw=4)))) == 1
     assert not found("I10", ("r", read(3, 4, hw=5)))
     assert not found("I10", ("r", read(3, 4, hw=-1))), "where none was told there is none"
 
 
-def test_an_answer_names_no_high_watermark_that_no_broker_had_by_then() -> None:
+def test_answer_names_only_a_high_watermark_that_a_broker_had() -> None:
     def named(hw: int, event: Event) -> int:
         return len(found("I10", ("1", event), ("r", read(hw=hw, t=5))))
 

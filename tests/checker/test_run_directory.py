@@ -29,7 +29,7 @@ def sums(verdict: Verdict) -> list[tuple[str, int, int]]:
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_files_are_judged_as_the_events_are_whatever_their_order(tmp_path: Path, seed: int) -> None:
+def test_files_and_events_in_any_order_give_the_same_verdict(tmp_path: Path, seed: int) -> None:
     rng = random.Random(seed)
     story = rng.choice(MUTATIONS).spoil(random_story(seed), rng) if seed else random_story(seed)
     write_run(tmp_path, story)
@@ -37,14 +37,14 @@ def test_files_are_judged_as_the_events_are_whatever_their_order(tmp_path: Path,
     assert sums(judged) == sums(story.verdict())
 
 
-def test_a_run_in_which_all_is_right_exits_with_0_and_shows_what_was_looked_at(tmp_path: Path) -> None:
+def test_correct_run_exits_with_0_and_prints_its_observations(tmp_path: Path) -> None:
     write_run(tmp_path, random_story(1))
     result = run(str(tmp_path))
     assert result.exit_code == 0, result.output
     assert result.output.count("passed") == 23
 
 
-def test_a_violation_exits_with_1_and_is_told_with_its_proof(tmp_path: Path) -> None:
+def test_violation_exits_with_1_and_is_printed_with_its_evidence(tmp_path: Path) -> None:
     write_run(tmp_path, MUTATION["lost_record"](random_story(1), random.Random(1)))
     result = run(str(tmp_path), "--findings", "1")
     assert result.exit_code == 1
@@ -56,7 +56,7 @@ def test_a_violation_exits_with_1_and_is_told_with_its_proof(tmp_path: Path) -> 
     assert run(str(tmp_path), "--only", "I12, I7").exit_code == 0
 
 
-def test_an_invariant_without_data_has_not_passed(tmp_path: Path) -> None:
+def test_invariant_without_data_has_not_passed(tmp_path: Path) -> None:
     write_run(tmp_path, random_story(1))
     (tmp_path / "windows.jsonl").unlink()
     result = run(str(tmp_path))
@@ -65,7 +65,7 @@ def test_an_invariant_without_data_has_not_passed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("broker", ["*", "3", "[123]"], ids=["all", "one", "those of all replicas"])
-def test_where_a_final_log_is_missing_nothing_has_passed(tmp_path: Path, broker: str) -> None:
+def test_run_without_a_final_log_has_not_passed(tmp_path: Path, broker: str) -> None:
     story = random_story(1)
     write_run(tmp_path, story)
     tp = max(story.ending.logs, key=lambda tp: story.ending.logs[tp][0].leo)
@@ -79,7 +79,7 @@ def test_where_a_final_log_is_missing_nothing_has_passed(tmp_path: Path, broker:
     assert json.loads(run(str(tmp_path), "--json").output)["unread"] == [list(tp)]
 
 
-def test_files_that_are_none_exit_with_2_and_are_named(tmp_path: Path) -> None:
+def test_invalid_files_exit_with_2_and_are_named(tmp_path: Path) -> None:
     result = run(str(tmp_path))
     assert (result.exit_code, "no histories" in result.output) == (2, True)
     write_run(tmp_path, random_story(1))
@@ -91,7 +91,7 @@ def test_files_that_are_none_exit_with_2_and_are_named(tmp_path: Path) -> None:
     assert run(str(tmp_path), "--only", "I99").exit_code == 2
 
 
-def test_gaps_of_a_compacted_topic_are_none(tmp_path: Path) -> None:
+def test_gaps_of_a_compacted_topic_are_no_violation(tmp_path: Path) -> None:
     write_run(tmp_path, MUTATION["gap_in_what_is_read"](random_story(1), random.Random(1)))
     assert "I7" in [row.key for row in RunDirectory(tmp_path).check().violated]
     write_compacted(tmp_path, ["latest", "t"])

@@ -12,9 +12,7 @@ STEPS = st.lists(st.tuples(st.booleans(), MOMENTS, st.integers(-5, 5)), max_size
 
 
 @given(STEPS, st.booleans())
-def test_told_in_any_order_it_knows_the_greatest_before_any_moment(
-    steps: list[tuple[bool, int, int]], in_order: bool
-) -> None:
+def test_running_max_is_right_for_values_added_in_any_order(steps: list[tuple[bool, int, int]], in_order: bool) -> None:
     line, told, now = RunningMax(), [], 0
     for asks, moment, value in steps:
         if asks:
@@ -30,7 +28,7 @@ def test_told_in_any_order_it_knows_the_greatest_before_any_moment(
 
 
 @given(st.lists(st.tuples(MOMENTS, st.integers())), st.lists(st.tuples(MOMENTS, st.integers())))
-def test_it_can_be_told_of_many_at_once(first: list[tuple[int, int]], second: list[tuple[int, int]]) -> None:
+def test_running_max_takes_many_values_at_once(first: list[tuple[int, int]], second: list[tuple[int, int]]) -> None:
     line = RunningMax(first)
     line.before(5)
     line.extend([at for at, _ in second], [each for _, each in second])

@@ -59,7 +59,7 @@ def told(seed: int) -> tuple[list[int], list[bytes | None], int | None, int, int
     return offsets, values, committed, looked_up, over_ns
 
 
-def test_producers_groups_and_look_ups_are_right_while_a_broker_is_killed_and_the_same_each_time() -> None:
+def test_clients_are_right_and_deterministic_while_a_broker_is_killed() -> None:
     first = told(7)
     offsets, values, committed, looked_up, _ = first
     assert offsets == [*range(20)]
@@ -68,7 +68,7 @@ def test_producers_groups_and_look_ups_are_right_while_a_broker_is_killed_and_th
     assert told(7) == first
 
 
-def test_a_burst_fills_batches_and_segments() -> None:
+def test_burst_fills_batches_and_segments() -> None:
     shown: list[str] = []
     outcome = simulate(Scenario(7, 15, ("burst",), ()), shown.append)
     assert not outcome.wrong
@@ -77,7 +77,7 @@ def test_a_burst_fills_batches_and_segments() -> None:
     assert max(int(last) - int(first) for *_, first, last, _, _ in appends) >= 50
 
 
-def test_other_dice_make_other_delays() -> None:
+def test_other_seed_gives_other_delays() -> None:
     scenarios = [told(seed) for seed in (1, 2)]
     assert scenarios[0][:4] == scenarios[1][:4]
     assert scenarios[0][4] != scenarios[1][4]

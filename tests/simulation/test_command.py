@@ -26,7 +26,7 @@ def typed(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, env=ENVIRONMENT, capture_output=True, text=True, timeout=200, check=False)
 
 
-def test_what_was_not_looked_at_is_no_success() -> None:
+def test_invariant_without_observations_is_no_success() -> None:
     done = typed("--seeds", "2", "--seconds", "3", "--jobs", "1")
     assert done.returncode == 3
     assert "2 of 2 seeds, 0 failed" in done.stdout
@@ -35,13 +35,13 @@ def test_what_was_not_looked_at_is_no_success() -> None:
     assert not done.stderr
 
 
-def test_a_seed_stands_for_another_story_where_more_is_to_go_wrong() -> None:
+def test_dense_seed_gives_another_scenario() -> None:
     usual, dense = (typed("--seed", "3", "--seconds", "6", *more) for more in ((), ("--dense",)))
     assert str(Scenario.of_seed(3, 6)) in usual.stdout
     assert str(Scenario.of_seed(3, 6, DENSE)) in dense.stdout
 
 
-def test_programs_are_told_what_was_drawn_and_seen() -> None:
+def test_json_output_has_faults_and_observations() -> None:
     done = typed("--seed", "3", "--seconds", "6", "--json")
     told = json.loads(done.stdout)
     assert told["seeds"] == 1 and told["failed"] == [] and told["simulated_seconds"] > 6
@@ -53,13 +53,13 @@ def test_programs_are_told_what_was_drawn_and_seen() -> None:
 @pytest.mark.parametrize(
     "arguments", [("--seeds", "-1"), ("--seconds", "0"), ("--story", "/nowhere"), ("--story", __file__)]
 )
-def test_what_cannot_be_told_is_refused_in_a_line(arguments: tuple[str, ...]) -> None:
+def test_wrong_arguments_are_refused_in_one_line(arguments: tuple[str, ...]) -> None:
     done = typed(*arguments)
     assert done.returncode == 2
     assert "error: " in done.stderr and "Traceback" not in done.stderr
 
 
-def test_who_is_interrupted_before_all_is_drawn_has_stopped_too(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_interrupt_during_generation_stops_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
     def press(*_: object) -> Scenario:
         raise KeyboardInterrupt
 
@@ -68,7 +68,7 @@ def test_who_is_interrupted_before_all_is_drawn_has_stopped_too(monkeypatch: pyt
     assert main() == 130
 
 
-def test_who_is_interrupted_says_what_was_seen_until_then() -> None:
+def test_interrupted_command_prints_its_results() -> None:
     process = subprocess.Popen(
         [*COMMAND, "--seeds", "500", "--seconds", "5", "--jobs", "1"],
         env=ENVIRONMENT,

@@ -39,7 +39,7 @@ def numbers_in(log: Log) -> list[int]:
     return [int(record.value or b"") for record, _ in records_of(log)]
 
 
-def test_a_killed_process_loses_nothing_and_the_next_one_gets_the_lock() -> None:
+def test_killed_process_loses_nothing_and_frees_its_lock() -> None:
     disk = SimulatedDisk()
     manager, log = opened(disk.mount())
     append(log, *range(100))
@@ -51,7 +51,7 @@ def test_a_killed_process_loses_nothing_and_the_next_one_gets_the_lock() -> None
     assert not after.possibly_short
 
 
-def test_what_a_killed_process_still_does_reaches_no_disk() -> None:
+def test_later_calls_of_a_killed_process_reach_no_disk() -> None:
     disk = SimulatedDisk()
     _, log = opened(disk.mount())
     append(log, 0)
@@ -61,7 +61,7 @@ def test_what_a_killed_process_still_does_reaches_no_disk() -> None:
     assert numbers_in(opened(disk.mount())[1]) == [0]
 
 
-def test_a_machine_that_loses_its_power_keeps_what_was_synced_and_a_prefix_of_the_rest() -> None:
+def test_power_loss_keeps_synced_bytes_and_a_prefix_of_the_rest() -> None:
     kept = set()
     for seed in range(40):
         disk = SimulatedDisk()
@@ -79,7 +79,7 @@ def test_a_machine_that_loses_its_power_keeps_what_was_synced_and_a_prefix_of_th
     assert min(kept) == 20 and len(kept) > 4
 
 
-def test_a_clean_end_outlives_the_power() -> None:
+def test_clean_shutdown_survives_a_power_loss() -> None:
     disk = SimulatedDisk()
     manager, log = opened(disk.mount())
     append(log, *range(50))
@@ -91,7 +91,7 @@ def test_a_clean_end_outlives_the_power() -> None:
 
 
 @pytest.mark.parametrize("fault", [Fault.FULL, Fault.WRITE_ERROR, Fault.SYNC_ERROR, Fault.READ_ONLY])
-def test_a_disk_that_fails_does_so_until_it_is_healed_whoever_uses_it(fault: Fault) -> None:
+def test_failing_disk_fails_for_every_process_until_healed(fault: Fault) -> None:
     disk = SimulatedDisk()
     _, log = opened(disk.mount())
     append(log, *range(10))
@@ -111,7 +111,7 @@ def test_a_disk_that_fails_does_so_until_it_is_healed_whoever_uses_it(fault: Fau
     assert numbers[:10] == [*range(10)] and {10, 11}.issuperset(numbers[10:])
 
 
-def test_a_slow_disk_takes_the_time_of_whoever_calls() -> None:
+def test_slow_disk_takes_the_time_of_its_caller() -> None:
     spent: list[int] = []
     disk = SimulatedDisk(spent.append)
     _, log = opened(disk.mount())
@@ -128,7 +128,7 @@ def test_a_slow_disk_takes_the_time_of_whoever_calls() -> None:
     assert spent == []
 
 
-def test_a_slow_disk_takes_no_longer_in_all_than_it_is_slow() -> None:
+def test_slow_disk_costs_at_most_its_duration_in_total() -> None:
     spent: list[int] = []
     disk = SimulatedDisk(spent.append)
     _, log = opened(disk.mount())
@@ -138,7 +138,7 @@ def test_a_slow_disk_takes_no_longer_in_all_than_it_is_slow() -> None:
     assert sum(spent) == 1_000 * NS_PER_MS
 
 
-def test_a_bit_that_flips_is_flipped_for_good_synced_or_not() -> None:
+def test_flipped_bit_stays_flipped_synced_or_not() -> None:
     for seed in range(20):
         disk = SimulatedDisk()
         _, log = opened(disk.mount())
@@ -155,7 +155,7 @@ def test_a_bit_that_flips_is_flipped_for_good_synced_or_not() -> None:
         assert numbers == [*range(len(numbers))] and len(numbers) <= 10, "what is damaged is not shown"
 
 
-def test_a_bit_flips_in_a_closed_segment_alone_and_is_well_again() -> None:
+def test_bit_flips_in_a_closed_segment_only_and_is_repaired() -> None:
     disk = SimulatedDisk()
     _, log = opened(disk.mount())
     append(log, 0)
@@ -179,7 +179,7 @@ def test_a_bit_flips_in_a_closed_segment_alone_and_is_well_again() -> None:
         assert disk.content.read(path) == before[path]
 
 
-def test_a_file_that_has_taken_the_place_of_a_damaged_one_is_not_mended() -> None:
+def test_replacement_of_a_damaged_file_is_not_changed_by_the_repair() -> None:
     disk = SimulatedDisk()
     _, log = opened(disk.mount())
     append(log, *range(1, 100))
@@ -196,7 +196,7 @@ def test_a_file_that_has_taken_the_place_of_a_damaged_one_is_not_mended() -> Non
 
 
 @pytest.mark.parametrize("share", [0, 0.5, 1])
-def test_a_write_that_is_torn_ends_who_writes_and_is_cut_off_or_kept_whole(share: float) -> None:
+def test_torn_write_ends_the_writer(share: float) -> None:
     disk = SimulatedDisk()
     _, log = opened(disk.mount())
     append(log, *range(10))

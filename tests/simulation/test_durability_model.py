@@ -73,12 +73,12 @@ class World:
         return self.durability.fate(broker_id, DICE) is not KEPT
 
 
-def test_all_but_one_may_lose_their_tails() -> None:
+def test_all_replicas_but_one_may_lose_unsynced_records() -> None:
     stage = World()
     assert [stage.may_lose(number) for number in (1, 2, 3)] == [True, True, False]
 
 
-def test_the_last_one_that_is_in_sync_keeps_everything_whoever_else_lives() -> None:
+def test_last_undamaged_isr_member_keeps_everything() -> None:
     stage = World()
     stage.isr_is(1)
     assert stage.may_lose(2), "it counts for nothing"
@@ -86,23 +86,23 @@ def test_the_last_one_that_is_in_sync_keeps_everything_whoever_else_lives() -> N
     assert not stage.may_lose(1), "it has lost nothing the first time"
 
 
-def test_who_has_joined_again_with_all_that_is_committed_is_whole_again() -> None:
+def test_replica_that_rejoined_with_all_records_is_undamaged() -> None:
     stage = World()
     assert stage.may_lose(1)
     assert stage.may_lose(2)
     stage.isr_is(2, 3)
     stage.brokers[1].held.log.log_end_offset = 7
-    stage.durability.told(HighWatermark(0, TP, 0, 7))
+    stage.durability.take(HighWatermark(0, TP, 0, 7))
     stage.isr_is(2, 3, 1)
     assert stage.may_lose(3)
     assert not stage.may_lose(1)
 
 
-def test_who_is_let_in_by_a_proposal_from_before_its_machine_went_down_is_not_whole() -> None:
+def test_replica_added_by_an_old_proposal_may_be_damaged() -> None:
     stage = World()
     stage.isr_is(2, 3)
     assert stage.may_lose(2)
-    stage.durability.told(HighWatermark(0, TP, 0, 7))
+    stage.durability.take(HighWatermark(0, TP, 0, 7))
     stage.brokers[1].held.log.log_end_offset = 6
     stage.isr_is(2, 3, 1)
     assert not stage.may_lose(3), "neither of the others has what it has"
@@ -112,19 +112,19 @@ def test_who_is_let_in_by_a_proposal_from_before_its_machine_went_down_is_not_wh
     assert not stage.may_lose(3)
 
 
-def test_where_acknowledgements_wait_for_the_disk_all_may_lose_their_tails() -> None:
+def test_all_replicas_may_lose_unsynced_records_of_flushed_topics() -> None:
     stage = World(waits_for_disk=True)
     assert all(stage.may_lose(number) for number in (1, 2, 3))
 
 
-def test_a_log_with_a_damaged_segment_does_not_count() -> None:
+def test_log_with_a_damaged_segment_does_not_count() -> None:
     stage = World()
     stage.durability.damaged(2, TP)
     assert stage.may_lose(1)
     assert not stage.may_lose(3)
 
 
-def test_who_was_mended_before_anybody_met_the_damage_counts_as_before() -> None:
+def test_log_repaired_before_any_read_counts_again() -> None:
     stage = World()
     stage.durability.damaged(2, TP)
     stage.durability.repaired(2, TP)
@@ -132,7 +132,7 @@ def test_who_was_mended_before_anybody_met_the_damage_counts_as_before() -> None
     assert not stage.may_lose(2)
 
 
-def test_who_was_opened_with_a_damaged_segment_does_not_count_before_it_joins_again() -> None:
+def test_log_opened_with_damage_counts_only_after_it_rejoined() -> None:
     stage = World()
     stage.durability.damaged(2, TP)
     stage.durability.opens_damaged(2, TP)
@@ -144,7 +144,7 @@ def test_who_was_opened_with_a_damaged_segment_does_not_count_before_it_joins_ag
     assert stage.may_lose(3)
 
 
-def test_who_joins_with_a_segment_that_is_still_damaged_does_not_count_either() -> None:
+def test_replica_that_joins_with_damage_does_not_count() -> None:
     stage = World()
     stage.durability.damaged(2, TP)
     for repaired in (False, True):
@@ -155,7 +155,7 @@ def test_who_joins_with_a_segment_that_is_still_damaged_does_not_count_either() 
         assert stage.leads(2, 2, 1, 3) != repaired
 
 
-def test_who_may_soon_be_the_last_by_a_change_that_is_on_its_way_keeps_everything() -> None:
+def test_member_that_may_become_the_last_keeps_everything() -> None:
     stage = World()
     stage.isr_is(1, 3)
     version = stage.zookeeper.node(znodes.state_path(TP)).version
@@ -165,7 +165,7 @@ def test_who_may_soon_be_the_last_by_a_change_that_is_on_its_way_keeps_everythin
     assert stage.may_lose(1), "somebody else was faster, so it will be refused"
 
 
-def test_who_leads_without_having_been_in_sync_leads_uncleanly() -> None:
+def test_leader_from_outside_the_isr_is_unclean() -> None:
     stage = World()
     assert not stage.leads(2, 1, 2)
     assert not stage.leads(NO_LEADER, 1)
@@ -173,7 +173,7 @@ def test_who_leads_without_having_been_in_sync_leads_uncleanly() -> None:
     assert not stage.leads(2, 2, 1), "it leads anew, and may"
 
 
-def test_who_leads_after_its_machine_went_down_leads_uncleanly_though_zookeeper_has_it_in_sync() -> None:
+def test_damaged_leader_in_the_isr_is_unclean() -> None:
     stage = World()
     assert stage.may_lose(1)
     stage.isr_is(1, 2)

@@ -34,7 +34,7 @@ def replica_in(directory: Path, files: Files) -> Replica:
 
 
 @pytest.mark.parametrize("log_start", [0, 3], ids=["whole", "begins within a batch"])
-def test_a_replica_tells_what_its_files_tell(tmp_path: Path, log_start: int) -> None:
+def test_final_log_of_a_replica_equals_that_of_its_files(tmp_path: Path, log_start: int) -> None:
     replica = replica_in(tmp_path / "orders-0", UnsyncedFiles())
     replica.log.raise_log_start(log_start)
     replica.log.flush()
@@ -51,7 +51,7 @@ def test_a_replica_tells_what_its_files_tell(tmp_path: Path, log_start: int) -> 
         pytest.param(16, IDS[:2], id="the magic byte"),
     ],
 )
-def test_what_is_damaged_is_told_and_ends_no_simulation(place: int, ids: list[int]) -> None:
+def test_damaged_log_is_recorded_without_ending_the_simulation(place: int, ids: list[int]) -> None:
     files = CrashableFiles()
     replica = replica_in(Path("/data/orders-0"), files)
     (path,) = (path for path in files.paths() if path.suffix == ".log")

@@ -29,7 +29,7 @@ def told(
     return simulate(Scenario(7, seconds, clients, faults, promises=promises))
 
 
-def test_a_leader_that_takes_no_record_any_more_is_found_though_all_are_in_sync(
+def test_leader_that_refuses_records_is_found_despite_full_isr(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     leader_or_raise = LeaderAppends.leader_or_raise
@@ -44,16 +44,16 @@ def test_a_leader_that_takes_no_record_any_more_is_found_though_all_are_in_sync(
     assert wrong.startswith("not-serving: ") and "orders-1: not acknowledged" in wrong
 
 
-def test_a_broker_whose_clock_is_hours_behind_serves() -> None:
+def test_broker_with_a_clock_hours_behind_serves() -> None:
     outcome = told(*(Fault(at_ms, FaultKind.CLOCK, ("1", "2", "3"), 0, -3_600_000) for at_ms in (3_000, 3_100)))
     assert not outcome.wrong
 
 
-def test_each_partition_of_the_offsets_is_asked() -> None:
+def test_health_check_uses_each_offsets_partition() -> None:
     assert {partition_for(group, len(OFFSETS_TPS)) for group in GROUPS} == {tp.partition for tp in OFFSETS_TPS}
 
 
-def test_a_coordinator_that_takes_no_offset_any_more_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_coordinator_that_refuses_commits_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(commits: OffsetCommits, request: OffsetCommitRequest, done: object) -> None:
         raise CoordinatorNotAvailableError("for good")
 
@@ -62,7 +62,7 @@ def test_a_coordinator_that_takes_no_offset_any_more_is_found(monkeypatch: pytes
     assert wrong.startswith("not-serving: ") and "no coordinator answered" in wrong
 
 
-def test_a_coordinator_that_tells_of_no_offset_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_coordinator_that_returns_no_offset_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     def forget(tp: TopicPartition, commit: Commit | None) -> OffsetFetchPartition:
         return fetched(tp, None)
 
@@ -72,7 +72,7 @@ def test_a_coordinator_that_tells_of_no_offset_is_found(monkeypatch: pytest.Monk
     assert wrong.startswith("not-serving: ") and "returned None" in wrong
 
 
-def test_where_unclean_elections_are_allowed_all_is_judged_as_long_as_there_was_none(
+def test_all_invariants_are_checked_until_an_unclean_election(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     append = LeaderAppends.append
@@ -86,7 +86,7 @@ def test_where_unclean_elections_are_allowed_all_is_judged_as_long_as_there_was_
     assert "I2" in told(promises="unclean").kinds
 
 
-def test_a_topic_is_compacted_while_its_records_come_and_what_that_takes_nobody_misses() -> None:
+def test_compaction_under_load_is_no_violation() -> None:
     outcome = simulate(Scenario(7, 20, ("producer", "producer", "tail"), (), compacted=True))
     assert not outcome.wrong
     assert outcome.fault_counts.bitten["compaction"] == 1

@@ -59,13 +59,13 @@ def bitten(outcome: Outcome) -> dict[str, int]:
     ],
     ids=lambda fault: "-".join((fault.kind.value, *fault.whom)),
 )
-def test_a_fault_bites_and_nothing_is_lost(fault: Fault) -> None:
+def test_fault_bites_and_no_record_is_lost(fault: Fault) -> None:
     outcome = told(fault)
     assert not outcome.wrong
     assert bitten(outcome)[fault.kind.value] == 1
 
 
-def test_a_topic_comes_and_goes_and_comes_again_and_no_history_takes_it_for_one() -> None:
+def test_recreated_topic_is_not_mixed_up_in_histories() -> None:
     faults = (
         Fault(1_000, FaultKind.CREATE, (), 0, 3),
         Fault(4_000, FaultKind.DELETE),
@@ -76,20 +76,20 @@ def test_a_topic_comes_and_goes_and_comes_again_and_no_history_takes_it_for_one(
     assert (bitten(outcome)["create-topic"], bitten(outcome)["delete-topic"]) == (2, 1)
 
 
-def test_the_offsets_of_groups_are_moved_and_a_cluster_is_not_whole_before_that() -> None:
+def test_recovery_waits_for_the_reassignment_of_consumer_offsets() -> None:
     outcome = told(Fault(11_900, FaultKind.MOVE_OFFSETS, (), 0, 2), clients=("producer", "committer", "member"))
     assert not outcome.wrong
     assert bitten(outcome)["move-offsets"] == 1
 
 
-def test_a_bit_that_flips_in_a_closed_segment_is_met_by_whoever_reads_it() -> None:
+def test_flipped_bit_in_a_closed_segment_bites_its_reader() -> None:
     producers = ("producer",) * 4
     outcome = told(Fault(30_000, FaultKind.FLIP, (LEADER,), 3_000), seconds=36, clients=producers)
     assert not outcome.wrong
     assert bitten(outcome)["bit-flip"] == 1
 
 
-def test_a_coordinator_that_is_killed_leaves_strange_offsets_to_the_next_which_skips_them(
+def test_next_coordinator_skips_strange_offset_records(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     warnings: list[str] = []
@@ -101,7 +101,7 @@ def test_a_coordinator_that_is_killed_leaves_strange_offsets_to_the_next_which_s
     assert any("records that cannot be decoded were skipped" in warning for warning in warnings)
 
 
-def test_no_session_ends_before_its_time_of_a_broker_that_would_not_hear_of_it() -> None:
+def test_session_is_expired_only_if_its_broker_can_learn_of_it() -> None:
     cut = Fault(1_000, FaultKind.ZOOKEEPER_CUT, (LEADER,), 2_000)
     outcome = told(cut, Fault(1_500, FaultKind.EXPIRE, (LEADER,)), Fault(5_000, FaultKind.EXPIRE, (LEADER,)))
     assert not outcome.wrong
@@ -110,7 +110,7 @@ def test_no_session_ends_before_its_time_of_a_broker_that_would_not_hear_of_it()
 
 
 @pytest.mark.parametrize("kind", [FaultKind.ZOOKEEPER_CUT, FaultKind.HOLD, FaultKind.ZOOKEEPER_FREEZE])
-def test_nobody_is_kept_from_hearing_that_its_session_was_ended_before_its_time(kind: FaultKind) -> None:
+def test_no_fault_hides_an_expired_session_from_its_broker(kind: FaultKind) -> None:
     outcome = told(Fault(5_000, FaultKind.EXPIRE, ("1",)), Fault(5_000, kind, ("1",), 3_000), seconds=8)
     assert not outcome.wrong
     assert (bitten(outcome)["expire"], bitten(outcome)[kind.value]) == (1, 0)
@@ -118,7 +118,7 @@ def test_nobody_is_kept_from_hearing_that_its_session_was_ended_before_its_time(
     assert (bitten(later)["expire"], bitten(later)[kind.value]) == (1, 1)
 
 
-def test_what_finds_nobody_has_not_bitten() -> None:
+def test_fault_without_a_victim_has_not_bitten() -> None:
     outcome = told(
         Fault(1_000, FaultKind.KILL, ("9",), 100), Fault(1_000, FaultKind.KILL, (IT,), 100, upon=Moment.CUTS), seconds=3
     )
@@ -127,7 +127,7 @@ def test_what_finds_nobody_has_not_bitten() -> None:
 
 
 @pytest.mark.parametrize("kind", [FaultKind.ZOOKEEPER_CUT, FaultKind.ZOOKEEPER_SLOW, FaultKind.CLOCK_RATE])
-def test_what_is_over_before_a_broker_runs_again_has_not_bitten_it(kind: FaultKind) -> None:
+def test_fault_healed_before_a_restart_has_not_bitten(kind: FaultKind) -> None:
     killed = Fault(1_000, FaultKind.KILL, ("1",), 5_000)
     unfelt, felt = Fault(2_000, kind, ("1",), 500, 50), Fault(2_000, kind, ("1",), 4_500, 50)
     assert bitten(told(killed, unfelt)) == {"kill": 1, kind.value: 0}
@@ -135,20 +135,20 @@ def test_what_is_over_before_a_broker_runs_again_has_not_bitten_it(kind: FaultKi
 
 
 @pytest.mark.parametrize("kind", [FaultKind.ZOOKEEPER_STOP, FaultKind.ZOOKEEPER_FREEZE])
-def test_without_a_broker_nobody_misses_zookeeper(kind: FaultKind) -> None:
+def test_zookeeper_fault_does_not_bite_without_running_brokers(kind: FaultKind) -> None:
     killed = Fault(1_000, FaultKind.KILL, ("1", "2", "3"), 5_000)
     assert bitten(told(killed, Fault(2_000, kind, (), 500))) == {"kill": 1, kind.value: 0}
     assert bitten(told(killed, Fault(2_000, kind, (), 4_500))) == {"kill": 1, kind.value: 1}
 
 
 @pytest.mark.parametrize("kind", [FaultKind.SLOW, FaultKind.LOSS])
-def test_bad_weather_bites_if_a_message_is_late(kind: FaultKind) -> None:
+def test_network_conditions_bite_if_a_message_is_late(kind: FaultKind) -> None:
     mild, bad = Fault(1_000, kind, (), 2_000, 0), Fault(1_000, kind, (), 2_000, 30)
     assert bitten(told(mild)) == {kind.value: 0}
     assert bitten(told(bad)) == {kind.value: 1}
 
 
-def test_a_client_that_is_dead_is_not_killed() -> None:
+def test_dead_client_is_not_killed() -> None:
     outcome = told(*(Fault(at_ms, FaultKind.CLIENT_KILL, ("client-1", LEADER), 3_000) for at_ms in (1_000, 2_000)))
     assert not outcome.wrong
     assert outcome.fault_counts.drawn["client-kill"] == 2
@@ -156,13 +156,13 @@ def test_a_client_that_is_dead_is_not_killed() -> None:
 
 
 @pytest.mark.parametrize("moment", [Moment.APPENDS, Moment.COPIES, Moment.ACKNOWLEDGES])
-def test_a_fault_hits_who_comes_to_its_moment(moment: Moment) -> None:
+def test_fault_hits_the_broker_of_its_event(moment: Moment) -> None:
     outcome = told(Fault(1_000, FaultKind.HOLD, (IT,), 8_000, upon=moment, after_us=700))
     assert not outcome.wrong
     assert bitten(outcome) == {"hold": 1, f"upon {moment.value}": 1}
 
 
-def test_changes_of_the_isr_and_elections_are_moments_too() -> None:
+def test_isr_changes_and_elections_trigger_faults() -> None:
     outcome = told(
         Fault(1_000, FaultKind.KILL, (LEADER,), 1_000),
         Fault(1_000, FaultKind.EXPIRE, (IT,), upon=Moment.LEADS),
@@ -176,14 +176,14 @@ def test_changes_of_the_isr_and_elections_are_moments_too() -> None:
     assert [count for name, count in bitten(outcome).items() if name.startswith("upon")] == [1] * 5
 
 
-def test_where_all_machines_lose_their_power_a_topic_that_waits_for_the_disk_keeps_all() -> None:
+def test_flushed_topic_survives_power_loss_of_all_machines() -> None:
     dark = Fault(4_000, FaultKind.POWER, (IN_SYNC,), 1_000, upon=Moment.ACKNOWLEDGES)
     outcome = told(dark, promises="durable")
     assert not outcome.wrong
     assert bitten(outcome)["power"] == 1
 
 
-def test_after_an_unclean_election_logs_agree_though_records_are_lost() -> None:
+def test_logs_agree_after_an_unclean_election() -> None:
     outcome = told(
         Fault(2_000, FaultKind.ISOLATE, (FOLLOWER,), 11_000),
         Fault(12_900, FaultKind.KILL, (IN_SYNC,), 8_000),
@@ -194,7 +194,7 @@ def test_after_an_unclean_election_logs_agree_though_records_are_lost() -> None:
     assert bitten(outcome)["unclean election"] == 1
 
 
-def test_what_a_broker_does_not_let_go_of_is_found_when_all_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_resource_leak_is_found_at_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
     become_leader = MachineEventRecorder.become_leader
 
     def leak(journal: MachineEventRecorder, partition: Partition, log_end_offset: int) -> None:
@@ -206,17 +206,17 @@ def test_what_a_broker_does_not_let_go_of_is_found_when_all_is_over(monkeypatch:
     leaked: list[asyncio.Task[None]] = []
     monkeypatch.setattr(MachineEventRecorder, "become_leader", leak)
     outcome = told(Fault(1_000, FaultKind.KILL, (LEADER,), 1_000), seconds=4)
-    assert any(each.startswith("I21") and "tasks when all is over" in each for each in outcome.wrong)
+    assert any(each.startswith("I21") and "tasks at the end of the run" in each for each in outcome.wrong)
 
 
-def test_a_cluster_that_does_not_become_whole_in_time_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_late_recovery_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Partition, "expansion_due", lambda partition, now_ms: None)
     monkeypatch.setattr(Partition, "_propose_expansion", lambda partition, replica, now_ms: None)
     outcome = told(Fault(1_000, FaultKind.KILL, (FOLLOWER,), 1_000), seconds=4)
     assert [each.split(" ", 1)[0] for each in outcome.wrong][:1] == ["not-whole:"]
 
 
-def test_a_summary_ends_well_only_if_each_invariant_had_data() -> None:
+def test_summary_passes_only_if_each_invariant_had_data() -> None:
     summary = Summary(1)
     outcome = told(seconds=5)
     summary.add(outcome)
@@ -227,7 +227,7 @@ def test_a_summary_ends_well_only_if_each_invariant_had_data() -> None:
     assert summary.status == 0
 
 
-def test_of_a_thousand_seeds_each_kind_of_fault_has_bitten_somebody() -> None:
+def test_each_kind_of_fault_must_bite_within_a_thousand_seeds() -> None:
     summary = Summary(1_000)
     summary.observations.update(JUDGED)
     summary.fault_counts.draw(["kill"])
@@ -239,7 +239,7 @@ def test_of_a_thousand_seeds_each_kind_of_fault_has_bitten_somebody() -> None:
     assert summary.status == 0
 
 
-def test_what_was_to_come_after_the_end_comes_to_nobody() -> None:
+def test_faults_after_the_end_are_not_injected() -> None:
     late = Fault(12_100, FaultKind.KILL, (LEADER, FOLLOWER), 60_000)
     waits = Fault(11_900, FaultKind.KILL, (LEADER,), 60_000, upon=Moment.APPENDS, after_us=2_000_000)
     outcome = told(late, waits)

@@ -20,17 +20,17 @@ def faults() -> Iterator[Fault]:
         yield from scenario.faults
 
 
-def test_each_kind_of_fault_comes_often() -> None:
+def test_each_kind_of_fault_is_generated_often() -> None:
     drawn = Counter(fault.kind for fault in faults())
     assert {kind: drawn[kind] for kind in FaultKind if drawn[kind] < 100} == {}
 
 
-def test_faults_wait_for_each_moment_and_hit_who_has_come_to_it() -> None:
+def test_generated_faults_wait_for_each_event() -> None:
     drawn = Counter(fault.upon for fault in faults() if IT in fault.whom)
     assert {moment: drawn[moment] for moment in Moment if drawn[moment] < 100} == {}
 
 
-def test_coordinators_are_killed_held_and_cut_off() -> None:
+def test_generated_faults_hit_coordinators() -> None:
     drawn = Counter(fault.kind for fault in faults() if COORDINATOR in fault.whom)
     assert all(
         drawn[kind] >= 10
@@ -45,7 +45,7 @@ def test_coordinators_are_killed_held_and_cut_off() -> None:
     )
 
 
-def test_where_offsets_are_committed_a_coordinator_is_deposed_while_who_follows_it_is_held() -> None:
+def test_committers_bring_a_replaced_coordinator_with_a_held_follower() -> None:
     for scenario in SCENARIOS:
         held = [fault for fault in scenario.faults if COORDINATORS_FOLLOWER in fault.whom]
         assert bool(held) == (COMMITTER in scenario.clients)
@@ -56,7 +56,7 @@ def test_where_offsets_are_committed_a_coordinator_is_deposed_while_who_follows_
             assert any(fault.at_ms <= each.at_ms < fault.at_ms + fault.for_ms for each in deposed)
 
 
-def test_a_topic_is_deleted_while_one_of_its_replicas_has_no_session() -> None:
+def test_topic_is_deleted_while_a_replica_has_no_session() -> None:
     for scenario in SCENARIOS:
         for deletion in (fault for fault in scenario.faults if fault.kind is FaultKind.DELETE):
             away = [each for each in scenario.faults if each.kind in (FaultKind.HOLD, FaultKind.ZOOKEEPER_CUT)]
@@ -64,7 +64,7 @@ def test_a_topic_is_deleted_while_one_of_its_replicas_has_no_session() -> None:
             assert any(each <= deletion.at_ms for each in expired_ms)
 
 
-def test_where_more_goes_wrong_it_also_goes_wrong_together() -> None:
+def test_dense_scenarios_have_more_sequences_of_faults() -> None:
     dense = [fault for seed in range(200) for fault in Scenario.of_seed(seed, density=DENSE).faults]
     usual = [fault for scenario in SCENARIOS[:200] for fault in scenario.faults]
     assert len(dense) > 2 * len(usual)
@@ -72,22 +72,22 @@ def test_where_more_goes_wrong_it_also_goes_wrong_together() -> None:
     assert upon[0] > 1.5 * upon[1]
 
 
-def test_topics_promise_what_they_may_promise() -> None:
+def test_topics_have_only_known_guarantees() -> None:
     drawn = Counter(scenario.promises for scenario in SCENARIOS)
     assert drawn[PLAIN] > drawn[DURABLE] > drawn[UNCLEAN] > 50
 
 
-def test_some_stories_have_a_topic_that_is_compacted_and_only_they_say_so() -> None:
+def test_only_scenarios_with_compaction_have_the_field() -> None:
     compacted = [scenario for scenario in SCENARIOS if scenario.compacted]
     assert 100 <= len(compacted) <= 200
     assert all(("compacted" in scenario.to_json()) == scenario.compacted for scenario in SCENARIOS)
 
 
-def test_some_stories_have_bursts_of_records() -> None:
+def test_some_scenarios_have_bursts_of_records() -> None:
     assert 50 <= sum("burst" in scenario.clients for scenario in SCENARIOS) <= 150
 
 
-def test_a_fault_hits_only_clients_and_brokers_that_there_are() -> None:
+def test_generated_faults_hit_existing_clients_and_brokers() -> None:
     for scenario in SCENARIOS:
         for fault in scenario.faults:
             for name in fault.whom:
@@ -97,12 +97,12 @@ def test_a_fault_hits_only_clients_and_brokers_that_there_are() -> None:
                     assert 1 <= int(name.removeprefix("client-")) <= len(scenario.clients)
 
 
-def test_what_is_written_down_of_a_story_is_the_story() -> None:
+def test_scenario_survives_a_json_round_trip() -> None:
     for scenario in SCENARIOS:
         assert Scenario.from_json(scenario.to_json()) == scenario
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"faults": [{"at_ms": 1, "kind": "flood"}]}', '{"faults": 7}'])
-def test_what_is_no_story_is_refused_in_words(text: str) -> None:
+def test_invalid_scenario_is_refused_with_a_message(text: str) -> None:
     with pytest.raises(ValueError, match=r"\S"):
         Scenario.from_json(text)

@@ -21,13 +21,13 @@ _SHORT = 7
 
 
 @pytest.mark.parametrize("path", SCENARIOS, ids=lambda path: path.stem)
-def test_what_once_went_wrong_goes_well(path: Path) -> None:
+def test_saved_scenario_passes(path: Path) -> None:
     outcome = simulate(Scenario.from_json(path.read_text()))
     assert not outcome.wrong
 
 
 @pytest.mark.parametrize("path", SCENARIOS, ids=lambda path: path.stem)
-def test_a_story_that_is_kept_is_short_and_says_what_went_wrong(path: Path) -> None:
+def test_saved_scenario_is_short_and_names_its_failure(path: Path) -> None:
     scenario = Scenario.from_json(path.read_text())
     assert scenario.found
     assert len(scenario.faults) <= _SHORT
@@ -60,7 +60,7 @@ for seed in range(scenario.seed, scenario.seed + int(sys.argv[2])):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("path", [path for path in SCENARIOS if path.stem in MUTANTS], ids=lambda path: path.stem)
-def test_a_story_that_is_named_like_a_planted_bug_still_names_what_that_breaks(path: Path, trial: Worktree) -> None:
+def test_scenario_of_a_planted_bug_names_the_invariant_it_breaks(path: Path, trial: Worktree) -> None:
     environment = {**os.environ, "PYTHONPATH": str(trial.tree)}
     command = [sys.executable, "-P", "-c", _TELLING, str(path), str(_SEEDS)]
     with trial.planted(MUTANTS[path.stem]):

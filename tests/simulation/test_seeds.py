@@ -19,7 +19,7 @@ from verify.simulation.seeds import simulate
 ROOT = Path(__file__).parents[2]
 
 
-def test_a_seed_tells_the_same_trace_again_also_in_another_process_with_other_hashes(
+def test_seed_gives_the_same_trace_in_another_process(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     scenario = Scenario.of_seed(3, seconds=12)
@@ -34,19 +34,19 @@ def test_a_seed_tells_the_same_trace_again_also_in_another_process_with_other_ha
     assert outcome.digest in again.stdout
 
 
-def test_two_seeds_tell_two_stories() -> None:
+def test_two_seeds_give_two_traces() -> None:
     assert simulate(Scenario.of_seed(1, 5)).digest != simulate(Scenario.of_seed(2, 5)).digest
 
 
 @pytest.mark.parametrize("seed", [11, 18])
-def test_nothing_goes_wrong_in_two_seeds(seed: int) -> None:
+def test_two_seeds_pass(seed: int) -> None:
     outcome = simulate(Scenario.of_seed(seed, seconds=25))
     assert not outcome.wrong
     observed = dict(outcome.rows)
     assert all(observed[key] for key in ("I1", "I2", "I8", "I9", "I12", "I14", "I15", "I18"))
 
 
-def test_after_an_unclean_election_a_follower_may_go_back_to_where_it_agrees_in_two_steps() -> None:
+def test_follower_may_truncate_in_two_steps_after_unclean_election() -> None:
     tp = TopicPartition("t", 0)
     told = [
         ("2", event)

@@ -38,7 +38,7 @@ def told() -> Iterator[Told]:
     told.timeline.end()
 
 
-def test_hours_pass_as_fast_as_nothing_happens_in_them(told: Told) -> None:
+def test_idle_hours_take_no_real_time(told: Told) -> None:
 
     async def scenario() -> None:
         for hour in range(3):
@@ -50,7 +50,7 @@ def test_hours_pass_as_fast_as_nothing_happens_in_them(told: Told) -> None:
     assert told.said == [(0, "hour 0"), (3600, "hour 1"), (7200, "hour 2")]
 
 
-def test_a_process_that_is_held_misses_its_time_and_catches_up(told: Told) -> None:
+def test_held_process_misses_its_timers_and_catches_up(told: Told) -> None:
 
     async def scenario() -> None:
         while True:
@@ -67,7 +67,7 @@ def test_a_process_that_is_held_misses_its_time_and_catches_up(told: Told) -> No
     assert told.said == [(1, "tick"), (6.5, "tick"), (7.5, "tick")]
 
 
-def test_a_process_that_is_killed_does_not_even_clean_up(told: Told) -> None:
+def test_killed_process_runs_no_cleanup(told: Told) -> None:
 
     async def scenario() -> None:
         try:
@@ -84,7 +84,7 @@ def test_a_process_that_is_killed_does_not_even_clean_up(told: Told) -> None:
     assert told.said == []
 
 
-def test_what_was_killed_is_freed_in_the_end_without_a_word(
+def test_killed_process_is_freed_silently(
     told: Told, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     said: list[object] = []
@@ -116,7 +116,7 @@ def test_what_was_killed_is_freed_in_the_end_without_a_word(
     assert capfd.readouterr().err == ""
 
 
-def test_work_on_a_thread_takes_time_and_its_outcome_comes_back(told: Told) -> None:
+def test_work_on_a_thread_takes_time_and_returns_its_result(told: Told) -> None:
 
     async def scenario() -> None:
         told.say(await asyncio.to_thread(str.upper, "done"))
@@ -130,7 +130,7 @@ def test_work_on_a_thread_takes_time_and_its_outcome_comes_back(told: Told) -> N
     assert [text for _, text in told.said] == ["DONE", "failed"]
 
 
-def test_who_never_rests_lets_others_live_and_time_go_on(told: Told) -> None:
+def test_busy_process_does_not_block_time_or_others(told: Told) -> None:
 
     async def busy() -> None:
         while True:  # noqa: ASYNC110
@@ -146,7 +146,7 @@ def test_who_never_rests_lets_others_live_and_time_go_on(told: Told) -> None:
     assert told.said == [(0.05, "here")]
 
 
-def test_what_nobody_catches_is_told(told: Told) -> None:
+def test_uncaught_exception_is_reported(told: Told) -> None:
     process = told.process("p")
     process.call_soon(lambda: 1 // 0)
     told.run(1)

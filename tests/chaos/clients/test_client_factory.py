@@ -29,7 +29,7 @@ async def test_all_processes_together_have_the_rate_of_the_load() -> None:
 
 
 @on_virtual_time
-async def test_names_stay_from_life_to_life_and_producers_numbers_do_not() -> None:
+async def test_restart_keeps_names_and_changes_producer_numbers() -> None:
     names: list[set[str]] = []
     numbers: list[set[int]] = []
     for process, life in ((0, 0), (0, 1), (1, 0)):
@@ -44,7 +44,7 @@ async def test_names_stay_from_life_to_life_and_producers_numbers_do_not() -> No
     assert not (numbers[0] & numbers[1] or numbers[0] & numbers[2] or numbers[1] & numbers[2])
 
 
-def test_more_than_ids_have_room_for_is_refused() -> None:
+def test_exhausted_record_ids_are_refused() -> None:
     stage = World(*TOPICS)
     for load, process, life in ((Load(producers=16), 0, 0), (Load(), 1_000, 0), (Load(), 0, 5_000)):
         with pytest.raises(ValueError, match="unique record ids are exhausted"):

@@ -60,7 +60,7 @@ async def test_members_share_process_and_commit_in_their_generation(strategy: st
 
 @pytest.mark.parametrize("by_request", [False, True])
 @on_virtual_time
-async def test_a_committer_raises_its_registers_and_everybody_who_answers_answers_right(by_request: bool) -> None:
+async def test_committer_raises_its_offsets_and_all_answers_are_right(by_request: bool) -> None:
     stage = World(ORDERS)
     tps = ORDERS.tps[:2]
     committer = Committer(stage.context, "c", "g", tps, by_request=by_request)
@@ -74,7 +74,7 @@ async def test_a_committer_raises_its_registers_and_everybody_who_answers_answer
 
 
 @on_virtual_time
-async def test_a_refusal_before_the_write_is_a_failure_only_where_nobody_repeats() -> None:
+async def test_refusal_is_a_failure_only_for_a_commit_without_retries() -> None:
     stage = World(ORDERS)
     committer = Committer(stage.context, "c", "g", ORDERS.tps[:1], by_request=True)
     async with stage.running(committer):
@@ -86,7 +86,7 @@ async def test_a_refusal_before_the_write_is_a_failure_only_where_nobody_repeats
 
 
 @on_virtual_time
-async def test_a_later_life_goes_on_above_the_values_of_the_earlier_ones() -> None:
+async def test_restarted_committer_continues_above_its_earlier_values() -> None:
     stage = World(ORDERS)
     first = Committer(stage.context, "c", "g", ORDERS.tps[:1], by_request=True)
     async with stage.running(first):
@@ -111,7 +111,7 @@ async def test_commits_without_an_answer_end_as_unknown_in_time() -> None:
 
 
 @on_virtual_time
-async def test_who_finds_no_coordinator_rests_as_long_as_between_two_commits() -> None:
+async def test_committer_without_a_coordinator_pauses_between_searches() -> None:
     stage = World(ORDERS)
     dialled: list[Endpoint] = []
 

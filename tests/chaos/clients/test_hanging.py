@@ -48,7 +48,7 @@ async def never(*_: object, **__: object) -> NoReturn:
 
 @pytest.mark.parametrize("kind", _WAITING)
 @on_virtual_time
-async def test_whatever_hangs_for_ever_is_named_while_its_client_waits(
+async def test_hanging_operation_is_reported_while_its_client_waits(
     kind: type[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stage = World(LoadTopic("orders", 1))
@@ -74,7 +74,7 @@ async def test_whatever_hangs_for_ever_is_named_while_its_client_waits(
 
 @pytest.mark.parametrize("kind", [DirectReader, MemberClient])
 @on_virtual_time
-async def test_a_question_beside_the_reading_that_hangs_is_named_though_the_reading_goes_on(
+async def test_hanging_request_beside_a_reading_loop_is_reported(
     kind: type[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stage = World(LoadTopic("orders", 1))
@@ -98,7 +98,7 @@ async def test_a_question_beside_the_reading_that_hangs_is_named_though_the_read
 
 
 @on_virtual_time
-async def test_a_read_whose_client_slept_is_told_of_only_if_it_does_not_end_then() -> None:
+async def test_read_of_a_paused_client_is_reported_only_if_it_hangs_later() -> None:
     stage = World(LoadTopic("orders", 1))
     history, ended = stage.context.history("r"), asyncio.Event()
 
@@ -116,9 +116,7 @@ async def test_a_read_whose_client_slept_is_told_of_only_if_it_does_not_end_then
 
 @pytest.mark.parametrize("by_request", [False, True])
 @on_virtual_time
-async def test_a_commit_that_hangs_for_ever_is_named_though_its_client_does_nothing_else(
-    by_request: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_hanging_commit_of_an_idle_client_is_reported(by_request: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     stage = World(ORDERS)
     committer = Committer(stage.context, "c", "g", stage.context.tps, by_request=by_request)
     running = asyncio.create_task(committer.run())

@@ -11,7 +11,7 @@ SECOND = 1_000_000_000
 
 
 @given(st.integers(1, 5_000), st.lists(st.integers(0, 3 * SECOND), max_size=50))
-def test_nothing_is_lost_without_being_counted(rate: int, waits: list[int]) -> None:
+def test_every_operation_is_due_or_counted_as_left_out(rate: int, waits: list[int]) -> None:
     pace, now, given_out = Pace(rate, 0), 0, 0
     for wait in waits:
         now += wait
@@ -19,14 +19,14 @@ def test_nothing_is_lost_without_being_counted(rate: int, waits: list[int]) -> N
     assert given_out + pace.left_out == now * rate // SECOND
 
 
-def test_what_was_late_is_made_up_for() -> None:
+def test_late_operations_are_made_up_for() -> None:
     pace = Pace(100, 0)
     assert pace.due(SECOND // 2) == 50
     assert pace.due(SECOND // 2) == 0
     assert pace.due(SECOND) == 50
 
 
-def test_more_than_a_second_is_not_made_up_for_and_is_counted() -> None:
+def test_operations_beyond_a_second_are_counted_as_left_out() -> None:
     pace = Pace(100, 0)
     assert pace.due(10 * SECOND) == 100
     assert pace.left_out == 900

@@ -23,7 +23,7 @@ ORDERS = LoadTopic("orders", 2)
 
 
 @on_virtual_time
-async def test_it_sends_at_its_rate_and_takes_down_where_each_record_stands() -> None:
+async def test_producer_sends_at_its_rate_and_records_each_offset() -> None:
     stage = World(ORDERS, LoadTopic("clicks", 2, keys=10), LoadTopic("scattered", 1, times=Times.SCATTERED))
     async with stage.running(ProducingClient(stage.context, "p", 7, rate=200)):
         await asyncio.sleep(10)
@@ -42,7 +42,7 @@ async def test_it_sends_at_its_rate_and_takes_down_where_each_record_stands() ->
 
 
 @on_virtual_time
-async def test_some_requests_of_an_idempotent_producer_go_out_twice_and_their_records_stand_once() -> None:
+async def test_repeated_requests_of_an_idempotent_producer_store_records_once() -> None:
     stage = World(ORDERS)
     sent: Counter[tuple[bytes, ...]] = Counter()
 
@@ -64,7 +64,7 @@ async def test_some_requests_of_an_idempotent_producer_go_out_twice_and_their_re
 
 
 @on_virtual_time
-async def test_what_goes_out_twice_hides_no_refusal_and_no_acknowledgement() -> None:
+async def test_repeated_request_hides_no_refusal_and_no_acknowledgement() -> None:
     stage = World(ORDERS)
     sent: Counter[tuple[bytes, ...]] = Counter()
 
@@ -83,7 +83,7 @@ async def test_what_goes_out_twice_hides_no_refusal_and_no_acknowledgement() -> 
 
 
 @on_virtual_time
-async def test_a_keyed_record_is_announced_for_the_partition_that_its_key_has() -> None:
+async def test_keyed_record_is_announced_for_the_partition_of_its_key() -> None:
     stage = World(LoadTopic("clicks", 5, keys=50))
     async with stage.running(ProducingClient(stage.context, "p", 1, rate=500)):
         await asyncio.sleep(3)
@@ -94,7 +94,7 @@ async def test_a_keyed_record_is_announced_for_the_partition_that_its_key_has() 
 
 
 @on_virtual_time
-async def test_what_was_only_ever_refused_has_failed() -> None:
+async def test_record_with_refusals_only_has_failed() -> None:
     stage = World(ORDERS)
     async with stage.running(ProducingClient(stage.context, "p", 1, rate=100, options={"retries": 0})):
         await until(lambda: len(stage.ids(ProduceOk)) > 20)
@@ -110,7 +110,7 @@ async def test_what_was_only_ever_refused_has_failed() -> None:
 
 
 @on_virtual_time
-async def test_a_refusal_behind_an_attempt_that_was_stored_is_an_unknown_outcome() -> None:
+async def test_refusal_after_a_stored_attempt_is_an_unknown_outcome() -> None:
     stage = World(LoadTopic("orders", 1), timeout_ms=2_000)
     attempts: dict[int, int] = {}
 
@@ -128,7 +128,7 @@ async def test_a_refusal_behind_an_attempt_that_was_stored_is_an_unknown_outcome
 
 
 @on_virtual_time
-async def test_no_record_is_without_an_outcome_when_the_brokers_never_answer() -> None:
+async def test_every_record_gets_an_outcome_without_broker_answers() -> None:
     stage = World(ORDERS, timeout_ms=2_000)
     async with stage.running(ProducingClient(stage.context, "p", 1, rate=100)):
         await until(lambda: len(stage.ids(ProduceOk)) > 20)
@@ -142,7 +142,7 @@ async def test_no_record_is_without_an_outcome_when_the_brokers_never_answer() -
 
 
 @on_virtual_time
-async def test_a_repetition_whose_place_is_forgotten_claims_no_offset() -> None:
+async def test_duplicate_with_a_forgotten_offset_has_an_unknown_outcome() -> None:
     stage = World(LoadTopic("orders", 1))
     async with stage.running(ProducingClient(stage.context, "p", 1, rate=10)):
         await until(lambda: len(stage.ids(ProduceOk)) > 3)
@@ -152,7 +152,7 @@ async def test_a_repetition_whose_place_is_forgotten_claims_no_offset() -> None:
 
 
 @on_virtual_time
-async def test_its_header_says_what_its_acknowledgements_are_worth() -> None:
+async def test_header_has_acks_and_idempotence_of_the_producer() -> None:
     stage = World(ORDERS)
     unsafe = ProducingClient(stage.context, "unsafe", 1, rate=10, acks=1, idempotent=False)
     async with stage.running(unsafe, ProducingClient(stage.context, "safe", 2, rate=10)):
@@ -166,7 +166,7 @@ async def test_its_header_says_what_its_acknowledgements_are_worth() -> None:
 
 
 @on_virtual_time
-async def test_a_refusal_of_a_whole_topic_is_told_record_by_record() -> None:
+async def test_refusal_of_a_topic_is_recorded_per_record() -> None:
     stage = World(LoadTopic("orders", 1))
     stage.cluster.partitions["orders"][0].max_batch_bytes = 0
     stage.cluster.partitions["orders"][0].too_large = InvalidTimestampError
@@ -176,7 +176,7 @@ async def test_a_refusal_of_a_whole_topic_is_told_record_by_record() -> None:
 
 
 @on_virtual_time
-async def test_of_what_was_announced_together_nothing_waits_for_what_the_first_has_waited_for_in_vain(
+async def test_records_behind_a_failed_send_are_not_sent(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async def wait_in_vain(producer: Producer, *_: object, **__: object) -> None:

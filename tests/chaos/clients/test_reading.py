@@ -47,7 +47,7 @@ def contiguous(reads: list[Read]) -> bool:
 
 
 @on_virtual_time
-async def test_a_wanderer_goes_on_where_the_end_is_told_by_another_leader_whose_log_is_shorter(
+async def test_random_seek_reader_accepts_a_shorter_log_of_another_leader(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     stage = World(ORDERS)
@@ -63,7 +63,7 @@ async def test_a_wanderer_goes_on_where_the_end_is_told_by_another_leader_whose_
 
 @pytest.mark.parametrize("batches", [False, True])
 @on_virtual_time
-async def test_a_tail_reader_takes_down_every_record_once(batches: bool) -> None:
+async def test_tail_reader_records_every_record_once(batches: bool) -> None:
     stage = World(ORDERS)
     reader = TailReader(stage.context, "tail", batches=batches)
     async with stage.running(ProducingClient(stage.context, "p", 1, rate=100), reader):
@@ -79,9 +79,7 @@ async def test_a_tail_reader_takes_down_every_record_once(batches: bool) -> None
 
 @pytest.mark.parametrize("batches", [False, True])
 @on_virtual_time
-async def test_what_a_consumer_has_skipped_is_a_gap_in_its_reader_s_session(
-    batches: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_skipped_record_is_a_gap_in_the_session(batches: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     stage, call, lost = World(LoadTopic("orders", 1)), "poll_batches" if batches else "poll", []
     poll = getattr(Consumer, call)
 
@@ -101,7 +99,7 @@ async def test_what_a_consumer_has_skipped_is_a_gap_in_its_reader_s_session(
 
 
 @on_virtual_time
-async def test_a_damaged_value_is_taken_down_as_one() -> None:
+async def test_damaged_value_is_recorded_as_damaged() -> None:
     stage = World(LoadTopic("orders", 1))
     good = make_id(1, 1)
     put(stage.cluster.partitions["orders"][0], payload(good, 50), b"nobody's", payload(good, 50)[:-1])
@@ -111,7 +109,7 @@ async def test_a_damaged_value_is_taken_down_as_one() -> None:
 
 
 @on_virtual_time
-async def test_records_that_are_gone_begin_a_new_session_and_are_told() -> None:
+async def test_missing_records_are_recorded_and_begin_a_new_session() -> None:
     stage = World(LoadTopic("orders", 1))
     partition = stage.cluster.partitions["orders"][0]
     for sequence in range(5):
@@ -129,7 +127,7 @@ async def test_records_that_are_gone_begin_a_new_session_and_are_told() -> None:
 
 
 @on_virtual_time
-async def test_a_wanderer_reads_again_what_is_there() -> None:
+async def test_random_seek_reader_reads_existing_records_again() -> None:
     stage = World(ORDERS)
     async with stage.running(ProducingClient(stage.context, "p", 1, rate=200), RandomSeekReader(stage.context, "w")):
         await until(lambda: len(stage.told(Read)) > 60)
@@ -142,7 +140,7 @@ async def test_a_wanderer_reads_again_what_is_there() -> None:
 
 
 @on_virtual_time
-async def test_where_a_policy_leads_is_an_answer_about_the_end_of_a_partition() -> None:
+async def test_position_after_a_reset_is_recorded_as_an_end_offset() -> None:
     stage = World(ORDERS)
     async with stage.running(ProducingClient(stage.context, "p", 1, rate=30), ResetReader(stage.context, "r")):
         await until(lambda: len(stage.told(EarliestOk)) > 2 and len(stage.told(LatestOk)) > 2)
@@ -152,7 +150,7 @@ async def test_where_a_policy_leads_is_an_answer_about_the_end_of_a_partition() 
 
 
 @on_virtual_time
-async def test_every_broker_is_asked_and_who_does_not_lead_refuses() -> None:
+async def test_direct_reader_queries_all_brokers_and_non_leaders_refuse() -> None:
     stage = World(LoadTopic("orders", 1))
     async with stage.running(ProducingClient(stage.context, "p", 1, rate=100), DirectReader(stage.context, "d")):
         await until(lambda: len(stage.told(Read)) > 30 and len(stage.told(ReadFailed)) > 30)
@@ -165,7 +163,7 @@ async def test_every_broker_is_asked_and_who_does_not_lead_refuses() -> None:
 
 
 @on_virtual_time
-async def test_who_asks_single_brokers_names_the_leader_epoch_that_it_knows_and_each_other_time_none() -> None:
+async def test_direct_reader_sends_the_known_leader_epoch_every_other_time() -> None:
     stage = World(LoadTopic("orders", 1))
     async with stage.running(ProducingClient(stage.context, "p", 1, rate=100), DirectReader(stage.context, "d")):
         await until(lambda: len(stage.told(Read)) > 30)
@@ -176,7 +174,7 @@ async def test_who_asks_single_brokers_names_the_leader_epoch_that_it_knows_and_
 
 
 @on_virtual_time
-async def test_a_leader_that_lacks_what_was_acknowledged_is_found_out_by_who_names_its_epoch() -> None:
+async def test_leader_without_acknowledged_records_is_found_by_its_epoch() -> None:
     stage, tp = World(LoadTopic("orders", 1)), TopicPartition("orders", 0)
     partition, ids = stage.cluster.partitions["orders"][0], [make_id(1, sequence) for sequence in range(9)]
     for each in ids:
@@ -204,7 +202,7 @@ async def test_a_leader_that_lacks_what_was_acknowledged_is_found_out_by_who_nam
 
 
 @on_virtual_time
-async def test_an_asker_looks_up_times_of_records_that_were_just_acknowledged() -> None:
+async def test_lookup_client_uses_times_of_new_records() -> None:
     stage = World(LoadTopic("orders", 1))
     async with stage.running(ProducingClient(stage.context, "p", 1, rate=100), LookupClient(stage.context, "a")):
         await until(lambda: len(stage.told(LookUpOk)) > 100)
@@ -217,7 +215,7 @@ async def test_an_asker_looks_up_times_of_records_that_were_just_acknowledged() 
 
 
 @on_virtual_time
-async def test_brokers_that_are_away_keep_nobody_from_coming_to_an_end() -> None:
+async def test_clients_finish_without_reachable_brokers() -> None:
     stage = World(ORDERS, timeout_ms=2_000)
     clients = [
         TailReader(stage.context, "tail", batches=True),

@@ -26,27 +26,27 @@ def with_t0(view: PartitionView) -> View:
     return replace(BEFORE, partitions={**BEFORE.partitions, T0: view})
 
 
-def test_an_election_is_seen_by_the_epoch_of_the_partitions_in_question() -> None:
+def test_election_is_detected_by_the_epoch_of_the_partitions() -> None:
     elected = evidence(with_t0(PartitionView(2, 4, (2, 3), 8)))
     assert bite_detection.leaders_changed(elected) == "leader epoch 3 → 4 of t/0"
     assert bite_detection.leaders_changed(elected, [T1]) is None
     assert bite_detection.leaders_changed(evidence()) is None
 
 
-def test_so_many_elections_are_seen_by_an_epoch_that_rose_so_far() -> None:
+def test_number_of_elections_is_detected_by_the_epoch() -> None:
     elected = evidence(with_t0(PartitionView(2, 7, (2, 3), 8)))
     assert bite_detection.leaders_changed(elected, [T0], times=4) == "leader epoch 3 → 7 of t/0"
     assert bite_detection.leaders_changed(elected, [T0], times=5) is None
 
 
-def test_who_left_an_isr_and_came_back_left_it() -> None:
+def test_broker_that_left_an_isr_and_rejoined_is_detected() -> None:
     back = evidence(with_t0(PartitionView(1, 3, (1, 3), 8)), BEFORE)
     assert bite_detection.left_isr(back) == "broker 2 left the ISR of t/0"
     assert bite_detection.left_isr(back, {3}) is None
     assert bite_detection.left_isr(evidence(BEFORE)) is None
 
 
-def test_a_registration_ends_by_going_or_by_being_another() -> None:
+def test_registration_ends_by_removal_or_by_replacement() -> None:
     gone = replace(BEFORE, broker_epochs={1: 11, 2: 12})
     anew = replace(BEFORE, broker_epochs={1: 21, 2: 12, 3: 13})
     assert bite_detection.registered_anew(evidence(gone, BEFORE), {3}) == "the registration of broker 3 ended"
@@ -56,7 +56,7 @@ def test_a_registration_ends_by_going_or_by_being_another() -> None:
     assert bite_detection.all_registered_anew(evidence(gone), {1, 3}) is None
 
 
-def test_who_is_back_is_seen_by_a_registration_of_its_own_in_time() -> None:
+def test_returned_broker_is_detected_by_a_new_registration_in_time() -> None:
     gone = replace(BEFORE, t=500_000_000, broker_epochs={1: 11, 2: 12})
     anew = replace(BEFORE, t=2_000_000_000, broker_epochs={1: 11, 2: 12, 3: 33})
     assert (
@@ -74,29 +74,29 @@ def test_registrations_are_counted_by_their_epochs() -> None:
     assert bite_detection.registrations(seen, 4) is None
 
 
-def test_where_zookeeper_does_not_answer_nobody_has_gone() -> None:
+def test_no_broker_counts_as_gone_without_zookeeper_answers() -> None:
     assert bite_detection.registered_anew(evidence(replace(BEFORE, broker_epochs=None))) is None
 
 
-def test_a_new_controller_is_seen_by_its_epoch() -> None:
+def test_new_controller_is_detected_by_its_epoch() -> None:
     assert bite_detection.controller_changed(evidence(replace(BEFORE, controller=2, controller_epoch=5))) == (
         "controller epoch 4 → 5"
     )
     assert bite_detection.controller_changed(evidence(replace(BEFORE, controller=-1))) is None
 
 
-def test_slowness_is_that_of_what_was_acknowledged() -> None:
+def test_slowness_is_measured_on_acknowledged_requests() -> None:
     assert bite_detection.slowed(replace(evidence(), slowest_ms=1_234.5), 1_000) == "a produce took 1,234 ms"
     assert bite_detection.slowed(replace(evidence(), slowest_ms=10.0), 1_000) is None
 
 
-def test_a_pause_is_that_of_a_partition() -> None:
+def test_pause_is_measured_per_partition() -> None:
     found = bite_detection.paused(replace(evidence(), longest_gap_ms=2_443.1), 1_000)
     assert found == "no produce of a partition was acknowledged for 2,443 ms"
     assert bite_detection.paused(replace(evidence(), longest_gap_ms=900.0), 1_000) is None
 
 
-def test_of_nobody_nothing_is_seen() -> None:
+def test_nothing_is_detected_without_brokers() -> None:
     everything = evidence(replace(with_t0(PartitionView(2, 4, (2, 3), 8)), broker_epochs={}))
     assert bite_detection.leaders_changed(everything, []) is None
     assert bite_detection.left_isr(everything, ()) is None

@@ -9,7 +9,7 @@ from verify.chaos.faults.support.broker_log_reader import BrokerLogReader
 TIME = "2026-01-01 00:00:00.000"
 
 
-def test_only_what_came_since_is_heard_and_without_its_time(tmp_path: Path) -> None:
+def test_only_new_log_lines_are_read_without_timestamps(tmp_path: Path) -> None:
     log = tmp_path / "broker-1.log"
     log.write_text(f"{TIME} ERROR node.handlers.controller_requests: t-0: the log has epoch 9; refused\n")
     said = BrokerLogReader(log)
@@ -22,7 +22,7 @@ def test_only_what_came_since_is_heard_and_without_its_time(tmp_path: Path) -> N
     assert said.last() == "serves"
 
 
-def test_what_it_printed_comes_last(tmp_path: Path) -> None:
+def test_printed_output_comes_after_the_log(tmp_path: Path) -> None:
     log = tmp_path / "broker-1.log"
     said = BrokerLogReader(log)
     log.write_text(f"{TIME} INFO node.broker: starts\n")
@@ -30,7 +30,7 @@ def test_what_it_printed_comes_last(tmp_path: Path) -> None:
     assert said.last() == "broker: it is in use by another process"
 
 
-def test_a_log_that_was_begun_anew_is_heard_from_its_beginning(tmp_path: Path) -> None:
+def test_rotated_log_is_read_from_its_beginning(tmp_path: Path) -> None:
     log = tmp_path / "broker-1.log"
     log.write_text("x" * 1_000)
     said = BrokerLogReader(log)

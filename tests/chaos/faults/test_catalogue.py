@@ -13,7 +13,7 @@ DECISION = Path(__file__).parents[3] / "docs" / "decisions" / "0017-proof.md"
 ALL = [f"F{number}" for number in range(1, 56)]
 
 
-def test_a_row_without_a_fault_says_why() -> None:
+def test_row_without_a_fault_has_a_reason_in_the_docs() -> None:
     missing = [row for row in ALL if row not in catalogue()]
     explained = set(re.findall(r"^- (F\d+)\b", DECISION.read_text(), re.MULTILINE))
     assert set(missing) <= explained, "neither made nor explained"
@@ -35,14 +35,14 @@ def test_each_fault_is_new_and_lasts_for_some_time() -> None:
             assert kind() is not kind()
 
 
-def test_what_must_outlast_a_session_follows_the_clusters_own() -> None:
+def test_duration_of_a_fault_follows_the_session_timeout() -> None:
     (zombie,) = catalogue(Timing(session_timeout_ms=9_000))["F7"]
     assert zombie().lasts_ms[0] > 9_000
     (dozing,) = catalogue(Timing(session_timeout_ms=9_000))["F8"]
     assert dozing().lasts_ms[1] < 9_000
 
 
-def test_each_fault_has_a_bound_on_what_it_may_cost_or_leaves_too_few_for_any() -> None:
+def test_each_fault_has_a_bound_or_leaves_too_few_replicas() -> None:
     for kinds in catalogue().values():
         for kind in kinds:
             fault = kind()
@@ -53,21 +53,21 @@ def test_each_fault_has_a_bound_on_what_it_may_cost_or_leaves_too_few_for_any() 
             assert bound.most_gap_ms is None or bound.most_gap_ms <= longest, row
 
 
-def test_a_killed_leader_is_missed_before_its_session_could_end() -> None:
+def test_bound_of_a_killed_leader_is_below_the_session_timeout() -> None:
     heard_before_ms = Timing().session_timeout_ms / 6
     assert Timing().refused_ms < Timing().session_timeout_ms - heard_before_ms
 
 
-def test_all_rows_together_last_for_half_of_the_ten_minutes_that_they_have() -> None:
+def test_all_rows_together_last_for_half_of_ten_minutes() -> None:
     longest_ms = [max(kind().lasts_ms[1] for kind in kinds) for row, kinds in catalogue().items() if row != "F37"]
     assert sum(longest_ms) < 300_000
 
 
-def test_durations_are_those_of_a_runs_own_cluster_by_default() -> None:
+def test_default_durations_are_those_of_an_own_cluster() -> None:
     assert Timing() == Timing(int(SETTINGS["zookeeper_session_timeout_ms"]), int(SETTINGS["replica_lag_time_max_ms"]))
 
 
-def test_every_need_of_a_fault_that_must_be_built_has_its_furnishing() -> None:
+def test_every_buildable_need_has_a_prerequisite() -> None:
     built = {prerequisite.need for prerequisite in prerequisites()}
     needed = {need for kinds in catalogue().values() for kind in kinds for need in kind().needs}
     assert built <= needed

@@ -51,7 +51,7 @@ CUTS = {
 
 
 @pytest.mark.parametrize("kind", CUTS, ids=lambda kind: kind.__name__)
-async def test_a_cut_is_the_one_that_its_row_says(stage: Stage, kind: type[network.NetworkFault]) -> None:
+async def test_each_cut_blocks_the_directions_of_its_row(stage: Stage, kind: type[network.NetworkFault]) -> None:
     fault = kind()
     try:
         await stage.inject(fault)
@@ -62,7 +62,7 @@ async def test_a_cut_is_the_one_that_its_row_says(stage: Stage, kind: type[netwo
     assert fault.packets > 0, "what did not come through was counted"
 
 
-async def test_two_brokers_are_cut_off_from_each_other_alone(stage: Stage) -> None:
+async def test_pair_cut_separates_two_brokers_only(stage: Stage) -> None:
     fault = network.PairCut()
     await stage.inject(fault)
     cut = await stage.cut()
@@ -71,7 +71,7 @@ async def test_two_brokers_are_cut_off_from_each_other_alone(stage: Stage) -> No
     assert not await stage.cut()
 
 
-async def test_in_the_end_of_an_isolation_another_broker_is_alone_and_clients_still_reach_it(stage: Stage) -> None:
+async def test_second_isolation_leaves_the_broker_reachable_for_clients(stage: Stage) -> None:
     fault = network.IsolationAndKill()
     await stage.inject(fault)
     cut = await stage.cut()
@@ -82,7 +82,7 @@ async def test_in_the_end_of_an_isolation_another_broker_is_alone_and_clients_st
     assert not await stage.cut()
 
 
-async def test_loss_by_chance_leaves_most_and_what_the_leader_sends(stage: Stage) -> None:
+async def test_packet_loss_affects_some_received_packets_only(stage: Stage) -> None:
     fault = network.PacketsLost()
     await stage.inject(fault)
     heard = await stage.heard(times=40, listens_s=1)
@@ -92,7 +92,7 @@ async def test_loss_by_chance_leaves_most_and_what_the_leader_sends(stage: Stage
     assert 59 < sum(len(heard[LEADER][other]) for other in (*FOLLOWERS, CLIENTS)) < 109
 
 
-async def test_what_the_leader_sends_is_late_and_nothing_else(stage: Stage) -> None:
+async def test_delay_affects_only_packets_of_the_leader(stage: Stage) -> None:
     fault = slow_network.Delayed()
     await stage.inject(fault)
     heard = await stage.heard(times=20, listens_s=1)
@@ -105,7 +105,7 @@ async def test_what_the_leader_sends_is_late_and_nothing_else(stage: Stage) -> N
     assert most - least < 0.03
 
 
-async def test_little_comes_through_where_it_is_narrow(stage: Stage) -> None:
+async def test_low_bandwidth_limits_the_throughput(stage: Stage) -> None:
     fault = slow_network.Narrow()
     await stage.inject(fault)
     took_s = [await _copy(stage, *pair) for pair in ((LEADER, FOLLOWERS[0]), FOLLOWERS)]

@@ -25,7 +25,7 @@ from verify.chaos.faults.support.tools import quietly, run
 from verify.chaos.payload import payload
 
 
-def test_a_bit_is_flipped_and_flipped_back(tmp_path: Path) -> None:
+def test_bit_is_flipped_and_flipped_back(tmp_path: Path) -> None:
     segment = tmp_path / "s.log"
     segment.write_bytes(b"abc")
     flipped = _flip(segment, 1, 0x10)
@@ -34,7 +34,7 @@ def test_a_bit_is_flipped_and_flipped_back(tmp_path: Path) -> None:
     assert segment.read_bytes() == b"abc"
 
 
-def test_what_the_broker_has_written_anew_is_left_alone(tmp_path: Path) -> None:
+def test_rewritten_byte_is_not_flipped_back(tmp_path: Path) -> None:
     segment = tmp_path / "s.log"
     segment.write_bytes(b"abc")
     flipped = _flip(segment, 1, 0x10)
@@ -117,30 +117,24 @@ def reads_in(directory: Path) -> list[Read]:
     return [each for path in directory.glob("*.jsonl") for each in read_history(path) if isinstance(each, Read)]
 
 
-async def test_who_is_shown_what_lies_behind_a_damaged_batch_was_shown_a_gap(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_records_after_a_damaged_batch_are_a_gap(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fault = await flipped(Cluster(tmp_path), 2, monkeypatch)
     assert "received offset 2" in (fault.broken(QUIET) or "")
 
 
-async def test_what_a_leader_showed_that_has_no_damage_is_no_gap(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_records_of_an_undamaged_leader_are_no_gap(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fault = await flipped(Cluster(tmp_path, epochs=iter([4, 5])), 2, monkeypatch)
     assert fault.broken(QUIET) is None
 
 
-async def test_what_who_reads_a_damaged_batch_is_shown_is_judged_with_all_that_others_are_shown(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_reader_of_a_damaged_batch_writes_a_history(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fault = await flipped(Cluster(tmp_path), 0, monkeypatch)
     assert fault.broken(QUIET) is None
     (read,) = reads_in(tmp_path)
     assert (read.tp, list(read.offsets), list(read.ids)) == (TP, [0], [0])
 
 
-def test_wrong_indexes_rise_as_right_ones_do() -> None:
+def test_wrong_index_entries_increase_like_right_ones() -> None:
     fault, rng = IndexesWrong(), random.Random(1)
     offsets = fault.damaged(Path("0.index"), bytes(80), rng) or b""
     entries = [(offsets[at : at + 4], offsets[at + 4 : at + 8]) for at in range(0, len(offsets), 8)]
@@ -151,7 +145,7 @@ def test_wrong_indexes_rise_as_right_ones_do() -> None:
     assert all(times[at : at + 8] < times[at + 12 : at + 20] for at in range(0, len(times) - 12, 12))
 
 
-def test_a_second_process_shares_nothing_with_the_first_but_its_id() -> None:
+def test_second_process_shares_only_the_broker_id() -> None:
     written = {
         "broker_id": 1,
         "log_dirs": ["/a"],
@@ -167,7 +161,7 @@ def test_a_second_process_shares_nothing_with_the_first_but_its_id() -> None:
     assert not any(word in text for word in ("20001", "20002", "20003", '/log"', "history"))
 
 
-def test_a_command_that_undoes_does_no_harm_where_there_is_unused_to_undo() -> None:
+def test_undo_command_is_harmless_without_a_change() -> None:
     assert run(*quietly("rmdir", "/nowhere at all")) == ""
     assert run(*quietly("echo", "$HOME `x`")) == "$HOME `x`\n"
 
@@ -184,7 +178,7 @@ LATER: dict[str, tuple[bytes, bool, bytes, bool]] = {
 
 
 @pytest.mark.parametrize(("left", "appended", "now", "anew"), LATER.values(), ids=LATER.keys())
-def test_what_was_only_appended_to_was_not_written_anew(
+def test_appended_file_does_not_count_as_rewritten(
     left: bytes, appended: bool, now: bytes, anew: bool, tmp_path: Path
 ) -> None:
     path = tmp_path / "0.index"
@@ -192,7 +186,7 @@ def test_what_was_only_appended_to_was_not_written_anew(
     assert _changed_since({path: left}, {path} if appended else set()) == anew
 
 
-def test_the_indexes_of_the_last_segment_are_those_that_a_broker_appends_to(tmp_path: Path) -> None:
+def test_indexes_of_the_active_segment_count_as_appended(tmp_path: Path) -> None:
     log = tmp_path / "t-0"
     log.mkdir()
     for stem in ("000", "100"):

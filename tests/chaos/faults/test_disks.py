@@ -31,7 +31,7 @@ async def disks(tmp_path: Path) -> AsyncIterator[tuple[Disks, Path]]:
     assert undo.perform() == [], "what was taken down already does no harm"
 
 
-async def test_what_was_synced_outlives_the_power_and_the_rest_does_not(disks: tuple[Disks, Path]) -> None:
+async def test_power_loss_keeps_synced_bytes_only(disks: tuple[Disks, Path]) -> None:
     made, data = disks
     with (data / "log").open("wb") as log:
         log.write(b"synced")
@@ -43,7 +43,7 @@ async def test_what_was_synced_outlives_the_power_and_the_rest_does_not(disks: t
     assert (data / "log").read_bytes() == b"synced"
 
 
-async def test_a_full_disk_takes_no_byte_until_there_is_space(disks: tuple[Disks, Path]) -> None:
+async def test_full_disk_takes_no_byte_until_there_is_space(disks: tuple[Disks, Path]) -> None:
     _, data = disks
     filler = fill(data)
     with pytest.raises(OSError, match="No space"):
@@ -52,7 +52,7 @@ async def test_a_full_disk_takes_no_byte_until_there_is_space(disks: tuple[Disks
     (data / "more").write_bytes(bytes(1 << 20))
 
 
-async def test_what_a_killed_run_left_mounted_the_undo_log_unmounts(tmp_path: Path) -> None:
+async def test_undo_log_unmounts_the_disks_of_a_killed_run(tmp_path: Path) -> None:
     made = Disks()
     await made.set_up(UndoFile(tmp_path), tmp_path, {"1": HERE})
     assert made.mount_point("1").is_mount()

@@ -38,7 +38,7 @@ class Noted(FaultBase):
         self.on_heal(on_heal)
 
 
-async def test_what_was_changed_last_is_mended_first_and_once() -> None:
+async def test_last_change_is_healed_first_and_once() -> None:
     fault = Noted()
     fault.will("broker started")
     fault.will("cut healed")
@@ -47,7 +47,7 @@ async def test_what_was_changed_last_is_mended_first_and_once() -> None:
     assert fault.done == ["cut healed", "broker started"]
 
 
-async def test_a_mend_that_fails_keeps_no_other_from_being_done_and_is_tried_again() -> None:
+async def test_failing_heal_step_does_not_prevent_others_and_is_repeated() -> None:
     fault = Noted()
     fault.will("broker started")
     fault.will("disk freed", failures=1)
@@ -59,7 +59,7 @@ async def test_a_mend_that_fails_keeps_no_other_from_being_done_and_is_tried_aga
     assert fault.done == ["cut healed", "broker started", "disk freed"]
 
 
-async def test_mends_that_fail_together_are_tried_again_in_their_order() -> None:
+async def test_failed_heal_steps_are_repeated_in_their_order() -> None:
     fault = Noted()
     fault.will("broker started", failures=1)
     fault.will("disk freed", failures=1)
@@ -69,7 +69,7 @@ async def test_mends_that_fail_together_are_tried_again_in_their_order() -> None
     assert fault.done == ["disk freed", "broker started"]
 
 
-async def test_what_goes_on_meanwhile_ends_with_the_fault_before_earlier_changes_are_mended() -> None:
+async def test_task_of_a_fault_ends_before_earlier_changes_are_healed() -> None:
     fault = Noted()
     fault.will("broker started")
 
@@ -85,7 +85,7 @@ async def test_what_goes_on_meanwhile_ends_with_the_fault_before_earlier_changes
     assert fault.done == ["killed no more", "broker started"]
 
 
-async def test_what_failed_meanwhile_is_said_when_all_is_mended() -> None:
+async def test_error_of_a_task_is_raised_after_all_heal_steps() -> None:
     fault = Noted()
     fault.will("broker started")
 

@@ -35,7 +35,7 @@ def serving(asked: list[Request]) -> Iterator[Endpoint]:
         server.stop()
 
 
-async def test_a_broker_keeps_for_each_hoarder_as_much_as_it_ever_keeps_for_one_peer(
+async def test_broker_buffers_its_limit_for_each_client_that_does_not_read(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     asked: list[Request] = []
@@ -53,7 +53,7 @@ async def test_a_broker_keeps_for_each_hoarder_as_much_as_it_ever_keeps_for_one_
     assert [(each.topic, each.partition, each.fetch_offset) for each in fetch.partitions] == [("t", 0, 3)]
 
 
-async def test_who_hoards_from_a_broker_that_is_gone_needs_no_more() -> None:
+async def test_hoarding_client_survives_a_broker_that_has_ended() -> None:
     with serving([]) as door:
         pass
     fault = OutOfMemory()

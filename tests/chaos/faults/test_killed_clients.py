@@ -35,7 +35,7 @@ def test_records_without_an_outcome_are_unfinished(tmp_path: Path) -> None:
     assert (found.records, found.commits, found.size) == (1, 0, path.stat().st_size)
 
 
-def test_commits_without_an_end_are_unfinished_by_partition_and_value(tmp_path: Path) -> None:
+def test_commits_without_an_end_are_unfinished(tmp_path: Path) -> None:
     path = history(
         tmp_path,
         CommitInvoked("g", TP, 1, 1),
@@ -47,7 +47,7 @@ def test_commits_without_an_end_are_unfinished_by_partition_and_value(tmp_path: 
     assert unfinished(path).commits == 1
 
 
-def test_a_line_that_was_cut_short_is_none(tmp_path: Path) -> None:
+def test_truncated_history_line_is_ignored(tmp_path: Path) -> None:
     path = history(tmp_path, ProduceInvoked(TP, [1], [9], [1]))
     whole = path.stat().st_size
     with path.open("ab") as file:
@@ -55,14 +55,14 @@ def test_a_line_that_was_cut_short_is_none(tmp_path: Path) -> None:
     assert (unfinished(path).records, unfinished(path).size) == (1, whole)
 
 
-def test_a_client_has_begun_again_once_a_further_life_writes(tmp_path: Path) -> None:
+def test_client_has_restarted_once_a_new_process_writes(tmp_path: Path) -> None:
     killed = unfinished(history(tmp_path, ProduceInvoked(TP, [1], [9], [1])))
     assert not began_again(killed)
     history(tmp_path)
     assert began_again(killed)
 
 
-def test_histories_are_those_that_a_process_has_open(tmp_path: Path) -> None:
+def test_open_histories_of_a_process_are_found(tmp_path: Path) -> None:
     with HistoryWriter(tmp_path / "a.jsonl", Client("a")), (tmp_path / "b.log").open("w"):
         assert tmp_path / "a.jsonl" in open_histories(os.getpid())
         assert tmp_path / "b.log" not in open_histories(os.getpid())

@@ -50,15 +50,13 @@ except OSError:
     return "reached" in subprocess.run([*inside, "python3", "-c", code], capture_output=True, text=True).stdout
 
 
-async def test_everybody_reaches_everybody(network: Namespaces) -> None:
+async def test_all_members_of_the_network_reach_each_other(network: Namespaces) -> None:
     assert reaches(network, "1", "2")
     assert reaches(network, "2", "zookeeper")
     assert reaches(network, CLIENTS, "1")
 
 
-async def test_what_is_dropped_one_way_is_counted_and_comes_through_afterwards(
-    network: Namespaces, tmp_path: Path
-) -> None:
+async def test_dropped_packets_are_counted_and_pass_after_the_removal(network: Namespaces, tmp_path: Path) -> None:
     rule = Installed(network, one_way("1", "2")(network))
     await rule.install(UndoFile(tmp_path))
     assert not reaches(network, "1", "2")
@@ -70,7 +68,7 @@ async def test_what_is_dropped_one_way_is_counted_and_comes_through_afterwards(
     await rule.remove()
 
 
-async def test_what_goes_to_the_clients_is_dropped_where_it_comes_from(network: Namespaces, tmp_path: Path) -> None:
+async def test_packets_to_clients_are_dropped_at_the_sender(network: Namespaces, tmp_path: Path) -> None:
     rule = Installed(network, one_way("1", CLIENTS)(network))
     await rule.install(UndoFile(tmp_path))
     assert not reaches(network, CLIENTS, "1")
@@ -79,7 +77,7 @@ async def test_what_goes_to_the_clients_is_dropped_where_it_comes_from(network: 
 
 
 @pytest.mark.parametrize("turns", [1, 2, 3, 5, 8])
-async def test_a_rule_is_gone_however_early_its_removal_or_its_making_was_cancelled(
+async def test_cancelled_installation_or_removal_leaves_no_rule(
     network: Namespaces, tmp_path: Path, turns: int
 ) -> None:
     async def cancelled(work: Coroutine[Any, Any, None]) -> None:
@@ -99,7 +97,7 @@ async def test_a_rule_is_gone_however_early_its_removal_or_its_making_was_cancel
     assert reaches(network, "2", "1")
 
 
-async def test_a_rule_of_a_killed_run_is_removed_by_its_undo_log(network: Namespaces, tmp_path: Path) -> None:
+async def test_undo_log_removes_the_rule_of_a_killed_run(network: Namespaces, tmp_path: Path) -> None:
     directory = tmp_path / "killed"
     directory.mkdir()
     await Installed(network, Rule("1", "INPUT")).install(UndoFile(directory))

@@ -38,7 +38,7 @@ NOTICED = replace(
 
 
 @pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS.keys())
-def test_what_nobody_noticed_is_no_bite(kind: Callable[[], FaultBase]) -> None:
+def test_fault_without_an_effect_is_no_bite(kind: Callable[[], FaultBase]) -> None:
     fault = kind()
     assert fault.bit(QUIET) is None
     assert fault.broken(QUIET) is None
@@ -59,7 +59,7 @@ NOT_DONE = [
 
 
 @pytest.mark.parametrize("name", NOT_DONE)
-def test_what_was_not_done_is_no_bite_though_something_else_was_noticed(name: str) -> None:
+def test_other_effects_are_no_bite_of_a_fault_that_did_nothing(name: str) -> None:
     fault = KINDS[name]()
     vars(fault).update(victims=(1,), _victim=1)
     assert fault.bit(NOTICED) is None
@@ -80,7 +80,7 @@ SLEPT = {"victims": (1,), "_woken_at": 10 * S, "_rules": [SimpleNamespace(packet
     ],
     ids=["none", "that changes nothing", "for another reason", "before it woke up", "by another broker"],
 )
-def test_queued_requests_have_not_come_late_where_no_produce_was_refused_for_it(
+def test_queued_requests_bite_only_if_a_late_produce_was_refused(
     refusals: dict[int, list[Reject]],
 ) -> None:
     fault = KINDS["F32 queued requests arrive late"]()
@@ -88,7 +88,7 @@ def test_queued_requests_have_not_come_late_where_no_produce_was_refused_for_it(
     assert fault.bit(replace(NOTICED, events=refusals)) is None
 
 
-def test_queued_requests_came_late_where_a_produce_was_refused_for_it() -> None:
+def test_refused_late_produce_is_a_bite_of_queued_requests() -> None:
     fault = KINDS["F32 queued requests arrive late"]()
     refused = replace(QUIET, events={1: [Reject(10 * S + 1, "PRODUCE", LATE), Reject(11 * S, "PRODUCE", LATE)]})
     assert fault.bit(refused) is None
@@ -107,7 +107,7 @@ def lost(opcode: int, answer: bytes = b"done") -> Request:
 
 
 @pytest.mark.parametrize("kind", LOST_KINDS)
-def test_answers_of_zookeeper_were_lost_for_each_kind_of_write_or_it_is_no_bite(kind: str) -> None:
+def test_lost_answers_bite_only_if_each_kind_of_write_lost_one(kind: str) -> None:
     fault = KINDS["F40 answers of ZooKeeper lost"]()
     whole = {each: lost(MULTI) for each in LOST_KINDS}
     vars(fault).update(_lost=whole)
@@ -118,7 +118,7 @@ def test_answers_of_zookeeper_were_lost_for_each_kind_of_write_or_it_is_no_bite(
     assert fault.bit(QUIET) is None
 
 
-def test_a_write_that_was_refused_is_not_the_one_whose_answer_is_to_be_lost() -> None:
+def test_refused_write_does_not_count_as_a_lost_answer() -> None:
     fault = AnswersOfZooKeeperLost()
     change = Request(1, SET_DATA, b"/brokers/topics/t/partitions/0/state")
     assert fault._judge(change) is Fate.LOSES_ANSWER
@@ -129,7 +129,7 @@ def test_a_write_that_was_refused_is_not_the_one_whose_answer_is_to_be_lost() ->
 
 
 @pytest.mark.parametrize("name", [name for name in KINDS if name not in NOT_DONE])
-def test_what_the_cluster_noticed_is_a_bite_of_what_can_be_seen_in_nothing_else(name: str) -> None:
+def test_effect_in_the_cluster_is_a_bite_of_other_faults(name: str) -> None:
     fault = KINDS[name]()
     vars(fault).update(victims=(1,), _victim=1, _followed=T0)
     assert fault.bit(NOTICED) is not None
@@ -170,7 +170,7 @@ ONE_LESS: Mapping[str, tuple[FaultBase, Evidence, Evidence]] = {
 
 
 @pytest.mark.parametrize(("fault", "less", "enough"), ONE_LESS.values(), ids=ONE_LESS.keys())
-def test_what_is_counted_or_timed_is_a_bite_from_its_bound_on(
+def test_counted_or_timed_effect_is_a_bite_from_its_limit_on(
     fault: FaultBase, less: Evidence, enough: Evidence
 ) -> None:
     assert fault.bit(less) is None
@@ -207,11 +207,11 @@ BROKEN: Mapping[str, tuple[FaultBase, Evidence]] = {
 
 
 @pytest.mark.parametrize(("fault", "seen"), BROKEN.values(), ids=BROKEN.keys())
-def test_a_bound_of_its_row_that_was_not_kept_is_named(fault: FaultBase, seen: Evidence) -> None:
+def test_exceeded_bound_of_a_row_is_reported(fault: FaultBase, seen: Evidence) -> None:
     assert fault.broken(seen)
 
 
-def test_what_is_asked_of_one_broker_is_not_of_another() -> None:
+def test_bound_of_one_broker_does_not_apply_to_another() -> None:
     for fault in (made(processes.LeaderDozes, victims=(2,)), made(identities.StartedTwice, _victim=2)):
         assert fault.broken(SESSION_LOST) is None
     for kept in (

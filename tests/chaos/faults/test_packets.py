@@ -75,7 +75,7 @@ class ResetsOfTheFirst(Resets):
 
 @pytest.mark.parametrize("tenths", range(100))
 @on_virtual_time
-async def test_resets_that_come_and_go_are_healed_at_any_moment(tenths: int, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_on_and_off_resets_are_healed_at_any_time(tenths: int, monkeypatch: pytest.MonkeyPatch) -> None:
     firewall = Firewall()
     monkeypatch.setattr(packets, "run_aside", firewall)
     fault = ResetsOfTheFirst()
@@ -88,7 +88,7 @@ async def test_resets_that_come_and_go_are_healed_at_any_moment(tenths: int, mon
 
 
 @on_virtual_time
-async def test_what_a_rule_met_before_it_was_put_up_again_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_packets_before_a_reinstallation_count(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(packets, "run_aside", Firewall())
     fault = ResetsOfTheFirst()
     await fault.inject(cast(Target, Place()), random.Random(1))

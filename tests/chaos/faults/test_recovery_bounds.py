@@ -19,14 +19,14 @@ def told(*events: BrokerEvent, by: int = 2, lasted_s: float = 10) -> Evidence:
     return replace(evidence(), injected=0, healed=healed, whole=healed + 2 * S, events={by: events})
 
 
-def test_a_leader_is_late_by_its_own_history() -> None:
+def test_late_leader_is_found_by_its_own_history() -> None:
     again = told(BecomeLeader(2 * S, T0, 4, 0, 0), BecomeLeader(3 * S, T1, 6, 0, 0))
     assert recovery_bounds.led_late(again, [T0, T1], S, 1_000) == "t/1 had a leader again after 2.0 s; the limit is 1 s"
     assert recovery_bounds.led_late(again, [T0], S, 1_000) is None
     assert recovery_bounds.led_late(again, [T0, T1], S, 2_000) is None
 
 
-def test_only_the_first_leader_of_a_later_epoch_ends_the_wait() -> None:
+def test_first_leader_of_a_later_epoch_ends_the_wait() -> None:
     before_and_after = [
         BecomeLeader(1, T0, 3, 0, 0),
         BecomeLeader(2 * S, T0, 4, 0, 0),
@@ -41,7 +41,7 @@ def sessions(*states: tuple[float, str]) -> Sequence[BrokerEvent]:
     return [Session(round(t * S), state) for t, state in states]
 
 
-def test_zookeeper_is_found_in_time_from_when_it_serves() -> None:
+def test_reconnect_limit_counts_from_the_return_of_zookeeper() -> None:
     back = told(*sessions((1, "suspended"), (4, "expired"), (8.5, "connected")))
     assert recovery_bounds.reconnected_late(back, 7 * S, 2_000) is None
     assert (
@@ -50,7 +50,7 @@ def test_zookeeper_is_found_in_time_from_when_it_serves() -> None:
     )
 
 
-def test_who_never_finds_zookeeper_again_is_late_when_the_fault_is_over() -> None:
+def test_broker_that_never_reconnects_is_late_at_the_end() -> None:
     lost = told(*sessions((1, "suspended")))
     assert (
         recovery_bounds.reconnected_late(lost, 9 * S, 2_000)
@@ -59,13 +59,13 @@ def test_who_never_finds_zookeeper_again_is_late_when_the_fault_is_over() -> Non
     assert recovery_bounds.reconnected_late(lost, 11 * S, 2_000) is None
 
 
-def test_who_lost_zookeeper_again_has_its_time_from_then_on() -> None:
+def test_reconnect_limit_counts_from_a_second_loss() -> None:
     again = told(*sessions((1, "suspended"), (2, "connected"), (8, "suspended"), (9.5, "connected")))
     assert recovery_bounds.reconnected_late(again, S, 2_000) is None
     assert recovery_bounds.reconnected_late(again, S, 1_400) is not None
 
 
-def test_elections_are_counted_by_leader_epochs_for_each_minute_that_began() -> None:
+def test_elections_are_counted_by_leader_epochs_per_started_minute() -> None:
     elected = with_t0(PartitionView(2, 7, (2, 3), 8))
     short, long = replace(evidence(elected), whole=50 * S), replace(evidence(elected), whole=70 * S)
     assert recovery_bounds.elected_often(short, 3) == "t/0 had 4 elections; the limit is 3"
@@ -77,7 +77,7 @@ def isr_changes(*seconds: float, ok: bool = True) -> list[BrokerEvent]:
     return [IsrChange(round(t * S), T0, [1, 2], 3, 7 + number, ok) for number, t in enumerate(seconds)]
 
 
-def test_changes_of_an_isr_are_counted_while_the_fault_lasts() -> None:
+def test_isr_changes_are_counted_during_the_fault() -> None:
     assert recovery_bounds.isr_changed_often(told(*isr_changes(1, 2), lasted_s=7), 5_000) is None
     three = isr_changes(1, 2, 3)
     assert (

@@ -50,13 +50,13 @@ async def victim(tmp_path: Path) -> AsyncIterator[Victim]:
     assert not (tmp_path / "shim").exists()
 
 
-def test_without_orders_everything_is_as_ever(victim: Victim) -> None:
+def test_shim_without_orders_changes_nothing(victim: Victim) -> None:
     assert victim.run(WRITE).stdout == "12\n"
     assert victim.segment.read_bytes() == b"batchrecords"
 
 
 @pytest.mark.parametrize(("order", "counter"), [("write_errno", "writes_failed"), ("sync_errno", "syncs_failed")])
-def test_a_call_fails_with_the_error_that_was_ordered(victim: Victim, order: str, counter: str) -> None:
+def test_system_call_fails_with_the_ordered_error(victim: Victim, order: str, counter: str) -> None:
     victim.page.order(**{order: 5})
     assert "Input/output error" in victim.run(WRITE).stderr
     assert victim.page.read(counter) == 1
@@ -64,13 +64,13 @@ def test_a_call_fails_with_the_error_that_was_ordered(victim: Victim, order: str
     assert not victim.run(WRITE).stderr
 
 
-def test_only_files_of_logs_are_meant(victim: Victim, tmp_path: Path) -> None:
+def test_orders_apply_to_log_files_only(victim: Victim, tmp_path: Path) -> None:
     victim.page.order(write_errno=5, sync_errno=5, tear_after=1)
     assert not victim.run(WRITE, tmp_path / "cluster.json").stderr
     assert not victim.run(WRITE, tmp_path / "0000000.log").stderr
 
 
-def test_a_write_is_torn_and_the_process_ends(victim: Victim) -> None:
+def test_torn_write_ends_the_process(victim: Victim) -> None:
     victim.page.order(tear_after=7 + 1)
     assert victim.run(WRITE).returncode == -9
     assert victim.segment.read_bytes() == b"batchre"
@@ -78,7 +78,7 @@ def test_a_write_is_torn_and_the_process_ends(victim: Victim) -> None:
     assert victim.run(WRITE).returncode == 0, "once"
 
 
-def test_writes_and_syncs_take_their_time(victim: Victim) -> None:
+def test_delayed_writes_and_syncs_take_their_time(victim: Victim) -> None:
     victim.page.order(write_delay_us=150_000, sync_delay_us=100_000)
     began = time.monotonic()
     assert not victim.run(WRITE).stderr
@@ -86,7 +86,7 @@ def test_writes_and_syncs_take_their_time(victim: Victim) -> None:
     assert (victim.page.read("writes_delayed"), victim.page.read("syncs_delayed")) == (1, 1)
 
 
-def test_the_wall_clock_is_off_and_the_other_is_not(victim: Victim) -> None:
+def test_wall_clock_is_shifted_and_monotonic_clock_is_not(victim: Victim) -> None:
     victim.page.order(clock_offset_ns=-3_600 * 10**9)
     wall, steady = map(float, victim.run("import time; print(time.time(), time.monotonic())").stdout.split())
     assert abs(wall - time.time() + 3_600) < 30
@@ -94,7 +94,7 @@ def test_the_wall_clock_is_off_and_the_other_is_not(victim: Victim) -> None:
     assert victim.page.read("clocks_shifted") > 0
 
 
-def test_the_interpreter_is_held_up_with_all_its_threads(victim: Victim) -> None:
+def test_held_interpreter_blocks_all_its_threads(victim: Victim) -> None:
     code = """
 import threading, time
 turns = []

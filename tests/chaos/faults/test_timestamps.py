@@ -9,7 +9,7 @@ from tidelog.records.header import iter_headers
 from verify.chaos.faults.timestamps import odd_times, timeless
 
 
-def test_odd_times_lie_on_both_sides_of_what_topics_take() -> None:
+def test_odd_timestamps_are_inside_and_outside_the_topic_limits() -> None:
     now_ms = 1_700_000_000_000
     times = odd_times(now_ms, random.Random(1))
     assert any(each > now_ms + 3_600_000 for each in times)
@@ -18,7 +18,7 @@ def test_odd_times_lie_on_both_sides_of_what_topics_take() -> None:
     assert len(set(times)) < len(times), "some are equal"
 
 
-def test_a_record_without_a_time_bears_none() -> None:
+def test_record_without_a_timestamp_stores_none() -> None:
     batch = timeless(b"1", b"value")
     ((_, header),) = iter_headers(batch)
     assert (header.base_timestamp, header.max_timestamp) == (-1, -1)
