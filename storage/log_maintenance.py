@@ -1,7 +1,7 @@
 """The periodic work on logs: removing old segments, compaction, and flushes that are due.
 
-Nothing here runs by itself or reads a clock. Each method says whether the logs' owner calls it, who must never wait, or
-any thread. An error is the failure of one directory only (`LogManager.failed`).
+No method runs by itself or reads a clock. Each method says whether it belongs to the logs' owner, which must never
+wait, or may run on any thread. An error is the failure of one directory only (`LogManager.failed`).
 """
 
 from __future__ import annotations

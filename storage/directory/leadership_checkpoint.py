@@ -46,9 +46,11 @@ def read(files: Files, directory: Path) -> dict[TopicPartition, Leadership]:
     try:
         for topic, partition, topic_id, epoch, leader, *versions in read_lines(files, directory / FILE_NAME) or ():
             tp = TopicPartition(validate_topic(topic), whole_number(partition, INT32_MAX))
-            who = NO_LEADER if leader == str(NO_LEADER) else whole_number(leader, INT32_MAX)
+            leader_id = NO_LEADER if leader == str(NO_LEADER) else whole_number(leader, INT32_MAX)
             partition_epoch, controller_epoch = (whole_number(each, INT32_MAX) for each in versions)
-            found[tp] = Leadership(topic_id, whole_number(epoch, INT32_MAX), who, partition_epoch, controller_epoch)
+            found[tp] = Leadership(
+                topic_id, whole_number(epoch, INT32_MAX), leader_id, partition_epoch, controller_epoch
+            )
     except (ValueError, InvalidTopicError):
         return {}
     return found

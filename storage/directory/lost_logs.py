@@ -2,7 +2,7 @@
 
 A log counts as missing if a log directory was found empty, or if the high-watermark checkpoint shows that the log held
 committed records. A log may be valid although its `partition.metadata` names another topic id, if that file has no
-checksum: either the topic was created anew, or the id is damaged.
+checksum: either the topic was created again, or the id is damaged.
 
     0
     1

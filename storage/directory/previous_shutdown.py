@@ -1,4 +1,4 @@
-"""How the previous process that used a log directory ended, and whether records may be missing.
+"""Reads how the previous process that used a log directory ended, and whether records may be missing.
 
 boot.id                the kernel's boot id when that process started; missing if one of its flushes failed, empty if a
                        log was damaged

@@ -529,7 +529,7 @@ class Log:
     def _keep_producers(self, begin: int) -> None:
         """Write a producer snapshot before batches below `begin` are deleted, unless a later snapshot is left.
 
-        A crash may have damaged the snapshots of rolls, and a truncation removes the snapshots past its cut.
+        A crash may have damaged the snapshots of rolls, and a truncation removes the snapshots past the new end.
         """
         producers = self._appender.producers
         if begin and producers.producers:
@@ -643,7 +643,7 @@ class Log:
             self._segments.active.seal()
             self.flush()
             try:
-                # The flush skips the index entry that `seal` has added if all batches were synced before.
+                # The flush skips the index entry that `seal` has added if all batches were flushed before.
                 self._segments.active.flush_indexes()
                 self._flush_producers()
             except StorageError as error:

@@ -1,7 +1,7 @@
 """Look-ups in a segment's `.log` through its two indexes.
 
 Every answer is confirmed by the batches that it leads to, so a damaged index costs time but gives no wrong answer.
-Nothing is changed here. If an index contradicts the log, DamagedIndexError tells the segment to rebuild the indexes.
+This module changes no file. If an index contradicts the log, it raises DamagedIndexError and the segment rebuilds both.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A process that appends until it is killed: python -m tests.storage.appending_process DIRECTORY SEED.
 
-Each batch follows from its base offset alone (`batch_at`), so that who reads the log knows what must stand there. The
-base offset of the next batch is written to the standard output when an append has returned.
+Each batch depends on its base offset only (`batch_at`), so a reader of the log knows the expected bytes. After each
+append, the process writes the base offset of the next batch to the standard output.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _CODECS = (Codec.NONE, Codec.NONE, Codec.NONE, Codec.ZSTD, Codec.LZ4)
 
 
 def batch_at(base_offset: int) -> bytes:
-    """What stands there: one to three records, some bytes to some megabytes, their times near one another."""
+    """Return the batch at this offset: one to three records of some bytes to some megabytes, of similar times."""
     random = Random(base_offset)
     size = random.choice((10, 300, 5_000, 100_000, 700_000))
     filler = random.randbytes(1000)
@@ -37,7 +37,7 @@ def batch_at(base_offset: int) -> bytes:
 
 
 def open_log(directory: Path) -> tuple[LogManager, Log]:
-    """As a broker does after its process ended while the machine went on."""
+    """Open the log as a broker does after its process was killed and the machine kept running."""
     manager = LogManager.open((directory,), RealFiles(), 1, "c1", "boot")
     manager.open_logs(lambda topic: CONFIG)
     return manager, manager.get_or_create(TP, "id", CONFIG)

@@ -1,4 +1,4 @@
-"""What the tests of compaction share: keyed batches, whole rounds, and the log that a corpus wants of compaction."""
+"""Helpers of the compaction tests: keyed batches, whole rounds, and a log with all effects of compaction."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ COMPACT = {"cleanup_policy": "compact", "min_cleanable_dirty_ratio": 0}
 
 
 def keyed(*pairs: Pair, timestamp: int = NOW, codec: Codec = Codec.NONE, **header: int) -> bytes:
-    """A batch of these keys and values; `header` as `encode_batch`."""
+    """Return a batch of these keys and values; `header` as for `encode_batch`."""
     return encode_batch([(timestamp, key, value, ()) for key, value in pairs], codec=codec, **header)
 
 
 def put(log: Log, *pairs: Pair, timestamp: int = NOW, codec: Codec = Codec.NONE, **header: int) -> int:
-    """Appends them as one batch; its base offset."""
+    """Append the records as one batch. Return its base offset."""
     batch = keyed(*pairs, timestamp=timestamp, codec=codec, **header)
     return log.append_as_leader(batch, 0, max(timestamp, NOW)).base_offset
 
@@ -49,7 +49,7 @@ def clean(
     map_bytes: int = MAP_BYTES,
     files: Files | None = None,
 ) -> int:
-    """A whole round; where the next one begins (where this one did when there was nothing to do)."""
+    """Run a whole round. Return the start of the next one, which is unchanged if no round was due."""
     plan = plan_cleaning(log, recorded_offset, now_ms, log.log_end_offset if upper_bound is None else upper_bound)
     if plan is None:
         return recorded_offset
@@ -61,12 +61,12 @@ def clean(
 
 
 def compacted(directory: Path, **settings: object) -> Log:
-    """A log that is cleaned whenever something of it is dirty."""
+    """Return a log that is cleaned whenever it has dirty records."""
     return open_log(directory, **{**COMPACT, **settings})
 
 
 def values_of(log: Log) -> list[tuple[int, bytes | None, bytes | None]]:
-    """Offset, key and value of all records."""
+    """Return the offset, key and value of all records."""
     return [(record.offset, record.key, record.value) for record, _ in records_of(log)]
 
 
@@ -75,7 +75,7 @@ def headers_of(log: Log) -> list[BatchHeader]:
 
 
 def with_attributes(batch: bytes, bits: int) -> bytes:
-    """The batch with these attribute bits set, too."""
+    """Return the batch with these attribute bits set as well."""
     changed = bytearray(batch)
     header = BatchHeader._make(HEADER.unpack_from(batch))
     HEADER.pack_into(changed, 0, *header._replace(attributes=header.attributes | bits))
@@ -84,7 +84,7 @@ def with_attributes(batch: bytes, bits: int) -> bytes:
 
 
 def with_base_timestamp(batch: bytes, base_timestamp: int) -> bytes:
-    """The batch with another base timestamp, and so with other timestamps; the largest one is told as before."""
+    """Return the batch with another base timestamp and so other timestamps; the header's largest one is unchanged."""
     changed = bytearray(batch)
     HEADER.pack_into(changed, 0, *read_header(batch)._replace(base_timestamp=base_timestamp))
     seal(changed, 0, len(changed))
@@ -92,11 +92,11 @@ def with_base_timestamp(batch: bytes, base_timestamp: int) -> bytes:
 
 
 def write_compacted_log(directory: Path, files: Files | None = None) -> Log:
-    """A log, still open, with all that compaction can leave.
+    """Return an open log with every possible result of compaction.
 
-    Batches of every codec of which some records survived, a batch with a delete horizon and one whose tombstones are
-    gone, an emptied batch that holds its producer's sequence, an emptied one that ends a segment, a transaction with
-    its marker, merged segments, and a dirty rest behind them.
+    It has batches of every codec with some of their records, a batch with a delete horizon, and one without its removed
+    tombstones. It has an emptied batch with its producer's last sequence and one that ends a segment. It also has a
+    transaction with its marker, merged segments, and a dirty part at the end.
     """
     files = files or UnsyncedFiles()
     log = Log.open(

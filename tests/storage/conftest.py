@@ -1,4 +1,4 @@
-"""What holds for the tests of this room."""
+"""Fixtures of the storage tests."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from storage.files import RealFile
 
 @pytest.fixture(autouse=True)
 def descriptors_are_given_back(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Logs that a test leaves open, as a process that is killed does, hold no descriptor after it."""
+    """Close the descriptors of logs that a test leaves open, as a killed process does."""
     files: list[RealFile] = []
     opened = RealFile.__init__
 

@@ -1,4 +1,4 @@
-"""Logs of every kind that our code writes, for readers that are not ours."""
+"""Logs of every kind that Tidelog writes, for readers written by others."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SMALL = {"segment_bytes": 4000, "index_interval_bytes": 300}
 
 
 def fill(log: Log, count: int, *, codec: Codec = Codec.NONE, leader_epoch: int = 0) -> None:
-    """Batches of three records with keys, headers and nulls, times that go up and down."""
+    """Return batches of three records with keys, headers and nulls, and timestamps that rise and fall."""
     for number in range(count):
         stamp = NOW - 1_000_000 + log.log_end_offset * 10 - number % 5 * 70
         records = [
@@ -52,7 +52,7 @@ def producers(directory: Path) -> None:
 
 
 def control_batches(directory: Path) -> None:
-    """As a follower receives them: only a coordinator writes markers."""
+    """Append as a follower, because only a coordinator writes markers."""
     log = open_log(directory, **SMALL)
     for number in range(40):
         kind = MarkerKind.COMMIT if number % 3 else MarkerKind.ABORT
@@ -113,7 +113,7 @@ WRITERS: tuple[Callable[[Path], None], ...] = (
 
 
 def write_corpus(directory: Path) -> list[Path]:
-    """The logs' directories, which stand in one log directory."""
+    """Return the directories of the logs, which lie in one log directory."""
     logs = [directory / f"{write.__name__}-0" for write in WRITERS]
     for write, log in zip(WRITERS, logs, strict=True):
         write(log)

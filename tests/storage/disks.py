@@ -1,4 +1,4 @@
-"""Disks for tests: an implementation of `Files` together with what a power failure leaves of it."""
+"""Disks for tests: an implementation of `Files`, and the files that a power failure leaves of it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SEEDS = range(15)
 
 
 class Disk(NamedTuple):
-    """An implementation, a directory of its own that is on the disk, and what a power failure leaves of it."""
+    """An implementation, a flushed directory of its own, and the files that a power failure leaves."""
 
     files: Files
     root: Path
@@ -30,7 +30,7 @@ class Disk(NamedTuple):
         return self.power.crash(choice)
 
     def pictures(self, work: Callable[[], object], *, process_only: bool = False) -> list[CrashableFiles]:
-        """Do the work; return what is left if the process, or the machine, ends within one of its calls."""
+        """Do the work. Return the files that are left if the process, or the machine, ends within one of its calls."""
         taken = [self.power.crash(KEPT)]
 
         def take() -> None:
@@ -57,7 +57,7 @@ DURABLE: dict[str, Callable[[], Files]] = {
 
 
 def disk_of(make: Callable[[], Files], directory: Path) -> Iterator[Disk]:
-    """Yield a disk below `directory`; production files are recorded until the generator goes on."""
+    """Yield a disk below `directory`. The calls of production files are recorded until the generator continues."""
     files = make()
     inner = files.inner if isinstance(files, FailingFiles) else files
     root = directory / "data"

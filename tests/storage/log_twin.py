@@ -1,7 +1,7 @@
-"""A log and a list of its records side by side, through a story of everything that can happen to a log.
+"""A log and a list of its records, through a random sequence of every operation on a log.
 
-The list is the specification: it holds each record that was appended and not lost, and answers every question by going
-through all of them.
+The list is the specification. It holds each record that was appended and not lost, and answers every question by a scan
+of all records.
 """
 
 from __future__ import annotations
@@ -76,13 +76,13 @@ _ROUNDS = 5
 
 
 class Happened(Counter[str]):
-    """How often the stories came past what they are told for."""
+    """Counts how often the sequences reached the cases that they are meant for."""
 
     def note(self, what: str, condition: object = True) -> None:
         self[what] += bool(condition)
 
     def come_past(self, tell: Callable[[Happened], None], *what: str, least: int) -> None:
-        """Has stories told until each thing has happened that often: what is drawn is drawn by chance."""
+        """Run sequences until each case has occurred that often, because they are random."""
         for _ in range(_ROUNDS):
             tell(self)
             if all(self[each] >= least for each in what):
@@ -91,7 +91,7 @@ class Happened(Counter[str]):
 
 
 class LogWithTwin:
-    """`log` and the list; `run` does a step to both."""
+    """`log` and the list; `run` applies a step to both."""
 
     def __init__(self, directory: Path, happened: Happened) -> None:
         self._directory = directory
@@ -106,7 +106,7 @@ class LogWithTwin:
     # --- what the list says --------------------------------------------------------------------------
 
     def readable(self) -> list[tuple[int, int, int]]:
-        """(offset, timestamp, epoch) of all that may be read."""
+        """Return (offset, timestamp, epoch) of all readable records."""
         start = self.log.log_start_offset
         return [(r.offset, r.timestamp, r.epoch) for r in self.records if r.offset >= start]
 
@@ -122,7 +122,7 @@ class LogWithTwin:
         return TimestampOffset(stamp, -offset, epoch) if below else None
 
     def in_log(self) -> list[tuple[int, int, int]]:
-        """The same by reading the whole log."""
+        """Return the same by reading the whole log."""
         return [(record.offset, record.timestamp, epoch) for record, epoch in records_of(self.log)]
 
     # --- what happens to both ------------------------------------------------------------------------
@@ -134,7 +134,7 @@ class LogWithTwin:
         self._happened.note("a compressed batch", codec)
 
     def _follow(self, value: tuple[list[int], int]) -> None:
-        """What a follower gets from a leader whose log was compacted: offsets are missing before the batch."""
+        """Append as a follower of a leader whose log was compacted: offsets are missing before the batch."""
         stamps, hole = value
         base = self.log.log_end_offset + hole
         self.log.append_as_follower(batch(*stamps, key=b"k", base_offset=base, leader_epoch=self._epoch))
@@ -188,7 +188,7 @@ class LogWithTwin:
         self.log = self._open(self.log.log_start_offset, self.log.recovery_point, clean=True)
 
     def _compact(self, value: tuple[float, int]) -> None:
-        """Any records of some sealed segments go, as if later ones had replaced them."""
+        """Remove some records of sealed segments, as if later ones had replaced them."""
         fraction, seed = value
         sealed = self.log.segments[:-1]
         old = sealed[int(len(sealed) * fraction) :][: 1 + seed % 3]
@@ -215,9 +215,11 @@ def compacted(
     survives: Callable[[int], bool],
     gone: set[int],
 ) -> Segment:
-    """A cleaned segment of those records of `old` that survive; a batch of which none does stays empty or goes.
+    """Return a cleaned segment with the remaining records of `old`.
 
-    The last one stays, as the cleaner has it: it tells who recovers an unsynced log that nothing is missing.
+    A batch without remaining records stays empty or is removed.
+
+    The last batch stays, as with the real cleaner, so that recovery of an unflushed log finds no loss.
     """
     cleaned = Segment(directory, old[0].base_offset, files, 100, CLEANED_SUFFIX)
     for segment in old:
@@ -240,7 +242,7 @@ def compacted(
 
 
 def damage_index(directory: Path, how: str, seed: int) -> bool:
-    """Whether there was anything to damage."""
+    """Damage the file. Return whether it had any bytes."""
     files = sorted(directory.glob("*index"))
     path = files[seed % len(files)]
     data = path.read_bytes()

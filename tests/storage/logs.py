@@ -1,4 +1,4 @@
-"""What the tests of the room share: quick files, small logs, and the dumb twin of a log."""
+"""Helpers of the storage tests: fast files, small logs, and a simple model of a log."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ NOW = 1_700_000_000_000
 
 
 class UnsyncedFile(RealFile):
-    """Returns from a sync at once: these tests end processes, not machines."""
+    """A file whose fsync returns at once, because these tests end processes and not machines."""
 
     __slots__ = ()
 
@@ -36,7 +36,7 @@ class UnsyncedFiles(RealFiles):
 
 
 def config(**settings: object) -> LogConfig:
-    """`segment_bytes=100` is `segment.bytes=100`."""
+    """Return a configuration; `segment_bytes=100` sets `segment.bytes=100`."""
     return LogConfig.from_topic_configs({name.replace("_", "."): str(value) for name, value in settings.items()})
 
 
@@ -54,7 +54,7 @@ def open_log(
 
 
 def remove_deleted(manager: LogManager) -> None:
-    """As long as there is something that can be removed."""
+    """Remove files as long as any can be removed."""
     while manager.remove_deleted_log():
         pass
 
@@ -70,7 +70,7 @@ def batch(
     leader_epoch: int = -1,
     codec: Codec = Codec.NONE,
 ) -> bytes:
-    """A batch of one record for each timestamp."""
+    """Return a batch of one record for each timestamp."""
     return encode_batch(
         [(timestamp, key, value, ()) for timestamp in timestamps],
         producer_id=producer_id,
@@ -83,12 +83,12 @@ def batch(
 
 
 def append(log: Log, *timestamps: int, leader_epoch: int = 0) -> int:
-    """The base offset of a batch with these timestamps (one record at `NOW` by default)."""
+    """Append a batch with these timestamps (one record at `NOW` by default). Return its base offset."""
     return log.append_as_leader(batch(*(timestamps or (NOW,))), leader_epoch, NOW).base_offset
 
 
 def read_all(log: Log) -> bytes:
-    """Every byte from the log start."""
+    """Return every byte from the log start on."""
     parts = []
     offset = log.log_start_offset
     while data := log.read(offset, 1_000):
@@ -98,7 +98,7 @@ def read_all(log: Log) -> bytes:
 
 
 def records_of(log: Log) -> list[tuple[Record, int]]:
-    """Every record with its leader epoch, by reading the whole log."""
+    """Return every record with its leader epoch, by reading the whole log."""
     data = read_all(log)
     return [
         (record, header.partition_leader_epoch)
@@ -111,7 +111,7 @@ def records_of(log: Log) -> list[tuple[Record, int]]:
 def first_at_or_after(
     records: Iterable[tuple[Record, int]], timestamp: int, upper_bound: int
 ) -> TimestampOffset | None:
-    """The look-up by time, as its promise reads."""
+    """Look up by time with a scan, exactly as the contract states it."""
     for record, epoch in records:
         if record.timestamp >= timestamp and record.offset < upper_bound:
             return TimestampOffset(record.timestamp, record.offset, epoch)
@@ -127,7 +127,7 @@ def largest(records: Iterable[tuple[Record, int]], upper_bound: int) -> Timestam
 
 
 def in_turns(ask: Callable[[QuickSearcher], TimestampOffset | None]) -> tuple[TimestampOffset | None, int]:
-    """The answer, and how many turns others had before it."""
+    """Return the answer, and how often the look-up yielded to other requests."""
     searcher, turns = QuickSearcher(), 0
     while True:
         try:

@@ -1,4 +1,4 @@
-"""How a broker looked offsets up before records had timestamps, step by step, over what lies in a log's directory."""
+"""The look-up of brokers before records had timestamps, step by step, over the files of a log."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ LATEST, EARLIEST = -1, -2
 
 
 class SegmentFile(NamedTuple):
-    """Where it begins, when it was last written (ms), and its bytes."""
+    """The base offset, time of the last write (ms) and bytes of a segment."""
 
     start: int
     modified_ms: int
@@ -48,7 +48,7 @@ def offsets_before(segments: list[SegmentFile], log_end: int, now: int, timestam
 
 
 def for_a_consumer(offsets: list[int], high_watermark: int) -> list[int]:
-    """The high watermark in the place of all that is above it; where an offset equals it, it stands there once."""
+    """Return the offsets with the high watermark once in place of all offsets at or above it."""
     if not any(offset > high_watermark for offset in offsets):
         return offsets
     while offsets and offsets[0] >= high_watermark:

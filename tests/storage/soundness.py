@@ -1,4 +1,4 @@
-"""What must hold of every log that opened, however the files looked before: all that is derived agrees with a scan."""
+"""Checks that hold for every opened log, whatever its files held before: all derived data agrees with a scan."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tidelog.records import BatchHeader, decode_records, iter_headers, validate_
 
 
 def batches_of(log: Log) -> list[bytes]:
-    """Every batch from the one that holds the log start, as a reader gets them; each with a right CRC."""
+    """Return every batch from the log start on, as a reader gets it; each must have a right CRC."""
     found: list[bytes] = []
     offset = log.log_start_offset
     while data := log.read(offset, 3000):
@@ -32,7 +32,7 @@ def headers_of(batches: list[bytes]) -> list[BatchHeader]:
 
 
 def assert_sound(log: Log, *, gaps: bool = False) -> list[bytes]:
-    """The batches of a log in which everything agrees with everything. `gaps`: it may have been compacted."""
+    """Return the batches of a log after checking that all its data agrees. `gaps`: it may have been compacted."""
     assert 0 <= log.log_start_offset <= log.log_end_offset
     assert log.recovery_point <= log.log_end_offset
     batches = batches_of(log)
@@ -75,12 +75,12 @@ def _assert_indexed(log: Log, base_offset: int) -> None:
     assert not segment.offset_index.has_partial_entry
     assert not segment.time_index.has_partial_entry
     for entry in entries:
-        # up to the batch of an entry no record exceeds what the time index knew then
+        # up to the batch of an entry, no record exceeds the maximum in the time index at that moment
         assert any(time == maxima[entry.position] for time in times) or maxima[entry.position].timestamp < 0
 
 
 def epoch_of(offset: int, epochs: Sequence[EpochStart]) -> int | None:
-    """The epoch in which the offset was appended."""
+    """Return the epoch in which the offset was appended."""
     return next((entry.epoch for entry in reversed(epochs) if entry.start_offset <= offset), None)
 
 
@@ -123,8 +123,8 @@ def _assert_producers(log: Log, headers: list[BatchHeader], *, gaps: bool) -> No
         remembered = list(held.batches)
         assert remembered
         if gaps:
-            # Compaction leaves the last batch of a producer. Where a truncation took that, a snapshot may still know
-            # one before it, which compaction took: the state then knows more than the batches, never less.
+            # Compaction keeps the last batch of a producer. If a truncation removed that one, a snapshot may know an
+            # earlier one that compaction removed. The state then knows more than the batches, never less.
             assert remembered[-1].last_offset >= producer.batches[-1].last_offset
         else:
             common = min(len(remembered), len(producer.batches))

@@ -1,17 +1,17 @@
-"""The file-system calls of the production file layer: recorded, failed on command, and followed by a model of the disk.
+"""The file-system calls of the production file layer: recorded, refused on command, and applied to a model disk.
 
     calls = SystemCalls(tmp_path)
     with calls:
         RealFiles().replace(tmp_path / "checkpoint", b"new")
     calls.names                     # ["open checkpoint.tmp", "write checkpoint.tmp", "fsync checkpoint.tmp", …]
-    calls.crash(FORGOTTEN)          # a `CrashableFiles` with what the disk holds if the power fails now
+    calls.crash(FORGOTTEN)          # a `CrashableFiles` with the contents of the disk if the power fails now
 
     calls.refuse = lambda call: errno.EIO if call.name == "fsync" else 0
     calls.shorten = lambda call: call.count // 2 if call.name == "pwritev" else call.count
 
-Each call below the directory is made for real, unless it is refused, and the model does the same. So the model tells
-which bytes and which names the calls have brought to the disk, in any order and through any descriptors.
-Calls outside the directory are made and not recorded.
+Each call below the directory is executed unless it is refused, and the model executes it too. The model therefore knows
+which bytes and which names the calls have brought to the disk, in any order and through any descriptors. Calls outside
+the directory are executed and not recorded.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _WRITES = frozenset({"pwrite", "pwritev", "write", "writev"})
 
 
 class Call(NamedTuple):
-    """One system call. `count`: the bytes that it is to read or write, 0 for others."""
+    """One system call. `count`: the number of bytes to read or write, 0 for other calls."""
 
     name: str
     path: Path
@@ -62,7 +62,7 @@ class Call(NamedTuple):
 
 
 class _Opened:
-    """A descriptor: the path that it was opened by, the object in the model, and the position of the next `write`."""
+    """A descriptor: its path, its object in the model, and the position of the next `write`."""
 
     def __init__(self, path: Path, entry: Content | Directory) -> None:
         self.path = path
@@ -73,7 +73,7 @@ class _Opened:
 class SystemCalls:
     """Records the system calls below `root` while it is entered.
 
-    made      the calls that were made or refused, in order
+    made      the calls that were executed or refused, in order
     refuse    returns the error number that a call fails with, or 0
     shorten   returns how many of its bytes a call may read or write
     """
@@ -112,12 +112,12 @@ class SystemCalls:
 
     @property
     def names(self) -> list[str]:
-        """The calls that change something or sync, as "name file"."""
+        """Return the calls that change or fsync a file, as "name file"."""
         return [str(call) for call in self.made if call.name not in ("close", "fstat", "listdir", "stat", "open file")]
 
     @property
     def boundary(self) -> Callable[[], object]:
-        """Set a function that is called within each changing call, before its sync counts, as `CrashableFiles` does."""
+        """Set a function that is called within each changing call, before its fsync counts, as in `CrashableFiles`."""
         return self.disk.boundary
 
     @boundary.setter
@@ -125,7 +125,7 @@ class SystemCalls:
         self.disk.boundary = take
 
     def crash(self, choice: Random | Fate) -> CrashableFiles:
-        """Return what the disk holds if the power fails now."""
+        """Return the contents of the disk if the power fails now."""
         with self._one_at_a_time:
             return self.disk.crash(choice)
 
@@ -156,7 +156,7 @@ class SystemCalls:
                 if opened is None:
                     return real(descriptor, *arguments)
                 if name == "close":
-                    del self._opened[descriptor]  # the kernel gives the number back whatever the call returns
+                    del self._opened[descriptor]  # the kernel frees the number even if the call fails
                 try:
                     self._ask(Call(name, opened.path))
                 except OSError:
@@ -193,7 +193,7 @@ class SystemCalls:
         return path if path == self.root or self.root in path.parents else None
 
     def _whole_file(self, target: Any, *arguments: Any, **options: Any) -> Any:
-        """`io.open`, with which `Path.read_bytes` reads."""
+        """Replace `io.open`, with which `Path.read_bytes` reads."""
         if isinstance(target, (str, Path)) and (path := self._path(target, None)) is not None:
             self._ask(Call("open file", path))
         return self._io_open(target, *arguments, **options)

@@ -1,4 +1,4 @@
-"""What a leader takes from a producer: every refusal has Kafka's code and leaves no trace."""
+"""Validation of a producer's batch: every refusal has Kafka's error code and changes nothing."""
 
 from __future__ import annotations
 
@@ -54,14 +54,14 @@ class Refusal(NamedTuple):
 
 
 def damaged(position: int, bits: int = 1) -> bytes:
-    """One byte is not as the producer wrote it."""
+    """Return the batch with one changed byte."""
     data = bytearray(batch(NOW, NOW))
     data[position] ^= bits
     return bytes(data)
 
 
 def changed(data: bytes, **fields: int) -> bytes:
-    """The batch with other fields in its header, and the CRC that fits."""
+    """Return the batch with other header fields and a matching CRC."""
     header = read_header(data)._replace(**fields)
     patched = bytearray(HEADER.pack(*header) + data[HEADER_BYTES:])
     seal(patched, 0, len(patched))
@@ -69,7 +69,7 @@ def changed(data: bytes, **fields: int) -> bytes:
 
 
 def with_records(data: bytes, block: bytes, attributes: int = 0) -> bytes:
-    """The batch with these bytes in the place of its records."""
+    """Return the batch with these bytes instead of its records."""
     header = read_header(data)
     return changed(
         data[:HEADER_BYTES] + block,
@@ -93,7 +93,7 @@ def zipped(data: bytes) -> bytes:
 
 
 def bomb() -> bytes:
-    """A few hundred bytes that stand for more than a broker decompresses while others wait."""
+    """Return a batch of a few hundred bytes that decompresses to more than a broker's loop may handle."""
     return with_records(ONE, compress(Codec.ZSTD, bytes(MAX_INSPECTED_BYTES + 1)), Codec.ZSTD)
 
 

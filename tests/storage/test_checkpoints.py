@@ -1,4 +1,4 @@
-"""Kafka's checkpoints: what damage may have made of a number is no number that a log goes by."""
+"""Kafka's checkpoints: a number that damage has made impossible is not used."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What compaction leaves of a log: records, batches, producers, transactions and tombstones."""
+"""The result of compaction: records, batches, producers, transactions and tombstones."""
 
 from __future__ import annotations
 
@@ -257,7 +257,7 @@ def test_a_tombstone_outlives_its_key_by_delete_retention_and_not_longer(tmp_pat
 
 
 def test_a_tombstone_that_is_not_reached_yet_is_not_marked(tmp_path: Path) -> None:
-    """Marked at once, it could go in the very round that removes what it deletes: nobody would have seen it."""
+    """A tombstone marked too early could be removed together with its older records, unseen by readers."""
     log = compacted(tmp_path, delete_retention_ms=1000)
     put(log, (b"a", b"1"))
     put(log, (b"b", b"1"))
@@ -302,7 +302,7 @@ def test_a_tombstone_of_log_append_time_keeps_its_time_when_it_is_marked(tmp_pat
 def test_a_record_stays_readable_beside_a_tombstone_however_old_it_is(
     tmp_path: Path, timestamp: int, retention_ms: int, marked: bool
 ) -> None:
-    """One too old for a delta of 64 bits to the delete horizon keeps its batch from being marked."""
+    """A record whose delta to the delete horizon exceeds 64 bits prevents the mark on its batch."""
     log = compacted(tmp_path, delete_retention_ms=retention_ms)
     log.append_as_follower(with_base_timestamp(keyed((b"a", None), (b"b", b"1")), timestamp))
     roll(log)

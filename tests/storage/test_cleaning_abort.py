@@ -1,4 +1,4 @@
-"""A round of compaction during which something happens: it is given up, and nothing is lost or left behind."""
+"""Events during a round of compaction: the round ends without a result, and nothing is lost or left behind."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_log_truncated_during_cleaning_refuses_the_cleaned_segment(tmp_path: Pat
 
 
 def test_record_stays_if_its_newer_one_is_truncated_meanwhile(tmp_path: Path) -> None:
-    """The segments that were cleaned first all stand; it is a later one that was cut."""
+    """The segments of the plan are unchanged; the truncation affects a later one."""
     log = compacted(tmp_path, segment_bytes=300)
     put(log, (b"a", b"old"))
     roll(log)
@@ -88,7 +88,7 @@ def test_damaged_offset_does_not_make_compaction_remove_a_newest_record(tmp_path
     path, damaged = log.segments[-2].log.path, bytearray(log.segments[-2].log.path.read_bytes())
     second = read_header(damaged).size_bytes
     assert damaged[second + 7] == 5
-    damaged[second + 7] ^= 4  # offset 1, which was compacted before; no CRC covers it
+    damaged[second + 7] ^= 4  # offset 1, which was compacted before; no CRC covers the offset
     path.write_bytes(damaged)
     with pytest.raises(UncleanableLogError, match="out of order"):
         clean(log, recorded_offset)

@@ -1,4 +1,4 @@
-"""When a log is cleaned, how much of it in one round, and which segments become one."""
+"""The plan of a round: when a log is cleaned, how much of it, and which segments are merged."""
 
 from __future__ import annotations
 

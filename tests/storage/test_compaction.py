@@ -1,4 +1,4 @@
-"""The rules of compaction at their bounds, over facts of segments."""
+"""The rules of compaction at their limits, over facts of segments."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The power fails within every call of a round of compaction: what opens then has lost nothing that remains."""
+"""The power fails within every call of a round of compaction; the log that opens then has lost no remaining record."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def opened(files: CrashableFiles, *, clean_shutdown: bool = False) -> Log:
 
 
 def dirty_log(files: CrashableFiles) -> Log:
-    """Several segments that become fewer, all on the disk."""
+    """Return a log of several flushed segments that compaction merges."""
     files.make_directory(DIRECTORY)
     log = opened(files)
     for number in range(18):
@@ -67,7 +67,7 @@ def test_power_failure_leaves_each_segment_old_or_new() -> None:
         for choice in (KEPT, FORGOTTEN, random, random, random, random):
             image = files.crash(choice)
             content = tuple((name, image.read(DIRECTORY / name)) for name in image.names(DIRECTORY))
-            images.setdefault(content, image)  # what was synced long ago is the same at many boundaries
+            images.setdefault(content, image)  # data flushed long ago is equal at many boundaries
 
     files.boundary = crash
     end_offset = clean(log, files=files)

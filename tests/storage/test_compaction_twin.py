@@ -1,4 +1,4 @@
-"""Compaction beside its dumb twin: a list of all records, and of each key the last one, through whole stories."""
+"""Compaction compared with a simple model: a list of all records and the last one of each key, in random sequences."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ _stories = st.lists(_chapters, min_size=1, max_size=9).map(lambda chapters: list
 
 @dataclass
 class Batch:
-    """`rows`: (offset, timestamp, key, value) of the records that are left."""
+    """`rows`: (offset, timestamp, key, value) of the remaining records."""
 
     last_offset: int
     rows: list[tuple[int, int, bytes | None, bytes | None]]
@@ -66,7 +66,7 @@ class Batch:
 
 @dataclass
 class Story:
-    """The log, and what it must hold."""
+    """The log and its expected contents."""
 
     directory: Path
     now_ms: int = NOW
@@ -146,7 +146,7 @@ class Story:
         self.log.truncate_to(offset)
         self.batches = [batch for batch in self.batches if batch.last_offset < offset]
         self.noted = min(self.noted, self.log.log_end_offset)
-        # What the producer did last may be gone.
+        # The last batch of the producer may be gone.
         producer = self.log._appender.producers.producers.get(7)
         self.sequence = producer.batches[-1].last_sequence + 1 if producer is not None else 0
         self.seen["truncated"] += offset < end
@@ -189,7 +189,7 @@ class Story:
 
 
 def assert_first(log: Log, offset: int, expected: int) -> None:
-    """The first record that a reader meets who begins at `offset`."""
+    """Return the first record for a reader that begins at `offset`."""
     at = offset
     while True:
         data = log.read(at, 1)

@@ -1,4 +1,4 @@
-"""Settings of a topic: Kafka's names, limits and defaults, checked when they are given."""
+"""Settings of a topic: Kafka's names, limits and defaults, checked when they are set."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Each setting of a topic with where it comes from."""
+"""Each setting of a topic with its source."""
 
 from __future__ import annotations
 

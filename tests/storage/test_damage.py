@@ -1,11 +1,12 @@
-"""One bit, or more, of any file is not what was written: nothing wrong is served as data, and nothing breaks.
+"""Changed bits in any file: wrong data is never returned, and nothing breaks.
 
-Who reads checks the CRC of each batch (consumers and followers do; the broker does where it opens a batch itself, for a
-look-up by time). So a batch may be handed out damaged, as long as the CRC tells; but what the CRC does not cover, the
-offset, the epoch and which batch comes next, is the broker's to check. Each read is right or a TidelogError.
+Readers check the CRC of each batch (consumers and followers do; the broker does if it opens a batch itself, for a
+look-up by time). A damaged batch may therefore be returned if its CRC shows the damage. The broker must check
+everything that the CRC does not cover: the offset, the epoch, and the order of batches. Each read is right or raises a
+TidelogError.
 
-One thing cannot be told: an epoch that is wrong, but not out of order between its neighbours, where the cache has it
-from the batches again. It says of a record which of two leaders wrote it, and nothing else.
+One change cannot be detected: a wrong epoch that is in order between its neighbours, if the cache was rebuilt from the
+batches. The epoch only shows which of two leaders wrote a record.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ def opened(files: Files) -> tuple[LogManager, Log]:
 
 
 class Span(NamedTuple):
-    """A log as a whole, for who opens it."""
+    """The whole log, for comparison after it is opened."""
 
     log_start_offset: int
     log_end_offset: int
@@ -62,7 +63,7 @@ class Span(NamedTuple):
 
 
 class Original:
-    """A closed directory with a log in three epochs, trimmed inside its first segment, and what a reader may get."""
+    """A closed directory with a log of three epochs, trimmed inside its first segment, and its readable records."""
 
     def __init__(self) -> None:
         self.files = CrashableFiles()
@@ -101,7 +102,7 @@ class Original:
         return self.files.read(path) or b""
 
     def check(self, path: Path, content: bytes | None, *, clean: bool) -> str:
-        """What becomes of the directory: "refused", "cut", "reported" or "repaired"."""
+        """Return the effect on the directory: "refused", "cut", "reported" or "repaired"."""
         files = self.files.crash(KEPT)
         if not clean:
             files.remove(ROOT / CLEAN_SHUTDOWN)
@@ -128,7 +129,7 @@ class Original:
             assert_sound(log)
         manager.close(clean=False)
         manager, log = opened(files)
-        # What the first one did not have to look at, the second may find and cut; otherwise it finds the same.
+        # The second opening may find and remove damage that the first one did not have to read. Otherwise both agree.
         assert log.log_end_offset <= found.log_end_offset if reported else Span.of(log) == found
         found = Span.of(log)
         base_offset = log.append_as_leader(batch(NOW), 9, NOW).base_offset
@@ -138,7 +139,7 @@ class Original:
         return "reported" if reported else "cut" if found.log_end_offset < self.end_offset else "repaired"
 
     def _check_reads(self, log: Log) -> bool:
-        """Whether any read was refused, or gave a batch whose CRC tells that it is damaged."""
+        """Return whether any read was refused, or returned a batch with a wrong CRC."""
         reported = False
         for offset in range(log.log_start_offset, log.log_end_offset):
             log._reader.forget()
@@ -148,12 +149,12 @@ class Original:
         while offset < log.log_end_offset:
             following = self._read(log, offset, 200)
             reported |= following is None
-            # Who was told that a batch is damaged passes over all of it.
+            # A reader that detects a damaged batch skips all of it.
             offset = following if following is not None else min(each for each in ends if each > offset)
         return reported
 
     def _read(self, log: Log, offset: int, max_bytes: int) -> int | None:
-        """Where the reader goes on; None where he is told that something is wrong."""
+        """Return the next offset of the reader; None if the reader gets an error."""
         try:
             data = log.read(offset, max_bytes)
             served = list(iter_headers(data))
@@ -230,7 +231,7 @@ def test_a_flipped_bit_anywhere_in_any_file_is_repaired_or_reported(original: Or
     outcomes: Counter[str] = Counter()
     for path in original.paths:
         whole = original.content(path)
-        for at in range(0, len(whole), 3):  # `test_every_bit_of_every_byte` leaves none out
+        for at in range(0, len(whole), 3):  # `test_every_bit_of_every_byte` covers all of them
             outcomes[original.check(path, flipped(whole, at, at * 5 % 8), clean=clean)] += 1
     assert min(outcomes[outcome] for outcome in ("refused", "cut", "reported", "repaired")) > 10, outcomes
 
@@ -275,7 +276,7 @@ def test_missing_zeroed_truncated_or_noisy_file_is_repaired_or_reported(original
             *(whole[:cut] + bytes(len(whole) - cut) for cut in truncation_count),
         ):
             if path.suffix == ".log" and path.stem == "0" * 20 and content is None:
-                continue  # the log begins later then, as after retention
+                continue  # the log then begins later, as after retention
             original.check(path, content, clean=clean)
 
 

@@ -1,4 +1,4 @@
-"""Files can be opened where connections have taken all other descriptors of the process."""
+"""Files can be opened although connections have taken all other descriptors of the process."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ TP = TopicPartition("orders", 0)
 
 @contextmanager
 def none_left() -> Iterator[list[int]]:
-    """All descriptors that this process may have are taken, some of them here: these the block may give back."""
+    """Take all descriptors of this process, and yield some of them for the block to close."""
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(map(int, os.listdir("/proc/self/fd"))) + 8, before[1]))
     taken: list[int] = []
@@ -45,7 +45,7 @@ def none_left() -> Iterator[list[int]]:
 
 
 def free_descriptors() -> int:
-    """How many more files this process may open."""
+    """Return how many more files this process may open."""
     opened: list[int] = []
     with suppress(OSError):
         while True:
@@ -227,7 +227,7 @@ def test_log_creation_is_repeated_once_descriptors_are_free(
 
 
 class Flooded(RealFiles):
-    """Where and when others take every descriptor."""
+    """Determines where and when other users take every descriptor."""
 
     flood_at = ""
 
@@ -292,7 +292,7 @@ def test_stray_log_stays_aside_if_no_descriptor_opens_it(tmp_path: Path, monkeyp
     others = [TopicPartition("other", partition) for partition in range(4)]
     for tp in (TP, *others):
         append(manager.get_or_create(tp, "A" * 22, config()))
-    manager.delete(others[0])  # so that a new log would go elsewhere than this one's
+    manager.delete(others[0])  # so that a new log would go to another directory than this one's
     manager.set_aside(TP)
 
     def flooded(*arguments: object, **options: object) -> Log:

@@ -1,8 +1,8 @@
-"""Each operation that promises durability, over the production file layer and over the one in memory.
+"""Each operation that guarantees durability, over the production file layer and the one in memory.
 
-Wherever the power fails within the operation, the old fact or the new one is on the disk. Once it has returned the new
-one is there. Facts that vouch for others (the marker of a clean shutdown, a recovery point) are never on the disk
-before the facts that they vouch for.
+If the power fails within the operation, the old or the new content is on the disk. Once the operation has returned, the
+new content is. A file that declares others complete (the clean-shutdown marker, a recovery point) is never on the disk
+before them.
 """
 
 from __future__ import annotations
@@ -58,13 +58,13 @@ def disk(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Disk]:
 
 
 def last_batches(log: Log) -> dict[int, int]:
-    """By producer id, the last sequence that the log remembers."""
+    """Return the last sequence that the log remembers, by producer id."""
     found = log._appender.producers.producers
     return {each: known.batches[-1].last_sequence for each, known in found.items() if known.batches}
 
 
 class Broker:
-    """A log directory at work, with one log."""
+    """A log directory in use, with one log."""
 
     def __init__(self, disk: Disk, files: Files | None = None) -> None:
         self.disk = disk
@@ -89,9 +89,9 @@ class Broker:
 
 
 class Promise(NamedTuple):
-    """`act` is the operation, `fact` reads from a disk what it promises; `prepare` comes before both.
+    """`act` is the operation, `fact` reads its guaranteed result from a disk, and `prepare` runs before both.
 
-    `whole`: wherever the power fails the fact is the old one or the new one, and no part of either.
+    `whole`: at any power failure the result is the old one or the new one, never a mixture.
     """
 
     act: Callable[[Broker], object]
@@ -109,7 +109,7 @@ def content(name: str) -> Callable[[Broker, Files], object]:
 
 
 def batches(broker: Broker, disk: Files) -> object:
-    """Whether all bytes of the log, as its readers see them, are on the disk under the names of its segments."""
+    """Return whether all readable bytes of the log are on the disk under the names of its segments."""
     return {
         segment.base_offset: disk.read(segment.log.path) == broker.files.read(segment.log.path)
         for segment in broker.log.segments
@@ -123,7 +123,7 @@ def flushed(broker: Broker) -> None:
 
 
 def compacted(broker: Broker) -> None:
-    """The log is compacted up to its last segment."""
+    """Compact the log up to its last segment."""
     broker.log.config = config(cleanup_policy="compact", min_cleanable_dirty_ratio=0)
     for number in range(8):
         broker.log.append_as_leader(keyed((b"k", b"%d" % number)), 0, NOW)
@@ -264,7 +264,7 @@ def empty_active_segment(broker: Broker) -> None:
 
 
 def rolled_behind_a_flush(broker: Broker) -> None:
-    """All is synced when the roll writes a snapshot and begins a segment, so that the flush has no more to do."""
+    """Flush everything, then roll, which writes a snapshot and begins a segment. A later flush has no records to write."""
     broker.append(3, producer_id=7)
     broker.log.flush()
     broker.log.roll(NOW)
@@ -294,7 +294,7 @@ def compacted_log(broker: Broker) -> None:
 
 
 def vouched_for(name: str, log: Log) -> bool:
-    """Not an earlier snapshot or the index of a sealed segment, whose damage is noticed, nor the id of the topic."""
+    """Earlier snapshots, indexes of sealed segments and topic ids are excluded, because their damage is noticed."""
     if name.endswith(SNAPSHOT_SUFFIX):
         return name == file_name(log.log_end_offset, SNAPSHOT_SUFFIX)
     if name.endswith("index"):
@@ -368,7 +368,7 @@ def test_damaged_tail_is_flushed_aside_before_the_truncation(disk: Disk) -> None
 
 @pytest.mark.parametrize("segments", [1, 3], ids=["in the active segment", "with segments behind it"])
 def test_flushed_bytes_after_damage_are_copied_before_the_truncation(disk: Disk, segments: int) -> None:
-    """No crash explains such damage, so that what comes after it must outlast every later crash as well."""
+    """A crash does not explain such damage, so the data after it must survive every later crash as well."""
     broker = Broker(disk)
     for number in range(segments):
         broker.append(4)
@@ -417,7 +417,7 @@ def begin_an_epoch(broker: Broker) -> None:
 
 
 def retire_oldest(broker: Broker) -> None:
-    """Retention takes segments out of the log; their files stay for a while under other names."""
+    """Retention removes segments from the log; their files stay for a while under other names."""
     assert broker.log.delete_old_segments(NOW, broker.log.log_end_offset)
 
 
@@ -431,7 +431,7 @@ def content_between(log: Log, offset: int, end_offset: int) -> bytes:
 
 
 def assert_what_is_noted_is_on_the_disk(broker: Broker) -> None:
-    """All bytes below the recovery point survive a power failure, and so do the checkpoints."""
+    """All bytes below the recovery point, and the checkpoints, survive a power failure."""
     log, disk = broker.log, broker.disk
     begin, synced_to = log.log_start_offset, log.recovery_point
     for noted in (False, True):
@@ -450,7 +450,7 @@ def assert_what_is_noted_is_on_the_disk(broker: Broker) -> None:
 
 
 def run_beside(broker: Broker, work: Callable[[], object], act: Callable[[], object], call: str, number: int) -> bool:
-    """Do the work, and the act within its call number `number` that begins so; whether there is such a call."""
+    """Do the work, and run `act` within call number `number` of that name. Return whether such a call exists."""
     power = broker.disk.power
     assert isinstance(power, CrashableFiles)
     begun, left = len(power.mutations), number
@@ -506,7 +506,10 @@ def test_flush_during_renames_does_not_cover_them() -> None:
 
 
 def refuse_one_open(broker: Broker, number: int) -> Callable[[], bool]:
-    """Let the open number `number` from now on fail with EMFILE; returns what ends that and says whether one failed."""
+    """Let the open number `number` and all later ones fail with EMFILE.
+
+    Return a function that ends this and reports failures.
+    """
     calls, left = broker.disk.power, number
     assert isinstance(calls, SystemCalls)
 
@@ -524,7 +527,7 @@ def refuse_one_open(broker: Broker, number: int) -> Callable[[], bool]:
 
 
 def test_flush_without_a_descriptor_is_completed_by_the_next_one(tmp_path: Path) -> None:
-    """Nothing was tried, so that nothing counts as done either: no name, no index, no leader epoch."""
+    """No call was attempted, so no name, index or leader epoch counts as flushed."""
     for number in count():
         for disk in disk_of(DURABLE["production"], tmp_path / str(number)):
             broker = Broker(disk)
@@ -575,7 +578,7 @@ def test_operation_without_a_descriptor_succeeds_when_repeated(name: str, tmp_pa
             except OutOfDescriptorsError:
                 pass
             except StorageError as error:
-                interrupted = "while segments of" in str(error)  # which the next start finishes
+                interrupted = "while segments of" in str(error)  # the next start finishes the truncation
                 assert interrupted
             happened = refused()
             if not interrupted:
@@ -610,7 +613,7 @@ def test_close_without_descriptors_covers_no_unflushed_data(tmp_path: Path) -> N
 
 @pytest.mark.parametrize("rolled", [False, True], ids=["written at the end", "written by a roll"])
 def test_later_fsync_does_not_repair_a_failed_snapshot_flush(rolled: bool) -> None:
-    """The kernel tells of a failed sync once; a later one succeeds and brings nothing to the disk."""
+    """The kernel reports a failed fsync once; a later one succeeds and writes nothing to the disk."""
     memory = CrashableFiles()
     for disk in disk_of(lambda: memory, Path("/")):
         broker = Broker(disk, FailingFiles(memory))
@@ -658,13 +661,13 @@ def test_log_with_a_failed_flush_is_never_flushed_again(tmp_path: Path, errors: 
 
 @pytest.mark.parametrize("cut", [False, True], ids=["only deleted", "truncated after that"])
 def test_retention_keeps_producers_despite_a_damaged_snapshot(disk: Disk, cut: bool) -> None:
-    """The batches made up for the snapshot; what a kill leaves without them is a snapshot again."""
+    """The batches replaced the snapshot; a kill without these batches leaves only a snapshot again."""
     broker = Broker(disk)
     broker.append(3, producer_id=7)
     broker.log.roll(NOW)
     broker.append(20)
     broker.log.flush()
-    again = Broker(disk, disk.after())  # no snapshot was synced
+    again = Broker(disk, disk.after())  # no snapshot was flushed
     assert last_batches(again.log) == {7: 2}
     drop_oldest(again)
     assert again.log.segment_base_offsets[0] > 3

@@ -1,4 +1,4 @@
-"""The file systems that other tests put under a log: they behave like the real one until something goes wrong."""
+"""The file systems of other tests: each behaves like the real one until a fault is injected."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ STEPS = st.lists(
 
 
 def observed(files: Files, directory: Path, steps: list[tuple[object, ...]]) -> list[object]:
-    """What a caller sees of these steps."""
+    """Return the results of these steps as a caller sees them."""
     files.make_directory(directory)
     opened = {name: files.open(directory / name, create=name != "c") for name in "abc"}
     seen: list[object] = []
@@ -81,7 +81,7 @@ def test_fsynced_data_survives_every_crash_and_other_data_may_not() -> None:
     unnamed.write(0, (b"y",))
     unnamed.fsync()
     named.write(600, (b"z" * 1000,))
-    # `unnamed` was opened before, but its file was only made by its first use
+    # `unnamed` was opened before, but only its first use created its file
     contents = set()
     for seed in range(300):
         after = files.crash(Random(seed))
@@ -124,7 +124,7 @@ def test_crash_can_hit_every_changing_call_and_no_later_call_returns() -> None:
             outcomes.append(files.crash(FORGOTTEN).read(ROOT / "a"))
         else:
             break
-    # making, syncing, creating the draft, writing it, syncing it, renaming it, syncing the name
+    # create, fsync, create the temporary file, write it, fsync it, rename it, fsync the name
     assert outcomes == [None] * 7
     assert files.crash(FORGOTTEN).read(ROOT / "a") == b"new"
 

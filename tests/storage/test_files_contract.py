@@ -1,8 +1,8 @@
-"""The contract of `Files`, which every implementation passes: the production one, those in memory, those that fail.
+"""The contract of `Files`, for every implementation: production files, files in memory, and files that fail.
 
-The production file layer is judged by its system calls (`tests.storage.system_calls`), of which a model tells which
-bytes and which names are on the disk. So all implementations answer the same question: "the power fails now, within
-this very call: is the file as it was, as it shall be, or neither?"
+The production file layer is judged by its system calls (`tests.storage.system_calls`). A model derives from them which
+bytes and names are on the disk. All implementations therefore answer one question: if the power fails within this call,
+does the file have its old content, its new content, or neither?
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ def test_names_are_those_of_files_and_directories_in_order(any_disk: Disk) -> No
     files.make_directory(root / "c" / "d")
     files.make_directory(root / "c" / "d")
     files.replace(root / "b", b"")
-    files.open(root / "a")  # is created by its first use
+    files.open(root / "a")  # the first use creates it
     assert (files.names(root), files.names(root / "c"), files.names(root / "none")) == (["b", "c"], ["d"], [])
     assert (files.exists(root / "b"), files.exists(root / "a"), files.exists(root / "c")) == (True, False, True)
     assert (files.is_directory(root / "c"), files.is_directory(root / "b")) == (True, False)
@@ -160,7 +160,7 @@ def test_fsync_of_a_removed_file_returns(any_disk: Disk) -> None:
 
 
 def test_unflushed_bytes_and_names_may_be_lost(disk: Disk) -> None:
-    """The model forgets, so the tests below prove something."""
+    """Prove that the model loses unflushed data, because the tests below rely on it."""
     named = disk.files.open(disk.root / "named")
     named.write(0, (b"synced",))
     named.fsync()
@@ -272,7 +272,7 @@ def test_fsync_of_a_missing_directory_is_an_error(disk: Disk) -> None:
 
 
 class Operation(NamedTuple):
-    """One call of the file layer on a directory with the files `a` ("old") and `b`, and the system calls it makes."""
+    """One call of the file layer on a directory with the files `a` ("old") and `b`, and its system calls."""
 
     run: Callable[[RealFiles, Path], object]
     calls: str

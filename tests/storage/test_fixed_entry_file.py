@@ -1,4 +1,4 @@
-"""A file of entries against a list, in whatever order it is asked, written out, cut and given back."""
+"""A file of entries compared with a list: searched, written, truncated and closed in any order."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_entry_file_equals_the_list_of_appended_entries(steps: list[tuple[str, f
                     file = EntryFile(UnsyncedFile(path), LAYOUT)
                 case "look":
                     assert_same(file, twin)
-            # Never more in the file than there is: what follows is written over the rest, or is cut off.
+            # The file never has more entries than the list: later entries overwrite or truncate the rest.
             assert not path.exists() or path.stat().st_size <= len(twin) * LAYOUT.size
         assert_same(file, twin)
 

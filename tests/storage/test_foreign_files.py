@@ -1,4 +1,4 @@
-"""What others have put into a log directory costs none of the log's records."""
+"""Foreign files in a log directory cost none of the log's records."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def offsets(log: Log) -> list[int]:
 
 
 def log_of_three_segments(directory: Path) -> list[int]:
-    """Its records' offsets: 0 to 5 are deleted, segments begin at 6, 9 and 12."""
+    """Create a log with the offsets 0 to 5 deleted and segments at 6, 9 and 12. Return its record offsets."""
     log = open_log(directory, segment_bytes=3 * len(batch(NOW)))
     for _ in range(14):
         append(log)

@@ -1,4 +1,4 @@
-"""The bytes that docs/FORMAT.md shows beside its worked example: each is decoded by the code, and made by it again."""
+"""The examples in docs/FORMAT.md: the code decodes each of them and encodes the same bytes again."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def blocks(title: str) -> list[str]:
 
 
 def documented(title: str) -> bytes:
-    """The one batch of the section, of which each field of the header has a line of its own."""
+    """Return the only batch of the section. Each header field has a line of its own."""
     [block] = blocks(title)
     lines = [re.match(r"((?:[0-9a-f]{2} )*[0-9a-f]{2})(?: {2}|$)", line) for line in block.splitlines()]
     fields = [bytes.fromhex(line[1]) for line in lines if line]
@@ -96,7 +96,7 @@ def test_a_batch_of_each_codec(codec: Codec) -> None:
     ]
     records = [(r.timestamp, r.key, r.value, r.headers) for r in decode_records(batch)]
     again = encode_batch(records, codec=codec, base_offset=10, leader_epoch=5)
-    # A compressor may choose other bytes in another version: those of the same records are as good.
+    # Another version of a compressor may choose other bytes, which are as good if the records are equal.
     assert again == batch or (codec is not Codec.NONE and decode_records(again) == decode_records(batch))
 
 
@@ -233,7 +233,7 @@ def test_names_of_cleaned_deleted_and_stray_segments(tmp_path: Path) -> None:
     segment.rename("")
     segment.retire()
     assert names() == deleted
-    # What a crash leaves of them goes at the next start.
+    # The next start removes these leftovers of a crash.
     for name in cleaned:
         (tmp_path / name).touch()
     Log.open(tmp_path, LogConfig(), FILES, recovery_point=0, clean=True).close()
@@ -263,7 +263,7 @@ def test_names_of_deleted_and_stray_logs(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 def described(title: str) -> bytes:
-    """The bytes of the section's block, a field in each line."""
+    """Return the bytes of the section's block, one field for each line."""
     lines = (re.match(r"((?:[0-9a-f]{2} )*[0-9a-f]{2}) {2}", line) for line in blocks(title)[0].splitlines())
     return b"".join(bytes.fromhex(line[1]) for line in lines if line)
 

@@ -1,4 +1,4 @@
-"""The bytes on the disk, by hand. docs/FORMAT.md shows the same ones."""
+"""The bytes on the disk, written by hand. docs/FORMAT.md shows the same ones."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ FORMAT = Path(__file__).parents[2] / "docs" / "FORMAT.md"
 
 
 def documented(title: str) -> list[bytes]:
-    """The bytes of each block of code from the line that begins with the file's name to the next such line."""
+    """Return the bytes of each code block from the line with the file's name to the next such line."""
     text = FORMAT.read_text().split("## A worked example")[1].split("\n## ")[0]
     section = re.split(r"^`(?=0000)", text, flags=re.MULTILINE)
     part = next(part for part in section if part.startswith(title))
@@ -51,9 +51,9 @@ def test_the_files_are_those_of_the_documents_worked_example_byte_by_byte(tmp_pa
 
 def test_the_indexes_bytes_are_kafkas(tmp_path: Path) -> None:
     write_example(tmp_path)
-    # The batch at 146 is the first with more than 100 bytes between the start and itself, 284 the next after it.
+    # The batch at 146 is the first with more than 100 bytes between the start and itself; 284 is the next after it.
     assert (tmp_path / "00000000000000000000.index").read_bytes().hex(" ", 4) == "00000003 00000092 00000005 0000011c"
-    # 1003 was reached by the batch that ends with offset 1, 1007 by offset 4; closing has nothing to add.
+    # The batch that ends with offset 1 reached 1003, the one with offset 4 reached 1007; sealing adds nothing.
     assert (tmp_path / "00000000000000000000.timeindex").read_bytes().hex(" ", 4) == (
         "00000000 000003eb 00000001 00000000 000003ef 00000004"
     )
@@ -64,7 +64,7 @@ def test_an_entry_needs_more_bytes_than_the_interval(tmp_path: Path) -> None:
     for _ in range(6):
         log.append_as_leader(batch(1000), 0, 1000)
     log.flush()
-    # Batches start at 0, 69, 138, 207, …: 138 is not more than the interval, 207 is, and then none up to 345.
+    # Batches start at 0, 69, 138, 207, …: 138 does not exceed the interval, 207 does, and then none up to 345.
     assert (tmp_path / "00000000000000000000.index").read_bytes().hex(" ", 4) == "00000003 000000cf"
 
 
@@ -100,7 +100,7 @@ def test_damaged_checkpoint_is_ignored(tmp_path: Path) -> None:
         b"0\n1\n../a 0 4\n",
         b"\xff",
         b"0\nx\n",
-        b"0\n1\na 0 47",  # was it 4711?
+        b"0\n1\na 0 47",  # perhaps it was 4711
     ):
         path.write_bytes(content)
         assert read_offsets(RealFiles(), path) == {}

@@ -1,4 +1,4 @@
-"""What becomes of a topic's settings when they are changed one by one."""
+"""A topic's settings after incremental changes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Both indexes against lists of their entries, and what a segment does with one that has gone wrong."""
+"""Both indexes compared with lists of their entries, and a segment's reaction to a damaged index."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_a_last_entry_below_the_running_maximum_hides_nothing(tmp_path: Path) ->
     log.abandon()
     path = tmp_path / "00000000000000000000.timeindex"
     assert path.read_bytes() == ENTRY.pack(100, 0)
-    path.write_bytes(ENTRY.pack(1, 5))  # batch 5 does hold a 1, so that the entry alone looks right
+    path.write_bytes(ENTRY.pack(1, 5))  # batch 5 holds a 1, so that the entry alone looks right
 
     log = open_log(tmp_path, index_interval_bytes=150)
     assert log.largest_timestamp == 100
@@ -75,7 +75,7 @@ def test_a_last_entry_below_the_running_maximum_hides_nothing(tmp_path: Path) ->
 def test_plausible_but_wrong_time_entry_changes_no_answer(tmp_path: Path, interval: int) -> None:
     log = open_log(tmp_path, index_interval_bytes=interval)
     for number in range(8):
-        append(log, NOW + 10 * number)  # the largest of its interval comes first, well before the entries
+        append(log, NOW + 10 * number)  # the largest timestamp of its interval comes first, well before the entries
         append(log, NOW - 1)
         append(log, NOW - 1)
     log.roll(NOW)
@@ -89,7 +89,7 @@ def test_plausible_but_wrong_time_entry_changes_no_answer(tmp_path: Path, interv
             ENTRY.pack_into(data, slot * ENTRY.size, wrong, offset)
             for target in range(NOW, NOW + 80, 3):
                 path.write_bytes(data)
-                log.segments[0].close()  # so that it is read again
+                log.segments[0].close()  # so that the index is read again
                 expected = first_at_or_after(records, target, log.log_end_offset)
                 assert log.offset_for_timestamp(target, log.log_end_offset) == expected
 
@@ -101,8 +101,8 @@ def test_zeros_are_no_entries_and_cost_time_once(tmp_path: Path) -> None:
     log.roll(NOW)
     path = tmp_path / "00000000000000000000.index"
     good = path.read_bytes()
-    path.write_bytes(bytes(len(good)))  # each would name the first batch, whose only record has relative offset 0
-    log.segments[0].close()  # so that it is read again
+    path.write_bytes(bytes(len(good)))  # each entry would name the first batch, whose only record has relative offset 0
+    log.segments[0].close()  # so that the index is read again
     assert log.offset_for_timestamp(NOW + 5, log.log_end_offset) == (NOW + 5, 5, 0)
     assert path.read_bytes() == good
 
@@ -110,7 +110,7 @@ def test_zeros_are_no_entries_and_cost_time_once(tmp_path: Path) -> None:
 @pytest.mark.parametrize("by_time", [True, False], ids=["by time", "the largest"])
 @pytest.mark.parametrize("clean", [True, False], ids=["closed in order", "after a crash"])
 def test_entries_missing_in_a_time_index_change_no_answer(tmp_path: Path, clean: bool, by_time: bool) -> None:
-    """What is left is true and rises, so that only the log tells what is missing."""
+    """The remaining entries are right and increase, so only the log shows that entries are missing."""
     log = open_log(tmp_path, index_interval_bytes=150)
     for number in range(18):
         append(log, NOW + (number * 7) % 12 + number // 4 * 8)
@@ -155,6 +155,6 @@ def test_constant_maximum_is_forgotten_after_a_truncation(tmp_path: Path) -> Non
     log.truncate_to(5)
     for timestamp in (1, 70, *[1] * 20, 80):
         append(log, timestamp)
-    log.segments[0].time_index.truncate_to(6)  # the entry of 70 and of 80
+    log.segments[0].time_index.truncate_to(6)  # the entry of 70 and 80
     log.segments[0].time_index.maybe_append(80, 27)
     assert log.offset_for_timestamp(60, log.log_end_offset) == (70, 6, 0)

@@ -1,4 +1,4 @@
-"""What an inspection tells of sound files, and where it says that one is damaged."""
+"""The inspection of valid files, and the damage that it reports with its position."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def put(position: int, new: str) -> Callable[[bytes], bytes]:
 
 @dataclass(frozen=True)
 class Case:
-    """A file, what becomes of it, and what is told of it."""
+    """A file, a change to it, and the reported damage."""
 
     name: str
     file: str

@@ -1,4 +1,4 @@
-"""Log directories that a real Kafka 3.9 wrote, one stopped in order and one killed, are ours to open and to read."""
+"""Log directories that a real Kafka 3.9 wrote, one closed in order and one killed, can be opened and read."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ PRODUCER = re.compile(
 
 
 class Opened(NamedTuple):
-    """A directory that Kafka wrote, as it was, and our logs on a copy of it."""
+    """A directory as Kafka wrote it, and our logs on a copy of it."""
 
     name: str
     original: Path
@@ -72,7 +72,7 @@ def opened(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 
 
 def as_written(log: Log) -> list[Written]:
-    """The users' records in the log; the markers of transactions are not theirs."""
+    """Return the users' records in the log, without the markers of transactions."""
     topic = log.directory.name.rpartition("-")[0]
     data = read_all(log)
     markers = {offset for _, h in iter_headers(data) if h.is_control for offset in range(h.base_offset, h.next_offset)}
@@ -159,7 +159,7 @@ def test_indexes_finished_by_kafka_are_confirmed_without_a_rebuild(opened: Opene
 
 def test_index_padding_of_a_killed_kafka_is_not_an_entry(opened: Opened) -> None:
     log = opened.logs["codecs"]
-    log.segments[-1].flush()  # its indexes were written anew, as far as memory
+    log.segments[-1].flush()  # its rebuilt indexes are in memory only
     name = f"{log.segment_base_offsets[-1]:020}"
     padded = opened.name == "killed"
     for suffix, entry_bytes in ((".index", 8), (".timeindex", 12)):

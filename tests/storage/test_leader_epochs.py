@@ -1,4 +1,4 @@
-"""The epoch cache against a list that holds the epoch of every offset."""
+"""The epoch cache compared with a list of the epoch of every offset."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def test_epoch_file_that_contradicts_itself_is_ignored(tmp_path: Path) -> None:
 
 
 class EpochOfEveryOffset:
-    """The twin: `epochs[i]` is the epoch of offset `start + i`; `opened` began last, if nothing followed."""
+    """The model: `epochs[i]` is the epoch of offset `start + i`; `opened` began last, if it has no record."""
 
     def __init__(self) -> None:
         self.start = 0

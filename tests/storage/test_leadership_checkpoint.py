@@ -1,4 +1,4 @@
-"""`leadership-checkpoint`: under whom a broker acted last, for each partition."""
+"""`leadership-checkpoint`: for each partition, the leadership on which a broker acted last."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A log as its callers see it."""
+"""The public methods of a log."""
 
 from __future__ import annotations
 
@@ -187,7 +187,7 @@ def test_a_log_takes_the_batch_within_which_the_leaders_log_begins(
         with pytest.raises(InvalidRecordError):
             log.append_as_follower(first, leader_log_start=34)
     assert (log.log_start_offset, log.log_end_offset) == (start, 35)
-    # An empty one also from a leader that has forgotten in a crash that its log was trimmed.
+    # An empty log accepts it too if its leader lost its log start in a crash.
     assert log.append_as_follower(first, leader_log_start=35 if dropped else 0)[:2] == (30, 39)
     assert (log.log_start_offset, log.log_end_offset, log.segment_base_offsets) == (35, 40, (30,))
     assert log.read(35, 1) == first
@@ -362,7 +362,7 @@ def test_log_is_empty_after_truncation_of_the_batch_that_holds_its_start(tmp_pat
 
 
 def announcing_log(directory: Path) -> tuple[Log, list[tuple[int, int]]]:
-    """And of each cut that is announced its offset, with the log end at that moment."""
+    """Record the offset of each announced truncation, with the log end at that moment."""
     announced: list[tuple[int, int]] = []
     log = Log.open(
         directory,

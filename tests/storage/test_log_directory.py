@@ -1,4 +1,4 @@
-"""One data directory: whose it is, what it holds, and what of it can be trusted after a start."""
+"""One log directory: its owner, its contents, and the parts that a start may trust."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_checkpoint_written_during_a_truncation_is_lowered(offset: int) -> None:
 
     def note() -> None:
         nonlocal noted
-        files.boundary = lambda: None  # what is written here has boundaries, too
+        files.boundary = lambda: None  # these writes have boundaries too
         if files.mutations[-1].startswith("remove"):
             log.flush(rolled_only=True)
             directory.checkpoints.write_recovery_points()
@@ -112,7 +112,7 @@ def test_deleted_records_stay_deleted_after_segment_removal(closed: bool) -> Non
     log = directory.open_log(ORDERS, config(segment_bytes=300))
     for _ in range(20):
         append(log)
-    log.roll(NOW)  # so that the name of a segment tells where the log starts
+    log.roll(NOW)  # so that the name of a segment shows the log start
     log.flush()
     log.delete_records(20, 20)
     directory.checkpoints.write_log_starts()
@@ -170,8 +170,8 @@ def test_logs_without_an_owner_are_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("clean", "boot_before", "boot_now", "short"),
     [
-        (True, "boot-1", "boot-2", False),  # closed in order: all is synced
-        (False, "boot-1", "boot-1", False),  # only the process ended: the page cache is still there
+        (True, "boot-1", "boot-2", False),  # closed in order: everything is flushed
+        (False, "boot-1", "boot-1", False),  # only the process ended: the page cache survived
         (False, "boot-1", "boot-2", True),
         (False, "boot-1", None, True),
         (False, None, "boot-1", True),
@@ -218,7 +218,7 @@ def test_unchanged_checkpoint_is_not_written_again(tmp_path: Path) -> None:
     path = tmp_path / HIGH_WATERMARKS
 
     def is_written(offset: int) -> bool:
-        before = path.stat().st_ino if path.exists() else 0  # each writing makes another file
+        before = path.stat().st_ino if path.exists() else 0  # each write creates a new file
         directory.checkpoints.write_high_watermarks({ORDERS: Committed.of(log, offset)})
         return path.stat().st_ino != before
 
@@ -264,7 +264,7 @@ def test_flush_failure_right_before_close_prevents_the_clean_marker() -> None:
     log.append_as_leader(batch(NOW), 0, NOW)
     disk.fail(Fault.SYNC_ERROR)
     with pytest.raises(StorageError):
-        log.flush()  # and it is not reported yet
+        log.flush()  # and the failure is not reported yet
     disk.heal()
     directory.close()
     assert LogDirectory.open(path, disk, 1, "c1", "boot-1").data_loss_marker.possibly_short
@@ -293,7 +293,7 @@ def test_data_of_a_failed_flush_is_durable_after_a_later_process_flushes() -> No
 
 
 def fail_to_sync(path: Path, disk: FailingFiles) -> LogDirectory:
-    """A process appends and syncs, appends once more and cannot sync that, and ends."""
+    """Run a process that appends and flushes, appends again, fails to flush, and ends."""
     directory = LogDirectory.open(path, disk, 1, "c1", "boot-1")
     log = directory.open_log(ORDERS, config())
     log.append_as_leader(batch(NOW), 0, NOW)

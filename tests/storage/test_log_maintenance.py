@@ -1,4 +1,4 @@
-"""The maintenance of a broker's logs: retention, the removal of files, syncs that are due, and compaction."""
+"""The maintenance of a broker's logs: retention, removal of files, flushes that are due, and compaction."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Broker:
         return self.manager.get_or_create(tp, "id", config(**settings))
 
     def compacted(self, tp: TopicPartition, rounds: int = 3, **settings: object) -> Log:
-        """A log of `rounds` values for each of two keys, all but the last segment of it sealed."""
+        """Return a log with `rounds` values for each of two keys; all segments but the last are sealed."""
         log = self.log(tp, **{**COMPACT, **settings})
         for number in range(rounds):
             put(log, (b"a", b"%d" % number), (b"b", b"%d" % number))

@@ -1,4 +1,4 @@
-"""The logs of a broker: what of them is found again after a start, and what goes out of use."""
+"""The logs of a broker: which of them a start finds again, and which are taken out of use."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_logs_are_closed_side_by_side(tmp_path: Path) -> None:
     class MeetingFiles(UnsyncedFiles):
         def replace(self, path: Path, data: bytes, *, fsync: bool = True) -> None:
             if path.suffix == ".snapshot":
-                both.wait()  # breaks where one log waits for the other's disk
+                both.wait()  # breaks if one log waits for the other's disk
             super().replace(path, data, fsync=fsync)
 
     manager = LogManager.open([tmp_path], MeetingFiles(), 1, "c1", "boot-1")
@@ -130,7 +130,7 @@ def restarted(path: Path, topic_id: str) -> LogManager:
 
 
 def written(path: Path, high_watermark: int) -> None:
-    """A log of three records of the topic "old", closed in order."""
+    """Write a log of three records of the topic "old", closed in order."""
     manager = open_manager(path)
     manager.open_logs(hosted={})
     log = manager.get_or_create(ORDERS, "old", LogConfig())
@@ -143,7 +143,7 @@ def written(path: Path, high_watermark: int) -> None:
 def test_missing_log_with_committed_records_is_lost(tmp_path: Path) -> None:
     written(tmp_path, high_watermark=3)
     shutil.rmtree(tmp_path / log_name(ORDERS))
-    for _ in range(2):  # also the next process knows
+    for _ in range(2):  # the next process knows it too
         manager = restarted(tmp_path, "old")
         assert manager.possibly_short, "who lost a log may have lost more"
         with pytest.raises(IneligibleReplicaError):
@@ -155,7 +155,7 @@ def test_missing_log_with_committed_records_is_lost(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("elsewhere", [False, True], ids=["at its place", "on another disk"])
 def test_log_that_replaces_a_lost_one_inherits_no_high_watermark(tmp_path: Path, elsewhere: bool) -> None:
-    """Else what it gets would count as committed, were its broker killed before it notes high watermarks."""
+    """Otherwise new records would count as committed if the broker were killed before its next checkpoint."""
     disks, other = [tmp_path / "a", tmp_path / "b"], TopicPartition("other", 0)
 
     def started() -> LogManager:
@@ -209,7 +209,7 @@ def test_log_that_ends_below_its_high_watermark_is_possibly_short(tmp_path: Path
 
 @pytest.mark.parametrize("clean", [False, True], ids=["killed", "closed in order"])
 def test_truncation_at_damage_is_possibly_short_above_the_high_watermark(tmp_path: Path, clean: bool) -> None:
-    """What was acknowledged after the last checkpoint is missed by nothing else."""
+    """Only this check notices the loss of records acknowledged after the last checkpoint."""
     manager = open_manager(tmp_path)
     manager.open_logs(hosted={})
     log = manager.get_or_create(ORDERS, "old", LogConfig())
@@ -218,7 +218,7 @@ def test_truncation_at_damage_is_possibly_short_above_the_high_watermark(tmp_pat
     manager.checkpoint_high_watermarks({ORDERS: Committed.of(log, 1)})
     manager.close(clean)
     (segment,) = (tmp_path / log_name(ORDERS)).glob("*.log")
-    segment.write_bytes(segment.read_bytes()[:-1])  # the last batch ends early
+    segment.write_bytes(segment.read_bytes()[:-1])  # the last batch is incomplete
     for end_of_life in ("killed", "closed in order"):
         manager = restarted(tmp_path, "old")
         assert manager.logs()[ORDERS].log_end_offset == 2
@@ -286,7 +286,7 @@ def test_late_high_watermark_is_dropped_for_a_later_log_of_the_name(tmp_path: Pa
 
 
 def log_of_five(manager: LogManager) -> Log:
-    """Ends at offset 5."""
+    """Write a log that ends at offset 5."""
     log = manager.get_or_create(ORDERS, "id", LogConfig())
     for _ in range(5):
         append(log)
@@ -294,7 +294,7 @@ def log_of_five(manager: LogManager) -> Log:
 
 
 def test_truncation_lowers_the_checkpointed_high_watermark(tmp_path: Path) -> None:
-    """Else what is appended after the cut would count as committed, once it reaches as far."""
+    """Otherwise records appended after the truncation would count as committed once they reach the old offset."""
     manager = open_manager(tmp_path)
     log = log_of_five(manager)
     manager.checkpoint_high_watermarks({ORDERS: Committed.of(log, 4)})
@@ -324,7 +324,7 @@ def test_late_high_watermark_is_dropped_after_a_truncation(tmp_path: Path) -> No
 
 
 def test_high_watermark_is_lowered_once_the_lost_end_is_given_up(tmp_path: Path) -> None:
-    """Also where what was noted before is noted once more, late."""
+    """Also if an older value is written once more, late."""
     manager = open_manager(tmp_path)
     log = log_of_five(manager)
     taken_down = {ORDERS: Committed.of(log, 8)}
@@ -408,7 +408,7 @@ def test_stray_log_is_put_back_when_the_replica_is_in_the_isr(
     manager.close()
     manager = restarted(tmp_path, "old")
     assert manager.get_or_create(ORDERS, "old", LogConfig(), in_sync=True).log_end_offset == 3
-    manager.set_aside(ORDERS)  # while it runs, too
+    manager.set_aside(ORDERS)  # while the broker runs, too
     assert manager.get_or_create(ORDERS, "old", LogConfig(), in_sync=True).log_end_offset == 3
     manager.set_aside(ORDERS)
     assert manager.get_or_create(ORDERS, "new", LogConfig(), in_sync=True).log_end_offset == 0, "another topic's"
@@ -419,7 +419,7 @@ def test_stray_log_with_a_shortened_name_is_put_back(tmp_path: Path) -> None:
     manager = open_manager(tmp_path)
     for tp in (mine, other):
         append(manager.get_or_create(tp, f"id{tp.topic[-1]}", LogConfig()))
-    manager.set_aside(mine)  # while it runs
+    manager.set_aside(mine)  # while the broker runs
     assert manager.get_or_create(mine, "id1", LogConfig(), in_sync=True).log_end_offset == 1
     manager.close()
     manager = open_manager(tmp_path)
@@ -437,7 +437,7 @@ def test_two_stray_logs_of_a_partition_are_refused(tmp_path: Path) -> None:
     written(tmp_path, high_watermark=3)
     manager = restarted(tmp_path, "old")
     manager.set_aside(ORDERS)
-    manager.get_or_create(ORDERS, "old", LogConfig())  # nobody counts on it
+    manager.get_or_create(ORDERS, "old", LogConfig())  # the replica is not in the ISR
     manager.set_aside(ORDERS)
     with pytest.raises(IneligibleReplicaError, match="several logs"):
         manager.get_or_create(ORDERS, "old", LogConfig(), in_sync=True)

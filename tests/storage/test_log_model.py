@@ -1,13 +1,13 @@
-"""A log beside a dumb model of it, through appends, compaction, retention and every way to end, in any order.
+"""A log compared with a simple model, through appends, compaction, retention and every way to end, in any order.
 
-The ways to end are the branches of each durability rule: an orderly close, a kill (the page cache survives), a power
-failure (what was not synced may be lost), and a power failure right after an orderly close. Whatever came before:
+The ways to end are the branches of each durability rule: a clean close, a kill (the page cache survives), a power
+failure (unflushed data may be lost), and a power failure right after a clean close. After any of them:
 
-- the log is a run of what was appended, up to its end or to a point at or past its recovery point;
-- in a topic with LogAppendTime stamps never fall, though the clock is set back;
-- producers are known as the surviving log, or an orderly end, has them: what they repeat is recognized, what follows
-  is accepted, and a gap is refused;
-- compaction takes a record only if a later one below its bound has the same key.
+- the log is a run of the appended records, up to its end or to a point at or past its recovery point;
+- in a topic with LogAppendTime, timestamps never fall, even if the clock is set back;
+- producers are known as the surviving log, or a clean close, has them: repeated batches are recognised, the next ones
+  are accepted, and gaps are refused;
+- compaction removes a record only if a later one below its bound has the same key.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ set_back = st.sampled_from([0, 0, 60_000])
 
 
 class Entry(NamedTuple):
-    """One record that was appended: its offset, key and value, and the timestamp that readers see."""
+    """One appended record: its offset, key and value, and the timestamp that readers see."""
 
     offset: int
     key: bytes
@@ -82,7 +82,7 @@ class Sent:
 
 
 class LogMachine(RuleBasedStateMachine):
-    """The model is `entries`, all that was appended since the last cut, and `sent`, each producer's batches."""
+    """The model: `entries` are all records appended since the last truncation, `sent` each producer's batches."""
 
     @initialize(log_append_time=st.booleans(), compact=st.booleans(), seed=st.integers(0, 2**16))
     def begin(self, log_append_time: bool, compact: bool, seed: int) -> None:
@@ -163,14 +163,14 @@ class LogMachine(RuleBasedStateMachine):
             self.sent.setdefault(producer, []).append(Sent(epoch, sequence, len(pairs), base, stamp))
 
     def _last_stamp(self) -> int:
-        """The largest in the segments that retention has left, also of a batch that compaction has emptied."""
+        """Return the largest timestamp in the segments that retention has left, also of emptied batches."""
         first = self.log.segment_base_offsets[0]
         stamps = [entry.timestamp for entry in self.entries if entry.offset >= first]
         return max([*stamps, *(read_header(batch).max_timestamp for batch in batches_of(self.log))], default=-1)
 
     @rule(ahead_ms=st.integers(0, 5_000), hole=st.integers(0, 2))
     def follow(self, ahead_ms: int, hole: int) -> None:
-        """Another broker led for a while, whose clock is ahead; if its log was compacted, offsets are missing."""
+        """Append as a follower of another leader whose clock is ahead; offsets are missing if its log was compacted."""
         base = self.log.log_end_offset + (hole if self.compacts else 0)
         pairs = [(b"b", self._value())]
         batch = bytearray(self._batch(pairs, None, -1, -1, base))
@@ -227,9 +227,10 @@ class LogMachine(RuleBasedStateMachine):
 
     @rule(back=st.integers(0, 9), refill=st.sampled_from((None, *PRODUCERS)))
     def truncate(self, back: int, refill: int | None) -> None:
-        """Whole batches from an offset on go; producers are as the batches before it have them.
+        """Remove whole batches from an offset on. Producers are then as the batches before it have them.
 
-        With `refill` the log ends where it did before, so that what was noted of that offset may be taken for it.
+        With `refill` the log ends at the same offset as before, so that a stale checkpoint of that offset would seem
+        valid.
         """
         old_end_offset = self.log.log_end_offset
         offset = max(self.log.log_end_offset - back, self.log.log_start_offset)
@@ -260,7 +261,7 @@ class LogMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.compacts)
     @rule(below=st.integers(0, 6))
     def compact(self, below: int) -> None:
-        """Only records that a later one below the bound replaces go, and tombstones stay for their day."""
+        """Compaction removes only records that a later one below the bound replaces; tombstones stay for their time."""
         bound = max(self.log.log_end_offset - below, self.log.log_start_offset)
         before = self._read()
         maintenance = LogMaintenance(self.manager, self.files)
@@ -278,7 +279,7 @@ class LogMachine(RuleBasedStateMachine):
         self.entries = [
             entry
             for entry in self.entries
-            # Below the log start nothing can be read, and what a later record replaces may be gone as well.
+            # Records below the log start are unreadable, and so may be a replaced one.
             if entry not in gone and (entry.offset >= start_offset or entry.offset >= latest.get(entry.key, -1))
         ]
 
@@ -290,9 +291,9 @@ class LogMachine(RuleBasedStateMachine):
         back_ms=set_back,
     )
     def close(self, first: list[str], then: Loss | None, back_ms: int) -> None:
-        """An orderly end leaves everything, also if the power fails right after it.
+        """Close cleanly. Everything survives, even if the power fails right after it.
 
-        What comes `first` decides what is left to sync, and whether only a snapshot tells of a producer.
+        `first` decides how much is left to flush, and whether only a snapshot holds a producer.
         """
         for work in first:
             match work:
@@ -313,7 +314,7 @@ class LogMachine(RuleBasedStateMachine):
 
     @rule(rolled=st.booleans(), back_ms=set_back)
     def kill(self, rolled: bool, back_ms: int) -> None:
-        """The process ends, and the page cache survives."""
+        """End the process; the page cache survives."""
         if rolled:
             self.log.roll(self.clock_ms)
         known = self._known_producers()
@@ -324,7 +325,7 @@ class LogMachine(RuleBasedStateMachine):
 
     @rule(flushed=st.booleans(), rolled=st.booleans(), loss=losses, back_ms=set_back)
     def power_cut(self, flushed: bool, rolled: bool, loss: Loss, back_ms: int) -> None:
-        """Expect all bytes below the recovery point; bytes that were not synced may be lost."""
+        """Expect all bytes below the recovery point; unflushed bytes may be lost."""
         if flushed:
             self.log.flush()
         if rolled:
@@ -337,7 +338,7 @@ class LogMachine(RuleBasedStateMachine):
         self._append_after(back_ms)
 
     def _append_after(self, back_ms: int) -> None:
-        """The first append is the one that would fall, if the log had forgotten its last stamp."""
+        """The first append has a lower timestamp if the log has forgotten its last one."""
         if back_ms:
             self._append(None, 0, 0, [b"c"])
 
@@ -377,7 +378,7 @@ class LogMachine(RuleBasedStateMachine):
         }
 
     def _known_producers(self) -> dict[int, tuple[int, int, int]]:
-        """By producer id: epoch, last sequence, last offset."""
+        """Return epoch, last sequence and last offset by producer id."""
         found = self.log._appender.producers.producers
         return {
             each: (known.epoch, known.batches[-1].last_sequence, known.batches[-1].last_offset)
@@ -386,9 +387,9 @@ class LogMachine(RuleBasedStateMachine):
         }
 
     def _adopt_unlogged_producers(self) -> None:
-        """A producer is known at least as the batches in the log have it; only a snapshot knows of more.
+        """A producer is known at least as the batches in the log have it; only a snapshot knows more.
 
-        Snapshots may be lost, and compaction keeps the last batch of a producer, which a cut may take.
+        Snapshots may be lost, and compaction keeps the last batch of a producer, which a truncation may remove.
         """
         logged: dict[int, int] = {}
         for batch in batches_of(self.log):

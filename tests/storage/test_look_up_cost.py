@@ -1,4 +1,4 @@
-"""What a look-up by time touches in a long log: counted, not timed."""
+"""The cost of a look-up by time in a long log: counted, not timed."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _BASE_TIMESTAMP, _MAX_TIMESTAMP = 7, 8  # fields of the header
 
 @pytest.fixture(scope="module", params=[FEW, MANY], ids=lambda count: f"{count} records")
 def log(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Log]:
-    """The times of a batch are its number × 1,000, and up to 999 more: the largest first, then rising."""
+    """Return the timestamps of a batch: its number × 1,000 plus up to 999; the largest comes first, the others rise."""
     log = open_log(tmp_path_factory.mktemp("log"), segment_bytes=40 << 20, retention_ms=-1)
     data = bytearray(batch(*(NOW + stamp for stamp in (PER_BATCH - 1, *range(PER_BATCH - 1)))))
     fields = list(HEADER.unpack_from(data))
@@ -40,7 +40,7 @@ def log(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 
 
 class CountedEntries(Sequence[Any]):
-    """Each access counts."""
+    """Counts each access."""
 
     def __init__(self, entries: Sequence[Any], count: Callable[[], None]) -> None:
         self._entries = entries
@@ -55,7 +55,7 @@ class CountedEntries(Sequence[Any]):
 
 
 class CountedLayout:
-    """Each entry that is unpacked counts."""
+    """Counts each entry that is unpacked."""
 
     def __init__(self, layout: Any, count: Callable[[], None]) -> None:
         self._layout = layout
@@ -91,7 +91,7 @@ def touched(log: Log, monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
 
     for segment in log.segments:
         for index in (segment.offset_index, segment.time_index):
-            index.rank(0, 0)  # what it keeps of each page is in memory from then on
+            index.rank(0, 0)  # the first entry of each page is in memory from then on
             assert index._fences is not None
             fences = tuple(CountedEntries(fence, one("entries")) for fence in index._fences)
             monkeypatch.setattr(index, "_fences", fences)
@@ -114,7 +114,7 @@ def test_look_up_reads_few_index_entries_and_decodes_one_batch(log: Log, touched
         assert found == TimestampOffset(largest, number * PER_BATCH, 0)
         assert touched["decoded"] == 1
         assert touched["checked"] <= 2, "where a segment begins, the next batch bears out the first one's epoch"
-        # Each index is searched once, and a few entries are looked at.
+        # Each index is searched once, and a few entries are read.
         assert touched["entries"] <= 2 * math.log2(max(len(s.offset_index) for s in log.segments)) + 12, touched
         assert touched["reads"] <= 6
         assert touched["bytes"] <= 3 * batch_bytes + 20 * 1024

@@ -1,4 +1,4 @@
-"""Whose log a directory holds, as far as its file can be believed."""
+"""The topic id of a log, and how far its file can be trusted."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def start(directory: Path, topic_id: str = TOPIC_ID, *, unread: bool = False) ->
 
 
 def log_with(directory: Path, metadata: bytes) -> None:
-    """A broker has a record, and stops; then its `partition.metadata` is this."""
+    """Let a broker write a record and stop, then give its `partition.metadata` this content."""
     manager = LogManager.open([directory], FILES, 1, "c1", "boot-1")
     manager.open_logs()
     append(manager.get_or_create(ORDERS, TOPIC_ID, LogConfig(), in_sync=True))
@@ -113,7 +113,7 @@ def test_recreated_topic_begins_empty_even_if_the_replica_is_in_the_isr(tmp_path
 @pytest.mark.parametrize("unread", [False, True])
 def test_unproven_topic_id_creates_no_empty_log_of_an_in_sync_replica(tmp_path: Path, unread: bool) -> None:
     log_with(tmp_path, ANOTHER_ID_BY_KAFKA)
-    for begun in range(3):  # nor does a later start, which finds no log to doubt
+    for begun in range(3):  # a later start, which finds no log in question, refuses as well
         manager = start(tmp_path, unread=unread and not begun)
         with pytest.raises(IneligibleReplicaError, match="set aside although it may be valid"):
             ends_at(manager, in_sync=True)

@@ -1,13 +1,13 @@
-"""The power fails within every call that changes a file, and the log opens to what it was or to a prefix of it.
+"""The power fails within every call that changes a file; the log then opens to its old state or to a prefix of it.
 
-A piece of work runs once over a file system that knows what is synced. Within every changing call pictures are taken
-of what the disk may hold if the power fails there; when the step at hand is over, and it is known what it would have
-written, a log is opened from each picture. It must
+A sequence of steps runs once over a file system that knows which data is flushed. Within every changing call, images
+are taken of the possible contents of the disk after a power failure. When the step is over, and its full result is
+known, a log is opened from each image. The log must
 
-- hold a run of the batches of one state that the log was in, unmixed, from its log start on;
+- hold a run of the batches of one of its earlier states, unmixed, from its log start on;
 - hold all of them below the recovery point of that moment;
 - agree with itself: indexes, epochs, producers (`soundness`);
-- open once more to the same, also if the power fails again while it is recovered, or when it was closed in order.
+- open once more with the same contents, also if the power fails again during recovery, or after a clean close.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Moment(NamedTuple):
 
 
 class Work:
-    """A log under work, and every state that it was in."""
+    """A log in use, and every state that it had."""
 
     def __init__(self, random: Random, pictures_at_once: int = 2, disk: Disk | None = None) -> None:
         self.random = random
@@ -69,7 +69,7 @@ class Work:
         self.manager, self.log = _open(self.files, self.root)
 
     def step(self, verb: str, amount: int) -> None:
-        """One piece of work; then every picture taken during it is checked."""
+        """Run one step, then check every image taken during it."""
         batches = self.moments[-1].batches
         getattr(self, "_" + verb)(amount)
         kept = (
@@ -180,7 +180,7 @@ class Work:
         self.seen["pictures"] += 1
         again, closed = picture.crash(KEPT), picture.crash(KEPT)
         found = self._opened(picture)
-        # Power fails while the log is recovered, and again, and again: no loop, and nothing more is lost.
+        # The power fails during recovery, repeatedly. Recovery still ends, and nothing more is lost.
         again.cut = self.random.randrange(40)
         try:
             _open(again, self.root)
@@ -221,7 +221,7 @@ def _open(files: Files, root: Path = ROOT) -> tuple[LogManager, Log]:
 
 
 def _is_run(found: list[bytes], batches: tuple[bytes, ...]) -> bool:
-    """Whether `found` stands in `batches`, without a gap, or ends where they do not reach."""
+    """Return whether `found` is a run of `batches` without a gap, or ends past them."""
     try:
         start = batches.index(found[0])
     except ValueError:
@@ -257,7 +257,7 @@ def test_the_same_work_on_the_production_file_layer_leaves_as_much(seed: int, tm
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)  # a quarter of a minute on a quiet machine
+@pytest.mark.timeout(600)  # a quarter of a minute on an idle machine
 @pytest.mark.parametrize("first", range(1000, 1100, 10))
 def test_power_failures_with_many_more_seeds(first: int) -> None:
     seen = sum((work(seed) for seed in range(first, first + 10)), Counter[str]())

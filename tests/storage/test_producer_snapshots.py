@@ -1,4 +1,4 @@
-"""`.snapshot` files: Kafka's bytes, one for each segment at most, and none that is damaged is believed."""
+"""`.snapshot` files: Kafka's bytes, at most one for each segment, and damaged ones are not used."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ def produce(log: Log, producer_id: int) -> None:
 
 
 class KilledError(Exception):
-    """The process ends; the machine runs on."""
+    """End the process; the machine keeps running."""
 
 
 @pytest.mark.parametrize("killed", [False, True])
@@ -159,7 +159,7 @@ def test_truncated_batches_are_not_remembered_after_later_appends(killed: bool) 
         with pytest.raises(KilledError):
             log.truncate_to(1)
         files.boundary = lambda: None
-    else:  # the power fails, and of what came last only the snapshot is on the disk
+    else:  # the power fails, and only the snapshot of the last writes is on the disk
         files.open(PATH / f"{beyond:020}.snapshot").fsync()
         files.fsync_directory(PATH)
         files = files.crash(FORGOTTEN)

@@ -1,4 +1,4 @@
-"""Idempotence: what is repeated is recognised, what is missing is noticed, and a restart changes neither."""
+"""Idempotence: repeated batches are recognised, missing ones are noticed, and a restart changes neither."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ DAY_MS = 24 * 60 * 60 * 1000
 
 
 def produce(log: Log, sequence: int, count: int = 1, *, epoch: int = 0, producer_id: int = 7) -> tuple[int, bool]:
-    """(base offset, whether it was there already)."""
+    """Return (base offset, whether the batch was a duplicate)."""
     data = batch(*[NOW] * count, producer_id=producer_id, epoch=epoch, sequence=sequence)
     info = log.append_as_leader(data, 0, NOW)
     assert info.last_offset == info.base_offset + count - 1
@@ -194,7 +194,7 @@ def test_raising_the_log_start_keeps_all_producers(tmp_path: Path) -> None:
 def headed(
     sequence: int, *, producer_id: int = 7, epoch: int = 0, timestamp: int = NOW, attributes: int = 0
 ) -> BatchHeader:
-    """The header of a batch of one record."""
+    """Return the header of a batch of one record."""
     data = batch(timestamp, producer_id=producer_id, epoch=epoch, sequence=sequence)
     return read_header(data)._replace(attributes=attributes)
 
@@ -208,7 +208,7 @@ def test_idle_producer_is_forgotten_regardless_of_record_timestamps() -> None:
     assert state.expire(NOW + DAY_MS - 1, DAY_MS) == 0
     assert state.expire(NOW + DAY_MS, DAY_MS) == 1
     assert set(state.producers) == {8}
-    state.check(headed(55))  # as if never heard of
+    state.check(headed(55))  # as if the producer were unknown
     assert state.expire(NOW + 2 * DAY_MS - 2, DAY_MS) == 0
     assert state.expire(NOW + 2 * DAY_MS - 1, DAY_MS) == 1
 
@@ -240,10 +240,10 @@ def test_marker_of_a_newer_epoch_fences_the_old_epoch() -> None:
 
 
 class Twin:
-    """All batches that ever were, and the rules read from the whole of them.
+    """All batches ever appended, with the rules applied to all of them.
 
-    It allows a set of outcomes: a snapshot keeps the last batch alone, so that after a restart or a truncation one
-    before that may have been forgotten. Those from `sure_from` on must not be.
+    Several outcomes are allowed: a snapshot keeps only the last batch, so earlier ones may be forgotten after a restart
+    or a truncation. Batches from `sure_from` on must be remembered.
     """
 
     def __init__(self) -> None:
@@ -251,7 +251,7 @@ class Twin:
         self.sure_from = 0
 
     def follow(self, log: Log) -> None:
-        """What was cut off never was; what is new is taken from the log's own bytes."""
+        """Drop truncated batches, and read new ones from the log's own bytes."""
         self.batches = [header for header in self.batches if header.last_offset < log.log_end_offset]
         known = max(self.batches[-1].next_offset if self.batches else 0, log.log_start_offset)
         if known < log.log_end_offset:
@@ -340,7 +340,7 @@ def test_any_history_agrees_with_a_model_that_remembers_everything(
 
 
 def known(state: ProducerState) -> dict[int, tuple[object, ...]]:
-    """All that a snapshot says of each producer."""
+    """Return everything that a snapshot holds of each producer."""
     return {
         producer_id: (
             each.epoch,
@@ -354,7 +354,7 @@ def known(state: ProducerState) -> dict[int, tuple[object, ...]]:
 
 
 def appended(log: Log, producer_id: int, epoch: int, kind: str) -> None:
-    """One record of a producer, within a transaction of it, or the marker that ends one; as a follower gets it."""
+    """Append as a follower one record of a producer, in a transaction or outside, or the marker that ends one."""
     at = log.log_end_offset
     header = {"producer_id": producer_id, "producer_epoch": epoch, "base_offset": at}
     if kind == "marker":

@@ -1,4 +1,4 @@
-"""A topic with a codec of its own stores every batch with it, and nobody sees another difference."""
+"""A topic with a codec of its own stores every batch with it; readers see no other difference."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a crash leaves behind, and what opening the log makes of it."""
+"""The files that a crash leaves, and the log that recovery makes of them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SMALL = {"segment_bytes": 600, "index_interval_bytes": 150}
 
 
 def write_log(directory: Path, batches: int = 25) -> bytes:
-    """A log in three epochs and several segments, left as a killed process leaves it; all its bytes."""
+    """Write a log in three epochs and several segments, as a killed process leaves it. Return all its bytes."""
     log = open_log(directory, **SMALL)
     for number in range(batches):
         append(log, NOW - number % 7, NOW - 3, leader_epoch=number // 10)
@@ -30,7 +30,7 @@ def write_log(directory: Path, batches: int = 25) -> bytes:
 
 
 def whole_batches(data: bytes) -> set[bytes]:
-    """Every prefix of whole batches."""
+    """Return every prefix of whole batches."""
     return {data[:position] for position, _ in iter_headers(data)} | {data}
 
 
@@ -118,7 +118,7 @@ def test_a_missing_segment_in_the_middle_ends_the_log_before_it(tmp_path: Path) 
 
 @pytest.mark.parametrize("left", ["nothing", "all but the last batch"])
 def test_compacted_segment_that_lost_its_end_ends_the_log(tmp_path: Path, left: str) -> None:
-    """No cleaner was there, so it is not compaction that took what is missing."""
+    """Compaction is excluded as a cause, because no cleaner ran."""
     data = write_log(tmp_path)
     second = sorted(tmp_path.glob("*.log"))[1]
     content = second.read_bytes()
@@ -132,7 +132,7 @@ def test_compacted_segment_that_lost_its_end_ends_the_log(tmp_path: Path, left: 
 
 @pytest.mark.parametrize("cleaned", [True, False])
 def test_segments_below_the_cleaner_offset_may_end_early(tmp_path: Path, cleaned: bool) -> None:
-    """As Kafka's cleaner leaves it."""
+    """Leave the log as Kafka's cleaner does."""
     data = write_log(tmp_path)
     second, third = sorted(tmp_path.glob("*.log"))[1:3]
     content = second.read_bytes()
@@ -180,7 +180,7 @@ def test_bytes_after_damage_in_a_flushed_segment_are_set_aside(tmp_path: Path, c
     position, header = list(iter_headers(paths[1].read_bytes()))[2]
     content = bytearray(paths[1].read_bytes())
     content[position + header.size_bytes - 1] ^= 1
-    content[8 + position] ^= 1  # its length: so that a look at the headers alone finds it
+    content[8 + position] ^= 1  # its length, so that a scan of the headers alone finds it
     paths[1].write_bytes(content)
     later = {path.name: path.read_bytes() for path in paths[2:]}
 
@@ -219,8 +219,8 @@ def test_unflushed_bytes_after_a_partial_batch_are_removed(tmp_path: Path) -> No
 @pytest.mark.parametrize(
     "content",
     [
-        b"0\n1\n0 4",  # torn within the last number
-        b"0\n2\n0 40\n1 60\n",  # trimmed, but for the crash
+        b"0\n1\n0 4",  # truncated within the last number
+        b"0\n2\n0 40\n1 60\n",  # trimmed, but not on the disk
         b"0\n2\n1 20\n2 40\n",
         b"0\n2\n0 0\n2 40\n",  # one in the middle is missing
         b"0\n3\n0 0\n1 21\n2 40\n",
@@ -254,7 +254,7 @@ def test_log_trimmed_inside_a_segment_keeps_its_epoch_checkpoint(tmp_path: Path)
     log = open_log(tmp_path, **SMALL)
     log.raise_log_start(1)
     log.close()
-    # No CRC covers the epoch of a batch: who goes through all of them, as without a checkpoint, would believe this one.
+    # No CRC covers the epoch of a batch. A scan of all batches, as without a checkpoint, would trust this one.
     path = min(each for each in tmp_path.glob("*.log") if int(each.stem) >= 20)
     content = bytearray(path.read_bytes())
     position, header = next(each for each in iter_headers(content) if each[1].base_offset > 20)

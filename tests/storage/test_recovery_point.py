@@ -1,4 +1,4 @@
-"""Flushing: one sync at a time, shared by all that came meanwhile, and never a promise about what was cut off."""
+"""Flushing: one flush at a time covers all waiting appends and no truncated records."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ DEADLINE_S = 10
 
 
 class HeldFiles(UnsyncedFiles):
-    """A sync of a `.log` says that it has begun and waits until it is let go."""
+    """A `.log` whose fsync signals its start and waits until it is released."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -75,7 +75,7 @@ def test_recovery_point_rises_only_after_the_flush_has_returned(tmp_path: Path) 
 
 
 def test_flush_that_waited_for_a_failed_one_raises_too(tmp_path: Path) -> None:
-    """The kernel tells an error once, calls the pages clean, and has nothing to write when it is asked again."""
+    """The kernel reports an error once, marks the pages clean, and has nothing to write at the next fsync."""
     files = HeldFiles()
     log = opened(tmp_path, files)
     append(log)
@@ -139,7 +139,7 @@ def test_flush_that_begins_during_a_truncation_raises_no_recovery_point(tmp_path
     threads: list[threading.Thread] = []
 
     def begin_sync(offset: int) -> None:
-        if not threads:  # it is called again when the cut is done
+        if not threads:  # called again after the truncation
             threads.append(flushing(log))
             assert files.begun.acquire(timeout=DEADLINE_S)
 
@@ -206,7 +206,7 @@ def test_a_topic_that_names_a_codec_stores_every_batch_with_it(tmp_path: Path) -
 
 
 def changed_to_client(stored: bytes) -> bytes:
-    """What a producer would have sent: no LogAppendTime, no offsets."""
+    """Return the batch as a producer sends it: without LogAppendTime and offsets."""
     header = read_header(stored)
     sent = bytearray(HEADER.pack(*header._replace(attributes=header.codec)) + stored[HEADER_BYTES:])
     seal(sent, 0, len(sent))

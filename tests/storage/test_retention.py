@@ -1,4 +1,4 @@
-"""Which old segments a log loses, and what of it is left."""
+"""The segments that retention deletes, and the state of the log afterwards."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PER_SEGMENT = 3
 
 
 class Unlistable(UnsyncedFiles):
-    """While it is set, no descriptor is left to list a directory."""
+    """While set, no descriptor is free for listing a directory."""
 
     unlistable = False
 
@@ -37,7 +37,7 @@ def unasked() -> int:
 
 
 def facts(number: int, largest: int, *, modified: int | None = None, size: int = 100) -> SegmentFacts:
-    """The segment of offsets [10·number, 10·number + 10)."""
+    """Return the segment of offsets [10·number, 10·number + 10)."""
     return SegmentFacts(10 * number + 10, size, largest, unasked if modified is None else lambda: modified)
 
 
@@ -53,7 +53,7 @@ def deletable(
 
 
 def filled(directory: Path, batches: int = 9, files: Files | None = None, **settings: object) -> Log:
-    """Three batches to a segment, a day between two of them, the last one at NOW."""
+    """Write three batches to a segment, two of them a day apart, the last one at NOW."""
     chosen = config(**{"segment_bytes": PER_SEGMENT * SIZE, "segment_ms": 10**12, **settings})
     log = Log.open(directory, chosen, files or UnsyncedFiles(), recovery_point=0, clean=True)
     for number in range(batches):

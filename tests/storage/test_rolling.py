@@ -1,4 +1,4 @@
-"""When a log begins a new segment."""
+"""The rules for rolling a segment."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SIZE = len(batch(NOW))
 
 @pytest.fixture
 def active(tmp_path: Path) -> Segment:
-    """One batch at offset 0, from NOW, with nothing in its indexes."""
+    """Return a segment with one batch at offset 0, from NOW, and empty indexes."""
     log = open_log(tmp_path)
     append(log, NOW)
     return log.segments[-1]

@@ -1,4 +1,4 @@
-"""Walking through batches that do not fit into one reading of the file."""
+"""Scans over batches that do not fit into one read of the file."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MIB = 1 << 20
 
 
 def written(path: Path, *sizes: int) -> tuple[RealFile, list[bytes]]:
-    """A `.log` of batches with values of these sizes."""
+    """Write a `.log` of batches with values of these sizes."""
     batches = [batch(1000, value=bytes([number % 256]) * size, base_offset=number) for number, size in enumerate(sizes)]
     path.write_bytes(b"".join(batches))
     return RealFile(path), batches

@@ -1,4 +1,4 @@
-"""The files of a segment come and go together, one that only Kafka writes (`.txnindex`) among them."""
+"""The files of a segment are created and removed together, including `.txnindex`, which only Kafka writes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def open_on(files: UnsyncedFiles | CrashableFiles, directory: Path) -> Log:
 
 
 def of_kafka(files: UnsyncedFiles | CrashableFiles, directory: Path) -> Log:
-    """Segments of the offsets 0–2, 3–5 and 6–8, in each of which a transaction was aborted."""
+    """Return segments of the offsets 0–2, 3–5 and 6–8, each with an aborted transaction."""
     log = open_on(files, directory)
     for _ in range(9):
         log.append_as_leader(batch(NOW, key=b"k"), 0, NOW)
@@ -40,7 +40,7 @@ def names_of(names: list[str], base_offset: int) -> set[str]:
 
 
 def cleaned(log: Log, files: UnsyncedFiles | CrashableFiles) -> Segment:
-    """Of the first two segments, with their last batch alone."""
+    """Return a cleaned segment of the first two segments, with their last batch alone."""
     made = Segment(log.directory, 0, files, 1, CLEANED_SUFFIX)
     made.append((log.segments[1].log.read(2 * SIZE, SIZE),), (BatchSpan(5, NOW, SIZE),))
     made.seal()
@@ -124,7 +124,7 @@ def test_open_after_a_power_failure_removes_all_files_of_a_segment(end: Ending, 
         sizes = {segment.base_offset: segment.size for segment in open_on(survived, directory).segments}
         for base_offset in (0, 3, 6):
             found = names_of(survived.names(directory), base_offset)
-            ours = sizes.get(base_offset) in (0, SIZE)  # begun anew, or cleaned
+            ours = sizes.get(base_offset) in (0, SIZE)  # reset, or cleaned
             assert found == (WHOLE if ours else OF_KAFKA if base_offset in sizes else set()), files.mutations[-step:]
     assert step > 5
 

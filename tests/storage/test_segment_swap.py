@@ -1,4 +1,4 @@
-"""A cleaned segment takes the place of others, and the machine may go down between any two steps."""
+"""A cleaned segment replaces others, and the machine may go down between any two steps."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def append(log: Log, timestamp: int = NOW) -> None:
 
 
 def filled(files: Files, directory: Path = DIRECTORY) -> Log:
-    """Segments of the offsets 0–2, 3–5, 6–8 and the active one with 9 and 10, all synced."""
+    """Return flushed segments of the offsets 0–2, 3–5, 6–8, and the active one with 9 and 10."""
     log = open_on(files, directory)
     for number in range(11):
         append(log, NOW + number)
@@ -44,7 +44,7 @@ def filled(files: Files, directory: Path = DIRECTORY) -> Log:
 
 
 def clean(log: Log, files: Files, old: Sequence[Segment], *, keep: Sequence[int]) -> Segment:
-    """What a cleaner makes of `old`: the batches at these offsets, synced."""
+    """Return a flushed cleaned segment of `old` with the batches at these offsets."""
     cleaned = Segment(log.directory, old[0].base_offset, files, 1, CLEANED_SUFFIX)
     for segment in old:
         data = segment.log.read(0, segment.size)

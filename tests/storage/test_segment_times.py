@@ -1,4 +1,4 @@
-"""Offsets by the times at which segments were last written, which was all that Kafka could look up before 0.10.1."""
+"""Offsets by the last write time of segments, the only look-up by time in Kafka before 0.10.1."""
 
 from __future__ import annotations
 

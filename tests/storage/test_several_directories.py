@@ -1,4 +1,4 @@
-"""Several log directories: each stands and falls by itself, and what one holds is not forgotten with it."""
+"""Several log directories: each fails independently, and the contents of a failed one are remembered."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def test_directories_are_opened_side_by_side_and_so_are_the_logs_of_one(machine:
         def read(self, path: Path) -> bytes | None:
             if path.name == "leader-epoch-checkpoint" and path.parent.name not in met:
                 met.add(path.parent.name)
-                all_six.wait()  # breaks where one log waits for another
+                all_six.wait()  # breaks if one log waits for another
             return super().read(path)
 
     machine.files = FailingFiles(MeetingFiles())
@@ -137,7 +137,7 @@ def test_partition_in_two_directories_is_refused_with_both_paths(machine: Machin
     machine.start_with_records().close()
     a, b = machine.paths[:2]
     (a / "orders-0").rename(b / "orders-0")
-    machine.start(HOSTED).close()  # moved: fine
+    machine.start(HOSTED).close()  # the log was moved: accepted
     shutil.copytree(b / "orders-0", a / "orders-0")
     with pytest.raises(DataDirectoryError, match=f"orders-0 has a log in {a} and another in {b}"):
         machine.start(HOSTED)
@@ -186,7 +186,7 @@ def test_a_checkpoint_that_cannot_be_written_fails_its_directory_alone(machine: 
         append(manager.logs()[ORDERS[5]])
     manager.take_offline(path, error)
     machine.files.heal()
-    LogManager.open([path], machine.files, 1, "c1", None).close()  # its lock is released: it can be repaired
+    LogManager.open([path], machine.files, 1, "c1", None).close()  # its lock is released for a repair
 
 
 def test_a_log_that_is_opened_while_its_disk_fails_fails_too(machine: Machine) -> None:
@@ -319,7 +319,7 @@ def test_empty_directory_creates_no_log_of_an_in_sync_replica(machine: Machine) 
     machine.start_with_records().close()
     machine.paths[0].rename(machine.paths[0].with_name("elsewhere"))
     machine.paths[0].mkdir()
-    for _ in range(2):  # nor does the next start, for which the directory is not new any more
+    for _ in range(2):  # the next start refuses as well, although the directory is not new any more
         manager = machine.start(HOSTED)
         for tp in (ORDERS[0], ORDERS[3]):
             with pytest.raises(IneligibleReplicaError, match=r"is missing, .* and this replica is in the ISR"):
@@ -370,7 +370,7 @@ def replace_by_an_empty_one(path: Path) -> None:
 
 
 def begins_in_sync(manager: LogManager, tp: TopicPartition) -> bool:
-    """Whether a log of a replica that counts as in sync is there, or made."""
+    """Return whether the log of an in-sync replica exists or is created."""
     try:
         manager.get_or_create(tp, "id", LogConfig(), in_sync=True)
     except IneligibleReplicaError:
@@ -448,7 +448,7 @@ def test_losses_of_an_empty_directory_are_recorded_despite_an_offline_one(machin
     manager = machine.start(HOSTED)
     assert [tp.partition for tp in ORDERS if begins_in_sync(manager, tp)] == [1, 2, 4, 5]
     manager.close()
-    for root in machine.paths:  # what has come back is lost no more
+    for root in machine.paths:  # a log that has come back is no longer lost
         assert (root / "lost-logs").read_text() == "0\n2\norders 0 id\norders 3 id\n"
 
 
@@ -558,7 +558,7 @@ def test_log_sizes_are_available_while_a_thread_creates_logs(machine: Machine, m
 
 def test_flush_round_continues_while_logs_are_removed(machine: Machine) -> None:
     class Leaving(dict[TopicPartition, Log]):
-        """Who looks one up finds the other gone."""
+        """Simulate the removal of a log between a look-up and its use."""
 
         def __getitem__(self, tp: TopicPartition) -> Log:
             log = super().__getitem__(tp)

@@ -1,4 +1,4 @@
-"""A process is killed while it appends. The page cache survives it: nothing whose append had returned is lost."""
+"""A process is killed while it appends. The page cache survives, so no append that had returned is lost."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PROJECT = Path(__file__).parents[2]
 
 
 def appended_until_killed(directory: Path, random: Random) -> int:
-    """The log end that the last append before the kill reported."""
+    """Return the log end that the last append before the kill reported."""
     child = subprocess.Popen(
         [sys.executable, "-m", "tests.storage.appending_process", str(directory), str(random.randrange(2**32))],
         stdout=subprocess.PIPE,

@@ -1,4 +1,4 @@
-"""A disk that fails, at every call that it is asked for."""
+"""A disk that fails, at every call."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tidelog.model import Buffer, TopicPartition
 
 
 class FailingFile(RealFile):
-    """Asks `disk` before each call that changes something; a refused write still writes half of its bytes."""
+    """Asks `disk` before each changing call; a refused write still writes half of its bytes."""
 
     __slots__ = ("disk",)
 
@@ -65,7 +65,7 @@ def open_on(files: RealFiles, directory: Path) -> Log:
 
 
 def facts(log: Log) -> tuple[bytes, list[OffsetPosition], list[IndexedTime]]:
-    """The file of the log's first segment, and both indexes, which may still wait to be written."""
+    """Return the files of the log's first segment: the `.log`, and both indexes, which may have unwritten entries."""
     segment = log.segments[0]
     entries = [segment.offset_index.entry(slot) for slot in range(len(segment.offset_index))]
     return segment.log.path.read_bytes(), entries, [segment.time_index.entry(s) for s in range(len(segment.time_index))]
@@ -75,7 +75,7 @@ def facts(log: Log) -> tuple[bytes, list[OffsetPosition], list[IndexedTime]]:
 def test_a_write_that_fails_half_way_leaves_the_log_as_it_was(tmp_path: Path, suffix: str) -> None:
     disk = FailingFiles()
     log = open_on(disk, tmp_path)
-    held = PAGE  # the first batch has no entry, so the next one's fills a page of each index, which is written then
+    held = PAGE  # the first batch has no entry, so the next one fills a page of each index, which is then written
     for number in range(held):
         log.append_as_leader(batch(NOW - held + number), 0, NOW)
     before = facts(log)

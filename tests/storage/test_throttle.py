@@ -1,4 +1,4 @@
-"""A side thread that takes short turns and keeps to its rate, on a clock of its own."""
+"""A background thread that works in short steps and keeps to its rate, on a fake clock."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Look-ups by time and by offset against a scan of the whole log."""
+"""Look-ups by time and by offset compared with a scan of the whole log."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def test_look_up_notices_an_index_damaged_under_an_open_log(
         spot = seed % (len(data) // size) * size
         data[spot : spot + size] = bytes(size) if how == "zero" else bytes((seed + i * 7) % 23 for i in range(size))
         path.write_bytes(data)
-        log.segments[0].close()  # so that it is read again
+        log.segments[0].close()  # so that the index is read again
         for target in range(32):
             expected = first_at_or_after(records, target, log.log_end_offset)
             assert log.offset_for_timestamp(target, log.log_end_offset) == expected
@@ -181,7 +181,7 @@ def test_the_cost_of_a_look_up_does_not_grow_with_the_log(
             return data
 
         target = NOW + 1 if spike else 1000 + batches // 2
-        # The first one goes through the indexes, and through what a maximum that stands still passes over.
+        # The first look-up reads the indexes, and the headers over which the maximum does not rise.
         assert log.offset_for_timestamp(target, log.log_end_offset) is not None
         monkeypatch.setattr(RealFile, "read", counted)
         assert log.offset_for_timestamp(target, log.log_end_offset) is not None
@@ -190,12 +190,12 @@ def test_the_cost_of_a_look_up_does_not_grow_with_the_log(
         return count.reads, count.bytes
 
     few, many = cost_with(1_000), cost_with(16_000)
-    assert many[0] <= few[0] + 4  # each of four searches may need a page of an index, where the few fit into one
+    assert many[0] <= few[0] + 4  # each of four searches may read a page of an index; the few entries fit into one
     assert many[1] <= few[1] + 4 * PAGE * 12
 
 
 def past_what_was_trimmed(log: Log) -> list[Callable[[QuickSearcher], TimestampOffset | None]]:
-    """Questions that lead to a record which is not to be read any more, with 2,500 batches behind it."""
+    """Return look-ups that lead to a trimmed record, with 2,500 batches after it."""
     append(log, NOW + 5)
     for _ in range(2_500):
         append(log, NOW)

@@ -1,4 +1,4 @@
-"""What a look-up does inside one batch: however few bytes stand for however much, nobody waits long."""
+"""The steps of a look-up inside one batch: a small batch with very many records never blocks the loop for long."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tidelog.records.varint import encode_varint
 
 
 def with_block(block: bytes, count: int = 1, codec: Codec = Codec.ZSTD) -> bytes:
-    """A batch of `NOW` with these bytes, compressed, as its records."""
+    """Return a batch of `NOW` with these bytes, compressed, as its records."""
     data = bytearray(HEADER_BYTES) + compress(codec, block)
     HEADER.pack_into(data, 0, 0, len(data) - 12, -1, 2, 0, codec, count - 1, NOW, NOW, -1, -1, -1, count)
     seal(data, 0, len(data))
@@ -34,14 +34,14 @@ def with_block(block: bytes, count: int = 1, codec: Codec = Codec.ZSTD) -> bytes
 
 
 def record(value: bytes = b"v", headers: int = 0, delta: int = 0) -> bytes:
-    """With the key k; each header has an empty name and no value."""
+    """Return a record with the key k whose headers have an empty name and no value."""
     body = b"\0\0" + encode_varint(delta) + b"\x02k" + encode_varint(len(value)) + value
     body += encode_varint(headers) + b"\0\1" * headers
     return encode_varint(len(body)) + body
 
 
 def calls_of(work: object) -> int:
-    """How many functions, in Python or in C, are called."""
+    """Return how many functions, in Python or in C, are called."""
     count = 0
 
     def note(frame: FrameType, event: str, arg: object) -> None:

@@ -12,7 +12,7 @@ SNAPSHOT = "00000000000000000007.snapshot"
 
 
 def write_worked_example(directory: Path) -> Path:
-    """The directory of the log, which is closed."""
+    """Write the log, close it and return its directory."""
     log = open_log(directory / "orders-0", index_interval_bytes=100)
     for stamps in ((1000, 1003), (1001,), (1002,), (1007,), (1005,)):
         log.append_as_leader(batch(*stamps), 5, 1000)

@@ -1,4 +1,4 @@
-"""What lies in an archive of files that Kafka wrote, and what the client knows of them."""
+"""The contents of an archive of files that Kafka wrote, and the records that the client knows of."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ LOGS, WRITTEN, PRODUCERS = "logs", "written.jsonl", "producers.txt"
 
 
 class Written(NamedTuple):
-    """A record where Kafka said that it stands, with the time that Kafka said; else as the client gave it."""
+    """A record at the offset and with the time that Kafka reported; the rest as the client sent it."""
 
     topic: str
     offset: int
@@ -23,7 +23,7 @@ class Written(NamedTuple):
 
 
 def unpack(archive: Path, destination: Path) -> Path:
-    """The directory that the archive held."""
+    """Return the directory in the archive."""
     with tarfile.open(archive) as packed:
         packed.extractall(destination, filter="data")
     return destination / archive.name.partition(".")[0]
@@ -37,7 +37,7 @@ def to_line(record: Written) -> str:
 
 
 def read_written(directory: Path) -> list[Written]:
-    """What the client wrote, in the order of the offsets of each topic."""
+    """Return the records that the client wrote, by topic and in the order of their offsets."""
     lines = (directory / WRITTEN).read_text().splitlines()
     return [
         Written(topic, offset, timestamp, _bytes(key), _bytes(value), tuple((n, _bytes(v)) for n, v in headers))

@@ -1,4 +1,4 @@
-"""Makes the archives beside this file anew, with a real Kafka and an unmodified client. See README.md."""
+"""Makes the archives beside this file again, with a real Kafka and an unmodified client. See README.md."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def main() -> None:
 
 
 def make(scratch: Path, destination: Path) -> None:
-    """`clean.tar.xz`, `killed.tar.xz` in `destination`. Raises kafkadump's NotRun where there is no Kafka."""
+    """Write `clean.tar.xz` and `killed.tar.xz` into `destination`. NotRun, of tools.check, if Kafka is missing."""
     with kafka_brokers(scratch / "kafka", 2) as brokers:
         for broker in brokers:
             broker.start()
@@ -49,7 +49,7 @@ def _keep(name: str, logs: Path, written: Iterable[Written], scratch: Path, dest
 
 
 def _producers(logs: Path) -> str:
-    """What Kafka's own tool says of every snapshot."""
+    """Return the output of Kafka's own tool for every snapshot."""
     snapshots = ",".join(str(path.relative_to(logs)) for path in sorted(logs.rglob("*.snapshot")))
     command = [*kafka_command(DUMP_TOOL), "--files", snapshots]
     return subprocess.run(command, cwd=logs, stdout=subprocess.PIPE, text=True, check=True).stdout
