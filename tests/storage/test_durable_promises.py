@@ -264,7 +264,7 @@ def empty_active_segment(broker: Broker) -> None:
 
 
 def rolled_behind_a_flush(broker: Broker) -> None:
-    """Flush everything, then roll, which writes a snapshot and begins a segment. A later flush has no records to write."""
+    """Flush everything, then roll, which writes a snapshot and begins a segment. A later flush has nothing to do."""
     broker.append(3, producer_id=7)
     broker.log.flush()
     broker.log.roll(NOW)
