@@ -26,11 +26,11 @@ def settings_of(broker_id: int) -> BrokerSettings:
 
 @pytest.mark.parametrize("broker_id", HOST)
 def test_each_broker_is_found_from_the_host_and_from_the_network(broker_id: int) -> None:
-    doors = {door.name: door for door in settings_of(broker_id).listener_endpoints}
+    listeners = {listener.name: listener for listener in settings_of(broker_id).listener_endpoints}
     assert settings_of(broker_id).broker_id == broker_id
-    assert doors[CLIENTS].advertised == NETWORK[broker_id]
-    assert doors[BROKERS].advertised == Endpoint(f"broker-{broker_id}", 9601)
-    outside = doors["TIDELOG_HOST"]
+    assert listeners[CLIENTS].advertised == NETWORK[broker_id]
+    assert listeners[BROKERS].advertised == Endpoint(f"broker-{broker_id}", 9601)
+    outside = listeners["TIDELOG_HOST"]
     assert outside.advertised == HOST[broker_id]
     assert f'ports: ["{outside.advertised}:{outside.bind.port}"]' in COMPOSE
     files = f"[broker, --config, /etc/tidelog/cluster.toml, --config, /etc/tidelog/broker-{broker_id}.toml]"

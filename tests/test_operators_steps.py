@@ -50,7 +50,7 @@ def test_documented_settings_of_three_machines_are_valid_and_agree(
     tmp_path: Path,
 ) -> None:
     settings = BrokerSettings.load(*settings_files(tmp_path))
-    assert [str(door.advertised) for door in settings.listener_endpoints] == ["host-1:9600", "host-1:9601"]
+    assert [str(listener.advertised) for listener in settings.listener_endpoints] == ["host-1:9600", "host-1:9601"]
     assert "broker_id" not in tomllib.loads((tmp_path / "cluster.toml").read_text())
     ticks = re.search(r"`tickTime` lies between ([\d,]+) and ([\d,]+) ms", MACHINES)
     assert ticks is not None
@@ -114,8 +114,10 @@ def test_operations_lists_the_settings_of_compose() -> None:
     assert len(zookeeper) == 5
     for name, value in {**cluster, **zookeeper}.items():
         assert rows.pop(name) == f"`{value[0] if isinstance(value, list) else value}`"
-    for name, told in rows.items():
-        assert set(re.findall(rf"^  {name}: (\S+)$", compose, re.MULTILINE)) == set(re.findall(r"`(.*?)`", told)), name
+    for name, documented in rows.items():
+        assert set(re.findall(rf"^  {name}: (\S+)$", compose, re.MULTILINE)) == set(
+            re.findall(r"`(.*?)`", documented)
+        ), name
 
 
 def test_the_http_ports_bounds_are_those_that_it_has() -> None:

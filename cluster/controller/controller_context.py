@@ -24,8 +24,7 @@ class ControllerContext:
     brokers             live brokers that are online, by id
     shutting_down       those of them in a controlled shutdown
     offline             replicas on a failed disk, by broker
-    replicas_with_loss  replicas that have lost committed records, by broker. They are not in sync, whatever the state
-                        says
+    replicas_with_loss  replicas that have lost committed records, by broker; never in sync, whatever the state says
     unclean_epochs      the leader epochs in which such a replica leads after an unclean election
     topics              all assignments
     unreadable_topics   names of topics whose assignments, or some of whose states, cannot be read
@@ -60,7 +59,7 @@ class ControllerContext:
     def holders(self, tp: TopicPartition) -> tuple[int, ...]:
         """Return the brokers that may have a log of the partition.
 
-        Replicas that a reassignment removes are included until they are told to delete their logs.
+        Replicas that a reassignment removes are included until they are requested to delete their logs.
         """
         assigned = self.topics[tp.topic].assigned(tp.partition)
         move = self.reassignments.get(tp)

@@ -47,7 +47,7 @@ def next_state(
 ) -> PartitionState | None:
     """Return the state that a partition should have now, or None if it already has it.
 
-    shutting_down         live brokers in a controlled shutdown. They lead only if no other replica can lead.
+    shutting_down         live brokers in a controlled shutdown, which lead only if no other replica can
     evict_shutting_down   also remove them from the ISR; used once, when the shutdown begins
     renew                 a leader that stays gets a new epoch too, so that its requests in flight are refused
     """

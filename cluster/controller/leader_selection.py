@@ -379,8 +379,8 @@ class LeaderSelector(ControllerContext):
         """Return whether the old leader has answered since it is to be replaced, so that it will learn of its
         successor.
 
-        A leader that reaches ZooKeeper but not the controller would keep telling clients that records are committed. It
-        works correctly otherwise, and may lead until then.
+        A leader that reaches ZooKeeper but not the controller would keep telling clients that records are committed.
+        Such a leader may lead until it answers, because it works correctly otherwise.
         """
         if state.leader in (NO_LEADER, wanted.leader):
             return True

@@ -7,7 +7,7 @@ The topic's znode holds the target. The controller writes it before the first st
                 sync, and one of the remaining members proved that it is alive. The new epoch's leader knows only the
                 target, so that a removed replica never joins the ISR again
     confirmed   a remaining member was alive after that write. Until then removed replicas stop but keep their logs;
-                now they are told to delete them
+                now they delete their logs
     completed   all live removed replicas have deleted their logs, and the target becomes the assignment
 
 A new controller finds an unfinished assignment and repeats `announced` and `removed`, which costs only a new epoch. The
@@ -29,8 +29,8 @@ class ReassignmentProgress:
 
     announced      a leader epoch has begun since the assignment was written
     remaining      remaining ISR members that were asked whether they are alive, because a registration does not prove
-                   it. They are asked once before the removal and once after it. A member that joined later is not
-                   counted, because it may have answered before it had all records
+                   it. The controller asks once before the removal and once after it. A member that joined later is
+                   not counted, because it may have answered before it had all records
     asked          the liveness epoch in which they were asked (`cluster.controller.liveness`)
     removal_state  the state without the removed replicas, once it is chosen
     removed        that state was written

@@ -84,7 +84,7 @@ class ReplicaDeletion:
         ]
 
     def delete_removed(self, tps: Iterable[TopicPartition], broker_ids: Collection[int]) -> list[Effect]:
-        """Have these brokers delete their removed replicas; registering brokers are told when they are online."""
+        """Have these brokers delete their removed replicas; registering brokers do so once they are online."""
         known = self._known
         effects: list[Effect] = []
         by_broker: dict[int, list[TopicPartition]] = {}

@@ -1,7 +1,7 @@
 """The committed offsets of one group: its coordinator answers from them, and reads the group's records into them.
 
-A commit is written first, and counts once its record is committed. Of two commits the one with the later record counts,
-in whichever order they arrive. Pure: time is passed in.
+A commit is written first, and counts once its record is committed. The later record of two commits counts, in whichever
+order they arrive. Pure: time is passed in.
 """
 
 from __future__ import annotations

@@ -10,8 +10,8 @@ The rules (KIP-101, KIP-320, KIP-903, KAFKA-2729):
    together. If acknowledgements wait for the disk, this broker counts itself only up to its flushed offset; so does
    each follower, which fetches no further. `min.insync.replicas` counts the smaller of the two ISRs. So both outcomes
    of the compare-and-set are safe.
-3. Shrinking is always safe. A follower joins when its live registration has reported a log end offset that has
-   reached the high watermark and the start of this epoch, and when the compare-and-set is accepted.
+3. Shrinking is always safe. A follower joins when its live registration has reported a log end offset at or above
+   the high watermark and the start of this epoch. The compare-and-set must be accepted as well.
 4. Below `min.insync.replicas` the high watermark does not advance. A record with too few copies is neither
    acknowledged to acks=all nor visible to consumers (KAFKA-15583).
 5. There is one proposal at a time. After a conflict, the leader adopts the state found if that state is about this
@@ -429,8 +429,8 @@ class Partition:
     def _note_overtaken(self, actual: VersionedState) -> None:
         """Note the version found, so that a repetition of the old state is recognised as stale.
 
-        In a later epoch any version is news, even an earlier one than the one found, because the new leader may have
-        changed the ISR before this broker learns of that epoch.
+        In a later epoch any version is news, even an earlier one than the one found. The new leader may have changed
+        the ISR before this broker learns of that epoch.
         """
         if actual.state.leader_epoch > self.leader_epoch:
             self.leader_epoch = actual.state.leader_epoch

@@ -314,7 +314,7 @@ class Stage:
     def _all_in_sync_lack(self, tp: TopicPartition) -> bool:
         return not self.unclean and all(self.processes[each].may_lack(tp) for each in self.states[tp].state.isr)
 
-    # --- stories ---------------------------------------------------------------------------------------------
+    # --- scenarios -------------------------------------------------------------------------------------------
 
     def step(self) -> None:
         """Draw an event and perform it."""

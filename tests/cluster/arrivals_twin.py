@@ -126,10 +126,10 @@ class Twin:
         if problem := self._passed_over(tp, leader, in_sync):
             return problem
         best = max((self._life(each).logs[tp] for each in in_sync), key=reach, default=())
-        heirs = [each for each in sound if each in before.isr or self._life(each).logs[tp][: len(best)] == best]
-        if leader not in heirs:
+        electable = [each for each in sound if each in before.isr or self._life(each).logs[tp][: len(best)] == best]
+        if leader not in electable:
             return "its log does not hold all that is left in sync"
-        return self._passed_over(tp, leader, heirs)
+        return self._passed_over(tp, leader, electable)
 
     def _wrong_unclean_election(self, tp: TopicPartition, leader: int) -> str:
         """Return the error in the choice of any replica, or ""."""

@@ -62,7 +62,7 @@ class Cluster:
         self.waiting: list[WriteState] = []
         self.completing: list[str] = []
         self.asked: list[tuple[int, list[TopicPartition]]] = []
-        self.absolved: list[int] = []
+        self.cleared_marks: list[int] = []
         self.stops: list[tuple[int, list[TopicPartition]]] = []
         self.history: list[tuple[TopicPartition, PartitionState]] = []
         self.log: list[str] = []
@@ -99,7 +99,7 @@ class Cluster:
                 case AskLogEnds(broker_id, tps):
                     self.asked.append((broker_id, list(tps)))
                 case ClearPossiblyShort(registration):
-                    self.absolved.append(registration.broker_id)
+                    self.cleared_marks.append(registration.broker_id)
                     self.live[registration.broker_id] = replace(registration, possibly_short=False)
                 case RemoveTopic(topic):
                     self.log.append(f"remove {topic}")
@@ -201,12 +201,12 @@ class Cluster:
         self.live = {b: registration for b, registration in self.live.items() if b not in broker_ids}
         self.play(self.controller.brokers_changed(self.live))
 
-    def leader_sets_isr(self, tp: TopicPartition, *isr: int) -> None:
+    def leader_writes_isr(self, tp: TopicPartition, *isr: int) -> None:
         known = self.states[tp]
         self.states[tp] = VersionedState(replace(known.state, isr=isr, eligible=()), known.partition_epoch + 1)
 
-    def leader_tells_isr(self, tp: TopicPartition, *isr: int) -> None:
-        self.leader_sets_isr(tp, *isr)
+    def leader_changes_isr(self, tp: TopicPartition, *isr: int) -> None:
+        self.leader_writes_isr(tp, *isr)
         self.play(self.controller.states_read({tp: self.states[tp]}, self.controller.topic_ids))
 
     def state(self, tp: TopicPartition = TP) -> PartitionState:

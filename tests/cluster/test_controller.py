@@ -104,7 +104,7 @@ def test_partition_has_no_leader_until_an_isr_member_is_back() -> None:
     cluster = Cluster(1, 2, 3)
     cluster.create("t", (1, 2, 3))
     cluster.settle()
-    cluster.leader_sets_isr(TP, 1, 2)
+    cluster.leader_writes_isr(TP, 1, 2)
     cluster.play(cluster.controller.states_read({TP: cluster.states[TP]}, cluster.controller.topic_ids))
     cluster.die(1, 2)
     cluster.settle()
@@ -119,7 +119,7 @@ def test_a_reading_that_is_older_than_what_is_known_is_ignored() -> None:
     cluster.create("t", (1, 2, 3))
     cluster.settle()
     before = cluster.states[TP]
-    cluster.leader_sets_isr(TP, 1, 2)
+    cluster.leader_writes_isr(TP, 1, 2)
     cluster.play(cluster.controller.states_read({TP: cluster.states[TP]}, cluster.controller.topic_ids))
     cluster.play(cluster.controller.states_read({TP: before}, cluster.controller.topic_ids))  # a stale notification
     assert cluster.controller.states[TP] == cluster.states[TP]
@@ -182,7 +182,7 @@ def test_a_refused_write_is_chosen_again_from_the_isr_that_was_found() -> None:
     cluster = Cluster(1, 2, 3)
     cluster.create("t", (1, 2, 3))
     cluster.settle()
-    cluster.leader_sets_isr(TP, 1, 3)  # the controller has not been notified
+    cluster.leader_writes_isr(TP, 1, 3)  # the controller has not been notified
     cluster.die(1)
     (attempt,) = cluster.waiting
     assert attempt.state.leader == 2
@@ -198,10 +198,10 @@ def test_isr_change_read_during_a_write_is_sent_after_its_outcome() -> None:
     (write,) = cluster.waiting
     cluster.waiting.clear()
     outcome = cluster.answer(write)
-    cluster.leader_tells_isr(TP, 2)
-    cluster.leader_tells_isr(TP, 2, 3)
+    cluster.leader_changes_isr(TP, 2)
+    cluster.leader_changes_isr(TP, 2, 3)
     later = cluster.states[TP]
-    cluster.leader_tells_isr(TP, 2)
+    cluster.leader_changes_isr(TP, 2)
     latest = cluster.states[TP]
     cluster.play(cluster.controller.states_read({TP: later}, cluster.controller.topic_ids))  # stale
     assert cluster.news()[-1].startswith("close 1"), "the outcome of the write is not known yet"
@@ -215,8 +215,8 @@ def test_state_found_by_a_refused_write_counts_if_it_is_the_latest() -> None:
     cluster.create("t", (1, 2, 3))
     cluster.settle()
     cluster.die(1)
-    cluster.leader_tells_isr(TP, 1, 2)
-    cluster.leader_sets_isr(TP, 1, 3)
+    cluster.leader_changes_isr(TP, 1, 2)
+    cluster.leader_writes_isr(TP, 1, 3)
     (write,) = cluster.waiting
     cluster.waiting.clear()
     cluster.play(cluster.controller.states_written([cluster.answer(write)]))
@@ -267,12 +267,12 @@ def test_possibly_short_mark_stays_until_every_topic_is_read() -> None:
     cluster.states[TP] = VersionedState(PartitionState(2, 0, (2, 1), 1), 0)
     cluster.controller.unreadable_topics = {"t"}
     cluster.come(short(1, 50))
-    assert cluster.absolved == []
+    assert cluster.cleared_marks == []
     cluster.controller.unreadable_topics = set()
     cluster.play(cluster.controller.topics_changed({"t": odd}, cluster.states))
-    assert cluster.absolved == [], "the suspect replica is in an ISR with a trusted one"
+    assert cluster.cleared_marks == [], "the suspect replica is in an ISR with a trusted one"
     cluster.settle()
-    assert (cluster.state().isr, cluster.absolved) == ((2,), [1])
+    assert (cluster.state().isr, cluster.cleared_marks) == ((2,), [1])
 
 
 def test_unreadable_topic_that_is_removed_makes_no_replica_suspect() -> None:
@@ -281,7 +281,7 @@ def test_unreadable_topic_that_is_removed_makes_no_replica_suspect() -> None:
     cluster.come(short(1, 50))
     cluster.controller.unreadable_topics = set()
     cluster.play(cluster.controller.topics_changed({}, {}))
-    assert cluster.absolved == [1]
+    assert cluster.cleared_marks == [1]
 
 
 def test_a_topic_without_live_replicas_waits_for_the_first() -> None:
@@ -307,7 +307,7 @@ def test_broker_in_shutdown_leads_no_more_and_may_rejoin_the_isr() -> None:
         "the leader that stays keeps its epoch"
     )
     assert [b.shutting_down for b in cluster.controller.live_brokers()] == [True, False, False]
-    cluster.leader_sets_isr(TP, 2, 3, 1)
+    cluster.leader_writes_isr(TP, 2, 3, 1)
     cluster.play(cluster.controller.states_read({TP: cluster.states[TP]}, cluster.controller.topic_ids))
     assert cluster.waiting == []
 
@@ -361,7 +361,7 @@ def test_isr_change_of_a_topic_being_deleted_is_not_sent() -> None:
     cluster.create("t", (1, 2))
     cluster.settle()
     cluster.play(cluster.controller.deletions_wanted(["t"]))
-    cluster.leader_sets_isr(TP, 1)
+    cluster.leader_writes_isr(TP, 1)
     assert cluster.controller.states_read({TP: cluster.states[TP]}, cluster.controller.topic_ids) == [], (
         "nothing would make them forget it again"
     )
@@ -538,7 +538,7 @@ def test_preferred_leaders_are_given_back_what_they_are_in_sync_for() -> None:
     cluster.come(broker(1, 99))
     cluster.play(cluster.controller.elections_wanted([TP]))
     assert cluster.waiting == []
-    cluster.leader_sets_isr(TP, 2, 1)
+    cluster.leader_writes_isr(TP, 2, 1)
     cluster.play(cluster.controller.states_read({TP: cluster.states[TP]}, cluster.controller.topic_ids))
     cluster.play(cluster.controller.elections_wanted([TP]))
     cluster.settle()
@@ -552,7 +552,7 @@ def led_by_another(cluster: Cluster) -> None:
     cluster.die(1)
     cluster.settle()
     cluster.come(broker(1, 99))
-    cluster.leader_tells_isr(TP, 2, 1)
+    cluster.leader_changes_isr(TP, 2, 1)
     cluster.settle()
 
 
@@ -587,7 +587,7 @@ EVENTS = st.one_of(
     st.tuples(st.just("settle"), st.just(0)),
     st.tuples(st.just("shrink"), st.integers(0, 2)),
     st.tuples(st.just("resume_answers"), st.integers(0, 2)),
-    st.tuples(st.just("reign"), st.just(0)),
+    st.tuples(st.just("next_controller"), st.just(0)),
 )
 
 
@@ -618,10 +618,10 @@ def test_epochs_rise_and_leaders_come_from_the_isr_in_any_history(events: list[t
             case "shrink":
                 state = cluster.state(tp)
                 if state.leader != NO_LEADER:
-                    cluster.leader_sets_isr(tp, state.leader)
+                    cluster.leader_writes_isr(tp, state.leader)
             case "resume_answers":
                 cluster.play(cluster.controller.states_read({tp: cluster.states[tp]}, cluster.controller.topic_ids))
-            case "reign":
+            case "next_controller":
                 terms += 1
                 cluster.begin_term(terms)
         last = {written_tp: known.state for written_tp, known in before.items()}
@@ -780,13 +780,13 @@ def test_preferred_election_is_refused_for_a_broker_that_cannot_lead() -> None:
     cluster.play(cluster.controller.shutdown_wanted(1))
     cluster.settle()
     assert cluster.state().leader == 2
-    cluster.leader_tells_isr(TP, 2, 1)
+    cluster.leader_changes_isr(TP, 2, 1)
     assert refusal(cluster) is PreferredLeaderNotAvailableError, "broker 1 is in sync, and is leaving"
     cluster.come(broker(1, 50))
     cluster.settle()
-    cluster.leader_tells_isr(TP, 2)
+    cluster.leader_changes_isr(TP, 2)
     assert refusal(cluster) is PreferredLeaderNotAvailableError, "broker 1 is not in sync"
-    cluster.leader_tells_isr(TP, 2, 1)
+    cluster.leader_changes_isr(TP, 2, 1)
     assert refusal(cluster) is None
     cluster.play(cluster.controller.replicas_answered(1, [], [TP]))
     assert refusal(cluster) is PreferredLeaderNotAvailableError, "broker 1's disk has failed"
@@ -797,7 +797,7 @@ def test_unclean_election_is_refused_if_a_leader_or_no_replica_lives() -> None:
     cluster.create("t", (1, 2))
     cluster.settle()
     assert refusal(cluster, unclean=True) is ElectionNotNeededError
-    cluster.leader_tells_isr(TP, 1)
+    cluster.leader_changes_isr(TP, 1)
     cluster.die(1)
     cluster.settle()
     assert refusal(cluster, unclean=True) is None
@@ -811,7 +811,7 @@ def test_preferred_election_never_elects_a_broker_that_is_shutting_down() -> Non
     cluster.settle()
     cluster.play(cluster.controller.shutdown_wanted(1))
     cluster.settle()
-    cluster.leader_tells_isr(TP, 2, 1)
+    cluster.leader_changes_isr(TP, 2, 1)
     cluster.play(cluster.controller.elections_wanted([TP]))
     cluster.settle()
     assert cluster.state().leader == 2

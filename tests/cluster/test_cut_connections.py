@@ -134,7 +134,7 @@ async def test_session_is_confirmed_from_when_its_request_was_sent(
 
 
 async def outcome(row: Row, stage: Stage) -> Any:
-    """Returns what the operation returns or raises."""
+    """Return the operation's result or error."""
     try:
         return await row.call(stage)
     except TidelogError as error:

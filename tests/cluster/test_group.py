@@ -355,7 +355,7 @@ def test_commits_are_accepted_while_preparing_but_not_while_completing() -> None
 def test_commits_without_membership_are_accepted_by_an_empty_group() -> None:
     group = Group("empty", GroupSettings())
     group.check_commit("", None, -1, 0)
-    group.check_commit("whoever", None, -1, 0)
+    group.check_commit("unknown", None, -1, 0)
     with pytest.raises(UnknownMemberIdError):
         group.check_commit("a", None, 0, 0)
 

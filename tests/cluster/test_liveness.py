@@ -78,7 +78,7 @@ def test_longest_log_leads_after_an_unnoticed_restart_of_all_brokers() -> None:
         cluster.report_log_end(broker_id, end)
     cluster.settle()
     assert (cluster.state().leader, cluster.state().isr) == (2, (2,))
-    assert sorted(cluster.absolved) == [1, 2, 3]
+    assert sorted(cluster.cleared_marks) == [1, 2, 3]
 
 
 def test_suspect_member_leaves_the_isr_once_the_leader_has_answered() -> None:
@@ -91,7 +91,7 @@ def test_suspect_member_leaves_the_isr_once_the_leader_has_answered() -> None:
     cluster.resume_answers(1)
     cluster.settle()
     assert cluster.state() == PartitionState(1, 1, (1, 2), 1)
-    assert cluster.absolved == [3]
+    assert cluster.cleared_marks == [3]
 
 
 def test_registering_broker_waits_a_bounded_time_for_liveness() -> None:
@@ -112,7 +112,7 @@ def test_registering_broker_waits_a_bounded_time_for_liveness() -> None:
     assert {1, 3} <= cluster.controller.brokers.keys()
     assert cluster.state() == PartitionState(NO_LEADER, 1, (1, 2, 3), 1)
     assert cluster.state(TopicPartition("u", 0)) == PartitionState(2, 1, (2, 3), 1), "in an epoch of which 3 knows"
-    assert cluster.absolved == []
+    assert cluster.cleared_marks == []
     cluster.resume_answers(1)
     cluster.settle()
     assert cluster.state() == PartitionState(1, 2, (1, 2), 1)
@@ -145,7 +145,7 @@ def test_dead_registered_broker_expires_and_the_suspect_one_leads() -> None:
     cluster.resume_answers(2)
     cluster.settle()
     assert cluster.state() == PartitionState(2, 2, (2,), 1)
-    assert cluster.absolved == [1]
+    assert cluster.cleared_marks == [1]
 
 
 def test_next_controller_suspects_the_same_replicas() -> None:

@@ -71,7 +71,7 @@ class Stage:
             return
         self.machines[follower].log = list(self.machines[leader].log)
         if follower not in isr:
-            self.cluster.leader_tells_isr(TP, *isr, follower)
+            self.cluster.leader_changes_isr(TP, *isr, follower)
 
     def commit(self) -> None:
         """Acknowledge the part of the leader's log that all ISR members have."""
@@ -161,9 +161,9 @@ class Stage:
                 log = self.machines[broker_id].log
                 epochs = tuple({epoch: offset for offset, (epoch, _) in reversed([*enumerate(log)])}.items())[::-1]
                 self.cluster.report_log_end(broker_id, len(log), last_epoch=log[-1][0] if log else -1, epochs=epochs)
-        for broker_id in self.cluster.absolved:
+        for broker_id in self.cluster.cleared_marks:
             self.machines[broker_id].short = False
-        self.cluster.absolved.clear()
+        self.cluster.cleared_marks.clear()
         if self.leader != NO_LEADER:
             self.commit()
             missing = [each for each in self.acknowledged if each not in self.machines[self.leader].log]
@@ -233,7 +233,7 @@ def test_chosen_leader_that_fails_is_compared_with_eligible_replicas() -> None:
 
 
 def test_former_leader_with_records_of_its_own_is_not_compared() -> None:
-    """Those records have a later epoch than the others' records, which were acknowledged later."""
+    """The former leader's records have a later epoch than the others' records, which were acknowledged later."""
     stage = Stage()
     steps = [("append", 1), ("copy", 3), ("kill", 1), ("miss", 1), ("append", 2), ("kill", 2), ("miss", 2), ("come", 1)]
     for step, whom in [*steps, ("copy", 1), ("kill", 1), ("miss", 1), ("lose", 3), ("come", 2), ("come", 1)]:

@@ -32,7 +32,7 @@ def test_rebalance_elects_preferred_leaders_that_can_lead() -> None:
     cluster.settle()
     cluster.come(broker(1, 50))
     first, second = TopicPartition("t", 0), TopicPartition("t", 1)
-    cluster.leader_tells_isr(first, 2, 1)
+    cluster.leader_changes_isr(first, 2, 1)
     cluster.play(cluster.controller.preferred_elections_wanted(10))
     cluster.settle()
     assert (cluster.state(first).leader, cluster.state(second).leader) == (1, 2)
@@ -48,7 +48,7 @@ def test_an_election_that_is_asked_for_during_a_write_comes_after_it() -> None:
     cluster.settle()
     cluster.come(broker(1, 50))
     cluster.settle()
-    cluster.leader_tells_isr(tp, 2, 3, 1)
+    cluster.leader_changes_isr(tp, 2, 3, 1)
     cluster.die(3)
     assert cluster.waiting
     cluster.play(cluster.controller.elections_wanted([tp]))
@@ -66,6 +66,6 @@ def test_partition_that_is_being_reassigned_is_left_alone() -> None:
     cluster.reassign(tp, 3, 2)
     cluster.settle()
     assert cluster.assigned(tp).moving and cluster.state(tp).leader == 1
-    cluster.leader_tells_isr(tp, 1, 2, 3)
+    cluster.leader_changes_isr(tp, 1, 2, 3)
     cluster.play(cluster.controller.preferred_elections_wanted(0))
     assert not cluster.controller.election_in_progress(tp), "broker 3 gets it when the reassignment has come so far"

@@ -60,13 +60,13 @@ def test_removal_of_old_replicas_waits_while_all_new_ones_are_dead() -> None:
     assert state_without_removed_replicas(state, assigned, {1, 3}, (), 1, 7) == PartitionState(3, 6, (2, 3), 7)
 
 
-def test_a_leader_that_stays_leads_on_and_one_that_leaves_does_not_inherit() -> None:
+def test_remaining_leader_leads_on_and_one_in_shutdown_never_takes_over() -> None:
     assigned = ReplicaAssignment((1, 2, 3)).toward((2, 3))
     assert state_without_removed_replicas(
         PartitionState(3, 0, (1, 2, 3), 1), assigned, {1, 2, 3}, (), 1, 1
     ) == PartitionState(3, 1, (2, 3), 1)
-    heir = state_without_removed_replicas(PartitionState(1, 0, (1, 2, 3), 1), assigned, {1, 2, 3}, {2}, 1, 1)
-    assert heir is not None and heir.leader == 3
+    state = state_without_removed_replicas(PartitionState(1, 0, (1, 2, 3), 1), assigned, {1, 2, 3}, {2}, 1, 1)
+    assert state is not None and state.leader == 3
 
 
 def test_reassignment_proceeds_step_by_step() -> None:
@@ -80,9 +80,9 @@ def test_reassignment_proceeds_step_by_step() -> None:
     assert cluster.news() == [f"tell {b}: t-0 leader=1 isr=1,2" for b in (1, 2, 3, 4)]
     assert cluster.state().leader_epoch == 1, "the leader learns of those who come in an epoch of their own"
 
-    cluster.leader_tells_isr(TP, 1, 2, 3)
+    cluster.leader_changes_isr(TP, 1, 2, 3)
     assert cluster.waiting == []
-    cluster.leader_tells_isr(TP, 1, 2, 3, 4)
+    cluster.leader_changes_isr(TP, 1, 2, 3, 4)
     cluster.settle()
     assert cluster.news() == [
         "tell 3: t-0 leader=3 isr=3,4",
@@ -128,15 +128,15 @@ def test_unclean_election_after_a_changed_target_prefers_the_longest_log(
     cluster.settle()
     cluster.reassign(TP, 4, 5, 6)
     cluster.settle()
-    cluster.leader_tells_isr(TP, 1, 2, 3, 4, 5, 6)
+    cluster.leader_changes_isr(TP, 1, 2, 3, 4, 5, 6)
     cluster.settle()
     assert cluster.state().isr == (4, 5, 6), "the others delete their logs"
-    for wish in requested_elections:
-        cluster.reassign(TP, *wish)
+    for target in requested_elections:
+        cluster.reassign(TP, *target)
     cluster.settle()
     for leader in (4, 5, 6):
         assert cluster.state().leader == leader
-        cluster.leader_tells_isr(TP, leader)
+        cluster.leader_changes_isr(TP, leader)
         cluster.die(leader)
         cluster.settle()
         for asked, _ in list(cluster.asked):
@@ -155,7 +155,7 @@ def caught_up_and_silent() -> Cluster:
     cluster.reassign(TP, 4)
     cluster.settle()
     cluster.silent.add(4)
-    cluster.leader_tells_isr(TP, 1, 4)
+    cluster.leader_changes_isr(TP, 1, 4)
     cluster.settle()
     return cluster
 
@@ -168,7 +168,7 @@ def test_replica_is_not_removed_in_favour_of_a_dead_registered_one() -> None:
     cluster.resume_answers(4)
     cluster.settle()
     assert (cluster.state().leader, cluster.state().isr) == (1, (1,)), "the broker copies what it had not flushed"
-    cluster.leader_tells_isr(TP, 1, 4)
+    cluster.leader_changes_isr(TP, 1, 4)
     cluster.settle()
     assert cluster.state().isr == (4,)
 
@@ -183,11 +183,11 @@ def test_replica_is_removed_once_a_remaining_member_proved_liveness() -> None:
 def test_remaining_member_that_died_must_prove_liveness_again() -> None:
     cluster = caught_up_and_silent()
     cluster.silent.clear()
-    cluster.leader_sets_isr(TP, 1)  # the controller does not know yet, so that the removal is refused
+    cluster.leader_writes_isr(TP, 1)  # the controller does not know yet, so that the removal is refused
     cluster.resume_answers(4)
     cluster.settle()
     cluster.silent.add(4)
-    cluster.leader_tells_isr(TP, 1, 4)
+    cluster.leader_changes_isr(TP, 1, 4)
     cluster.settle()
     assert cluster.state().isr == (1, 4)
 
@@ -260,7 +260,7 @@ def test_dead_removed_replica_is_not_waited_for() -> None:
     cluster.settle()
     cluster.reassign(TP, 1, 3)
     cluster.settle()
-    cluster.leader_tells_isr(TP, 1, 2, 3)
+    cluster.leader_changes_isr(TP, 1, 2, 3)
     cluster.settle()
     assert cluster.assigned(TP).moving
     cluster.die(2)
@@ -277,7 +277,7 @@ def moved_while_one_was_away() -> Cluster:
     cluster.settle()
     cluster.reassign(TP, 1, 3)
     cluster.settle()
-    cluster.leader_tells_isr(TP, 1, 3)
+    cluster.leader_changes_isr(TP, 1, 3)
     cluster.settle()
     return cluster
 
@@ -311,7 +311,7 @@ def test_completed_assignment_is_written_again_after_a_conflict() -> None:
     cluster.settle()
     cluster.reassign(TP, 1, 3)
     cluster.settle()
-    cluster.leader_tells_isr(TP, 1, 2, 3)
+    cluster.leader_changes_isr(TP, 1, 2, 3)
     cluster.settle()
     assert cluster.assigned(TP).moving
     cluster.topics["t"] = replace(cluster.topics["t"], version=cluster.topics["t"].version + 1)
@@ -448,7 +448,7 @@ class Stage(Cluster):
         known = self.states[proposal.tp]
         if known.partition_epoch != proposal.version:
             return
-        self.leader_sets_isr(proposal.tp, *proposal.isr)
+        self.leader_writes_isr(proposal.tp, *proposal.isr)
         now = self.states[proposal.tp]
         for member in now.state.isr:
             assert proposal.tp in self.logs[member], f"{member} is in sync without a log"

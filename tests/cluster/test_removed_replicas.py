@@ -11,17 +11,17 @@ from tidelog.model import NO_LEADER
 UNCLEAN = {"unclean.leader.election.enable": "true"}
 
 
-def replicas_removed(origin: tuple[int, ...], heirs: tuple[int, ...], **configs: str) -> Cluster:
+def replicas_removed(origin: tuple[int, ...], remaining: tuple[int, ...], **configs: str) -> Cluster:
     """The state with only the remaining members in sync is written, and none of them has answered since."""
-    cluster = Cluster(*origin, *heirs)
+    cluster = Cluster(*origin, *remaining)
     cluster.create("t", origin, **configs)
     cluster.settle()
-    cluster.reassign(TP, *heirs)
+    cluster.reassign(TP, *remaining)
     cluster.settle()
-    cluster.leader_tells_isr(TP, *origin, *heirs)
-    cluster.silent.update(heirs)
+    cluster.leader_changes_isr(TP, *origin, *remaining)
+    cluster.silent.update(remaining)
     cluster.settle()
-    assert (cluster.state().isr, cluster.stops) == (heirs, [])
+    assert (cluster.state().isr, cluster.stops) == (remaining, [])
     return cluster
 
 
@@ -35,11 +35,11 @@ def restart_with_possible_loss(cluster: Cluster, *broker_ids: int) -> None:
 
 
 def catch_up(cluster: Cluster, *isr: int) -> None:
-    cluster.leader_tells_isr(TP, *isr)
+    cluster.leader_changes_isr(TP, *isr)
     cluster.settle()
 
 
-# --- an heir comes back short ----------------------------------------------------------------------------
+# --- a remaining member comes back as a suspect -----------------------------------------------------
 
 
 def test_removed_replica_leads_again_if_the_only_remaining_one_has_loss() -> None:
@@ -50,7 +50,7 @@ def test_removed_replica_leads_again_if_the_only_remaining_one_has_loss() -> Non
     cluster.settle()
     assert (cluster.state().leader, cluster.state().isr) == (1, (1,))
     assert cluster.news() == ["tell 1: t-0 leader=1 isr=1", "tell 4: t-0 leader=1 isr=1"]
-    assert cluster.stops == [] and cluster.absolved == [4]
+    assert cluster.stops == [] and cluster.cleared_marks == [4]
     catch_up(cluster, 1, 4)
     assert (cluster.state().isr, cluster.stops) == ((4,), [(1, [TP])])
     cluster.answer_stops()
@@ -210,7 +210,7 @@ def joined_after_the_removal() -> Cluster:
     cluster.settle()
     cluster.reassign(TP, 3, 4)
     cluster.settle()
-    cluster.leader_tells_isr(TP, 1, 2, 4)
+    cluster.leader_changes_isr(TP, 1, 2, 4)
     cluster.silent.add(4)
     cluster.settle()
     cluster.come(broker(3, 60))
@@ -312,7 +312,7 @@ def test_unclean_election_prefers_a_removed_replica_with_a_longer_log() -> None:
     cluster.settle()
     cluster.reassign(TP, 3, 4)
     cluster.settle()
-    cluster.leader_tells_isr(TP, 1, 2, 4)
+    cluster.leader_changes_isr(TP, 1, 2, 4)
     cluster.silent.add(4)
     cluster.settle()
     cluster.come(broker(3, 60))
@@ -338,7 +338,7 @@ def test_unclean_election_skips_a_replica_that_deleted_its_log(
         cluster.reassign(TP)
         cluster.settle()
     cluster.begin_term(2)
-    cluster.leader_tells_isr(TP, 3)
+    cluster.leader_changes_isr(TP, 3)
     cluster.settle()
     cluster.die(3)
     cluster.settle()

@@ -46,7 +46,7 @@ def test_replica_with_loss_leaves_the_isr_in_favour_of_a_trusted_one() -> None:
     refuse(cluster, 1)
     assert cluster.state() == PartitionState(2, 1, (2, 3), 1)
     accept(cluster, 1)  # outside the ISR it may follow
-    cluster.leader_tells_isr(TP, 2, 3, 1)
+    cluster.leader_changes_isr(TP, 2, 3, 1)
     assert cluster.state().isr == (2, 3, 1)
     assert cluster.waiting == []
 
@@ -91,7 +91,7 @@ def test_suspect_that_reports_a_loss_does_not_delay_an_unclean_election() -> Non
     cluster = Cluster(1, 2, 3)
     cluster.create("t", (1, 2, 3), **{"unclean.leader.election.enable": "true"})
     cluster.settle()
-    cluster.leader_tells_isr(TP, 1, 2)
+    cluster.leader_changes_isr(TP, 1, 2)
     cluster.die(1, 2, 3)
     cluster.come(short(1, 91), short(2, 92), short(3, 93))
     cluster.settle()
@@ -133,7 +133,7 @@ def test_lacking_replica_that_restarts_is_trusted_until_it_refuses_again() -> No
     cluster = Cluster(1, 2)
     cluster.create("t", (1, 2))
     cluster.settle()
-    cluster.leader_tells_isr(TP, 1)
+    cluster.leader_changes_isr(TP, 1)
     refuse(cluster, 1)
     assert cluster.state().leader == NO_LEADER
     cluster.come(broker(1, 99))

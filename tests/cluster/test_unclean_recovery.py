@@ -99,7 +99,7 @@ def test_the_only_member_needs_no_comparison() -> None:
     cluster.come(short(1, 99))
     cluster.settle()
     assert cluster.state() == PartitionState(1, 2, (1,), 1)
-    assert (cluster.asked, cluster.absolved) == ([], [1])
+    assert (cluster.asked, cluster.cleared_marks) == ([], [1])
 
 
 def test_suspect_broker_is_online_only_after_its_leaders_epochs_rose() -> None:
@@ -117,7 +117,7 @@ def test_suspect_broker_is_online_only_after_its_leaders_epochs_rose() -> None:
     assert (cluster.state(TP).leader_epoch, cluster.state(second).leader_epoch) == (epochs[0] + 1, epochs[1] + 1)
     news = cluster.news()
     assert news.index("open 3@99") > news.index("tell 1: t-0 leader=1 isr=1,2")
-    assert cluster.absolved == [3]
+    assert cluster.cleared_marks == [3]
 
 
 def test_earlier_registration_that_joined_the_isr_meanwhile_is_removed() -> None:
@@ -128,7 +128,7 @@ def test_earlier_registration_that_joined_the_isr_meanwhile_is_removed() -> None
     cluster.settle()
     epoch = cluster.state().leader_epoch
     cluster.come(short(3, 99))
-    cluster.leader_sets_isr(TP, 1, 2, 3)  # it won against the controller's write
+    cluster.leader_writes_isr(TP, 1, 2, 3)  # it won against the controller's write
     cluster.settle()
     assert cluster.state().isr == (1, 2)
     assert cluster.state().leader_epoch == epoch + 1, "in the old epoch the leader could let the former self in again"
@@ -163,11 +163,11 @@ def test_trusted_member_that_returns_leads_and_the_suspect_one_copies() -> None:
     cluster.come(short(1, 98))
     cluster.settle()
     assert cluster.state() == PartitionState(NO_LEADER, 1, (1, 2), 1), "the other replica is waited for"
-    assert cluster.absolved == []
+    assert cluster.cleared_marks == []
     cluster.come(broker(2, 99))
     cluster.settle()
     assert cluster.state() == PartitionState(2, 2, (2,), 1)
-    assert cluster.absolved == [1]
+    assert cluster.cleared_marks == [1]
 
 
 def test_longest_log_leads_alone_if_every_member_is_suspect() -> None:
@@ -181,7 +181,7 @@ def test_longest_log_leads_alone_if_every_member_is_suspect() -> None:
     cluster.report_log_end(2, 8)
     cluster.settle()
     assert cluster.state() == PartitionState(2, 2, (2,), 1)
-    assert sorted(cluster.absolved) == [1, 2]
+    assert sorted(cluster.cleared_marks) == [1, 2]
 
 
 @pytest.mark.parametrize(
@@ -228,7 +228,7 @@ def test_last_isr_member_ignores_replicas_that_left_the_isr_earlier() -> None:
     cluster.settle()
     cluster.die(3)
     cluster.settle()
-    cluster.leader_tells_isr(TP, 1, 2)
+    cluster.leader_changes_isr(TP, 1, 2)
     cluster.die(2)
     cluster.settle()
     assert (cluster.state().isr, cluster.state().eligible) == ((1,), (2,))
@@ -269,7 +269,7 @@ def test_isr_change_by_the_leader_clears_eligible_replicas() -> None:
     cluster.come(broker(2, 50))
     cluster.settle()
     for isr in ((1, 2), (1,)):
-        cluster.leader_tells_isr(TP, *isr)
+        cluster.leader_changes_isr(TP, *isr)
     cluster.die(1)
     cluster.settle()
     cluster.come(short(1, 99))
@@ -352,7 +352,7 @@ def test_the_next_controller_deals_with_those_that_still_bear_the_mark() -> None
     assert cluster.state() == PartitionState(NO_LEADER, 1, (1, 2), 2)
     assert cluster.state(TopicPartition("t", 1)) == PartitionState(3, 1, (3,), 2)
     assert sorted(cluster.asked) == [(1, [TP]), (2, [TP])]
-    assert cluster.absolved == []
+    assert cluster.cleared_marks == []
 
 
 def test_deletion_ignores_a_broker_brought_online_after_a_refused_write() -> None:
@@ -363,7 +363,7 @@ def test_deletion_ignores_a_broker_brought_online_after_a_refused_write() -> Non
     cluster.settle()
     cluster.come(short(3, 35))
     assert [write.tp for write in cluster.waiting] == [TP], "a new epoch begins before the broker is online"
-    cluster.leader_sets_isr(TP, 1)
+    cluster.leader_writes_isr(TP, 1)
     cluster.play(cluster.controller.deletions_wanted(["t"]))
     cluster.settle()
     assert 3 in cluster.controller.brokers
@@ -381,7 +381,7 @@ def test_removed_topic_ends_the_suspicion_of_its_replicas() -> None:
     cluster.come(short(3, 35))
     assert 3 in cluster.controller.brokers
     cluster.play(cluster.controller.topic_removed("t"))
-    assert cluster.absolved == [3]
+    assert cluster.cleared_marks == [3]
 
 
 def test_wait_for_a_whole_member_starts_again_after_it_was_registered() -> None:

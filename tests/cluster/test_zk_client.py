@@ -177,7 +177,7 @@ async def test_late_deletion_request_of_an_old_controller_spares_a_new_topic() -
     lease = await begin_term(old)
     await old.create_topic(TOPIC, lease.epoch_version)
     store.network.refuse()
-    wish = asyncio.create_task(old.request_deletion("t", lease.epoch_version))
+    request = asyncio.create_task(old.request_deletion("t", lease.epoch_version))
     new = ZkClient(zookeeper.connect(), SystemClock(), patience_ms=500)
     later = await new.try_become_controller(2, lease, replace_controller=True)
     assert later is not None
@@ -187,7 +187,7 @@ async def test_late_deletion_request_of_an_old_controller_spares_a_new_topic() -
     assert await new.create_topic(anew, later.epoch_version)
     store.network.heal()
     with pytest.raises(ControllerFenced):
-        await wish
+        await request
     assert await new.topics_to_delete() == []
     assert await new.read_topics(["t"]) == {"t": anew}
 

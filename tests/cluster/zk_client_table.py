@@ -343,7 +343,7 @@ async def settings_stand(stage: Stage, result: dict[str, str] | None) -> None:
         return  # the settings were removed with their topic
     data = stage.data(znodes.topic_config_path("t"))
     standing = znodes.decode_topic_config(data or b"{}")
-    assert result.items() <= standing.items(), f"{result} was told, and {standing} stands there"
+    assert result.items() <= standing.items(), f"{result} was returned, but the node has {standing}"
     assert "t" in (await stage.other.read_config_changes()).values(), "every change is notified"
 
 
@@ -594,7 +594,7 @@ WRITES = [
         anew=Cell(oust_and_resign, not_done(None)),
         deposed=Cell(Stage.depose, not_done(None)),
         expired=expired(not_done(None)),
-        vanished="the seat is vacant",
+        vanished="there is no controller",
         also=(done(ANYTHING), Outcome(None, 1)),
     ),
     Row(
@@ -610,7 +610,7 @@ WRITES = [
         anew=Cell(oust_and_resign, not_done(None)),
         deposed=Cell(Stage.depose, not_done(None)),
         expired=expired(not_done(None)),
-        vanished="the seat is vacant",
+        vanished="there is no controller",
         also=(done(ANYTHING), Outcome(None, 1)),
     ),
     Row(

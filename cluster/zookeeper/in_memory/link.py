@@ -45,7 +45,7 @@ class LinkClient(Protocol):
 
 @dataclass(slots=True)
 class ServerHealth:
-    """Whether the servers run (`up`), and whether they are not suspended (`awake`)."""
+    """The state of the servers: `up` unless killed, `awake` unless suspended."""
 
     up: bool = True
     awake: bool = True

@@ -50,7 +50,7 @@ class Kind(Enum):
 
 
 class Change(NamedTuple):
-    """What happened to one node."""
+    """The kind of change of one node."""
 
     kind: Kind
     path: str
