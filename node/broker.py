@@ -53,8 +53,8 @@ from tidelog.model import Endpoint, TopicPartition
 
 log = logging.getLogger(__name__)
 
-#: A follower's fetch of idle partitions waits up to this many times longer than one of active partitions, but not
-#: longer than this fraction of the time after which the leader removes the follower from the ISR.
+#: A follower's fetch of idle partitions waits up to this many times longer than a fetch of active partitions. The wait
+#: is at most this fraction of `replica_lag_time_max_ms`, so that the follower stays in the ISR.
 _IDLE_WAITS = 4
 #: The pause after a tick that failed.
 _TICK_AGAIN_MS = 100

@@ -172,6 +172,8 @@ class ControllerChannel:
                 await asyncio.sleep(MOST_BACKOFF_MS / 1000)
                 continue
             if loop.time() - sent_s > FRESH_MS / 1000:
+                # The log ends of a late answer may be outdated, so that the request is sent again. The other answers
+                # are valid, but they do not prove that the broker is alive.
                 if isinstance(batch, QuestionBatch):
                     continue
                 asked = NEVER

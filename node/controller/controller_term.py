@@ -380,8 +380,8 @@ class ControllerTerm:
     async def _remove_topic(self, topic: str) -> None:
         more = True
         while more:
-            # The lock is released between pieces: watched paths are read under the same lock, and the failure of a
-            # broker must not wait until a large topic is removed.
+            # The lock is released between pieces, because watched paths are read under the same lock. The reaction to
+            # a failed broker must not wait until a large topic is removed.
             async with self.topics_lock:
                 more = await self._zk_client.remove_some(topic, self.lease.epoch_version)
                 if not more:

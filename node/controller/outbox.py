@@ -173,8 +173,8 @@ class Outbox:
         ready = [(tp, message) for tp, message in self._metadata.items() if tp not in unanswered]
         entries = dict(ready[:MAX_ENTRIES])
         has_all = len(entries) == len(self._metadata)
-        # The names of all topics are sent last. A topic whose deletion is in progress is not among them; a broker that
-        # has not yet received its StopReplica would set its log aside as stray instead of deleting it.
+        # The names of all topics are sent last. A topic whose deletion is in progress is not among them. Without its
+        # StopReplica, a broker would set the log of such a topic aside as stray instead of deleting it.
         whole = self._whole and has_all and not unanswered
         # If more entries follow, this request does not complete its generation.
         generation = self._generation if has_all and whole == self._whole else self._answered_generation

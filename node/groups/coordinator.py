@@ -171,7 +171,7 @@ class GroupCoordinator:
 
         def done(_: int, error: BrokerError | None) -> None:
             if not shard.open:
-                return
+                return  # `_close_groups` has answered all waiters of the group
             if isinstance(error, TOO_LARGE):
                 error = UnknownServerError(f"group {hosted.group_id!r} is too large for one record: {error}")
             if error is not None:

@@ -193,6 +193,7 @@ class OffsetCommits:
                 nonlocal left
                 left -= 1
                 if error is None:
+                    # A tombstone at `record_offset` deletes only commits at lower offsets.
                     for record_offset, tp in enumerate(batch, first_offset):
                         hosted.offsets.read(tp, None, record_offset)
                 else:

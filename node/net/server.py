@@ -1,9 +1,9 @@
 """One listener of a broker: check each request that arrives, pass it to its handler, and send the response.
 
-Before a handler runs, the server checks that the bytes are a message and have a supported version, and that the request
-is meant for this cluster and this registration of the broker. The server also checks that the request's deadline has
-not passed, and that the listener allows the request. A broker has one server per listener: at least one for clients,
-and one for other brokers and the controller. Only the latter accepts requests that change roles of replicas.
+Before a handler runs, the server checks that the bytes are a message of a supported version. The request must be meant
+for this cluster and for this registration of the broker, its deadline must not have passed, and the listener must allow
+it. A broker has one server per listener: at least one for clients, and one for other brokers and the controller. Only
+the latter accepts requests that change roles of replicas.
 """
 
 from __future__ import annotations
@@ -275,8 +275,8 @@ class Server:
     def _why_stale(self, header: RequestHeader, now_ms: int) -> BrokerError | None:
         """Return the error that refuses a stale request, or None.
 
-        A request may have waited in a queue for so long that it is meant for an earlier registration of this broker,
-        or that its sender has stopped waiting.
+        A request may have waited in a queue for a long time. Then it may be meant for an earlier registration of this
+        broker, or its sender may have stopped waiting.
         """
         identity = self._identity
         if header.cluster_id and header.cluster_id != identity.cluster_id:

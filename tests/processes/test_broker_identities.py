@@ -113,7 +113,7 @@ def test_directory_of_another_cluster_is_refused_and_unchanged(cluster: RunningC
         properties.write_bytes(ours.replace(cluster_id, b"cluster.id=somebody-elses-cluster"))
         before = files_under(cluster.local.broker_dir(1))
         with cluster.launched(cluster.config(1, "broker-1", log_file="")) as refused:
-            assert "it is another cluster's; it is left as it is" in ended(refused)
+            assert "the directory belongs to another cluster" in ended(refused)
         assert files_under(cluster.local.broker_dir(1)) == before
         assert cluster.broker_epoch(1) == 0
         properties.write_bytes(ours)
