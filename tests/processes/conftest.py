@@ -13,13 +13,13 @@ from tests.processes.harness.cluster import RunningCluster, running_cluster
 from tests.processes.harness.disks import small_disk_at
 from tidelog.local.zookeeper import EmbeddedZooKeeper
 
-# Who runs the tests under nohup ignores hang-ups, and so would the commands that they start.
+# Under nohup, the tests ignore SIGHUP, and the commands that they start would inherit that.
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 @pytest.fixture(scope="session")
 def another_root(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[], str]]:
-    """Places in one ZooKeeper where nobody has been; who hurts ZooKeeper itself starts one of their own."""
+    """Return unused chroots in one ZooKeeper. A test that disturbs ZooKeeper itself starts one of its own."""
     with EmbeddedZooKeeper(tmp_path_factory.mktemp("zookeeper")) as zookeeper:
         numbers = itertools.count(1)
         yield lambda: f"{zookeeper.hosts}/cluster-{next(numbers)}"

@@ -21,7 +21,7 @@ from tidelog.errors import (
 )
 from tidelog.errors import TimeoutError as TidelogTimeout
 
-pytestmark = pytest.mark.xdist_group("administration")  # one cluster, not one for each worker
+pytestmark = pytest.mark.xdist_group("administration")  # all tests share one cluster
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-"""What OPERATIONS.md says of backups and of a new disk, done as it says."""
+"""The steps of OPERATIONS.md for backups and for a new disk."""
 
 from __future__ import annotations
 

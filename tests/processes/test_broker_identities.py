@@ -1,5 +1,5 @@
-"""Who a broker is: restarted before its old session ends, two with one id, the directory of another cluster, and no
-ZooKeeper that could tell."""
+"""The identity of a broker: a restart before the old session expires, two processes with one id, the directory of
+another cluster, and a missing ZooKeeper."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def session_of(cluster: RunningCluster, broker_id: int) -> int:
 
 @contextmanager
 def untouched(cluster: RunningCluster, broker_id: int) -> Iterator[None]:
-    """What happens meanwhile leaves the broker's process and its registration alone."""
+    """Assert that the block neither ends the broker's process nor changes its registration."""
     process, epoch = cluster.local.broker_process(broker_id), cluster.broker_epoch(broker_id)
     yield
     assert process is not None and process.running
@@ -39,7 +39,7 @@ def untouched(cluster: RunningCluster, broker_id: int) -> Iterator[None]:
 
 
 def ended(process: subprocess.Popen[bytes], timeout_s: float = 60) -> str:
-    """What a process that must fail said last."""
+    """Return the last line of a process that must fail."""
     _, complaint = process.communicate(timeout=timeout_s)
     assert process.returncode == 1
     return complaint.decode()
@@ -122,7 +122,7 @@ def test_directory_of_another_cluster_is_refused_and_unchanged(cluster: RunningC
 
 @pytest.fixture
 def quiet_zookeeper(tmp_path: Path) -> Iterator[EmbeddedZooKeeper]:
-    """One that has a port, and does not run yet."""
+    """Return a ZooKeeper that has a port and does not run yet."""
     zookeeper = EmbeddedZooKeeper(tmp_path / "zookeeper", choose_port())
     try:
         yield zookeeper

@@ -1,4 +1,4 @@
-"""What is wrong from outside: each case ends in time, in one line that names the next step, and leaves nothing."""
+"""Wrong input and broken environments: each case ends in time with one line that names the next step."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ import zmq
 from tests.processes.harness.command import Outcome, Shell, a_newcomer, processes_of
 from tests.processes.harness.waiting import wait_bitten, wait_for
 
-pytestmark = pytest.mark.xdist_group("bad input")  # one cluster, not one for each worker
+pytestmark = pytest.mark.xdist_group("bad input")  # all tests share one cluster
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class Case:
 
 NOWHERE: dict[str, str | None] = {"TIDELOG_BOOTSTRAP_SERVERS": "127.0.0.1:1"}
 
-#: With a running cluster that has a topic `t` of one partition and one record, and a group `g` that stands before it.
+#: These run in a cluster with a topic `t` of one partition and one record, and a group `g` before that record.
 CASES = [
     Case("unknown command", "nope", "No such command 'nope'", 2),
     Case("unknown option", "consume t --nope", "No such option", 2),
@@ -180,7 +180,7 @@ CASES = [
 ]
 
 
-#: With the same cluster; the rest is done.
+#: These run in the same cluster. Each prints one line, and the rest is done.
 ODD_CASES = [
     Case("end past the end", "consume t --until 100", "--until 100 is past the end of partition 0, at 1", 0),
     Case("offsets in the future", "offsets t --at 2100-01-01T00:00Z", r"--at 2100-.* is 7\d.* years in the future", 0),
@@ -207,7 +207,7 @@ def shell(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shell]:
         assert processes_of(directory) == []
 
 
-#: All that a broker needs to be told; nobody is at that ZooKeeper.
+#: The minimal settings of a broker; no ZooKeeper is at that address.
 WHOLE = b"broker_id = 1\nlog_dirs = 'data'\nzookeeper = '127.0.0.1:1'\nzookeeper_connect_timeout_ms = 500\n"
 
 
@@ -281,7 +281,7 @@ def test_ctrl_c_during_imports_ends_a_broker_without_output(shell: Shell) -> Non
     (shell.directory / "bad.toml").write_bytes(WHOLE.replace(b"_timeout_ms = 500", b"_timeout_ms = 60000"))
 
     def cut_short() -> bool:
-        """Whether it came before the broker can stop in good order: only then it does not end with 0."""
+        """Return whether the signal came before the broker could stop in good order; only then the status is not 0."""
         with shell.start("broker", "--config", "bad.toml") as process:
             assert process.stderr is not None
             maps = Path(f"/proc/{process.pid}/maps")

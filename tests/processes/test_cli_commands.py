@@ -1,4 +1,4 @@
-"""What the commands print where nothing is wrong, and the shapes that scripts rely on."""
+"""The output of commands without an error, and the JSON objects that scripts rely on."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.processes.harness.cluster import RunningCluster, running_cluster
 from tests.processes.harness.command import Shell
 from tests.processes.harness.waiting import wait_for
 
-pytestmark = pytest.mark.xdist_group("commands")  # one cluster, not one for each worker
+pytestmark = pytest.mark.xdist_group("commands")  # all tests share one cluster
 
 SMALL_LOGS = {"log_file_max_bytes": 4096, "log_file_backups": 2, "log_level": "DEBUG"}
 
@@ -128,7 +128,7 @@ def test_a_brokers_log_stays_within_its_bound(shell: Shell, cluster: RunningClus
 
 
 def completions(shell: Shell, words: str, **changes: str) -> list[str]:
-    """What TAB offers a bash user behind these words, of which the last is incomplete."""
+    """Return the completions that bash offers after these words, of which the last is incomplete."""
     environment = {
         "_TIDELOG_COMPLETE": "bash_complete", "COMP_WORDS": words, "COMP_CWORD": str(words.count(" ")), **changes
     }  # fmt: skip

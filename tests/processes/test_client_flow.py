@@ -46,7 +46,7 @@ def test_producer_without_leaders_blocks_and_fails_within_its_timeouts(cluster: 
     ) as producer:
 
         def warm() -> bool:
-            with suppress(TimeoutError):  # these times are short for who has not met the cluster yet
+            with suppress(TimeoutError):  # the timeouts are short for the first connection
                 producer.send("t", b"warm", partition=0).get(30)
                 return True
             return False

@@ -16,7 +16,7 @@ from tidelog.protocol.messages import ProducePartition, ProduceRequest, ProduceR
 from tidelog.records import HEADER_BYTES, Codec, compress, encode_batch, iter_headers, read_header
 from tidelog.records.header import HEADER, seal
 
-pytestmark = pytest.mark.xdist_group("codecs")  # one cluster, not one for each worker
+pytestmark = pytest.mark.xdist_group("codecs")  # all tests share one cluster
 
 NAMES = [codec.name.lower() for codec in Codec]
 LINES = [b"line %d, much like the one before it" % number for number in range(2_000)]

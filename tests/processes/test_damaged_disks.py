@@ -1,4 +1,4 @@
-"""What a broker may find on its disk when it starts: less than it wrote, halves of it, and checkpoints of nonsense."""
+"""Damage that a broker finds on its disk at the start: missing tails, torn batches, and invalid checkpoints."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_leader_restarted_with_a_shorter_log_fetches_missing_records(cluster: Ru
 
 @pytest.mark.slow
 def test_replicas_that_lose_their_tails_in_turn_become_identical(cluster: RunningCluster) -> None:
-    """Who was just let back in leads next, and who led comes back shorter (KIP-101, KIP-279)."""
+    """The broker that has just rejoined leads next, and the old leader returns with a shorter log (KIP-101, 279)."""
     (tp,) = cluster.create_topic("t")
     chosen = random.Random(101)
     with ordeal(cluster, [tp]) as under:
@@ -93,7 +93,7 @@ def test_replica_that_lost_its_tail_does_not_lead_after_a_full_outage(cluster: R
         under.workload.wait_acknowledged(200)
         victim = cluster.leader(tps[0])
         everyone = [cluster.local.broker_process(each) for each in cluster.broker_ids]
-        for process in everyone:  # at once: nobody may see anybody go
+        for process in everyone:  # all at once, so that no broker notices the death of another
             assert process is not None and process.signal(signal.SIGSTOP)
         require_bite("somebody is not in sync", all(len(cluster.znode(tp).state.isr) == 3 for tp in tps))
         for each in cluster.broker_ids:
@@ -186,7 +186,7 @@ TEARS = [5, 8, 14, 19, 59, 61, 64, -1]
 
 @pytest.fixture
 async def tearing(tmp_path: Path) -> tuple[Mapping[str, str], Page]:
-    """What a broker is started with whose writes can be torn, and where that is ordered."""
+    """Return the environment of a broker whose writes can be torn, and the file that orders a torn write."""
     shim = Shim()
     if (reason := shim.missing()) is not None:
         pytest.skip(reason)
@@ -195,7 +195,7 @@ async def tearing(tmp_path: Path) -> tuple[Mapping[str, str], Page]:
 
 
 def whole_bytes(segment: Path) -> int:
-    """Where the last whole batch ends."""
+    """Return the end of the last complete batch."""
     return max((position + header.size_bytes for position, header in iter_headers(segment.read_bytes())), default=0)
 
 
@@ -264,7 +264,7 @@ def wait_checkpoints(cluster: RunningCluster, broker_id: int, tp: TopicPartition
 
 
 def check_mended(cluster: RunningCluster, broker_id: int, tp: TopicPartition, damaged: dict[Path, bytes]) -> None:
-    """The broker wrote its checkpoints anew, and none names an offset that its log has not."""
+    """Wait until the broker has rewritten its checkpoints. No checkpoint may name an offset outside its log."""
     for path, nonsense in damaged.items():
         wait_for(f"{path} to be written anew", lambda path=path, nonsense=nonsense: path.read_bytes() != nonsense)  # type: ignore[misc]
     for path in (cluster.local.broker_dir(broker_id) / name for name in (HIGH_WATERMARKS, RECOVERY_POINTS)):
@@ -326,7 +326,7 @@ def test_checkpoints_of_nonsense_on_all_replicas_cost_no_record(cluster: Running
         damaged = {each: damage(cluster, each, tp, kind) for each in cluster.broker_ids}
         cluster.local.start()
         if kind == "future":
-            # No replica has what was committed by these checkpoints: somebody has to say that it may go.
+            # By these checkpoints no replica has all committed records, so that an operator must allow the loss.
             wait_for("nobody to lead", lambda: cluster.znode(tp).state.leader == NO_LEADER)
             wait_for("an election", lambda: not any(cluster.admin.elect_leaders(ElectionType.UNCLEAN, [tp]).values()))
         cluster.wait_in_sync(tp)

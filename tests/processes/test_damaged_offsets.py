@@ -1,4 +1,4 @@
-"""An offsets topic with records in it that nobody here understands, and with bytes that the disk has spoilt."""
+"""An offsets topic with records of unknown versions, and with damaged bytes."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def garbage() -> list[tuple[bytes | None, bytes | None]]:
 
 
 def append(directory: Path, records: Sequence[tuple[bytes | None, bytes | None]]) -> None:
-    """One batch a record, behind what a stopped broker has."""
+    """Append one batch for each record to the log of a stopped broker."""
     log = Log.open(directory, LogConfig(), RealFiles(), recovery_point=0, clean=True)
     now_ms = time.time_ns() // 1_000_000
     for key, value in records:
@@ -60,7 +60,7 @@ def append(directory: Path, records: Sequence[tuple[bytes | None, bytes | None]]
 
 
 def spoil(directory: Path, what: bytes) -> None:
-    """One bit of the batch that has these bytes in it."""
+    """Flip one bit of the batch that contains these bytes."""
     (segment,) = directory.glob("*.log")
     content = bytearray(segment.read_bytes())
     content[content.index(what)] ^= 1

@@ -24,7 +24,7 @@ def topic_id(cluster: RunningCluster) -> str:
 
 
 def assign(cluster: RunningCluster, replicas: dict[int, tuple[int, ...]]) -> None:
-    """Creates the topic as an operator's tool would that does not ask who is alive."""
+    """Create the topic as an operator's tool does that does not check which brokers are alive."""
     assignment = TopicAssignment("t", "AnotherTopicOfThatName", replicas)
     with cluster.zookeeper() as client:
         configs = znodes.encode_topic_config({"min.insync.replicas": "2"})

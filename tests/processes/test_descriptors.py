@@ -1,4 +1,4 @@
-"""A broker that connections leave no file descriptor keeps its disk and those who are connected, and recovers."""
+"""A broker without free file descriptors keeps its disk and its connections, and recovers."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def connect(address: str, held: ExitStack) -> None:
 
 
 def answers(address: str) -> bool:
-    """Whether it takes who is new."""
+    """Return whether the broker accepts new connections."""
     try:
         with Admin(address, default_api_timeout_ms=1500) as admin:
             admin.describe_cluster()

@@ -109,7 +109,7 @@ def test_wrong_batch_length_in_a_large_file_needs_no_memory(shell: Shell) -> Non
     file.write_bytes(content)
     with file.open("r+b") as grown:
         grown.truncate(size)  # most of it is a hole
-    # Told by a small process between: a child begins with the peak of whoever forked it.
+    # A small process in between starts the command, because a forked child starts with its parent's peak memory.
     peak_of = (
         "import resource, subprocess, sys; status = subprocess.run(sys.argv[1:]).returncode;"
         "print(status, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)"

@@ -25,7 +25,7 @@ def test_acknowledged_records_are_flushed_on_every_replica_if_configured(cluster
         for number in range(20):
             for tp in (cached, durable):
                 assert producer.send(tp.topic, b"x", partition=0).get(30).offset == number
-    # Nobody has anything to append any more: only the checkpoint is still to be written.
+    # No more records are appended, so that only the checkpoint is still to be written.
     wait_for("all that was acknowledged to be synced", lambda: synced(cluster, durable) == {20})
     assert synced(cluster, cached) == {0}
     cluster.kill(cluster.leader(durable))

@@ -89,7 +89,7 @@ def test_a_zookeeper_whose_disk_is_full_costs_no_leader_and_no_record(tmp_path: 
 
 @contextmanager
 def cluster_write(zookeeper: EmbeddedZooKeeper) -> Iterator[None]:
-    """Somebody writes 100 KB to ZooKeeper, or tries to."""
+    """Write 100 KB to ZooKeeper, or try to."""
     from kazoo.client import KazooClient
     from kazoo.exceptions import KazooException
     from kazoo.handlers.threading import KazooTimeoutError

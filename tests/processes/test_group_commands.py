@@ -1,4 +1,4 @@
-"""What operators do with consumer groups, typed at a real cluster; and `tidelog consume` as a member of one."""
+"""The commands for consumer groups in a real cluster, and `tidelog consume` as a member of a group."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tidelog.errors import InvalidTopicError, PolicyViolationError
 from tidelog.groups.offsets_topic import OFFSETS_TOPIC, partition_for
 from tidelog.model import TopicPartition
 
-pytestmark = pytest.mark.xdist_group("group commands")  # one cluster, not one for each worker
+pytestmark = pytest.mark.xdist_group("group commands")  # all tests share one cluster
 
 
 @pytest.fixture(scope="module")
@@ -73,7 +73,7 @@ def committed(shell: Shell, group: str) -> dict[tuple[str, int], int | None]:
 
 @contextmanager
 def a_member(shell: Shell, topic: str, group: str) -> Iterator[subprocess.Popen[bytes]]:
-    """Somebody who consumes until Ctrl-C, and has joined by now."""
+    """Run a member that has joined, and end it by Ctrl-C."""
     with shell.start("consume", topic, "--group", group, "--follow") as process:
         try:
             wait_for("the member", lambda: group in [each["group"] for each in groups(shell) if each["members"]])

@@ -138,7 +138,7 @@ def test_a_stale_generation_that_was_accepted_is_found() -> None:
         commit(2, 9, 11, generation=1),  # begun before the next generation was
         commit(3, 12, 13, Outcome.FAILED, generation=1),
         commit(4, 12, 13, generation=2),
-        commit(5, 12, 13),  # of no member
+        commit(5, 12, 13),  # from no member
     ]
     assert violations(*generations, *fine) == []
     (found,) = violations(*generations, *fine, commit(6, 12, 13, generation=1))

@@ -24,12 +24,12 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 GROUP, TOPIC, PARTITIONS, MEMBERS = "five", "t", 12, 5
 MEMBER_KILLS, COORDINATOR_KILLS, MEMBER_SLEEPS = 12, 4, 2
-#: What a partition may be without an owner beyond the session of the one that died.
+#: How long a partition may be without an owner, beyond the session of the member that died.
 GRACE_S = 5
 
 
 def wait_owned(members: Members) -> None:
-    """Returns when each partition belongs to somebody who lives."""
+    """Return when each partition is owned by a running member."""
 
     def owned() -> bool:
         members.check_alive()

@@ -15,7 +15,7 @@ from tests.processes.harness.coordinators import coordinator
 from tests.processes.harness.waiting import wait_for
 from tidelog import Consumer, ConsumerRebalanceListener, NewPartitions, Producer, TopicPartition
 
-# Nobody waits for more members than there are.
+# The group does not wait for more members than it has.
 pytestmark = pytest.mark.parametrize("cluster", [{"group_initial_rebalance_delay_ms": 0}], indirect=True)
 
 GROUP = "g"

@@ -1,4 +1,4 @@
-"""What groups have committed, under every fault that may hit who keeps it (F7, F16, F35, F36 with I17)."""
+"""Committed offsets under every fault that may hit their coordinator (F7, F16, F35 and F36 with I17)."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def test_coordinator_paused_beyond_its_session_resumes_without_groups(
                 wait_moved(cluster, GROUPS[0], away_from=zombie)
                 under.registers.wait_committed(20, timeout_s=90)
                 asked += under.registers.ask_in_its_sleep(zombie)
-                time.sleep(0.5)  # so that it has been asked
+                time.sleep(0.5)  # so that the request has arrived
             cluster.wait_serves(zombie, since=epoch)
             cluster.wait_in_sync(under.tp)
         require_bite("no zombie was asked anything", asked and f"{asked} questions to zombies")
@@ -122,7 +122,7 @@ def test_group_survives_repeated_expiry_of_the_coordinators_session(cluster: Run
             wait_bitten("an election", lambda led=led: cluster.znode(under.tp).state.leader_epoch > led)  # type: ignore[misc]
             moved += coordinator(cluster, GROUPS[0]) != victim
             under.registers.wait_committed(1)
-            time.sleep(moments.uniform(0, 0.5))  # in the middle of whatever a broker does that comes back
+            time.sleep(moments.uniform(0, 0.5))  # at a random moment of a broker's start
         require_bite("the coordinator never moved", moved and f"{moved} of 20 times it moved")
 
 

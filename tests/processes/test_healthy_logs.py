@@ -8,7 +8,7 @@ from pathlib import Path
 from tests.processes.harness.cluster import running_cluster
 from tests.processes.harness.command import Shell
 
-#: Where each broker is found, who controls, and the one topic that brokers create by themselves.
+#: Lines about brokers' addresses, the controller, and the topic that brokers create by themselves.
 WORTH_READING = re.compile(
     r" INFO ("
     r"node\.broker: broker \d serves health and metrics at http://\S+"

@@ -1,4 +1,4 @@
-"""What real brokers write down of themselves outlives them, and tells what happened."""
+"""The histories that real brokers write survive the brokers, and record the events."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_broker_histories_show_a_failed_leader_and_its_successor(tmp_path: Path)
 
 
 def violations(histories: Iterable[Iterable[Any]]) -> Sequence[Finding]:
-    """What the checker finds wrong with them."""
+    """Return the violations that the checker finds."""
     checker, events_ = Checker(), []
     for history in histories:
         for each in history:

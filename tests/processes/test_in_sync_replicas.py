@@ -1,4 +1,4 @@
-"""Who counts as in sync, seen in ZooKeeper, and what acks=all and consumers make of it."""
+"""The ISR in ZooKeeper, and its effect on acks=all and on consumers."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_stopped_followers_block_acks_and_reads_above_the_high_watermark(
             assert consumer.poll(timeout_ms=1000) == {}
             assert consumer.end_offsets([tp])[tp] == 1
         cluster.wait_in_sync(tp)
-        # It was written, and nobody was told that it was: it may stay.
+        # The record was written but not acknowledged, so that it may stay.
         end = cluster.wait_same_end(tp)
         consumer.seek_to_beginning(tp)
         read: list[bytes | None] = []

@@ -1,4 +1,4 @@
-"""What docs/KAFKA-TOOLS.md says in the place of Kafka's scripts, typed as it stands there."""
+"""Runs the commands of docs/KAFKA-TOOLS.md as they are on the page."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from tests.processes.harness.waiting import wait_for
 from tests.typed_commands import understand
 
 PAGE = Path(__file__).parent.parent.parent / "docs" / "KAFKA-TOOLS.md"
-#: They tell how things are by their status, and partitions may be on the move just then.
+#: Commands that report the cluster's health by their exit status, which may be 1 while partitions move.
 TELLS_BY_STATUS = ("tidelog explain", "tidelog doctor")
-#: They run until somebody ends them, or begin another cluster.
+#: Commands that run until Ctrl-C, or that start another cluster.
 OTHERS = {"tidelog broker --config broker.toml", "tidelog up --config settings.toml"}
-#: What the seeds name: those of one page, and what the other pages did with tools that were older.
+#: The scripts that the page must mention.
 NAMED = ["kafka-topics", "kafka-console-producer", "kafka-console-consumer", "kafka-consumer-groups", "kafka-configs"]
 
 
 def rows() -> list[list[str]]:
-    """What for, Kafka, here."""
+    """Return the cells of each row: task, Kafka, Tidelog."""
     lines = [line for line in PAGE.read_text().splitlines() if line.startswith("| ")]
     return [
         [cell.strip() for cell in line.strip("|").split(" | ")] for line in lines if "| Kafka | Tidelog |" not in line
@@ -66,7 +66,7 @@ def test_every_row_names_a_command_for_a_script() -> None:
 
 @pytest.mark.parametrize("command", commands())
 def test_every_command_of_the_page_parses(command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whether they work, too, takes a minute, and is asked below."""
+    """Only parse the commands. Running them takes a minute, and is a separate test."""
     monkeypatch.chdir(tmp_path)
     write_records(tmp_path)
     for name in ("broker.toml", "settings.toml"):
@@ -106,7 +106,7 @@ def settle(shell: Shell, environment: dict[str, str]) -> None:
 
 
 def follow(shell: Shell, command: str, environment: dict[str, str]) -> None:
-    """It goes on until Ctrl-C, which is no fault of it."""
+    """Run a command that ends only by Ctrl-C."""
     with shell.start(*command.split()[1:], environment=environment) as process:
         with pytest.raises(subprocess.TimeoutExpired):
             process.wait(2)

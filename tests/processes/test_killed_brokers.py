@@ -25,12 +25,12 @@ from tidelog.model import NO_LEADER, Endpoint
 from verify.chaos.targets.zookeeper_proxy import MULTI, Fate, Request, ZooKeeperProxy
 
 LONG_SESSION = {"zookeeper_session_timeout_ms": 10_000}
-#: By the end of such a session alone a leader is missed for longer than that.
+#: The session timeout, so long that a failed leader is noticed earlier by other means.
 SOONER_THAN_A_SESSION_S = 4.0
-#: A log of one segment, in which the leader has what nobody else has.
+#: A log of one segment, in which only the leader has the last records.
 CUT = TopicPartition("cut", 0)
 CUT_LOG = f"{CUT}/{0:020}.log"
-#: While it writes its indexes anew, before and after it cuts what the new leader does not have, and as it fetches.
+#: The moments of the kill: while the broker rebuilds indexes, before and after it truncates, and while it fetches.
 DEATHS_AT_START = [
     ("pwritev", ".index", "before"),
     ("pwritev", ".timeindex", "after"),
@@ -196,7 +196,7 @@ def test_next_controller_completes_the_writes_of_a_killed_one(tmp_path: Path) ->
                     cluster.kill(controller)
                     at_the_kill.update({tp: cluster.znode(tp).state.leader_epoch for tp in led})
                     dead.set()
-                    return threading.Event()  # for ever
+                    return threading.Event()  # never set
                 passed.append(request)
             return Fate.PASSES
 
@@ -268,7 +268,7 @@ def test_broker_killed_during_recovery_and_truncation_recovers_fully(cluster: Ru
                 died = f"it to be killed {moment[2]} its first {moment[0]} of {moment[1]}"
                 wait_bitten(died, lambda process=process: process.poll() == -signal.SIGKILL, 60)  # type: ignore[misc]
             ends.append(end_on_disk(cluster, victim, CUT))
-        # What a follower had asked for before it slept may have been on its way to it: the first of them.
+        # The first of them may have been sent before the pause, in answer to a follower's earlier request.
         cut = had - min(ends)
         require_bite("the log was not cut", cut >= 9 and f"{cut} records cut off")
         cluster.restart(victim)

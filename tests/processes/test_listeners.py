@@ -1,4 +1,4 @@
-"""A broker with several doors tells each client the way by which that client came."""
+"""A broker with several listeners returns to each client the address of the listener that the client used."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ SOON = {"replica_high_watermark_checkpoint_interval_ms": 300}
 
 
 class TwoDisks:
-    """Broker 1 of a cluster, started anew with a second log directory beside its first."""
+    """Broker 1 of a cluster, restarted with a second log directory beside its first."""
 
     def __init__(self, cluster: RunningCluster, second: Path) -> None:
         self.cluster = cluster

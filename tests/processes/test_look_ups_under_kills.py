@@ -19,11 +19,11 @@ LEAST_LOOK_UPS = 10_000
 LEAST_SOON_AFTER = 1_000
 SOON_S = 1.0
 LEAST_SEGMENTS = 20
-#: What compaction must have taken of the records that were not trimmed anyway.
+#: The number of records that compaction must have removed, beside the deleted ones.
 LEAST_COMPACTED = 1_000
 FILL = 12_000
 
-#: All that makes a look-up hard: segments of some hundred records, sparse entries, compaction that never rests, trims.
+#: Settings that make look-ups hard: short segments, sparse index entries, constant compaction, and deletions.
 HARD = {
     "cleanup.policy": "compact,delete",
     "segment.bytes": "12288",
@@ -38,7 +38,7 @@ SHORT_SESSION = {"zookeeper_session_timeout_ms": 3000}
 
 @dataclass
 class Inquiry:
-    """What goes on around the faults; `faults` are their moments, with what the victim led."""
+    """Look-ups during the faults; `faults` has the time of each fault, and the partitions that the victim led."""
 
     timeline: Timeline
     trimmer: Trimmer
@@ -47,7 +47,7 @@ class Inquiry:
     faults: list[tuple[float, set[TopicPartition]]] = field(default_factory=list)
 
     def strikes(self, cluster: RunningCluster, victim: int) -> None:
-        """It is this broker's turn, now."""
+        """Note that a fault hits this broker now."""
         led = {tp for tp in self.timeline.sent if cluster.leader(tp) == victim}
         self.faults.append((time.monotonic(), led))
 
@@ -57,7 +57,7 @@ class Inquiry:
 
     @property
     def asked_the_wrong(self) -> list[Asked]:
-        """Of one broker, whether it led or not."""
+        """Return the look-ups that one broker answered, as the leader or not."""
         return [each for loyal in self.loyal for each in loyal.asked]
 
     def soon_after(self) -> tuple[int, int]:
@@ -71,9 +71,9 @@ class Inquiry:
 def inquiry(
     cluster: RunningCluster, tps: Sequence[TopicPartition], fill: int = 2_000, least_compacted: int = 1
 ) -> Iterator[Inquiry]:
-    """The faults stand in the `with`; after it every broker must run, and each answer is judged.
+    """Run look-ups during the `with` block. After it, every broker must run, and each answer is checked.
 
-    Every question of an ordinary client is answered. Who asks a broker that leads no more may be refused.
+    Every look-up of an ordinary client must be answered. A look-up sent to a former leader may fail.
     """
     servers = cluster.bootstrap_servers
     timeline = Timeline(servers, tps, seed=18)

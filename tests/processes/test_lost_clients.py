@@ -65,7 +65,7 @@ def test_killed_producer_leaves_acknowledged_records_once(
                 whole_lines = producing.stdout.read().rpartition("\n")[0].splitlines()
                 acknowledged += [(int(offset), int(number)) for offset, number in map(str.split, whole_lines)]
         wait_for("the brokers to have closed what the clients opened", lambda: sockets_of(cluster) <= before + 2)
-    wait_for("nobody to be kept waiting who is gone", lambda: waiting_requests(cluster) <= most_waiting)
+    wait_for("no request of an ended client to wait", lambda: waiting_requests(cluster) <= most_waiting)
     log = read_all(cluster.bootstrap_servers, [tp])[tp]
     assert set(acknowledged) <= set(log)
     left = len(log) - len(acknowledged)

@@ -1,4 +1,4 @@
-"""Real brokers whose machine went down with them: told by the boot id beside their logs, which here is another's."""
+"""Real brokers whose machine lost power, simulated by another boot id beside their logs."""
 
 from __future__ import annotations
 

@@ -45,14 +45,14 @@ Offsets = Mapping[TopicPartition, OffsetAndMetadata]
 
 @dataclass
 class Channel:
-    """The two steps by hand; `met` are the errors that it went on after, in their order."""
+    """The two steps without a client; `met` has the retriable errors in order."""
 
     lines: Lines
     manager: str = ""
     met: list[str] = field(default_factory=list)
 
     async def discover(self) -> str:
-        """Step 1, from any broker, again after a pause until somebody answers."""
+        """Step 1: ask any broker, and repeat after a pause until one answers."""
         deadline = time.monotonic() + PATIENCE_S
         while not self.manager:
             try:

@@ -1,4 +1,4 @@
-"""What groups leave on brokers' disks: Kafka's own tool decodes it, and it stays small however much is committed."""
+"""The records of groups on brokers' disks: Kafka's own tool decodes them, and compaction keeps them small."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ def test_million_commits_are_compacted_to_megabytes_without_loss(cluster: Runnin
 
 
 async def commit_a_million(address: str, tps: list[TopicPartition], directories: list[Path]) -> int:
-    """Returns the most bytes that any replica had, as far as somebody looked."""
+    """Return the largest size of any replica so far."""
     connection = await Connection.open(Endpoint.parse(address), client_id="test", timeout_ms=10_000)
     largest = 0
     with closing(connection):
@@ -153,7 +153,7 @@ async def commit_a_million(address: str, tps: list[TopicPartition], directories:
 
 
 def size_of(directory: Path) -> int:
-    """Of all that is not about to be deleted."""
+    """Return the size of all files that are not about to be deleted."""
     total = 0
     for path in directory.glob("*.log"):
         with suppress(FileNotFoundError):

@@ -1,4 +1,4 @@
-"""What an operator sees of three real brokers while one of them dies and comes back."""
+"""The operator's view of three real brokers while one of them dies and restarts."""
 
 from __future__ import annotations
 

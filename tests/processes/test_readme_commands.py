@@ -84,7 +84,7 @@ def shell(tmp_path: Path) -> Iterator[Shell]:
 
 
 def run(shell: Shell, typed: str) -> tuple[int, str]:
-    """Exit status, and standard output with standard error behind it; what goes on for ever ends by Ctrl-C."""
+    """Return the exit status and both outputs. A command that does not end by itself is ended by Ctrl-C."""
     environment = shell.environment({"PATH": f"{TIDELOG.parent}{os.pathsep}{os.environ['PATH']}"})
     with subprocess.Popen(
         ["bash", "-c", f"exec {typed}" if typed.endswith("--follow") else typed],

@@ -1,4 +1,4 @@
-"""What a broker finds on its disk after a crash."""
+"""The files that a broker finds on its disk after a crash."""
 
 from __future__ import annotations
 
@@ -27,6 +27,6 @@ def test_indexes_lost_in_a_crash_are_rebuilt_with_the_topics_interval(cluster: R
     rebuilt, written = ((cluster.local.broker_dir(each) / INDEX).read_bytes() for each in (victim, witness))
     assert len(written) > 8 * 20, "the batches were too large for this test to mean anything"
     assert rebuilt == written
-    # One replica alone, below min.insync.replicas, may not know how much of its log is committed.
+    # A single replica below min.insync.replicas may not know its high watermark.
     cluster.restart(witness)
     assert workload.check([cluster.address(survivor)]) >= 400

@@ -41,10 +41,10 @@ def test_repeated_session_expiry_leaves_all_partitions_led_and_in_sync(cluster: 
         for _ in range(TIMES):
             victim = choose[whose]()
             epoch = cluster.wait_serves(victim)
-            cluster.expire_session(victim)  # it may be in the middle of following what fell to it a moment ago
+            cluster.expire_session(victim)  # the broker may just be starting to follow
             epochs.append(cluster.wait_serves(victim, since=epoch))
         require_bite("the sessions were the same", len(set(epochs)) == TIMES and f"{TIMES} registrations")
-        # Not one for each: who is back before a new controller looks leads on in its epoch.
+        # Not one election for each expiry, because a leader that returns before a new controller looks keeps its epoch.
         print(f"{cluster.znode(tps[0]).state.leader_epoch - before} elections of {tps[0]}")
         assert under.workload.acknowledged - acknowledged > 100, "there was no load while they expired"
         wait_for("all to be led", lambda: all(cluster.znode(tp).state.leader > 0 for tp in tps))

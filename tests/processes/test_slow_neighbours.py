@@ -1,4 +1,4 @@
-"""Who is slow makes nobody else wait: a consumer that stopped reading, a follower that hardly ever runs."""
+"""Slow clients and brokers do not delay others: a consumer that stopped reading, and a follower that hardly runs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.processes.harness.waiting import require_bite, wait_bitten, wait_for
 from tidelog import NewTopic, Producer, TopicPartition
 from tidelog.model import Endpoint
 
-#: Of other clients' acknowledgements; who waited for the slow one would wait for at least that long.
+#: The limit for other clients' acknowledgements; a client that waited for the slow one would take longer.
 LONGEST_PAUSE_S = 1.5
 #: Sooner than a broker gives up a client of which it hears nothing at all.
 SLOW_S = 3.0
@@ -48,7 +48,7 @@ def create(cluster: RunningCluster, name: str, replicas: tuple[int, ...]) -> Top
 
 
 def unsent_bytes(address: str) -> int:
-    """What the kernel holds of the answers given at this address, since those who asked do not read."""
+    """Return the bytes that the kernel holds of unread answers from this address."""
     port = Endpoint.parse(address).port
     tables = [Path("/proc/net", name).read_text().splitlines()[1:] for name in ("tcp", "tcp6")]
     rows = [line.split() for lines in tables for line in lines]

@@ -10,7 +10,7 @@ import pytest
 from tests.processes.harness.cluster import RunningCluster
 from tidelog import Consumer, Producer, StartReason, TopicPartition
 
-# Nobody waits for more members than there are.
+# The group does not wait for more members than it has.
 pytestmark = pytest.mark.parametrize("cluster", [{"group_initial_rebalance_delay_ms": 0}], indirect=True)
 
 TOPIC = "topicA"
@@ -78,7 +78,7 @@ def test_subscriber_starts_from_a_point_in_time(
             for tp, records in consumer.poll(1000).items():
                 seen[tp.partition] += [record.value for record in records]
         assert seen == {0: [b"0", b"5", b"new"], 1: [b"1", b"2", b"new"], 2: [b"new"], 3: [b"new"]}
-    # What it went on from there is where the group goes on, too.
+    # The group continues after the records that were read from there.
     with Consumer(cluster.bootstrap_servers, group_id="g", auto_offset_reset="none") as consumer:
         consumer.assign(tps)
         assert {tp: consumer.position(tp) for tp in tps} == consumer.end_offsets(tps)

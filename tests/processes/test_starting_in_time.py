@@ -29,7 +29,7 @@ def ask(shell: Shell, *arguments: str) -> tuple[str, list[str]]:
 
 
 def five_partitions(cluster: RunningCluster, now_ms: int) -> list[TopicPartition]:
-    """For an hour ago: one in the middle, one that was trimmed, one that is young, one that is old, one empty."""
+    """Return partitions for "an hour ago": inside the log, deleted records, only newer, only older, and empty."""
     tps = cluster.create_topic("t", partitions=5)
     minutes_ago = {0: [120, 61, 60, 90, 10], 1: [120, 110, 30], 2: [20, 100, 1], 3: [600, 300]}
     with Producer(cluster.bootstrap_servers) as producer:

@@ -1,4 +1,4 @@
-"""SIGTERM for brokers under load: alone, in turn, and where nobody is there to take over."""
+"""SIGTERM for brokers under load: one broker, each in turn, and without a possible new leader."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tidelog.local.zookeeper import EmbeddedZooKeeper
 
 #: Far more than a stop takes; a stop that hangs takes the 30 s of the harness.
 LATEST_END_S = 25
-#: It takes less than 0.2 s where nothing else has the processors to do (README).
+#: A shutdown takes less than 0.2 s on an idle machine (README).
 LONGEST_HANDOVER_S = 2
 MARKER = ".kafka_cleanshutdown"
 

@@ -66,7 +66,7 @@ class Machines:
         return re.sub(r"(?<=:)96\d\d\b", lambda found: self._ports[found[0]], text)
 
     def start(self, machine: int) -> None:
-        """What the unit executes, until the machine says that it is ready."""
+        """Run the unit's command until the machine reports that it is ready."""
         [line] = re.findall(r"^ExecStart=/opt/tidelog/bin/tidelog (.*)$", MACHINES, re.MULTILINE)
         words = shlex.split(line.replace("/etc/tidelog", f"{self._shell.directory}/machine-{machine}"))
         with (self._shell.directory / f"machine-{machine}" / "journal").open("ab") as journal:
@@ -103,7 +103,7 @@ class Machines:
             self.lose(machine)
 
     def type(self, command: str) -> str:
-        """What a command of the document says; it must not fail."""
+        """Return the output of a command of the document, which must succeed."""
         return self._shell.succeed(*shlex.split(self._here(command, 1))[1:]).decode()
 
     def produce(self) -> None:
@@ -119,11 +119,11 @@ class Machines:
         return sorted(map(int, told.split()))
 
     def journal(self, machine: int) -> str:
-        """What its broker has said."""
+        """Return the log of the machine's broker."""
         return (self._shell.directory / f"machine-{machine}" / "journal").read_text()
 
     def partition(self, number: int, asked: int) -> dict[str, object]:
-        """What a machine tells of a partition."""
+        """Return the machine's description of a partition."""
         where = f"127.0.0.{asked}:{self._ports['9600']}"
         told = json.loads(self._shell.succeed("topic", "describe", "lines", "--json", "--bootstrap-servers", where))
         return dict(told["partitions"][number])

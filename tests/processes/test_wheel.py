@@ -1,4 +1,4 @@
-"""What `pip install` gives somebody who is not root."""
+"""The result of `pip install` for a user who is not root."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ NOBODY = 65534
 
 @pytest.fixture
 def anybodys_directory() -> Iterator[Path]:
-    """A directory that a user who is not root owns, wherever the tests themselves may write."""
+    """Return a directory that belongs to a user who is not root, even if the tests run as root."""
     with tempfile.TemporaryDirectory(prefix="tidelog wheel ") as name:
         path = Path(name)
         if os.getuid() == 0:
@@ -54,7 +54,7 @@ def test_wheel_runs_a_cluster_for_an_unprivileged_user(anybodys_directory: Path)
     build = [sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "-w", str(wheels), str(ROOT)]
     subprocess.run(build, check=True, timeout=300)
     (wheel,) = wheels.glob("tidelog-*.whl")
-    # Whoever administers the machine installs; somebody else runs.
+    # The administrator installs the wheel, and another user runs it.
     run(python_for_everybody(place), "-m", "venv", place / "environment", user=None)
     run(place / "environment/bin/python", "-m", "pip", "install", "-q", f"{wheel}[spark]", user=None)
     tidelog = place / "environment/bin/tidelog"
@@ -68,7 +68,7 @@ def test_wheel_runs_a_cluster_for_an_unprivileged_user(anybodys_directory: Path)
 
 
 def python_for_everybody(place: Path) -> Path:
-    """This Python where the other user can reach it: it may live in root's own home, which is closed to him."""
+    """Copy this Python to a place that the other user can read, because it may be in root's home."""
     here = Path(sys.base_prefix)
     there = place / "python"
     unneeded = shutil.ignore_patterns("test", "tests", "site-packages", "__pycache__", "*.a", "share")

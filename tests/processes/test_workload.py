@@ -69,7 +69,7 @@ async def work(cluster: RunningCluster, directory: Path) -> None:
 
 @pytest.fixture
 def directory(cluster: RunningCluster, tmp_path: Path) -> Path:
-    """Of a run that has ended."""
+    """Return the directory of a finished run."""
     asyncio.run(work(cluster, tmp_path / "run"))
     return tmp_path / "run"
 
@@ -153,7 +153,7 @@ def test_minute_of_thousand_records_per_second_passes_the_checker(tmp_path: Path
     verdict = RunDirectory(directory).check()
     print("\n".join(verdict.lines()))
     assert not verdict.violated
-    # Of faults, of what brokers hold before and after them, and of leaders that were deposed, which need not happen.
+    # Invariants about faults, resources and deposed leaders need events that may not happen in this run.
     assert {row.key for row in verdict.without_data} <= {"I13", "I19", "I21"}
 
 

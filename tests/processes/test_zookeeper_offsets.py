@@ -27,7 +27,7 @@ from tidelog.protocol.group_messages import (
     OffsetFetchResponse,
 )
 
-pytestmark = pytest.mark.xdist_group("zookeeper_offsets")  # one cluster, not one for each worker
+pytestmark = pytest.mark.xdist_group("zookeeper_offsets")  # all tests share one cluster
 
 
 @pytest.fixture(scope="module")
@@ -51,7 +51,7 @@ def zookeeper(tmp_path: Path) -> Iterator[EmbeddedZooKeeper]:
 
 
 def commit(address: str, group_id: str, offset: int, topic: str = "t", *, timeout_ms: int = 10_000) -> int:
-    """Of partition 0, by this very broker; the error code."""
+    """Commit an offset of partition 0 through this broker. Return the error code."""
     part = OffsetCommitPartition(topic, 0, offset, committed_metadata="a note")
     answer = ask(address, OffsetCommitRequest(group_id, (part,), in_zookeeper=True), timeout_ms)
     assert isinstance(answer, OffsetCommitResponse)

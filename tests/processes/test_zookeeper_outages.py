@@ -26,7 +26,7 @@ from verify.chaos.targets.zookeeper_proxy import BAD_VERSION, CREATE2, MULTI, SE
 
 LONG_SESSION = {"zookeeper_session_timeout_ms": 10_000}
 SHORT_SESSION = {"zookeeper_session_timeout_ms": 3000}
-#: They try again each half second, and both processors may be busy with something else.
+#: Clients retry every half second, and both processors may be busy.
 LATEST_BACK_S = 5
 
 
@@ -89,7 +89,7 @@ def test_long_zookeeper_outage_allows_acks_of_the_full_isr_only(
         require_bite("some broker leads nothing", set(leaders.values()) == set(cluster.broker_ids))
 
         def cut_off() -> set[int]:
-            """Who refuses, as a leader, what the followers do not confirm."""
+            """Return the brokers that refuse, as leaders, records that the followers do not confirm."""
             answers = {each: ask_to_append(cluster.address(each), tp, b"?", acks=1) for tp, each in leaders.items()}
             return {each for each, answer in answers.items() if answer.error_code == NotLeaderOrFollowerError.code}
 

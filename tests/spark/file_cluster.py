@@ -56,7 +56,7 @@ class FileCluster:
         return {int(path.name) for path in (self.directory / topic).iterdir() if path.name.isdigit()}
 
     def append(self, partition: TopicPartition, rows: Iterable[Row]) -> int:
-        """One batch; its base offset."""
+        """Append one batch. Return its base offset."""
         with self._log(partition).open("ab") as log:
             fcntl.flock(log, fcntl.LOCK_EX)
             base_offset = self._written_end(partition)
@@ -79,7 +79,7 @@ class FileCluster:
         self._log(partition).with_suffix(".start").write_text(str(offset))
 
     def pretend_end(self, partition: TopicPartition, offset: int | None) -> None:
-        """What LATEST answers from now on, whatever the log holds; None for the truth."""
+        """Set the answer to LATEST, whatever the log holds; None restores the true answer."""
         mark = self._log(partition).with_suffix(".end")
         mark.unlink(missing_ok=True) if offset is None else mark.write_text(str(offset))
 
@@ -241,7 +241,7 @@ class FileSource(TidelogSource):
 
 @dataclass(frozen=True)
 class OneConsumer(Clients):
-    """For readers that are called directly: every call gets the same consumer."""
+    """Clients for readers that are called directly. Every call returns the same consumer."""
 
     bootstrap_servers: str = "localhost:1"
     settings: Mapping[str, Any] = field(default_factory=dict)
@@ -252,7 +252,7 @@ class OneConsumer(Clients):
 
 
 class HandClock:
-    """Time that passes only when somebody pauses."""
+    """A clock that advances only when the code under test pauses."""
 
     def __init__(self) -> None:
         self.ms = 1_000_000

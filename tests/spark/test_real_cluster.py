@@ -138,7 +138,7 @@ def events(progress: Path) -> list[dict[str, Any]]:
 
 @pytest.fixture
 def as_a_job(spark: SparkSession) -> Iterator[None]:
-    """With the settings that the job needs, and with signals, which it takes for itself."""
+    """Start the session with the settings of the job. Restore the signal handlers, because the job replaces them."""
     handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
     settings = {name: spark.conf.get(name) for name in windowed_counts.SETTINGS}
     for name, value in windowed_counts.SETTINGS.items():
@@ -154,7 +154,7 @@ def as_a_job(spark: SparkSession) -> Iterator[None]:
 def test_windowed_counts_and_late_lines_are_all_lines_from_the_chosen_time(
     spark: SparkSession, brokers: RunningCluster, tmp_path: Path, as_a_job: None
 ) -> None:
-    """In the session of all these tests: the demo, whose test takes minutes, runs the job as a process of its own."""
+    """Run the job in the shared session. The demo, whose test takes minutes, runs it as a separate process."""
     partitions = brokers.create_topic("lines", 3)
     journal, progress, stop = tmp_path / "journal.jsonl", tmp_path / "progress.jsonl", tmp_path / "stop.json"
     lines = Lines(brokers, "lines", journal)
@@ -168,7 +168,7 @@ def test_windowed_counts_and_late_lines_are_all_lines_from_the_chosen_time(
 
     def tell() -> None:
         wait_for("the anchor", lambda: any(event["event"] == "batch" for event in events(progress)), 120)
-        # In the order in which they are read, whatever it is, these differ by less than the watermark's delay.
+        # Whatever the reading order, these timestamps differ by less than the watermark's delay.
         lines.send(3000, lambda number: begin_ms + 30 * MINUTE_MS + number * 60)
         wait_for("a watermark", lambda: any(event.get("watermark") for event in events(progress)), 60)
         lines.send(200, lambda number: begin_ms + number)  # half an hour late

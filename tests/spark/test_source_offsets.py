@@ -66,7 +66,7 @@ def test_shares_are_proportional(pair: tuple[dict[TopicPartition, int], dict[Top
         assert end == available
         return
     for span in ranges_between(start, available):
-        # One record each comes first, and shifts a share by no more than the number of partitions.
+        # Every partition first gets one record, which shifts a share by at most the number of partitions.
         assert abs(end[span.topic_partition] - span.start - limit * span.size / everything) <= len(start) + 1
 
 

@@ -15,7 +15,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from tidelog.model import TopicPartition
 
-pytestmark = pytest.mark.xdist_group("spark")  # one session, not one for each worker
+pytestmark = pytest.mark.xdist_group("spark")  # all tests share one Spark session
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 DEADLINE_S = 60

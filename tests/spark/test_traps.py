@@ -40,7 +40,7 @@ T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 
 
 class Query:
-    """What Spark does with a stream reader: plan a batch, read it, go on from its end."""
+    """Calls a stream reader as Spark does: plan a batch, read it, and continue from its end."""
 
     def __init__(self, cluster: FileCluster, **options: str) -> None:
         self.consumer, self.clock = FileConsumer(cluster), HandClock()
@@ -96,7 +96,7 @@ def test_trap_2_restart_with_batch_0_uncommitted_loses_nothing(cluster: FileClus
     cluster.append_values(T0, ["while it was down"])
 
     restarted = Query(cluster, startingOffsets="latest")
-    later = restarted.reader.initialOffset()  # Spark has no committed offset: it asks anew
+    later = restarted.reader.initialOffset()  # Spark has no committed offset, so that it calls again
     assert later != anchor
     assert restarted.values(later, anchor) == []
     assert restarted.values(anchor, restarted.latest(anchor)) == ["while it was down"]

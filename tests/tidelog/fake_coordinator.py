@@ -70,13 +70,13 @@ MAX_METADATA_BYTES = 4096
 
 
 class FakeCoordinator:
-    """One for all brokers: who coordinates a group is `broker_of`.
+    """The coordinators of all brokers in one object; `broker_of` names the coordinator of a group.
 
     missing     groups that have no coordinator for now
-    loading     groups whose coordinator is not ready
-    unheard     topics of which it has not been told yet
-    committed   by group
-    history     every commit that was accepted, in order
+    loading     groups whose coordinator is still loading
+    unheard     topics that the coordinators do not know yet
+    committed   committed offsets by group
+    history     every accepted commit, in order
     """
 
     def __init__(self, cluster: FakeCluster, settings: GroupSettings | None = None) -> None:
@@ -92,14 +92,14 @@ class FakeCoordinator:
         self._ids = itertools.count(1)
 
     def broker_of(self, group_id: str) -> int:
-        """Stays where it is while that broker lives."""
+        """Return the group's coordinator, which stays the same while its broker is alive."""
         live = [broker for broker, alive in self._cluster.live.items() if alive]
         if self._at.get(group_id) not in live:
             self._at[group_id] = live[0]
         return self._at[group_id]
 
     def move(self, group_id: str, *, forget: bool = False) -> int:
-        """To the next broker, which knows the group as it stands, or (`forget`) only what it has committed."""
+        """Move the group to the next broker, with its state, or (`forget`) only with its committed offsets."""
         before = self.broker_of(group_id)
         live = [broker for broker, alive in self._cluster.live.items() if alive]
         self._at[group_id] = live[(live.index(before) + 1) % len(live)]

@@ -21,12 +21,12 @@ def parts(*numbers: int, topic: str = "t") -> set[TopicPartition]:
 
 
 def committed(cluster: FakeCluster) -> dict[TopicPartition, int]:
-    """What group "g" has committed."""
+    """Return the committed offsets of group "g"."""
     return {tp: each.committed_offset for tp, each in cluster.coordinator.committed["g"].items()}
 
 
 class Notes(ConsumerRebalanceListener):
-    """Writes down what it is told, and does something then."""
+    """Records its calls, and then runs a given function."""
 
     def __init__(self, then: Callable[[str], object] = lambda what: None) -> None:
         self.told: list[tuple[str, set[TopicPartition]]] = []
@@ -47,7 +47,7 @@ class Notes(ConsumerRebalanceListener):
 
 
 class Reading:
-    """One member; `seen` in the order in which its polls returned it."""
+    """One member; `seen` has its records in the order in which its polls returned them."""
 
     def __init__(self, cluster: FakeCluster, *, notes: Notes | None = None, **options: Any) -> None:
         options.setdefault("group_id", "g")
@@ -76,7 +76,7 @@ class Reading:
                 await asyncio.sleep(0.05)
                 continue
             self.seen += [(tp, record.offset) for tp, records in polled.items() for record in records]
-            await asyncio.sleep(0.01)  # it works on them
+            await asyncio.sleep(0.01)  # the member processes the records
 
     async def rest(self) -> None:
         """No more polls; what the last one returned is done."""
@@ -90,7 +90,7 @@ class Reading:
         await self.consumer.close()
 
     async def die(self) -> None:
-        """Nobody hears of it any more: it says no goodbye, and commits nothing."""
+        """Drop the member without a LeaveGroup request and without a commit."""
         await self.rest()
         group = self.consumer._group
         assert group is not None

@@ -161,7 +161,7 @@ def test_every_subscribed_partition_has_one_subscribed_owner(
         if name == "cooperative-sticky":
             others = {tp: who for who in wants for tp in had.get(who, ())}
             assert all(others.get(tp, who) == who for who, tps in given_.items() for tp in tps)
-            # What was only taken away is given in the next generation, which takes nothing more.
+            # A partition that was only revoked is assigned in the next generation, which revokes no other.
             kept, given_ = given_, assign_cooperatively(candidates(wants, given_, generation + 1), topics)
             assert all(set(kept[who]) <= set(given_[who]) for who in wants)
             owned = [tp for tps in given_.values() for tp in tps]
@@ -186,7 +186,7 @@ def test_sticky_is_even_and_keeps_an_unchanged_assignment(
 
 @st.composite
 def small_groups(draw: st.DrawFn) -> tuple[dict[str, list[str]], dict[TopicPartition, str | None]]:
-    """Who subscribes to what, and who had what: few enough that all assignments can be looked at."""
+    """Draw subscriptions and previous owners, few enough that every possible assignment can be compared."""
     subscribers = {
         topic: sorted(draw(st.sets(st.sampled_from("abcd"), min_size=1)))
         for topic in draw(st.sampled_from(["t", "tu", "tuv"]))

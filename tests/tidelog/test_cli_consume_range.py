@@ -121,7 +121,7 @@ def test_span_that_ends_before_the_log_says_that_it_is_empty() -> None:
     start_note, why = span_of(3, 3, start=At(1), end=At(2)).notes
     assert start_note.startswith("before_log_start: all 2 partitions start with their oldest record")
     assert why == "nothing to read: all 2 partitions of 't' have no record there"
-    assert len(span_of(3, 0, start=At(1005), end=At(1006)).notes) == 2  # these say it already
+    assert len(span_of(3, 0, start=At(1005), end=At(1006)).notes) == 2  # these notes already say so
 
 
 @pytest.mark.parametrize(("start", "end"), [(5, 4), (At(5), At(4)), (End(), Beginning())])

@@ -1,4 +1,4 @@
-"""What holds for each command of the tree, whatever it does."""
+"""Checks that hold for every command of the tree."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 from tidelog.cli.program import tidelog
 
-#: What they print is a script for a shell, or a process's own log.
+#: Commands that print a script for a shell, or a process's own log, have no JSON output.
 WITHOUT_JSON = {"broker", "completion"}
 
 

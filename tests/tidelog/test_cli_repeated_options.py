@@ -16,7 +16,7 @@ Words = tuple[str, ...]
 
 
 def tree(command: click.Command, path: Words = ()) -> Iterator[tuple[Words, click.Command]]:
-    """Return the command and, of a group, every command below it, each with the words that call it."""
+    """Return the command and every command below it, each with the words that call it."""
     yield path, command
     if isinstance(command, click.Group):
         context = click.Context(command)

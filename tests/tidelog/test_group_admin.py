@@ -1,4 +1,4 @@
-"""The admin and consumer groups: every broker is asked for its own, and each outcome is told by itself."""
+"""The admin client and consumer groups: every broker lists its own groups, and each outcome is reported separately."""
 
 from __future__ import annotations
 

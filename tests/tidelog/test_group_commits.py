@@ -1,4 +1,4 @@
-"""Where members of a group begin, and how far their commits reach."""
+"""The start positions of group members, and the extent of their commits."""
 
 from __future__ import annotations
 
@@ -165,7 +165,7 @@ async def test_auto_commit_covers_the_records_of_earlier_polls() -> None:
         consumer.subscribe(["t"])
         assert len(await read(consumer, 4)) == 4
         await asyncio.sleep(20)
-        assert committed(cluster) == {}  # they may be worked on still
+        assert committed(cluster) == {}  # the user may still be processing the records
         await read(consumer, 4)
         await asyncio.sleep(1)
         assert committed(cluster) == {P0: 4}
@@ -214,7 +214,7 @@ async def test_buffered_records_are_not_committed_to_a_recreated_topic() -> None
         (new,) = cluster.create("t")
         put(new, b"new 0", b"new 1")
         old.grown.set()
-        await asyncio.sleep(1)  # it has begun anew, with two of the old records in hand
+        await asyncio.sleep(1)  # the consumer starts in the new topic, with two old records buffered
         await consumer.commit()
         assert committed(cluster) == {P0: 0}
         assert (await anext(consumer)).value == b"new 0"

@@ -78,7 +78,7 @@ def test_lag_matches_a_model_that_reads_all_records(
 
 
 async def committed(cluster: FakeCluster, *offsets: int) -> dict[TopicPartition, PartitionLag]:
-    """Of a group that has committed these, partition by partition of topic `t`."""
+    """Return the lags of a group with these committed offsets in the partitions of topic `t`."""
     async with an_admin(cluster) as admin:
         wanted = {TopicPartition("t", number): OffsetAndMetadata(offset) for number, offset in enumerate(offsets)}
         await admin.alter_consumer_group_offsets("g", wanted)

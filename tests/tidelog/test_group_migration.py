@@ -1,4 +1,4 @@
-"""Groups leave ZooKeeper: what would be done is told first, and nobody goes back without being told to."""
+"""Migration of groups from ZooKeeper: a dry run shows the changes, and no group moves back without `force`."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_invalid_offset_or_missing_partition_is_refused(force: bool) -> None:
 
 
 async def a_group(cluster: FakeCluster) -> None:
-    """With 10, 20, 30 and 40 in ZooKeeper; and nothing, 19, 30 and 41 committed."""
+    """Return a cluster with 10, 20, 30 and 40 in ZooKeeper, and nothing, 19, 30 and 41 committed."""
     cluster.create("t", 4)
     cluster.zookeeper.committed["g"] = {tp: 10 * (tp.partition + 1) for tp in TPS}
     async with an_admin(cluster) as admin:

@@ -1,8 +1,8 @@
-"""Groups whose members, coordinators and leaders come and go at random: what was promised holds all the same.
+"""Groups whose members, coordinators and leaders change at random keep their promises:
 
-read       every record is read by somebody
-once       and by nobody twice, unless a member died without a word
-commits    reach no further than what polls have returned, and never back
+read       every record is read by a member
+once       no record is read twice, unless a member died without leaving
+commits    a commit covers only records that polls have returned, and never goes back
 shares     no two members are assigned one partition in one generation
 """
 
@@ -28,7 +28,7 @@ MOST_MEMBERS = 4
 
 
 class Ordeal:
-    """`deadly`: members may go without a word; in every other ordeal all of them are polite."""
+    """Runs random events. With `deadly`, members may die without leaving; otherwise all members leave."""
 
     def __init__(self, seed: int, strategy: str) -> None:
         self.rng = random.Random(seed)

@@ -1,4 +1,4 @@
-"""What a member writes is committed then, and only then."""
+"""`tidelog consume --group` commits the offsets of written records, after they were written."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ def records(tp: TopicPartition, *offsets: int) -> Polled:
 
 
 class Scripted:
-    """A consumer whose polls are a script: what arrives, what its listener is told, or what it raises.
+    """A consumer with scripted polls: each returns records, calls the listener, or raises an error.
 
-    did       commits and pauses, in their order
-    refusals  of the next commits; None: taken
+    did       commits and pauses, in order
+    refusals  errors of the next commits; None: the commit succeeds
     """
 
     def __init__(self, *script: Polled | str | BaseException) -> None:

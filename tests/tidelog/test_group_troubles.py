@@ -1,4 +1,4 @@
-"""What members of a group make of what goes wrong: silence, lost coordinators, refusals, rivals."""
+"""Failures that members of a group must handle: missing polls, lost coordinators, errors, and rivals."""
 
 from __future__ import annotations
 

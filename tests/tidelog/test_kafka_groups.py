@@ -1,6 +1,6 @@
-"""What members and coordinators say about groups, byte by byte and partition by partition as Kafka's own code says it.
+"""Compares subscriptions, assignments, commits and groups with those of Kafka's own code, byte by byte.
 
-How the golden file was made stands beside it.
+The program that made the golden file is beside it.
 """
 
 from __future__ import annotations
@@ -131,7 +131,7 @@ def test_empty_groups_of_all_versions() -> None:
 
 @dataclass
 class Case:
-    """A group, and what Kafka's assignors give to whom."""
+    """A group, and the assignments of Kafka's assignors for it."""
 
     topics: Mapping[str, int]
     members: list[tuple[str, str | None, tuple[str, ...], tuple[TopicPartition, ...], int]]

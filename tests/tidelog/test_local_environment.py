@@ -1,4 +1,4 @@
-"""What a doctor says of this machine."""
+"""The checks of `tidelog doctor` on this machine."""
 
 from __future__ import annotations
 

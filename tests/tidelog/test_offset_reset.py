@@ -1,4 +1,4 @@
-"""A group is moved: what would change is told first, and what is asked for is kept within the log."""
+"""Resets of a group: a dry run returns the changes, and new offsets stay within the log."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def test_partition_without_a_commit_cannot_be_shifted() -> None:
 
 
 def a_cluster(*times: int) -> FakeCluster:
-    """With a topic `t` of one partition and a record at each time."""
+    """Return a cluster with a topic `t` of one partition, and a record at each time."""
     cluster = FakeCluster()
     (partition,) = cluster.create("t")
     for at_ms in times:

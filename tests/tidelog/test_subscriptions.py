@@ -1,4 +1,4 @@
-"""Consumers that share topics: who gets what, and what their listeners are told."""
+"""Consumers that share topics: their assignments, and the calls of their listeners."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ async def test_cooperative_member_reads_kept_partitions_during_a_join() -> None:
     log = cluster.create("t", 2)
     first = Reading(cluster, partition_assignment_strategy="cooperative-sticky").begin()
     await first.owns(0, 1)
-    # Who comes next does not answer: the round lasts until it is given up.
+    # The next member does not answer, so that the rebalance lasts until its timeout.
     second = Reading(cluster, partition_assignment_strategy="cooperative-sticky", max_poll_interval_ms=8000)
     second.consumer.subscribe(["t"])
     polling = asyncio.create_task(second.consumer.poll(1000))

@@ -1,4 +1,4 @@
-"""What an admin reads and writes of the groups whose offsets lie in ZooKeeper."""
+"""Requests of the admin client for groups that have their offsets in ZooKeeper."""
 
 from __future__ import annotations
 

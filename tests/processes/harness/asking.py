@@ -1,4 +1,4 @@
-"""One request to one broker, without any client's cleverness in between."""
+"""Send one request to one broker, without the retries of a client."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def ask(address: str, request: Request, timeout_ms: int = 10_000) -> Response:
 
 
 def ask_to_append(address: str, tp: TopicPartition, value: bytes, acks: int = -1) -> ProducePartitionResponse:
-    """One record, sent to this broker whether it leads or not."""
+    """Send one record to this broker, whether it is the leader or not."""
     batch = encode_batch([(1_700_000_000_000, None, value, ())])
     answer = ask(address, ProduceRequest(acks, 5000, (ProducePartition(*tp, batch),)))
     assert isinstance(answer, ProduceResponse)

@@ -1,4 +1,4 @@
-"""What goes on beside a test, in a thread of its own."""
+"""Runs a function in a thread beside a test."""
 
 from __future__ import annotations
 

@@ -77,12 +77,12 @@ class RunningCluster:
         return 0 if stat is None else int(stat.czxid)
 
     def replica_dir(self, broker_id: int, tp: TopicPartition) -> Path:
-        """Where the broker has its log of the partition."""
+        """Return the directory of the broker's log of the partition."""
         own, other = self.local.broker_dir(broker_id) / str(tp), self.other_log_dirs.get(broker_id)
         return own if other is None or own.exists() else other / str(tp)
 
     def said(self, broker_id: int, words: str) -> int:
-        """How often the broker's log has these words."""
+        """Return how often the broker's log file contains this text."""
         return self.local.log_file(broker_id).read_text().count(words)
 
     def wait_in_sync(self, tp: TopicPartition, replicas: int = 3, timeout_s: float = 60) -> None:
@@ -139,7 +139,7 @@ class RunningCluster:
         self._wait_gone(broker_id)
 
     def kill_all(self) -> None:
-        """SIGKILL to all brokers, none of whom sees another one die."""
+        """Kill all brokers by SIGKILL at once, so that none of them notices the death of another."""
         for number in (signal.SIGSTOP, signal.SIGKILL):
             for broker_id in self.broker_ids:
                 self.signal(broker_id, number)
@@ -147,7 +147,7 @@ class RunningCluster:
             self._wait_gone(broker_id)
 
     def terminate(self, broker_id: int) -> None:
-        """SIGTERM, and wait until it has left politely."""
+        """Send SIGTERM, and wait until the broker has completed its controlled shutdown."""
         self.signal(broker_id, signal.SIGTERM)
         self._wait_gone(broker_id)
 
@@ -173,14 +173,14 @@ class RunningCluster:
         return path
 
     def second_config(self, broker_id: int, **changes: str | int | list[str]) -> Path:
-        """Settings for a second process of the same broker, with doors of its own; what it does it says on stderr."""
+        """Return settings for a second process of the same broker, with its own listeners, that logs to stderr."""
         written = tomllib.loads((self.local.data_dir / "config" / f"broker-{broker_id}.toml").read_text())
         doors = {name: _any_port(value) for name, value in written.items() if name.endswith(("listener", "listeners"))}
         return self.config(broker_id, "second", **{**doors, "log_file": "", **changes})
 
     @contextmanager
     def launched(self, config: Path, environment: Mapping[str, str] | None = None) -> Iterator[subprocess.Popen[bytes]]:
-        """A broker process that is ours alone: nobody waits until it serves; at the end it is stopped."""
+        """Run a broker process without waiting until it serves, and stop it at the end."""
         with subprocess.Popen(
             broker_command(config),
             env={**broker_environment(), **(environment or {})},
@@ -215,7 +215,7 @@ class RunningCluster:
 
 
 def _any_port(addresses: str | list[str]) -> str | list[str]:
-    """The same addresses, with ports that nobody has."""
+    """Return the same addresses with ports that are not in use."""
     if isinstance(addresses, str):
         return re.sub(r":\d+$", f":{choose_port()}", addresses)
     return [str(_any_port(each)) for each in addresses]
@@ -235,10 +235,10 @@ def running_cluster(
     histories: Path | None = None,
     **settings: str | int,
 ) -> Iterator[RunningCluster]:
-    """A cluster that is up; `settings` are brokers' settings, and in `histories` they tell of themselves.
+    """Run a cluster. `settings` are brokers' settings; brokers write their histories into `histories`.
 
-    Brokers reach ZooKeeper at `zookeeper`, or have one of their own; the test looks at it at `zookeeper_hosts`, where
-    that is another way to the same.
+    Brokers reach ZooKeeper at `zookeeper`, or start one of their own. The test itself uses `zookeeper_hosts`, if this
+    is another way to the same ZooKeeper.
     """
     local = LocalCluster(directory / "data", home=directory / "home", histories=histories)
     try:

@@ -17,7 +17,7 @@ TIDELOG = Path(sys.executable).parent / "tidelog"
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a command left behind."""
+    """The result of a command."""
 
     status: int
     output: bytes
@@ -51,7 +51,7 @@ class Shell:
             stdin=subprocess.PIPE,
             stdout=output,
             stderr=subprocess.PIPE,
-            # As a terminal starts it: whoever runs the tests in the background has them ignore Ctrl-C.
+            # A shell in the background lets its commands ignore Ctrl-C; a terminal does not.
             preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_DFL),
         )
 
@@ -79,7 +79,7 @@ class Shell:
 
 @contextmanager
 def a_newcomer(directory: Path) -> Iterator[Shell]:
-    """A user without a cluster; in the end what they started is gone, and nothing of it runs."""
+    """A user without a cluster. At the end, all started processes are stopped."""
     user = Shell(directory, directory / "home")
     try:
         yield user

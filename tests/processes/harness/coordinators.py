@@ -1,4 +1,4 @@
-"""Who coordinates a group, as brokers say it and as ZooKeeper has it."""
+"""Finds the coordinator of a group, as brokers and ZooKeeper report it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def offsets_partition(group: str, partitions: int = OFFSETS_PARTITIONS) -> Topic
 
 
 def told_coordinator(cluster: RunningCluster, group: str, *, by: int) -> int | None:
-    """Who coordinates the group as this broker says; None where it says that nobody does, or nothing."""
+    """Return the coordinator of the group according to this broker; None if it reports none, or does not answer."""
     try:
         answer = ask(cluster.address(by), FindCoordinatorRequest((group,)), timeout_ms=2_000)
     except TidelogError:
@@ -29,7 +29,7 @@ def told_coordinator(cluster: RunningCluster, group: str, *, by: int) -> int | N
 
 
 def coordinator(cluster: RunningCluster, group: str, others_than: int | None = None) -> int:
-    """Who coordinates the group, as somebody says other than this one."""
+    """Return the coordinator of the group according to any other broker."""
 
     def told() -> int | None:
         for broker_id in cluster.broker_ids:
@@ -41,7 +41,7 @@ def coordinator(cluster: RunningCluster, group: str, others_than: int | None = N
 
 
 def wait_moved(cluster: RunningCluster, group: str, away_from: int) -> int:
-    """Returns who coordinates the group once the other brokers say that it is another one; Void if they never do."""
+    """Return the coordinator once the other brokers report a new one. Raise Void if they never do."""
 
     def moved() -> int | None:
         found = coordinator(cluster, group, others_than=away_from)

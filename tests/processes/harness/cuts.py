@@ -21,21 +21,21 @@ from tests.processes.harness.replica_files import assert_replicas_identical
 from tests.processes.harness.waiting import wait_for
 from tests.processes.harness.workload import Workload
 
-#: What is dropped on its way: to the leader's port, from there, or both.
+#: The packets that are dropped: to the leader's port, from there, or both.
 WHICH = {"requests": ("dport",), "answers": ("sport",), "both": ("dport", "sport")}
 #: Each outlasts something else: TCP's first repetitions, most of them, the connection itself.
 CUTS = [("both", 0.7), ("both", 3.3), ("answers", 6.0), ("requests", 6.0), ("both", 8.0)]
 
 
 def prepare() -> None:
-    """This namespace has nothing but a loopback, which is down; its first rule must make room for others."""
+    """Require a namespace that has only a loopback, which is down, and no firewall rules."""
     for command in ("link set lo up", "rule add pref 100 lookup local", "rule del pref 0 lookup local"):
         subprocess.run(["ip", *command.split()], check=True)
 
 
 @contextmanager
 def cut(port: int, which: str) -> Iterator[None]:
-    """Until the end of it nothing passes, and nobody is told: connections find out, or do not."""
+    """Drop packets until the end of the block. Connections are not closed, so that both ends must detect the cut."""
     rules = [["pref", "10", "ipproto", "tcp", key, str(port), "blackhole"] for key in WHICH[which]]
     for rule in rules:
         subprocess.run(["ip", "rule", "add", *rule], check=True)

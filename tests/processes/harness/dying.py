@@ -30,7 +30,7 @@ if "DIE_AT" in os.environ:
 
 
 def dying_at(directory: Path, call: str, name_end: str, when: str) -> Mapping[str, str]:
-    """The environment in which a broker dies at the first `call` on a file whose name ends so.
+    """Return the environment in which a broker dies at the first `call` on a file whose name has this end.
 
     `when` is "before" or "after" the kernel did what was asked. `directory` takes the hook.
     """

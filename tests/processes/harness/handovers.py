@@ -1,7 +1,7 @@
-"""What the members of a group did with its partitions, from owner to owner, and what they may not have. Pure.
+"""The handovers of partitions between members of a group, and the rules that these must follow. Pure.
 
-A turn is one member's time with one partition, from the moment it was told of it to the moment it gave it up, or
-died; generations may pass meanwhile. Times are monotonic.
+A turn is the time from the assignment of one partition to a member until its revocation or the member's death.
+Generations may change within a turn. Times are monotonic.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Turn:
 
 
 def by_partition(turns: Sequence[Turn]) -> dict[TopicPartition, list[Turn]]:
-    """In the order in which they began."""
+    """Return the turns in the order in which they began."""
     found: dict[TopicPartition, list[Turn]] = defaultdict(list)
     for turn in sorted(turns, key=lambda turn: turn.since_s):
         found[turn.tp].append(turn)
@@ -55,7 +55,7 @@ def by_partition(turns: Sequence[Turn]) -> dict[TopicPartition, list[Turn]]:
 
 
 def unowned_s(turns: Sequence[Turn], ended_s: float) -> float:
-    """The longest time between the first turn and `ended_s` in which nobody had the (one) partition of these."""
+    """Return the longest time between the first turn and `ended_s` in which no member owned the partition."""
     first, *others = sorted(turns, key=lambda turn: turn.since_s)
     owned_until_s, longest_s = first.until_s, 0.0
     for turn in others:
@@ -65,10 +65,10 @@ def unowned_s(turns: Sequence[Turn], ended_s: float) -> float:
 
 
 def handover_violations(tp: TopicPartition, turns: Sequence[Turn], end: int) -> Iterator[str]:
-    """Of all turns of one partition that was read from 0 to `end`: what was left out, and what was repeated in vain.
+    """Return the skipped and the needlessly repeated records of one partition that was read from 0 to `end`.
 
-    Within a turn each record follows the one before. A turn begins at or before the first record that nobody had
-    processed, and not before what was committed when it began.
+    Within a turn, records follow each other. A turn begins at or before the first unprocessed record, and not before
+    the offset that was committed when the turn began.
     """
     reached = RunningMax((each.at_s, each.offsets.stop) for turn in turns for each in turn.processed)
     kept = RunningMax((k.done_s, k.offset) for turn in turns for k in turn.kept if k.outcome is Outcome.OK)

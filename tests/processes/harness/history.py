@@ -1,4 +1,4 @@
-"""What ZooKeeper said of partitions while a fault went on, and what may never be said."""
+"""The states of partitions in ZooKeeper during a fault, and the states that are not allowed."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class StateHistory:
                     self._seen[tp].append(VersionedState(znodes.decode_state(data), stat.version))
 
     def of(self, tp: TopicPartition) -> list[VersionedState]:
-        """As far as it was seen by now."""
+        """Return the states that were seen so far."""
         with self._lock:
             return list(self._seen[tp])
 

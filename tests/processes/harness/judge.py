@@ -37,7 +37,7 @@ def assert_blames(done: subprocess.CompletedProcess[str], path: Path) -> None:
 
 @contextmanager
 def changed(path: Path, entry: Struct, change: Callable[..., tuple[int, ...]]) -> Iterator[None]:
-    """One entry in the middle of a file is another for a while."""
+    """Change one entry in the middle of a file for the duration of the block."""
     right = path.read_bytes()
     wrong = bytearray(right)
     position = len(right) // entry.size // 2 * entry.size

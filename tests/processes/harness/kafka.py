@@ -65,7 +65,7 @@ class KafkaBroker:
         assert process.running, (self._directory / "out").read_text()
 
     def stop(self) -> None:
-        """In order: the log directory gets its clean-shutdown marker."""
+        """Stop the broker by SIGTERM, so that its log directory gets the clean-shutdown marker."""
         assert self._process is not None and self._process.stop(60_000), "Kafka did not end in time"
 
     def kill(self) -> None:

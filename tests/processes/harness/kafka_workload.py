@@ -1,6 +1,7 @@
-"""What an unmodified client (librdkafka) writes to a real Kafka, so that its logs have something of everything.
+"""Records that an unmodified client (librdkafka) writes to a real Kafka, so that its logs have every feature.
 
-Broker 1 prefers to lead every topic but `followed`. A restart of it moves the leaders twice, so there are epochs.
+Broker 1 is the preferred leader of every topic but `followed`. A restart of it moves the leaders twice, which creates
+epochs.
 
 codecs        all five codecs, headers, nulls, times that go up and down; several segments
 followed      as a follower writes it
@@ -52,7 +53,7 @@ TOPICS: Mapping[str, Mapping[str, str]] = {
 
 
 class Workload:
-    """One client's writes; `written` is what Kafka acknowledged, in the order of its topics' offsets."""
+    """The writes of one client; `written` has the acknowledged records, in the order of offsets."""
 
     def __init__(self, bootstrap_servers: str) -> None:
         self._bootstrap_servers = bootstrap_servers

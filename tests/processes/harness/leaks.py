@@ -1,4 +1,4 @@
-"""What brokers hold for clients, and must let go when these are gone."""
+"""The resources that brokers hold for clients, and must release when these have ended."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def sockets_of(cluster: RunningCluster) -> int:
 
 
 def waiting_requests(cluster: RunningCluster) -> int:
-    """What all brokers together keep in their purgatories."""
+    """Return the number of requests in the purgatories of all brokers."""
     found = 0
     for broker in cluster.local.known_state().brokers:
         with urllib.request.urlopen(f"http://127.0.0.1:{broker.http_port}/metrics", timeout=10) as answer:

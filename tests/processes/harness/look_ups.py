@@ -23,13 +23,13 @@ from verify.checker.look_ups import LookUp, StoredRecord, Trim, judge
 
 START_MS = 1_700_000_000_000
 _STEP_MS = 5
-#: So many keys come again and again; other records have a key of their own.
+#: The number of keys that are written repeatedly; other records have unique keys.
 _HOT_KEYS = 40
 _DAY_MS = 24 * 60 * 60 * 1000
 
 
 class Sent:
-    """One record of a `Timeline`; `acknowledged_at` is set by the producer's thread."""
+    """One record of a `Timeline`; the producer's thread sets `acknowledged_at`."""
 
     __slots__ = ("acknowledged_at", "future", "key", "sent_at", "timestamp")
 
@@ -59,7 +59,7 @@ class Timeline(Background):
         self._producer = Producer(bootstrap_servers, client_id="timeline")
 
     def fill(self, count: int) -> None:
-        """So many records to each partition, in small compressed batches; returns when all are acknowledged."""
+        """Send this many records to each partition in small compressed batches, and wait for their acknowledgements."""
         with Producer(self._servers, client_id="fill", batch_size=2000, compression_type="lz4") as producer:
             for _ in range(count):
                 for tp in self.sent:
@@ -126,7 +126,7 @@ class Trimmer(Background):
 
 
 class Asked(NamedTuple):
-    """One look-up of one partition; `outcome` is "found", "nothing" or the name of an error."""
+    """One look-up in one partition; `outcome` is "found", "nothing" or the name of an error."""
 
     tp: TopicPartition
     look_up: LookUp
@@ -143,7 +143,7 @@ class Targets:
     def of(self, tp: TopicPartition) -> int:
         dice, sent = self._dice, self._timeline.sent[tp]
         count, kind = len(sent), dice.random()
-        if kind < 0.4:  # what was acknowledged last, if it is later than all before it: only it can be the answer
+        if kind < 0.4:  # the last acknowledged record; if its time is the latest, only it can be the answer
             recent = (sent[slot] for slot in range(count - 1, max(count - 40, -1), -1))
             known = [each for each in recent if each.acknowledged_at < inf]
             if known:
@@ -214,7 +214,7 @@ class Loyal(Background):
         try:
             connection = await Connection.open(self._endpoint, client_id="loyal", timeout_ms=5000)
         except TidelogError:
-            await asyncio.sleep(self._pause_s)  # it is down
+            await asyncio.sleep(self._pause_s)  # the broker is down
             return
         try:
             while not self._stop.is_set() and not connection.closed:
@@ -261,10 +261,10 @@ def read_times(
 
 
 def stored_records(sent: Sequence[Sent], log: Sequence[ConsumerRecord], trims: Sequence[Trim]) -> list[StoredRecord]:
-    """What the judge must know of one partition; all that was sent must have been acknowledged.
+    """Return the facts about one partition that the judge needs; all sent records must be acknowledged.
 
-    The final log must be right itself: each of its records is where and as it was acknowledged, and what is missing was
-    superseded or trimmed.
+    The final log must be correct: each record has its acknowledged offset and content, and each missing record was
+    compacted or deleted.
     """
     superseded_at: dict[bytes, float] = {}
     placed = sorted(((each.future.get(0).offset, each) for each in sent), key=lambda pair: -pair[0])

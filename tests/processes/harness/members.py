@@ -26,7 +26,7 @@ Entry = Mapping[str, Any]
 
 @dataclass(eq=False)
 class Member:
-    """One process and its diary; `died_s` is when it was killed, `slept_s` since when it slept (monotonic)."""
+    """One process and its diary; `died_s` is the time of the kill, `slept_s` the start of a pause (monotonic)."""
 
     name: str
     process: subprocess.Popen[bytes]
@@ -52,7 +52,7 @@ class Member:
         self.died_s = min(self.died_s, time.monotonic())
 
     def entries(self) -> list[Entry]:
-        """What is written by now; the last line may be half of one."""
+        """Return the diary's lines so far; the last line may be incomplete."""
         if not self.diary.exists():
             return []
         return [json.loads(line) for line in self.diary.read_text().splitlines(keepends=True) if line.endswith("\n")]
@@ -70,7 +70,7 @@ class Member:
 
 @dataclass
 class Members:
-    """Those that live and those that lived."""
+    """The running and the ended members of a group."""
 
     directory: Path
     servers: str
@@ -80,7 +80,7 @@ class Members:
     all: list[Member] = field(default_factory=list)
 
     def start(self) -> Member:
-        """One more."""
+        """Start one more member."""
         name = f"member-{len(self.all)}"
         diary, errors = self.directory / f"{name}.jsonl", self.directory / f"{name}.err"
         arguments = [self.servers, self.group, self.topic, self.strategy, str(diary)]
@@ -95,11 +95,11 @@ class Members:
         return [each for each in self.all if math.isinf(each.died_s)]
 
     def owned(self, without: Member | None = None) -> set[int]:
-        """The partitions that somebody (other than this one) has as of now."""
+        """Return the partitions that members (other than this one) own now."""
         return set().union(*(each.owned() for each in self.living if each is not without))
 
     def check_alive(self) -> None:
-        """Nobody has ended but who was killed."""
+        """Assert that only killed members have ended."""
         for each in self.living:
             assert each.process.poll() is None, f"{each.name} ended: {each.errors.read_text()[-2000:]}"
 
@@ -119,7 +119,7 @@ def members_of(directory: Path, servers: str, group: str, topic: str, strategy: 
 
 
 def assignments(member: str, group: str, topic: str, entries: Iterable[Entry]) -> Iterator[Assigned]:
-    """What it was told to own, generation by generation."""
+    """Return the partitions that the member was assigned, by generation."""
     for entry in entries:
         if entry["did"] == "owns":
             tps = [TopicPartition(topic, each) for each in entry["partitions"]]
@@ -127,7 +127,7 @@ def assignments(member: str, group: str, topic: str, entries: Iterable[Entry]) -
 
 
 def commits(group: str, topic: str, entries: Iterable[Entry]) -> Iterator[CommitOk | CommitUnknown]:
-    """In whose generation it committed what."""
+    """Return the commits of the member, with the generation of each."""
     for entry in entries:
         if entry["did"] in ("committed", "not committed"):
             began, ended, generation = _ns(entry["began_s"]), _ns(entry["at_s"]), entry["generation"]
@@ -146,8 +146,8 @@ def _ns(seconds: float) -> int:
 def turns(
     member: str, topic: str, entries: Sequence[Entry], died_s: float, slept_s: Sequence[float] = ()
 ) -> Iterator[Turn]:
-    """Its time with each partition: until it gave it up, was told to own others, or died; or fell asleep, if it lost
-    it after that."""
+    """Return the member's turns with each partition. A turn ends at the revocation, at another assignment, at the
+    member's death, or at the start of a pause if the partition was lost during the pause."""
     open_turns: dict[int, Turn] = {}
 
     def end(partitions: Iterable[int], at_s: float) -> Iterator[Turn]:

@@ -1,4 +1,4 @@
-"""A fault under load: what goes on around it, and the verdict afterwards."""
+"""Runs a fault under load, and checks the result afterwards."""
 
 from __future__ import annotations
 

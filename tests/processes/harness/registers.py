@@ -22,10 +22,10 @@ from verify.chaos.clients.client_context import ClientContext
 from verify.chaos.clients.committing import CommittedReader, Committer
 from verify.chaos.clients.support.lines import Line
 
-#: What must have an answer in some second before a fault, or the fault finds nothing to spoil.
+#: The operations that must succeed in some second before a fault; otherwise the fault disturbs nothing.
 LEAST_RATE = 200
 _PAUSE_S = 0.01
-#: Also for a broker that is asked in its sleep, to answer when it wakes up.
+#: The timeout of requests, which is long enough for a paused broker that answers after its pause.
 _PATIENCE_MS = 20_000
 _S = 1_000_000_000
 
@@ -41,15 +41,15 @@ class _Diary:
         self.events.append(event)
 
     def close(self) -> None:
-        """It stays readable."""
+        """Stop writing. The history stays readable."""
 
 
 class Registers:
-    """Groups that nobody is a member of, each with a committer of its own, from `with` to its end.
+    """Commits and reads offsets of groups without members, each with one committer, during a `with` block.
 
-    Every other group commits through a Consumer, the others with single requests, whose refusals count as what they
-    are. Readers ask through a Consumer, and each broker, whether it coordinates the group or not: whoever answers must
-    answer right. All values of a group rise.
+    Every other group commits through a Consumer, the others by single requests whose errors are recorded. Offsets are
+    read through a Consumer, and by requests to each broker, whether it is the coordinator or not. Every successful
+    answer must be correct. The values of a group increase.
     """
 
     def __init__(
@@ -97,13 +97,13 @@ class Registers:
 
     @property
     def tally(self) -> Counter[tuple[str, str]]:
-        """What was done and what became of it, as often: ("CommitOk", "ok"), ("CommittedFailed", "NOT_COORDINATOR")."""
+        """Return how often each operation had each outcome: ("CommitOk", "ok"), ("CommittedFailed", …)."""
         told = (event for event in self._told() if not isinstance(event, CommitInvoked))
         return Counter((type(event).__name__, str(getattr(event, "error", "ok"))) for event in told)
 
     @property
     def answered(self) -> int:
-        """Commits and fetches that had an answer of worth by now."""
+        """Return the number of commits and fetches that succeeded so far."""
         return sum(isinstance(event, (CommitOk, CommittedOk)) for event in self._told())
 
     def _is_busy(self) -> bool:

@@ -1,4 +1,4 @@
-"""What the replicas have on disk, read without the broker's help."""
+"""The files of replicas, read without the brokers."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def batches_on_disk(partition_directory: Path) -> list[BatchOnDisk]:
 
 
 def end_on_disk(cluster: RunningCluster, broker_id: int, tp: TopicPartition) -> int:
-    """Behind the last batch in the broker's files, committed or not; 0 where there is none."""
+    """Return the offset after the last batch in the broker's files, committed or not; 0 without a batch."""
     batches = batches_on_disk(cluster.replica_dir(broker_id, tp))
     return batches[-1].last_offset + 1 if batches else 0
 
@@ -97,7 +97,7 @@ def noted_epochs(replica_dir: Path, *, until: int) -> list[tuple[int, int]]:
 
 
 def check_epochs(tp: TopicPartition, batches: Sequence[BatchOnDisk], noted: Sequence[tuple[int, int]]) -> None:
-    """What is noted of the epochs, as (epoch, where it begins), is what the batches say."""
+    """Assert that the checkpointed epochs, as (epoch, start offset), match the batches."""
     said: dict[int, int] = {}
     for batch in batches:
         said.setdefault(batch.leader_epoch, batch.base_offset)

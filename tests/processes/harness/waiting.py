@@ -46,13 +46,13 @@ def require_bite(void: str, seen: object) -> None:
 
 
 def is_stopped(pid: int) -> bool:
-    """By a signal, with all of its threads: each runs on until it next comes by the kernel."""
+    """Return whether a signal has stopped all threads; each thread runs until it next enters the kernel."""
     states = (Path(task, "status").read_text() for task in Path(f"/proc/{pid}/task").iterdir())
     return all("(stopped)" in state for state in states)
 
 
 def is_gone(pid: int) -> bool:
-    """Killed, be it that nobody has asked for its end yet."""
+    """Return whether the process was killed, even if its parent has not collected it."""
     try:
         return "(zombie)" in Path(f"/proc/{pid}/status").read_text()
     except OSError:

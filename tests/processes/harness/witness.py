@@ -32,7 +32,7 @@ class Witness(Background):
 
     @property
     def records(self) -> int:
-        """How many were seen by now."""
+        """Return the number of records seen so far."""
         return sum(map(len, self._seen.values()))
 
     def check(self, log: Mapping[TopicPartition, Sequence[tuple[int, int]]]) -> None:
@@ -42,7 +42,7 @@ class Witness(Background):
 
 
 def check_reading(tp: TopicPartition, seen: Sequence[tuple[int, int]], log: Sequence[tuple[int, int]]) -> None:
-    """What was seen is how the log begins."""
+    """Assert that the seen records are a prefix of the log."""
     for then, now in zip(seen, log, strict=False):
         assert then == now, f"{tp}: {then} was read where {now} is now"
     assert len(seen) <= len(log), f"{tp}: {len(seen)} records were read, {len(log)} remain"

@@ -12,7 +12,7 @@ from tests.processes.harness.waiting import wait_bitten, wait_for
 from tidelog import Consumer, Producer, TopicPartition
 from tidelog.client.producer.record_future import RecordFuture
 
-#: What must be acknowledged in some second before a fault, or the fault finds nothing to spoil.
+#: The acknowledgements that must arrive in some second before a fault; otherwise the fault disturbs nothing.
 LEAST_RATE = 200
 _PACE_S = 0.002
 _BURST = 4
