@@ -110,7 +110,7 @@ def test_directory_of_another_cluster_is_refused_and_unchanged(cluster: RunningC
         properties = cluster.local.broker_dir(1) / meta_properties.FILE_NAME
         ours = properties.read_bytes()
         cluster_id = next(line for line in ours.splitlines() if line.startswith(b"cluster.id="))
-        properties.write_bytes(ours.replace(cluster_id, b"cluster.id=somebody-elses-cluster"))
+        properties.write_bytes(ours.replace(cluster_id, b"cluster.id=another-cluster"))
         before = files_under(cluster.local.broker_dir(1))
         with cluster.launched(cluster.config(1, "broker-1", log_file="")) as refused:
             assert "the directory belongs to another cluster" in ended(refused)

@@ -85,7 +85,7 @@ def test_next_run_removes_the_leftovers_of_a_killed_run(user: Shell) -> None:
     clean_up(user.home, told.append)
     assert told == [f"cleaning up after a run that was killed: {left}"]
     assert not left.exists()
-    wait_for("the clients to end without whoever started them", lambda: not processes_of(user.directory), timeout_s=60)
+    wait_for("the clients to end after their parent", lambda: not processes_of(user.directory), timeout_s=60)
 
 
 @pytest.mark.slow

@@ -84,7 +84,7 @@ def test_replicas_that_lose_their_tails_in_turn_become_identical(cluster: Runnin
             under.workload.wait_acknowledged(50)
             cluster.restart(victim)
             cluster.wait_in_sync(tp)
-            require_bite("nobody else leads", cluster.leader(tp) != victim)
+            require_bite("no other broker leads", cluster.leader(tp) != victim)
 
 
 def test_replica_that_lost_its_tail_does_not_lead_after_a_full_outage(cluster: RunningCluster) -> None:
@@ -95,7 +95,7 @@ def test_replica_that_lost_its_tail_does_not_lead_after_a_full_outage(cluster: R
         everyone = [cluster.local.broker_process(each) for each in cluster.broker_ids]
         for process in everyone:  # all at once, so that no broker notices the death of another
             assert process is not None and process.signal(signal.SIGSTOP)
-        require_bite("somebody is not in sync", all(len(cluster.znode(tp).state.isr) == 3 for tp in tps))
+        require_bite("a replica is not in sync", all(len(cluster.znode(tp).state.isr) == 3 for tp in tps))
         for each in cluster.broker_ids:
             cluster.kill(each)
         directory = cluster.local.broker_dir(victim)
@@ -327,7 +327,7 @@ def test_checkpoints_of_nonsense_on_all_replicas_cost_no_record(cluster: Running
         cluster.local.start()
         if kind == "future":
             # By these checkpoints no replica has all committed records, so that an operator must allow the loss.
-            wait_for("nobody to lead", lambda: cluster.znode(tp).state.leader == NO_LEADER)
+            wait_for("the partition to have no leader", lambda: cluster.znode(tp).state.leader == NO_LEADER)
             wait_for("an election", lambda: not any(cluster.admin.elect_leaders(ElectionType.UNCLEAN, [tp]).values()))
         cluster.wait_in_sync(tp)
         for each in cluster.broker_ids:

@@ -81,7 +81,7 @@ def test_broker_out_of_descriptors_keeps_disk_and_connections(
                 under.workload.wait_acknowledged(300)
                 wait_for("segments that are rolled meanwhile", lambda: rolled() >= before + 2)
             else:
-                wait_bitten("whoever is new to get no answer", lambda: not answers(address))
+                wait_bitten("new connections to get no answer", lambda: not answers(address))
             require_bite("it has descriptors", open_files(process.pid) >= soft - 1)
             assert process.running, "it goes on"
         wait_for("those who are new to be taken again", lambda: answers(address))

@@ -81,9 +81,9 @@ def test_linearizable_register_histories_pass(fetches: list[CommittedOk]) -> Non
         pytest.param([fetched(10, 6.5, 6.6)], "after 20 was committed", id="the value of before"),
         pytest.param([fetched(-1, 6.5, 6.6)], "after 20 was committed", id="none after a success"),
         pytest.param([fetched(40, 10, 11), fetched(20, 12, 13)], "after 40 was read", id="back from what was read"),
-        pytest.param([fetched(50, 10, 11)], "nobody had committed", id="a value from the future"),
-        pytest.param([fetched(30, 8.5, 9)], "nobody had committed", id="what was refused"),
-        pytest.param([fetched(15, 2.5, 2.6)], "nobody had committed", id="a value of nobody"),
+        pytest.param([fetched(50, 10, 11)], "no client had committed", id="a value from the future"),
+        pytest.param([fetched(30, 8.5, 9)], "no client had committed", id="a refused value"),
+        pytest.param([fetched(15, 2.5, 2.6)], "no client had committed", id="a value that was never committed"),
     ],
 )
 def test_register_anomalies_are_found(fetches: list[CommittedOk], words: str) -> None:
@@ -183,7 +183,7 @@ def test_ownership_that_starts_at_an_earlier_commit_passes(begin: int) -> None:
 @pytest.mark.parametrize(
     ("second", "end", "words"),
     [
-        pytest.param(turn("b", 6, 9, Processed(range(10, 20), 7)), 20, "nobody had processed 9 to 9", id="a gap"),
+        pytest.param(turn("b", 6, 9, Processed(range(10, 20), 7)), 20, "no member had processed 9 to 9", id="a gap"),
         pytest.param(turn("b", 6, 9, Processed(range(4, 20), 7)), 20, "and 5 was committed", id="too far back"),
         pytest.param(
             turn("b", 6, 9, Processed(range(5, 12), 7), Processed(range(13, 20), 8)), 20, "13 after 11", id="a leap"
@@ -191,7 +191,7 @@ def test_ownership_that_starts_at_an_earlier_commit_passes(begin: int) -> None:
         pytest.param(
             turn("b", 6, 9, Processed(range(5, 12), 7), Processed(range(11, 20), 8)), 20, "11 after 11", id="twice"
         ),
-        pytest.param(turn("b", 6, 9, Processed(range(5, 20), 7)), 21, "it ends at 21", id="a tail of nobody"),
+        pytest.param(turn("b", 6, 9, Processed(range(5, 20), 7)), 21, "it ends at 21", id="an unprocessed tail"),
         pytest.param(turn("b", 6, 9), 20, "processed to 9", id="an owner that does nothing"),
         pytest.param(turn("b", 2.5, 9, Processed(range(9, 20), 2.6)), 20, "5 to 8", id="a gap that is closed too late"),
     ],

@@ -128,7 +128,7 @@ def check(members: Members, tps: list[TopicPartition], ends: Mapping[TopicPartit
     )
     require_bite("fewer members began than were killed", len(members.all) >= MEMBERS + MEMBER_KILLS and "all did")
     require_bite("the group was never balanced anew", len(generations) > MEMBER_KILLS and max(generations))
-    require_bite("nobody died with records in its hands", again > 0 and again)
-    require_bite("nobody woke up and committed", refused)
+    require_bite("no member died with unprocessed records", again > 0 and again)
+    require_bite("no paused member committed", refused)
     assert not wrong, "\n".join(wrong[:10])
     assert longest_s <= SESSION_TIMEOUT_MS / 1000 + GRACE_S

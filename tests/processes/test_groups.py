@@ -129,7 +129,7 @@ def test_restarted_static_member_keeps_partitions_without_a_rebalance(
     cluster: RunningCluster,
 ) -> None:
     tps = cluster.create_topic("t", partitions=4)
-    patient = {"session_timeout_ms": 60_000}  # nobody is to be missed between the end and the new beginning
+    patient = {"session_timeout_ms": 60_000}  # so that no member is removed during the restart
     one, two = (Member(cluster, group_instance_id=name, **patient) for name in ("one", "two"))
     again = Member(cluster, group_instance_id="one", **patient)
     with members(one, two, again):

@@ -50,7 +50,7 @@ def kept(cluster: RunningCluster) -> Iterator[Kept]:
         yield Kept(registers, tp)
         during = registers.answered - before
         print(f"{during} answers in {time.monotonic() - began:.1f} s of the fault")
-        require_bite("the fault met nobody", during > _LEAST_DURING_A_FAULT and f"{during} answers")
+        require_bite("the fault hit no request", during > _LEAST_DURING_A_FAULT and f"{during} answers")
         cluster.wait_in_sync(tp)
         registers.wait_committed(20)
     gap_s = registers.longest_gap_s(GROUPS[0], since=began)
@@ -210,7 +210,7 @@ def test_members_killed_during_commit_or_join_are_removed(cluster: RunningCluste
             assert found is not None and had <= found.offset <= asked
         require_bite("every commit was answered before its member died", unanswered and f"{unanswered} were not")
         wait_for("the brokers to have closed what the members opened", lambda: sockets_of(cluster) <= files + 2)
-        wait_for("nobody to be kept waiting who is gone", lambda: waiting_requests(cluster) <= most_waiting)
+        wait_for("no request of an ended member to wait", lambda: waiting_requests(cluster) <= most_waiting)
         wait_for(
             "the dead to be missed", lambda: not cluster.admin.describe_consumer_groups(["killed"])["killed"].members
         )

@@ -46,7 +46,7 @@ def test_healthy_states_pass() -> None:
         pytest.param([state(0, 1, 0, controller=2), state(1, 1, 1, controller=1)], id="a controller epoch that falls"),
         pytest.param([state(0, 1, 5), state(1, 2, 5)], id="an epoch with two leaders"),
         pytest.param([state(0, 1, 0, (2, 3))], id="a leader that is not in sync"),
-        pytest.param([state(0, -1, 0, ())], id="nobody in sync"),
+        pytest.param([state(0, -1, 0, ())], id="no replica in sync"),
     ],
 )
 def test_impossible_states_are_found(history: list[VersionedState]) -> None:

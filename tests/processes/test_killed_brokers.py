@@ -59,7 +59,7 @@ def test_killed_leader_loses_no_record(cluster: RunningCluster) -> None:
         under.workload.wait_acknowledged(300)
         for tp in led:
             after = cluster.znode(tp).state
-            require_bite("nobody else leads", after.leader_epoch > before[tp].leader_epoch)
+            require_bite("no other broker leads", after.leader_epoch > before[tp].leader_epoch)
             assert after.leader != victim and victim not in after.isr
         assert under.workload.longest_gap_s(tps, since=killed_at) < SOONER_THAN_A_SESSION_S
         cluster.restart(victim)
@@ -147,7 +147,7 @@ def test_all_brokers_killed_at_once_return_with_all_records(cluster: RunningClus
         for broker_id, epoch in epochs.items():
             cluster.wait_serves(broker_id, since=epoch)
         under.workload.wait_acknowledged(200)
-        require_bite("nobody noticed", under.workload.longest_gap_s(tps, since=killed_at) > 0.1)
+        require_bite("no client noticed", under.workload.longest_gap_s(tps, since=killed_at) > 0.1)
 
 
 @pytest.mark.slow
@@ -163,7 +163,7 @@ def test_out_of_sync_replica_does_not_lead_even_if_first_back(cluster: RunningCl
         cluster.kill(leader)
         last = cluster.znode(tp).state.isr
         cluster.restart(behind)
-        wait_for("the controller to find nobody", lambda: cluster.znode(tp).state.leader == NO_LEADER)
+        wait_for("the controller to find no leader", lambda: cluster.znode(tp).state.leader == NO_LEADER)
         wait_for("it to have taken its seat", lambda: cluster.controller() == behind)
         assert cluster.znode(tp).state.leader == NO_LEADER
         for each in (other, leader):

@@ -69,7 +69,7 @@ def test_leader_paused_for_less_than_its_session_keeps_leading(cluster: RunningC
             time.sleep(4)  # the promise is of this time, and of the settings as they are shipped
         under.workload.wait_acknowledged(100)
         gap_s = under.workload.longest_gap_s(led, since=paused_at)
-        require_bite("nobody noticed", gap_s > 3 and f"{gap_s:.2f} s without an acknowledgement")
+        require_bite("no client noticed", gap_s > 3 and f"{gap_s:.2f} s without an acknowledgement")
         assert {tp: cluster.znode(tp) for tp in tps} == before
         assert all(under.history.epochs_of(tp) == {before[tp].state.leader_epoch} for tp in tps)
         assert cluster.controller() == controller

@@ -25,7 +25,7 @@ def test_leader_with_an_expired_session_registers_again_without_loss(cluster: Ru
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("whose", ["the leader's", "one broker's", "anybody's"])
+@pytest.mark.parametrize("whose", ["the leader's", "one broker's", "any broker's"])
 def test_repeated_session_expiry_leaves_all_partitions_led_and_in_sync(cluster: RunningCluster, whose: str) -> None:
     tps = cluster.create_topic("t", partitions=6)
     chosen = random.Random(9307)
@@ -33,7 +33,7 @@ def test_repeated_session_expiry_leaves_all_partitions_led_and_in_sync(cluster: 
     choose = {
         "the leader's": lambda: cluster.leader(tps[0]),
         "one broker's": lambda: first,
-        "anybody's": lambda: chosen.choice(cluster.broker_ids),
+        "any broker's": lambda: chosen.choice(cluster.broker_ids),
     }
     with ordeal(cluster, tps) as under:
         acknowledged = under.workload.acknowledged

@@ -196,7 +196,7 @@ def test_unclean_election_elects_a_live_replica(machines: Machines) -> None:
     wait_for("the ISR to shrink", lambda: machines.partition(1, asked=1)["isr"] == [1], 60)
     machines.lose(1)
     machines.start(2)
-    wait_for("nobody to lead", lambda: machines.partition(1, asked=2)["leader"] == NO_LEADER, 60)
+    wait_for("the partition to have no leader", lambda: machines.partition(1, asked=2)["leader"] == NO_LEADER, 60)
     [elect] = [command for command in typed_in(LOST) if "--unclean" in command]
     machines.type(elect.replace("host-1", "host-2"))
     wait_for("who lives to lead", lambda: machines.partition(1, asked=2)["leader"] == 2, 60)

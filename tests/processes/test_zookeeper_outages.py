@@ -102,7 +102,7 @@ def test_long_zookeeper_outage_allows_acks_of_the_full_isr_only(
             assert len(cut_off()) == 3
             zookeeper.start()
             started_at = time.monotonic()
-            wait_for("nobody to be cut off", lambda: not cut_off())
+            wait_for("no broker to be cut off", lambda: not cut_off())
             back_s = time.monotonic() - started_at
             print(f"back after {back_s:.2f} s")
             assert back_s < LATEST_BACK_S

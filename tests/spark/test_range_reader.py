@@ -145,9 +145,9 @@ def test_task_fails_after_its_poll_timeout_with_the_reason(consumer: FileConsume
     class Down(FileConsumer):
         def poll_batches(self, timeout_ms: int) -> dict[TopicPartition, object]:  # type: ignore[override]
             clock.pause(timeout_ms / 1000)
-            raise DisconnectedError("nobody there")
+            raise DisconnectedError("no broker there")
 
-    with pytest.raises(TimeoutError, match=r"t-0 \[0, 9\): no record at offset 0 in 5000 ms .*nobody there"):
+    with pytest.raises(TimeoutError, match=r"t-0 \[0, 9\): no record at offset 0 in 5000 ms .*no broker there"):
         offsets(Down(consumer.cluster), 0, 9, clock=clock)
 
 

@@ -88,7 +88,7 @@ def test_latest_generations_claim_wins_and_equal_claims_cancel() -> None:
     members = [eager("a", had="t0 t1", generation=2), eager("b", had="t0 t2", generation=3)]
     assert shown(assign_sticky(members, {"t": 4})) == {"a": "t1 t3", "b": "t0 t2"}
     both = [eager("b", had="t0", generation=3), eager("a", had="t0", generation=3)]
-    assert shown(assign_sticky(both, {"t": 2})) == {"a": "t0", "b": "t1"}, "as if nobody had had anything"
+    assert shown(assign_sticky(both, {"t": 2})) == {"a": "t0", "b": "t1"}, "as if no member had owned a partition"
 
 
 def test_sticky_ignores_unsubscribed_deleted_and_invalid_claims() -> None:

@@ -42,7 +42,7 @@ def test_stopped_cluster_needs_free_ports(tmp_path: Path) -> None:
         checks = examine_environment(tmp_path, state)
     found = checked(checks, "ports")
     assert (found.state, found.sentence) == (State.FAILURE, f"{port}: used by other processes")
-    assert checked(checks, "ZooKeeper").state is State.OK, "somebody listens there"
+    assert checked(checks, "ZooKeeper").state is State.OK, "a process listens there"
     assert checked(checks, "brokers").advice == "tidelog up"
     assert "Java" not in [check.name for check in checks], "the ZooKeeper is not ours"
 

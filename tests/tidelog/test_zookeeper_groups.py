@@ -39,7 +39,7 @@ async def test_offsets_in_zookeeper_are_written_listed_and_read() -> None:
         await admin.alter_zookeeper_group_offsets("f", {T0: 1})
         assert await admin.list_zookeeper_groups() == ["f", "g"]
         assert await admin.list_zookeeper_group_offsets("g") == {T0: ZooKeeperOffset(7), T1: ZooKeeperOffset(0)}
-        assert await admin.list_zookeeper_group_offsets("nobody") == {}
+        assert await admin.list_zookeeper_group_offsets("unknown") == {}
 
 
 @on_virtual_time

@@ -1,4 +1,4 @@
-"""A member of a group that writes down what it does before anybody else can know of it: run as a program.
+"""A member of a group, run as a program. It writes each operation into its diary before the effect is visible.
 
 Usage: group_member.py SERVERS GROUP TOPIC STRATEGY FILE. One JSON object a line, with the monotonic time in `at_s`.
 """

@@ -80,7 +80,7 @@ def handover_violations(tp: TopicPartition, turns: Sequence[Turn], end: int) -> 
         begin, processed = first.offsets.start, reached.before(first.at_s) or 0
         committed = kept.before(turn.since_s) or 0
         if begin > processed:
-            yield f"{here} began at {begin}, and nobody had processed {processed} to {begin - 1}"
+            yield f"{here} began at {begin}, and no member had processed {processed} to {begin - 1}"
         if begin < committed:
             yield f"{here} began at {begin}, and {committed} was committed"
         for one, other in itertools.pairwise(turn.processed):

@@ -69,7 +69,7 @@ def check_states(tp: TopicPartition, history: Sequence[VersionedState]) -> None:
         assert after.state.controller_epoch >= before.state.controller_epoch, f"{tp}: {before}, then {after}"
     leaders: dict[int, set[int]] = {}
     for each in history:
-        assert each.state.isr, f"{tp}: nobody is in sync in {each}"
+        assert each.state.isr, f"{tp}: no replica is in sync in {each}"
         if each.state.leader != NO_LEADER:
             assert each.state.leader in each.state.isr, f"{tp}: the leader is not in sync in {each}"
             leaders.setdefault(each.state.leader_epoch, set()).add(each.state.leader)

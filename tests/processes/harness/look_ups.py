@@ -281,7 +281,7 @@ def stored_records(sent: Sequence[Sent], log: Sequence[ConsumerRecord], trims: S
         else:
             assert gone_from < inf or offset < trimmed, f"offset {offset} is lost, {each.key!r} of {each.timestamp}"
         stored.append(StoredRecord(offset, each.timestamp, each.sent_at, each.acknowledged_at, gone_from, epoch))
-    assert not in_log, f"nobody sent {list(in_log.values())[:3]}"
+    assert not in_log, f"no client sent {list(in_log.values())[:3]}"
     return stored
 
 
