@@ -71,7 +71,7 @@ def test_many_threads_share_a_producer_and_each_keeps_its_order() -> None:
     seen = [tuple(map(int, (value or b"").split())) for value in partition.values()]
     assert len(seen) == 1200
     for name in range(4):
-        assert [number for who, number in seen if who == name] == list(range(300))
+        assert [number for thread, number in seen if thread == name] == list(range(300))
 
 
 def test_values_that_are_sent_together_wait_for_buffer_space() -> None:
