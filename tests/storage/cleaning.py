@@ -106,7 +106,7 @@ def write_compacted_log(directory: Path, files: Files | None = None) -> Log:
         recovery_point=0,
         clean=True,
     )
-    noted = 0
+    recorded = 0
     for day in range(3):
         now_ms = NOW + day * (DAY_MS + 1)
         for number, codec in enumerate(Codec):
@@ -131,6 +131,6 @@ def write_compacted_log(directory: Path, files: Files | None = None) -> Log:
         )  # fmt: skip
         put(log, (b"all days", b"end of day %d" % day), timestamp=now_ms + 10)
         roll(log)
-        noted = clean(log, noted, now_ms=now_ms, files=files)
+        recorded = clean(log, recorded, now_ms=now_ms, files=files)
     put(log, (b"all days", b"dirty"), (b"0 of NONE", None))
     return log

@@ -15,7 +15,7 @@ from verify.simulation.disks.crashable_files import CrashableFiles
 from verify.simulation.disks.failing_files import FailingFiles
 from verify.simulation.disks.page_cache import FORGOTTEN, KEPT, Fate
 
-#: Of what a disk may hold after a power failure.
+#: The possible contents of a disk after a power failure.
 SEEDS = range(15)
 
 
@@ -29,7 +29,7 @@ class Disk(NamedTuple):
     def after(self, choice: Random | Fate = FORGOTTEN) -> CrashableFiles:
         return self.power.crash(choice)
 
-    def pictures(self, work: Callable[[], object], *, process_only: bool = False) -> list[CrashableFiles]:
+    def images(self, work: Callable[[], object], *, process_only: bool = False) -> list[CrashableFiles]:
         """Do the work. Return the files that are left if the process, or the machine, ends within one of its calls."""
         taken = [self.power.crash(KEPT)]
 
@@ -46,7 +46,7 @@ class Disk(NamedTuple):
         return taken
 
 
-#: Those that promise what they say of the disk.
+#: The implementations that model durability.
 DURABLE: dict[str, Callable[[], Files]] = {
     "production": RealFiles,
     "production with a reserve of descriptors": lambda: RealFiles(DescriptorReserve(2)),

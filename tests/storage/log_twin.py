@@ -56,8 +56,8 @@ _steps = st.one_of(
     st.tuples(st.just("kill"), st.booleans()),
     st.tuples(st.just("damage"), st.tuples(st.sampled_from(["remove", "zero", "cut", "garbage"]), _seed)),
 )
-#: Most stories begin with enough records for several segments.
-stories = st.tuples(st.lists(_append, min_size=6, max_size=25), st.lists(_steps, max_size=30)).map(
+#: Most sequences begin with enough records for several segments.
+step_sequences = st.tuples(st.lists(_append, min_size=6, max_size=25), st.lists(_steps, max_size=30)).map(
     lambda parts: [*parts[0], *parts[1]]
 )
 
@@ -71,21 +71,21 @@ class Kept(NamedTuple):
     last_offset: int
 
 
-#: Of the stories of a test, whose first nearly always has it all.
+#: The most rounds of sequences in a test. The first round reaches all cases in nearly every run.
 _ROUNDS = 5
 
 
-class Happened(Counter[str]):
+class CaseCounts(Counter[str]):
     """Counts how often the sequences reached the cases that they are meant for."""
 
-    def note(self, what: str, condition: object = True) -> None:
-        self[what] += bool(condition)
+    def add(self, case: str, condition: object = True) -> None:
+        self[case] += bool(condition)
 
-    def come_past(self, tell: Callable[[Happened], None], *what: str, least: int) -> None:
+    def run_until_reached(self, sequences: Callable[[CaseCounts], None], *cases: str, least: int) -> None:
         """Run sequences until each case has occurred that often, because they are random."""
         for _ in range(_ROUNDS):
-            tell(self)
-            if all(self[each] >= least for each in what):
+            sequences(self)
+            if all(self[each] >= least for each in cases):
                 return
         raise AssertionError(f"too seldom: {self}")
 
@@ -93,9 +93,9 @@ class Happened(Counter[str]):
 class LogWithTwin:
     """`log` and the list; `run` applies a step to both."""
 
-    def __init__(self, directory: Path, happened: Happened) -> None:
+    def __init__(self, directory: Path, counts: CaseCounts) -> None:
         self._directory = directory
-        self._happened = happened
+        self._counts = counts
         self._epoch = 0
         self.records: list[Kept] = []
         self.log = self._open(0, recovery_point=0, clean=True)
@@ -103,7 +103,7 @@ class LogWithTwin:
     def run(self, step: str, value: Any) -> None:
         getattr(self, f"_{step}")(value)
 
-    # --- what the list says --------------------------------------------------------------------------
+    # --- the answers of the list ---------------------------------------------------------------------
 
     def readable(self) -> list[tuple[int, int, int]]:
         """Return (offset, timestamp, epoch) of all readable records."""
@@ -125,13 +125,13 @@ class LogWithTwin:
         """Return the same by reading the whole log."""
         return [(record.offset, record.timestamp, epoch) for record, epoch in records_of(self.log)]
 
-    # --- what happens to both ------------------------------------------------------------------------
+    # --- steps for both ------------------------------------------------------------------------------
 
     def _append(self, value: tuple[list[int], Codec]) -> None:
         stamps, codec = value
         base = self.log.append_as_leader(batch(*stamps, key=b"k", codec=codec), self._epoch, NOW).base_offset
         self._keep(base, stamps)
-        self._happened.note("a compressed batch", codec)
+        self._counts.add("a compressed batch", codec)
 
     def _follow(self, value: tuple[list[int], int]) -> None:
         """Append as a follower of a leader whose log was compacted: offsets are missing before the batch."""
@@ -160,7 +160,7 @@ class LogWithTwin:
         log = self.log
         log.config = config(**SMALL, retention_bytes=int(log.size_bytes * fraction))
         retired = log.delete_old_segments(NOW, log.log_end_offset)
-        self._happened.note("a segment deleted", retired)
+        self._counts.add("a segment deleted", retired)
         for segment in retired:
             segment.delete()
         self.records = [record for record in self.records if record.last_offset >= log.segment_base_offsets[0]]
@@ -184,7 +184,7 @@ class LogWithTwin:
 
     def _damage(self, value: tuple[str, int]) -> None:
         self.log.close()
-        self._happened.note("an index damaged", damage_index(self._directory, *value))
+        self._counts.add("an index damaged", damage_index(self._directory, *value))
         self.log = self._open(self.log.log_start_offset, self.log.recovery_point, clean=True)
 
     def _compact(self, value: tuple[float, int]) -> None:
@@ -200,7 +200,7 @@ class LogWithTwin:
         for segment in old:
             segment.delete()
         self.records = [record for record in self.records if record.offset not in gone]
-        self._happened.note("records compacted away", gone)
+        self._counts.add("records compacted away", gone)
 
     def _open(self, log_start_offset: int, recovery_point: int, *, clean: bool) -> Log:
         log = Log.open(self._directory, config(**SMALL), UnsyncedFiles(), recovery_point=recovery_point, clean=clean)

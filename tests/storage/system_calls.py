@@ -216,7 +216,7 @@ class SystemCalls:
         self._changed("write", opened.path, opened.entry, Change(at, kept[:written]))
         return written
 
-    # --- what the model does -------------------------------------------------------------------------
+    # --- the model -----------------------------------------------------------------------------------
 
     def _changed(self, verb: str, path: Path, entry: Content | Directory, change: Change) -> None:
         assert isinstance(entry, Content)

@@ -159,11 +159,11 @@ def test_empty_batch_is_removed_after_a_later_one_of_the_producer(tmp_path: Path
     put(log, (b"a", b"1"), producer_id=5, producer_epoch=0, base_sequence=0)
     put(log, (b"a", b"2"))
     roll(log)
-    noted = clean(log)
+    recorded = clean(log)
     put(log, (b"a", b"3"), producer_id=5, producer_epoch=0, base_sequence=1)
     put(log, (b"a", b"4"))
     roll(log)
-    clean(log, noted)
+    clean(log, recorded)
     assert [(header.base_offset, header.record_count) for header in headers_of(log)] == [(0, 0), (2, 0), (3, 1)]
 
 
@@ -172,10 +172,10 @@ def test_copy_of_a_compacted_log_knows_the_start_of_each_epoch(tmp_path: Path) -
     for epoch in (2, 2, 3, 3, 5):
         log.append_as_leader(keyed((b"a", b"%d" % epoch)), epoch, NOW)
     roll(log)
-    noted = clean(log)
+    recorded = clean(log)
     log.append_as_leader(keyed((b"b", b"1")), 5, NOW)
     roll(log)
-    clean(log, noted)
+    clean(log, recorded)
     copy.append_as_follower(read_all(log))
     assert copy.epochs == log.epochs == ((2, 0), (3, 2), (5, 4))
     assert [(header.base_offset, header.record_count) for header in headers_of(log)] == [(0, 0), (2, 0), (4, 1), (5, 1)]
@@ -210,15 +210,15 @@ def test_transactional_records_replace_nothing_and_markers_stay(tmp_path: Path) 
     log.append_as_follower(marker)
     put(log, (b"b", None))
     roll(log)
-    noted = clean(log)
+    recorded = clean(log)
     assert [(o, k, v) for o, k, v in values_of(log) if k in (b"a", b"b")] == [
         (0, b"a", b"1"), (2, b"a", b"maybe"), (5, b"b", None)
     ]  # fmt: skip
     assert [header.base_offset for header in headers_of(log) if header.is_control] == [4]
     put(log, (b"c", b"1"))
     roll(log)
-    clean(log, noted, now_ms=NOW + 2 * DAY_MS)
-    assert [o for o, k, _ in values_of(log) if k == b"b"] == [], "the tombstone had nothing left to hide"
+    clean(log, recorded, now_ms=NOW + 2 * DAY_MS)
+    assert [o for o, k, _ in values_of(log) if k == b"b"] == [], "the tombstone replaced no remaining record"
 
 
 def test_a_tombstone_of_a_transaction_is_never_dropped_for_its_age(tmp_path: Path) -> None:
@@ -227,24 +227,24 @@ def test_a_tombstone_of_a_transaction_is_never_dropped_for_its_age(tmp_path: Pat
     pending = keyed((b"a", None), base_offset=1, producer_id=8, producer_epoch=0, base_sequence=0)
     log.append_as_follower(with_attributes(pending, TRANSACTIONAL))
     roll(log)
-    noted = clean(log)
+    recorded = clean(log)
     put(log, (b"c", b"1"))
     roll(log)
-    clean(log, noted, now_ms=NOW + 99 * DAY_MS)
+    clean(log, recorded, now_ms=NOW + 99 * DAY_MS)
     assert values_of(log) == [(0, b"a", b"1"), (1, b"a", None), (2, b"c", b"1")]
 
 
-# --- the life of a tombstone -------------------------------------------------------------------------
+# --- tombstones ----------------------------------------------------------------------------------
 
 
 def test_a_tombstone_outlives_its_key_by_delete_retention_and_not_longer(tmp_path: Path) -> None:
     log = compacted(tmp_path, delete_retention_ms=1000)
     put(log, (b"a", b"1"))
     put(log, (b"a", None))
-    noted = clean(log, now_ms=NOW)
-    assert noted == 0, "all of it is in the active segment"
+    recorded = clean(log, now_ms=NOW)
+    assert recorded == 0, "all of it is in the active segment"
     roll(log)
-    noted = clean(log, now_ms=NOW + 50)
+    recorded = clean(log, now_ms=NOW + 50)
     _, marked = headers_of(log)
     assert values_of(log) == [(1, b"a", None)]
     assert marked.delete_horizon_ms == NOW + 1050
@@ -252,7 +252,7 @@ def test_a_tombstone_outlives_its_key_by_delete_retention_and_not_longer(tmp_pat
     for number, (now_ms, present) in enumerate([(NOW + 60, True), (NOW + 1049, True), (NOW + 1050, False)]):
         put(log, (b"other", b"%d" % number))
         roll(log)
-        noted = clean(log, noted, now_ms=now_ms)
+        recorded = clean(log, recorded, now_ms=now_ms)
         assert ((1, b"a", None) in values_of(log)) is present, number
 
 
@@ -263,10 +263,10 @@ def test_a_tombstone_that_is_not_reached_yet_is_not_marked(tmp_path: Path) -> No
     put(log, (b"b", b"1"))
     put(log, (b"a", None))
     roll(log)
-    noted = clean(log, map_bytes=2 * 192)
-    assert noted == 2
+    recorded = clean(log, map_bytes=2 * 192)
+    assert recorded == 2
     assert [header.delete_horizon_ms for header in headers_of(log)] == [None] * 3
-    noted = clean(log, noted, now_ms=NOW + 5000)
+    recorded = clean(log, recorded, now_ms=NOW + 5000)
     assert values_of(log) == [(1, b"b", b"1"), (2, b"a", None)]
     assert headers_of(log)[2].delete_horizon_ms == NOW + 6000
 
@@ -306,12 +306,12 @@ def test_a_record_stays_readable_beside_a_tombstone_however_old_it_is(
     log = compacted(tmp_path, delete_retention_ms=retention_ms)
     log.append_as_follower(with_base_timestamp(keyed((b"a", None), (b"b", b"1")), timestamp))
     roll(log)
-    noted = clean(log)
+    recorded = clean(log)
     assert [(record.timestamp, record.key) for record, _ in records_of(log)] == [(timestamp, b"a"), (timestamp, b"b")]
     assert (headers_of(log)[0].delete_horizon_ms is not None) == marked
     put(log, (b"c", b"1"))
     roll(log)
-    clean(log, noted, now_ms=NOW + 2 * DAY_MS)
+    clean(log, recorded, now_ms=NOW + 2 * DAY_MS)
     goes = marked and retention_ms == DAY_MS
     assert [key for _, key, _ in values_of(log)] == ([] if goes else [b"a"]) + [b"b", b"c"]
 

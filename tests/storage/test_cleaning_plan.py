@@ -51,7 +51,7 @@ def test_a_record_that_waits_longer_than_the_maximal_lag_makes_the_log_due(tmp_p
     roll(log)
     put(log, (b"b", b"1"), timestamp=NOW)
     roll(log)
-    assert plan_cleaning(log, 1, NOW, 2) is None, "what is clean does not wait"
+    assert plan_cleaning(log, 1, NOW, 2) is None, "clean segments do not wait"
     assert plan_cleaning(log, 1, NOW + 1000, 2) is None
     assert plan_cleaning(log, 1, NOW + 1001, 2) is not None
 
@@ -72,8 +72,8 @@ def test_full_offset_map_leaves_the_rest_to_the_next_round(tmp_path: Path) -> No
         put(log, (b"key %d" % number, b"1"), (b"same", b"1"))
     roll(log)
     rounds = [0]
-    while (noted := clean(log, rounds[-1], map_bytes=5 * 192)) != rounds[-1]:
-        rounds.append(noted)
+    while (recorded := clean(log, rounds[-1], map_bytes=5 * 192)) != rounds[-1]:
+        rounds.append(recorded)
     assert rounds == [0, 6, 12]
     assert [key for _, key, _ in values_of(log)] == [b"key %d" % number for number in range(6)] + [b"same"]
 
@@ -83,9 +83,9 @@ def test_offset_map_accepts_one_batch_larger_than_its_capacity(tmp_path: Path) -
     put(log, *((b"%d" % number, b"1") for number in range(50)))
     put(log, *((b"%d" % number, b"2") for number in range(50)))
     roll(log)
-    noted = clean(log, map_bytes=192)
-    assert noted == 50
-    assert clean(log, noted, map_bytes=192) == 100
+    recorded = clean(log, map_bytes=192)
+    assert recorded == 50
+    assert clean(log, recorded, map_bytes=192) == 100
     assert [offset for offset, _, _ in values_of(log)] == list(range(50, 100))
 
 
@@ -94,10 +94,10 @@ def test_compact_and_delete_lose_old_segments_too(tmp_path: Path) -> None:
     for number in range(3):
         put(log, (b"key %d" % number, b"1"), timestamp=NOW + number * 1000)
         roll(log)
-    noted = clean(log)
+    recorded = clean(log)
     log.delete_old_segments(NOW + 2500, log.log_end_offset)
     assert values_of(log) == [(2, b"key 2", b"1")]
-    assert clean(log, noted) == noted
+    assert clean(log, recorded) == recorded
 
 
 # --- segments ----------------------------------------------------------------------------------------

@@ -38,4 +38,4 @@ def test_neighbours_become_one_segment_up_to_each_limit_and_not_beyond() -> None
 
 
 def test_cleaner_offset_outside_the_log_is_ignored() -> None:
-    assert [first_dirty_offset(noted, 3, 9) for noted in (2, 3, 9, 10)] == [3, 3, 9, 3]
+    assert [first_dirty_offset(recorded, 3, 9) for recorded in (2, 3, 9, 10)] == [3, 3, 9, 3]

@@ -49,10 +49,10 @@ _event = st.one_of(
     st.tuples(st.just("reopen"), st.booleans()),
 )
 _roll = ("roll", None)
-_chapters = st.tuples(st.lists(_append, min_size=1, max_size=5), st.lists(_event, max_size=2), _clean).map(
+_steps = st.tuples(st.lists(_append, min_size=1, max_size=5), st.lists(_event, max_size=2), _clean).map(
     lambda parts: [*parts[0], *parts[1], _roll, parts[2]]
 )
-_stories = st.lists(_chapters, min_size=1, max_size=9).map(lambda chapters: list(chain.from_iterable(chapters)))
+_sequences = st.lists(_steps, min_size=1, max_size=9).map(lambda steps: list(chain.from_iterable(steps)))
 
 
 @dataclass
@@ -65,12 +65,12 @@ class Batch:
 
 
 @dataclass
-class Story:
+class CompactedLogWithModel:
     """The log and its expected contents."""
 
     directory: Path
     now_ms: int = NOW
-    noted: int = 0
+    recorded: int = 0
     sequence: int = 0
     batches: list[Batch] = field(default_factory=list)
     seen: Counter[str] = field(default_factory=Counter)
@@ -85,7 +85,7 @@ class Story:
             UnsyncedFiles(),
             recovery_point=recovery_point,
             clean=clean,
-            cleaned_to=self.noted,
+            cleaned_to=self.recorded,
         )
         log.raise_log_start(log_start_offset)
         return log
@@ -111,21 +111,21 @@ class Story:
         bound = int(self.log.log_end_offset * (0.5 + share)) if share < 0.3 else self.log.log_end_offset
         self.log.config = COMPACTING
         segments = len(self.log.segments)
-        before, self.noted = (
-            self.noted,
-            clean(self.log, self.noted, now_ms=self.now_ms, map_bytes=map_bytes, upper_bound=bound),
+        before, self.recorded = (
+            self.recorded,
+            clean(self.log, self.recorded, now_ms=self.now_ms, map_bytes=map_bytes, upper_bound=bound),
         )
         self.log.config = APPENDING
-        if self.noted == before:
+        if self.recorded == before:
             return
-        assert self.noted <= bound
-        assert self.noted <= self.log.segments[-1].base_offset
+        assert self.recorded <= bound
+        assert self.recorded <= self.log.segments[-1].base_offset
         self.seen["rounds"] += 1
         self.seen["merged"] += len(self.log.segments) < segments
         self._compact_twin()
 
     def _compact_twin(self) -> None:
-        clean_part = [batch for batch in self.batches if batch.last_offset < self.noted]
+        clean_part = [batch for batch in self.batches if batch.last_offset < self.recorded]
         last = {key: offset for batch in clean_part for offset, _, key, _ in batch.rows}
         for batch in clean_part:
             expired = batch.horizon_ms is not None and batch.horizon_ms <= self.now_ms
@@ -145,7 +145,7 @@ class Story:
         offset = start + round((end - start) * max(share, 0.6))
         self.log.truncate_to(offset)
         self.batches = [batch for batch in self.batches if batch.last_offset < offset]
-        self.noted = min(self.noted, self.log.log_end_offset)
+        self.recorded = min(self.recorded, self.log.log_end_offset)
         # The last batch of the producer may be gone.
         producer = self.log._appender.producers.producers.get(7)
         self.sequence = producer.batches[-1].last_sequence + 1 if producer is not None else 0
@@ -179,7 +179,7 @@ class Story:
         for offset in range(log.log_start_offset, log.log_end_offset):
             after = [record for record, _ in records if record.offset >= offset]
             data = log.read(offset, 1)
-            assert data, "a reader gets further from any offset"
+            assert data, "a reader advances from any offset"
             if after:
                 assert_first(log, offset, after[0].offset)
         for bound in (log.log_end_offset, (log.log_start_offset + log.log_end_offset) // 2):
@@ -205,21 +205,23 @@ def test_exactly_the_last_value_of_each_key_remains_and_is_found() -> None:
     total: Counter[str] = Counter()
 
     @settings(max_examples=50)
-    @given(_stories)
+    @given(_sequences)
     def holds(steps: list[tuple[str, object]]) -> None:
         with tempfile.TemporaryDirectory() as name:
-            story = Story(Path(name))
+            log_with_model = CompactedLogWithModel(Path(name))
             for verb, what in steps:
-                getattr(story, verb)(what)
-                story.check()
-            story.check_look_ups()
-            story.log.abandon()
-            story.log = story._open(clean=False, log_start_offset=story.log.log_start_offset)
-            story.check()
-            story.check_look_ups()
-            story.seen["several segments"] += len(story.log.segments) > 2
-            story.seen["index entries"] += sum(len(segment.offset_index) for segment in story.log.segments)
-            total.update(story.seen)
+                getattr(log_with_model, verb)(what)
+                log_with_model.check()
+            log_with_model.check_look_ups()
+            log_with_model.log.abandon()
+            log_with_model.log = log_with_model._open(clean=False, log_start_offset=log_with_model.log.log_start_offset)
+            log_with_model.check()
+            log_with_model.check_look_ups()
+            log_with_model.seen["several segments"] += len(log_with_model.log.segments) > 2
+            log_with_model.seen["index entries"] += sum(
+                len(segment.offset_index) for segment in log_with_model.log.segments
+            )
+            total.update(log_with_model.seen)
 
     holds()
     events = ("rounds", "merged", "thinned", "expired", "truncated", "reopened")

@@ -13,7 +13,7 @@ from tidelog.records import Codec
 
 MAX = str(2**63 - 1)
 
-#: As Kafka 3.9.1 itself lists its topic settings: the default, and the broker's name for it.
+#: The topic settings as Kafka 3.9.1 lists them: the default, and the name of the broker setting.
 KAFKA: dict[str, tuple[str, str | None]] = {
     "cleanup.policy": ("delete", "log.cleanup.policy"),
     "compression.gzip.level": ("-1", "compression.gzip.level"),
@@ -55,9 +55,11 @@ KAFKA: dict[str, tuple[str, str | None]] = {
 
 
 def test_every_setting_of_kafka_is_known_with_its_default_but_one() -> None:
-    ours = LogConfig().to_topic_configs()
-    assert ours.pop("message.timestamp.after.max.ms") == "3600000"
-    assert ours == {name: default for name, (default, _) in KAFKA.items() if name != "message.timestamp.after.max.ms"}
+    defaults = LogConfig().to_topic_configs()
+    assert defaults.pop("message.timestamp.after.max.ms") == "3600000"
+    assert defaults == {
+        name: default for name, (default, _) in KAFKA.items() if name != "message.timestamp.after.max.ms"
+    }
 
 
 def test_settings_are_read_by_kafkas_names_over_defaults() -> None:

@@ -39,7 +39,7 @@ SMALL = config(segment_bytes=260, index_interval_bytes=100)
 BATCHES = 8
 _EPOCH = slice(12, 16)
 
-#: Where an index is wrong without misleading anybody, it may stay so.
+#: A wrong index that changes no answer may stay as it is.
 _INDEXES = (".index", ".timeindex")
 
 
@@ -158,10 +158,10 @@ class Original:
         try:
             data = log.read(offset, max_bytes)
             served = list(iter_headers(data))
-            assert served, f"a reader at {offset} would wait for ever"
+            assert served, f"a reader at {offset} would wait forever"
             for position, header in served:
                 validate_batch(data, position, header)
-                assert header.base_offset <= offset <= header.last_offset, f"at {offset} records were passed over"
+                assert header.base_offset <= offset <= header.last_offset, f"at {offset} records were skipped"
                 self._assert_same(data[position : position + header.size_bytes], header.base_offset)
                 offset = header.next_offset
         except TidelogError:
@@ -225,7 +225,7 @@ def test_damaged_log_example_covers_every_file(original: Original) -> None:
 
 @pytest.mark.parametrize(
     "clean",
-    [pytest.param(True, id="after an orderly end", marks=pytest.mark.slow), pytest.param(False, id="after a crash")],
+    [pytest.param(True, id="after a clean close", marks=pytest.mark.slow), pytest.param(False, id="after a crash")],
 )
 def test_a_flipped_bit_anywhere_in_any_file_is_repaired_or_reported(original: Original, clean: bool) -> None:
     outcomes: Counter[str] = Counter()
@@ -236,7 +236,7 @@ def test_a_flipped_bit_anywhere_in_any_file_is_repaired_or_reported(original: Or
     assert min(outcomes[outcome] for outcome in ("refused", "cut", "reported", "repaired")) > 10, outcomes
 
 
-@pytest.mark.parametrize("clean", [True, False], ids=["after an orderly end", "after a crash"])
+@pytest.mark.parametrize("clean", [True, False], ids=["after a clean close", "after a crash"])
 def test_every_bit_of_an_epoch_of_a_batch(original: Original, clean: bool) -> None:
     path = min(path for path in original.paths if path.suffix == ".log")
     whole = original.content(path)
@@ -247,7 +247,7 @@ def test_every_bit_of_an_epoch_of_a_batch(original: Original, clean: bool) -> No
 
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
-@pytest.mark.parametrize("clean", [True, False], ids=["after an orderly end", "after a crash"])
+@pytest.mark.parametrize("clean", [True, False], ids=["after a clean close", "after a crash"])
 def test_every_bit_of_every_byte(original: Original, clean: bool) -> None:
     for path in original.paths:
         whole = original.content(path)
@@ -259,7 +259,7 @@ def flipped(data: bytes, at: int, bit: int) -> bytes:
     return data[:at] + bytes([data[at] ^ 1 << bit]) + data[at + 1 :]
 
 
-@pytest.mark.parametrize("clean", [True, False], ids=["after an orderly end", "after a crash"])
+@pytest.mark.parametrize("clean", [True, False], ids=["after a clean close", "after a crash"])
 def test_missing_zeroed_truncated_or_noisy_file_is_repaired_or_reported(original: Original, clean: bool) -> None:
     random = Random(2)
     for path in original.paths:

@@ -88,7 +88,7 @@ class Broker:
         return self.log.directory / name
 
 
-class Promise(NamedTuple):
+class DurableOperation(NamedTuple):
     """`act` is the operation, `fact` reads its guaranteed result from a disk, and `prepare` runs before both.
 
     `whole`: at any power failure the result is the old one or the new one, never a mixture.
@@ -140,79 +140,79 @@ def drop_oldest(broker: Broker) -> None:
     broker.log.flush()
 
 
-PROMISES = {
-    "flush": Promise(lambda broker: broker.log.flush(), batches, lambda broker: broker.append(8), whole=False),
-    "flush of rolled segments": Promise(
+OPERATIONS = {
+    "flush": DurableOperation(lambda broker: broker.log.flush(), batches, lambda broker: broker.append(8), whole=False),
+    "flush of rolled segments": DurableOperation(
         lambda broker: broker.log.flush(rolled_only=True),
         lambda broker, disk: disk.read(broker.log.segments[0].log.path),
         lambda broker: broker.append(8),
         whole=False,
     ),
-    "leader epochs, with a flush": Promise(
+    "leader epochs, with a flush": DurableOperation(
         lambda broker: broker.log.flush(),
         lambda broker, disk: disk.read(broker.inside(leader_epochs.FILE_NAME)),
         lambda broker: (broker.append(), broker.log.assign_leader_epoch(3), broker.append()),
         whole=False,
     ),
-    "recovery points": Promise(
+    "recovery points": DurableOperation(
         lambda broker: broker.manager.checkpoint_recovery_points(),
         offsets(RECOVERY_POINTS),
         lambda broker: (broker.append(3), broker.log.flush()),
     ),
-    "high watermarks": Promise(
+    "high watermarks": DurableOperation(
         lambda broker: broker.manager.checkpoint_high_watermarks({TP: Committed.of(broker.log, 2)}),
         offsets(HIGH_WATERMARKS),
     ),
-    "log starts": Promise(
+    "log starts": DurableOperation(
         lambda broker: (broker.log.raise_log_start(2), broker.manager.checkpoint_log_starts()), offsets(LOG_STARTS)
     ),
-    "cleaner offset": Promise(
+    "cleaner offset": DurableOperation(
         lambda broker: broker.manager.record_cleaned(TP, broker.log, 2, broker.log.truncation_count),
         offsets(CLEANER_OFFSETS),
     ),
-    "lost logs": Promise(
+    "lost logs": DurableOperation(
         lambda broker: lost_logs.write(broker.files, broker.root, {TP: "AAAAAAAAAAAAAAAAAAAAAQ"}),
         content(lost_logs.FILE_NAME),
     ),
-    "session": Promise(lambda broker: broker.manager.write_session("0x17"), content(SESSION_ID)),
-    "possible loss": Promise(
+    "session": DurableOperation(lambda broker: broker.manager.write_session("0x17"), content(SESSION_ID)),
+    "possible loss": DurableOperation(
         lambda broker: broker.manager.directories[0].data_loss_marker.record_loss(), content(BOOT_ID)
     ),
-    "loss dealt with": Promise(
+    "loss dealt with": DurableOperation(
         lambda broker: broker.manager.clear_possibly_short(),
         content(BOOT_ID),
         lambda broker: broker.manager.directories[0].data_loss_marker.record_loss(),
     ),
-    "recovery point, lowered by a truncation": Promise(
+    "recovery point, lowered by a truncation": DurableOperation(
         lambda broker: broker.log.truncate_to(2), offsets(RECOVERY_POINTS), flushed
     ),
-    "recovery point, lowered as the log begins anew": Promise(
+    "recovery point, lowered for a restarted log": DurableOperation(
         lambda broker: broker.log.truncate_fully_and_start_at(2), offsets(RECOVERY_POINTS), flushed
     ),
-    "checkpoints of a deleted log": Promise(
+    "checkpoints of a deleted log": DurableOperation(
         lambda broker: broker.manager.delete(TP), offsets(RECOVERY_POINTS), flushed
     ),
-    "cleaner offset of a deleted log": Promise(
+    "cleaner offset of a deleted log": DurableOperation(
         lambda broker: broker.manager.delete(TP), offsets(CLEANER_OFFSETS), compacted
     ),
-    "segments removed by retention, with a flush": Promise(
+    "segments removed by retention, with a flush": DurableOperation(
         drop_oldest, lambda broker, disk: disk.exists(broker.inside(file_name(0, LOG_SUFFIX))), flushed
     ),
-    "clean shutdown": Promise(
+    "clean shutdown": DurableOperation(
         lambda broker: broker.manager.close(), lambda broker, disk: disk.exists(broker.path(CLEAN_SHUTDOWN))
     ),
-    "producers, at a clean shutdown": Promise(
+    "producers, at a clean shutdown": DurableOperation(
         lambda broker: broker.manager.close(),
         lambda broker, disk: disk.read(broker.inside(file_name(3, SNAPSHOT_SUFFIX))),
         lambda broker: broker.append(3, producer_id=7),
     ),
-    "producers, at a clean shutdown behind an empty segment": Promise(
+    "producers, at a clean shutdown behind an empty segment": DurableOperation(
         lambda broker: broker.manager.close(),
         lambda broker, disk: disk.read(broker.inside(file_name(3, SNAPSHOT_SUFFIX))),
         lambda broker: (broker.append(3, producer_id=7), broker.log.roll(NOW)),
         whole=False,
     ),
-    "start after a clean shutdown": Promise(
+    "start after a clean shutdown": DurableOperation(
         lambda broker: Broker(broker.disk, broker.files),
         lambda broker, disk: disk.exists(broker.path(CLEAN_SHUTDOWN)),
         lambda broker: broker.manager.close(),
@@ -220,34 +220,34 @@ PROMISES = {
 }
 
 
-@pytest.mark.parametrize("name", PROMISES)
+@pytest.mark.parametrize("name", OPERATIONS)
 def test_operation_keeps_the_old_content_until_the_new_one_is_on_the_disk(disk: Disk, name: str) -> None:
-    promise, broker = PROMISES[name], Broker(disk)
-    promise.prepare(broker)
-    before = promise.fact(broker, disk.after())
-    pictures = disk.pictures(lambda: promise.act(broker))
-    after = promise.fact(broker, disk.after())
-    assert after == promise.fact(broker, broker.files), "what a reader sees is on the disk"
+    operation, broker = OPERATIONS[name], Broker(disk)
+    operation.prepare(broker)
+    before = operation.fact(broker, disk.after())
+    images = disk.images(lambda: operation.act(broker))
+    after = operation.fact(broker, disk.after())
+    assert after == operation.fact(broker, broker.files), "every readable record is on the disk"
     assert after != before
     for choice in map(Random, SEEDS):
-        assert promise.fact(broker, disk.after(choice)) == after
-    if promise.whole:
-        assert {repr(promise.fact(broker, picture)) for picture in pictures} == {repr(before), repr(after)}
+        assert operation.fact(broker, disk.after(choice)) == after
+    if operation.whole:
+        assert {repr(operation.fact(broker, image)) for image in images} == {repr(before), repr(after)}
 
 
 def test_first_start_writes_found_empty_before_meta_properties(disk: Disk) -> None:
     brokers: list[Broker] = []
-    pictures = disk.pictures(lambda: brokers.append(Broker(disk)))
+    images = disk.images(lambda: brokers.append(Broker(disk)))
     (broker,) = brokers
     whose, empty = broker.path(meta_properties.FILE_NAME), broker.path(FOUND_EMPTY)
     assert disk.after().exists(whose)
-    for picture in pictures:
-        if picture.exists(whose):
-            assert meta_properties.check(broker.root, picture, 1, "c1")
-            assert picture.exists(empty) or picture.exists(broker.path(BOOT_ID))
+    for image in images:
+        if image.exists(whose):
+            assert meta_properties.check(broker.root, image, 1, "c1")
+            assert image.exists(empty) or image.exists(broker.path(BOOT_ID))
 
 
-# --- facts that vouch for others ---------------------------------------------------------------------
+# --- files that declare others complete ----------------------------------------------------------
 
 
 def few_batches(broker: Broker) -> None:
@@ -293,7 +293,7 @@ def compacted_log(broker: Broker) -> None:
     compacted(broker)
 
 
-def vouched_for(name: str, log: Log) -> bool:
+def covered_by_marker(name: str, log: Log) -> bool:
     """Earlier snapshots, indexes of sealed segments and topic ids are excluded, because their damage is noticed."""
     if name.endswith(SNAPSHOT_SUFFIX):
         return name == file_name(log.log_end_offset, SNAPSHOT_SUFFIX)
@@ -319,15 +319,15 @@ def test_clean_marker_is_written_after_everything_that_it_covers(disk: Disk, wor
     broker = Broker(disk)
     work(broker)
     log = broker.log
-    pictures = disk.pictures(lambda: broker.manager.close())
-    pictures += [disk.after(), *(disk.after(Random(seed)) for seed in SEEDS)]
+    images = disk.images(lambda: broker.manager.close())
+    images += [disk.after(), *(disk.after(Random(seed)) for seed in SEEDS)]
     assert disk.after().exists(broker.path(CLEAN_SHUTDOWN))
-    vouched = [picture for picture in pictures if picture.exists(broker.path(CLEAN_SHUTDOWN))]
-    for picture in vouched:
+    marked = [image for image in images if image.exists(broker.path(CLEAN_SHUTDOWN))]
+    for image in marked:
         for name in disk.files.names(log.directory):
-            if vouched_for(name, log):
-                assert picture.read(log.directory / name) == disk.files.read(log.directory / name), name
-        again = Broker(disk, picture)
+            if covered_by_marker(name, log):
+                assert image.read(log.directory / name) == disk.files.read(log.directory / name), name
+        again = Broker(disk, image)
         assert (again.log.log_start_offset, again.log.log_end_offset) == (log.log_start_offset, log.log_end_offset)
         assert again.log.recovery_point == log.log_end_offset
         assert last_batches(again.log) == last_batches(log)
@@ -343,10 +343,10 @@ def test_recovery_point_on_the_disk_never_passes_the_bytes_on_the_disk(disk: Dis
             broker.log.flush(rolled_only=True)
         else:
             broker.log.flush()
-        taken += disk.pictures(lambda: broker.manager.checkpoint_recovery_points())
-    for picture in (*taken, disk.after(FORGOTTEN)):
-        noted = read_offsets(picture, broker.path(RECOVERY_POINTS)).get(TP, 0)
-        assert Broker(disk, picture).log.log_end_offset >= noted
+        taken += disk.images(lambda: broker.manager.checkpoint_recovery_points())
+    for image in (*taken, disk.after(FORGOTTEN)):
+        recorded = read_offsets(image, broker.path(RECOVERY_POINTS)).get(TP, 0)
+        assert Broker(disk, image).log.log_end_offset >= recorded
 
 
 def test_damaged_tail_is_flushed_aside_before_the_truncation(disk: Disk) -> None:
@@ -360,9 +360,9 @@ def test_damaged_tail_is_flushed_aside_before_the_truncation(disk: Disk) -> None
     broker.files.open(path).fsync()
     damaged = disk.files.read(path)
     assert damaged is not None
-    for picture in disk.pictures(lambda: Broker(disk)):
-        strays = [name for name in picture.names(path.parent) if name.endswith(STRAY_SUFFIX)]
-        kept = [picture.read(path), *(picture.read(path.parent / name) for name in strays)]
+    for image in disk.images(lambda: Broker(disk)):
+        strays = [name for name in image.names(path.parent) if name.endswith(STRAY_SUFFIX)]
+        kept = [image.read(path), *(image.read(path.parent / name) for name in strays)]
         assert damaged in kept, "the bytes from the damage on are in the log, or set aside"
 
 
@@ -384,17 +384,17 @@ def test_flushed_bytes_after_damage_are_copied_before_the_truncation(disk: Disk,
     file.close()
     written = {name: disk.files.read(broker.log.directory / name) or b"" for name in disk.files.names(path.parent)}
     logs = {name: data for name, data in written.items() if name.endswith(LOG_SUFFIX)}
-    pictures = disk.pictures(lambda: Broker(disk))
-    pictures += [disk.after(), *(disk.after(Random(seed)) for seed in SEEDS)]
-    for picture in pictures:
-        found = {name: picture.read(path.parent / name) or b"" for name in picture.names(path.parent)}
+    images = disk.images(lambda: Broker(disk))
+    images += [disk.after(), *(disk.after(Random(seed)) for seed in SEEDS)]
+    for image in images:
+        found = {name: image.read(path.parent / name) or b"" for name in image.names(path.parent)}
         kept = b"".join(data for name, data in found.items() if name.endswith(STRAY_SUFFIX))
         for name, data in logs.items():
             left = found.get(name, b"")
             assert data.startswith(left) and data[len(left) :] in kept, f"{name} was cut before its rest was kept"
 
 
-# --- work beside a sync ------------------------------------------------------------------------------
+# --- work during a flush -------------------------------------------------------------------------
 
 
 def append_more(broker: Broker) -> None:
@@ -434,19 +434,17 @@ def assert_what_is_noted_is_on_the_disk(broker: Broker) -> None:
     """All bytes below the recovery point, and the checkpoints, survive a power failure."""
     log, disk = broker.log, broker.disk
     begin, synced_to = log.log_start_offset, log.recovery_point
-    for noted in (False, True):
-        if noted:
+    for recorded in (False, True):
+        if recorded:
             broker.manager.checkpoint_recovery_points()
             broker.manager.checkpoint_log_starts()
         for choice in (FORGOTTEN, *map(Random, SEEDS)):
-            picture = disk.after(choice)
-            again = Broker(disk, picture).log
-            assert again.log_end_offset >= max(
-                synced_to, read_offsets(picture, broker.path(RECOVERY_POINTS)).get(TP, 0)
-            )
+            image = disk.after(choice)
+            again = Broker(disk, image).log
+            assert again.log_end_offset >= max(synced_to, read_offsets(image, broker.path(RECOVERY_POINTS)).get(TP, 0))
             if synced_to > begin:
                 assert content_between(again, begin, synced_to) == content_between(log, begin, synced_to)
-                assert again.log_start_offset == begin or not noted
+                assert again.log_start_offset == begin or not recorded
 
 
 def run_beside(broker: Broker, work: Callable[[], object], act: Callable[[], object], call: str, number: int) -> bool:
@@ -561,20 +559,20 @@ REPEATED = (
     "loss dealt with",
     "segments removed by retention, with a flush",
     "recovery point, lowered by a truncation",
-    "recovery point, lowered as the log begins anew",
+    "recovery point, lowered for a restarted log",
 )
 
 
 @pytest.mark.parametrize("name", REPEATED)
 def test_operation_without_a_descriptor_succeeds_when_repeated(name: str, tmp_path: Path) -> None:
-    promise = PROMISES[name]
+    operation = OPERATIONS[name]
     for number in count():
         for disk in disk_of(DURABLE["production"], tmp_path / str(number)):
             broker = Broker(disk)
-            promise.prepare(broker)
+            operation.prepare(broker)
             refused, interrupted = refuse_one_open(broker, number), False
             try:
-                promise.act(broker)
+                operation.act(broker)
             except OutOfDescriptorsError:
                 pass
             except StorageError as error:
@@ -582,8 +580,10 @@ def test_operation_without_a_descriptor_succeeds_when_repeated(name: str, tmp_pa
                 assert interrupted
             happened = refused()
             if not interrupted:
-                promise.act(broker)
-                assert promise.fact(broker, disk.after()) == promise.fact(broker, disk.files), f"open number {number}"
+                operation.act(broker)
+                assert operation.fact(broker, disk.after()) == operation.fact(broker, disk.files), (
+                    f"open number {number}"
+                )
         if not happened:
             break
     assert number > 0
@@ -608,7 +608,7 @@ def test_close_without_descriptors_covers_no_unflushed_data(tmp_path: Path) -> N
     assert number > 10
 
 
-# --- syncs that fail ---------------------------------------------------------------------------------
+# --- failed flushes ------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("rolled", [False, True], ids=["written at the end", "written by a roll"])
@@ -655,7 +655,7 @@ def test_log_with_a_failed_flush_is_never_flushed_again(tmp_path: Path, errors: 
         broker.manager.close()
         assert [call for call in calls.made if str(call) == f"fsync {failed[0].name}"] == [Call("fsync", failed[0])]
         assert read_offsets(broker.files, broker.path(RECOVERY_POINTS)).get(TP, 0) == 0
-        assert not broker.files.exists(broker.path(BOOT_ID)), "the next process writes all anew"
+        assert not broker.files.exists(broker.path(BOOT_ID)), "the next process writes everything again"
         assert not broker.files.exists(broker.path(CLEAN_SHUTDOWN))
 
 

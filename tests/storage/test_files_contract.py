@@ -24,7 +24,7 @@ from tests.storage.test_storage_errors import FailingFiles as RefusingFiles
 from tidelog.errors import StorageError
 from verify.simulation.disks.page_cache import FORGOTTEN, KEPT
 
-#: Those that leave syncs out, for tests that end processes and no machines.
+#: The implementations without fsync, for tests that end processes and not machines.
 FORGETFUL: dict[str, Callable[[], Files]] = {
     "unsynced": UnsyncedFiles,
     "held": HeldFiles,
@@ -212,7 +212,7 @@ def test_replace_leaves_old_or_new_content_at_any_power_failure(disk: Disk, old:
     path, new = disk.root / "a", b"new!" * 300
     if old is not None:
         disk.files.replace(path, old)
-    found = {picture.read(path) for picture in disk.pictures(lambda: disk.files.replace(path, new))}
+    found = {image.read(path) for image in disk.images(lambda: disk.files.replace(path, new))}
     assert found == {old, new}
     for choice in (FORGOTTEN, *map(Random, SEEDS)):
         assert disk.after(choice).read(path) == new
@@ -221,8 +221,8 @@ def test_replace_leaves_old_or_new_content_at_any_power_failure(disk: Disk, old:
 def test_unflushed_replace_is_atomic_if_the_process_ends(disk: Disk) -> None:
     path = disk.root / "a"
     disk.files.replace(path, b"old")
-    work = disk.pictures(lambda: disk.files.replace(path, b"new" * 300, fsync=False), process_only=True)
-    assert {picture.read(path) for picture in work} == {b"old", b"new" * 300}
+    work = disk.images(lambda: disk.files.replace(path, b"new" * 300, fsync=False), process_only=True)
+    assert {image.read(path) for image in work} == {b"old", b"new" * 300}
 
 
 def test_replace_over_a_draft_of_a_crash_leaves_nothing_of_it(disk: Disk) -> None:
@@ -239,8 +239,8 @@ def test_rename_is_atomic_and_survives_once_flushed(disk: Disk, target: bool) ->
     if target:
         files.replace(new, b"b")
     before, after = (b"a", b"b" if target else None), (None, b"a")
-    pictures = disk.pictures(lambda: (files.rename(old, new), files.fsync_directory(disk.root)))
-    assert {(picture.read(old), picture.read(new)) for picture in pictures} == {before, after}
+    images = disk.images(lambda: (files.rename(old, new), files.fsync_directory(disk.root)))
+    assert {(image.read(old), image.read(new)) for image in images} == {before, after}
     assert (disk.after().read(old), disk.after().read(new)) == after
 
 

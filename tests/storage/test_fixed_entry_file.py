@@ -21,7 +21,7 @@ LAYOUT = Struct(">qi")
 STEPS = st.one_of(
     st.tuples(st.just("append"), st.integers(1, 2 * PAGE + 3)),
     st.tuples(st.just("truncate"), st.floats(0, 1)),
-    st.tuples(st.sampled_from(["write out", "close", "sync", "look", "open anew"]), st.just(0)),
+    st.tuples(st.sampled_from(["write out", "close", "flush", "look", "reopen"]), st.just(0)),
 )
 
 
@@ -47,9 +47,9 @@ def test_entry_file_equals_the_list_of_appended_entries(steps: list[tuple[str, f
                 case "close":
                     file.close()
                     del twin[len(file) :]
-                case "sync":
+                case "flush":
                     file.flush()
-                case "open anew":
+                case "reopen":
                     file.write_out()
                     file = EntryFile(UnsyncedFile(path), LAYOUT)
                 case "look":

@@ -80,8 +80,10 @@ def test_the_fields_have_the_values_that_are_written_beside_them() -> None:
     titles = [section.split("\n", 1)[0] for section in SECTIONS if "CRC-32C\n" in section]
     assert len(titles) == len(Codec) + 4
     for title in titles:
-        told = re.findall(r"^(?:[0-9a-f]{2} )*[0-9a-f]{2} +(.*)$", blocks(title)[0], re.MULTILINE)[: len(HEADER_SIZES)]
-        for text, value in zip(told, HEADER.unpack_from(documented(title)), strict=True):
+        reported = re.findall(r"^(?:[0-9a-f]{2} )*[0-9a-f]{2} +(.*)$", blocks(title)[0], re.MULTILINE)[
+            : len(HEADER_SIZES)
+        ]
+        for text, value in zip(reported, HEADER.unpack_from(documented(title)), strict=True):
             if not text.startswith(("CRC-32C", "codec", "bit", "no codec")):
                 assert str(value).replace("-", "−") in re.findall(r"−?\d+", text), (title, text)
 
@@ -189,8 +191,8 @@ def test_leadership_checkpoint_example(tmp_path: Path) -> None:
     leadership_checkpoint.write(FILES, tmp_path, known)
     assert (tmp_path / "leadership-checkpoint").read_text() == blocks("Small files")[8]
     assert leadership_checkpoint.read(FILES, tmp_path) == known
-    told = [found.fields for found in inspect(tmp_path / "leadership-checkpoint") if isinstance(found, Fact)]
-    assert [(each["topic_id"], each["leader_epoch"], each["leader"]) for each in told] == [
+    reported = [found.fields for found in inspect(tmp_path / "leadership-checkpoint") if isinstance(found, Fact)]
+    assert [(each["topic_id"], each["leader_epoch"], each["leader"]) for each in reported] == [
         (topic_id, 17, 3),
         (topic_id, 4, -1),
     ]

@@ -43,7 +43,7 @@ class Case:
     file: str
     change: Callable[[bytes], bytes]
     position: int
-    told: str
+    reported: str
 
 
 CASES = [
@@ -91,7 +91,7 @@ def test_damage_is_reported_with_its_position(tmp_path: Path, case: Case) -> Non
     file.write_bytes(case.change(file.read_bytes()))
     first = damage_in(file)[0]
     assert first.position == case.position
-    assert case.told in first.reason
+    assert case.reported in first.reason
 
 
 def test_batches_after_a_damaged_one_are_shown(tmp_path: Path) -> None:
@@ -105,9 +105,9 @@ def test_files_written_by_kafka_have_no_damage(tmp_path: Path, archive: str) -> 
     logs = unpack(KAFKA_WRITTEN / f"{archive}.tar.xz", tmp_path) / LOGS
     found = [finding for file in files_below(logs) for finding in inspect(file, records=True)]
     assert not [finding for finding in found if isinstance(finding, Damage)]
-    told = {fact.what for fact in found if isinstance(fact, Fact)}
-    assert {"batch", "record", "marker", "entry", "producer", "offset", "epoch", "topic", "identity"} <= told
-    assert ("padding" in told) == (archive == "killed")
+    reported = {fact.what for fact in found if isinstance(fact, Fact)}
+    assert {"batch", "record", "marker", "entry", "producer", "offset", "epoch", "topic", "identity"} <= reported
+    assert ("padding" in reported) == (archive == "killed")
 
 
 def test_record_without_a_timestamp_is_shown_without_one(tmp_path: Path) -> None:

@@ -28,7 +28,7 @@ CONFIGS = {
     "compacted": config(index_interval_bytes=300, cleanup_policy="compact"),
     "stamped": config(index_interval_bytes=300, message_timestamp_type="LogAppendTime"),
 }
-#: Where Kafka appends several batches at once, its index entry has the first one's position and the last one's offset.
+#: If Kafka appends several batches at once, its index entry has the first one's position and the last one's offset.
 SEVERAL_AT_ONCE = ("compacted", "followed")
 PRODUCER = re.compile(
     r"producerId: (-?\d+) producerEpoch: (-?\d+) coordinatorEpoch: (-?\d+) "
@@ -196,16 +196,16 @@ def test_leader_epochs_and_topic_ids_are_read(opened: Opened) -> None:
 
 
 def test_producers_are_read_as_kafkas_tool_reads_them(opened: Opened) -> None:
-    told: dict[str, list[tuple[int, ...]]] = {}
+    reported: dict[str, list[tuple[int, ...]]] = {}
     for line in (opened.original.parent / PRODUCERS).read_text().splitlines():
         if line.startswith("Dumping "):
-            entries = told.setdefault(line.removeprefix("Dumping "), [])
+            entries = reported.setdefault(line.removeprefix("Dumping "), [])
         else:
             match = PRODUCER.fullmatch(line.strip())
             assert match, line
             entries.append(tuple(int(number or -1) for number in match.groups()))
-    assert sum(map(len, told.values())) > 5
-    for name, expected in told.items():
+    assert sum(map(len, reported.values())) > 5
+    for name, expected in reported.items():
         state = decode_snapshot((opened.original / name).read_bytes())
         assert state is not None
         read = []

@@ -109,7 +109,7 @@ def test_the_checkpoint_is_kafkas(tmp_path: Path) -> None:
     assert (tmp_path / "leader-epoch-checkpoint").read_bytes() == b"0\n2\n0 0\n3 17\n"
 
 
-def noted(directory: Path) -> tuple[EpochStart, ...] | None:
+def written_entries(directory: Path) -> tuple[EpochStart, ...] | None:
     loaded = LeaderEpochs.load(directory, UnsyncedFiles())
     return None if loaded is None else loaded.entries()
 
@@ -117,20 +117,20 @@ def noted(directory: Path) -> tuple[EpochStart, ...] | None:
 def test_new_epoch_waits_for_the_next_write_and_a_removed_one_does_not(tmp_path: Path) -> None:
     epochs = LeaderEpochs(tmp_path, UnsyncedFiles(), [])
     epochs.assign(1, 0)
-    assert noted(tmp_path) is None
+    assert written_entries(tmp_path) is None
     epochs.write()
-    assert noted(tmp_path) == ((1, 0),)
+    assert written_entries(tmp_path) == ((1, 0),)
     epochs.assign(2, 10)
     epochs.assign(3, 20)
     epochs.truncate_from_end(15)
-    assert noted(tmp_path) == ((1, 0), (2, 10))
+    assert written_entries(tmp_path) == ((1, 0), (2, 10))
 
 
 def test_flush_writes_unwritten_epochs_first(tmp_path: Path) -> None:
     epochs = LeaderEpochs(tmp_path, UnsyncedFiles(), [])
     epochs.assign(1, 0)
     epochs.flush()
-    assert noted(tmp_path) == ((1, 0),)
+    assert written_entries(tmp_path) == ((1, 0),)
 
 
 def test_closed_directory_is_never_written(tmp_path: Path) -> None:
@@ -138,7 +138,7 @@ def test_closed_directory_is_never_written(tmp_path: Path) -> None:
     epochs.assign(7, 0)
     epochs.close()
     epochs.write()
-    assert noted(tmp_path) is None, "it may be another topic's by now"
+    assert written_entries(tmp_path) is None, "another topic may use the directory"
 
 
 def test_an_epoch_that_begins_during_a_write_is_written_by_the_next(tmp_path: Path) -> None:
@@ -152,7 +152,7 @@ def test_an_epoch_that_begins_during_a_write_is_written_by_the_next(tmp_path: Pa
     epochs.on_epoch_begun = begun.append
     epochs.assign(1, 0)
     epochs.write()
-    assert noted(tmp_path) == ((1, 0),)
+    assert written_entries(tmp_path) == ((1, 0),)
     assert begun == [epochs, epochs]
     epochs.write()
-    assert noted(tmp_path) == ((1, 0), (2, 10))
+    assert written_entries(tmp_path) == ((1, 0), (2, 10))

@@ -155,7 +155,7 @@ def test_follower_copies_the_gaps_of_a_compacted_leader_log(tmp_path: Path) -> N
     assert (log.log_end_offset, log.segment_base_offsets) == (41, (0, 10))
     for asked, there in ((0, 2), (3, 3), (4, 9), (11, 11), (12, 40)):
         assert read_header(log.read(asked, 1)).base_offset == there
-    assert log.read(4, 1_000, 9) == b"", "what comes after the hole lies at the bound"
+    assert log.read(4, 1_000, 9) == b"", "the batch after the gap lies at the bound"
     found = log.offset_for_timestamp(NOW + 12, 41)
     assert found is not None
     assert found.offset == 40
@@ -170,7 +170,9 @@ def test_follower_copies_the_gaps_of_a_compacted_leader_log(tmp_path: Path) -> N
     assert read_all(log) == fetched[: 5 * len(batch(NOW))]
 
 
-@pytest.mark.parametrize("dropped", [(), ((0, 10), (10, 20), (20, 35))], ids=["empty", "with what the leader dropped"])
+@pytest.mark.parametrize(
+    "dropped", [(), ((0, 10), (10, 20), (20, 35))], ids=["empty", "with offsets that compaction dropped"]
+)
 def test_a_log_takes_the_batch_within_which_the_leaders_log_begins(
     tmp_path: Path, dropped: Sequence[tuple[int, int]]
 ) -> None:
@@ -396,7 +398,7 @@ def test_on_truncation_reports_a_split_batch_as_removed(tmp_path: Path) -> None:
     log.flush()
     log.truncate_to(3)
     assert (log.log_end_offset, log.recovery_point) == (1, 1)
-    assert announced == [(3, 4), (1, 1)], "the batch that held offset 3 went whole"
+    assert announced == [(3, 4), (1, 1)], "the whole batch with offset 3 was removed"
 
 
 def test_an_epoch_in_which_nothing_was_written_leaves_no_trace(tmp_path: Path) -> None:

@@ -84,22 +84,22 @@ def test_checkpoint_written_during_a_truncation_is_lowered(offset: int) -> None:
         append(log)
     log.flush()
     log.raise_log_start(4)
-    noted = 0
+    recorded = 0
 
     def note() -> None:
-        nonlocal noted
+        nonlocal recorded
         files.boundary = lambda: None  # these writes have boundaries too
         if files.mutations[-1].startswith("remove"):
             log.flush(rolled_only=True)
             directory.checkpoints.write_recovery_points()
             directory.checkpoints.write_log_starts()
-            noted = max(noted, read_offsets(files, path / RECOVERY_POINTS)[ORDERS])
+            recorded = max(recorded, read_offsets(files, path / RECOVERY_POINTS)[ORDERS])
         files.boundary = note
 
     files.boundary = note
     log.truncate_to(offset)
     files.boundary = lambda: None
-    assert noted > offset
+    assert recorded > offset
     left = files.crash(FORGOTTEN)
     assert read_offsets(left, path / RECOVERY_POINTS)[ORDERS] <= offset
     assert read_offsets(left, path / LOG_STARTS).get(ORDERS, 0) <= log.log_start_offset
@@ -133,9 +133,9 @@ def test_log_start_is_checkpointed_until_the_segment_name_is_flushed(tmp_path: P
     append(log)
     log.delete_records(1, 2)
     assert log.delete_old_segments(NOW, 2)
-    for noted in ({ORDERS: 1}, {}):
+    for recorded in ({ORDERS: 1}, {}):
         directory.checkpoints.write_log_starts()
-        assert read_offsets(RealFiles(), tmp_path / LOG_STARTS) == noted
+        assert read_offsets(RealFiles(), tmp_path / LOG_STARTS) == recorded
         log.flush()
 
 
@@ -230,14 +230,14 @@ def test_unchanged_checkpoint_is_not_written_again(tmp_path: Path) -> None:
 def test_directory_stays_possibly_short_until_the_cluster_clears_it(tmp_path: Path) -> None:
     open_directory(tmp_path, boot_id="boot-1").close(clean=False)
     for clean in (False, True, False):
-        doubtful = open_directory(tmp_path, boot_id="boot-2")
-        assert doubtful.data_loss_marker.possibly_short, "its process may end before the cluster has dealt with it"
-        doubtful.close(clean)
+        unclean = open_directory(tmp_path, boot_id="boot-2")
+        assert unclean.data_loss_marker.possibly_short, "the process may end before the cluster has dealt with the loss"
+        unclean.close(clean)
     for clean in (False, True):
-        doubtful = open_directory(tmp_path, boot_id="boot-2")
-        doubtful.data_loss_marker.clear_possibly_short()
-        assert not doubtful.data_loss_marker.possibly_short
-        doubtful.close(clean)
+        unclean = open_directory(tmp_path, boot_id="boot-2")
+        unclean.data_loss_marker.clear_possibly_short()
+        assert not unclean.data_loss_marker.possibly_short
+        unclean.close(clean)
         again = open_directory(tmp_path, boot_id="boot-2")
         assert (again.previous_shutdown.clean, again.data_loss_marker.possibly_short) == (clean, False)
         again.close(clean=False)

@@ -86,7 +86,7 @@ def test_old_segments_are_deleted_and_their_files_after_the_delay(broker: Broker
     assert broker.maintenance.delete_old_segments(ORDERS, NOW, 20, NOW) == 0
     count = broker.maintenance.delete_old_segments(ORDERS, NOW + 1001, 10, NOW + 1001)
     assert count > 0
-    assert 0 < log.log_start_offset <= 10, "nothing that is not replicated goes"
+    assert 0 < log.log_start_offset <= 10, "only replicated records are removed"
     assert len(broker.names(".log.deleted")) == count
     assert broker.maintenance.remove_deleted(NOW + 1000 + DELAY_MS) == 0
     assert broker.maintenance.remove_deleted(NOW + 1001 + DELAY_MS) == count
@@ -139,7 +139,7 @@ def test_producers_that_were_idle_for_too_long_are_forgotten(broker: Broker) -> 
     assert broker.maintenance.forget_idle_producers(STATES, NOW, 1000) == 0
 
 
-# --- syncing -------------------------------------------------------------------------------------------------
+# --- flushing ------------------------------------------------------------------------------------------------
 
 
 def test_record_is_flushed_after_flush_ms(broker: Broker) -> None:
@@ -152,7 +152,7 @@ def test_record_is_flushed_after_flush_ms(broker: Broker) -> None:
     assert broker.maintenance.flush_due(NOW + 1000) == 1
     assert (log.recovery_point, other.recovery_point) == (1, 0)
     append(log)
-    assert broker.maintenance.flush_due(NOW + 1500) == 0, "it waits since now"
+    assert broker.maintenance.flush_due(NOW + 1500) == 0, "the wait begins now"
     assert broker.maintenance.flush_due(NOW + 2500) == 1
 
 
@@ -346,8 +346,8 @@ def test_damaged_header_in_a_plan_does_not_stop_other_compactions(
     drive(broker.begin())
     assert broker.begin() is None
     assert values(whole) == [b"2", b"2"]
-    told = [record for record in caplog.records if "orders-0: not compacted until" in record.message]
-    assert len(told) == 1
+    reported = [record for record in caplog.records if "orders-0: not compacted until" in record.message]
+    assert len(reported) == 1
     assert broker.manager.failed() == []
 
 
@@ -381,9 +381,9 @@ def test_unexpected_error_excludes_the_log_from_compaction(broker: Broker, caplo
     broker.files.watch = fail
     drive(broker.begin())
     assert broker.begin() is None
-    told = [record for record in caplog.records if "states-0" in record.message]
-    assert [(record.levelname, record.exc_info is not None) for record in told] == [("ERROR", True)]
-    assert "a case that was forgotten" in told[0].message
+    reported = [record for record in caplog.records if "states-0" in record.message]
+    assert [(record.levelname, record.exc_info is not None) for record in reported] == [("ERROR", True)]
+    assert "a case that was forgotten" in reported[0].message
     assert broker.manager.failed() == []
 
 
@@ -407,9 +407,9 @@ def test_late_cleaner_offset_is_dropped_for_a_later_log_of_the_name(broker: Brok
     earlier = broker.compacted(STATES)
     broker.manager.delete(STATES)
     later = broker.compacted(STATES)
-    for log, noted in ((earlier, 0), (later, 6)):
+    for log, recorded in ((earlier, 0), (later, 6)):
         broker.manager.record_cleaned(STATES, log, 6, log.truncation_count)
-        assert broker.manager.cleaner_offset(STATES) == noted
+        assert broker.manager.cleaner_offset(STATES) == recorded
 
 
 def test_deletion_of_a_log_during_its_compaction_fails_no_directory(broker: Broker) -> None:

@@ -88,7 +88,7 @@ def test_start_stopped_between_two_logs_writes_no_clean_marker(tmp_path: Path) -
         return LogConfig()
 
     manager.open_logs(config_of)
-    assert list(manager.logs()) == [ORDERS], "nothing is opened that somebody else may own by now"
+    assert list(manager.logs()) == [ORDERS], "a released directory is never opened"
     again = open_manager(tmp_path)
     assert not again.directories[0].previous_shutdown.clean
     again.open_logs()
@@ -145,7 +145,7 @@ def test_missing_log_with_committed_records_is_lost(tmp_path: Path) -> None:
     shutil.rmtree(tmp_path / log_name(ORDERS))
     for _ in range(2):  # the next process knows it too
         manager = restarted(tmp_path, "old")
-        assert manager.possibly_short, "who lost a log may have lost more"
+        assert manager.possibly_short, "a broker that lost a log may have lost more"
         with pytest.raises(IneligibleReplicaError):
             manager.get_or_create(ORDERS, "old", LogConfig(), in_sync=True)
         manager.close()
@@ -153,7 +153,7 @@ def test_missing_log_with_committed_records_is_lost(tmp_path: Path) -> None:
     assert manager.get_or_create(ORDERS, "old", LogConfig()).log_end_offset == 0
 
 
-@pytest.mark.parametrize("elsewhere", [False, True], ids=["at its place", "on another disk"])
+@pytest.mark.parametrize("elsewhere", [False, True], ids=["on the same disk", "on another disk"])
 def test_log_that_replaces_a_lost_one_inherits_no_high_watermark(tmp_path: Path, elsewhere: bool) -> None:
     """Otherwise new records would count as committed if the broker were killed before its next checkpoint."""
     disks, other = [tmp_path / "a", tmp_path / "b"], TopicPartition("other", 0)
@@ -259,9 +259,9 @@ def test_a_new_log_inherits_nothing_from_a_deleted_one_of_its_name(tmp_path: Pat
     log.flush()
     manager.checkpoint_recovery_points()
     manager.checkpoint_high_watermarks({ORDERS: Committed.of(log, 5)})
-    told = manager.directories[0].checkpoints.high_watermarks()
+    reported = manager.directories[0].checkpoints.high_watermarks()
     manager.delete(ORDERS)
-    assert told == {ORDERS: 5}, "who reads it beside another thread reads it as it was"
+    assert reported == {ORDERS: 5}, "another thread reads the old value"
     append(manager.get_or_create(ORDERS, "new", LogConfig()))
     manager.close(clean=False)
     manager = open_manager(tmp_path)

@@ -48,12 +48,12 @@ ROOT = Path("/data/broker")
 TP = TopicPartition("orders", 0)
 KEYS = (b"a", b"b", b"c")
 PRODUCERS = (1, 2)
-#: When all that was retired may be removed.
+#: The time at which all deleted segments may be removed.
 LATER_MS = 10**9
-#: How much a kind of end may forget; a power failure is drawn as a seed, or as the worst that can happen.
+#: The data that each kind of end may lose. A power failure is drawn as a seed, or as the worst case.
 Loss = Fate | int
 losses = st.one_of(st.just(FORGOTTEN), st.integers(0, 2**16))
-#: By how much the clock is set back while the broker is away.
+#: The amount by which the clock is set back while the broker is down.
 set_back = st.sampled_from([0, 0, 60_000])
 
 
@@ -185,7 +185,7 @@ class LogMachine(RuleBasedStateMachine):
     def change_clock(self, step_ms: int) -> None:
         self.clock_ms += step_ms
 
-    # --- what producers are answered -----------------------------------------------------------------
+    # --- answers to producers ------------------------------------------------------------------------
 
     @precondition(lambda self: self.sent)
     @rule(data=st.data())
@@ -273,7 +273,7 @@ class LogMachine(RuleBasedStateMachine):
         after = self._read()
         latest = {entry.key: entry.offset for entry in sorted({*self.entries, *before}) if entry.offset < bound}
         gone = set(before) - set(after)
-        assert set(after) <= set(before), "nothing is made up"
+        assert set(after) <= set(before), "every record was appended"
         assert all(entry.offset < latest.get(entry.key, -1) for entry in gone), (bound, gone)
         start_offset = self.log.log_start_offset
         self.entries = [
@@ -364,7 +364,7 @@ class LogMachine(RuleBasedStateMachine):
         read = self._read()
         appended = {entry.offset: entry for entry in self.entries}
         strangers = [entry for entry in read if appended.get(entry.offset, entry) != entry]
-        assert not strangers, "never appended so"
+        assert not strangers, "the record differs from the appended one"
         missing = {offset for offset in appended if start_offset <= offset < end_offset} - {e.offset for e in read}
         assert not missing, "appended, and neither compacted nor past the end"
 

@@ -104,16 +104,16 @@ def touched(log: Log, monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
 
 
 def test_look_up_reads_few_index_entries_and_decodes_one_batch(log: Log, touched: Counter[str]) -> None:
-    end, dice = log.log_end_offset, random.Random(7)
+    end, rng = log.log_end_offset, random.Random(7)
     batch_bytes = log.size_bytes // (end // PER_BATCH)
     for _ in range(200):
-        number = dice.randrange(end // PER_BATCH)
+        number = rng.randrange(end // PER_BATCH)
         touched.clear()
-        found = log.offset_for_timestamp(NOW + number * PER_BATCH + dice.randrange(PER_BATCH), end)
+        found = log.offset_for_timestamp(NOW + number * PER_BATCH + rng.randrange(PER_BATCH), end)
         largest = NOW + number * PER_BATCH + PER_BATCH - 1
         assert found == TimestampOffset(largest, number * PER_BATCH, 0)
         assert touched["decoded"] == 1
-        assert touched["checked"] <= 2, "where a segment begins, the next batch bears out the first one's epoch"
+        assert touched["checked"] <= 2, "the second batch of a segment confirms the epoch of the first"
         # Each index is searched once, and a few entries are read.
         assert touched["entries"] <= 2 * math.log2(max(len(s.offset_index) for s in log.segments)) + 12, touched
         assert touched["reads"] <= 6

@@ -56,14 +56,14 @@ class Work:
         self.files, self.root, self.power = disk or Disk(memory, ROOT, memory)
         self.files.make_directory(self.root)
         self.files.fsync_directory(self.root.parent)
-        self._pictures: list[CrashableFiles] = []
+        self._images: list[CrashableFiles] = []
         self._pictures_at_once = pictures_at_once
         self._number = 0
         self._sequence = 0
         self._epoch = 0
         self.open()
         self.moments = [self._moment(())]
-        self._take_pictures()
+        self._take_images()
 
     def open(self) -> None:
         self.manager, self.log = _open(self.files, self.root)
@@ -78,11 +78,11 @@ class Work:
             else tuple(b for b in batches if read_header(b).next_offset <= self.log.log_end_offset)
         )
         self.moments.append(self._moment(kept))
-        self._take_pictures()
-        for picture in self._pictures:
-            self.check(picture)
-        self._pictures.clear()
-        self._take_pictures()
+        self._take_images()
+        for image in self._images:
+            self.check(image)
+        self._images.clear()
+        self._take_images()
 
     # --- the steps -----------------------------------------------------------------------------------
 
@@ -154,7 +154,7 @@ class Work:
         producer = self.log._appender.producers.producers.get(PRODUCER)
         self._sequence = (producer.batches[-1].last_sequence + 1) if producer and producer.batches else 0
 
-    # --- the pictures --------------------------------------------------------------------------------
+    # --- the images --------------------------------------------------------------------------------
 
     def _moment(self, kept: tuple[bytes, ...]) -> Moment:
         held = {read_header(b).base_offset: b for b in kept}
@@ -167,19 +167,19 @@ class Work:
                 end = base_offset
         return Moment(tuple(reversed(in_a_row)), self.log.log_start_offset, self.log.recovery_point)
 
-    def _take_pictures(self) -> None:
+    def _take_images(self) -> None:
         def take() -> None:
-            self._pictures += [self.power.crash(FORGOTTEN), self.power.crash(KEPT)]
-            self._pictures += [self.power.crash(self.random) for _ in range(self._pictures_at_once)]
+            self._images += [self.power.crash(FORGOTTEN), self.power.crash(KEPT)]
+            self._images += [self.power.crash(self.random) for _ in range(self._pictures_at_once)]
 
-        self.power.boundary = take if not self._pictures else lambda: None
-        if self._pictures:
+        self.power.boundary = take if not self._images else lambda: None
+        if self._images:
             take()
 
-    def check(self, picture: CrashableFiles) -> None:
-        self.seen["pictures"] += 1
-        again, closed = picture.crash(KEPT), picture.crash(KEPT)
-        found = self._opened(picture)
+    def check(self, image: CrashableFiles) -> None:
+        self.seen["images"] += 1
+        again, closed = image.crash(KEPT), image.crash(KEPT)
+        found = self._opened(image)
         # The power fails during recovery, repeatedly. Recovery still ends, and nothing more is lost.
         again.cut = self.random.randrange(40)
         try:
@@ -205,7 +205,7 @@ class Work:
         for held in set(before.batches) & set(now.batches):
             header = read_header(held)
             if begin < header.next_offset <= promised:
-                assert held in found, f"offset {header.base_offset} was synced"
+                assert held in found, f"offset {header.base_offset} was flushed"
         base_offset = log.append_as_leader(batch(NOW), log.latest_epoch or 0, NOW).base_offset
         assert base_offset == (headers_of(found)[-1].next_offset if found else log.log_start_offset)
         manager.close(clean=False)
@@ -262,7 +262,7 @@ def test_the_same_work_on_the_production_file_layer_leaves_as_much(seed: int, tm
 def test_power_failures_with_many_more_seeds(first: int) -> None:
     seen = sum((work(seed) for seed in range(first, first + 10)), Counter[str]())
     assert all(
-        seen[kind] > 100 for kind in ("pictures", "cut tail", "several segments", "index entries", "cut in recovery")
+        seen[kind] > 100 for kind in ("images", "cut tail", "several segments", "index entries", "cut in recovery")
     ), seen
 
 

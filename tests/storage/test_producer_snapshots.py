@@ -17,7 +17,7 @@ from verify.simulation.disks.crashable_files import CrashableFiles
 from verify.simulation.disks.page_cache import FORGOTTEN
 
 #: Written by Kafka 3.9.1's own ProducerStateManager: producer 7, whose last batch wrapped from sequence 2³¹−2 to 1, and
-#: producer 4000, of whom only a marker is known besides an open transaction.
+#: producer 4000, of which only a marker and an open transaction are known.
 KAFKAS = bytes.fromhex(
     "000168f6b26900000002"
     "00000000000000070003000000010000000000001266000000030000018bcfe56800ffffffffffffffffffffffff"

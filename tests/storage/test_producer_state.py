@@ -402,10 +402,10 @@ def test_truncation_leaves_the_producers_that_a_rebuild_finds(
             case ("truncate", int(records)):
                 log.truncate_to(max(log.log_end_offset - records, 0))
                 held = log._appender.producers
-                told = rebuild_producers(log._segments, log._snapshots)
-                assert known(held) == known(told)
+                reported = rebuild_producers(log._segments, log._snapshots)
+                assert known(held) == known(reported)
                 for producer_id, producer in held.producers.items():
-                    batches, others = list(producer.batches), list(told.producers[producer_id].batches)
+                    batches, others = list(producer.batches), list(reported.producers[producer_id].batches)
                     assert batches[-len(others) :] == others[-len(batches) :]
     log.abandon()
 

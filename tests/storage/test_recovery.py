@@ -50,7 +50,7 @@ def test_log_truncated_at_any_byte_recovers_whole_batches(cut: float, fill: str)
         recovered = read_all(log)
         assert recovered in whole_batches(data)
         assert len(recovered) > len(data) - len(content) - 1
-        assert len(recovered) + 200 > len(data) - len(content) + kept, "no more than the torn batch is lost"
+        assert len(recovered) + 200 > len(data) - len(content) + kept, "only the partial batch is lost"
         assert log.latest_epoch == max((header.partition_leader_epoch for _, header in iter_headers(recovered)))
 
         base_offset = append(log, NOW, leader_epoch=9)
@@ -160,8 +160,12 @@ def test_segments_after_a_missing_one_are_set_aside_and_restorable(
     log = open_log(tmp_path, clean=clean, recovery_point=flushed_to, **SMALL)
     assert read_all(log) in whole_batches(data)
     assert {path.name: path.read_bytes() for path in strays(tmp_path)} == {f"{k}.stray": v for k, v in later.items()}
-    [told] = [record.getMessage() for record in caplog.records if record.levelname == "ERROR"]
-    assert str(tmp_path) in told and all(f"{name}.stray" in told for name in later) and "docs/FORMAT.md" in told
+    [reported] = [record.getMessage() for record in caplog.records if record.levelname == "ERROR"]
+    assert (
+        str(tmp_path) in reported
+        and all(f"{name}.stray" in reported for name in later)
+        and "docs/FORMAT.md" in reported
+    )
     for path in strays(tmp_path):
         assert not [finding for finding in inspect(path, records=True) if isinstance(finding, Damage)]
     log.close()

@@ -127,7 +127,7 @@ def test_cleaned_segment_has_the_age_of_the_replaced_ones(tmp_path: Path) -> Non
         lambda log: log.truncate_fully_and_start_at(0),
         lambda log: log.raise_log_start(3) and log.delete_old_segments(NOW, 11),
     ],
-    ids=["cut inside", "cut before", "begun anew", "oldest deleted"],
+    ids=["cut inside", "cut before", "restarted", "oldest deleted"],
 )
 def test_log_that_changed_during_cleaning_keeps_its_segments(tmp_path: Path, meanwhile: object) -> None:
     files = UnsyncedFiles()

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from storage.log.timestamp_lookup import SegmentTime, offsets_by_segment_time, offsets_up_to
-from tests.storage.log_twin import Happened, LogWithTwin, stories
+from tests.storage.log_twin import CaseCounts, LogWithTwin, step_sequences
 from tests.storage.logs import NOW, append, open_log
 from tests.storage.old_lookup import EARLIEST, LATEST, for_a_consumer, offsets_before, segment_files
 
@@ -19,12 +19,12 @@ _times = st.one_of(st.integers(0, 9), st.integers(NOW - 20, NOW + 5))
 
 
 @settings(max_examples=60)
-@given(stories, st.lists(_times, min_size=60, max_size=60), st.lists(_times, max_size=5), st.floats(0, 1))
+@given(step_sequences, st.lists(_times, min_size=60, max_size=60), st.lists(_times, max_size=5), st.floats(0, 1))
 def _answers_are_those_of_the_old_procedure(
-    happened: Happened, story: list[tuple[str, object]], written: list[int], targets: list[int], bound: float
+    counts: CaseCounts, story: list[tuple[str, object]], written: list[int], targets: list[int], bound: float
 ) -> None:
     with tempfile.TemporaryDirectory() as directory:
-        both = LogWithTwin(Path(directory), happened)
+        both = LogWithTwin(Path(directory), counts)
         for step, value in story:
             both.run(step, value)
         log = both.log
@@ -36,19 +36,19 @@ def _answers_are_those_of_the_old_procedure(
         for target in (LATEST, EARLIEST, *targets, *(file.modified_ms for file in there)):
             for most in (0, 1, 2, 100):
                 expected = offsets_before(there, log.log_end_offset, NOW, target, most)
-                told = log.segment_offsets(target, most, NOW)
-                assert told == expected
-                assert offsets_up_to(told, high_watermark) == for_a_consumer(expected, high_watermark)
-                happened.note("nothing old enough", target >= 0 and most and not told)
-                happened.note("the high watermark in front", told and told[0] > high_watermark)
-                happened.note("an older segment that was written later", told and there[0].modified_ms > target >= 0)
-        happened.note("several segments", len(log.segments) > 2)
-        happened.note("an empty last segment", there[-1].size == 0)
+                reported = log.segment_offsets(target, most, NOW)
+                assert reported == expected
+                assert offsets_up_to(reported, high_watermark) == for_a_consumer(expected, high_watermark)
+                counts.add("nothing old enough", target >= 0 and most and not reported)
+                counts.add("the high watermark in front", reported and reported[0] > high_watermark)
+                counts.add("an older segment that was written later", reported and there[0].modified_ms > target >= 0)
+        counts.add("several segments", len(log.segments) > 2)
+        counts.add("an empty last segment", there[-1].size == 0)
         log.abandon()
 
 
 def test_segment_offsets_agree_with_the_old_procedure() -> None:
-    Happened().come_past(
+    CaseCounts().run_until_reached(
         _answers_are_those_of_the_old_procedure,
         "several segments",
         "nothing old enough",
@@ -144,4 +144,4 @@ def test_truncated_segment_has_the_time_of_the_truncation(tmp_path: Path) -> Non
     append(log, NOW)
     log.segments[-1].log.set_modified_ms(1000)
     log.truncate_to(1)
-    assert log.segment_offsets(1000, 1, NOW) == [], "too early an offset does no harm, too late a one hides records"
+    assert log.segment_offsets(1000, 1, NOW) == [], "a lower offset is harmless, a higher one hides records"

@@ -15,23 +15,25 @@ from storage.log import timestamp_lookup
 from storage.log.log import Log
 from storage.segments.fixed_entry_file import PAGE
 from storage.segments.timestamp_search import QuickSearcher, TimestampOffset
-from tests.storage.log_twin import Happened, LogWithTwin, stories, timestamps
+from tests.storage.log_twin import CaseCounts, LogWithTwin, step_sequences, timestamps
 from tests.storage.logs import NOW, append, batch, first_at_or_after, in_turns, open_log, records_of
 from tidelog.records import iter_headers
 
 
 @settings(max_examples=100)
-@given(stories, st.lists(timestamps, max_size=3), st.floats(0, 1), st.sampled_from([timestamp_lookup.AT_ONCE, 1]))
+@given(
+    step_sequences, st.lists(timestamps, max_size=3), st.floats(0, 1), st.sampled_from([timestamp_lookup.AT_ONCE, 1])
+)
 def _every_look_up_answers_what_the_list_answers(
-    happened: Happened, story: list[tuple[str, object]], targets: list[int], fraction: float, at_once: int
+    counts: CaseCounts, story: list[tuple[str, object]], targets: list[int], fraction: float, at_once: int
 ) -> None:
     with tempfile.TemporaryDirectory() as directory, pytest.MonkeyPatch.context() as patched:
         patched.setattr(timestamp_lookup, "AT_ONCE", at_once)
-        both = LogWithTwin(Path(directory), happened)
+        both = LogWithTwin(Path(directory), counts)
 
         def answer(ask: Callable[..., TimestampOffset | None], *question: int) -> TimestampOffset | None:
             found, turns = in_turns(partial(ask, *question))
-            happened.note("others had a turn", turns)
+            counts.add("others had a turn", turns)
             return found
 
         for step, value in story:
@@ -50,13 +52,13 @@ def _every_look_up_answers_what_the_list_answers(
             log._reader.forget()
             first = next(iter_headers(log.read(offset, 1)))[1]
             assert first.base_offset <= offset <= first.last_offset
-        happened.note("several segments", len(log.segments) > 2)
-        happened.note("indexes with entries", all(len(s.offset_index) and len(s.time_index) for s in log.segments[:1]))
+        counts.add("several segments", len(log.segments) > 2)
+        counts.add("indexes with entries", all(len(s.offset_index) and len(s.time_index) for s in log.segments[:1]))
         log.abandon()
 
 
 def test_every_look_up_agrees_with_a_list_of_all_records() -> None:
-    Happened().come_past(
+    CaseCounts().run_until_reached(
         _every_look_up_answers_what_the_list_answers,
         "several segments",
         "indexes with entries",
