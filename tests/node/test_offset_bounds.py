@@ -24,7 +24,7 @@ from storage.log_manager import LogManager
 from tests.node.client_requests import TP, fetch_request, values_of
 from tests.node.memory_cluster import MemoryCluster
 from tests.node.test_list_offsets_v0 import before
-from tests.node.test_log_maintenance import Home, home
+from tests.node.test_log_maintenance import BrokerOnDisk, broker_on_disk
 from tests.storage.cleaning import keyed
 from tests.storage.logs import records_of
 from tidelog.clock import SystemClock
@@ -54,9 +54,9 @@ LATER = 1 << 60
 
 
 @asynccontextmanager
-async def unequal(path: Path, **configs: str) -> AsyncIterator[Home]:
+async def unequal(path: Path, **configs: str) -> AsyncIterator[BrokerOnDisk]:
     """A leader whose offsets all differ. Too few replicas are in sync, so the high watermark cannot rise."""
-    async with home(path, min_insync_replicas="2", **configs) as here:
+    async with broker_on_disk(path, min_insync_replicas="2", **configs) as here:
         begin_ms = SystemClock().now_ms() - 1_000
         for offset, key in enumerate(KEYS):
             if offset in SEGMENTS[1:]:
@@ -77,23 +77,23 @@ async def unequal(path: Path, **configs: str) -> AsyncIterator[Home]:
 
 async def test_compaction_is_bounded_by_the_high_watermark(tmp_path: Path) -> None:
     async with unequal(tmp_path, cleanup_policy="compact", min_cleanable_dirty_ratio="0") as here:
-        keeping = here.keeping()
-        assert await keeping.clean()
+        maintenance = here.maintenance_loop()
+        assert await maintenance.clean()
         kept = [record.offset for record, _ in records_of(here.log)]
         assert kept == [2, 4, 5, 6, 7, 8, 9, 10], "compaction removes only records with a newer committed record"
         here.log.truncate_to(HIGH_WATERMARK)
         assert {record.key for record, _ in records_of(here.log)} == {b"a", b"b", b"c", b"e"}, (
             "each key has its last value"
         )
-        await keeping.stop()
+        await maintenance.stop()
 
 
 async def test_retention_is_bounded_by_the_high_watermark(tmp_path: Path) -> None:
     async with unequal(tmp_path, retention_bytes="0") as here:
-        keeping = here.keeping()
-        await keeping.delete_old_segments()
+        maintenance = here.maintenance_loop()
+        await maintenance.delete_old_segments()
         assert here.log.segment_base_offsets == (6, 8, 10)
-        await keeping.stop()
+        await maintenance.stop()
 
 
 @pytest.mark.parametrize("before_offset", [-1, HIGH_WATERMARK, HIGH_WATERMARK + 1, LOG_END])
