@@ -95,12 +95,12 @@ def test_every_command_of_the_page_works_in_order(shell: Shell) -> None:
 
 
 def settle(shell: Shell, environment: dict[str, str]) -> None:
-    """Until nothing is being reassigned."""
+    """Wait until no partition is being reassigned."""
 
     def status() -> bool:
         asked = [str(TIDELOG), "topic", "reassign", "orders", "--status"]
         told = subprocess.run(asked, env=environment, cwd=shell.directory, capture_output=True, timeout=60, check=True)
-        return b"nothing of orders is being reassigned" in told.stdout
+        return b"no partition of orders is being reassigned" in told.stdout
 
     wait_for("the reassignments", status)
 
