@@ -292,7 +292,7 @@ class RealFiles:
 
 
 def _open_draft(path: Path) -> tuple[int, Path]:
-    """Open the temporary file of a replacement. If a directory has its name, whoever made it, use another name."""
+    """Open the temporary file of a replacement. If a directory has its name, use another name."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
     draft, other = (path.with_name(path.name + suffix) for suffix in (".tmp", ".1.tmp"))
     try:

@@ -29,7 +29,7 @@ def scan_headers(file: File, position: int, end: int) -> Iterator[tuple[int, Bat
         size = header.size_bytes
         following, ahead = position + size, _HEADERS_AT_ONCE if size < _HEADERS_AT_ONCE else HEADER_BYTES
         if following > end:
-            raise CorruptMessageError(f"{file.path}: the batch at {position} is cut off")
+            raise CorruptMessageError(f"{file.path}: the batch at position {position} is incomplete")
         yield position, header
         position = following
 
@@ -38,7 +38,7 @@ def header_at(file: File, position: int, end: int) -> BatchHeader:
     """Return the header of the batch that begins at `position`. CorruptMessageError if no whole batch follows."""
     header = _header(file, position, file.read(position, min(HEADER_BYTES, max(end - position, 0))), 0)
     if position + header.size_bytes > end:
-        raise CorruptMessageError(f"{file.path}: the batch at {position} is cut off")
+        raise CorruptMessageError(f"{file.path}: the batch at position {position} is incomplete")
     return header
 
 
@@ -56,7 +56,7 @@ def scan_batches(
         if position + size <= end and at + size > len(chunk):
             chunk, chunk_start, at = file.read(position, min(max(size, at_once), end - position)), position, 0
         if at + size > len(chunk):
-            raise CorruptMessageError(f"{file.path}: the batch at {position} is cut off")
+            raise CorruptMessageError(f"{file.path}: the batch at position {position} is incomplete")
         yield position, header, memoryview(chunk)[at : at + size]
         position += size
         at_once = max(at_once, min(size, _BATCHES_AT_ONCE))  # batches often have one size, so read the next at once
@@ -134,4 +134,4 @@ def _header(file: File, position: int, chunk: bytes, at: int) -> BatchHeader:
     try:
         return read_header(chunk, at)
     except (CorruptMessageError, UnsupportedForMessageFormatError) as error:
-        raise CorruptMessageError(f"{file.path}: no batch at {position}: {error}") from None
+        raise CorruptMessageError(f"{file.path}: no batch begins at position {position}: {error}") from None

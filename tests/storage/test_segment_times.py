@@ -101,7 +101,7 @@ def test_the_bound_stands_once_for_all_above_it() -> None:
 
 def test_only_the_times_that_the_answer_depends_upon_are_looked_at() -> None:
     def forbidden() -> int:
-        raise AssertionError("nobody needs this time")
+        raise AssertionError("this time must not be read")
 
     times: list[SegmentTime] = [(0, forbidden), (3, lambda: 10), (6, lambda: 20)]
     assert offsets_by_segment_time(times, 15, 9) == [3, 0]

@@ -590,7 +590,7 @@ def test_directory_goes_offline_without_waiting_for_a_log_being_opened(machine: 
             opened = threads.submit(directory.open_log, ORDERS[0], LogConfig())
             assert stalled.wait(20)
             threads.submit(manager.take_offline, directory.path, error).result(timeout=10)
-            assert machine.files.try_lock(directory.path / ".lock") is None, "somebody is still at work there"
+            assert machine.files.try_lock(directory.path / ".lock") is None, "a thread still opens a log there"
         finally:
             on_again.set()
         with pytest.raises(StorageError, match="was closed while orders-0 was opened"):
