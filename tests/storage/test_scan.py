@@ -41,6 +41,6 @@ def test_batch_truncated_by_the_end_of_the_file_is_ignored(tmp_path: Path) -> No
         for scan in (scan_headers, scan_batches):
             walk = iter(scan(file, 0, end))
             assert next(walk)[0] == 0
-            with pytest.raises(CorruptMessageError, match=f"at {len(batches[0])}"):
+            with pytest.raises(CorruptMessageError, match=f"at position {len(batches[0])}"):
                 next(walk)
         assert [at for at, _ in scan_valid(file, 0, end)] == [0]
