@@ -1,4 +1,4 @@
-"""What a run knows of its clients and brokers while they write."""
+"""Test what a run knows of its clients and brokers while they write."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a run leaves in a cluster of others; tests/processes/test_chaos.py has it removed from a real one."""
+"""Test the cleanup of a shared cluster; tests/processes/test_chaos.py cleans up a real one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`tidelog chaos` asked for wrongly: a line, and a status, before anything is started."""
+"""Test that `tidelog chaos` refuses wrong options with one line and a status before it starts anything."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Containers as an engine tells of them; the engine is a program that prints what podman printed of a real one."""
+"""Test the container engine with a program that prints recorded output of podman."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ ZOOKEEPER = {
 
 @pytest.fixture
 def podman(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The only engine there is; returns the file whose lines it answers `ps` with."""
+    """Install the only engine, and return the file with its output of `ps`."""
     running = tmp_path / "running"
     running.write_text("4f1e\n77aa\n")
     for container in (BROKER, ZOOKEEPER):

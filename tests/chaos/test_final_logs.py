@@ -1,4 +1,4 @@
-"""The end of a run, as a client reads it from the leaders."""
+"""Test the final logs that a client reads from the leaders."""
 
 from __future__ import annotations
 

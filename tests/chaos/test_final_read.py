@@ -1,4 +1,4 @@
-"""A final read that is not complete proves nothing, whatever was read."""
+"""Test that an incomplete final read proves nothing."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from verify.checker.verdict import Verdict
 
 @dataclass
 class Ended:
-    """A cluster of which only the end is left."""
+    """A cluster at the end of a run."""
 
     bootstrap_servers: str = "127.0.0.1:1"
     tps: Sequence[TopicPartition] = (TopicPartition("t", 0),)
@@ -35,7 +35,7 @@ class Ended:
         return None
 
     async def stop(self) -> None:
-        """It has stopped."""
+        """Do nothing, because the cluster has stopped."""
 
     def broker_dir(self, broker_id: int) -> Path:
         return Path(f"/nowhere/{broker_id}")

@@ -1,4 +1,4 @@
-"""Brokers that keep histories elsewhere: read there while the run lasts, and copied when it is over."""
+"""Test histories that brokers write elsewhere: linked during the run, and copied at its end."""
 
 from __future__ import annotations
 

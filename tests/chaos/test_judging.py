@@ -1,4 +1,4 @@
-"""What availability is judged by: each injection's window, from what its fault tolerates."""
+"""Test the window of each injection, which limits availability."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_too_few_replicas_or_a_stopped_run_excuse_missing_operations() -> None:
 
 
 def judged(directory: Path, **differing: object) -> list[str]:
-    """Of a right history: what I19 finds."""
+    """Return the violations of I19 in a correct history."""
     write_run(directory, STORY)
     (window,) = STORY.ending.windows
     injection = replace(BIT, t_inject=window.injected, t_heal=window.healed, t_whole=window.whole, most_gap_ms=None)

@@ -1,4 +1,4 @@
-"""A load that fell short of its rate is told of, and is no proof where it was hardly there."""
+"""Test that left out load is reported, and that a run without most of its load proves nothing."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ NOBODY = "127.0.0.1:1"
 
 @dataclass
 class Quiet:
-    """A cluster that is never asked."""
+    """A cluster that receives no requests."""
 
     bootstrap_servers: str = NOBODY
     tps: Sequence[TopicPartition] = ()
@@ -37,21 +37,21 @@ class Quiet:
 
 
 class FaultRunner:
-    """One that has load from the beginning, and injects nothing."""
+    """A runner that has load from the beginning, and injects nothing."""
 
     def __init__(self, *_: object, **__: object) -> None:
-        """Whatever it is made of."""
+        """Accept all arguments."""
 
     async def rate(self) -> int:
         return LEAST_RATE
 
     async def run(self, *_: object) -> None:
-        """Nothing happens for two seconds of `Clock`."""
+        """Let two seconds of `Clock` pass."""
         Clock.now_s += 2
 
 
 class Clock:
-    """In place of the module `time`."""
+    """A replacement of the module `time`."""
 
     now_s = 0.0
 
@@ -61,13 +61,13 @@ class Clock:
 
 
 class Clients(run.Workload):
-    """None of whom there is: what they printed lies there."""
+    """Client processes that do not exist, but whose output does."""
 
     async def __aenter__(self) -> Self:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        """There is nobody to stop."""
+        """Stop nothing."""
 
 
 @dataclass
@@ -79,10 +79,12 @@ class Heard(Reporter):
 
 
 async def undergone(directory: Path, monkeypatch: pytest.MonkeyPatch, *left_out: int) -> tuple[list[str], list[str]]:
-    """What a run of two seconds says, and its troubles, whose processes left out so many of 500 a second."""
+    """Return the messages and troubles of a run of two seconds whose clients left out `count` of 500 records per
+    second.
+    """
 
     async def nothing(*_: Any) -> None:
-        """Of what needs a cluster."""
+        """Do nothing in place of a step that needs a cluster."""
 
     (directory / "clients").mkdir()
     for number, count in enumerate(left_out):

@@ -1,4 +1,4 @@
-"""What clients have to do, as it travels to their processes."""
+"""Test the load of a run and its JSON form."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Values that tell whose they are, and that nobody has touched them."""
+"""Test that values reveal their id and any change."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Marks of a time axis that a person can read."""
+"""Test that the marks of the time axis are readable."""
 
 from __future__ import annotations
 

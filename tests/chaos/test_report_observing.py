@@ -1,4 +1,4 @@
-"""From histories to what is drawn of them."""
+"""Test how histories become the data of a report."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def test_partition_without_acknowledgements_is_unavailable() -> None:
     steady = [ProduceOk(other, [n], [n], [n * SECOND // 10]) for n in range(100)]
     halting = [ProduceOk(TP, [n], [n], [n * SECOND // 10]) for n in range(100) if not 20 < n < 50 and n < 90]
     facts = observed([Client("c"), *steady, *halting])
-    # nobody is missed for the half second after the last acknowledgement of all
+    # the half second after the last acknowledgement of all does not count
     assert [(gap.tp, gap.length_s) for gap in unavailable(facts)] == [(TP, 3.0)]
 
 

@@ -1,4 +1,4 @@
-"""The page of a run: what stands on it, and what must never."""
+"""Test the content of the report page."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ TP = TopicPartition("t", 0)
 
 
 def judged(*unread: TopicPartition, **differing: tuple[int, int]) -> Verdict:
-    """Observations and violations of some; the others were seen ten times, and held."""
+    """Return a verdict with these observations and violations; the other invariants passed with ten observations."""
     return Verdict([Row(key, key, *differing.get(key, (10, 0))) for key in PROMISES], [], unread)
 
 
 class Told(HTMLParser):
-    """What a reader is told: the texts, and what appears under the mouse, in their order."""
+    """The visible texts and tooltips of a page, in order."""
 
     def __init__(self, html: str) -> None:
         super().__init__()
@@ -49,7 +49,7 @@ class Told(HTMLParser):
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.tags.append(tag)
         self._hidden += tag in ("style", "script")
-        # the marks for closer looks follow from those for the first
+        # the marks of closer zoom levels follow from those of the first
         if tag == "div":
             self._closer = int(dict(attrs).get("data-level") or 0)
         self.texts += [f"({value})".replace("\n", ": ") for name, value in attrs if name == "title" and value]
@@ -82,7 +82,7 @@ def told_run(**changed: object) -> ToldRun:
 
 
 def test_report_has_exactly_the_expected_texts(tmp_path: Path) -> None:
-    """Who changes what a page says reads the difference, and puts the new story (shown on failure) in its place."""
+    """After an intended change of the texts, review the difference and replace the expected file by the new one."""
     html = write_report(told_run().write(tmp_path)).read_text()
     story = "\n".join(Told(html).texts) + "\n"
     (tmp_path / STORY.name).write_text(story)

@@ -1,4 +1,4 @@
-"""What long runs are drawn with: few marks, and yet all that was seen."""
+"""Test that long runs are drawn with few marks without losing information."""
 
 from __future__ import annotations
 

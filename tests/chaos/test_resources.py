@@ -1,4 +1,4 @@
-"""What brokers hold is counted from outside, and compared with what they may hold."""
+"""Test that the resources of brokers are counted from outside and compared."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _GONE = 1 << 22
 
 @pytest.fixture
 def broker() -> Iterator[BrokerState]:
-    """This process, whose HTTP port nobody listens at."""
+    """This process as a broker, without an HTTP server on its port."""
     with socket.socket() as deaf:
         deaf.bind(("127.0.0.1", 0))
         yield BrokerState(0, pid=os.getpid(), broker_id=1, http_port=deaf.getsockname()[1])

@@ -1,4 +1,4 @@
-"""What a run does with a cluster that it cannot have."""
+"""Test a run with a cluster that cannot be started."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ REQUEST = Request(SCENARIOS["leader-kill"], ("F1", "F6"), 1, 30.0, Load())
 
 
 class Unavailable:
-    """A cluster one of whose brokers running begun its history when another did not start."""
+    """A cluster with one broker that has begun its history when another one fails to start."""
 
     def __init__(self, results: Path) -> None:
         self._results = results
@@ -47,20 +47,20 @@ def test_results_are_emptied_if_the_cluster_cannot_start(tmp_path: Path) -> None
 
 
 class Ours:
-    """A cluster that is never asked."""
+    """A cluster that receives no requests."""
 
     is_ours = True
     broker_histories = Path("/nowhere")
 
     async def __aenter__(self) -> None:
-        """It is there."""
+        """Enter without a start."""
 
     async def __aexit__(self, *_: object) -> None:
-        """It stays."""
+        """Leave the cluster running."""
 
 
 class Killed(BaseException):
-    """As by SIGKILL: nobody gets to say anything any more."""
+    """End like a SIGKILL, without any cleanup."""
 
 
 def test_killed_run_has_recorded_its_request_and_its_interruption(

@@ -1,4 +1,4 @@
-"""How a run goes through its schedule, told on virtual time with faults that only pretend."""
+"""Test how a runner executes its schedule, on virtual time with fake faults."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def now_ns() -> int:
 
 @dataclass
 class Cluster:
-    """What the course looks at, and what pretended faults change. `rate`: acknowledged produces a second."""
+    """The cluster of the runner, which fake faults change. `rate`: acknowledged records per second."""
 
     rate: int = 500
     epoch: int = 1
@@ -55,7 +55,7 @@ class Cluster:
 
 @dataclass
 class Pretended:
-    """A fault that raises the epoch, if it bites, and takes a replica out of the ISR until it is healed."""
+    """A fault that increases the leader epoch, if it bites, and removes a replica from the ISR until it is healed."""
 
     cluster: Cluster
     row: str = "F1"
@@ -92,7 +92,7 @@ class Pretended:
 
 
 class Run:
-    """A course over this cluster, in which each step makes the one fault that is given."""
+    """A runner of this cluster in which each step injects the given fault."""
 
     def __init__(self, directory: Path, cluster: Cluster, *faults: Pretended, moved_ms: int | None = None) -> None:
         self.cluster = cluster

@@ -1,4 +1,4 @@
-"""A run's directory as a run would have left it, made up from a seed."""
+"""Write the directory of an invented run, derived from a seed."""
 
 from __future__ import annotations
 
@@ -25,24 +25,24 @@ from verify.chaos.payload import make_id
 from verify.checker.verdict import Row, Verdict
 
 SECOND = 1_000_000_000
-#: No clock of a machine begins at 0.
+#: A start other than 0, because no clock of a machine begins at 0.
 START = 5_000 * SECOND
 
 
 def fault_line(row: str, name: str, begin_s: float, end_s: float, **others: object) -> dict[str, Any]:
-    """A line of faults.jsonl of a fault that bit half a second after it began."""
+    """Return a line of faults.jsonl for a fault that bit half a second after its begin."""
     times = {"t_inject": at(begin_s), "t_bit": at(begin_s + 0.5), "t_heal": at(end_s)}
     return {"row": row, "name": name, "what": "", **times, "outcome": "bit", "why": "", **others}
 
 
 def at(seconds: float) -> int:
-    """A moment of the run."""
+    """Return a time of the run."""
     return START + round(seconds * SECOND)
 
 
 @dataclass
 class ToldRun:
-    """Three brokers, some partitions, one client; every fault takes its partitions' leader away for a second."""
+    """Three brokers, some partitions and one client; every fault removes its partitions' leader for a second."""
 
     seconds: int = 60
     partitions: int = 3
@@ -53,7 +53,7 @@ class ToldRun:
     verdict: dict[str, Any] | None = None
 
     def write(self, directory: Path) -> Path:
-        """Everything, into a directory."""
+        """Write all files into a directory."""
         rng = random.Random(self.seed)
         brokers = {n: HistoryWriter(history_path(directory, str(n)), Broker(str(n), START)) for n in (1, 2, 3)}
         client = HistoryWriter(history_path(directory, "client-1"), Client("client-1", t=START), buffer_bytes=1 << 16)
@@ -114,7 +114,7 @@ class ToldRun:
 
 
 def verdict(**broken: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """A verdict under which all is kept but these, by their findings."""
+    """Return a verdict in which only the given invariants are violated, by these findings."""
     keys = [f"I{number}" for number in range(1, 23)]
     rows = [Row(key, key, 1000 * index + 1, len(broken.get(key, ()))) for index, key in enumerate(keys)]
     findings = [{"invariant": key, **finding} for key, told in broken.items() for finding in told]

@@ -1,4 +1,4 @@
-"""What the checker says of events that stand in no file."""
+"""Run the checker on events that are in no file."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _NOTHING: Final = Ending()
 
 
 def verdict_on(told: Iterable[Event], *invariants: str, ending: Ending = _NOTHING, client: Client = _CLIENT) -> Verdict:
-    """Of one client's events, by these invariants alone."""
+    """Return the verdict of these invariants on one client's events."""
     checker = Checker()
     source = checker.begin(client)
     for event in told:
@@ -26,7 +26,7 @@ def verdict_on(told: Iterable[Event], *invariants: str, ending: Ending = _NOTHIN
 
 
 def verdict_on_all(told: Iterable[tuple[str, Event]], *invariants: str, ending: Ending = _NOTHING) -> Verdict:
-    """The same of events that several tell, each with the name of who tells it: a broker's is its id."""
+    """Return the verdict on events of several sources, each with its source's name; a broker's name is its id."""
     checker = Checker()
     told = list(told)
     names = dict.fromkeys(name for name, _ in told)

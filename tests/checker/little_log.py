@@ -43,7 +43,7 @@ from verify.checker.logs import READ, EpochStart, FinalLog, StoredBatch
 from verify.checker.verdict import Verdict
 
 TPS = [TopicPartition("t", 0), TopicPartition("t", 1)]
-#: Of a topic in which records have keys, and only the last of each key is sure to stay.
+#: A topic with keys and compaction, in which only the last record of each key must stay.
 COMPACTED_TP = TopicPartition("latest", 0)
 BROKERS = (1, 2, 3)
 MS = 1_000_000
@@ -53,7 +53,7 @@ T0_MS = 1_700_000_000_000
 
 @dataclass
 class Story:
-    """Who wrote what, in the order in which it ended, and how it all ended."""
+    """The events with their sources, in the order of their ends, and the final logs."""
 
     headers: dict[str, Header]
     told: list[tuple[str, Event]]
@@ -71,7 +71,7 @@ class Story:
         return checker.conclude(self.ending)
 
     def found_on_the_way(self) -> set[str]:
-        """The invariants that are found violated by who asks after every event."""
+        """Return the violated invariants if the checker is queried after every event."""
         checker, sources = self._begun()
         found = set()
         for name, event in self.told:
@@ -113,7 +113,7 @@ class _Run:
         self.told.append((t, name, event))
 
     def around(self) -> tuple[int, int]:
-        """A call that takes effect now: when it began and when it ended."""
+        """Make a call that takes effect now: return its begin and its end."""
         self.now += self.rng.randrange(1, 10) * MS
         return self.now - self.rng.randrange(1, 20 * MS), self.now + self.rng.randrange(1, 20 * MS)
 
@@ -179,7 +179,7 @@ class _Run:
         part, name = self.partitions[self.rng.choice(TPS)], self.rng.choice(["reader-1", "reader-2"])
         key = name, part.tp
         t0, t1 = self.around()
-        # A consumer asks for one thing after another.
+        # A consumer makes one request after another.
         self.now = max(self.now, self.read_until[key] + MS)
         t0, t1 = max(t0, self.read_until[key] + 1), max(t1, self.now + 1)
         self.read_until[key] = t1
@@ -207,7 +207,7 @@ class _Run:
             self.say(t1, name, LookUpOk(part.tp, target, offset, t0, t1, stamp, epoch))
 
     def commit(self) -> None:
-        """What a member has just read."""
+        """Return the records that a member has just read."""
         tp = self.rng.choice(TPS)
         begin, records = self.next_commit[tp], self.partitions[tp].records
         shown = records[begin : begin + self.rng.randrange(1, 5)]
@@ -238,7 +238,7 @@ class _Run:
         self.say(t1, "reader-1", CommittedOk("g", tp, self.committed.get(tp, -1), t0, t1))
 
     def rebalance(self) -> None:
-        # Nothing of the generation before is under way any more.
+        # No operation of the earlier generation is in flight any more.
         self.now += 50 * MS
         self.generation += 1
         self.say(self.now, "member", Assigned("g", "m", self.generation, [TPS[0]], self.now))
@@ -260,7 +260,7 @@ class _Run:
         records: list[tuple[int, int, int, bool]] = []  # id, key, timestamp, tombstone
         for number in range(self.rng.randrange(8, 20)):
             t0, t1 = self.around()
-            # The first keys end with a value and with a tombstone, so that both can be spoiled.
+            # The first keys end with a value and with a tombstone, so that both can be mutated.
             key = number % 3 if number < 6 else self.rng.randrange(3, 6)
             tombstone = number == 4 or (number > 6 and self.rng.random() < 0.2)
             record_id, stamp = producer << 40 | number, T0_MS + self.now // MS
@@ -285,7 +285,7 @@ class _Run:
             if records[offset][3] and gone.issuperset(earlier) and offset + 1 < len(records) and broker != "3":
                 gone.add(offset)
         if broker == "3":
-            gone -= {1}  # which the tombstone of its key deletes
+            gone -= {1}  # deleted by the tombstone of its key
         offsets = [offset for offset in range(len(records)) if offset not in gone]
         ids, stamps = [records[at][0] for at in offsets], [records[at][2] for at in offsets]
         checkpoint = None if broker == READ else [EpochStart(1, 0)]
@@ -338,7 +338,7 @@ def random_story(seed: int, steps: int = 150) -> Story:
         while not part.leader:
             run.elect()
     run.rebalance()
-    # One of each, so that every invariant has something to look at and every mutation something to spoil.
+    # One event of each kind, so that every invariant has data and every mutation finds its target.
     first = [run.produce] * 12 + [run.read, run.ask, run.commit, run.fetch] * 4 + [run.control, run.change_isr]
     for step in first:
         step()

@@ -1,4 +1,4 @@
-"""What brokers may not have done, event by event, and what they may (I11, I12, I14, I20, I21)."""
+"""Test what brokers may and may not do, event by event (I11, I12, I14, I20, I21)."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ ACK = Ack(9, TP, 4, 2, [1, 2], [3], {1: 5, 2: 5, 3: 5}, [1, 2, 3], 2)
 
 
 def row(key: str, *told: tuple[int, Event]) -> Row:
-    """Of one invariant, after brokers told these events, in this order."""
+    """Return the violations of one invariant after these events of brokers."""
     return verdict_on_all(((str(broker), event) for broker, event in told), key).rows[0]
 
 

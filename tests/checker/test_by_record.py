@@ -1,4 +1,4 @@
-"""Numbers by record: whatever is put, asked for and taken, a dict says the same."""
+"""Test numbers by record against a dict."""
 
 from __future__ import annotations
 

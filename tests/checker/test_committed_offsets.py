@@ -1,4 +1,4 @@
-"""A committed offset as a register, and who owns what, case by case (I17)."""
+"""Test committed offsets as registers, and owners of partitions, case by case (I17)."""
 
 from __future__ import annotations
 

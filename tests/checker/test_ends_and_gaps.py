@@ -1,4 +1,4 @@
-"""Where a partition ends, as clients are told (I8), and how long nothing was acknowledged (I19), case by case."""
+"""Test the end offsets returned to clients (I8) and gaps without acknowledgements (I19), case by case."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def found(key: str, told: Sequence[Event], *windows: Window) -> Sequence[Finding
 
 
 def produced(*acknowledged: tuple[int, int], tp: TopicPartition = TP, first: int = 0) -> list[Event]:
-    """A record each: when it was sent, and when acknowledged."""
+    """Return a history of records, each given by the times of its send and its acknowledgement."""
     told: list[Event] = []
     for number, (t0, t1) in enumerate(acknowledged, first):
         told += [ProduceInvoked(tp, [number], [5], [t0]), ProduceOk(tp, [number], [number], [t1])]
@@ -132,7 +132,7 @@ def told_by(who: str, *told: Event) -> list[tuple[str, Event]]:
 
 LED = told_by("1", BecomeLeader(1, TP, 1, 0, 0))
 LED_SINCE = told_by("2", BecomeLeader(15, TP, 2, 3, 3))
-#: What a client may be told by broker 1 after the trim, as long as that does not know that 2 leads.
+#: The answers that broker 1 may give after the trim, as long as it does not know that broker 2 is the leader.
 PAST = {"I8": EarliestOk(TP, 1, 31, 40), "I18": LookUpOk(TP, 5, 1, 31, 40, ts=5)}
 
 
@@ -188,7 +188,7 @@ def test_restarted_broker_may_have_forgotten_a_trim(begun: int, told: int, left:
 
 
 def window(**differing: int | str | None) -> Window:
-    """From 100 to 200, and whole at 300."""
+    """Return a window from 100 to 200 with recovery at 300."""
     return Window("F1", 100, 200, 300, **differing)  # type: ignore[arg-type]
 
 

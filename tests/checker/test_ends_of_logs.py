@@ -1,4 +1,4 @@
-"""What final logs may lack and what not, by hand: trims, compaction, replicas, epochs (I1, I9, I13, I15, I16)."""
+"""Test what final logs may lack: trims, compaction, replicas, epochs (I1, I9, I13, I15, I16)."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def log(
     checkpoint: Sequence[tuple[int, int]] | None = None,
     offsets: Sequence[int] | None = None,
 ) -> FinalLog:
-    """Records of these ids, whose times are their ids, from `start` on."""
+    """Return a log with records of these ids, with their ids as timestamps, from `start` on."""
     where = range(start, start + len(ids)) if offsets is None else list(offsets)
     leo = where[-1] + 1 if where else start
     starts = None if checkpoint is None else [EpochStart(*each) for each in checkpoint]
@@ -37,7 +37,7 @@ def log(
 
 
 def produced(*ids: int, epoch: int | None = None) -> list[tuple[str, Event]]:
-    """Acknowledged at offsets that follow one another from 0 on."""
+    """Return acknowledgements at consecutive offsets from 0 on."""
     count = len(ids)
     epochs = None if epoch is None else [epoch] * count
     return [
@@ -52,7 +52,8 @@ def found(
     return verdict_on_all(told, key, ending=Ending({TP: list(logs)}, compacted=compacted)).findings
 
 
-# --- I1 and I9: there, or gone for a reason --------------------------------------------------------------------------
+# --- I1 and I9: records exist, or are missing for a reason
+# -------------------------------------------------------------
 
 THREE = produced(1, 2, 3)
 READ_ALL: list[tuple[str, Event]] = [("client", Read(TP, 1, 9, 5, 6, [0, 1, 2], [1, 2, 3], [1, 2, 3]))]
@@ -141,7 +142,7 @@ def test_leader_completeness_ignores_acks_of_the_last_epoch() -> None:
 # --- I15 -------------------------------------------------------------------------------------------------------------
 
 
-#: So that logs may begin where these begin.
+#: A trim request, so that logs may begin later.
 TRIM_ALL: tuple[str, Event] = ("client", TrimUnknown(TP, 9, "TIMEOUT", 7, 8))
 
 

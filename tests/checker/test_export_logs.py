@@ -1,4 +1,4 @@
-"""A replica's files as a checker compares them with others'."""
+"""Test the export of a replica's files for the checker."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ TP = TopicPartition("orders", 0)
 
 
 def write_log(directory: Path, *epochs: int, **settings: object) -> list[int]:
-    """A batch of two records for each epoch; the ids of all."""
+    """Append a batch of two records for each epoch, and return the ids."""
     directory.mkdir(parents=True)
     log = open_log(directory, **settings)
     ids = [make_id(1, sequence) for sequence in range(2 * len(epochs))]

@@ -1,4 +1,4 @@
-"""Histories as files: what is written is read again, whatever moment the writer was killed at."""
+"""Test that histories survive a round trip through files, even if the writer was killed."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ LINES = (
 
 
 def plain(event: Any) -> Any:
-    """With lists where there may be arrays, ranges or tuples."""
+    """Return the event with lists in place of arrays, ranges and tuples."""
     if isinstance(event, Mapping):
         return dict(event)
     if isinstance(event, Sequence) and not isinstance(event, str):

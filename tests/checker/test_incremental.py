@@ -1,4 +1,4 @@
-"""Who asks after every event pays for each event once, and other tolerances of the checker."""
+"""Test the incremental checker: each event is evaluated once. Test other tolerances too."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ TP = TopicPartition("t", 0)
 
 
 def told(count: int) -> float:
-    """Seconds of a core's time for so many records, each produced and read, with a question after each event."""
+    """Return the CPU seconds for so many produced and read records, with a check after each event."""
     checker = Checker()
     producer, reader = checker.begin(Client("p")), checker.begin(Client("r"))
     began = time.process_time()
@@ -104,11 +104,11 @@ def test_commit_of_a_killed_committer_may_be_read() -> None:
 @pytest.mark.parametrize(
     ("leo", "read", "wrong"),
     [
-        (8, 6, []),  # what was committed last (seeds 730 and 854 of the simulator at bc1faec)
-        (8, 7, []),  # what is being committed
+        (8, 6, []),  # the last commit (seeds 730 and 854 of the simulator at bc1faec)
+        (8, 7, []),  # the commit in flight
         (8, 5, ["I17"]),  # overwritten
-        (8, 8, ["I17"]),  # committed by nobody since
-        (20, 6, ["I17"]),  # the log had lost nothing: so nobody had to go back
+        (8, 8, ["I17"]),  # not committed since
+        (20, 6, ["I17"]),  # the log lost nothing, so no committer had to go back
     ],
 )
 def test_committed_offset_decreases_only_if_the_log_lost_records(leo: int, read: int, wrong: list[str]) -> None:

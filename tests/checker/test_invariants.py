@@ -1,4 +1,4 @@
-"""The checker held to what it must not let pass: right histories have no violation, and each fault is named."""
+"""Test the checker: correct histories have no violation, and each mutation is found."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_mutated_history_violates_the_expected_invariant(mutation: Mutation, see
     try:
         story = mutation.spoil(random_story(seed, 40), rng)
     except NothingToSpoil:
-        reject()  # where there was never anything to spoil the test fails
+        reject()  # the test fails if no example has a target for the mutation
     verdict = story.verdict()
     assert verdict.exit_code == 1
     assert mutation.breaks in [row.key for row in verdict.violated], str(verdict)

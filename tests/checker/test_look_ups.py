@@ -1,4 +1,4 @@
-"""The judge of look-ups by time: it passes what a log can answer, and finds what it cannot."""
+"""Test the rules of look-ups by time: possible answers pass, and impossible ones are found."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from verify.checker.invariant import Ending
 from verify.checker.logs import FinalLog
 from verify.checker.look_ups import Fault, LookUp, StoredRecord, Trim, Verdict, judge
 
-#: Offset, timestamp, sent, acknowledged, superseded: times go up and down, 2 and 4 are equal, 3 has a successor.
+#: Offset, timestamp, sent, acknowledged, superseded: timestamps go up and down, 2 and 4 are equal, 3 has a successor.
 LOG = [
     StoredRecord(0, 100, 0, 1, leader_epoch=0),
     StoredRecord(1, 300, 2, 3, leader_epoch=0),
@@ -102,7 +102,7 @@ def test_trimmed_records_that_no_reader_saw_are_unknown() -> None:
     assert judge(LOG[1:], TRIMS, asked, all_known_from=1).wrong == []
 
 
-# --- against a judge that goes through everything ------------------------------------------------------------------
+# --- against an implementation that searches everything -------------------------------------------------------------
 
 _moment = st.integers(0, 30)
 _stamp = st.integers(0, 8)
@@ -113,7 +113,7 @@ _look_ups = st.lists(st.tuples(_stamp, _moment, st.integers(0, 9), _found), max_
 
 
 def slow_judge(records: list[StoredRecord], trims: list[Trim], asked: LookUp) -> bool:
-    """Whether the answer is right, by the definition."""
+    """Return whether the answer is right by the definition."""
 
     def lasts(record: StoredRecord) -> bool:
         trimmed = any(trim.offset > record.offset and trim.asked_at <= asked.answered_at for trim in trims)
@@ -158,7 +158,9 @@ def test_checker_agrees_with_the_definition(
 
 
 def history(seed: int) -> tuple[list[StoredRecord], list[Trim], list[LookUp]]:
-    """What a right log answers: a record each moment, acknowledged at the next; keys that come again; trims."""
+    """Return the answers of a correct log: a record per time unit, acknowledged one later, with repeated keys and
+    trims.
+    """
     rng = random.Random(seed)
     size, keys = 400, [rng.randrange(150) for _ in range(400)]
     stamps = [1000 + number // 3 + rng.randrange(-40, 40) for number in range(size)]
@@ -202,7 +204,7 @@ def test_one_wrong_answer_among_many_right_ones_is_found(planted: str) -> None:
     for slot, asked in enumerate(look_ups):
         record = records[asked.found[0]] if asked.found else None
         if record is None or record.superseded_at < inf or record.offset < max(trim.offset for trim in trims):
-            continue  # what may be gone by itself proves nothing
+            continue  # a record that may be gone anyway proves nothing
         assert asked.found is not None
         tried += 1
         wrong = off_by_one(records, asked.found) if planted == "off by one" else None

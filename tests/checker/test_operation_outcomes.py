@@ -1,4 +1,4 @@
-"""What operations may not end with, and when, of every kind that a history knows (I22)."""
+"""Test the outcomes and time limits of every kind of operation in a history (I22)."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from verify.checker.findings import Finding
 
 TP = TopicPartition("t", 0)
 MS = 1_000_000
-#: Of the client: what an operation may take, with the second that it may take longer.
+#: The client's time limit, including the grace of one second.
 TIMEOUT_MS = 100
 MOST = (TIMEOUT_MS + 1_000) * MS
 BEGAN = 7
@@ -50,7 +50,7 @@ def found(*told: Event) -> Sequence[Finding]:
 
 
 def ended(t1: int, error: str = "REQUEST_TIMED_OUT") -> dict[str, Event]:
-    """One of each kind that stands in one line, which began at `BEGAN`."""
+    """Return one operation of each kind that has a single event and began at `BEGAN`."""
     t = (BEGAN, t1)
     return {
         "read": Read(TP, 1, 0, *t, [], [], []),

@@ -1,13 +1,13 @@
-"""What errors promise, by name."""
+"""Test the guarantees of errors by name."""
 
 from __future__ import annotations
 
 from tidelog import errors
 from verify.checker.outcomes import DOCUMENTED, PRODUCE_FAILED, Outcome, commit_outcome, error_name, produce_outcome
 
-#: Of the fault catalogue: definitely not appended.
+#: Errors after which the records were definitely not appended.
 DEFINITE = (2, 3, 10, 17, 18, 19, 29, 32, 35, 87)
-#: May have been appended.
+#: Errors after which the records may have been appended.
 UNKNOWN = (6, 7, 20, 56, -1)
 
 

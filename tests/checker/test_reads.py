@@ -1,4 +1,4 @@
-"""What a reader is shown: each offset once, none beyond the high watermark (I7, I10)."""
+"""Test that readers receive each offset once, and none at or above the high watermark (I7, I10)."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_reader_below_a_trim_misses_nothing(offset: int, asked: int, forgiven: b
     assert bool(found("I7", trim, ("r", read(3, 4)), ("r", read(9)))) != forgiven
 
 
-# --- what a group commits ---------------------------------------------------------------------------------------------
+# --- commits of groups ------------------------------------------------------------------------------------------------
 
 
 def commit(offset: int, tp: TopicPartition = TP, generation: int = 1) -> CommitOk:

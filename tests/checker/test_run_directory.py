@@ -1,4 +1,4 @@
-"""A run's directory is judged as its events are, and the command says so."""
+"""Test that a run's directory gives the verdict of its events, and the output of the command."""
 
 from __future__ import annotations
 

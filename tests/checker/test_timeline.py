@@ -1,4 +1,4 @@
-"""The greatest value before a moment, held against going through them all."""
+"""Test the running maximum against a linear search."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A story as the directory of a run."""
+"""Write a history as the directory of a run."""
 
 from __future__ import annotations
 

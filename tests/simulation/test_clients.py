@@ -1,4 +1,4 @@
-"""The clients that users have, in a simulated cluster: over its connections, in its time, with rng of its seed."""
+"""Test real clients in a simulated cluster: with its connections, its time, and random numbers of its seed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ TP = TopicPartition("orders", 0)
 
 
 def told(seed: int) -> tuple[list[int], list[bytes | None], int | None, int, int]:
-    """Offsets, what was read, what a group has committed, a look-up, when it was over; a broker is killed meanwhile."""
+    """Return offsets, read records, committed offsets, a look-up and the end time; a broker is killed in between."""
     cluster = Cluster(seed, trace=Trace())
     for broker in cluster.brokers.values():
         broker.start()

@@ -1,4 +1,4 @@
-"""`scripts/simulate`, as a person types it."""
+"""Test `scripts/simulate` as a user runs it."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_interrupted_command_prints_its_results() -> None:
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        # Who runs the tests may run them in the background, where shells have Ctrl-C ignored.
+        # Shells make background processes ignore Ctrl-C, and the tests may run in the background.
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     assert process.stdout is not None

@@ -1,4 +1,4 @@
-"""Disks of simulated machines, under the log manager of a broker."""
+"""Test the disks of simulated machines under the log manager of a broker."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SETTINGS = config(segment_bytes=2000)
 
 
 def opened(files: Files, boot_id: str = "boot-1") -> tuple[LogManager, Log]:
-    """As a broker that starts does it."""
+    """Start a log manager like a broker."""
     manager = LogManager.open([ROOT], files, 1, "cluster", boot_id)
     manager.open_logs(lambda topic: SETTINGS)
     return manager, manager.get_or_create(TP, "topic-id-1", SETTINGS)
@@ -133,7 +133,7 @@ def test_slow_disk_costs_at_most_its_duration_in_total() -> None:
     disk = SimulatedDisk(spent.append)
     _, log = opened(disk.mount())
     disk.slow(write_ms=300, sync_ms=300, for_ms=1_000)
-    for number in range(10):  # as in one piece of a thread's work
+    for number in range(10):  # like one piece of a thread's work
         append(log, number)
     assert sum(spent) == 1_000 * NS_PER_MS
 

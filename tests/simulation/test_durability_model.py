@@ -1,4 +1,4 @@
-"""Which machine may lose what it has not synced: any but the last one in sync that has lost nothing yet."""
+"""Test which machines may lose unsynced bytes: all except the last undamaged member of an ISR."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Replica:
 
 
 class Broker:
-    """As far as it matters: it runs, and has a log."""
+    """A broker with the properties that the model needs: whether it runs, and its log."""
 
     def __init__(self) -> None:
         self.runs = True
@@ -62,7 +62,7 @@ class World:
         self.do(Set(znodes.state_path(TP), self.state(*isr)))
 
     def leads(self, leader: int, *isr: int) -> bool:
-        """It does from now on; whether that was an unclean election."""
+        """Write a state, and return whether that was an unclean election."""
         told: list[bool] = []
         self.durability.on_unclean_election = lambda: told.append(True)
         epoch = znodes.decode_state(self.zookeeper.node(znodes.state_path(TP)).data).leader_epoch + 1

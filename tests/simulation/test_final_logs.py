@@ -1,4 +1,4 @@
-"""What a simulated replica holds in the end: the same as its files simulate, also where they are damaged."""
+"""Test that the final log of a simulated replica equals that of its files, even if they are damaged."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ IDS = [make_id(1, sequence) for sequence in range(8)]
 
 
 def replica_in(directory: Path, files: Files) -> Replica:
-    """Four batches of two records, in two epochs."""
+    """Append four batches of two records, in two epochs."""
     files.make_directory(directory)
     log = Log.open(directory, config(), files, recovery_point=0, clean=True)
     for number, epoch in enumerate((0, 0, 2, 2)):

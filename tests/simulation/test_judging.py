@@ -1,4 +1,4 @@
-"""What the judge of a simulation sees: where a production function is replaced by a wrong one, that is found."""
+"""Test that a simulation finds a production function that was replaced by a wrong one."""
 
 from __future__ import annotations
 

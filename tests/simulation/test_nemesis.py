@@ -1,4 +1,4 @@
-"""Faults of a simulated cluster: when they come, whom they hit, and whether that is counted."""
+"""Test the faults of a simulated cluster: their times, victims and counts."""
 
 from __future__ import annotations
 
@@ -199,7 +199,7 @@ def test_resource_leak_is_found_at_the_end(monkeypatch: pytest.MonkeyPatch) -> N
 
     def leak(journal: MachineEventRecorder, partition: Partition, log_end_offset: int) -> None:
         loop = asyncio.get_running_loop()
-        if partition.leader_epoch:  # after there were clients
+        if partition.leader_epoch:  # after clients have produced
             leaked.extend(loop.create_task(asyncio.sleep(1e6)) for _ in range(20))
         become_leader(journal, partition, log_end_offset)
 

@@ -1,4 +1,4 @@
-"""What is drawn of scenarios: everything that can go wrong does, in a thousand of them often."""
+"""Test that a thousand generated scenarios contain every kind of fault often."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Stories that were made short since something went wrong in them: all goes well, unless a bug is planted again."""
+"""Run scenarios that were shortened after a failure: all pass, unless a bug is planted again."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def trial(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Worktree]:
     yield Worktree(tree)
 
 
-#: A change anywhere moves all delays: the same faults then need other rng.
+#: The number of tried seeds, because a change anywhere shifts all delays.
 _SEEDS = 12
 _TELLING = """
 import sys

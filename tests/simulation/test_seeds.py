@@ -1,4 +1,4 @@
-"""Whole clusters on virtual time: some seeds go well, and each goes the same way whenever it is told."""
+"""Test whole clusters on virtual time: some seeds pass, and each seed always gives the same trace."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Processes on virtual time: held, killed, and never infinitely fast."""
+"""Test processes on virtual time: held, killed, and never infinitely fast."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from verify.simulation.timeline import NS_PER_S, Process, Timeline
 
 
 class Told:
-    """A timeline, and what its processes have said."""
+    """A timeline, and the reports of its processes."""
 
     def __init__(self) -> None:
         self.timeline = Timeline()

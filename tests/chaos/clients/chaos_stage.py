@@ -1,4 +1,4 @@
-"""Clients of a run in a fake cluster, on virtual time; what they take down stays in memory."""
+"""Run the clients of chaos in a fake cluster, on virtual time, with histories in memory."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Diary:
 
 
 class World:
-    """A fake cluster with these topics, and the diaries of its clients by their names."""
+    """A fake cluster with these topics, and the histories of its clients by name."""
 
     def __init__(self, *topics: LoadTopic, brokers: int = 3, timeout_ms: int = 5_000, seed: int = 1) -> None:
         self.cluster = FakeCluster(brokers)
@@ -60,22 +60,22 @@ class World:
         return self.diaries[header.name]
 
     def told(self, kind: type[E]) -> list[E]:
-        """What of this kind stands in any diary."""
+        """Return the events of this kind in all histories."""
         return [event for diary in self.diaries.values() for event in diary.events if isinstance(event, kind)]
 
     def ids(self, kind: type[Any]) -> list[int]:
-        """The ids in all events of this kind."""
+        """Return the record ids in all events of this kind."""
         return [each for event in self.told(kind) for each in event.ids]
 
     def log(self, topic: str, partition: int = 0) -> list[int]:
-        """The ids that stand in the partition."""
+        """Return the record ids in the partition's log."""
         found = [id_of(value) for value in self.cluster.partitions[topic][partition].values()]
         assert None not in found
         return [each for each in found if each is not None]
 
     @asynccontextmanager
     async def running(self, *clients: RunningClient) -> AsyncIterator[None]:
-        """To their end, which comes when the block ends."""
+        """Run the clients until the block ends."""
         tasks = [asyncio.create_task(client.run()) for client in clients]
         try:
             yield

@@ -1,4 +1,4 @@
-"""Which clients run in which process."""
+"""Test which clients run in which process."""
 
 from __future__ import annotations
 

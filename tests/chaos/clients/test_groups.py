@@ -1,4 +1,4 @@
-"""Members and committers, and what they take down of their groups."""
+"""Test members and committers, and what they record about their groups."""
 
 from __future__ import annotations
 
@@ -52,10 +52,10 @@ async def test_members_share_process_and_commit_in_their_generation(strategy: st
         (each.tp, each.offset) for each in stage.told(CommitOk)
     }
     ends = {(event.tp, event.offsets[-1] + 1) for event in stage.told(Read)}
-    assert ends >= {(each.tp, each.offset) for each in stage.told(CommitOk)}  # to go on behind what was processed
+    assert ends >= {(each.tp, each.offset) for each in stage.told(CommitOk)}  # to continue after the processed records
     for tp in ORDERS.tps:
         read = sorted(offset for event in stage.told(Read) if event.tp == tp for offset in event.offsets)
-        assert read == list(range(len(read)))  # all, and nothing twice
+        assert read == list(range(len(read)))  # every record once
 
 
 @pytest.mark.parametrize("by_request", [False, True])
@@ -127,4 +127,4 @@ async def test_committer_without_a_coordinator_pauses_between_searches() -> None
             stage.cluster.kill(broker, elect=False)
         dialled.clear()
         await asyncio.sleep(60)
-        assert 3 * 30 <= len(dialled) <= 3 * 60  # each search asks all three
+        assert 3 * 30 <= len(dialled) <= 3 * 60  # each search queries all three

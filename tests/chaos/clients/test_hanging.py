@@ -1,4 +1,4 @@
-"""What hangs for ever is told of by who waits for it, so that the checker can name it (I22)."""
+"""Test that a client reports an operation that hangs, so that the checker can name it (I22)."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from verify.checker.findings import Finding
 
 ORDERS = LoadTopic("orders", 2)
 _WAITING = (TailReader, RandomSeekReader, ResetReader, DirectReader, MemberClient, LookupClient, CommittedReader)
-#: All of a consumer that a client may wait for, beside a commit.
+#: The methods of a consumer that a client may await, besides a commit.
 _CALLS = (
     "poll",
     "poll_batches",
@@ -83,7 +83,7 @@ async def test_hanging_request_beside_a_reading_loop_is_reported(
         DirectReader(stage.context, "r") if kind is DirectReader else MemberClient(stage.context, "r", "g", "range")
     )
     monkeypatch.setattr(Consumer, "committed", never)
-    monkeypatch.setattr(stage.context.rng, "random", lambda: 0.0)  # it asks whenever it may
+    monkeypatch.setattr(stage.context.rng, "random", lambda: 0.0)  # the client sends a request at every opportunity
     ask = Line.ask
 
     async def hangs_at_look_ups(line: Line, request: Any, timeout_ms: int) -> Any:
@@ -107,7 +107,7 @@ async def test_read_of_a_paused_client_is_reported_only_if_it_hangs_later() -> N
             await ended.wait()
 
     reading = asyncio.create_task(read())
-    await asyncio.sleep(stage.context.timeout_ms / 1000 + 1.5)  # the timer was due, and so was the answer
+    await asyncio.sleep(stage.context.timeout_ms / 1000 + 1.5)  # both the timer and the answer are due
     ended.set()
     await reading
     await asyncio.sleep(60)

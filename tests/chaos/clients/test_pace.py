@@ -1,4 +1,4 @@
-"""A fixed rate, whoever asks when."""
+"""Test that the rate is fixed, however irregular the calls are."""
 
 from __future__ import annotations
 

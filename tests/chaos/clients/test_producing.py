@@ -1,4 +1,4 @@
-"""Producers that say before what they do, and after what became of it."""
+"""Test that producers record each record before they send it, and its outcome afterwards."""
 
 from __future__ import annotations
 
@@ -162,7 +162,7 @@ async def test_header_has_acks_and_idempotence_of_the_producer() -> None:
     safe = {each for diary in ("safe",) for event in stage.diaries[diary].events if isinstance(event, ProduceOk)
             for each in event.offsets}  # fmt: skip
     known = {place.offset for places in stage.context.acknowledged.values() for place in places}
-    assert known <= safe  # others ask only for what acks=all has promised
+    assert known <= safe  # other clients look up only records acknowledged with acks=all
 
 
 @on_virtual_time

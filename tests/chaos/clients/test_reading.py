@@ -1,4 +1,4 @@
-"""Readers that take down what they were shown, session by session."""
+"""Test that readers record what they receive, session by session."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ ORDERS = LoadTopic("orders", 2)
 
 
 def contiguous(reads: list[Read]) -> bool:
-    """Within each session, offset after offset."""
+    """Check that each session has consecutive offsets."""
     sessions: dict[tuple[int, TopicPartition], list[int]] = {}
     for read in reads:
         sessions.setdefault((read.session, read.tp), []).extend(read.offsets)

@@ -20,7 +20,7 @@ ALWAYS = SimpleNamespace(randrange=lambda count: 0)
 
 
 class Held:
-    """A peer whose answers the test gives."""
+    """A peer that returns the answers given by the test."""
 
     peer, closed = Endpoint("h", 1), False
 

@@ -1,4 +1,4 @@
-"""Members of a run's network that speak when they are told to, and say whom they heard: who reaches whom, one way."""
+"""Run members of a run's network that send on command and report from which members they received packets."""
 
 from __future__ import annotations
 
@@ -23,10 +23,11 @@ from verify.chaos.targets.undo import UndoFile
 TP = TopicPartition("t", 0)
 BROKERS = ("1", "2", "3")
 MEMBERS = (*BROKERS, ZOOKEEPER, CLIENTS)
-#: The leader, and those who follow it.
+#: The leader, and its followers.
 LEADER, FOLLOWERS = "1", ("2", "3")
 _PORT = 9_999
-#: Once a line comes in: tells each address so many times, listens for a while, and says whom it heard how often.
+#: For each input line: send to each address that often, listen for a while, and print how often each member was
+#: received.
 _SCRIPT = f"""
 import json, socket, sys, time
 line = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
@@ -55,7 +56,7 @@ for order in map(json.loads, sys.stdin):
 
 @dataclass
 class Stage:
-    """A `Target` of processes that only sleep, in a network that is real."""
+    """A `Target` of idle processes in a real network."""
 
     directory: Path
     network: Namespaces
@@ -83,7 +84,7 @@ class Stage:
         return await fault.inject(cast(Target, self), random.Random(seed))
 
     async def heard(self, times: int = 1, listens_s: float = 0.5) -> Mapping[str, Mapping[str, list[float]]]:
-        """By each member: when it heard whom, once all told all."""
+        """Return for each member when it received from each other member, after all have sent to all."""
         for name, member in self.members.items():
             to = [self.network.address(each) for each in MEMBERS if each != name]
             assert member.stdin is not None
@@ -96,14 +97,14 @@ class Stage:
         return heard
 
     async def cut(self) -> set[tuple[str, str]]:
-        """From whom to whom nothing comes through."""
+        """Return the (source, target) pairs that no packet passes."""
         heard = await self.heard(times=2)
         return {(one, other) for one in MEMBERS for other in MEMBERS if one != other and one not in heard[other]}
 
 
 @asynccontextmanager
 async def network_stage(directory: Path) -> AsyncIterator[Stage]:
-    """Where everybody reaches everybody."""
+    """Yield a network in which all members reach each other."""
     network, undo = Namespaces(), UndoFile(directory)
     async with AsyncExitStack() as ends:
         ends.push_async_callback(network.tear_down)

@@ -1,4 +1,4 @@
-"""A small cluster under load for one fault after another: what the run of chaos does, without its clients."""
+"""Run a small cluster under load for single faults, like a chaos run without its clients."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from verify.chaos.targets.process_target import LocalTarget, own_cluster
 from verify.chaos.targets.undo import UndoFile
 
 TPS = [TopicPartition("t", partition) for partition in range(3)]
-#: So that what the load sends is more than a narrow network takes at once.
+#: Values are large enough that the load exceeds a low bandwidth.
 VALUE_BYTES = 512
 TOPIC_CONFIGS = {"min.insync.replicas": "2", "segment.bytes": "500000", "message.timestamp.type": "LogAppendTime"}
 
@@ -31,7 +31,7 @@ class Stage:
     workload: Workload
 
     async def whole(self) -> View:
-        """As soon as all brokers are there and every replica is in sync."""
+        """Wait until all brokers are registered and every replica is in sync."""
 
         def is_whole(view: View) -> bool:
             registered = set(view.broker_epochs or ()) == set(self.target.broker_ids)
@@ -40,7 +40,7 @@ class Stage:
         return await look_until(self.target, "whole partitions", is_whole, 60)
 
     async def suffer(self, fault: FaultBase, lasts_s: float | None = None, seed: int = 1) -> tuple[str, str | None]:
-        """Injects it, lets it last, heals it, and waits until all is whole; what was done, and how it bit."""
+        """Inject the fault, wait, heal it, and wait for the recovery. Return what was done, and how it bit."""
         await self.whole()
         await self.views.now()
         injected = time.monotonic_ns()
@@ -63,7 +63,7 @@ class Stage:
 
 @asynccontextmanager
 async def stage(directory: Path, prerequisites: Sequence[Prerequisite] = ()) -> AsyncIterator[Stage]:
-    """Three brokers with three partitions under load; what was acknowledged is there in the end."""
+    """Yield three brokers with three partitions under load. Acknowledged records must exist at the end."""
     undo = UndoFile(directory)
     async with own_cluster(directory, directory / "results", 3, undo, prerequisites) as target:
         await asyncio.to_thread(_create_topic, target.bootstrap_servers)
@@ -87,4 +87,4 @@ async def stage(directory: Path, prerequisites: Sequence[Prerequisite] = ()) -> 
 def _create_topic(bootstrap_servers: str) -> None:
     with Admin(bootstrap_servers) as admin:
         admin.create_topics([NewTopic("t", 3, 3, configs=TOPIC_CONFIGS)])
-        admin.list_consumer_group_offsets("stage")  # makes the topic of the offsets
+        admin.list_consumer_group_offsets("stage")  # creates __consumer_offsets

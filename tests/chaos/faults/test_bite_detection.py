@@ -1,4 +1,4 @@
-"""By what a cluster is seen to have noticed a fault."""
+"""Test how effects of a fault are detected."""
 
 from __future__ import annotations
 

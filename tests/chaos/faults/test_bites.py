@@ -1,4 +1,4 @@
-"""Each fault alone, against real brokers under load: the cluster notices it, and is whole again without it."""
+"""Test each fault alone against real brokers under load: the cluster notices it, and recovers from it."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ import pytest
 from tests.chaos.faults.stage import stage
 from verify.chaos.faults import catalogue, prerequisites
 
-#: A cluster each. What hurts clients of a run, or needs many of them, is not here (F16, F32, F55).
+#: One cluster for each group. Faults that need the clients of a run are not included (F16, F32, F55).
 ACTS: dict[str, Sequence[str]] = {
-    # First that in which the controller has to lead something, later on those in which somebody else has to.
+    # The first faults need a controller that leads a partition, later ones need another leader.
     "killed": ("F6", "F1", "F2", "F3", "F4", "F5", "F14", "F33", "F34"),
     "paused": ("F7", "F8", "F9", "F10", "F15", "F17", "F18"),
     "stopped politely": ("F11", "F12", "F13"),

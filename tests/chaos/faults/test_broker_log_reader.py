@@ -1,4 +1,4 @@
-"""What a broker has said since a fault began, and nothing from before it."""
+"""Test that only log lines since the begin of a fault are read."""
 
 from __future__ import annotations
 

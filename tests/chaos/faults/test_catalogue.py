@@ -1,4 +1,4 @@
-"""Every row of the fault catalogue is made here, or it is written down why not."""
+"""Test that every row of the fault catalogue is implemented, or documented as impossible."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_each_fault_has_a_bound_or_leaves_too_few_replicas() -> None:
             fault = kind()
             bound, row = fault.availability, f"{fault.row} {fault.name}"
             assert bound.most_gap_ms is not None or not bound.leaves_majority, row
-            # More than it lasts, and what it takes to find each other again, is promised of none.
+            # No fault may cost more than its duration and the time to reconnect.
             longest = max(fault.lasts_ms[1], Timing().shrunk_ms) + Timing().reconnected_ms
             assert bound.most_gap_ms is None or bound.most_gap_ms <= longest, row
 

@@ -1,4 +1,4 @@
-"""Each row of the network cuts what it says, both ways or one, and nothing else; healed, everybody is heard again."""
+"""Test that each network fault blocks the directions of its row and nothing else, until it is healed."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ async def stage(tmp_path: Path) -> AsyncIterator[Stage]:
 
 
 def between(ones: Iterable[str], others: Iterable[str]) -> set[tuple[str, str]]:
-    """Both ways."""
+    """Return both directions."""
     pairs = set(product(ones, others))
     return pairs | {(other, one) for one, other in pairs}
 
 
 def context(member: str) -> set[tuple[str, str]]:
-    """It is alone."""
+    """Return all directions from and to the member."""
     return between([member], [each for each in MEMBERS if each != member])
 
 
@@ -160,7 +160,7 @@ line.recv(1)
 
 
 async def _copy(stage: Stage, source: str, destination: str, count: int = 1 << 20) -> float:
-    """Seconds that so many bytes take through TCP; AssertionError where they do not arrive."""
+    """Return the seconds that these bytes take through TCP. Raise AssertionError if they do not arrive."""
 
     async def run(member: str, code: str, *arguments: str) -> asyncio.subprocess.Process:
         inside = () if member == CLIENTS else stage.network.inside(member)

@@ -1,4 +1,4 @@
-"""What is done to bytes, and what is put back."""
+"""Test the damage to files, and its repair."""
 
 from __future__ import annotations
 
@@ -50,10 +50,10 @@ TP = TopicPartition("t", 0)
 
 @dataclass
 class Cluster:
-    """Broker 1 leads one partition, of which two segments are there; nobody runs."""
+    """Broker 1 leads one partition with two segments; no broker process runs."""
 
     directory: Path
-    epochs: Iterator[int] = field(default_factory=lambda: repeat(4))  # of the leader, each time that somebody looks
+    epochs: Iterator[int] = field(default_factory=lambda: repeat(4))  # of the leader, at each query
     tps: tuple[TopicPartition, ...] = (TP,)
     bootstrap_servers: str = "127.0.0.1:1"
 
@@ -75,14 +75,14 @@ class Cluster:
 
 
 def batch(offset: int) -> bytes:
-    """Of one record that a run would write."""
+    """Return a batch of one record with a value of a run."""
     builder = BatchBuilder(1 << 10)
     assert builder.try_append(5, None, payload(offset, 40)) is not None
     return offset.to_bytes(8, "big") + builder.build()[8:]
 
 
 class Shown:
-    """A consumer that is shown this record, wherever it wants to read."""
+    """A consumer that returns this record from every position."""
 
     def __init__(self, offset: int) -> None:
         self._record = SimpleNamespace(offset=offset, value=payload(offset, 40), timestamp=5)
@@ -91,20 +91,20 @@ class Shown:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        """It holds nothing."""
+        """Close nothing."""
 
     def assign(self, _: object) -> None:
-        """It has no partitions."""
+        """Ignore the assignment."""
 
     def seek(self, *_: object) -> None:
-        """It has no place."""
+        """Ignore the position."""
 
     async def poll(self, timeout_ms: int) -> dict[TopicPartition, list[SimpleNamespace]]:
         return {TP: [self._record]}
 
 
 async def flipped(cluster: Cluster, offset: int, monkeypatch: pytest.MonkeyPatch) -> BitFlipped:
-    """A bit of the first or the second batch was flipped, and who read it was shown the record at this offset."""
+    """Flip a bit of the first or second batch; its reader receives the record at this offset."""
     fault = BitFlipped()
     monkeypatch.setattr(damage, "Consumer", lambda *_: Shown(offset))
     await fault.inject(cast(Target, cluster), random.Random(3))
@@ -113,7 +113,7 @@ async def flipped(cluster: Cluster, offset: int, monkeypatch: pytest.MonkeyPatch
 
 
 def reads_in(directory: Path) -> list[Read]:
-    """Of all histories."""
+    """Return the events of all histories."""
     return [each for path in directory.glob("*.jsonl") for each in read_history(path) if isinstance(each, Read)]
 
 
@@ -166,7 +166,7 @@ def test_undo_command_is_harmless_without_a_change() -> None:
     assert run(*quietly("echo", "$HOME `x`")) == "$HOME `x`\n"
 
 
-#: What became of a damaged index of a segment that the broker appends to, or of one that it does not.
+#: The damaged index of an active or closed segment, and its later content.
 LATER: dict[str, tuple[bytes, bool, bytes, bool]] = {
     "appended to": (b"damage", True, b"damage, and more", False),
     "deleted, and begun again": (b"", True, b"more", False),

@@ -1,4 +1,4 @@
-"""Messages to and from the kernel's packet queues, byte by byte."""
+"""Test the messages to and from the kernel's packet queues, byte by byte."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from verify.chaos.faults.network.delaying import configuration, packet_ids, verd
 
 
 def packet(packet_id: int, before: bytes = b"") -> bytes:
-    """As the kernel tells of one: `before` are attributes that come before its header."""
+    """Return the kernel's message about a packet; the attributes `before` precede its header."""
     attributes = before + bytes.fromhex("0b000100") + packet_id.to_bytes(4, "big") + bytes.fromhex("08000300")
     length = 16 + 4 + len(attributes)
     return length.to_bytes(4, "little") + bytes.fromhex("0003000000000000") + bytes(4) + bytes(4) + attributes

@@ -1,4 +1,4 @@
-"""Disks of their own: what was not synced is gone when the power is, and a full one takes nothing more."""
+"""Test separate disks: a power loss drops unsynced bytes, and a full disk takes no more bytes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ pytestmark = [
 
 @pytest.fixture
 async def disks(tmp_path: Path) -> AsyncIterator[tuple[Disks, Path]]:
-    """One disk, and the data directory there."""
+    """Yield one disk and its data directory."""
     made, undo = Disks(), UndoFile(tmp_path)
     data = (await made.set_up(undo, tmp_path, {"1": HERE}))["1"].data_dir
     assert data is not None

@@ -1,4 +1,4 @@
-"""What a fault mends when it is healed, in which order, and how often."""
+"""Test the steps that heal a fault: their order, and how often they run."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from verify.chaos.faults.support.fault_base import FaultBase
 
 
 class Noted(FaultBase):
-    """Mends by writing down that it did."""
+    """A fault that records its heal steps."""
 
     row, name = "F0", "noted"
     availability = Availability(None)

@@ -1,4 +1,4 @@
-"""F17: what a broker has to keep for those who ask and do not read, against a server and real sockets."""
+"""Test what a broker buffers for clients that do not read (F17), with a server and real sockets."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ANSWER_BYTES = 1 << 20
 
 @contextmanager
 def serving(asked: list[Request]) -> Iterator[Endpoint]:
-    """A megabyte to whoever asks."""
+    """Answer each request with a megabyte."""
 
     def handle(request: Request, _: object) -> Response:
         asked.append(request)

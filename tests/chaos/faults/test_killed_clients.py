@@ -1,4 +1,4 @@
-"""What clients were in the middle of when they were killed, by their histories."""
+"""Test which operations were open when clients were killed, from their histories."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A network of a run's own: who reaches whom, before a rule, while it is in force, and afterwards."""
+"""Test the network of a run: which members reach each other before, during and after a rule."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ async def network(tmp_path: Path) -> AsyncIterator[Namespaces]:
 
 
 def reaches(network: Namespaces, source: str, destination: str) -> bool:
-    """A datagram there; the answer that nobody listens is one. Without an answer it is given up soon."""
+    """Send a datagram and wait for an answer, which may be a refusal; give up soon without one."""
     address = network.address(destination)
     code = f"""
 import socket

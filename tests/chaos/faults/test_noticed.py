@@ -1,4 +1,4 @@
-"""What no fault takes for a bite, and which bounds of its row each one judges, by evidence that is made up."""
+"""Test which evidence is no bite, and which bounds each fault checks, with constructed evidence."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from verify.chaos.targets.zookeeper_proxy import BAD_VERSION, MULTI, SET_DATA, F
 S = 1_000_000_000
 KINDS = {f"{row} {kind().name}": kind for row, kinds in catalogue().items() for kind in kinds}
 
-#: Ten seconds in which nobody noticed anything.
+#: Ten seconds without any effect.
 QUIET = replace(evidence(BEFORE), injected=0, healed=10 * S, whole=12 * S, acknowledged=5_000, slowest_ms=9.0)
-#: Broker 1 lost its session, what it led another leads, it left an ISR, there is another controller, and all waited.
+#: Broker 1 lost its session, its leaderships and its place in an ISR; the controller changed, and all requests waited.
 NOTICED = replace(
     QUIET,
     views=[
@@ -47,8 +47,7 @@ def test_fault_without_an_effect_is_no_bite(kind: Callable[[], FaultBase]) -> No
     assert fault.broken(QUIET) is None
 
 
-#: What is known of the fault itself, of those that could not have done what they say: however much the cluster noticed,
-#: it was something else.
+#: The state of faults that did nothing. Any effect in the cluster has another cause.
 NOT_DONE = [
     *(kind for kind in KINDS if kind.split()[0] in ("F19", "F20", "F21", "F22", "F23", "F24", "F25", "F26", "F27")),
     *(kind for kind in KINDS if kind.split()[0] in ("F28", "F29", "F30", "F31", "F32", "F39", "F40", "F41", "F42")),
@@ -65,7 +64,7 @@ def test_other_effects_are_no_bite_of_a_fault_that_did_nothing(name: str) -> Non
     assert fault.bit(NOTICED) is None
 
 
-#: As F32 leaves it: broker 1 slept, and woke up after ten seconds; and as though packets had been dropped, too.
+#: The state after F32: broker 1 was paused for ten seconds, and packets were dropped too.
 SLEPT = {"victims": (1,), "_woken_at": 10 * S, "_rules": [SimpleNamespace(packets=7)]}
 
 
@@ -100,7 +99,7 @@ LOST_KINDS = ("an election", "a change of an ISR", "a registration")
 
 
 def lost(opcode: int, answer: bytes = b"done") -> Request:
-    """A write whose answer ZooKeeper gave and nobody got."""
+    """Return a write that ZooKeeper answered without delivery."""
     request = Request(1, opcode, b"", answer)
     request.answered.set()
     return request
@@ -141,7 +140,7 @@ def made(kind: type[FaultBase], **known: object) -> FaultBase:
     return fault
 
 
-#: Once less than the fault is about, or too late; and what is one more, or in time.
+#: One effect less than required, or too late; and one more, or in time.
 ONE_LESS: Mapping[str, tuple[FaultBase, Evidence, Evidence]] = {
     **{
         f"F13 {kind.name}: four elections of five": (

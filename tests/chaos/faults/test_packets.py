@@ -1,4 +1,4 @@
-"""Rules that come and go while a fault lasts: healed at any moment none of them stays, and all that they met counts."""
+"""Test rules that come and go during a fault: none remains after healing, and all matched packets count."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from verify.chaos.faults.support import packets
 
 
 class Firewall:
-    """iptables of a machine where each command takes its time, and each rule meets one packet."""
+    """The iptables of a machine: each command takes time, and each rule matches one packet."""
 
     takes_s = 0.1
 
@@ -25,7 +25,7 @@ class Firewall:
         self.rules: list[str] = []
 
     async def __call__(self, *command: str) -> str:
-        """As `run_aside`, which ends what it has begun."""
+        """Run a command like `run_aside`, which completes what it has begun."""
         work = asyncio.ensure_future(self._run(*command))
         try:
             return await asyncio.shield(work)
@@ -48,7 +48,7 @@ class Firewall:
 
 
 class Place:
-    """Brokers 1 to 3, whose network is not there."""
+    """Brokers 1 to 3 without a network."""
 
     broker_ids = (1, 2, 3)
 

@@ -1,4 +1,4 @@
-"""Which bounds of the catalogue a cluster did not keep."""
+"""Test which exceeded bounds of the catalogue are detected."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ S = 1_000_000_000
 
 
 def told(*events: BrokerEvent, by: int = 2, lasted_s: float = 10) -> Evidence:
-    """By one broker, while a fault lasted that began at 0 and is over two seconds later."""
+    """Return evidence with events of one broker, for a fault from 0 to 2 s."""
     healed = round(lasted_s * S)
     return replace(evidence(), injected=0, healed=healed, whole=healed + 2 * S, events={by: events})
 

@@ -1,4 +1,4 @@
-"""System calls that fail, are slow, are cut short or lie when they are told to, in a small process of their own."""
+"""Test system calls that fail, are slow, are cut short or return a wrong time, in a small process."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ WRITE = (
 
 
 class Victim:
-    """Runs lines of Python with the shim."""
+    """Run Python code with the shim."""
 
     def __init__(self, directory: Path, environment: Mapping[str, str], page: Page) -> None:
         self.segment = directory / f"{0:020d}.log"

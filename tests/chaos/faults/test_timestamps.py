@@ -1,4 +1,4 @@
-"""Records with times that no clock has shown."""
+"""Test records with unusual timestamps."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a broken log would have made of a right history, one fault at a time; each says which invariant it breaks."""
+"""Mutate a correct history like a defective log, one defect at a time. Each mutation names the violated invariant."""
 
 from __future__ import annotations
 

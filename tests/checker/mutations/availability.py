@@ -1,4 +1,4 @@
-"""Pauses, and operations that end late or never."""
+"""Mutations with pauses, and with operations that end late or never."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What brokers do, promise and leave behind."""
+"""Mutations of the brokers' events and resources."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def _another(name: str, rng: random.Random) -> str:
 
 
 def _by_another_too(story: Story, rng: random.Random, kind: type[Event]) -> Story:
-    """What one broker did, another does in the same name."""
+    """Let another broker repeat the action of one broker under the same epoch."""
     place, name, event = one_of(story, rng, kind)
     return put(story, place, (name, event), (_another(name, rng), event))
 
@@ -80,7 +80,7 @@ def _without_isr_changes(story: Story) -> Story:
 
 @mutation("I12", on_the_way=True)
 def isr_change_over_an_election(story: Story, rng: random.Random) -> Story:
-    """The write of who is deposed goes through, and nobody else has changed the ISR."""
+    """Let the ISR update of a replaced leader succeed although no other broker changed the ISR."""
     _, name, event = one_of(story, rng, BecomeLeader, lambda each: each.epoch > 1)
     late = IsrChange(end(story), event.tp, BROKERS, event.epoch - 1, event.partition_epoch + 1, True)
     return behind(_without_isr_changes(story), _another(name, rng), late)

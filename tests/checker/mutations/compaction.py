@@ -14,7 +14,7 @@ from verify.checker.logs import READ, FinalLog
 
 
 def _keys(story: Story) -> dict[int, int]:
-    """By id, the number of its key."""
+    """Return the number of each record's key, by id."""
     found: dict[int, int] = {}
     for _, _, event in all_of(story, ProduceInvoked, tp=COMPACTED_TP):
         found.update(zip(event.ids, event.keys or (), strict=True))
@@ -27,7 +27,7 @@ def _tombstones(story: Story) -> set[int]:
 
 
 def _last_acknowledged(story: Story) -> dict[int, tuple[int, int]]:
-    """(offset, id) of each key's last."""
+    """Return (offset, id) of each key's last record."""
     keys, last = _keys(story), dict[int, tuple[int, int]]()
     for _, _, event in all_of(story, ProduceOk, tp=COMPACTED_TP):
         for offset, record_id in zip(event.offsets, event.ids, strict=True):
@@ -36,7 +36,7 @@ def _last_acknowledged(story: Story) -> dict[int, tuple[int, int]]:
 
 
 def _without(story: Story, broker: str, gone: Callable[[int, int], bool]) -> Story:
-    """The story in which a broker's log lacks the records, by offset and id, that are `gone`."""
+    """Return the history in which a broker's log lacks the records `gone`, given by offset and id."""
 
     def change(log: FinalLog) -> FinalLog:
         if log.broker != broker:
@@ -52,7 +52,7 @@ def _without(story: Story, broker: str, gone: Callable[[int, int], bool]) -> Sto
 
 
 def _one_key(story: Story, rng: random.Random, *, tombstone: bool) -> tuple[int, int, int]:
-    """(key, offset, id) of a key's last acknowledged record, which is a tombstone or none, and is not followed."""
+    """Return (key, offset, id) of a key's last acknowledged record, which may be a tombstone."""
     keys, tombstones = _keys(story), _tombstones(story)
     may_be_deleted = {keys[each] for each in tombstones}
     stored = {
@@ -70,14 +70,14 @@ def _one_key(story: Story, rng: random.Random, *, tombstone: bool) -> tuple[int,
 
 @mutation("I23")
 def last_value_taken_by_compaction(story: Story, rng: random.Random) -> Story:
-    """In one replica an earlier record of the key is the last."""
+    """Keep an earlier record of the key in one replica."""
     _, _, record_id = _one_key(story, rng, tombstone=False)
     return _without(story, rng.choice(["1", "2", "3", READ]), lambda _, each: each == record_id)
 
 
 @mutation("I23")
 def key_replaced_by_what_was_truncated(story: Story, rng: random.Random) -> Story:
-    """Compaction ran up to the log end, and the record that replaced all others of the key was then truncated."""
+    """Truncate the record that replaced all others of its key after compaction up to the log end."""
     keys = _keys(story)
     key, _, _ = _one_key(story, rng, tombstone=False)
     return _without(story, rng.choice(["1", "2", "3"]), lambda _, each: keys[each] == key)
@@ -94,7 +94,7 @@ def key_gone_from_all_replicas(story: Story, rng: random.Random) -> Story:
 
 @mutation("I23")
 def tombstone_gone_before_what_it_deletes(story: Story, rng: random.Random) -> Story:
-    """The deleted key is back for who reads this replica."""
+    """Bring the deleted key back in one replica."""
     keys = _keys(story)
     key, offset, record_id = _one_key(story, rng, tombstone=True)
     (log,) = [log for log in story.ending.logs[COMPACTED_TP] if log.broker == "3"]

@@ -1,4 +1,4 @@
-"""Committed offsets and who owns what."""
+"""Mutations of committed offsets and assignments."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def stale_generation_accepted(story: Story, rng: random.Random) -> Story:
 
 @mutation("I7")
 def committed_over_what_was_read(story: Story, rng: random.Random) -> Story:
-    """A member that was given nothing commits all the same."""
+    """Let a member commit without having received a record."""
     _, name, event = one_of(story, rng, CommitOk)
     (read, *_) = [at for at, who, each in all_of(story, Read) if who == name and each.tp == event.tp]
     return put(story, read)

@@ -1,4 +1,4 @@
-"""A fault of a log, as what it makes of a right history."""
+"""A defect of a log, as a change of a correct history."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ Spoil: TypeAlias = Callable[[Story, random.Random], Story]
 
 
 class NothingToSpoil(Exception):
-    """The history has nothing that this fault could befall."""
+    """Raised if the history has no target for this mutation."""
 
 
 @dataclass(frozen=True)
 class Mutation:
-    """`on_the_way`: whether it is found before the end, too, by who asks after every event."""
+    """A mutation. `on_the_way`: a checker queried after every event finds it before the end."""
 
     name: str
     breaks: str
@@ -30,5 +30,5 @@ class Mutation:
 
 
 def mutation(breaks: str, *, on_the_way: bool = False) -> Callable[[Spoil], Mutation]:
-    """Of a function: the mutation that it makes, which breaks this invariant."""
+    """Turn a function into a mutation that violates this invariant."""
     return lambda spoil: Mutation(spoil.__name__, breaks, spoil, on_the_way)

@@ -1,4 +1,4 @@
-"""What readers are shown, and told of a partition's ends and times."""
+"""Mutations of the records, end offsets and times that readers receive."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def acknowledged_offset_out_of_range(story: Story, rng: random.Random) -> Story:
 
 @mutation("I9")
 def dirty_read(story: Story, rng: random.Random) -> Story:
-    """A reader is shown what a leader had that was deposed before anybody else had it."""
+    """Let a reader receive records of a replaced leader that no other replica had."""
     _, _, event = one_of(story, rng, ProduceUnknown)
     tp = event.tp
     leo = story.ending.logs[tp][0].leo

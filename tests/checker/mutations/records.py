@@ -1,4 +1,4 @@
-"""Records that are lost, doubled, altered or out of order."""
+"""Mutations with lost, duplicated, altered or reordered records."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tidelog.history.events import Event
 from tidelog.history.operations import ProduceFailed, ProduceInvoked, ProduceOk, Read
 from tidelog.model import TopicPartition
 
-#: Nobody ever produced it.
+#: An id that no client produced.
 STRANGER = 99 << 40 | 7
 
 
@@ -24,7 +24,7 @@ def swapped(values: Sequence[int], one: int, other: int) -> list[int]:
 
 
 def acknowledged(story: Story, tp: TopicPartition) -> list[tuple[int, int, int]]:
-    """(offset, id, when) of each acknowledgement."""
+    """Return (offset, id, time) of each acknowledgement."""
     return [
         (offset, record_id, t)
         for _, _, event in all_of(story, ProduceOk, lambda each: each.tp == tp)
@@ -80,7 +80,7 @@ def read_twice_at_two_offsets(story: Story, rng: random.Random) -> Story:
 
 
 def _reordered(story: Story, tp: TopicPartition, one: tuple[int, int, int], other: tuple[int, int, int]) -> Story:
-    """As if the log had taken these two the other way round, and everybody had seen it so."""
+    """Swap two records in the log and in all observations."""
 
     def change(event: Event) -> Event:
         if getattr(event, "tp", None) == tp and isinstance(event, ProduceOk):

@@ -1,4 +1,4 @@
-"""Logs that differ from one another, from what was promised, or from their own checkpoints."""
+"""Mutations of replicas that differ from each other, from acknowledgements, or from their checkpoints."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def replica_that_is_longer(story: Story, rng: random.Random) -> Story:
 
 @mutation("I15")
 def log_start_that_nobody_asked_for(story: Story, rng: random.Random) -> Story:
-    """All replicas have lost the same records, so that what is left is the same."""
+    """Remove the same records from all replicas, so that the replicas stay equal."""
     tp = rng.choice([tp for tp, (log, *_) in story.logs.items() if log.leo > 1])
     start = rng.randrange(1, story.ending.logs[tp][0].leo)
     return logs(story, lambda log: beheaded(log, start), tp)

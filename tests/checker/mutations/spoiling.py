@@ -1,4 +1,4 @@
-"""How a story is spoiled: what to find in it, and what to put in its place."""
+"""Helpers of mutations: find events in a history, and replace them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ E = TypeVar("E")
 def all_of(
     story: Story, kind: type[E], fits: Callable[[E], bool] = lambda _: True, tp: TopicPartition | None = None
 ) -> list[tuple[int, str, E]]:
-    """(place, who, event), of this partition; without one, of all that are not compacted."""
+    """Return (index, source, event) of this partition, or of all partitions without compaction."""
 
     def is_there(event: Event) -> bool:
         there = getattr(event, "tp", None)
@@ -60,7 +60,7 @@ def logs(story: Story, change: Callable[[FinalLog], FinalLog], tp: TopicPartitio
 
 
 def cut(log: FinalLog, leo: int) -> FinalLog:
-    """The log as if it ended there."""
+    """Return the log with an earlier end."""
     columns = range(leo), log.ids[:leo], log.ts[:leo], log.leader_epochs[:leo]
     batches = [batch for batch in log.batches if batch.last < leo]
     epochs = None if log.epochs is None else [each for each in log.epochs if each.start_offset < leo]
@@ -68,14 +68,14 @@ def cut(log: FinalLog, leo: int) -> FinalLog:
 
 
 def beheaded(log: FinalLog, start: int) -> FinalLog:
-    """The log as if it began there."""
+    """Return the log with a later start."""
     columns = range(start, log.leo), log.ids[start:], log.ts[start:], log.leader_epochs[start:]
     batches = [batch for batch in log.batches if batch.last >= start]
     return FinalLog(log.broker, log.tp, start, log.leo, log.leo, log.epochs, *columns, batches)
 
 
 def longer(log: FinalLog, record_id: int) -> FinalLog:
-    """The log with one more record."""
+    """Return the log with one more record."""
     place = log.leo
     columns = (
         range(place + 1),
